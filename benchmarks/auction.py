@@ -1,6 +1,7 @@
 """How fast one book clears beside sorting it, and how much of the possible gain from trade the rule leaves to traders.
 
-Speed: one book of 100,000 orders, a third of them bids of one to four nodes, cleared by ``market.domain.auction`` in
+Speed: one book of 100,000 orders, a third of them bids of one to four nodes, cleared by
+``market.domain.auctions.clearing`` in
 one process; the peer is ``sorted`` over the same orders by the clearing's own keys, both in turn in one run.
 Efficiency: as many unit bids as asks with independent uniform values, the traders' gain as a share of the largest
 possible; no fee and no reserve, so that what is lost is lost to the rule. Books without a gainful trade are left out.
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from random import Random
 
 from benchmarks.report import Row, progress, row, run
-from market.domain.auction import AskOrder, BidOrder, clear
+from market.domain.auctions.clearing import AskOrder, BidOrder, clear
 from market.domain.network import MAINNET, ZEN
 
 ORDERS = 100_000

@@ -31,8 +31,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import Row, progress, row, run
-from training_gym.config import ModelConfig, TrainingConfig, TrainingSpec
-from training_gym.lateness import deadline, quorum
+from training_gym.exchange.deadlines import deadline, quorum
+from training_gym.spec.config import ModelConfig, TrainingConfig, TrainingSpec
 
 ROOT = Path(__file__).parents[1]
 PEER_PYTHON = ROOT / ".peers" / "hivemind" / "bin" / "python"
@@ -137,7 +137,7 @@ class OurGroup:
         self._arrivals: list[float] = []
 
     def _start(self, role: str) -> Actor:
-        actor = Actor([sys.executable, "-m", "benchmarks.averaging_round", role, self._settings], self._heard)
+        actor = Actor([sys.executable, "-m", "benchmarks.training.averaging_round", role, self._settings], self._heard)
         self._stack.callback(actor.kill)
         if actor.answer(_START_SECONDS) is None:
             raise RuntimeError(f"the {role} ended at once")

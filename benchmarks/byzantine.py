@@ -1,7 +1,8 @@
 """What liars cost: eight workers train a byte model on real text while some of them attack.
 
 ``python -m benchmarks.byzantine --json``. Every honest unit is a real one (``run_unit``), every payload goes through
-the wire format, and ``ours`` is ``training_gym.aggregation.aggregate`` itself. Peers are the textbook rules on the
+the wire format, and ``ours`` is ``training_gym.aggregate.aggregation.aggregate`` itself. Peers are the textbook
+rules on the
 decoded vectors, told to expect a quarter of liars. A value is the validation loss relative to that of eight honest
 workers under the plain mean, minus one. The attackers know every honest payload of the round and work together:
 
@@ -27,19 +28,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.corpus import standard_library
 from benchmarks.report import Row, progress, row, run
-from benchmarks.trainers import handed_on
-from training_gym.aggregation import aggregate
-from training_gym.compression.wire import decode, encode
-from training_gym.config import ModelConfig, TrainingConfig, TrainingSpec
+from benchmarks.training.corpus import standard_library
+from benchmarks.training.trainers import handed_on
+from training_gym.aggregate.aggregation import aggregate
+from training_gym.aggregate.outer_step import OuterState, initial_outer_state, outer_step
+from training_gym.compress.payload_format import decode, encode
 from training_gym.data.dataset import Tokens
-from training_gym.distributed.trace import Unit
-from training_gym.distributed.unit import run_unit
-from training_gym.evaluation.loss import validation_loss
-from training_gym.models.layout import Arrays, initial_parameters
-from training_gym.outer import OuterState, initial_outer_state, outer_step
-from training_gym.slot_state import fresh_slot_state, load_slot_state
+from training_gym.evaluate.loss import validation_loss
+from training_gym.model.layout import Arrays, initial_parameters
+from training_gym.spec.config import ModelConfig, TrainingConfig, TrainingSpec
+from training_gym.units.replica_state import fresh_slot_state, load_slot_state
+from training_gym.units.trace import Unit
+from training_gym.units.unit import run_unit
 
 WORKERS = 8
 BAD = {0: 0, 12: 1, 25: 2, 37: 3}

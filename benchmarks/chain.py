@@ -19,15 +19,15 @@ from sqlalchemy import create_engine, text
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))  # the engines and contracts that the tests run on
 
-from support.anvil import CHAIN_ID, AnvilProcess
-from support.chain import OPERATOR, PROVIDER, Chain, chain_settings, deploy_contracts
+from kit.chain.anvil import CHAIN_ID, AnvilProcess
+from kit.chain.deployed_chain import OPERATOR, PROVIDER, Chain, chain_settings, deploy_contracts
 
 from benchmarks.report import Row, progress, row, run
-from market.chain import rpc
-from market.chain.client import ChainClient
 from market.chain.indexer import MAX_RANGE, Indexer
+from market.chain.rpc import transport
+from market.chain.rpc.client import ChainClient
 from market.chain.service import queue_intent
-from market.db.session import Database, psycopg_url
+from market.platform.db.session import Database, psycopg_url
 from market.tables import metadata
 from zoo_compute.devnet.binaries import find_anvil
 
@@ -127,18 +127,18 @@ def _payments(chain: Chain, database: Database, count: int) -> float:
 @contextmanager
 def _delayed(seconds: float) -> Iterator[None]:
     """Let every answer of a node come that much later."""
-    post = rpc.Endpoint._post
+    post = transport.Endpoint._post
 
-    def slow(self: rpc.Endpoint, what: str, request: Any) -> Any:
+    def slow(self: transport.Endpoint, what: str, request: Any) -> Any:
         time.sleep(seconds)
         return post(self, what, request)
 
     if seconds:
-        rpc.Endpoint._post = slow  # type: ignore[method-assign, assignment]
+        transport.Endpoint._post = slow  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:
-        rpc.Endpoint._post = post  # type: ignore[method-assign]
+        transport.Endpoint._post = post  # type: ignore[method-assign]
 
 
 @contextmanager

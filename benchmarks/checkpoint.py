@@ -23,22 +23,22 @@ import numpy as np
 import torch
 
 from benchmarks.averaging import running_store
-from benchmarks.corpus import standard_library
 from benchmarks.report import Row, progress, row, run
-from market.storage.service import Storage
-from training_gym.aggregation import aggregate
-from training_gym.checkpoint import CheckpointManifest, load_state, save_state, state_pieces
-from training_gym.config import ModelConfig, TrainingConfig, TrainingSpec
-from training_gym.distributed.trace import Unit
-from training_gym.distributed.unit import run_unit
-from training_gym.manifests import MAX_MANIFEST_BYTES
-from training_gym.models.layout import initial_parameters
-from training_gym.outer import initial_outer_state, save_outer_state
-from training_gym.slot_state import fresh_slot_state, load_slot_state
-from training_gym.tensors import tensor_digest
-from zoo_compute.blockstore import BlockStore
-from zoo_compute.gateway import GatewayClient
-from zoo_protocol import unixfs
+from benchmarks.training.corpus import standard_library
+from market.platform.storage.client import Storage
+from training_gym.aggregate.aggregation import aggregate
+from training_gym.aggregate.outer_step import initial_outer_state, save_outer_state
+from training_gym.model.layout import initial_parameters
+from training_gym.model.tensors import tensor_digest
+from training_gym.spec.config import ModelConfig, TrainingConfig, TrainingSpec
+from training_gym.spec.manifests import MAX_MANIFEST_BYTES
+from training_gym.units.checkpoint import CheckpointManifest, load_state, save_state, state_pieces
+from training_gym.units.replica_state import fresh_slot_state, load_slot_state
+from training_gym.units.trace import Unit
+from training_gym.units.unit import run_unit
+from zoo_compute.content.blockstore import BlockStore
+from zoo_compute.content.gateway import GatewayClient
+from zoo_protocol.content import unixfs
 
 _ANY_CID = "bafkreihdwdcefgh4dqkjv67uzcmw7ojee6xedzdetojuzjevtenxquvyku"
 _JOB = "0x" + "00" * 32

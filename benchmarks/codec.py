@@ -19,17 +19,17 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.corpus import standard_library
 from benchmarks.report import Row, row, run
-from training_gym.compression.entries import LEVEL
-from training_gym.compression.quantise import chunk_count, quantise
-from training_gym.compression.wire import Format, decode, decode_vector, encode_vector, layout_digest
-from training_gym.config import CHUNK, ModelConfig, TrainingConfig, TrainingSpec
-from training_gym.distributed.trace import Unit
-from training_gym.distributed.unit import run_unit
-from training_gym.models.layout import initial_parameters
-from training_gym.slot_state import fresh_slot_state, load_slot_state
-from training_gym.tensors import Vector
+from benchmarks.training.corpus import standard_library
+from training_gym.compress.codes import LEVEL
+from training_gym.compress.payload_format import Format, decode, decode_vector, encode_vector, layout_digest
+from training_gym.compress.quantise import chunk_count, quantise
+from training_gym.model.layout import initial_parameters
+from training_gym.model.tensors import Vector
+from training_gym.spec.config import CHUNK, ModelConfig, TrainingConfig, TrainingSpec
+from training_gym.units.replica_state import fresh_slot_state, load_slot_state
+from training_gym.units.trace import Unit
+from training_gym.units.unit import run_unit
 
 SETTINGS = [(CHUNK, 2), (960, 2), (1024, 2), (1024, 4), (1024, 8), (512, 2), (256, 2), (64, 2), (4096, 8)]
 """(entries per 4096, bits); the first is the default of a training specification, and its rows have no suffix."""

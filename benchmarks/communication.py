@@ -40,7 +40,8 @@ from pathlib import Path
 import grimp
 import torch
 
-from benchmarks.communication_settings import (
+from benchmarks.report import Row, end, print_report, progress, report_options, row
+from benchmarks.training.communication_settings import (
     FULL,
     METHODS,
     OURS,
@@ -52,10 +53,9 @@ from benchmarks.communication_settings import (
     Scale,
     specification,
 )
-from benchmarks.corpus import whole_library
-from benchmarks.report import Row, end, print_report, progress, report_options, row
-from benchmarks.trainers import TORCHFT_PYTHON, Outcome, by_rounds, by_steps, by_torchft
-from training_gym.errors import TrainingDiverged
+from benchmarks.training.corpus import whole_library
+from benchmarks.training.trainers import TORCHFT_PYTHON, Outcome, by_rounds, by_steps, by_torchft
+from training_gym.spec.errors import TrainingDiverged
 
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / ".benchmarks" / "communication.jsonl"
@@ -111,7 +111,9 @@ def _code_version() -> str:
     ``config`` is left out: every setting is part of a run's identity.
     """
     graph = grimp.build_graph("benchmarks", "training_gym", cache_dir=None)
-    modules = {"benchmarks.trainers", *graph.find_upstream_modules("benchmarks.trainers")} - {"training_gym.config"}
+    modules = {"benchmarks.training.trainers", *graph.find_upstream_modules("benchmarks.training.trainers")} - {
+        "training_gym.spec.config"
+    }
     files = [ROOT / (name.replace(".", "/") + ".py") for name in sorted(modules)]
     files.append(ROOT / "benchmarks" / "peers" / "torchft_diloco.py")
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()

@@ -18,19 +18,20 @@ sys.path.append(str(Path(__file__).parents[1] / "tests"))  # the chain and contr
 from eth_account import Account
 from eth_account.signers.local import LocalAccount
 from eth_typing import Hash32
-from support.anvil import AnvilProcess
-from support.chain import OPERATOR, OTHER, Chain, chain_settings, deploy_contracts
+from kit.chain.anvil import AnvilProcess
+from kit.chain.deployed_chain import OPERATOR, OTHER, Chain, chain_settings, deploy_contracts
 
 from benchmarks.report import Row, progress, row, run
-from market.chain.contracts import decode_result, encode_call
+from market.chain.contracts.codec import decode_result, encode_call
 from market.domain.network import DEVNET, ZEN
 from zoo_compute.devnet.binaries import find_anvil
-from zoo_protocol import merkle, trace
+from zoo_protocol import merkle
 from zoo_protocol.hashing import from_hex, sha256, to_hex
 from zoo_protocol.messages import Domain, UnitCommitment, sign, typed_data
-from zoo_protocol.receipt import net_unit_price
-from zoo_protocol.record import unit_leaf
-from zoo_protocol.settlement import JobLine, claim_leaf, lines_hash
+from zoo_protocol.payments.job_record import unit_leaf
+from zoo_protocol.payments.receipt import net_unit_price
+from zoo_protocol.payments.settlement_batch import JobLine, claim_leaf, lines_hash
+from zoo_protocol.verification import trace
 
 PROVIDERS, JOBS = 20, 10
 PRICE = 36 * ZEN // 10  # a unit of the test orders is one GPU-second: 10**15 wei

@@ -21,9 +21,9 @@ from random import Random
 from benchmarks import trace
 from benchmarks.report import Row, progress, row, run
 from benchmarks.trace import Machine, Task, Trace
-from market.domain.placement import Candidate, Node, choose, gang_cost
-from market.domain.pool import Pool
-from market.domain.scarcity import RECENT, Ask, scarcity
+from market.domain.nodes.placement import Candidate, Node, choose, gang_cost
+from market.domain.nodes.pool import Pool
+from market.domain.nodes.scarcity import RECENT, Ask, scarcity
 
 SUPPLY = 64
 HELD_OUT = (48, 96)

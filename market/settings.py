@@ -44,12 +44,12 @@ class Settings(BaseSettings):
     challenger_keystore: Path | None = Field(default=None, description="encrypted file with that key instead")
     challenger_keystore_password: SecretStr | None = None
     challenger_keystore_password_file: Path | None = None
-    former_challenger_key: SecretStr | None = Field(
+    previous_challenger_key: SecretStr | None = Field(
         default=None, description="private key of the account that disputed units before, until its disputes are over"
     )
-    former_challenger_keystore: Path | None = Field(default=None, description="encrypted file with that key instead")
-    former_challenger_keystore_password: SecretStr | None = None
-    former_challenger_keystore_password_file: Path | None = None
+    previous_challenger_keystore: Path | None = Field(default=None, description="encrypted file with that key instead")
+    previous_challenger_keystore_password: SecretStr | None = None
+    previous_challenger_keystore_password_file: Path | None = None
 
     domain: str = Field(default="localhost", description="host that SIWE messages must name")
     public_url: str = Field(default="http://localhost", description="URI that SIWE messages must name")
@@ -74,13 +74,15 @@ class Settings(BaseSettings):
     heartbeat_timeout_seconds: float = Field(default=30.0, gt=0, le=60, description="uptime is counted by the minute")
     lease_seconds: PositiveFloat = 30.0
     round_deadline_seconds: PositiveFloat = 600.0
-    round_slack_seconds: PositiveFloat = 30.0
-    tree_least_values: NonNegativeInt = Field(
+    round_grace_seconds: PositiveFloat = 30.0
+    tree_aggregation_min_values: NonNegativeInt = Field(
         default=1 << 27, description="payloads times parameters from which a round is aggregated by a tree of tasks"
     )
     window_seconds: PositiveFloat = 10.0
-    disputes: bool = Field(default=True, description="bring false work to the contract Disputes where that can decide")
-    inclusion_seconds: int = Field(default=3600, ge=60, le=MAX_PROMISE_SECONDS)
+    onchain_disputes_enabled: bool = Field(
+        default=True, description="bring false work to the contract Disputes where that can decide"
+    )
+    inclusion_deadline_seconds: int = Field(default=3600, ge=60, le=MAX_PROMISE_SECONDS)
     attestation_root_ca: str | None = Field(
         default=None, description="DER file of another root of trust for quotes than Intel's, on a network of one's own"
     )
@@ -147,20 +149,20 @@ class Settings(BaseSettings):
     def former_challenger_source(self) -> "KeySource":
         """Where the key of the challenger before this one is, if there is one."""
         return KeySource(
-            "ZOO_FORMER_CHALLENGER",
-            self.former_challenger_key,
-            self.former_challenger_keystore,
-            self.former_challenger_keystore_password,
-            self.former_challenger_keystore_password_file,
+            "ZOO_PREVIOUS_CHALLENGER",
+            self.previous_challenger_key,
+            self.previous_challenger_keystore,
+            self.previous_challenger_keystore_password,
+            self.previous_challenger_keystore_password_file,
         )
 
     @property
     def upload_seconds(self) -> float:
         """How long after its commitment a unit may be uploaded: half of what its inclusion may take."""
-        return self.inclusion_seconds / 2
+        return self.inclusion_deadline_seconds / 2
 
     @property
-    def round_patience_seconds(self) -> float:
+    def round_timeout_seconds(self) -> float:
         """How long a round may take before its job is given up."""
         return NO_CAPACITY_AFTER * self.round_deadline_seconds
 
@@ -212,8 +214,8 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _time_to_include(self) -> Self:
-        if self.inclusion_seconds < 4 * self.window_seconds:
-            raise ValueError("ZOO_INCLUSION_SECONDS must be at least four times ZOO_WINDOW_SECONDS")
+        if self.inclusion_deadline_seconds < 4 * self.window_seconds:
+            raise ValueError("ZOO_INCLUSION_DEADLINE_SECONDS must be at least four times ZOO_WINDOW_SECONDS")
         return self
 
 

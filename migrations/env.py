@@ -5,8 +5,8 @@ import os
 from alembic import context
 from sqlalchemy import Connection, create_engine
 
-from market.db.base import UtcDateTime, Wei
-from market.db.session import psycopg_url
+from market.platform.db.base import UtcDateTime, Wei
+from market.platform.db.session import psycopg_url
 from market.tables import metadata
 
 

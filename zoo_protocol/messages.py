@@ -181,7 +181,7 @@ class UnitCommitment:
 class Acknowledgement:
     """The operator's receipt for a commitment: the leaf ``unitId`` will be in a window committed by ``includeBy``.
 
-    ``unitId`` is :func:`zoo_protocol.record.unit_leaf` of the commitment, ``includeBy`` in Unix seconds.
+    ``unitId`` is :func:`zoo_protocol.payments.job_record.unit_leaf` of the commitment, ``includeBy`` in Unix seconds.
     """
 
     unitId: str

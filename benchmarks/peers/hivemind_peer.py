@@ -29,7 +29,7 @@ COMPRESSIONS = {
 
 @functools.cache
 def vector(size: int, seed: int) -> np.ndarray:
-    """As in ``benchmarks.averaging_round``: what all have in common, and noise of as much weight."""
+    """As in ``benchmarks.training.averaging_round``: what all have in common, and noise of as much weight."""
     common = np.random.default_rng(0).standard_normal(size, np.float32)
     own = np.random.default_rng(seed).standard_normal(size, np.float32)
     return (common + own) * np.float32(1e-3)

@@ -23,13 +23,13 @@ from torchft import Manager, ProcessGroupGloo
 from torchft.coordination import LighthouseServer
 from torchft.local_sgd import DiLoCo
 
-from training_gym.config import TrainingSpec
 from training_gym.data.dataset import Tokens, training_batch
-from training_gym.distributed.optimizer import BETA1, BETA2, EPSILON
-from training_gym.distributed.unit import rate_share
-from training_gym.models.decoder import build_decoder
-from training_gym.models.layout import initial_parameters
-from training_gym.tensors import save_arrays
+from training_gym.model.decoder import build_decoder
+from training_gym.model.layout import initial_parameters
+from training_gym.model.tensors import save_arrays
+from training_gym.optimise.inner import BETA1, BETA2, EPSILON
+from training_gym.spec.config import TrainingSpec
+from training_gym.units.unit import rate_share
 
 
 class Replica:

@@ -3,7 +3,7 @@
 A payload's bytes are a header and, for every chunk of 4,096 parameters, scales, signs, gaps and levels, so they grow
 with the parameters alone; so do the passes over vectors that compress, check and join. The pseudo-gradients are what
 units of ``benchmarks.codec``'s model have learned. The way down is encoded from the mean of the decoded payloads, as
-``training_gym.outer`` does. Seconds are of one core of the machine that measures (process time).
+``training_gym.aggregate.outer_step`` does. Seconds are of one core of the machine that measures (process time).
 """
 
 import time
@@ -14,12 +14,12 @@ from typing import TypeVar
 import numpy as np
 
 from benchmarks.codec import pseudo_gradient
-from training_gym.aggregation import Aggregate, aggregate
-from training_gym.compression.wire import Format, decode_vector, encode_vector
-from training_gym.config import CHUNK, ModelConfig, TrainingConfig, TrainingSpec
-from training_gym.models.layout import initial_parameters
-from training_gym.outer import OuterState
-from training_gym.tensors import Vector
+from training_gym.aggregate.aggregation import Aggregate, aggregate
+from training_gym.aggregate.outer_step import OuterState
+from training_gym.compress.payload_format import Format, decode_vector, encode_vector
+from training_gym.model.layout import initial_parameters
+from training_gym.model.tensors import Vector
+from training_gym.spec.config import CHUNK, ModelConfig, TrainingConfig, TrainingSpec
 from zoo_protocol.hashing import sha256
 
 FEW, MANY = 2, 6

@@ -6,8 +6,8 @@ from enum import Enum
 
 from benchmarks.simulator.clock import Action, Clock, Timer
 from benchmarks.simulator.link import Flow, SharedLink
-from training_gym.round_time import MBIT, Link
-from zoo_compute.link import BACKGROUND_BYTES, LONGEST_PAUSE_SECONDS
+from training_gym.exchange.round_time import MBIT, Link
+from zoo_compute.base.link import BACKGROUND_BYTES, LONGEST_PAUSE_SECONDS
 
 
 class Step(Enum):
@@ -103,7 +103,7 @@ class Node:
                 one.flow = self._shared[one.step].relimit(one.flow, limit)
 
     def _limit(self, step: Step) -> float:
-        """Bytes per second of each transfer of a kind (``zoo_compute.link``)."""
+        """Bytes per second of each transfer of a kind (``zoo_compute.base.link``)."""
         count = Counter(one.step for one in self._moving)
         if step is Step.DOWN:
             return self.link.down_mbps * MBIT / count[step]

@@ -1,4 +1,4 @@
-"""The market's part in a real run: rounds of real processes, closed and filled as ``market.jobs.dispatch`` does it."""
+"""The market's part in a real run: it closes and fills rounds as ``market.training.rounds.service`` does."""
 
 import contextlib
 import json
@@ -19,18 +19,19 @@ from typing import Any
 
 import httpx
 
-from benchmarks.corpus import standard_library
 from benchmarks.report import progress
+from benchmarks.training.corpus import standard_library
 from market.domain.lifecycle import UnitStatus
-from market.jobs.dispatch import DEADLINE_ROUNDS, RoundState, round_to_offer
-from training_gym import lateness
-from training_gym.aggregation import aggregate
-from training_gym.checkpoint import CheckpointManifest, initial_checkpoint, load_state, save_state
-from training_gym.config import TrainingSpec
+from market.training.rounds.service import round_to_offer
+from market.training.rounds.state import DEADLINE_ROUNDS, RoundState
+from training_gym.aggregate.aggregation import aggregate
+from training_gym.aggregate.outer_step import OuterState
 from training_gym.data.dataset import DatasetManifest, describe_split
-from training_gym.outer import OuterState
-from training_gym.profile import CPU
-from zoo_compute.gateway import GatewayClient
+from training_gym.exchange import deadlines
+from training_gym.runtime.profile import CPU
+from training_gym.spec.config import TrainingSpec
+from training_gym.units.checkpoint import CheckpointManifest, initial_checkpoint, load_state, save_state
+from zoo_compute.content.gateway import GatewayClient
 
 JOB = "0x" + "ab" * 32
 STEPS = 20
@@ -238,11 +239,11 @@ class Run:
         own, ahead = (
             None if (unit := round_.units.get(slot)) is None else unit.status for round_ in (self._now, self._next)
         )
-        state, now, began = self._state(), datetime.now(UTC), lateness.begun(self._next.offers, self._slots)
+        state, now, began = self._state(), datetime.now(UTC), deadlines.round_start(self._next.offers, self._slots)
         may_go_ahead = (
             bool(self._delay)
             and self._next.number < self._count
-            and state.is_worth_going_ahead(now, None if began is None else _moment(began))
+            and state.can_start_next_round(now, None if began is None else _moment(began))
         )
         return round_to_offer(state, now, own, ahead, may_go_ahead=may_go_ahead)
 
@@ -302,7 +303,7 @@ class Run:
                 self._holders = {slot: holder for slot, holder in self._holders.items() if holder is not worker}
 
     def _state(self) -> RoundState:
-        """As ``market.jobs.dispatch.round_state``."""
+        """As ``market.training.rounds.state.round_state``."""
         now, units = self._now, self._now.units.values()
         taken = [
             seconds
@@ -310,12 +311,12 @@ class Run:
             if number >= now.number - DEADLINE_ROUNDS
             for seconds in found
         ]
-        share = lateness.OVERLAPPED_SLACK if self._delay else lateness.LEAST_SLACK
-        deadline = min(lateness.deadline(taken, SLACK_SECONDS, share) if taken else LONGEST_SECONDS, LONGEST_SECONDS)
-        last_offer = lateness.last_offer(taken, deadline) if taken else LONGEST_SECONDS
+        share = deadlines.OVERLAPPED_SLACK if self._delay else deadlines.LEAST_SLACK
+        deadline = min(deadlines.deadline(taken, SLACK_SECONDS, share) if taken else LONGEST_SECONDS, LONGEST_SECONDS)
+        last_offer = deadlines.last_offer(taken, deadline) if taken else LONGEST_SECONDS
         if self._closing is not None:
             last_offer = -1.0
-        began = lateness.begun(now.offers, self._slots) if self._delay else None
+        began = deadlines.round_start(now.offers, self._slots) if self._delay else None
         began = now.opened_at if began is None else began
         return RoundState(
             nodes=self._slots,
@@ -324,9 +325,9 @@ class Run:
             started_at=_moment(began),
             deadline=timedelta(seconds=deadline),
             patience=timedelta(seconds=LONGEST_SECONDS),
-            hopeless=sum(unit.result is None and unit.offered_at > began + last_offer for unit in units),
+            infeasible=sum(unit.result is None and unit.offered_at > began + last_offer for unit in units),
             last_offer=timedelta(seconds=last_offer),
-            last_ahead=timedelta(seconds=lateness.last_ahead(taken, deadline)) if taken else None,
+            last_ahead=timedelta(seconds=deadlines.latest_early_start(taken, deadline)) if taken else None,
         )
 
     def _begin_closing(self) -> None:

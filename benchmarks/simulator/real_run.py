@@ -29,7 +29,7 @@ from benchmarks.simulator.real_market import (
 from benchmarks.simulator.rounds import simulate
 from benchmarks.simulator.scenario import Market, Nodes, Scenario, Work
 from benchmarks.simulator.shaping import ShapedLink, shaping
-from training_gym.round_time import MBIT, Link
+from training_gym.exchange.round_time import MBIT, Link
 
 LINKS = (Link(8.0, 4.0, 0.08), Link(8.0, 0.5, 0.08))
 """Without a round delay, and with one: there a payload takes half a second, so that it matters what overlaps."""
@@ -118,7 +118,7 @@ def _calibrated(store: Store, slots: int, paces: tuple[float, ...], rounds: int)
         lease_seconds=LEASE_SECONDS,
         sweep_seconds=SWEEP_SECONDS,
         round_deadline_seconds=LONGEST_SECONDS,
-        round_slack_seconds=SLACK_SECONDS,
+        round_grace_seconds=SLACK_SECONDS,
         spares_follow=False,
     )
     nodes = Nodes(

@@ -1,4 +1,4 @@
-"""The market and its nodes at work on one job, as ``market.jobs.dispatch`` and ``zoo_compute.node`` do it.
+"""The market and its nodes at work on one job, as ``market.training.rounds.service`` and ``zoo_compute.node`` do it.
 
 When a round closes is decided by the market's own code: ``RoundState`` over ``lateness``. What follows it here is how
 slots are filled and freed, what a node fetches and sends, and in which order. For which round a slot gets a unit, and
@@ -18,12 +18,13 @@ from benchmarks.simulator.scenario import Scenario
 from benchmarks.simulator.state import Recent, Slot, State, Unit
 from benchmarks.simulator.work import LEAST_SPEED, NodeWork
 from market.domain.lifecycle import UnitStatus
-from market.jobs import spares
-from market.jobs.dispatch import RoundState, round_to_offer
-from market.jobs.spares import MAX_FAILURES
 from market.settings import NO_CAPACITY_AFTER
-from training_gym import lateness
-from training_gym.round_time import MBIT, Link
+from market.training.matching import spares
+from market.training.matching.spares import MAX_FAILURES
+from market.training.rounds.service import round_to_offer
+from market.training.rounds.state import RoundState
+from training_gym.exchange import deadlines
+from training_gym.exchange.round_time import MBIT, Link
 
 _HOUR = 3600.0
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
@@ -98,8 +99,8 @@ class _Job:
         self._rounds: list[Round] = []
         self._failed = False
         self._round, self._next = State(-1, nodes.slots), State(0, nodes.slots)
-        share = lateness.OVERLAPPED_SLACK if scenario.round_delay else lateness.LEAST_SLACK
-        self._recent = Recent(market.round_slack_seconds, share, market.round_deadline_seconds)
+        share = deadlines.OVERLAPPED_SLACK if scenario.round_delay else deadlines.LEAST_SLACK
+        self._recent = Recent(market.round_grace_seconds, share, market.round_deadline_seconds)
         self._recent.add(self._next)
 
     def run(self) -> Outcome:
@@ -187,7 +188,7 @@ class _Job:
         self._consider()
 
     def _go_on(self) -> None:
-        """Fill vacant slots and offer all units that are due, as ``market.jobs.dispatch`` does."""
+        """Fill vacant slots and offer all units that are due, as ``market.training.rounds.service`` does."""
         self._fill()
         found = self._round_state(always=True)
         for number, slot in enumerate(self._slots):
@@ -226,7 +227,7 @@ class _Job:
         may_go_ahead = (
             bool(self._scenario.round_delay)
             and self._next.number < self._scenario.rounds
-            and found.is_worth_going_ahead(now, ahead_began)
+            and found.can_start_next_round(now, ahead_began)
         )
         return round_to_offer(found, now, own, ahead, may_go_ahead=may_go_ahead)
 
@@ -236,7 +237,7 @@ class _Job:
             self._offer((self._round, self._next)[which], number, node)
 
     def _have_spares_follow(self) -> None:
-        """As ``market.jobs.spares`` asks them to: each is asked once for a checkpoint, those that follow come first."""
+        """Offer prefetches as ``market.training.matching.spares`` does: once a checkpoint, followers first."""
         state, market = self._round, self._scenario.market
         if not market.spares_follow:
             return
@@ -310,7 +311,7 @@ class _Job:
             unit.node.serve(reveal)
         if state.number < self._round.number and holder is not None:
             self._offer_next(unit.slot, holder, self._round_state(always=True))
-        if state is self._round and (state.open <= state.hopeless or state.timer is None):
+        if state is self._round and (state.open <= state.infeasible or state.timer is None):
             self._consider()
 
     def _consider(self) -> None:
@@ -330,7 +331,7 @@ class _Job:
             state.closed_at = self._clock.now
             included = [unit for unit in state.units.values() if unit.delivered]
             self._clock.after(market.joining_seconds(len(included)), lambda: self._join(included))
-        elif found.is_hopeless(now):
+        elif found.is_infeasible(now):
             self._failed = True
         elif found.delivered >= found.quorum:
             ends = (found.started_at + found.deadline - now).total_seconds()
@@ -348,10 +349,11 @@ class _Job:
         )
 
     def _round_state(self, *, always: bool) -> RoundState:
-        """As ``market.jobs.dispatch.round_state`` makes it of the job's rows; without a quorum no deadline is needed
+        """As ``market.training.rounds.state.round_state`` makes it of the job's rows; without a quorum no deadline
+        is needed
         to see that a round cannot close, so it is found then only if it is ``always`` wanted."""
         state, market = self._round, self._scenario.market
-        longest, quorum = market.round_deadline_seconds, lateness.quorum(len(self._slots))
+        longest, quorum = market.round_deadline_seconds, deadlines.quorum(len(self._slots))
         limits = self._recent.limits() if always or state.delivered >= quorum else None
         deadline, last_offer, last_ahead = longest, math.inf, None
         began = state.began_at if self._scenario.round_delay and state.began_at is not None else state.opened_at
@@ -366,7 +368,7 @@ class _Job:
             started_at=_EPOCH + timedelta(seconds=began),
             deadline=timedelta(seconds=deadline),
             patience=timedelta(seconds=NO_CAPACITY_AFTER * longest),
-            hopeless=state.hopeless,
+            infeasible=state.infeasible,
             last_offer=None if last_offer == math.inf else timedelta(seconds=last_offer),
             last_ahead=last_ahead,
         )

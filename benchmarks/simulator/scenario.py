@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from market.settings import Settings
-from training_gym.round_time import Link
+from training_gym.exchange.round_time import Link
 
 
 def _setting(name: str) -> Any:
@@ -86,7 +86,7 @@ class Market:
         leaf, workers: a round is joined in parts of at most ``leaf`` payloads by so many processes at once; without
             a ``leaf`` in one.
         merge: adding up two parts.
-        spares_follow: whether it has spares follow the job (``market.jobs.spares``).
+        spares_follow: whether it has spares follow the job (``market.training.matching.spares``).
         sampling: share of all segments that is drawn for verification.
         pins, pin_interval: so many nodes fetch every so manyth checkpoint with all its files; 0 is none.
     """
@@ -109,8 +109,8 @@ class Market:
     lease_seconds: float = _setting("lease_seconds")
     sweep_seconds: float = _setting("sweep_interval_seconds")
     round_deadline_seconds: float = _setting("round_deadline_seconds")
-    round_slack_seconds: float = _setting("round_slack_seconds")
-    upload_seconds: float = _setting("inclusion_seconds") / 2
+    round_grace_seconds: float = _setting("round_grace_seconds")
+    upload_seconds: float = _setting("inclusion_deadline_seconds") / 2
 
     def joining_seconds(self, payloads: int) -> float:
         """From a closed round to its next checkpoint: parts one after another per process, then pairwise merges."""

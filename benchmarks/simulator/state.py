@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from benchmarks.simulator.clock import Timer
 from benchmarks.simulator.node import Node, Task
-from market.jobs.dispatch import DEADLINE_ROUNDS
-from training_gym import lateness
+from market.training.rounds.state import DEADLINE_ROUNDS
+from training_gym.exchange import deadlines
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class Unit:
 class State:
     """Of the round at hand or the next: units by slot (lost ones are gone), counts, and what its nodes failed.
 
-    ``hopeless``: of the open units, those that are not awaited: offered too late, and not committed. ``offered``: how
+    ``infeasible``: of the open units, those that are not awaited: offered too late, and not committed. ``offered``: how
     many units were, lost ones too; ``began_at``: when a quorum of them was. ``taken``: seconds from offer to delivery.
     """
 
@@ -59,7 +59,7 @@ class State:
     delivered: int = 0
     lost: int = 0
     failures: Counter[Node] = field(default_factory=Counter)
-    hopeless: int = 0
+    infeasible: int = 0
     offered: int = 0
     began_at: float | None = None
     taken: list[float] = field(default_factory=list)
@@ -71,7 +71,7 @@ class State:
         self.units[unit.slot] = unit
         self.open += 1
         self.offered += 1
-        if self.offered == lateness.quorum(self.expected):  # what ``lateness.begun`` finds: offers come in their order
+        if self.offered == deadlines.quorum(self.expected):  # what ``lateness.begun`` finds: offers come in their order
             self.began_at = unit.offered_at
 
     def deliver(self, unit: Unit, now: float) -> None:
@@ -89,12 +89,12 @@ class State:
         self.failures[unit.node] += 1
 
     def count_hopeless(self, too_late: float) -> None:
-        """Those are hopeless that were offered after ``too_late``: the last ones, since units are kept as offered."""
-        self.hopeless = 0
+        """Those are infeasible that were offered after ``too_late``: the last ones, since units are kept as offered."""
+        self.infeasible = 0
         for unit in reversed(self.units.values()):
             if unit.offered_at <= too_late:
                 return
-            self.hopeless += not unit.committed  # one that is coming in time, whenever it was offered
+            self.infeasible += not unit.committed  # one that is coming in time, whenever it was offered
 
 
 class Recent:
@@ -120,13 +120,13 @@ class Recent:
         return self.found
 
     def _limits(self, taken: list[float]) -> "Limits":
-        deadline = min(lateness.deadline(taken, *self._slack), self._longest)
-        return Limits(deadline, lateness.last_offer(taken, deadline), lateness.last_ahead(taken, deadline))
+        deadline = min(deadlines.deadline(taken, *self._slack), self._longest)
+        return Limits(deadline, deadlines.last_offer(taken, deadline), deadlines.latest_early_start(taken, deadline))
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds after a round's beginning, as of ``market.jobs.dispatch.RoundState``."""
+    """Seconds after a round's beginning, as of ``market.training.rounds.state.RoundState``."""
 
     deadline: float
     last_offer: float

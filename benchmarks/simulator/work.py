@@ -1,4 +1,4 @@
-"""A node's work, step by step, in the order of ``zoo_compute.node.work``."""
+"""A node's work, step by step, in the order of ``zoo_compute.node.work.worker``."""
 
 from random import Random
 
@@ -6,7 +6,7 @@ from benchmarks.simulator.clock import Clock
 from benchmarks.simulator.node import Node, Step, Steps
 from benchmarks.simulator.scenario import Scenario
 from benchmarks.simulator.state import Slot
-from zoo_compute.node.inputs import most_updates
+from zoo_compute.node.work.inputs import most_updates
 
 LEAST_SPEED = 0.05
 """Of a device, and of a unit about its device's."""

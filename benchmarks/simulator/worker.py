@@ -19,12 +19,12 @@ from typing import Any
 
 import httpx
 
-from training_gym.profile import CPU
-from zoo_compute.gateway import GatewayClient
-from zoo_compute.node.inputs import unit_task
-from zoo_compute.node.trainer import Trainer
-from zoo_compute.node.workspace import Workspace
-from zoo_protocol.unixfs import cid_of_file
+from training_gym.runtime.profile import CPU
+from zoo_compute.content.gateway import GatewayClient
+from zoo_compute.node.disk.workspace import Workspace
+from zoo_compute.node.execution.trainer import Trainer
+from zoo_compute.node.work.inputs import unit_task
+from zoo_protocol.content.unixfs import cid_of_file
 
 
 class _Stopped(Exception):
@@ -80,7 +80,7 @@ class _Worker:
         state = self._workspace.keep_slot_state(task["job_id"], task["slot"], Path(result["slot_state"]))
         payload = Path(result["payload"]).read_bytes()
         cid = cid_of_file(payload)
-        self._workspace.have(cid, payload)  # where the slot's next unit looks for it
+        self._workspace.add_file(cid, payload)  # where the slot's next unit looks for it
         if order["unit"] in self._stopped:
             raise _Stopped
         marks.append(time.monotonic())

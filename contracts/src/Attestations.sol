@@ -17,7 +17,7 @@ contract Attestations is IAttestations, AccessControlDefaultAdminRules {
 
     mapping(address provider => Attestation) private _attestations;
 
-    /// @param maxValidity_ Longest time, in seconds, that an attestation can be given for: 1 second to a year.
+    /// @param maxValidity_ Longest validity of an attestation: 1 second to 365 days.
     /// @param adminDelay Seconds between proposing and accepting a new admin.
     /// @param admin First holder of DEFAULT_ADMIN_ROLE.
     /// @param attester First holder of ATTESTER_ROLE.

@@ -4,19 +4,20 @@ pragma solidity 0.8.37;
 import {Hashes} from "@openzeppelin/contracts/utils/cryptography/Hashes.sol";
 import {UnitCommitment} from "./Messages.sol";
 
-/// @notice What a referee's replay of the step in dispute gave.
+/// @notice Result of a referee's replay of the disputed segment.
 /// @param disputeId The dispute.
 /// @param draw Number of the committee within the dispute, counted from 0.
-/// @param providerCorrect Whether the provider's end state follows from its start state.
+/// @param providerCorrect Whether the replay from the provider's start state ends in its committed end state.
 struct Verdict {
     bytes32 disputeId;
     uint32 draw;
     bool providerCorrect;
 }
 
-/// @notice A referee's finding against the provider that is not what a replay of the step gave: the data behind the start cannot be
-/// had, the start is not the round's, the environment not the job's, or the payload not the committed one. It depends on what
-/// the referee was given, which nobody can prove afterwards; so it counts, and is neither paid nor punished.
+/// @notice A referee's vote against the provider for another reason than the replay's result. The data behind the start
+/// state is unavailable, or the start state is not the round's. Or the environment class is not the job's, or the
+/// payload is not the committed one. It depends on the data that the referee received, which cannot be proven later. So
+/// it counts for the quorum, but is neither paid nor slashed.
 /// @param disputeId The dispute.
 /// @param draw Number of the committee within the dispute, counted from 0.
 struct Objection {
@@ -24,7 +25,7 @@ struct Objection {
     uint32 draw;
 }
 
-/// @notice The operator's receipt for a delivered commitment.
+/// @notice The operator's inclusion acknowledgement for a delivered commitment.
 /// @param unitId `Messages.leaf` of the commitment.
 /// @param includeBy Unix time by which a window that includes it will be committed.
 struct Acknowledgement {
@@ -32,7 +33,7 @@ struct Acknowledgement {
     uint40 includeBy;
 }
 
-/// @title Hashes of what referees and the operator sign, and of a unit's trace
+/// @title Hashes of the messages signed by referees and the operator, and of a unit's trace
 library DisputeMessages {
     bytes32 internal constant VERDICT_TYPEHASH =
         keccak256("Verdict(bytes32 disputeId,uint32 draw,bool providerCorrect)");
@@ -54,12 +55,13 @@ library DisputeMessages {
         return keccak256(abi.encode(ACKNOWLEDGEMENT_TYPEHASH, acknowledgement));
     }
 
-    /// @notice Leaf of a boundary state in its unit's trace, as docs/protocol.md defines it: hashed twice, so that no
-    /// inner node can pass as a leaf, and with the boundary inside, since sorted pairs do not bind positions.
+    /// @notice Returns the leaf of a boundary state in its unit's trace, as docs/protocol.md defines it.
+    /// @dev Hashed twice, so that an inner node cannot pass as a leaf. It contains the boundary, since sorted pairs do
+    /// not bind positions.
     /// @param unit The unit.
     /// @param boundary 0 for the start state, the order's `segments` for the end state.
     /// @param stateDigest Digest of the state.
-    /// @param environmentClass What makes two replays comparable bit by bit.
+    /// @param environmentClass Environment class of the unit. Replays in it are comparable bit by bit.
     function stateLeaf(UnitCommitment calldata unit, uint64 boundary, bytes32 stateDigest, bytes32 environmentClass)
         internal
         pure
@@ -71,11 +73,13 @@ library DisputeMessages {
         return keccak256(bytes.concat(keccak256(encoded)));
     }
 
-    /// @notice Root of the trace that has these states, in the order of their boundaries. The tree's shape follows from their
-    /// number, and a leaf holds its boundary, so sorted pairs leave no second list of that length with the same root:
-    /// two neighbours that changed places would be leaves of each other's boundary.
-    /// @param environmentClass Class of all states.
-    /// @param states Digests, from boundary 0 on; at least one.
+    /// @notice Returns the trace root of the states, in the order of their boundaries.
+    /// @dev The number of states fixes the tree's shape, and each leaf contains its boundary. So with sorted pairs too,
+    /// no second list of that length has the same root: two exchanged neighbours would have leaves with each other's
+    /// boundary.
+    /// @param unit The unit.
+    /// @param environmentClass Environment class of all states.
+    /// @param states State digests, from boundary 0 on; at least one.
     function rootOf(UnitCommitment calldata unit, bytes32 environmentClass, bytes32[] calldata states)
         internal
         pure
@@ -90,7 +94,7 @@ library DisputeMessages {
             for (uint256 i = 0; i < count / 2; ++i) {
                 nodes[i] = Hashes.commutativeKeccak256(nodes[2 * i], nodes[2 * i + 1]);
             }
-            if (count % 2 == 1) nodes[count / 2] = nodes[count - 1]; // an odd node rises unchanged
+            if (count % 2 == 1) nodes[count / 2] = nodes[count - 1]; // an odd node moves up unchanged
         }
         return nodes[0];
     }

@@ -13,14 +13,14 @@ import {IWorkWindows} from "./interfaces/IWorkWindows.sol";
 import {IZenToken} from "./interfaces/IZenToken.sol";
 import {Messages, UnitCommitment} from "./Messages.sol";
 
-/// @title Disputes over units of work: the committee's verdict and what follows from it
-/// @dev Holds the bonds of open disputes and the credits, nothing else; no balance is read to decide what anybody gets.
+/// @title Disputes over work units: verdict, penalty and payout
+/// @dev Holds the bonds of open disputes and the credits, nothing else. No amount is computed from the token balance.
 contract Disputes is Verdicts, Multicall {
     using Messages for UnitCommitment;
     using SafeERC20 for IZenToken;
 
-    /// @notice Row of the penalty table for a provider that loses. Silence costs what a false step costs, or every cheat
-    /// would fall silent.
+    /// @notice Row of the penalty table for the losing provider. A timeout has the same penalty as an incorrect
+    /// segment. Otherwise a timeout would be the cheaper choice for a dishonest provider.
     uint8 public constant OFFENCE = 2;
     uint256 private constant MAX_SEATS = 15; // bounds the gas of a draw and of a verdict
 
@@ -38,10 +38,10 @@ contract Disputes is Verdicts, Multicall {
     mapping(bytes32 step => bool) private _foundCorrect;
 
     /// @param zen The ZEN token.
-    /// @param staking_ Where stakes are; this contract needs DISPUTES_ROLE there.
-    /// @param windows_ Where windows are committed.
-    /// @param escrow_ Where jobs are paid; this contract needs DISPUTES_ROLE there.
-    /// @param terms_ The terms; see IDisputes. The bond must cover the winner's cost and the fees of a whole committee.
+    /// @param staking_ Staking contract; this contract needs DISPUTES_ROLE there.
+    /// @param windows_ Contract of the commitment windows.
+    /// @param escrow_ Escrow of the jobs; this contract needs DISPUTES_ROLE there.
+    /// @param terms_ The terms; see IDisputes. The bond must cover the winner's cost and the fees of a full committee.
     constructor(
         IZenToken zen,
         IDisputeStaking staking_,
@@ -67,7 +67,7 @@ contract Disputes is Verdicts, Multicall {
 
     /// @inheritdoc IDisputes
     function drawCommittee(bytes32 disputeId) external nonReentrant returns (address[] memory committee) {
-        Dispute storage dispute = _requireTurn(disputeId, Status.Drawing);
+        Dispute storage dispute = _requirePhase(disputeId, Status.Drawing);
         require(block.number > dispute.seedBlock, SeedNotReady(dispute.seedBlock));
         bytes32 blockHash = blockhash(dispute.seedBlock);
         if (blockHash == 0) {
@@ -84,9 +84,9 @@ contract Disputes is Verdicts, Multicall {
             committee = drawn;
             dispute.committee = keccak256(abi.encode(committee));
             emit CommitteeDrawn(disputeId, dispute.draw, committee);
-            _startTurn(disputeId, Status.Judging, _verdictPeriod);
+            _startPhase(disputeId, Status.Judging, _verdictPeriod);
         } else {
-            _drawAgain(disputeId);
+            _redraw(disputeId);
         }
     }
 
@@ -97,16 +97,16 @@ contract Disputes is Verdicts, Multicall {
         address[] calldata committee,
         bytes[] calldata signatures
     ) external nonReentrant {
-        Dispute storage dispute = _requireTurn(disputeId, Status.Judging);
-        (uint256 votes, Ballot memory ballot) = _countVotes(disputeId, providerCorrect, committee, signatures);
-        if (votes < _quorum) return _keepVotes(disputeId, providerCorrect, ballot);
-        address[] memory judges = _judgesOf(committee, ballot);
+        Dispute storage dispute = _requirePhase(disputeId, Status.Judging);
+        (uint256 votes, SeatVotes memory seatVotes) = _countVotes(disputeId, providerCorrect, committee, signatures);
+        if (votes < _quorum) return _storePartialVotes(disputeId, providerCorrect, seatVotes);
+        address[] memory signers = _verdictSigners(committee, seatVotes);
         emit VerdictGiven(disputeId, dispute.draw, providerCorrect, votes);
         if (providerCorrect) {
-            _foundCorrect[_stepOf(dispute)] = true;
-            _acquit(disputeId, judges);
+            _foundCorrect[_segmentKey(dispute)] = true;
+            _reject(disputeId, signers);
         } else {
-            _convict(disputeId, judges);
+            _uphold(disputeId, signers);
         }
     }
 
@@ -114,22 +114,22 @@ contract Disputes is Verdicts, Multicall {
     function expire(bytes32 disputeId) external nonReentrant {
         Dispute storage dispute = _requireOpen(disputeId);
         require(dispute.status != Status.Judging, WrongStatus(disputeId, Status.Judging));
-        _requireTurnOver(dispute);
-        if (dispute.status == Status.Step) _acquit(disputeId, new address[](0));
-        else _convict(disputeId, new address[](0));
+        _requireDeadlinePassed(dispute);
+        if (dispute.status == Status.Step) _reject(disputeId, new address[](0));
+        else _uphold(disputeId, new address[](0));
     }
 
     /// @inheritdoc IDisputes
     function replaceCommittee(bytes32 disputeId, address[] calldata committee) external nonReentrant {
         Dispute storage dispute = _disputes[disputeId];
         require(dispute.status == Status.Judging, WrongStatus(disputeId, dispute.status));
-        _requireTurnOver(dispute);
+        _requireDeadlinePassed(dispute);
         _requireCommittee(disputeId, committee);
         uint256 signed = signedSeats(disputeId);
         for (uint256 i = 0; i < committee.length; ++i) {
-            if (signed & (1 << i) == 0) _strike(committee[i]);
+            if (signed & (1 << i) == 0) _delist(committee[i]);
         }
-        _drawAgain(disputeId);
+        _redraw(disputeId);
     }
 
     /// @inheritdoc IDisputes
@@ -138,7 +138,7 @@ contract Disputes is Verdicts, Multicall {
         require(_units[dispute.unitId].convicted, UnitNotConvicted(dispute.unitId));
         if (dispute.status == Status.Drawing) --pendingDraws;
         _credit(disputeId, dispute.challenger, _bond);
-        _end(disputeId, Status.Moot, 0);
+        _close(disputeId, Status.Moot, 0);
     }
 
     /// @inheritdoc IDisputes
@@ -175,7 +175,7 @@ contract Disputes is Verdicts, Multicall {
             cost: _cost,
             refereeFee: _refereeFee,
             disputePeriod: _disputePeriod,
-            turnPeriod: _turnPeriod,
+            turnPeriod: _responsePeriod,
             verdictPeriod: _verdictPeriod,
             seedDelay: _seedDelay,
             seats: _seats,
@@ -185,8 +185,8 @@ contract Disputes is Verdicts, Multicall {
     }
 
     /// @inheritdoc Challenges
-    function _judge(bytes32 disputeId) internal override {
-        if (_foundCorrect[_stepOf(_disputes[disputeId])]) _acquit(disputeId, new address[](0));
+    function _decide(bytes32 disputeId) internal override {
+        if (_foundCorrect[_segmentKey(_disputes[disputeId])]) _reject(disputeId, new address[](0));
         else _scheduleDraw(disputeId);
     }
 
@@ -200,13 +200,13 @@ contract Disputes is Verdicts, Multicall {
         emit DrawScheduled(disputeId, dispute.draw, dispute.seedBlock, dispute.pool);
     }
 
-    /// @dev Whose entries have ended by now is known before the seed is, and stays as it is.
+    /// @dev Expired entries at this moment are known before the seed. Later changes do not affect the draw.
     function _fixSeedBlock(Dispute storage dispute) private {
         dispute.seedBlock = SafeCast.toUint64(block.number + _seedDelay);
         dispute.scheduledAt = SafeCast.toUint40(block.timestamp);
     }
 
-    function _drawAgain(bytes32 disputeId) private {
+    function _redraw(bytes32 disputeId) private {
         Dispute storage dispute = _disputes[disputeId];
         if (dispute.draw + 1 < _maxDraws) {
             ++dispute.draw;
@@ -215,44 +215,45 @@ contract Disputes is Verdicts, Multicall {
         }
         _units[dispute.unitId].unpaid = true;
         _credit(disputeId, dispute.challenger, _bond);
-        _end(disputeId, Status.Undecided, 0);
+        _close(disputeId, Status.Undecided, 0);
         escrow.release(dispute.unitId, false);
     }
 
-    /// @dev The penalty's share covers the challenger first, then the referees; what is left is burned. Where nothing is at
-    /// risk any more the bond still goes back.
-    function _convict(bytes32 disputeId, address[] memory judges) private {
+    /// @dev Upholds the dispute. The dispute share of the penalty covers the challenger first, then the referees; the
+    /// rest is burned. The bond returns even if the slashable balance is zero.
+    function _uphold(bytes32 disputeId, address[] memory signers) private {
         Dispute storage dispute = _disputes[disputeId];
         Unit storage unit = _units[dispute.unitId];
         (unit.unpaid, unit.convicted) = (true, true);
         (, uint256 share) = staking.slash(dispute.provider, OFFENCE, disputeId);
         uint256 cost = Math.min(share, _cost);
         _credit(disputeId, dispute.challenger, _bond + cost);
-        _end(disputeId, Status.ProviderLost, _payReferees(disputeId, judges, share - cost));
+        _close(disputeId, Status.ProviderLost, _payReferees(disputeId, signers, share - cost));
         escrow.release(dispute.unitId, false);
     }
 
-    /// @dev The bond covers the provider and the referees; what is left is burned.
-    function _acquit(bytes32 disputeId, address[] memory judges) private {
+    /// @dev Rejects the dispute. The bond covers the provider and the referees; the rest is burned.
+    function _reject(bytes32 disputeId, address[] memory signers) private {
         Dispute storage dispute = _disputes[disputeId];
         _credit(disputeId, dispute.provider, _cost);
-        _end(disputeId, Status.ChallengerLost, _payReferees(disputeId, judges, _bond - _cost));
+        _close(disputeId, Status.ChallengerLost, _payReferees(disputeId, signers, _bond - _cost));
         if (_isCleared(dispute.unitId)) escrow.release(dispute.unitId, true);
     }
 
-    /// @dev Credits each judge the same fee, as far as the funds go for all seats, and returns what is left. Were they
-    /// shared among those that signed, members could send the verdict first without the others' signatures, for more.
-    function _payReferees(bytes32 disputeId, address[] memory judges, uint256 funds) private returns (uint256 left) {
+    /// @dev Credits each signer of the verdict the same fee, limited by the funds divided by all seats. Returns the
+    /// rest. A fee divided among the signers only would reward members that submit the verdict without the other
+    /// signatures.
+    function _payReferees(bytes32 disputeId, address[] memory signers, uint256 funds) private returns (uint256 left) {
         uint256 fee = Math.min(_refereeFee, funds / _seats);
         left = funds;
-        for (uint256 i = 0; i < judges.length; ++i) {
-            if (judges[i] == address(0)) continue;
-            _credit(disputeId, judges[i], fee);
+        for (uint256 i = 0; i < signers.length; ++i) {
+            if (signers[i] == address(0)) continue;
+            _credit(disputeId, signers[i], fee);
             left -= fee;
         }
     }
 
-    function _end(bytes32 disputeId, Status outcome, uint256 leftOver) private {
+    function _close(bytes32 disputeId, Status outcome, uint256 leftOver) private {
         Dispute storage dispute = _disputes[disputeId];
         dispute.status = outcome;
         --_units[dispute.unitId].open;
@@ -272,17 +273,17 @@ contract Disputes is Verdicts, Multicall {
         );
     }
 
-    function _requireTurnOver(Dispute storage dispute) private view {
+    function _requireDeadlinePassed(Dispute storage dispute) private view {
         _requireNotConvicted(dispute.unitId);
         require(block.timestamp > dispute.deadline, TurnNotOver(dispute.deadline));
     }
 
-    /// @dev Unit and number name a step with its states: the unit's root has one trace.
-    function _stepOf(Dispute storage dispute) private view returns (bytes32) {
+    /// @dev Unit and segment number identify a segment with its states, since the unit's root has exactly one trace.
+    function _segmentKey(Dispute storage dispute) private view returns (bytes32) {
         return keccak256(abi.encode(dispute.unitId, dispute.step));
     }
 
-    /// @dev Whether the unit was disputed, survived, and can be disputed no more.
+    /// @dev Returns whether the unit was disputed, survived, and cannot be disputed any more.
     function _isCleared(bytes32 unitId) private view returns (bool) {
         Unit memory unit = _units[unitId];
         return unit.disputableUntil > 0 && block.timestamp > unit.disputableUntil && unit.open == 0 && !unit.unpaid;

@@ -6,13 +6,13 @@ import {IEmission} from "./interfaces/IEmission.sol";
 import {IZenToken} from "./interfaces/IZenToken.sol";
 
 /// @title Emission of rewards
-/// @dev Keeps the running totals of the schedule, so that what has vested is known without going through the years.
+/// @dev Stores the running totals of the schedule, so that `vested` needs no loop over the years.
 contract Emission is IEmission {
     uint256 private constant YEAR = 365 days;
-    /// @notice Most years that a schedule can have.
+    /// @notice Maximum number of years in a schedule.
     uint256 public constant MAX_YEARS = 50;
 
-    /// @notice The ZEN token, which gives this contract its MINTER_ROLE.
+    /// @notice The ZEN token. This contract needs MINTER_ROLE there.
     IZenToken public immutable token;
     /// @inheritdoc IEmission
     address public immutable recipient;
@@ -21,10 +21,10 @@ contract Emission is IEmission {
     /// @inheritdoc IEmission
     uint256 public released;
 
-    uint128[] private _totals; // at the beginning of each year and at the end of the last
+    uint128[] private _totals; // vested wei at the start of each year, then at the end of the last
 
     /// @param zen The ZEN token.
-    /// @param recipient_ Who gets the new ZEN: the rewards contract.
+    /// @param recipient_ Account that receives the new ZEN: the rewards contract.
     /// @param yearly Wei that vest in each year from now on, 1 to MAX_YEARS entries.
     constructor(IZenToken zen, address recipient_, uint96[] memory yearly) {
         require(address(zen) != address(0), InvalidParameter("token"));

@@ -13,8 +13,9 @@ import {IZenToken} from "./interfaces/IZenToken.sol";
 import {Messages, UnitCommitment} from "./Messages.sol";
 
 /// @title Escrow and settlement of jobs
-/// @dev Payments are computed from the jobs' own numbers, never from the balance. What the contract holds is, at all
-/// times, the escrow of open jobs, what batches have left, and what is withheld from batches that were not vetoed.
+/// @dev Payments are computed from the jobs' own numbers, never from the token balance. The contract always holds
+/// exactly three sums: the escrow of open jobs, the unclaimed rest of batches, and held payouts of batches without a
+/// veto.
 contract JobEscrow is JobIntake {
     using SafeERC20 for IZenToken;
     using SafeCast for uint256;
@@ -23,22 +24,24 @@ contract JobEscrow is JobIntake {
     bytes32 public constant OPERATOR_ROLE = keccak256("OPERATOR_ROLE");
     bytes32 public constant GUARDIAN_ROLE = keccak256("GUARDIAN_ROLE");
     bytes32 public constant DISPUTES_ROLE = keccak256("DISPUTES_ROLE");
-    /// @notice Most lines in a batch: few enough that a veto fits in a transaction of 2^24 gas (EIP-7825), whatever happened
-    /// to the jobs since.
+    /// @notice Maximum number of lines in a batch. A veto of it fits in a transaction of 2^24 gas (EIP-7825) in any
+    /// case.
     uint256 public constant MAX_LINES = 256;
 
-    struct Withheld {
+    /// @dev A payout that a dispute took out of its batch. `forfeited`: the payer receives it after the challenge
+    /// period.
+    struct HeldPayout {
         address provider;
         uint96 net;
         bytes32 jobId;
         bytes32 batchRoot;
         uint88 fee;
         uint24 batchId;
-        bool struck;
+        bool forfeited;
     }
 
-    /// @notice The contracts and accounts that this one works with.
-    /// @param treasury Where fees go.
+    /// @notice Contracts and accounts with a role in the escrow.
+    /// @param treasury Recipient of fees.
     /// @param operator First holder of OPERATOR_ROLE.
     /// @param guardian First holder of GUARDIAN_ROLE and PAUSER_ROLE.
     /// @param disputes The only holder of DISPUTES_ROLE.
@@ -49,28 +52,28 @@ contract JobEscrow is JobIntake {
         address disputes;
     }
 
-    /// @notice Seconds between a batch and its claims.
+    /// @notice Seconds between the posting of a batch and its claims.
     uint40 public immutable challengePeriod;
-    /// @notice Where fees go.
+    /// @notice Recipient of fees.
     address public immutable treasury;
     /// @inheritdoc IJobEscrow
     uint256 public batchCount;
     /// @inheritdoc IJobEscrow
     mapping(uint256 batchId => mapping(address provider => uint256)) public withheldOf;
 
-    /// @dev By root, which a proof leads to anyway.
+    /// @dev The key is the root, since a Merkle proof leads to it.
     mapping(bytes32 batchRoot => Batch) private _batches;
-    /// @dev One bit per batch, so that a provider pays for a new slot once in 256 batches.
+    /// @dev One bit for each batch, so that a provider pays for a new storage slot once in 256 batches.
     mapping(address provider => mapping(uint256 word => uint256)) private _claimed;
-    mapping(bytes32 unitId => Withheld) private _withheld;
+    mapping(bytes32 unitId => HeldPayout) private _heldPayouts;
 
     /// @param zen The ZEN token.
-    /// @param staking_ Knows the minimum stake of each tier.
-    /// @param parties The contracts and accounts that this one works with.
+    /// @param staking_ Staking contract. It gives the lowest fraud penalty of each tier.
+    /// @param parties Contracts and accounts with a role in the escrow.
     /// @param feeBps_ First fee in basis points, at most MAX_FEE_BPS.
     /// @param refundDelay_ Seconds after `waitUntil` that the operator has to settle; must exceed the longest job.
     /// @param cancelDelay_ Seconds after a cancellation that the operator has to settle.
-    /// @param challengePeriod_ Seconds between a batch and its claims.
+    /// @param challengePeriod_ Seconds between the posting of a batch and its claims.
     /// @param adminDelay Seconds between proposing and accepting a new admin.
     /// @param admin First holder of DEFAULT_ADMIN_ROLE.
     constructor(
@@ -113,7 +116,7 @@ contract JobEscrow is JobIntake {
         batchCount = batchId = next;
         uint40 claimableAt = (block.timestamp + challengePeriod).toUint40();
         bytes32 batchRoot = _batchRoot(claims, units, lines);
-        // sorted pairs let two batches have one root, if the first one's claims are made to be the other's units and lines
+        // Pairs are sorted. So two batches can share a root: one's claims root is the other's node of units and lines.
         require(_batches[batchRoot].id == 0, BatchExists(batchRoot));
         _batches[batchRoot] = Batch(net.toUint96(), fee.toUint88(), claimableAt, batchId.toUint24(), false);
         emit BatchPosted(batchId, batchRoot, net, fee, claimableAt);
@@ -165,41 +168,41 @@ contract JobEscrow is JobIntake {
         bytes32 batchRoot = MerkleProof.processProofCalldata(proof, unit.paidLeaf(price));
         Batch memory batch = _requireRunning(batchRoot, batchId);
         unitId = unit.leaf();
-        if (_withheld[unitId].net > 0) {
-            (, bool vetoed) = _forget(unitId);
+        if (_heldPayouts[unitId].net > 0) {
+            (, bool vetoed) = _deleteHeldPayout(unitId);
             require(vetoed, AlreadyWithheld(unitId));
         }
 
-        (uint256 net, uint256 fee) = _split(_jobs[unit.jobId], price, 1);
+        (uint256 net, uint256 fee) = _payment(_jobs[unit.jobId], price, 1);
         require(net <= batch.net, BatchOverdrawn(batchId, net, batch.net));
         require(fee <= batch.fee, BatchOverdrawn(batchId, fee, batch.fee));
         (batch.net, batch.fee, batch.contested) = (batch.net - net.toUint96(), batch.fee - fee.toUint88(), true);
         _batches[batchRoot] = batch;
         withheldOf[batchId][unit.provider] += net;
-        _withheld[unitId] =
-            Withheld(unit.provider, net.toUint96(), unit.jobId, batchRoot, fee.toUint88(), batch.id, false);
+        _heldPayouts[unitId] =
+            HeldPayout(unit.provider, net.toUint96(), unit.jobId, batchRoot, fee.toUint88(), batch.id, false);
         emit UnitWithheld(unitId, batchId, unit.provider, net, fee);
     }
 
     /// @inheritdoc IJobEscrow
     function release(bytes32 unitId, bool restored) external nonReentrant onlyRole(DISPUTES_ROLE) returns (bool held) {
-        Withheld storage unit = _withheld[unitId];
-        if (unit.net == 0 || unit.struck) return false;
+        HeldPayout storage unit = _heldPayouts[unitId];
+        if (unit.net == 0 || unit.forfeited) return false;
         if (restored) {
             _restore(unitId);
         } else {
-            unit.struck = true;
-            if (block.timestamp >= _batches[unit.batchRoot].claimableAt) _returnStruck(unitId);
+            unit.forfeited = true;
+            if (block.timestamp >= _batches[unit.batchRoot].claimableAt) _refundForfeited(unitId);
         }
         return true;
     }
 
     /// @inheritdoc IJobEscrow
     function returnStruck(bytes32 unitId) external nonReentrant {
-        Withheld storage unit = _withheld[unitId];
-        require(unit.struck, NotStruck(unitId));
+        HeldPayout storage unit = _heldPayouts[unitId];
+        require(unit.forfeited, NotStruck(unitId));
         _requireOver(_batches[unit.batchRoot].claimableAt);
-        _returnStruck(unitId);
+        _refundForfeited(unitId);
     }
 
     /// @inheritdoc IJobEscrow
@@ -221,7 +224,7 @@ contract JobEscrow is JobIntake {
         require(onlyEnds || line.toRound > line.fromRound, NoRounds(line.jobId));
         require(line.price <= job.maxPrice, PriceAboveMaximum(line.price, job.maxPrice));
         require(line.units <= job.unitsLeft, TooManyUnits(line.units, job.unitsLeft));
-        (net, fee) = _split(job, line.price, line.units);
+        (net, fee) = _payment(job, line.price, line.units);
         require(net + fee <= job.escrowed, BudgetExceeded(net + fee, job.escrowed));
 
         uint256 rest = job.escrowed - net - fee;
@@ -252,9 +255,9 @@ contract JobEscrow is JobIntake {
 
     function _revertLine(uint256 batchId, JobLine calldata line) private {
         Job storage job = _jobs[line.jobId];
-        (uint256 net, uint256 fee) = _split(job, line.price, line.units);
+        (uint256 net, uint256 fee) = _payment(job, line.price, line.units);
         job.unitsLeft += line.units;
-        // Never past a later batch, whose rounds stay settled. A veto that had to wait for those could be kept waiting.
+        // Rounds of a later batch stay settled. Waiting for its veto could delay this one indefinitely.
         if (job.nextRound == line.toRound) job.nextRound = line.fromRound;
         bool refunded = job.state == State.Refunded;
         emit SettlementReverted(line.jobId, batchId, net, fee, refunded);
@@ -276,7 +279,7 @@ contract JobEscrow is JobIntake {
         mapping(uint256 word => uint256) storage claimed = _claimed[msg.sender];
         uint256 bits = claimed[batchId >> 8];
         // forge-lint: disable-next-line(incorrect-shift)
-        uint256 bit = 1 << (batchId & 0xff); // a literal on the left is meant
+        uint256 bit = 1 << (batchId & 0xff); // the literal on the left is intended
         require(bits & bit == 0, AlreadyClaimed(batchId, msg.sender));
         claimed[batchId >> 8] = bits | bit;
 
@@ -291,7 +294,7 @@ contract JobEscrow is JobIntake {
     }
 
     function _restore(bytes32 unitId) private {
-        (Withheld memory unit, bool vetoed) = _forget(unitId);
+        (HeldPayout memory unit, bool vetoed) = _deleteHeldPayout(unitId);
         if (vetoed) return;
         Batch storage batch = _batches[unit.batchRoot];
         batch.fee += unit.fee;
@@ -302,31 +305,31 @@ contract JobEscrow is JobIntake {
         else batch.net += unit.net;
     }
 
-    function _returnStruck(bytes32 unitId) private {
-        (Withheld memory unit, bool vetoed) = _forget(unitId);
+    function _refundForfeited(bytes32 unitId) private {
+        (HeldPayout memory unit, bool vetoed) = _deleteHeldPayout(unitId);
         if (vetoed) return;
         uint256 gross = uint256(unit.net) + unit.fee;
         emit UnitStruck(unitId, unit.jobId, unit.batchId, gross);
         token.safeTransfer(_jobs[unit.jobId].payer, gross);
     }
 
-    /// @dev Ends a withholding. A vetoed batch gave everything back to its jobs, this unit's pay too.
-    function _forget(bytes32 unitId) private returns (Withheld memory unit, bool vetoed) {
-        unit = _withheld[unitId];
-        delete _withheld[unitId];
+    /// @dev Deletes a held payout. A vetoed batch has already returned everything to its jobs, including this payout.
+    function _deleteHeldPayout(bytes32 unitId) private returns (HeldPayout memory unit, bool vetoed) {
+        unit = _heldPayouts[unitId];
+        delete _heldPayouts[unitId];
         vetoed = _batches[unit.batchRoot].id != unit.batchId;
         if (vetoed) emit UnitRestored(unitId, unit.batchId, unit.net, unit.fee, false);
     }
 
-    /// @dev Pay of `units` units of a job; exact, since a unit's price is a multiple of BPS.
-    function _split(Job memory job, uint80 price, uint256 units) private pure returns (uint256 net, uint256 fee) {
+    /// @dev Returns the pay for `units` units of a job. Exact, since a unit's price is a multiple of BPS.
+    function _payment(Job memory job, uint80 price, uint256 units) private pure returns (uint256 net, uint256 fee) {
         if (units == 0) return (0, 0);
         uint256 gross = _payableUnitPrice(price, job.unitWeight) * units;
         fee = gross * job.feeBps / BPS;
         net = gross - fee;
     }
 
-    /// @dev Claims come at the shortest distance: their proofs are what is sent most.
+    /// @dev Claims have the shortest path, since their proofs are sent most often.
     function _batchRoot(bytes32 claims, bytes32 units, JobLine[] calldata lines) private pure returns (bytes32) {
         return Hashes.commutativeKeccak256(claims, Hashes.commutativeKeccak256(units, keccak256(abi.encode(lines))));
     }

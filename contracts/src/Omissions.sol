@@ -17,8 +17,8 @@ import {IWorkWindows} from "./interfaces/IWorkWindows.sol";
 import {IZenToken} from "./interfaces/IZenToken.sol";
 import {Messages, UnitCommitment} from "./Messages.sol";
 
-/// @title Commitments that the operator acknowledged and left out
-/// @dev One storage slot per claim. Holds the bond and the stakes of open claims, nothing else.
+/// @title Omission claims against the operator
+/// @dev One storage slot for each claim. Holds the bond and the stakes of open claims, nothing else.
 contract Omissions is IOmissions, AccessControlDefaultAdminRules, ReentrancyGuardTransient, EIP712 {
     using DisputeMessages for Acknowledgement;
     using ExactTransfers for IZenToken;
@@ -30,7 +30,7 @@ contract Omissions is IOmissions, AccessControlDefaultAdminRules, ReentrancyGuar
 
     /// @notice The ZEN token.
     IZenToken public immutable token;
-    /// @notice Where windows are committed.
+    /// @notice Contract of the commitment windows.
     IWorkWindows public immutable windows;
     /// @inheritdoc IOmissions
     uint256 public bond;
@@ -47,12 +47,12 @@ contract Omissions is IOmissions, AccessControlDefaultAdminRules, ReentrancyGuar
     mapping(bytes32 unitId => Claim) private _claims;
 
     /// @param zen The ZEN token.
-    /// @param windows_ Where windows are committed.
+    /// @param windows_ Contract of the commitment windows.
     /// @param terms_ The terms; see IOmissions.
     /// @param adminDelay Seconds between proposing and accepting a new admin.
     /// @param admin First holder of DEFAULT_ADMIN_ROLE.
     /// @param operator First holder of OPERATOR_ROLE.
-    /// @param acknowledger First holder of ACKNOWLEDGER_ROLE, a plain key.
+    /// @param acknowledger First holder of ACKNOWLEDGER_ROLE, an account with a key.
     constructor(
         IZenToken zen,
         IWorkWindows windows_,
@@ -83,7 +83,7 @@ contract Omissions is IOmissions, AccessControlDefaultAdminRules, ReentrancyGuar
         require(amount > 0, ZeroAmount());
         bond += amount;
         emit Deposited(msg.sender, amount, bond);
-        token.take(msg.sender, amount);
+        token.receiveExact(msg.sender, amount);
     }
 
     /// @inheritdoc IOmissions
@@ -125,7 +125,7 @@ contract Omissions is IOmissions, AccessControlDefaultAdminRules, ReentrancyGuar
         _claims[unitId] = Claim(msg.sender, includeBy, deadline, State.Open);
         ++openClaims;
         emit ClaimOpened(unitId, msg.sender, includeBy, deadline);
-        token.take(msg.sender, _stake);
+        token.receiveExact(msg.sender, _stake);
     }
 
     /// @inheritdoc IOmissions
@@ -174,13 +174,13 @@ contract Omissions is IOmissions, AccessControlDefaultAdminRules, ReentrancyGuar
         return _hashTypedDataV4(Acknowledgement(unitId, includeBy).hash());
     }
 
-    /// @notice As in AccessControl, but not for ACKNOWLEDGER_ROLE: see CannotRenounce.
+    /// @notice Renounces a role of the caller, except ACKNOWLEDGER_ROLE: see CannotRenounce.
     function renounceRole(bytes32 role, address account) public override {
         require(role != ACKNOWLEDGER_ROLE, CannotRenounce());
         super.renounceRole(role, account);
     }
 
-    /// @dev By key and never ERC-1271: a contract could disown its acknowledgements later.
+    /// @dev Accepts key signatures only. With ERC-1271 a contract could later disown its acknowledgements.
     function _requireAcknowledged(bytes32 unitId, uint40 includeBy, bytes calldata acknowledgement) private view {
         (address signer,,) = ECDSA.tryRecoverCalldata(acknowledgementDigest(unitId, includeBy), acknowledgement);
         require(signer != address(0) && hasRole(ACKNOWLEDGER_ROLE, signer), NotAcknowledged(signer));

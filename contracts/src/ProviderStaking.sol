@@ -10,16 +10,16 @@ import {IProviderStaking} from "./interfaces/IProviderStaking.sol";
 import {IZenToken} from "./interfaces/IZenToken.sol";
 
 /// @title Stakes of providers and verifiers
-/// @dev One storage slot per account, a second one for those who commit.
+/// @dev One storage slot for each account, a second one for accounts with a commitment.
 contract ProviderStaking is IProviderStaking, ZenIntake {
     using ExactTransfers for IZenToken;
     using SafeERC20 for IZenToken;
 
     bytes32 public constant SLASHER_ROLE = keccak256("SLASHER_ROLE");
     bytes32 public constant DISPUTES_ROLE = keccak256("DISPUTES_ROLE");
-    /// @notice Seconds ahead that a commitment may end.
+    /// @notice Maximum seconds from now until the end of a commitment.
     uint256 public constant MAX_COMMITMENT = 365 days;
-    /// @notice Highest share of a penalty that a dispute can get, in basis points.
+    /// @notice Highest dispute share of a penalty, in basis points.
     uint16 public constant MAX_DISPUTE_SHARE_BPS = 5_000;
     /// @inheritdoc IProviderStaking
     uint16 public constant LEAST_CHEAT_PENALTY_BPS = 5_000;
@@ -37,12 +37,12 @@ contract ProviderStaking is IProviderStaking, ZenIntake {
     mapping(address provider => uint40) public committedUntil;
 
     uint96[4] private _minimumStakes;
-    Penalty[7] private _penalties; // of offence i + 1
+    Penalty[7] private _penalties; // index i: offence i + 1
     mapping(address provider => Account) private _accounts;
 
     /// @param zen The ZEN token.
     /// @param delay Seconds that unbonding takes, at most a year.
-    /// @param minimumStakes Wei of ZEN that each tier demands: verifier, Bronze, Silver, Gold.
+    /// @param minimumStakes Minimum stake of each tier in wei of ZEN: verifier, Bronze, Silver, Gold.
     /// @param adminDelay Seconds between proposing and accepting a new admin.
     /// @param admin First holder of DEFAULT_ADMIN_ROLE.
     /// @param pauser First holder of PAUSER_ROLE.
@@ -66,10 +66,10 @@ contract ProviderStaking is IProviderStaking, ZenIntake {
         _setPenalty(DOWNTIME, 500, 0);
         _setPenalty(INCORRECT_COMPUTATION, 5_000, 2_000);
         _setPenalty(3, 500, 0); // bandwidth violation
-        _setPenalty(WITHHELD_DATA, 5_000, 2_000); // as much: or a cheat would fall silent
-        _setPenalty(5, 2_000, 0); // wrong replay, of a verifier or referee
-        _setPenalty(6, 10_000, 0); // two verdicts of one referee that contradict each other
-        _setPenalty(REFUSED_DATA, 5_000, 2_000); // as much: or a cheat would say no instead
+        _setPenalty(WITHHELD_DATA, 5_000, 2_000); // same as incorrect computation: a timeout must not be cheaper
+        _setPenalty(5, 2_000, 0); // wrong replay of a verifier or referee
+        _setPenalty(6, 10_000, 0); // equivocation of a referee
+        _setPenalty(REFUSED_DATA, 5_000, 2_000); // same as incorrect computation: a refusal must not be cheaper
     }
 
     /// @inheritdoc IProviderStaking
@@ -131,11 +131,11 @@ contract ProviderStaking is IProviderStaking, ZenIntake {
     {
         bool disputed = hasRole(DISPUTES_ROLE, msg.sender);
         if (!disputed) _checkRole(SLASHER_ROLE);
-        _useEvidence(disputed ? DISPUTES_ROLE : SLASHER_ROLE, evidence);
+        _recordEvidence(disputed ? DISPUTES_ROLE : SLASHER_ROLE, evidence);
         if (offence == DOWNTIME) _requireCommitted(provider);
 
         Penalty memory row = penalty(offence);
-        amount = _take(provider, row.bps);
+        amount = _slashBalance(provider, row.bps);
         if (disputed) share = amount * row.disputeShareBps / BPS;
         emit Slashed(provider, offence, amount, share, evidence);
         token.burn(amount - share);
@@ -210,11 +210,11 @@ contract ProviderStaking is IProviderStaking, ZenIntake {
         uint96 total = _accounts[msg.sender].stake + amount;
         _accounts[msg.sender].stake = total;
         emit Staked(msg.sender, amount, total);
-        token.take(msg.sender, amount);
+        token.receiveExact(msg.sender, amount);
     }
 
-    /// @dev Takes `bps` of everything at risk, stake first, and jails.
-    function _take(address provider, uint256 bps) private returns (uint256 amount) {
+    /// @dev Takes `bps` of the slashable balance, stake first, and jails.
+    function _slashBalance(address provider, uint256 bps) private returns (uint256 amount) {
         Account memory account = _accounts[provider];
         amount = (uint256(account.stake) + account.unbonding) * bps / BPS;
         uint256 fromStake = Math.min(amount, account.stake);
@@ -227,7 +227,7 @@ contract ProviderStaking is IProviderStaking, ZenIntake {
         _accounts[provider] = account;
     }
 
-    function _useEvidence(bytes32 role, bytes32 evidence) private {
+    function _recordEvidence(bytes32 role, bytes32 evidence) private {
         require(!evidenceUsed[role][evidence], EvidenceUsed(evidence));
         evidenceUsed[role][evidence] = true;
     }
@@ -235,13 +235,13 @@ contract ProviderStaking is IProviderStaking, ZenIntake {
     function _setPenalty(uint8 offence, uint16 bps, uint16 disputeShareBps) private {
         _requireOffence(offence);
         require(bps <= BPS && disputeShareBps <= MAX_DISPUTE_SHARE_BPS, PenaltyTooHigh(bps, disputeShareBps));
-        bool endsACheat = offence == INCORRECT_COMPUTATION || offence == WITHHELD_DATA || offence == REFUSED_DATA;
-        require(!endsACheat || bps >= LEAST_CHEAT_PENALTY_BPS, PenaltyTooLow(bps, LEAST_CHEAT_PENALTY_BPS));
+        bool isFraud = offence == INCORRECT_COMPUTATION || offence == WITHHELD_DATA || offence == REFUSED_DATA;
+        require(!isFraud || bps >= LEAST_CHEAT_PENALTY_BPS, PenaltyTooLow(bps, LEAST_CHEAT_PENALTY_BPS));
         _penalties[offence - 1] = Penalty(bps, disputeShareBps);
         emit PenaltySet(offence, bps, disputeShareBps);
     }
 
-    /// @dev Downtime within a committed period can still be proven for one unbonding delay after the period's end.
+    /// @dev Downtime in a committed period can be proven for one unbonding delay after the period's end.
     function _requireCommitted(address provider) private view {
         uint256 until = committedUntil[provider];
         require(block.timestamp <= until + unbondingDelay, NotCommitted(provider, until));

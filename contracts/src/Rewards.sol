@@ -12,26 +12,26 @@ import {IRewards} from "./interfaces/IRewards.sol";
 import {IZenToken} from "./interfaces/IZenToken.sol";
 
 /// @title Rewards for uptime, bandwidth and verification
-/// @dev Keeps the epoch before the last one and the last one. The last one is in force once its delay is over; nothing has
-/// to be called for that.
+/// @dev Stores the last two epochs. The last one comes into force when its delay is over, without a call.
 contract Rewards is IRewards, AccessControlDefaultAdminRules, ReentrancyGuardTransient {
     using SafeERC20 for IZenToken;
 
     bytes32 public constant REWARDER_ROLE = keccak256("REWARDER_ROLE");
     bytes32 public constant GUARDIAN_ROLE = keccak256("GUARDIAN_ROLE");
-    /// @notice Lowest and highest yearly rate, in basis points.
+    /// @notice Lowest yearly rate, in basis points.
     uint16 public constant MIN_APY_BPS = 1_500;
+    /// @notice Highest yearly rate, in basis points.
     uint16 public constant MAX_APY_BPS = 2_500;
-    /// @notice Most seconds that `minEpoch` and `claimDelay` can be.
+    /// @notice Maximum of `minEpoch` and `claimDelay`, in seconds.
     uint256 public constant MAX_DELAY = 30 days;
     uint256 private constant BPS = 10_000;
     uint256 private constant YEAR = 365 days;
 
     /// @notice The ZEN token.
     IZenToken public immutable token;
-    /// @notice The staking contract, whose ZEN bounds the base reward.
+    /// @notice Staking contract. Its ZEN balance bounds the base reward.
     address public immutable staking;
-    /// @notice Least seconds between two epochs.
+    /// @notice Minimum seconds between two epochs.
     uint256 public immutable minEpoch;
     /// @notice Seconds between posting a root and its first claim.
     uint256 public immutable claimDelay;
@@ -44,12 +44,12 @@ contract Rewards is IRewards, AccessControlDefaultAdminRules, ReentrancyGuardTra
     mapping(address account => uint256) public claimed;
 
     Epoch private _previous;
-    Epoch private _last; // all zero after a veto, and before the first epoch
+    Epoch private _last; // all zero after a veto and before the first epoch
 
     /// @param zen The ZEN token.
-    /// @param staking_ The staking contract.
+    /// @param staking_ Staking contract.
     /// @param apyBps_ First yearly rate in basis points, 1,500 to 2,500.
-    /// @param minEpoch_ Least seconds between two epochs, at most MAX_DELAY.
+    /// @param minEpoch_ Minimum seconds between two epochs, at most MAX_DELAY.
     /// @param claimDelay_ Seconds between posting a root and its first claim, at most MAX_DELAY.
     /// @param adminDelay Seconds between proposing and accepting a new admin.
     /// @param admin First holder of DEFAULT_ADMIN_ROLE.
@@ -162,7 +162,7 @@ contract Rewards is IRewards, AccessControlDefaultAdminRules, ReentrancyGuardTra
         emit ApySet(newApyBps);
     }
 
-    /// @dev Whether the last epoch still waits. (Without one, its time is 0 and long over.)
+    /// @dev Returns whether the last epoch is pending. Without a last epoch its time is 0, so the delay is over.
     function _isPending() private view returns (bool) {
         return block.timestamp < _claimableAt(_last);
     }

@@ -3,17 +3,17 @@ pragma solidity 0.8.37;
 
 import {TimelockController} from "@openzeppelin/contracts/governance/TimelockController.sol";
 
-/// @title The network's timelock: admin of its contracts, treasurer of its treasury
-/// @notice Whatever an admin may change takes effect no sooner than `getMinDelay()` seconds after it was announced on chain,
-/// so that everybody can see it coming and leave. The timelock administers itself: its own delay and roles change by
-/// the same way only, and no account stands above it.
+/// @title The network's timelock: admin of its contracts and treasurer of its treasury
+/// @notice An admin change takes effect at least `getMinDelay()` seconds after its announcement on chain. Users can
+/// react before it does. The timelock administers itself: its delay and roles change by the same process only, and no
+/// account has admin rights over it.
 contract Timelock is TimelockController {
-    /// @notice There must be somebody to propose and somebody to execute, or nothing could ever be changed.
+    /// @notice The proposer list or the executor list is empty.
     error NobodyInCharge();
 
-    /// @param minDelay Least seconds between announcing and executing.
-    /// @param proposers May announce and cancel.
-    /// @param executors May execute what is due; the zero address stands for anybody.
+    /// @param minDelay Minimum seconds between announcement and execution.
+    /// @param proposers Accounts that can announce and cancel.
+    /// @param executors Accounts that can execute announced calls after the delay; the zero address allows any account.
     constructor(uint256 minDelay, address[] memory proposers, address[] memory executors)
         TimelockController(minDelay, proposers, executors, address(0))
     {

@@ -29,7 +29,7 @@ contract Treasury is ITreasury, AccessControlDefaultAdminRules, ReentrancyGuardT
     mapping(uint256 grantId => Grant) private _grants;
 
     /// @param zen The ZEN token.
-    /// @param shares Basis points of protocol development, security audits, community grants; 10,000 together.
+    /// @param shares Basis points of protocol development, security audits and community grants; their sum is 10,000.
     /// @param adminDelay Seconds between proposing and accepting a new admin.
     /// @param admin First holder of DEFAULT_ADMIN_ROLE.
     /// @param treasurer First holder of TREASURER_ROLE: the timelock.

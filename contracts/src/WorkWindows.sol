@@ -9,13 +9,13 @@ import {SafeCast} from "@openzeppelin/contracts/utils/math/SafeCast.sol";
 import {IWorkWindows} from "./interfaces/IWorkWindows.sol";
 import {Messages, UnitCommitment} from "./Messages.sol";
 
-/// @title Windows of committed work and their challenge seeds
+/// @title Commitment windows and their sampling seeds
 contract WorkWindows is IWorkWindows, AccessControlDefaultAdminRules {
     using Messages for UnitCommitment;
 
     bytes32 public constant OPERATOR_ROLE = keccak256("OPERATOR_ROLE");
 
-    /// @dev One slot, which also refuses a second use of its root. No leaves: the root was never committed.
+    /// @dev One storage slot. A `leafCount` of zero means that the root was never committed.
     struct Commitment {
         uint64 id;
         uint64 seedBlock;
@@ -23,7 +23,7 @@ contract WorkWindows is IWorkWindows, AccessControlDefaultAdminRules {
         uint40 committedAt;
     }
 
-    /// @notice Blocks between a commitment (or a missed seed) and the block that makes the seed.
+    /// @notice Blocks between a commitment (or an unavailable hash) and the seed block.
     uint256 public immutable seedDelay;
     /// @inheritdoc IWorkWindows
     uint256 public windowCount;
@@ -31,11 +31,11 @@ contract WorkWindows is IWorkWindows, AccessControlDefaultAdminRules {
     mapping(bytes32 root => Commitment) private _commitments;
     mapping(bytes32 root => bytes32 seed) private _seeds;
 
-    /// @notice A constructor argument makes no sense.
-    /// @param parameter Its name.
+    /// @notice A constructor argument is outside its range.
+    /// @param parameter Argument that is invalid.
     error InvalidParameter(string parameter);
 
-    /// @param delay Blocks until the seed's block, 1 to 200 (a block's hash is in reach for 256).
+    /// @param delay Blocks until the seed block, 1 to 200. A block's hash is available for 256 blocks.
     /// @param adminDelay Seconds between proposing and accepting a new admin.
     /// @param admin First holder of DEFAULT_ADMIN_ROLE.
     /// @param operator First holder of OPERATOR_ROLE.

@@ -9,18 +9,19 @@ import {
     AccessControlDefaultAdminRules
 } from "@openzeppelin/contracts/access/extensions/AccessControlDefaultAdminRules.sol";
 
-/// @title ZEN, the token in which stakes are held and work is paid
-/// @notice Capped ERC-20 with permits. The supply in circulation never exceeds `cap()`; new ZEN comes only from a
-/// holder of MINTER_ROLE, after deployment the given minter alone (the emission, bounded by its schedule). The name "ZEN" is also its EIP-712 domain name, version "1".
+/// @title ZEN, the token of stakes and payments
+/// @notice Capped ERC-20 with permits. The supply never exceeds `cap()`. Only holders of MINTER_ROLE mint; after
+/// deployment that is only the given minter, the emission. The name "ZEN" is also the EIP-712 domain name, with version
+/// "1".
 contract ZenToken is ERC20Capped, ERC20Burnable, ERC20Permit, AccessControlDefaultAdminRules {
     bytes32 public constant MINTER_ROLE = keccak256("MINTER_ROLE");
 
-    /// @param supplyCap Most wei of ZEN that may exist at once.
-    /// @param initialSupply Wei of ZEN created now.
+    /// @param supplyCap Maximum supply in wei of ZEN.
+    /// @param initialSupply Wei of ZEN minted now.
     /// @param initialHolder Receives the initial supply.
     /// @param adminDelay Seconds between proposing and accepting a new admin.
     /// @param admin First holder of DEFAULT_ADMIN_ROLE.
-    /// @param minter First holder of MINTER_ROLE; zero address: nobody.
+    /// @param minter First holder of MINTER_ROLE; the zero address grants it to no account.
     constructor(
         uint256 supplyCap,
         uint256 initialSupply,
@@ -33,7 +34,7 @@ contract ZenToken is ERC20Capped, ERC20Burnable, ERC20Permit, AccessControlDefau
         _mint(initialHolder, initialSupply);
     }
 
-    /// @notice Creates `amount` wei of ZEN for `to`. Reverts with ERC20ExceededCap beyond the cap.
+    /// @notice Mints `amount` wei of ZEN to `to`. Reverts with ERC20ExceededCap beyond the cap. Only MINTER_ROLE.
     function mint(address to, uint256 amount) external onlyRole(MINTER_ROLE) {
         _mint(to, amount);
     }

@@ -3,9 +3,9 @@ pragma solidity 0.8.37;
 
 import {Attestations} from "../src/Attestations.sol";
 import {IAttestations} from "../src/interfaces/IAttestations.sol";
-import {Economy} from "./base/Economy.sol";
+import {RewardNetwork} from "./base/RewardNetwork.sol";
 
-contract AttestationsTest is Economy {
+contract AttestationsTest is RewardNetwork {
     address private immutable provider = address(0x1111);
     bytes32 private constant IMAGE = keccak256("image");
     bytes32 private constant KEY = keccak256("key");
@@ -15,14 +15,14 @@ contract AttestationsTest is Economy {
         _setMeasurement(IMAGE, true);
     }
 
-    function test_attestsAKeyUntilItExpires() public {
+    function test_attestation_isValidUntilExpiry() public {
         uint40 expiresAt = uint40(block.timestamp + 10 days);
         vm.assertFalse(attestations.isAttested(provider));
         vm.expectEmit(address(attestations));
         emit IAttestations.Attested(provider, KEY, IMAGE, expiresAt, "report");
         _attest(IMAGE, expiresAt);
         vm.assertTrue(attestations.isAttested(provider));
-        vm.assertFalse(attestations.isAttested(stranger));
+        vm.assertFalse(attestations.isAttested(thirdParty));
         IAttestations.Attestation memory attestation = attestations.attestationOf(provider);
         vm.assertEq(attestation.key, KEY);
         vm.assertEq(attestation.measurement, IMAGE);
@@ -33,7 +33,7 @@ contract AttestationsTest is Economy {
         vm.assertFalse(attestations.isAttested(provider));
     }
 
-    function test_acceptsOnlyKnownMeasurements() public {
+    function test_attest_revertsForUnknownMeasurement() public {
         bytes32 other = keccak256("other image");
         vm.expectRevert(abi.encodeWithSelector(IAttestations.UnknownMeasurement.selector, other));
         _attest(other, uint40(block.timestamp + 1));
@@ -42,7 +42,7 @@ contract AttestationsTest is Economy {
         vm.assertTrue(attestations.isAttested(provider));
     }
 
-    function test_aWithdrawnMeasurementEndsItsAttestations() public {
+    function test_withdrawnMeasurement_endsItsAttestations() public {
         _attest(IMAGE, uint40(block.timestamp + 10 days));
         vm.expectEmit(address(attestations));
         emit IAttestations.MeasurementSet(IMAGE, false);
@@ -53,7 +53,7 @@ contract AttestationsTest is Economy {
         _attest(IMAGE, uint40(block.timestamp + 10 days));
     }
 
-    function test_expiryIsAheadAndNotTooFar() public {
+    function test_attest_revertsOnInvalidExpiry() public {
         uint256 latest = block.timestamp + MAX_VALIDITY;
         _expectInvalidExpiry(block.timestamp);
         _expectInvalidExpiry(latest + 1);
@@ -62,7 +62,7 @@ contract AttestationsTest is Economy {
         vm.assertEq(attestations.attestationOf(provider).expiresAt, latest);
     }
 
-    function test_revokes() public {
+    function test_revoke_endsAttestation() public {
         _attest(IMAGE, uint40(block.timestamp + 10 days));
         vm.expectEmit(address(attestations));
         emit IAttestations.Revoked(provider);
@@ -75,7 +75,7 @@ contract AttestationsTest is Economy {
         attestations.revoke(provider);
     }
 
-    function test_eachRoleDoesItsPart() public {
+    function test_calls_revertWithoutRole() public {
         bytes32 attesterRole = attestations.ATTESTER_ROLE();
         bytes32 adminRole = attestations.DEFAULT_ADMIN_ROLE();
         vm.prank(admin);
@@ -89,7 +89,7 @@ contract AttestationsTest is Economy {
         attestations.setMeasurement(KEY, true);
     }
 
-    function test_constructorRefusesNonsense() public {
+    function test_constructor_revertsOnInvalidParameters() public {
         vm.expectRevert(abi.encodeWithSelector(IAttestations.InvalidParameter.selector, "maxValidity"));
         new Attestations(0, 1 days, admin, attester);
         vm.expectRevert(abi.encodeWithSelector(IAttestations.InvalidParameter.selector, "maxValidity"));
@@ -98,7 +98,7 @@ contract AttestationsTest is Economy {
         vm.assertEq(new Attestations(365 days, 1 days, admin, attester).maxValidity(), 365 days);
     }
 
-    function testFuzz_countsExactlyWhileValidAndAccepted(uint40 validity, uint40 later, bool accepted) public {
+    function testFuzz_isAttested_requiresValidityAndAcceptance(uint40 validity, uint40 later, bool accepted) public {
         validity = uint40(_bound(validity, 1, MAX_VALIDITY));
         uint256 attestedAt = block.timestamp;
         _attest(IMAGE, uint40(attestedAt + validity));

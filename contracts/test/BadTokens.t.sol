@@ -11,15 +11,15 @@ import {ProviderStaking} from "../src/ProviderStaking.sol";
 import {Rewards} from "../src/Rewards.sol";
 import {Treasury} from "../src/Treasury.sol";
 import {FalseToken, FeeToken} from "./base/BadTokens.sol";
-import {Game} from "./base/Game.sol";
+import {DisputeFixture} from "./base/DisputeFixture.sol";
 
-/// @notice No contract credits what did not arrive, or counts as paid what did not leave. (The escrow's own file has its case.)
-contract BadTokensTest is Game {
+/// @notice Contracts credit only tokens that arrived and record only payments that left. JobEscrow.open.t.sol has the escrow's.
+contract BadTokensTest is DisputeFixture {
     ProviderStaking private stakes;
-    Disputes private court;
+    Disputes private disputeContract;
     Omissions private omissions;
 
-    function test_aTokenThatTakesAFee() public {
+    function test_feeToken_depositsRevert() public {
         FeeToken taking = new FeeToken();
         _deployOn(address(taking));
         taking.mint(provider, 1_000 ether);
@@ -35,7 +35,7 @@ contract BadTokensTest is Game {
         omissions.deposit(1 ether);
         _expectShort(2 ether);
         _claimOmission(acknowledgement);
-        disputes = court;
+        disputes = disputeContract;
         _expectShort(BOND);
         _openAs(provider);
 
@@ -47,10 +47,10 @@ contract BadTokensTest is Game {
         _claimOmission(acknowledgement);
         _openAs(provider);
         vm.assertEq(taking.balanceOf(address(omissions)), 3 ether);
-        vm.assertEq(taking.balanceOf(address(court)), BOND);
+        vm.assertEq(taking.balanceOf(address(disputeContract)), BOND);
     }
 
-    function test_aTokenThatFailsWithoutARevert() public {
+    function test_falseReturningToken_transfersRevert() public {
         FalseToken lying = new FalseToken();
         _deployOn(address(lying));
         bytes memory failed = abi.encodeWithSelector(SafeERC20.SafeERC20FailedOperation.selector, address(lying));
@@ -59,7 +59,7 @@ contract BadTokensTest is Game {
         stakes.stake(1 ether);
         vm.expectRevert(failed);
         omissions.deposit(1 ether);
-        disputes = court;
+        disputes = disputeContract;
         vm.expectRevert(failed);
         _openAs(provider);
 
@@ -87,13 +87,13 @@ contract BadTokensTest is Game {
         stakes = new ProviderStaking(
             zen, 1 days, minima, 1 days, address(this), address(this), address(this), address(this)
         );
-        court = new Disputes(zen, staking, windows, escrow, _terms());
+        disputeContract = new Disputes(zen, staking, windows, escrow, _terms());
         IOmissions.Terms memory terms = IOmissions.Terms(2 ether, 30 ether, 3 days, 1 days, 5 days);
         omissions = new Omissions(zen, windows, terms, 1 days, address(this), address(this), provider);
     }
 
     function _approveAll(FeeToken taking, address account) private {
-        address[3] memory spenders = [address(stakes), address(court), address(omissions)];
+        address[3] memory spenders = [address(stakes), address(disputeContract), address(omissions)];
         for (uint256 i = 0; i < spenders.length; ++i) {
             vm.prank(account);
             taking.approve(spenders[i], type(uint256).max);

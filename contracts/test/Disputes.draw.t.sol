@@ -2,12 +2,12 @@
 pragma solidity 0.8.37;
 
 import {IDisputes} from "../src/interfaces/IDisputes.sol";
-import {Game} from "./base/Game.sol";
+import {DisputeFixture} from "./base/DisputeFixture.sol";
 
-/// @notice Who is drawn into a committee, and when.
-contract DisputesDrawTest is Game {
-    function test_drawsDistinctRefereesFromTheLaterBlock() public {
-        bytes32 id = _named(2);
+/// @notice Committee draws: eligible referees, seed block and failed draws.
+contract DisputesDrawTest is DisputeFixture {
+    function test_draw_selectsDistinctRefereesByLaterBlock() public {
+        bytes32 id = _openAndSelect(2);
         uint256 seedBlock = disputes.disputes(id).seedBlock;
         vm.assertEq(seedBlock, block.number + 2);
         vm.roll(seedBlock);
@@ -21,8 +21,8 @@ contract DisputesDrawTest is Game {
         vm.expectEmit(address(disputes));
         emit IDisputes.CommitteeDrawn(id, 0, committee);
         vm.expectEmit(address(disputes));
-        emit IDisputes.TurnStarted(id, IDisputes.Status.Judging, block.timestamp + VERDICT);
-        vm.prank(stranger);
+        emit IDisputes.TurnStarted(id, IDisputes.Status.Judging, block.timestamp + VERDICT_PERIOD);
+        vm.prank(thirdParty);
         disputes.drawCommittee(id);
         vm.assertEq(committee.length, 5);
         for (uint256 i = 0; i < 5; ++i) {
@@ -35,7 +35,7 @@ contract DisputesDrawTest is Game {
         disputes.drawCommittee(id);
     }
 
-    /// @dev The rule of the draw, written again.
+    /// @dev Independent implementation of the draw rule.
     function _expectedDraw(bytes32 blockHash, bytes32 id, uint8 draw) private view returns (address[] memory drawn) {
         bytes32 seed = keccak256(abi.encode(blockHash, id, draw));
         drawn = new address[](5);
@@ -50,15 +50,15 @@ contract DisputesDrawTest is Game {
         }
     }
 
-    function test_drawsInTheLastBlockThatStillKnowsTheHash() public {
-        bytes32 id = _named(2);
+    function test_draw_worksInLastBlockWithHash() public {
+        bytes32 id = _openAndSelect(2);
         vm.roll(disputes.disputes(id).seedBlock + 256);
         disputes.drawCommittee(id);
         _assertStatus(id, IDisputes.Status.Judging);
     }
 
-    function test_aDrawWhoseHashIsOutOfReachGetsALaterBlock() public {
-        bytes32 id = _named(2);
+    function test_draw_isRescheduled_whenHashUnavailable() public {
+        bytes32 id = _openAndSelect(2);
         vm.roll(disputes.disputes(id).seedBlock + 257);
         vm.expectEmit(address(disputes));
         emit IDisputes.DrawScheduled(id, 0, block.number + 2, REFEREES);
@@ -66,11 +66,11 @@ contract DisputesDrawTest is Game {
         _assertStatus(id, IDisputes.Status.Drawing);
         vm.assertEq(disputes.disputes(id).seedBlock, block.number + 2);
         vm.assertEq(disputes.pendingDraws(), 1);
-        _judge(id, true);
+        _drawAndDecide(id, true);
     }
 
-    function test_drawingHasNoDeadline() public {
-        bytes32 id = _named(2);
+    function test_draw_hasNoDeadline() public {
+        bytes32 id = _openAndSelect(2);
         vm.warp(block.timestamp + 365 days);
         vm.expectRevert(abi.encodeWithSelector(IDisputes.TurnNotOver.selector, type(uint40).max));
         disputes.expire(id);
@@ -80,13 +80,13 @@ contract DisputesDrawTest is Game {
         _draw(id);
     }
 
-    function testFuzz_partiesAndTheUnqualifiedAreNeverDrawn(uint256 salt) public {
+    function testFuzz_draw_excludesPartiesAndUnqualifiedReferees(uint256 salt) public {
         _register(provider);
         _register(challenger);
         _register(payer);
         staking.setStake(referees[0], 1_000 ether - 1);
-        bytes32 id = _named(2);
-        _register(stranger); // too late for this draw
+        bytes32 id = _openAndSelect(2);
+        _register(thirdParty); // registered too late for this draw
         uint256 seedBlock = disputes.disputes(id).seedBlock;
         vm.roll(seedBlock + 1);
         vm.setBlockhash(seedBlock, keccak256(abi.encode(salt)));
@@ -95,15 +95,15 @@ contract DisputesDrawTest is Game {
         address[] memory committee = _drawnIn(vm.getRecordedLogs());
         for (uint256 i = 0; i < committee.length; ++i) {
             vm.assertTrue(committee[i] != provider && committee[i] != challenger && committee[i] != payer);
-            vm.assertTrue(committee[i] != stranger && committee[i] != referees[0]);
+            vm.assertTrue(committee[i] != thirdParty && committee[i] != referees[0]);
         }
     }
 
-    function test_tooFewRefereesAreADrawWithoutVerdict() public {
+    function test_draw_fails_whenTooFewReferees() public {
         for (uint256 i = 4; i < REFEREES; ++i) {
             staking.setStake(referees[i], 0);
         }
-        bytes32 id = _named(2);
+        bytes32 id = _openAndSelect(2);
         for (uint256 draw = 0; draw < 3; ++draw) {
             vm.assertEq(disputes.disputes(id).draw, draw);
             vm.assertEq(disputes.pendingDraws(), 1);
@@ -115,14 +115,14 @@ contract DisputesDrawTest is Game {
         _assertConserved();
     }
 
-    function test_whoDidNotRenewIsNotDrawn() public {
-        bytes32 id = _named(2);
+    function test_draw_excludesExpiredReferees() public {
+        bytes32 id = _openAndSelect(2);
         vm.warp(disputes.listedUntil(referees[0]));
         for (uint256 i = 0; i < 5; ++i) {
             _register(referees[i]);
         }
         vm.roll(disputes.disputes(id).seedBlock + 257);
-        disputes.drawCommittee(id); // a new seed block, in the last second of the others
+        disputes.drawCommittee(id); // new seed block in the last second of the other entries
         uint256 before = vm.snapshotState();
         uint256 late = 0;
         for (uint256 salt = 0; salt < 8; ++salt) {
@@ -140,7 +140,7 @@ contract DisputesDrawTest is Game {
         }
     }
 
-    /// @dev How many of them are none of the first five.
+    /// @dev Returns the number of members outside the first five referees.
     function _lateIn(address[] memory committee) private view returns (uint256 late) {
         vm.assertEq(committee.length, 5);
         for (uint256 i = 0; i < 5; ++i) {
@@ -155,12 +155,12 @@ contract DisputesDrawTest is Game {
         return _draw(id);
     }
 
-    function test_noRefereesAtAllAreADrawWithoutVerdict() public {
+    function test_draw_fails_whenNoReferees() public {
         for (uint256 i = 0; i < REFEREES; ++i) {
             vm.prank(referees[i]);
             disputes.resign();
         }
-        bytes32 id = _named(2);
+        bytes32 id = _openAndSelect(2);
         vm.assertEq(disputes.disputes(id).pool, 0);
         for (uint256 draw = 0; draw < 3; ++draw) {
             _draw(id);

@@ -9,9 +9,9 @@ import {IDisputes} from "../src/interfaces/IDisputes.sol";
 import {IOmissions} from "../src/interfaces/IOmissions.sol";
 import {IZenToken} from "../src/interfaces/IZenToken.sol";
 import {Omissions} from "../src/Omissions.sol";
-import {Game} from "./base/Game.sol";
+import {DisputeFixture} from "./base/DisputeFixture.sol";
 
-/// @dev A hostile token that calls back once when it moves, and keeps the answer.
+/// @dev A hostile token that calls back once during a transfer and stores the result.
 contract CallbackToken is ERC20Burnable {
     address private target;
     bytes private callback;
@@ -37,14 +37,14 @@ contract CallbackToken is ERC20Burnable {
     }
 }
 
-/// @notice Whatever happens, in whatever order, the contract holds the bonds of open disputes and the credits.
-contract DisputesMoneyTest is Game {
+/// @notice Conservation: the contract always holds exactly the bonds of open disputes and the credits.
+contract DisputesMoneyTest is DisputeFixture {
     bytes32[] private ids;
     mapping(bytes32 disputeId => address[]) private committeeOf;
 
     /// forge-config: default.fuzz.runs = 64
     /// forge-config: ci.fuzz.runs = 1000
-    function testFuzz_anySequenceOfMovesConserves(uint256[48] calldata moves) public {
+    function testFuzz_anyCallSequence_conservesTokens(uint256[48] calldata moves) public {
         for (uint256 i = 0; i < OTHERS; ++i) {
             _fund(_other(i));
         }
@@ -69,7 +69,7 @@ contract DisputesMoneyTest is Game {
         bytes32 id = ids[random % ids.length];
         IDisputes.Dispute memory d = disputes.disputes(id);
         if (kind == 1) {
-            vm.warp(block.timestamp + (random >> 8) % (3 * uint256(TURN)));
+            vm.warp(block.timestamp + (random >> 8) % (3 * uint256(RESPONSE_PERIOD)));
         } else if (d.status < IDisputes.Status.ProviderLost && disputes.units(d.unitId).convicted) {
             disputes.dismiss(id);
         } else if (d.status == IDisputes.Status.Judging && block.timestamp > d.deadline) {
@@ -77,9 +77,9 @@ contract DisputesMoneyTest is Game {
         } else if (d.status < IDisputes.Status.ProviderLost && block.timestamp > d.deadline) {
             disputes.expire(id);
         } else if (d.status == IDisputes.Status.Trace) {
-            _showTrace(id);
+            _revealTrace(id);
         } else if (d.status == IDisputes.Status.Step) {
-            _nameStep(id, uint16((random >> 8) % 8));
+            _selectSegment(id, uint16((random >> 8) % 8));
         } else if (d.status == IDisputes.Status.Drawing) {
             vm.roll(block.number + (random >> 8) % 300);
             if (block.number > d.seedBlock) {
@@ -106,9 +106,9 @@ contract DisputesMoneyTest is Game {
         vm.assertEq(disputes.pendingDraws(), pending);
     }
 
-    // --- a token that calls back
+    // --- reentrant token
 
-    function test_noMoveIsEnteredFromWithinAnother() public {
+    function test_disputeCalls_cannotBeReentered() public {
         CallbackToken hostile = new CallbackToken();
         disputes = new Disputes(IZenToken(address(hostile)), staking, windows, escrow, _terms());
         for (uint256 i = 0; i < REFEREES; ++i) {
@@ -122,8 +122,8 @@ contract DisputesMoneyTest is Game {
         hostile.arm(address(disputes), abi.encodeCall(disputes.showTrace, (id, unit, ENVIRONMENT, states)));
         vm.assertEq(_open(), id);
         _assertRefused(hostile);
-        _showTrace(id);
-        vm.warp(block.timestamp + TURN + 1);
+        _revealTrace(id);
+        vm.warp(block.timestamp + RESPONSE_PERIOD + 1);
 
         bytes[12] memory calls;
         calls[0] = abi.encodeCall(disputes.expire, (id));
@@ -152,7 +152,7 @@ contract DisputesMoneyTest is Game {
         _assertRefused(hostile);
     }
 
-    function test_noOmissionMoveIsEnteredFromWithinAnother() public {
+    function test_omissionCalls_cannotBeReentered() public {
         CallbackToken hostile = new CallbackToken();
         IOmissions.Terms memory terms = IOmissions.Terms(1 ether, 10 ether, 1 days, 1 days, 1 days);
         Omissions omissions = new Omissions(

@@ -3,17 +3,17 @@ pragma solidity 0.8.37;
 
 import {IDisputes} from "../src/interfaces/IDisputes.sol";
 import {IWorkWindows} from "../src/interfaces/IWorkWindows.sol";
-import {Game} from "./base/Game.sol";
+import {DisputeFixture} from "./base/DisputeFixture.sol";
 
-/// @notice What can be disputed, by whom and until when.
-contract DisputesOpenTest is Game {
-    function test_openingTakesTheBondAndStartsTheProvidersTurn() public {
+/// @notice Conditions for opening a dispute.
+contract DisputesOpenTest is DisputeFixture {
+    function test_open_takesBondAndStartsTraceReveal() public {
         bytes32 id = disputes.disputeIdOf(_unitId(), challenger);
         uint256 held = token.balanceOf(challenger);
         vm.expectEmit(address(disputes));
         emit IDisputes.DisputeOpened(id, _unitId(), provider, challenger, 8);
         vm.expectEmit(address(disputes));
-        emit IDisputes.TurnStarted(id, IDisputes.Status.Trace, block.timestamp + TURN);
+        emit IDisputes.TurnStarted(id, IDisputes.Status.Trace, block.timestamp + RESPONSE_PERIOD);
         vm.assertEq(_open(), id);
 
         vm.assertEq(held - token.balanceOf(challenger), BOND);
@@ -29,14 +29,14 @@ contract DisputesOpenTest is Game {
         vm.assertEq(u.disputableUntil, block.timestamp + DISPUTE_PERIOD);
     }
 
-    function test_refusesAnotherOrder() public {
+    function test_open_revertsForOtherOrder() public {
         order.nonce += 1;
         vm.expectRevert(abi.encodeWithSelector(IDisputes.WrongOrder.selector, unit.jobId));
         _open();
     }
 
-    /// @dev A trace that no transaction can show would convict whoever signed it.
-    function test_refusesATraceWithoutSegmentsOrWithTooMany() public {
+    /// @dev A trace too long for one transaction would make its provider lose.
+    function test_open_revertsForInvalidSegmentCount() public {
         vm.assertEq(disputes.MAX_SEGMENTS(), 64);
         _expectInvalidSegments(0);
         _expectInvalidSegments(65);
@@ -57,7 +57,7 @@ contract DisputesOpenTest is Game {
         _open();
     }
 
-    function test_refusesAUnitThatNoWindowIncludes() public {
+    function test_open_revertsForUnitOutsideWindow() public {
         bytes32 root = windowRoot;
         windowProof[0] = "other";
         vm.expectRevert(abi.encodeWithSelector(IDisputes.NotInWindow.selector, root));
@@ -67,27 +67,27 @@ contract DisputesOpenTest is Game {
         _open();
     }
 
-    /// @dev The operator alone commits windows; it must not be able to frame a provider with a leaf that nobody signed.
-    function test_refusesACommitmentThatTheProviderDidNotSign() public {
+    /// @dev Only the operator commits windows. It must not be able to add a leaf that the provider never signed.
+    function test_open_revertsWithoutProviderSignature() public {
         commitmentSignature = _sign(PROVIDER_KEY + 1, escrow.commitmentDigest(unit));
         vm.expectRevert(IDisputes.InvalidCommitmentSignature.selector);
         _open();
         commitmentSignature = "";
         vm.expectRevert(IDisputes.InvalidCommitmentSignature.selector);
         _open();
-        unit.provider = address(0); // what a signature that is none would recover to
+        unit.provider = address(0); // the address recovered from an invalid signature
         _commitWindow("a third unit");
         vm.expectRevert(IDisputes.InvalidCommitmentSignature.selector);
         _open();
     }
 
-    /// @dev A provider that turns its account into a contract cannot disown what its key signed.
-    function test_codeAtTheProvidersAccountDoesNotVoidItsSignature() public {
+    /// @dev A provider that turns its account into a contract cannot disown its key's signatures.
+    function test_open_acceptsKeySignature_whenProviderHasCode() public {
         vm.etch(provider, hex"fe");
         _open();
     }
 
-    function test_refusesAUnitAfterItsPeriod() public {
+    function test_open_revertsAfterDisputePeriod() public {
         uint256 end = block.timestamp + DISPUTE_PERIOD;
         vm.warp(end + 1);
         vm.expectRevert(abi.encodeWithSelector(IDisputes.DisputePeriodOver.selector, end));
@@ -96,7 +96,7 @@ contract DisputesOpenTest is Game {
         _open();
     }
 
-    function test_aUnitInTwoWindowsIsDisputableInThePeriodOfEither() public {
+    function test_unitInTwoWindows_isDisputableInEither() public {
         bytes32 first = windowRoot;
         bytes32[] memory proof = windowProof;
         vm.warp(block.timestamp + 1 days);
@@ -104,29 +104,29 @@ contract DisputesOpenTest is Game {
         uint256 end = block.timestamp + DISPUTE_PERIOD;
         _open();
         (windowRoot, windowProof) = (first, proof);
-        _fund(stranger);
-        _openAs(stranger); // the earlier window does not bring the end forward
+        _fund(thirdParty);
+        _openAs(thirdParty); // the earlier window does not shorten the period
         vm.assertEq(disputes.units(_unitId()).disputableUntil, end);
     }
 
-    function test_aChallengerDisputesAUnitOnce() public {
+    function test_challenger_disputesUnitOnce() public {
         bytes32 id = _open();
         vm.expectRevert(abi.encodeWithSelector(IDisputes.DisputeExists.selector, id));
         _open();
-        _fund(stranger);
-        _openAs(stranger);
+        _fund(thirdParty);
+        _openAs(thirdParty);
         vm.assertEq(disputes.units(_unitId()).open, 2);
         _assertConserved();
-        _showTrace(id);
-        vm.warp(block.timestamp + TURN + 1);
-        disputes.expire(id); // for the provider
+        _revealTrace(id);
+        vm.warp(block.timestamp + RESPONSE_PERIOD + 1);
+        disputes.expire(id); // rejects the dispute
         vm.expectRevert(abi.encodeWithSelector(IDisputes.DisputeExists.selector, id));
         _open();
     }
 
-    function test_openingNeedsTheBond() public {
+    function test_open_revertsWithoutBond() public {
         vm.prank(challenger);
-        token.transfer(stranger, 1_000 ether - BOND + 1);
+        token.transfer(thirdParty, 1_000 ether - BOND + 1);
         vm.expectPartialRevert(bytes4(keccak256("ERC20InsufficientBalance(address,uint256,uint256)")));
         _open();
     }

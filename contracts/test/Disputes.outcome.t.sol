@@ -4,20 +4,20 @@ pragma solidity 0.8.37;
 import {Disputes} from "../src/Disputes.sol";
 import {IDisputes} from "../src/interfaces/IDisputes.sol";
 import {IZenToken} from "../src/interfaces/IZenToken.sol";
-import {Game} from "./base/Game.sol";
+import {DisputeFixture} from "./base/DisputeFixture.sol";
 import {Tree} from "./base/Tree.sol";
 
-/// @notice What follows from a verdict or from none: the unit's pay, costs, credits; and the terms.
-contract DisputesOutcomeTest is Game {
-    // --- no verdict
+/// @notice Effects of a verdict or of none: payout, costs, credits; and the terms.
+contract DisputesOutcomeTest is DisputeFixture {
+    // --- inconclusive
 
-    function test_aCommitteeThatIsSilentIsReplacedAndTheLastLeavesTheDisputeUndecided() public {
+    function test_unresponsiveCommittee_isRedrawnThenInconclusive() public {
         escrow.withhold(7, unit, 5, new bytes32[](1));
-        bytes32 id = _named(2);
+        bytes32 id = _openAndSelect(2);
         for (uint8 draw = 0; draw < 3; ++draw) {
             vm.assertEq(disputes.disputes(id).draw, draw);
             address[] memory committee = _draw(id);
-            uint256 deadline = block.timestamp + VERDICT;
+            uint256 deadline = block.timestamp + VERDICT_PERIOD;
             bytes[] memory signatures = _verdicts(id, true, committee, 3);
             vm.warp(deadline);
             vm.expectRevert(abi.encodeWithSelector(IDisputes.TurnNotOver.selector, deadline));
@@ -44,146 +44,146 @@ contract DisputesOutcomeTest is Game {
         _assertConserved();
     }
 
-    // --- a step is judged once
+    // --- a segment is decided once
 
-    function test_aStepFoundCorrectStaysCorrect() public {
-        _judge(_named(2), true);
-        _fund(stranger);
-        bytes32 id = _openAs(stranger);
-        _showTrace(id);
+    function test_correctSegment_staysCorrect() public {
+        _drawAndDecide(_openAndSelect(2), true);
+        _fund(thirdParty);
+        bytes32 id = _openAs(thirdParty);
+        _revealTrace(id);
         vm.expectEmit(address(disputes));
         emit IDisputes.DisputeEnded(id, _unitId(), IDisputes.Status.ChallengerLost, BOND - COST);
-        vm.prank(stranger);
+        vm.prank(thirdParty);
         disputes.nameStep(id, 2);
         vm.assertEq(disputes.credits(provider), 2 * COST);
         _assertConserved();
         _fund(_other(0));
-        bytes32 next = _namedAs(_other(0), 3); // another step of the unit is still open to dispute
+        bytes32 next = _openAndSelectAs(_other(0), 3); // another segment of the unit can still be disputed
         _assertStatus(next, IDisputes.Status.Drawing);
-        _judge(next, false);
+        _drawAndDecide(next, false);
         vm.assertTrue(disputes.units(_unitId()).convicted);
     }
 
-    /// @dev The same number in another unit is another step.
-    function test_aStepFoundCorrectSaysNothingOfAnotherUnit() public {
-        _judge(_named(2), true);
+    /// @dev The same segment number in another unit is another segment.
+    function test_correctSegment_doesNotAffectOtherUnits() public {
+        _drawAndDecide(_openAndSelect(2), true);
         unit.slot += 1;
         unit.traceRoot = Tree.root(_leaves());
         commitmentSignature = _sign(PROVIDER_KEY, escrow.commitmentDigest(unit));
         _commitWindow("a third unit");
-        _assertStatus(_named(2), IDisputes.Status.Drawing);
+        _assertStatus(_openAndSelect(2), IDisputes.Status.Drawing);
     }
 
-    // --- a provider with too little left
+    // --- small slashable balance
 
-    function test_withNothingLeftAtRiskTheBondStillGoesBack() public {
+    function test_bond_isReturned_whenSlashableBalanceIsZero() public {
         staking.setStake(provider, 0);
-        _judge(_named(2), false);
+        _drawAndDecide(_openAndSelect(2), false);
         vm.assertEq(disputes.credits(challenger), BOND);
         vm.assertTrue(staking.jailed(provider));
         _assertConserved();
     }
 
-    function testFuzz_aShareThatIsTooSmallCoversTheChallengerFirst(uint96 stake) public {
+    function testFuzz_insufficientShare_coversChallengerFirst(uint96 stake) public {
         uint256 atRisk = _bound(stake, 0, 1_000 ether);
         staking.setStake(provider, atRisk);
-        bytes32 id = _named(2);
+        bytes32 id = _openAndSelect(2);
         address[] memory committee = _draw(id);
         disputes.submitVerdict(id, false, committee, _verdicts(id, false, committee, 3));
         uint256 share = atRisk / 2 / 5;
         uint256 cost = share < COST ? share : COST;
         vm.assertEq(disputes.credits(challenger), BOND + cost);
-        uint256 fee = (share - cost) / 5; // as if all seats had signed
+        uint256 fee = (share - cost) / 5; // same fee as with signatures of all seats
         for (uint256 i = 0; i < 3; ++i) {
             vm.assertEq(disputes.credits(committee[i]), fee < FEE ? fee : FEE);
         }
         _assertConserved();
     }
 
-    // --- the unit's pay
+    // --- payout of the unit
 
-    function test_payIsWithheldDuringTheDisputeAndReturnedOnConviction() public {
-        bytes32 id = _named(2);
-        vm.prank(stranger);
+    function test_payout_isHeldThenForfeited_whenDisputeUpheld() public {
+        bytes32 id = _openAndSelect(2);
+        vm.prank(thirdParty);
         disputes.withhold(unit, 7, 5, new bytes32[](1));
         vm.assertEq(escrow.withheld(_unitId()), provider);
-        _judge(id, false);
+        _drawAndDecide(id, false);
         vm.assertEq(token.balanceOf(payer), escrow.PAY());
         vm.assertEq(token.balanceOf(provider), 0);
     }
 
-    function test_payOfAConvictedUnitIsReturnedWheneverItsBatchComes() public {
-        _judge(_named(2), false);
+    function test_payout_isForfeited_whenBatchFollowsUpheldDispute() public {
+        _drawAndDecide(_openAndSelect(2), false);
         disputes.withhold(unit, 7, 5, new bytes32[](1));
         vm.assertEq(token.balanceOf(payer), escrow.PAY());
     }
 
-    function test_payIsReturnedWhenTheProviderIsSilent() public {
+    function test_payout_isForfeited_whenProviderTimesOut() public {
         bytes32 id = _open();
         disputes.withhold(unit, 7, 5, new bytes32[](1));
-        vm.warp(block.timestamp + TURN + 1);
+        vm.warp(block.timestamp + RESPONSE_PERIOD + 1);
         disputes.expire(id);
         vm.assertEq(token.balanceOf(payer), escrow.PAY());
     }
 
-    /// @dev Losing a dispute with itself must not pay a provider before others had their time to dispute.
-    function test_payIsRestoredOnceNoDisputeCanComeAnyMore() public {
-        bytes32 id = _named(2);
+    /// @dev A provider that opens and wins a dispute itself is not paid before the dispute period ends.
+    function test_payout_isRestored_whenNoDisputeIsPossible() public {
+        bytes32 id = _openAndSelect(2);
         disputes.withhold(unit, 7, 5, new bytes32[](1));
-        _judge(id, true);
+        _drawAndDecide(id, true);
         vm.assertEq(token.balanceOf(provider), 0);
         uint256 end = disputes.units(_unitId()).disputableUntil;
         vm.warp(end);
         vm.expectRevert(abi.encodeWithSelector(IDisputes.NotRestorable.selector, _unitId(), end));
         disputes.restore(_unitId());
         vm.warp(end + 1);
-        vm.prank(stranger);
+        vm.prank(thirdParty);
         disputes.restore(_unitId());
         vm.assertEq(token.balanceOf(provider), escrow.PAY());
     }
 
-    function test_payIsRestoredAtOnceAfterThePeriod() public {
+    function test_payout_isRestoredAtOnce_whenPeriodOver() public {
         vm.warp(block.timestamp + DISPUTE_PERIOD);
-        bytes32 id = _named(2);
+        bytes32 id = _openAndSelect(2);
         disputes.withhold(unit, 7, 5, new bytes32[](1));
         vm.warp(block.timestamp + 1);
-        _judge(id, true);
+        _drawAndDecide(id, true);
         vm.assertEq(token.balanceOf(provider), escrow.PAY());
     }
 
-    function test_payWaitsForTheLastOfSeveralDisputes() public {
+    function test_payout_waitsForLastOfSeveralDisputes() public {
         vm.warp(block.timestamp + DISPUTE_PERIOD);
-        bytes32 first = _named(2);
-        _fund(stranger);
-        bytes32 second = _namedAs(stranger, 3);
+        bytes32 first = _openAndSelect(2);
+        _fund(thirdParty);
+        bytes32 second = _openAndSelectAs(thirdParty, 3);
         disputes.withhold(unit, 7, 5, new bytes32[](1));
         vm.warp(block.timestamp + 1);
-        _judge(first, true);
+        _drawAndDecide(first, true);
         vm.assertEq(token.balanceOf(provider), 0);
         uint256 end = disputes.units(_unitId()).disputableUntil;
         vm.expectRevert(abi.encodeWithSelector(IDisputes.NotRestorable.selector, _unitId(), end));
         disputes.restore(_unitId());
-        _judge(second, false);
+        _drawAndDecide(second, false);
         vm.assertEq(token.balanceOf(payer), escrow.PAY());
         vm.expectRevert(abi.encodeWithSelector(IDisputes.NotRestorable.selector, _unitId(), end));
         disputes.restore(_unitId());
     }
 
-    function test_onlyADisputedUnitIsWithheldOrRestored() public {
+    function test_withholdAndRestore_revertForUndisputedUnit() public {
         vm.expectRevert(abi.encodeWithSelector(IDisputes.NotDisputed.selector, _unitId()));
         disputes.withhold(unit, 7, 5, new bytes32[](1));
-        bytes32 id = _named(2);
-        _judge(id, true);
+        bytes32 id = _openAndSelect(2);
+        _drawAndDecide(id, true);
         vm.expectRevert(abi.encodeWithSelector(IDisputes.NotDisputed.selector, _unitId()));
         disputes.withhold(unit, 7, 5, new bytes32[](1));
         vm.expectRevert(abi.encodeWithSelector(IDisputes.NotRestorable.selector, bytes32("other"), 0));
         disputes.restore("other");
     }
 
-    // --- money
+    // --- credits
 
-    function test_creditsArePaidOutOnce() public {
-        _judge(_named(2), false);
+    function test_credits_arePaidOnce() public {
+        _drawAndDecide(_openAndSelect(2), false);
         uint256 held = token.balanceOf(challenger);
         vm.expectEmit(address(disputes));
         emit IDisputes.Withdrawn(challenger, BOND + COST);
@@ -196,28 +196,28 @@ contract DisputesOutcomeTest is Game {
         disputes.withdraw();
     }
 
-    function test_creditsOfSeveralDisputesAddUp() public {
-        _judge(_named(2), true);
-        _fund(stranger);
-        _judge(_namedAs(stranger, 3), true);
+    function test_credits_addUpOverDisputes() public {
+        _drawAndDecide(_openAndSelect(2), true);
+        _fund(thirdParty);
+        _drawAndDecide(_openAndSelectAs(thirdParty, 3), true);
         vm.assertEq(disputes.credits(provider), 2 * COST);
         _assertConserved();
     }
 
     // --- terms
 
-    function test_termsAreThoseGiven() public view {
+    function test_terms_areThoseGiven() public view {
         vm.assertEq(abi.encode(disputes.terms()), abi.encode(_terms()));
     }
 
-    function test_refusesTermsThatMakeNoSense() public {
+    function test_constructor_revertsOnInvalidTerms() public {
         IDisputes.Terms memory terms = _terms();
         terms.seats = 15;
         terms.quorum = 8;
         terms.seedDelay = 200;
         terms.maxDraws = 1;
         terms.bond = terms.cost + 15 * terms.refereeFee;
-        _deploy(terms); // the largest that are accepted
+        _deploy(terms); // the largest accepted values
         terms.quorum = 15;
         _deploy(terms);
         terms.bond -= 1;

@@ -4,12 +4,12 @@ pragma solidity 0.8.37;
 import {DisputeMessages} from "../src/DisputeMessages.sol";
 import {IDisputes} from "../src/interfaces/IDisputes.sol";
 import {UnitCommitment} from "../src/Messages.sol";
-import {Game} from "./base/Game.sol";
+import {DisputeFixture} from "./base/DisputeFixture.sol";
 import {Tree} from "./base/Tree.sol";
 
-/// @notice What can be shown as the trace of a unit: the one list of states that its root has, or nothing.
-contract DisputesTraceTest is Game {
-    function test_leavesAreThoseOfTheProtocol() public {
+/// @notice Trace reveal: the only list of states with the signed root is accepted.
+contract DisputesTraceTest is DisputeFixture {
+    function test_leaves_matchProtocol() public {
         unit.jobId = 0x1111111111111111111111111111111111111111111111111111111111111111;
         bytes32 environment = 0xeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee;
         bytes32 state = 0x2222222222222222222222222222222222222222222222222222222222222222;
@@ -27,18 +27,18 @@ contract DisputesTraceTest is Game {
         return DisputeMessages.stateLeaf(of_, boundary, state, environment);
     }
 
-    function test_anybodyShowsTheTrace() public {
+    function test_trace_canBeRevealedByAnyAccount() public {
         bytes32 id = _open();
         vm.expectEmit(address(disputes));
         emit IDisputes.TraceShown(id, ENVIRONMENT, states);
         vm.expectEmit(address(disputes));
-        emit IDisputes.TurnStarted(id, IDisputes.Status.Step, block.timestamp + TURN);
-        vm.prank(stranger);
+        emit IDisputes.TurnStarted(id, IDisputes.Status.Step, block.timestamp + RESPONSE_PERIOD);
+        vm.prank(thirdParty);
         disputes.showTrace(id, unit, ENVIRONMENT, states);
         _assertStatus(id, IDisputes.Status.Step);
     }
 
-    function test_aChallengerThatKnowsTheStatesShowsThemWithItsChallenge() public {
+    function test_challenger_canRevealTraceWithDispute() public {
         bytes32 id = disputes.disputeIdOf(_unitId(), challenger);
         bytes[] memory calls = new bytes[](3);
         calls[0] = abi.encodeCall(disputes.open, (order, unit, commitmentSignature, windowRoot, windowProof));
@@ -50,39 +50,39 @@ contract DisputesTraceTest is Game {
         _assertConserved();
     }
 
-    /// @dev Trees of every shape: with odd nodes at every level, and at none.
-    function test_tracesOfAllLengthsAreShown() public {
+    /// @dev Trees of every shape, with and without odd nodes.
+    function test_traces_ofAllLengthsCanBeRevealed() public {
         for (uint256 segments = 1; segments <= 64; ++segments) {
-            _renew(segments);
-            _showTrace(_open());
+            _newUnit(segments);
+            _revealTrace(_open());
             if (segments % 9 == 0) _fund(challenger);
         }
     }
 
-    function test_aTraceIsShownOnce() public {
+    function test_trace_isRevealedOnce() public {
         bytes32 id = _open();
-        _showTrace(id);
+        _revealTrace(id);
         vm.expectRevert(abi.encodeWithSelector(IDisputes.WrongStatus.selector, id, IDisputes.Status.Step));
-        _showTrace(id);
+        _revealTrace(id);
     }
 
-    function test_refusesAnotherUnitsTrace() public {
+    function test_reveal_revertsForOtherUnitsTrace() public {
         bytes32 id = _open();
         bytes32 unitId = _unitId();
         unit.round += 1;
-        unit.traceRoot = Tree.root(_leaves()); // a trace, but not of the unit in dispute
+        unit.traceRoot = Tree.root(_leaves()); // a valid trace of another unit
         vm.expectRevert(abi.encodeWithSelector(IDisputes.WrongUnit.selector, unitId));
-        _showTrace(id);
+        _revealTrace(id);
         unit.round -= 1;
         unit.traceRoot = Tree.root(_leaves());
-        unit.provider = stranger;
+        unit.provider = thirdParty;
         vm.expectRevert(abi.encodeWithSelector(IDisputes.WrongUnit.selector, unitId));
-        _showTrace(id);
+        _revealTrace(id);
         unit.provider = provider;
-        _showTrace(id);
+        _revealTrace(id);
     }
 
-    function test_refusesAnyOtherState() public {
+    function test_reveal_revertsForAnyOtherState() public {
         bytes32 id = _open();
         for (uint256 j = 0; j < states.length; ++j) {
             bytes32 right = states[j];
@@ -90,17 +90,17 @@ contract DisputesTraceTest is Game {
             _expectInvalid(id);
             states[j] = right;
         }
-        _showTrace(id);
+        _revealTrace(id);
     }
 
-    function test_refusesAnotherEnvironment() public {
+    function test_reveal_revertsForOtherEnvironmentClass() public {
         bytes32 id = _open();
         vm.expectRevert(IDisputes.InvalidTrace.selector);
         disputes.showTrace(id, unit, "another", states);
     }
 
-    /// @dev Sorted pairs hash alike whichever child is first: it is the boundary in the leaf that refuses these.
-    function test_refusesSiblingsThatChangedPlaces() public {
+    /// @dev Sorted pairs hash the same in both orders. The boundary in the leaf makes these lists invalid.
+    function test_reveal_revertsForSwappedSiblings() public {
         bytes32 id = _open();
         _swap(0, 1);
         _expectInvalid(id);
@@ -112,49 +112,49 @@ contract DisputesTraceTest is Game {
         for (uint256 i = 0; i < 2; ++i) {
             _swap(i, i + 2);
         }
-        _showTrace(id);
+        _revealTrace(id);
     }
 
-    function testFuzz_noOtherOrderGivesTheRoot(uint256 segments, uint256 seed) public {
-        _renew(_bound(segments, 1, 64));
+    function testFuzz_reveal_revertsForAnyOtherOrder(uint256 segments, uint256 seed) public {
+        _newUnit(_bound(segments, 1, 64));
         bytes32 id = _open();
         bytes32 right = keccak256(abi.encode(states));
         for (uint256 i = states.length - 1; i > 0; --i) {
             _swap(i, uint256(keccak256(abi.encode(seed, i))) % (i + 1));
         }
         if (keccak256(abi.encode(states)) != right) _expectInvalid(id);
-        else _showTrace(id);
+        else _revealTrace(id);
     }
 
-    function test_refusesTooFewAndTooManyStates() public {
+    function test_reveal_revertsForWrongStateCount() public {
         bytes32 id = _open();
         bytes32 last = states[8];
         states.pop();
         vm.expectRevert(abi.encodeWithSelector(IDisputes.WrongStateCount.selector, 8));
-        _showTrace(id);
+        _revealTrace(id);
         states.push(last);
         states.push(last);
         vm.expectRevert(abi.encodeWithSelector(IDisputes.WrongStateCount.selector, 10));
-        _showTrace(id);
+        _revealTrace(id);
         vm.expectRevert(abi.encodeWithSelector(IDisputes.WrongStateCount.selector, 0));
         disputes.showTrace(id, unit, ENVIRONMENT, new bytes32[](0));
     }
 
-    // --- roots that cannot be shown
+    // --- roots that cannot be revealed
 
-    /// @dev The order says how many segments a trace has; a provider that signed another number has no answer.
-    function test_aTraceThatIsTooShortConvicts() public {
+    /// @dev The order fixes the number of segments. A provider that signed another number cannot respond.
+    function test_tooShortTrace_isUpheldAgainstProvider() public {
         states.pop();
         bytes32 id = _commitTrace(_leaves());
         vm.expectRevert(abi.encodeWithSelector(IDisputes.WrongStateCount.selector, 8));
-        _showTrace(id);
+        _revealTrace(id);
         states.push(states[7]);
         _expectInvalid(id);
         _expectConvicted(id);
     }
 
-    /// @dev With two leaves for one boundary a provider could show each side another one.
-    function test_aTraceWithTwoStatesOfOneBoundaryConvicts() public {
+    /// @dev With two leaves for one boundary a provider could reveal different traces in different disputes.
+    function test_duplicateBoundary_isUpheldAgainstProvider() public {
         bytes32[] memory leaves = _leaves();
         bytes32[] memory doubled = new bytes32[](leaves.length + 1);
         for (uint256 i = 0; i < leaves.length; ++i) {
@@ -165,13 +165,13 @@ contract DisputesTraceTest is Game {
         _expectInvalid(id);
         states.push("another");
         vm.expectRevert(abi.encodeWithSelector(IDisputes.WrongStateCount.selector, 10));
-        _showTrace(id);
+        _revealTrace(id);
         states.pop();
         _expectConvicted(id);
     }
 
-    /// @dev A leaf in another's place, so that the number of leaves is right.
-    function test_aTraceWithLeavesOutOfOrderConvicts() public {
+    /// @dev Two leaves are exchanged, so the number of leaves is right.
+    function test_leavesOutOfOrder_areUpheldAgainstProvider() public {
         bytes32[] memory leaves = _leaves();
         (leaves[2], leaves[5]) = (leaves[5], leaves[2]);
         bytes32 id = _commitTrace(leaves);
@@ -181,8 +181,8 @@ contract DisputesTraceTest is Game {
         _expectConvicted(id);
     }
 
-    /// @dev No step between two environments can be replayed, so none can be claimed.
-    function test_aTraceOfTwoEnvironmentsConvicts() public {
+    /// @dev A segment between two environment classes cannot be replayed, so it cannot be claimed.
+    function test_mixedEnvironmentClasses_areUpheldAgainstProvider() public {
         bytes32[] memory leaves = _leaves();
         leaves[4] = _stateLeaf(4, states[4], "another");
         bytes32 id = _commitTrace(leaves);
@@ -194,7 +194,7 @@ contract DisputesTraceTest is Game {
 
     // --- helpers
 
-    /// @dev Commits the unit anew, with these leaves, and disputes it.
+    /// @dev Commits the unit with these leaves and disputes it.
     function _commitTrace(bytes32[] memory leaves) private returns (bytes32) {
         unit.traceRoot = Tree.root(leaves);
         commitmentSignature = _sign(PROVIDER_KEY, escrow.commitmentDigest(unit));
@@ -208,11 +208,11 @@ contract DisputesTraceTest is Game {
 
     function _expectInvalid(bytes32 id) private {
         vm.expectRevert(IDisputes.InvalidTrace.selector);
-        _showTrace(id);
+        _revealTrace(id);
     }
 
     function _expectConvicted(bytes32 id) private {
-        vm.warp(block.timestamp + TURN + 1);
+        vm.warp(block.timestamp + RESPONSE_PERIOD + 1);
         disputes.expire(id);
         _assertStatus(id, IDisputes.Status.ProviderLost);
         vm.assertTrue(disputes.units(_unitId()).convicted);

@@ -4,9 +4,9 @@ pragma solidity 0.8.37;
 import {Disputes} from "../src/Disputes.sol";
 import {IDisputes} from "../src/interfaces/IDisputes.sol";
 import {IVerdicts} from "../src/interfaces/IVerdicts.sol";
-import {Game} from "./base/Game.sol";
+import {DisputeFixture} from "./base/DisputeFixture.sol";
 
-/// @dev A referee that is a contract and approves one digest (ERC-1271).
+/// @dev A contract referee that approves one digest (ERC-1271).
 contract ContractReferee {
     bytes32 public approved;
 
@@ -19,12 +19,12 @@ contract ContractReferee {
     }
 }
 
-/// @notice Which signatures make a verdict.
-contract DisputesVerdictTest is Game {
+/// @notice Signatures that make a verdict.
+contract DisputesVerdictTest is DisputeFixture {
     // --- verdicts
 
-    function test_aVerdictAgainstTheProvider() public {
-        bytes32 id = _named(2);
+    function test_verdictAgainstProvider_slashesAndCreditsChallenger() public {
+        bytes32 id = _openAndSelect(2);
         address[] memory committee = _draw(id);
         uint256 supply = token.totalSupply();
         bytes[] memory signatures = _verdicts(id, false, committee, 4);
@@ -32,7 +32,7 @@ contract DisputesVerdictTest is Game {
         emit IDisputes.VerdictGiven(id, 0, false, 4);
         vm.expectEmit(address(disputes));
         emit IDisputes.DisputeEnded(id, _unitId(), IDisputes.Status.ProviderLost, 160 ether);
-        vm.prank(stranger);
+        vm.prank(thirdParty);
         disputes.submitVerdict(id, false, committee, signatures);
 
         vm.assertEq(staking.lastOffence(provider), 2);
@@ -42,13 +42,13 @@ contract DisputesVerdictTest is Game {
         for (uint256 i = 0; i < 5; ++i) {
             vm.assertEq(disputes.credits(committee[i]), i < 4 ? FEE : 0);
         }
-        vm.assertEq(supply - token.totalSupply(), 800 ether + 160 ether); // of the 200 that came here 40 went to costs
+        vm.assertEq(supply - token.totalSupply(), 800 ether + 160 ether); // 40 of the share of 200 went to costs
         vm.assertTrue(disputes.units(_unitId()).convicted);
         _assertConserved();
     }
 
-    function test_aVerdictForTheProvider() public {
-        bytes32 id = _named(2);
+    function test_verdictForProvider_paysProviderAndReferees() public {
+        bytes32 id = _openAndSelect(2);
         address[] memory committee = _draw(id);
         uint256 supply = token.totalSupply();
         bytes[] memory signatures = _verdicts(id, true, committee, 3);
@@ -67,8 +67,8 @@ contract DisputesVerdictTest is Game {
         _assertConserved();
     }
 
-    function test_anyMembersMakeTheQuorum() public {
-        bytes32 id = _named(2);
+    function test_quorum_isReachedByAnyMembers() public {
+        bytes32 id = _openAndSelect(2);
         address[] memory committee = _draw(id);
         bytes[] memory signatures = _verdicts(id, false, committee, 5);
         (signatures[0], signatures[3]) = (bytes(""), bytes(""));
@@ -78,21 +78,21 @@ contract DisputesVerdictTest is Game {
         }
     }
 
-    function test_fewerThanTheQuorumDecideNothing() public {
-        bytes32 id = _named(2);
+    function test_verdictBelowQuorum_isNotExecuted() public {
+        bytes32 id = _openAndSelect(2);
         address[] memory committee = _draw(id);
         bytes[] memory signatures = _verdicts(id, false, committee, 2);
         vm.expectEmit(address(disputes));
         emit IVerdicts.VotesKept(id, 0, false, 3);
         disputes.submitVerdict(id, false, committee, signatures);
-        disputes.submitVerdict(id, false, committee, signatures); // the same two
-        disputes.submitVerdict(id, true, committee, _verdicts(id, true, committee, 2)); // nor do two and two
+        disputes.submitVerdict(id, false, committee, signatures); // the same two members
+        disputes.submitVerdict(id, true, committee, _verdicts(id, true, committee, 2)); // two for each outcome
         _assertStatus(id, IDisputes.Status.Judging);
         vm.assertEq(disputes.credits(committee[0]), 0);
     }
 
-    function test_signaturesOfSeveralCallsMakeTheQuorum() public {
-        bytes32 id = _named(2);
+    function test_signatures_addUpOverSeveralCalls() public {
+        bytes32 id = _openAndSelect(2);
         address[] memory committee = _draw(id);
         bytes[] memory all = _verdicts(id, false, committee, 5);
         all[3] = _sign(_refereeKey(committee[3]), disputes.objectionDigest(id, 0));
@@ -101,7 +101,7 @@ contract DisputesVerdictTest is Game {
         disputes.submitVerdict(id, false, committee, _only(all, 3));
         vm.expectEmit(address(disputes));
         emit IDisputes.VerdictGiven(id, 0, false, 3);
-        vm.prank(stranger);
+        vm.prank(thirdParty);
         disputes.submitVerdict(id, false, committee, _only(all, 1));
         _assertStatus(id, IDisputes.Status.ProviderLost);
         for (uint256 i = 0; i < 5; ++i) {
@@ -110,9 +110,9 @@ contract DisputesVerdictTest is Game {
         _assertConserved();
     }
 
-    /// @dev Who signs a verdict and objects has one vote.
-    function test_aMemberVotesOnceInSeveralCalls() public {
-        bytes32 id = _named(2);
+    /// @dev A member with a verdict and an objection has one vote.
+    function test_member_votesOnceOverSeveralCalls() public {
+        bytes32 id = _openAndSelect(2);
         address[] memory committee = _draw(id);
         bytes[] memory signatures = _verdicts(id, false, committee, 2);
         disputes.submitVerdict(id, false, committee, signatures);
@@ -127,8 +127,8 @@ contract DisputesVerdictTest is Game {
         signatures[seat] = all[seat];
     }
 
-    function test_oneSignatureCannotCountTwice() public {
-        bytes32 id = _named(2);
+    function test_signature_countsOnceForItsSeat() public {
+        bytes32 id = _openAndSelect(2);
         address[] memory committee = _draw(id);
         bytes[] memory signatures = _verdicts(id, false, committee, 2);
         signatures[2] = signatures[1];
@@ -148,8 +148,8 @@ contract DisputesVerdictTest is Game {
         }
     }
 
-    function test_onlyTheCommitteeCounts() public {
-        bytes32 id = _named(2);
+    function test_nonMemberSignature_isRejected() public {
+        bytes32 id = _openAndSelect(2);
         address[] memory committee = _draw(id);
         bytes[] memory signatures = _verdicts(id, false, committee, 3);
         bytes32 digest = disputes.verdictDigest(id, 0, false);
@@ -164,8 +164,8 @@ contract DisputesVerdictTest is Game {
         disputes.submitVerdict(id, false, committee, signatures);
     }
 
-    function test_eachMemberHasOneSignature() public {
-        bytes32 id = _named(2);
+    function test_signatureList_hasOneEntryPerMember() public {
+        bytes32 id = _openAndSelect(2);
         address[] memory committee = _draw(id);
         vm.expectRevert(IDisputes.WrongCommittee.selector);
         disputes.submitVerdict(id, false, committee, new bytes[](4));
@@ -173,10 +173,10 @@ contract DisputesVerdictTest is Game {
         disputes.submitVerdict(id, false, committee, new bytes[](6));
     }
 
-    /// @dev What a contract approves today it can disown tomorrow, so it could not be punished.
-    function test_aContractCannotJudge() public {
+    /// @dev A contract could disown its approval later, so it could not be slashed.
+    function test_contractReferee_cannotSignByErc1271() public {
         ContractReferee referee = new ContractReferee();
-        bytes32 id = _named(2);
+        bytes32 id = _openAndSelect(2);
         address[] memory committee = _draw(id);
         vm.etch(committee[0], address(referee).code);
         ContractReferee(committee[0]).approve(disputes.verdictDigest(id, 0, false));
@@ -188,23 +188,23 @@ contract DisputesVerdictTest is Game {
 
     // --- replay of signatures
 
-    function test_aSignatureForOneAnswerIsNoneForTheOther() public {
-        bytes32 id = _named(2);
+    function test_signature_isRejectedForOppositeOutcome() public {
+        bytes32 id = _openAndSelect(2);
         address[] memory committee = _draw(id);
         _expectInvalid(id, true, committee, _verdicts(id, false, committee, 3));
     }
 
-    function test_aSignatureForOneDisputeIsNoneForAnother() public {
-        bytes32 id = _named(2);
+    function test_signature_isRejectedForOtherDispute() public {
+        bytes32 id = _openAndSelect(2);
         address[] memory committee = _draw(id);
         bytes[] memory signatures = _verdicts(keccak256("another"), false, committee, 3);
         _expectInvalid(id, false, committee, signatures);
     }
 
-    function test_aSignatureForOneDrawIsNoneForTheNext() public {
-        bytes32 id = _named(2);
+    function test_signature_isRejectedForNextDraw() public {
+        bytes32 id = _openAndSelect(2);
         address[] memory first = _draw(id);
-        vm.warp(block.timestamp + VERDICT + 1);
+        vm.warp(block.timestamp + VERDICT_PERIOD + 1);
         disputes.replaceCommittee(id, first);
         address[] memory committee = _draw(id);
         bytes32 old = disputes.verdictDigest(id, 0, false);
@@ -214,19 +214,19 @@ contract DisputesVerdictTest is Game {
         }
         _expectInvalid(id, false, committee, signatures);
         signatures = _verdicts(id, false, first, 3);
-        vm.expectRevert(IDisputes.WrongCommittee.selector); // the first committee is dismissed
+        vm.expectRevert(IDisputes.WrongCommittee.selector); // the first committee is replaced
         disputes.submitVerdict(id, false, first, signatures);
     }
 
-    function test_aSignatureForOneChainIsNoneOnAnother() public {
-        bytes32 id = _named(2);
+    function test_signature_isRejectedOnOtherChain() public {
+        bytes32 id = _openAndSelect(2);
         address[] memory committee = _draw(id);
         bytes[] memory signatures = _verdicts(id, false, committee, 3);
         vm.chainId(999);
         _expectInvalid(id, false, committee, signatures);
     }
 
-    function test_aSignatureForOneContractIsNoneForAnother() public {
+    function test_signature_isRejectedForOtherContract() public {
         Disputes other = _deploy(_terms());
         vm.assertTrue(other.verdictDigest("id", 0, false) != disputes.verdictDigest("id", 0, false));
         bytes32 domain = keccak256(
@@ -249,8 +249,8 @@ contract DisputesVerdictTest is Game {
         disputes.submitVerdict(id, correct, committee, signatures);
     }
 
-    function test_aVerdictIsExecutedOnce() public {
-        bytes32 id = _named(2);
+    function test_verdict_isExecutedOnce() public {
+        bytes32 id = _openAndSelect(2);
         address[] memory committee = _draw(id);
         bytes[] memory signatures = _verdicts(id, true, committee, 3);
         disputes.submitVerdict(id, true, committee, signatures);

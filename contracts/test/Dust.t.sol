@@ -3,24 +3,24 @@ pragma solidity 0.8.37;
 
 import {IJobEscrow} from "../src/interfaces/IJobEscrow.sol";
 import {JobOrder} from "../src/Messages.sol";
-import {Economy} from "./base/Economy.sol";
+import {RewardNetwork} from "./base/RewardNetwork.sol";
 import {Network} from "./base/Network.sol";
 import {Settlements} from "./base/Settlements.sol";
 import {Tree} from "./base/Tree.sol";
 
-/// @notice Whoever cuts payments into the smallest pieces gets no wei more for it, and leaves none behind.
-contract DustTest is Economy, Settlements {
-    function setUp() public override(Economy, Network) {
+/// @notice Splitting payments into the smallest amounts gains no wei and strands none.
+contract DustTest is RewardNetwork, Settlements {
+    function setUp() public override(RewardNetwork, Network) {
         super.setUp();
     }
 
-    /// @dev Batches of single units at prices down to the least that is payable, each claimed and collected by itself.
-    function testFuzz_manyTinySettlementsSpendExactlyTheBudget(uint256 seed, uint16 feeBps) public {
+    /// @dev Batches of single units at prices down to the lowest payable one, each claimed and collected separately.
+    function testFuzz_manyTinySettlements_spendExactBudget(uint256 seed, uint16 feeBps) public {
         vm.prank(admin);
         escrow.setFee(uint16(_bound(feeBps, 0, 1_000)));
         JobOrder memory order = _order(24, uint96(_bound(seed, 200_000, 10_000_000)));
         order.waitUntil += 300 days;
-        order.maxPrice = 8_000_000; // 200,000 wei a unit; 10,000 is the least
+        order.maxPrice = 8_000_000; // 200,000 wei a unit; the minimum is 10,000
         uint256 before = token.balanceOf(payer);
         bytes32 jobId = _open(order);
         uint256 gross;
@@ -45,8 +45,8 @@ contract DustTest is Economy, Settlements {
         vm.assertEq(token.balanceOf(address(escrow)), 0);
     }
 
-    /// @dev Rewards that grow by single weis, claimed after each epoch by one and once at the end by the other.
-    function test_manyTinyRewardClaimsAreWorthOne() public {
+    /// @dev Rewards that grow by one wei. One account claims after each epoch, the other once at the end.
+    function test_manyTinyRewardClaims_equalOne() public {
         token.transfer(address(rewards), 60);
         bytes32[] memory leaves = new bytes32[](2);
         for (uint256 i = 1; i <= 30; ++i) {
@@ -61,8 +61,8 @@ contract DustTest is Economy, Settlements {
         vm.assertEq(token.balanceOf(address(rewards)), 0);
     }
 
-    /// @dev Slashing to the last wei, over and over, never takes more than there is and never keeps the rest.
-    function testFuzz_manySlashesOfDust(uint96 amount) public {
+    /// @dev Repeated slashes down to the last wei never take more than the balance and never block the rest.
+    function testFuzz_manyTinySlashes_sumCorrectly(uint96 amount) public {
         amount = uint96(_bound(amount, 1, 1_000));
         _stake(ALICE, amount);
         uint256 slashed;
@@ -82,8 +82,8 @@ contract DustTest is Economy, Settlements {
         vm.assertEq(token.balanceOf(address(staking)), 0);
     }
 
-    /// @dev What the shares of the treasury's destinations round away stays in it and is shared out with what comes next.
-    function test_whatSharesRoundAwayIsNotLost() public {
+    /// @dev Wei lost to rounding of the treasury's shares stay in it and are shared with later arrivals.
+    function test_roundedShares_areNotLost() public {
         for (uint256 i = 0; i < 10_000; i += 7) {
             token.transfer(address(treasury), 7);
         }

@@ -6,9 +6,9 @@ import {Emission} from "../src/Emission.sol";
 import {IEmission} from "../src/interfaces/IEmission.sol";
 import {IZenToken} from "../src/interfaces/IZenToken.sol";
 import {ZenToken} from "../src/ZenToken.sol";
-import {Economy} from "./base/Economy.sol";
+import {RewardNetwork} from "./base/RewardNetwork.sol";
 
-/// @dev A token that calls the emission again while it mints.
+/// @dev A token that calls the emission again during a mint.
 contract GreedyToken {
     uint256 public minted;
 
@@ -19,11 +19,11 @@ contract GreedyToken {
     }
 }
 
-contract EmissionTest is Economy {
+contract EmissionTest is RewardNetwork {
     uint256 private constant YEAR = 365 days;
     uint256 private constant TOTAL = 60_000_000 ether + 11;
 
-    function test_publishesItsSchedule() public view {
+    function test_schedule_isPublished() public view {
         uint256[] memory yearly = emission.schedule();
         vm.assertEq(yearly.length, 3);
         for (uint256 i = 0; i < 3; ++i) {
@@ -34,7 +34,7 @@ contract EmissionTest is Economy {
         vm.assertEq(emission.start(), block.timestamp);
     }
 
-    function test_vestsEvenlyWithinAYear() public view {
+    function test_vesting_isLinearWithinYear() public view {
         uint256 start = emission.start();
         vm.assertEq(emission.vested(0), 0);
         vm.assertEq(emission.vested(start - 1), 0);
@@ -49,17 +49,17 @@ contract EmissionTest is Economy {
         vm.assertEq(emission.vested(type(uint256).max), TOTAL);
     }
 
-    function test_anybodyReleasesWhatHasVested() public {
+    function test_release_mintsVestedAmountForAnyCaller() public {
         vm.expectRevert(IEmission.NothingToRelease.selector);
         emission.release();
 
         vm.warp(emission.start() + YEAR / 2);
         vm.expectEmit(address(emission));
         emit IEmission.Released(15_000_000 ether, 15_000_000 ether);
-        vm.prank(stranger);
+        vm.prank(thirdParty);
         vm.assertEq(emission.release(), 15_000_000 ether);
         vm.assertEq(token.balanceOf(address(rewards)), 15_000_000 ether);
-        vm.assertEq(token.balanceOf(stranger), 0);
+        vm.assertEq(token.balanceOf(thirdParty), 0);
         vm.assertEq(emission.released(), 15_000_000 ether);
         vm.expectRevert(IEmission.NothingToRelease.selector);
         emission.release();
@@ -70,7 +70,7 @@ contract EmissionTest is Economy {
         emission.release();
     }
 
-    function test_nothingComesAfterTheLastYear() public {
+    function test_vesting_endsAfterLastYear() public {
         vm.warp(emission.start() + 100 * YEAR);
         vm.assertEq(emission.release(), TOTAL);
         vm.warp(block.timestamp + 100 * YEAR);
@@ -79,7 +79,7 @@ contract EmissionTest is Economy {
         vm.assertEq(token.totalSupply(), 100_000_000 ether + TOTAL);
     }
 
-    function test_whatDoesNotFitUnderTheCapStaysDue() public {
+    function test_amountAboveCap_staysDue() public {
         token = new ZenToken(100 ether, 95 ether, address(this), 1 days, admin, address(0));
         uint96[] memory yearly = new uint96[](1);
         yearly[0] = 10 ether;
@@ -97,7 +97,7 @@ contract EmissionTest is Economy {
         vm.assertEq(token.totalSupply(), 100 ether);
     }
 
-    function test_mintsNothingWithoutTheRole() public {
+    function test_release_revertsWithoutMinterRole() public {
         bytes32 role = token.MINTER_ROLE();
         vm.prank(admin);
         token.revokeRole(role, address(emission));
@@ -107,7 +107,7 @@ contract EmissionTest is Economy {
         vm.assertEq(emission.released(), 0);
     }
 
-    function test_aTokenThatCallsBackGetsNothingTwice() public {
+    function test_release_paysOnceWithReentrantToken() public {
         GreedyToken greedy = new GreedyToken();
         emission = new Emission(IZenToken(address(greedy)), address(rewards), _yearly());
         vm.warp(emission.start() + 1 days);
@@ -115,7 +115,7 @@ contract EmissionTest is Economy {
         vm.assertEq(greedy.minted(), emission.vested(block.timestamp));
     }
 
-    function test_constructorRefusesNonsense() public {
+    function test_constructor_revertsOnInvalidParameters() public {
         IZenToken zen = IZenToken(address(token));
         vm.expectRevert(abi.encodeWithSelector(IEmission.InvalidParameter.selector, "token"));
         new Emission(IZenToken(address(0)), address(rewards), _yearly());
@@ -128,8 +128,8 @@ contract EmissionTest is Economy {
         vm.assertEq(new Emission(zen, address(rewards), new uint96[](50)).schedule().length, 50);
     }
 
-    /// The supply keeps to the schedule to the wei, whoever releases how often.
-    function testFuzz_supplyIsTheSchedule(uint32[8] memory waits) public {
+    /// The supply follows the schedule to the wei, for any caller and frequency of releases.
+    function testFuzz_supply_followsSchedule(uint32[8] memory waits) public {
         for (uint256 i = 0; i < waits.length; ++i) {
             vm.warp(block.timestamp + _bound(waits[i], 1, 250 days));
             (bool done,) = address(emission).call(abi.encodeCall(emission.release, ()));
@@ -140,8 +140,8 @@ contract EmissionTest is Economy {
         }
     }
 
-    /// What has vested equals the sum over the years, floored once in the running one, and never falls.
-    function testFuzz_vestedIsTheSumOverTheYears(uint96[6] memory amounts, uint256 elapsed, uint256 more) public {
+    /// The vested amount equals the sum over the years, floored once in the current year, and never decreases.
+    function testFuzz_vested_equalsSumOverYears(uint96[6] memory amounts, uint256 elapsed, uint256 more) public {
         uint96[] memory yearly = new uint96[](amounts.length);
         for (uint256 i = 0; i < amounts.length; ++i) {
             yearly[i] = amounts[i];

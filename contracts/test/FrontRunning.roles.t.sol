@@ -9,11 +9,11 @@ import {IOmissions} from "../src/interfaces/IOmissions.sol";
 import {IZenToken} from "../src/interfaces/IZenToken.sol";
 import {Omissions} from "../src/Omissions.sol";
 import {Timelock} from "../src/Timelock.sol";
-import {Economy} from "./base/Economy.sol";
-import {Races} from "./base/Races.sol";
+import {RewardNetwork} from "./base/RewardNetwork.sol";
+import {FrontRunningCheck} from "./base/FrontRunningCheck.sol";
 
-/// @notice Of each call of the token, of the roles and of the timelock: who sends it first gains nothing.
-contract FrontRunningRolesTest is Economy, Races {
+/// @notice Calls of the token, the roles and the timelock: front-running them gains nothing.
+contract FrontRunningRolesTest is RewardNetwork, FrontRunningCheck {
     bytes32 private constant ROLE = keccak256("ANY_ROLE");
     address private immutable heir = _account("heir");
 
@@ -24,7 +24,7 @@ contract FrontRunningRolesTest is Economy, Races {
         super.setUp();
         IOmissions.Terms memory terms = IOmissions.Terms(2 ether, 30 ether, 3 days, 1 days, 5 days);
         Omissions omissions =
-            new Omissions(IZenToken(address(token)), windows, terms, 1 days, admin, operator, stranger);
+            new Omissions(IZenToken(address(token)), windows, terms, 1 days, admin, operator, thirdParty);
         guarded = [
             address(token),
             address(treasury),
@@ -42,53 +42,53 @@ contract FrontRunningRolesTest is Economy, Races {
 
     // --- roles
 
-    function test_rolesAreGivenAndTakenByTheAdmin() public {
+    function test_roles_areChangedOnlyByAdmin() public {
         for (uint256 i = 0; i < guarded.length; ++i) {
-            _onlyFor(guarded[i], admin, abi.encodeCall(IAccessControl.grantRole, (ROLE, heir)));
-            _onlyFor(guarded[i], admin, abi.encodeCall(IAccessControl.revokeRole, (ROLE, heir)));
+            _assertSenderOnly(guarded[i], admin, abi.encodeCall(IAccessControl.grantRole, (ROLE, heir)));
+            _assertSenderOnly(guarded[i], admin, abi.encodeCall(IAccessControl.revokeRole, (ROLE, heir)));
             vm.prank(admin);
             IAccessControl(guarded[i]).grantRole(ROLE, heir);
-            _onlyFor(guarded[i], heir, abi.encodeCall(IAccessControl.renounceRole, (ROLE, heir)));
+            _assertSenderOnly(guarded[i], heir, abi.encodeCall(IAccessControl.renounceRole, (ROLE, heir)));
         }
     }
 
-    function test_theAdminsOfficeGoesToItsHeirAlone() public {
+    function test_adminRole_transfersOnlyToPendingAdmin() public {
         for (uint256 i = 0; i < guarded.length; ++i) {
             IAccessControlDefaultAdminRules rules = IAccessControlDefaultAdminRules(guarded[i]);
-            _onlyFor(guarded[i], admin, abi.encodeCall(rules.changeDefaultAdminDelay, (2 days)));
-            _onlyFor(guarded[i], admin, abi.encodeCall(rules.rollbackDefaultAdminDelay, ()));
-            _onlyFor(guarded[i], admin, abi.encodeCall(rules.beginDefaultAdminTransfer, (heir)));
-            _onlyFor(guarded[i], admin, abi.encodeCall(rules.cancelDefaultAdminTransfer, ()));
+            _assertSenderOnly(guarded[i], admin, abi.encodeCall(rules.changeDefaultAdminDelay, (2 days)));
+            _assertSenderOnly(guarded[i], admin, abi.encodeCall(rules.rollbackDefaultAdminDelay, ()));
+            _assertSenderOnly(guarded[i], admin, abi.encodeCall(rules.beginDefaultAdminTransfer, (heir)));
+            _assertSenderOnly(guarded[i], admin, abi.encodeCall(rules.cancelDefaultAdminTransfer, ()));
             vm.prank(admin);
             rules.beginDefaultAdminTransfer(heir);
         }
         vm.warp(block.timestamp + 1 days + 1);
         for (uint256 i = 0; i < guarded.length; ++i) {
             bytes memory accept = abi.encodeCall(IAccessControlDefaultAdminRules.acceptDefaultAdminTransfer, ());
-            _onlyFor(guarded[i], heir, accept);
+            _assertSenderOnly(guarded[i], heir, accept);
             vm.assertEq(IAccessControlDefaultAdminRules(guarded[i]).defaultAdmin(), heir);
         }
     }
 
     // --- the timelock
 
-    function test_timelock() public {
+    function test_timelock_resistsFrontRunning() public {
         token.transfer(address(timelock), 10 ether);
         bytes memory pay = abi.encodeCall(token.transfer, (heir, 10 ether));
         bytes memory schedule =
             abi.encodeCall(timelock.schedule, (address(token), 0, pay, bytes32(0), bytes32(0), 2 days));
         bytes memory cancel =
             abi.encodeCall(timelock.cancel, (timelock.hashOperation(address(token), 0, pay, bytes32(0), bytes32(0))));
-        _onlyFor(address(timelock), operator, schedule);
-        _onlyFor(address(timelock), operator, cancel);
+        _assertSenderOnly(address(timelock), operator, schedule);
+        _assertSenderOnly(address(timelock), operator, cancel);
         vm.assertTrue(_send(operator, address(timelock), schedule));
         vm.warp(block.timestamp + 2 days);
         bytes memory execute = abi.encodeCall(timelock.execute, (address(token), 0, pay, bytes32(0), bytes32(0)));
-        _sameWhoeverIsFirst(address(timelock), operator, execute);
+        _assertSameForAnySender(address(timelock), operator, execute);
         vm.assertEq(token.balanceOf(heir), 10 ether);
     }
 
-    function test_timelockBatches() public {
+    function test_timelockBatches_resistFrontRunning() public {
         token.transfer(address(timelock), 10 ether);
         address[] memory targets = new address[](1);
         bytes[] memory calls = new bytes[](1);
@@ -96,57 +96,57 @@ contract FrontRunningRolesTest is Economy, Races {
         uint256[] memory values = new uint256[](1);
         bytes memory schedule =
             abi.encodeCall(timelock.scheduleBatch, (targets, values, calls, bytes32(0), bytes32(0), 2 days));
-        _onlyFor(address(timelock), operator, schedule);
+        _assertSenderOnly(address(timelock), operator, schedule);
         vm.warp(block.timestamp + 2 days);
         bytes memory execute = abi.encodeCall(timelock.executeBatch, (targets, values, calls, bytes32(0), bytes32(0)));
-        _sameWhoeverIsFirst(address(timelock), operator, execute);
+        _assertSameForAnySender(address(timelock), operator, execute);
     }
 
-    /// @dev Its own roles and delay change by its own operations only.
-    function test_timelockGovernsItself() public {
+    /// @dev Only its own operations change its roles and delay.
+    function test_timelock_governsItself() public {
         bytes32 role = timelock.PROPOSER_ROLE();
         address self = address(timelock);
-        _onlyFor(self, self, abi.encodeCall(timelock.grantRole, (role, heir)));
-        _onlyFor(self, heir, abi.encodeCall(timelock.renounceRole, (role, heir)));
-        _onlyFor(self, self, abi.encodeCall(timelock.revokeRole, (role, operator)));
-        _onlyFor(self, self, abi.encodeCall(timelock.updateDelay, (1 days)));
+        _assertSenderOnly(self, self, abi.encodeCall(timelock.grantRole, (role, heir)));
+        _assertSenderOnly(self, heir, abi.encodeCall(timelock.renounceRole, (role, heir)));
+        _assertSenderOnly(self, self, abi.encodeCall(timelock.revokeRole, (role, operator)));
+        _assertSenderOnly(self, self, abi.encodeCall(timelock.updateDelay, (1 days)));
     }
 
-    /// @dev What it answers to tokens that are sent to it changes nothing.
-    function test_timelockTakesTokensOfAllKinds() public {
+    /// @dev Its response to received tokens changes nothing.
+    function test_timelock_acceptsTokensOfAllKinds() public {
         uint256[] memory none = new uint256[](0);
         address self = address(timelock);
-        _sameWhoeverIsFirst(self, stranger, abi.encodeCall(timelock.onERC721Received, (heir, heir, 1, "")));
-        _sameWhoeverIsFirst(self, stranger, abi.encodeCall(timelock.onERC1155Received, (heir, heir, 1, 1, "")));
+        _assertSameForAnySender(self, thirdParty, abi.encodeCall(timelock.onERC721Received, (heir, heir, 1, "")));
+        _assertSameForAnySender(self, thirdParty, abi.encodeCall(timelock.onERC1155Received, (heir, heir, 1, 1, "")));
         bytes memory batch = abi.encodeCall(timelock.onERC1155BatchReceived, (heir, heir, none, none, ""));
-        _sameWhoeverIsFirst(self, stranger, batch);
+        _assertSameForAnySender(self, thirdParty, batch);
     }
 
     // --- the token
 
-    function test_transferAndBurn() public {
-        _onlyFor(address(token), payer, abi.encodeCall(token.transfer, (heir, 1 ether)));
-        _onlyFor(address(token), payer, abi.encodeCall(token.burn, (1 ether)));
+    function test_transferAndBurn_resistFrontRunning() public {
+        _assertSenderOnly(address(token), payer, abi.encodeCall(token.transfer, (heir, 1 ether)));
+        _assertSenderOnly(address(token), payer, abi.encodeCall(token.burn, (1 ether)));
         vm.prank(payer);
         token.approve(operator, 3 ether);
-        _onlyFor(address(token), operator, abi.encodeCall(token.transferFrom, (payer, heir, 1 ether)));
-        _onlyFor(address(token), operator, abi.encodeCall(token.burnFrom, (payer, 1 ether)));
+        _assertSenderOnly(address(token), operator, abi.encodeCall(token.transferFrom, (payer, heir, 1 ether)));
+        _assertSenderOnly(address(token), operator, abi.encodeCall(token.burnFrom, (payer, 1 ether)));
     }
 
-    /// @dev A permit says who may spend how much, whoever brings it.
-    function test_permit() public {
+    /// @dev A permit fixes spender and amount for any submitter.
+    function test_permit_resistsFrontRunning() public {
         (uint8 v, bytes32 r, bytes32 s) = _signPermit(PAYER_KEY, operator, 1 ether, block.timestamp);
         bytes memory permit = abi.encodeCall(token.permit, (payer, operator, 1 ether, block.timestamp, v, r, s));
-        _sameWhoeverIsFirst(address(token), payer, permit);
+        _assertSameForAnySender(address(token), payer, permit);
     }
 
-    /// @dev As in every ERC-20, a spender can use the old allowance ahead of a new one. The network's contracts take an
-    /// allowance in their owner's calls only, so between them and their users nobody can.
-    function test_approve() public {
+    /// @dev As in every ERC-20, a spender can use the old allowance before a new one is set. The network's contracts
+    /// use an allowance only in calls of its owner, so this cannot happen with them.
+    function test_approve_resistsFrontRunning() public {
         vm.prank(payer);
         token.approve(address(staking), 2 ether);
-        vm.assertFalse(_send(THIEF, address(staking), abi.encodeCall(staking.stake, (2 ether))));
-        vm.assertFalse(_send(THIEF, address(token), abi.encodeCall(token.transferFrom, (payer, THIEF, 1))));
+        vm.assertFalse(_send(ATTACKER, address(staking), abi.encodeCall(staking.stake, (2 ether))));
+        vm.assertFalse(_send(ATTACKER, address(token), abi.encodeCall(token.transferFrom, (payer, ATTACKER, 1))));
         vm.prank(payer);
         token.approve(address(staking), 1 ether);
         vm.prank(payer);
@@ -155,14 +155,14 @@ contract FrontRunningRolesTest is Economy, Races {
         vm.assertEq(token.allowance(payer, address(staking)), 0);
     }
 
-    function test_mint() public {
+    function test_mint_resistsFrontRunning() public {
         bytes32 role = token.MINTER_ROLE();
         vm.prank(admin);
         token.grantRole(role, heir);
-        _onlyFor(address(token), heir, abi.encodeCall(token.mint, (heir, 1 ether)));
+        _assertSenderOnly(address(token), heir, abi.encodeCall(token.mint, (heir, 1 ether)));
     }
 
-    function _picture() internal view override returns (bytes32) {
+    function _stateHash() internal view override returns (bytes32) {
         bytes32[] memory roles = new bytes32[](guarded.length);
         for (uint256 i = 0; i < guarded.length; ++i) {
             IAccessControlDefaultAdminRules rules = IAccessControlDefaultAdminRules(guarded[i]);
@@ -171,7 +171,7 @@ contract FrontRunningRolesTest is Economy, Races {
             (uint48 delay, uint48 from) = rules.pendingDefaultAdminDelay();
             roles[i] = keccak256(abi.encode(has, rules.defaultAdmin(), next, due, delay, from));
         }
-        address[5] memory all = [payer, heir, operator, THIEF, address(timelock)];
+        address[5] memory all = [payer, heir, operator, ATTACKER, address(timelock)];
         uint256[5] memory balances;
         for (uint256 i = 0; i < all.length; ++i) {
             balances[i] = token.balanceOf(all[i]);
@@ -180,8 +180,9 @@ contract FrontRunningRolesTest is Economy, Races {
         bytes32 lock = keccak256(
             abi.encode(timelock.getMinDelay(), timelock.hasRole(role, heir), timelock.hasRole(role, operator))
         );
-        bytes32 allowed =
-            keccak256(abi.encode(token.allowance(payer, operator), token.allowance(payer, THIEF), token.totalSupply()));
+        bytes32 allowed = keccak256(
+            abi.encode(token.allowance(payer, operator), token.allowance(payer, ATTACKER), token.totalSupply())
+        );
         return keccak256(abi.encode(roles, balances, lock, allowed));
     }
 }

@@ -5,8 +5,8 @@ import {IJobEscrow} from "../src/interfaces/IJobEscrow.sol";
 import {JobOrder, UnitCommitment} from "../src/Messages.sol";
 import {Settlements} from "./base/Settlements.sol";
 
-/// @notice What the transactions of a job cost in all, each as a transaction of its own: intrinsic gas, calldata and cold
-/// storage included. A batch pays 20 providers for 1,000 units of each job. The limits are what the network promises.
+/// @notice Gas of a job's transactions, each as a separate transaction: intrinsic gas, calldata and cold storage
+/// included. A batch pays 20 providers for 1,000 units of each job. The limits are the network's documented ones.
 /// forge-config: default.isolate = true
 contract GasTest is Settlements {
     uint32 private constant PROVIDERS = 20;
@@ -15,23 +15,23 @@ contract GasTest is Settlements {
 
     event Measured(string what, uint256 gas);
 
-    function test_openJob() public {
+    function test_openJob_staysWithinGasLimit() public {
         JobOrder memory order = _order(1_000, 100 ether);
         bytes memory signature = _signature(PAYER_KEY, escrow.orderDigest(order));
         (uint8 v, bytes32 r, bytes32 s) = _signPermit(PAYER_KEY, address(escrow), order.budget, block.timestamp);
-        vm.prank(stranger);
+        vm.prank(thirdParty);
         escrow.openJob(order, signature, block.timestamp, v, r, s);
         _assertGas("open the first job of a payer, with permit", 170_000);
 
         order.nonce = 2;
         signature = _signature(PAYER_KEY, escrow.orderDigest(order));
         (v, r, s) = _signPermit(PAYER_KEY, address(escrow), order.budget, block.timestamp);
-        vm.prank(stranger);
+        vm.prank(thirdParty);
         escrow.openJob(order, signature, block.timestamp, v, r, s);
         _assertGas("open another job, with permit", 170_000);
     }
 
-    function test_settle() public {
+    function test_settle_staysWithinGasLimit() public {
         _openJobs(12);
         _settleJobs(1);
         _assertGas("settle the first job, with its refund", 120_000);
@@ -41,7 +41,7 @@ contract GasTest is Settlements {
         _assertGas("settle ten jobs, with their refunds", 365_000);
     }
 
-    function test_claim() public {
+    function test_claim_staysWithinGasLimit() public {
         _openJobs(15);
         Bill[] memory bills = new Bill[](15);
         for (uint256 i = 0; i < 15; ++i) {
@@ -63,8 +63,8 @@ contract GasTest is Settlements {
         _assertGas("claim one batch, having claimed before", 60_000);
     }
 
-    /// @dev As dear as it gets: every job of a full batch was refunded since. A transaction has 2^24 gas (EIP-7825).
-    function test_vetoOfAFullBatch() public {
+    /// @dev Worst case: every job of a full batch was refunded. A transaction has at most 2^24 gas (EIP-7825).
+    function test_fullBatchVeto_staysWithinGasLimit() public {
         uint256 count = escrow.MAX_LINES();
         _openJobs(count);
         vm.warp(escrow.jobs(jobIds[0]).settleBy);

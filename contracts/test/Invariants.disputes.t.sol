@@ -9,24 +9,24 @@ import {Omissions} from "../src/Omissions.sol";
 import {ProviderStaking} from "../src/ProviderStaking.sol";
 import {Treasury} from "../src/Treasury.sol";
 import {ZenToken} from "../src/ZenToken.sol";
-import {CourtActions} from "./base/CourtActions.sol";
-import {CourtBooks} from "./base/CourtBooks.sol";
+import {DisputeActions} from "./base/DisputeActions.sol";
+import {DisputeRecords} from "./base/DisputeRecords.sol";
 import {Settlements} from "./base/Settlements.sol";
 import {Vm} from "./base/Vm.sol";
 
-/// @notice What holds after any sequence of moves on a network with its real disputes and omissions.
+/// @notice Invariants after any call sequence on a network with real disputes and omissions.
 contract InvariantsDisputesTest {
     Vm private constant vm = Vm(address(uint160(uint256(keccak256("hevm cheat code")))));
     uint256 private constant BOND = 100 ether;
     uint256 private constant CLAIM_STAKE = 2 ether;
     uint256 private constant SUPPLY = 100_000_000 ether;
 
-    CourtActions private actions;
+    DisputeActions private actions;
     ZenToken private token;
     Treasury private treasury;
     ProviderStaking private staking;
     JobEscrow private escrow;
-    Disputes private court;
+    Disputes private disputeContract;
     Omissions private omissions;
     address private payer;
 
@@ -36,27 +36,27 @@ contract InvariantsDisputesTest {
     }
 
     function setUp() public {
-        actions = new CourtActions();
+        actions = new DisputeActions();
         actions.setUp();
-        (token, treasury, staking, escrow, court, omissions, payer) = actions.network();
+        (token, treasury, staking, escrow, disputeContract, omissions, payer) = actions.network();
     }
 
-    /// @dev forge asks for these by name.
+    /// @dev forge requires these function names.
     function targetContracts() external view returns (address[] memory targets) {
         targets = new address[](1);
         targets[0] = address(actions);
     }
 
-    /// @dev More often what a dispute needs to come to its end.
+    /// @dev Weights the calls that a dispute needs to end.
     function targetSelectors() external view returns (Selectors[] memory targets) {
         targets = new Selectors[](1);
         targets[0].target = address(actions);
         bytes4[18] memory all = [
             actions.openJob.selector,
             actions.settle.selector,
-            actions.finish.selector,
+            actions.commitUnit.selector,
             actions.challenge.selector,
-            actions.play.selector,
+            actions.actInDispute.selector,
             actions.withholdUnit.selector,
             actions.settleUnits.selector,
             actions.withdrawCredits.selector,
@@ -69,7 +69,7 @@ contract InvariantsDisputesTest {
             actions.claimOmission.selector,
             actions.endClaim.selector,
             actions.moveBond.selector,
-            actions.betray.selector
+            actions.proveMisconduct.selector
         ];
         uint8[18] memory times = [uint8(1), 3, 1, 4, 6, 1, 2, 1, 1, 1, 1, 2, 1, 4, 1, 1, 1, 1];
         targets[0].selectors = new bytes4[](33);
@@ -81,22 +81,22 @@ contract InvariantsDisputesTest {
         }
     }
 
-    /// @dev Exits fail at no time and leave not a wei behind: no bond, no pay, no stake.
+    /// @dev Exits never fail and leave no wei behind: no bond, no pay, no stake.
     function afterInvariant() external {
-        actions.everybodyLeaves();
-        vm.assertEq(token.balanceOf(address(court)), 0);
+        actions.exitAll();
+        vm.assertEq(token.balanceOf(address(disputeContract)), 0);
         vm.assertEq(token.balanceOf(address(escrow)), 0);
         vm.assertEq(token.balanceOf(address(omissions)), 0);
         vm.assertEq(token.balanceOf(address(staking)), 0);
     }
 
-    function invariant_everyWeiIsInExactlyOnePlace() public view {
+    function invariant_everyWei_isInExactlyOnePlace() public view {
         _checkEscrowStakesAndOmissions();
         _checkCourt();
         _checkSupply();
     }
 
-    function invariant_aUnitsPayIsInOnePlaceAndSlashesStayWithinTheStake() public view {
+    function invariant_payoutsAreInOnePlaceAndSlashesBounded() public view {
         _checkPay();
         _checkSlashes();
     }
@@ -111,7 +111,7 @@ contract InvariantsDisputesTest {
         vm.assertEq(token.balanceOf(address(staking)), atRisk);
     }
 
-    /// @dev A bond is in the court exactly while its dispute is open; what came of the others is credited or gone.
+    /// @dev The disputes contract holds a bond exactly while its dispute is open. Later it is credited, paid or burned.
     function _checkCourt() private view {
         uint256 owed;
         uint256 drawing;
@@ -121,16 +121,16 @@ contract InvariantsDisputesTest {
             if (!_isOpen(dispute)) continue;
             owed += BOND;
             if (dispute.status == IDisputes.Status.Drawing) ++drawing;
-            vm.assertEq(court.units(dispute.unitId).open, _openOver(dispute.unitId));
+            vm.assertEq(disputeContract.units(dispute.unitId).open, _openOver(dispute.unitId));
         }
         for (uint256 i = 0; i < actions.parties(); ++i) {
-            owed += court.credits(actions.party(i));
+            owed += disputeContract.credits(actions.party(i));
         }
-        vm.assertEq(token.balanceOf(address(court)), owed);
-        vm.assertEq(court.pendingDraws(), drawing);
+        vm.assertEq(token.balanceOf(address(disputeContract)), owed);
+        vm.assertEq(disputeContract.pendingDraws(), drawing);
     }
 
-    /// @dev Claimed, or claimable, or withheld, or struck: the pay of every batch, and of every worker.
+    /// @dev The pay of every batch and every worker is claimed, claimable, held or forfeited.
     function _checkPay() private view {
         uint256[3] memory paid;
         uint256 count = actions.batchCount();
@@ -154,21 +154,22 @@ contract InvariantsDisputesTest {
         }
     }
 
-    /// @dev All slashes of an account together never pass what it staked, and strand nothing of the rest.
+    /// @dev All slashes of an account together never exceed its stakes, and the rest stays withdrawable.
     function _checkSlashes() private view {
         for (uint256 i = 0; i < actions.stakers(); ++i) {
             address account = actions.staker(i);
-            uint256 slashed = actions.slashedBy(account) + actions.slashedByCourt(account);
+            uint256 slashed = actions.slashedBy(account) + actions.slashedByDisputes(account);
             vm.assertEq(actions.stakedBy(account), staking.atRisk(account) + actions.withdrawnBy(account) + slashed);
         }
     }
 
-    /// @dev Every wei is in a contract's books or with somebody, and only penalties and lost bonds are destroyed.
+    /// @dev Every wei is in a contract's records or with an account. Only penalties and lost bonds are burned.
     function _checkSupply() private view {
         uint256 burned = actions.burned();
         uint256 total = token.balanceOf(payer) + token.balanceOf(address(treasury)) + token.balanceOf(address(actions))
-            + token.balanceOf(address(escrow)) + token.balanceOf(address(staking)) + token.balanceOf(address(court))
-            + token.balanceOf(address(omissions)) + token.balanceOf(actions.bondTaker());
+            + token.balanceOf(address(escrow)) + token.balanceOf(address(staking))
+            + token.balanceOf(address(disputeContract)) + token.balanceOf(address(omissions))
+            + token.balanceOf(actions.bondOwner());
         for (uint256 i = 0; i < actions.stakers(); ++i) {
             burned += actions.slashedBy(actions.staker(i));
         }
@@ -191,16 +192,16 @@ contract InvariantsDisputesTest {
         }
         count = actions.withheldCount();
         for (uint256 i = 0; i < count; ++i) {
-            (, CourtBooks.Pay memory pay, bool standing) = actions.withheldAt(i);
-            if (pay.held && standing) owed += pay.net + pay.fee;
+            (, DisputeRecords.Pay memory pay, bool inForce) = actions.withheldAt(i);
+            if (pay.held && inForce) owed += pay.net + pay.fee;
         }
     }
 
     function _withheldFrom(uint256 batchId, address provider) private view returns (uint256 sum) {
         uint256 count = actions.withheldCount();
         for (uint256 i = 0; i < count; ++i) {
-            (, CourtBooks.Pay memory pay,) = actions.withheldAt(i);
-            bool away = pay.held || pay.struck;
+            (, DisputeRecords.Pay memory pay,) = actions.withheldAt(i);
+            bool away = pay.held || pay.forfeited;
             if (away && pay.batchId == batchId && pay.provider == provider) sum += pay.net;
         }
     }

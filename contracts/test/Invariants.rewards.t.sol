@@ -8,7 +8,7 @@ import {ZenToken} from "../src/ZenToken.sol";
 import {RewardActions} from "./base/RewardActions.sol";
 import {Vm} from "./base/Vm.sol";
 
-/// @notice What holds of rewards and emission after any sequence of moves.
+/// @notice Invariants of rewards and emission after any call sequence.
 contract InvariantsRewardsTest {
     Vm private constant vm = Vm(address(uint160(uint256(keccak256("hevm cheat code")))));
     uint256 private constant INITIAL_SUPPLY = 100_000_000 ether;
@@ -17,7 +17,7 @@ contract InvariantsRewardsTest {
     ZenToken private token;
     Rewards private rewards;
     Emission private emission;
-    address private thief;
+    address private thirdParty;
 
     struct Selectors {
         address target;
@@ -27,10 +27,10 @@ contract InvariantsRewardsTest {
     function setUp() public {
         actions = new RewardActions();
         actions.setUp();
-        (token, rewards, emission, thief) = actions.economy();
+        (token, rewards, emission, thirdParty) = actions.economy();
     }
 
-    /// @dev forge asks for these by name.
+    /// @dev forge requires these function names.
     function targetContracts() external view returns (address[] memory targets) {
         targets = new address[](1);
         targets[0] = address(actions);
@@ -59,20 +59,20 @@ contract InvariantsRewardsTest {
         }
     }
 
-    /// @dev Whoever is owed and covered is paid.
+    /// @dev Every account with covered rewards is paid.
     function afterInvariant() external {
-        actions.everybodyClaims();
+        actions.claimAll();
         for (uint256 i = 0; i < actions.ACCOUNTS(); ++i) {
             vm.assertFalse(actions.isOwed(i));
         }
     }
 
-    function invariant_supplyStaysWithinThePublishedSchedule() public view {
+    function invariant_supply_staysWithinSchedule() public view {
         vm.assertEq(token.totalSupply(), INITIAL_SUPPLY + emission.released());
         vm.assertLe(emission.released(), _scheduled(block.timestamp - emission.start()));
     }
 
-    function invariant_whatIsPaidWasPostedAndWhatIsPostedArrived() public view {
+    function invariant_payouts_neverExceedPostedNorArrived() public view {
         IRewards.Epoch memory current = rewards.currentEpoch();
         (IRewards.Epoch memory pending,) = rewards.pendingEpoch();
         uint256 arrived = actions.given() + emission.released();
@@ -82,7 +82,7 @@ contract InvariantsRewardsTest {
         vm.assertEq(token.balanceOf(address(rewards)) + rewards.paidOut(), arrived);
     }
 
-    function invariant_everyAccountGetsItsOwn() public view {
+    function invariant_everyAccount_getsExactlyItsRewards() public view {
         uint256 sum;
         for (uint256 i = 0; i < actions.ACCOUNTS(); ++i) {
             uint256 got = token.balanceOf(actions.account(i)) + token.balanceOf(actions.payoutOf(i));
@@ -90,10 +90,10 @@ contract InvariantsRewardsTest {
             sum += got;
         }
         vm.assertEq(rewards.paidOut(), sum);
-        vm.assertEq(token.balanceOf(thief), 0);
+        vm.assertEq(token.balanceOf(thirdParty), 0);
     }
 
-    /// @dev The published yearly amounts, each evenly over its year.
+    /// @dev The published yearly amounts, each linear over its year.
     function _scheduled(uint256 elapsed) private view returns (uint256 total) {
         uint256[] memory yearly = emission.schedule();
         for (uint256 i = 0; i < yearly.length && elapsed > 0; ++i) {

@@ -9,7 +9,7 @@ import {Actions} from "./base/Actions.sol";
 import {Settlements} from "./base/Settlements.sol";
 import {Vm} from "./base/Vm.sol";
 
-/// @notice What holds after any sequence of moves.
+/// @notice Invariants after any call sequence.
 contract InvariantsTest {
     Vm private constant vm = Vm(address(uint160(uint256(keccak256("hevm cheat code")))));
     uint256 private constant PAYER_START = 1_000_000 ether;
@@ -38,7 +38,7 @@ contract InvariantsTest {
         escrow = JobEscrow(escrowAddress);
     }
 
-    /// @dev forge asks for these by name.
+    /// @dev forge requires these function names.
     function targetContracts() external view returns (address[] memory targets) {
         targets = new address[](1);
         targets[0] = address(actions);
@@ -50,7 +50,7 @@ contract InvariantsTest {
         bytes4[18] memory all = [
             actions.openJob.selector,
             actions.settle.selector,
-            actions.settle.selector, // without which little happens
+            actions.settle.selector, // weighted, since other calls depend on it
             actions.claim.selector,
             actions.collectFees.selector,
             actions.veto.selector,
@@ -73,14 +73,14 @@ contract InvariantsTest {
         }
     }
 
-    /// @dev Exits fail at no time and leave not a wei behind.
+    /// @dev Exits never fail and leave no wei behind.
     function afterInvariant() external {
-        actions.everybodyLeaves();
+        actions.exitAll();
         vm.assertEq(token.balanceOf(address(escrow)), 0);
         vm.assertEq(token.balanceOf(address(staking)), 0);
     }
 
-    function invariant_theEscrowHoldsExactlyWhatItOwes() public view {
+    function invariant_escrow_holdsExactlyItsObligations() public view {
         uint256 owed;
         uint256 count = actions.jobCount();
         for (uint256 i = 0; i < count; ++i) {
@@ -99,7 +99,7 @@ contract InvariantsTest {
         vm.assertEq(token.balanceOf(address(escrow)), owed);
     }
 
-    function invariant_everyBudgetIsEscrowedSettledOrReturned() public view {
+    function invariant_everyBudget_isEscrowedSettledOrReturned() public view {
         uint256 count = actions.jobCount();
         for (uint256 i = 0; i < count; ++i) {
             bytes32 jobId = actions.jobIds(i);
@@ -109,8 +109,8 @@ contract InvariantsTest {
         }
     }
 
-    /// @dev Pay is claimed, or claimable, or withheld, or struck: of every batch, and for every provider.
-    function invariant_aProvidersPayIsInOnePlace() public view {
+    /// @dev For every batch and provider, pay is claimed, claimable, held or forfeited.
+    function invariant_providerPay_isInExactlyOnePlace() public view {
         uint256[3] memory claimed;
         uint256 count = actions.batchCount();
         for (uint256 i = 1; i <= count; ++i) {
@@ -133,7 +133,7 @@ contract InvariantsTest {
     }
 
     /// @dev 5 % of every payment, exactly.
-    function invariant_theTreasuryHasItsFees() public view {
+    function invariant_treasury_receivesExactFees() public view {
         uint256 fees = token.balanceOf(treasury);
         uint256 gross;
         uint256 count = actions.batchCount();
@@ -143,8 +143,8 @@ contract InvariantsTest {
         }
         count = actions.caseCount();
         for (uint256 i = 0; i < count; ++i) {
-            (,,, uint256 fee, bool held, bool struck) = _case(i);
-            if (held || struck) fees += fee;
+            (,,, uint256 fee, bool held, bool forfeited) = _case(i);
+            if (held || forfeited) fees += fee;
         }
         count = actions.jobCount();
         for (uint256 i = 0; i < count; ++i) {
@@ -153,7 +153,7 @@ contract InvariantsTest {
         vm.assertEq(fees * 20, gross);
     }
 
-    function invariant_nobodyElseHasThePayersMoney() public view {
+    function invariant_payerMoney_isHeldByNoOtherAccount() public view {
         uint256 total = token.balanceOf(payer) + token.balanceOf(treasury) + token.balanceOf(address(escrow));
         for (uint256 i = 0; i < 3; ++i) {
             address worker = actions.worker(i);
@@ -162,7 +162,7 @@ contract InvariantsTest {
         vm.assertEq(total, PAYER_START);
     }
 
-    function invariant_theStakingHoldsExactlyWhatIsAtRisk() public view {
+    function invariant_staking_holdsExactlySlashableBalances() public view {
         uint256 sum;
         for (uint256 i = 0; i < actions.stakers(); ++i) {
             address account = actions.staker(i);
@@ -174,7 +174,7 @@ contract InvariantsTest {
         vm.assertEq(token.balanceOf(address(staking)), sum);
     }
 
-    function invariant_onlySlashingDestroysZenAndNothingMakesIt() public view {
+    function invariant_supply_shrinksOnlyBySlashing() public view {
         uint256 burned;
         for (uint256 i = 0; i < actions.stakers(); ++i) {
             burned += actions.slashedBy(actions.staker(i));
@@ -182,24 +182,24 @@ contract InvariantsTest {
         vm.assertEq(token.totalSupply() + burned, 100_000_000 ether);
     }
 
-    /// @dev `held`: in the escrow apart from its batch; `struck`: gone to the payer.
+    /// @dev `held`: in the escrow outside its batch. `forfeited`: refunded to the payer.
     function _case(uint256 index)
         private
         view
-        returns (uint256 batchId, address provider, uint256 net, uint256 fee, bool held, bool struck)
+        returns (uint256 batchId, address provider, uint256 net, uint256 fee, bool held, bool forfeited)
     {
         bool decided;
         bool restored;
-        (batchId,,, decided, restored, struck) = actions.cases(index);
+        (batchId,,, decided, restored, forfeited) = actions.cases(index);
         (provider, net, fee) = actions.payOf(index);
-        held = !actions.vetoed(batchId) && !restored && !struck;
+        held = !actions.vetoed(batchId) && !restored && !forfeited;
     }
 
     function _withheldFrom(uint256 batchId, address provider) private view returns (uint256 sum) {
         uint256 count = actions.caseCount();
         for (uint256 i = 0; i < count; ++i) {
-            (uint256 batch, address who, uint256 net,, bool held, bool struck) = _case(i);
-            if (batch == batchId && who == provider && (held || struck)) sum += net;
+            (uint256 batch, address account, uint256 net,, bool held, bool forfeited) = _case(i);
+            if (batch == batchId && account == provider && (held || forfeited)) sum += net;
         }
     }
 }

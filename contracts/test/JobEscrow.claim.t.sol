@@ -14,7 +14,7 @@ contract JobEscrowClaimTest is Settlements {
         jobId = _open(_order(12, 1 ether));
     }
 
-    function test_paysWhatTheTreeSays() public {
+    function test_claim_paysAmountInTree() public {
         Bill memory bill = _post(_billFor(_line(jobId, 0, 1, true), 5, 3));
         _endChallenge(bill);
         vm.expectEmit(address(escrow));
@@ -34,7 +34,7 @@ contract JobEscrowClaimTest is Settlements {
         vm.assertEq(token.balanceOf(address(escrow)), 0);
     }
 
-    function test_paysManyBatchesToAPayoutAddressInOneCall() public {
+    function test_claim_paysManyBatchesToPayoutAddress() public {
         IJobEscrow.Claim[] memory claims = new IJobEscrow.Claim[](3);
         Bill memory bill;
         for (uint32 i = 0; i < 3; ++i) {
@@ -43,12 +43,12 @@ contract JobEscrowClaimTest is Settlements {
         }
         _endChallenge(bill);
         vm.prank(ALICE);
-        vm.assertEq(escrow.claim(stranger, claims), 6 * NET);
-        vm.assertEq(token.balanceOf(stranger), 6 * NET);
+        vm.assertEq(escrow.claim(thirdParty, claims), 6 * NET);
+        vm.assertEq(token.balanceOf(thirdParty), 6 * NET);
         vm.assertEq(token.balanceOf(ALICE), 0);
     }
 
-    function test_waitsForTheEndOfTheChallengePeriod() public {
+    function test_claim_revertsDuringChallengePeriod() public {
         Bill memory bill = _post(_billFor(_line(jobId, 0, 1, true), 1, 0));
         uint256 claimableAt = block.timestamp + CHALLENGE_PERIOD;
         vm.warp(claimableAt - 1);
@@ -61,7 +61,7 @@ contract JobEscrowClaimTest is Settlements {
         _collect(bill);
     }
 
-    function test_paysOnce() public {
+    function test_claim_paysOnce() public {
         Bill memory bill = _post(_billFor(_line(jobId, 0, 1, true), 1, 3));
         _endChallenge(bill);
         bytes memory reason = abi.encodeWithSelector(IJobEscrow.AlreadyClaimed.selector, 1, ALICE);
@@ -72,8 +72,8 @@ contract JobEscrowClaimTest is Settlements {
         _expectClaimRefused(ALICE, _claimsOf(bill, 0), reason);
     }
 
-    /// @dev A watched claim is worth nothing to anybody else, and nothing in it can be changed.
-    function test_refusesWhatTheTreeDoesNotSay() public {
+    /// @dev A copied claim workUnits for no other account and cannot be changed.
+    function test_claim_revertsOnInvalidProof() public {
         Bill memory bill = _post(_billFor(_line(jobId, 0, 1, true), 1, 3));
         _endChallenge(bill);
         IJobEscrow.Claim[] memory claims = _claimsOf(bill, 0);
@@ -86,23 +86,23 @@ contract JobEscrowClaimTest is Settlements {
         claims[0].proof = new bytes32[](0);
         _expectUnknownRoot(ALICE, claims);
 
-        claims[0] = IJobEscrow.Claim(NET, _unitProof(bill, 0)); // of the other branch
+        claims[0] = IJobEscrow.Claim(NET, _unitProof(bill, 0)); // a leaf of the other branch
         _expectUnknownRoot(ALICE, claims);
     }
 
-    function test_refusesToPayNobody() public {
+    function test_claim_revertsOnInvalidRecipient() public {
         Bill memory bill = _post(_billFor(_line(jobId, 0, 1, true), 1, 0));
         _endChallenge(bill);
-        address[2] memory nobody = [address(0), address(escrow)];
+        address[2] memory recipients = [address(0), address(escrow)];
         for (uint256 i = 0; i < 2; ++i) {
             vm.prank(ALICE);
-            vm.expectRevert(abi.encodeWithSelector(IJobEscrow.InvalidRecipient.selector, nobody[i]));
-            escrow.claim(nobody[i], _claimsOf(bill, 0));
+            vm.expectRevert(abi.encodeWithSelector(IJobEscrow.InvalidRecipient.selector, recipients[i]));
+            escrow.claim(recipients[i], _claimsOf(bill, 0));
         }
     }
 
-    /// @dev A tree that promises more than its lines settle takes from its own batch at most.
-    function test_aTreeAboveItsTotalsTakesNothingFromOthers() public {
+    /// @dev A tree above the totals of its lines takes at most from its own batch.
+    function test_claimAboveTotals_takesNothingFromOtherBatches() public {
         Bill memory honest = _post(_billFor(_line(jobId, 0, 1, false), 2, 2));
         Bill memory bill = _billFor(_line(jobId, 1, 2, false), 1, 1);
         bill.amounts[1] = NET + 1;
@@ -117,21 +117,21 @@ contract JobEscrowClaimTest is Settlements {
         vm.assertEq(escrow.batches(_batchRoot(bill)).net, NET);
     }
 
-    function test_collectsTheFeesOfManyBatches() public {
+    function test_collectFees_collectsManyBatches() public {
         Bill memory first = _post(_billFor(_line(jobId, 0, 1, false), 1, 0));
         Bill memory second = _post(_billFor(_line(jobId, 1, 2, false), 2, 0));
         _endChallenge(second);
         bytes32[] memory roots = new bytes32[](3);
         (roots[0], roots[1], roots[2]) = (_batchRoot(first), _batchRoot(second), _batchRoot(first));
-        vm.prank(stranger);
+        vm.prank(thirdParty);
         vm.assertEq(escrow.collectFees(roots), 3 * (UNIT - NET));
         roots[1] = bytes32("none");
         vm.expectRevert(abi.encodeWithSelector(IJobEscrow.UnknownBatch.selector, bytes32("none")));
         escrow.collectFees(roots);
     }
 
-    /// @dev Claims are remembered in words of 256 batches.
-    function test_remembersClaimsInEveryBatch() public {
+    /// @dev Claimed flags are stored in words of 256 batches.
+    function test_claimedFlag_isStoredForEveryBatch() public {
         JobOrder memory order = _order(300, 20 ether);
         jobId = _open(order);
         Bill[] memory bills = new Bill[](258);
@@ -151,14 +151,14 @@ contract JobEscrowClaimTest is Settlements {
             );
         }
         for (uint256 i = 0; i < 5; ++i) {
-            vm.assertTrue(escrow.isClaimed(ids[i], ALICE)); // a later claim makes none forgotten
+            vm.assertTrue(escrow.isClaimed(ids[i], ALICE)); // a later claim keeps the earlier flags
         }
         vm.assertFalse(escrow.isClaimed(258, ALICE));
         vm.assertEq(token.balanceOf(ALICE), 5 * NET);
     }
 
-    /// @dev Any number of providers, and so any shape of tree: each gets its amount, all of it together is the batch.
-    function testFuzz_everyProviderOfATreeIsPaid(uint8 providers, uint256 seed) public {
+    /// @dev Any number of providers, so any tree shape: each receives its amount, and the amounts add up to the batch.
+    function testFuzz_claim_paysEveryProviderOfTree(uint8 providers, uint256 seed) public {
         uint256 count = _bound(providers, 1, 12);
         IJobEscrow.JobLine[] memory lines = new IJobEscrow.JobLine[](1);
         lines[0] = _line(jobId, 0, 1, true);
@@ -176,8 +176,8 @@ contract JobEscrowClaimTest is Settlements {
         vm.assertEq(token.balanceOf(address(escrow)), 0);
     }
 
-    /// @dev Settling, claiming and collecting one unit at a time yields nobody a wei more than all at once.
-    function testFuzz_smallPiecesHarvestNoDust(uint80 price, uint48 weight, uint16 feeBps) public {
+    /// @dev Settling, claiming and collecting single units yields no wei more than all at once.
+    function testFuzz_claim_yieldsNoDustFromSmallUnits(uint80 price, uint48 weight, uint16 feeBps) public {
         vm.prank(admin);
         escrow.setFee(uint16(_bound(feeBps, 0, 1_000)));
         JobOrder memory order = _order(6, 100 ether);

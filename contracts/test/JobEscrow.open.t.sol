@@ -14,7 +14,7 @@ import {JobOrder} from "../src/Messages.sol";
 import {FeeToken} from "./base/BadTokens.sol";
 import {Settlements} from "./base/Settlements.sol";
 
-/// @dev A contract that pays for jobs and accepts the signatures of one key.
+/// @dev A contract payer that accepts the signatures of one key.
 contract ContractPayer is IERC1271 {
     bytes32 private immutable accepted;
 
@@ -32,7 +32,7 @@ contract ContractPayer is IERC1271 {
 }
 
 contract JobEscrowOpenTest is Settlements {
-    function test_escrowsTheBudgetAndRecordsTheOrder() public {
+    function test_openJob_escrowsBudgetAndRecordsOrder() public {
         JobOrder memory order = _order(12, 1 ether);
         uint256 before = token.balanceOf(payer);
         bytes32 expected = escrow.jobIdOf(order);
@@ -49,19 +49,19 @@ contract JobEscrowOpenTest is Settlements {
         _assertRecorded(escrow.jobs(jobId), order);
     }
 
-    function test_refusesTheSameOrderTwice() public {
+    function test_openJob_revertsForUsedOrder() public {
         JobOrder memory order = _order(1, 1 ether);
         bytes32 jobId = _open(order);
         bytes memory signature = _signature(PAYER_KEY, escrow.orderDigest(order));
         vm.expectRevert(abi.encodeWithSelector(IJobEscrow.JobExists.selector, jobId));
         escrow.openJob(order, signature, 0, 0, 0, 0);
 
-        _post(_billFor(_line(jobId, 0, 0, true), 0, 0)); // nor once it is over
+        _post(_billFor(_line(jobId, 0, 0, true), 0, 0)); // also not after it ended
         vm.expectRevert(abi.encodeWithSelector(IJobEscrow.JobExists.selector, jobId));
         escrow.openJob(order, signature, 0, 0, 0, 0);
     }
 
-    function test_refusesAnotherSigner() public {
+    function test_openJob_revertsForOtherSigner() public {
         JobOrder memory order = _order(1, 1 ether);
         bytes memory signature = _signature(0xBAD, escrow.orderDigest(order));
         _approve(1 ether);
@@ -69,7 +69,7 @@ contract JobEscrowOpenTest is Settlements {
         escrow.openJob(order, signature, 0, 0, 0, 0);
     }
 
-    function test_refusesAnyChangeOfASignedOrder() public {
+    function test_openJob_revertsForChangedOrder() public {
         bytes memory signature = _signature(PAYER_KEY, escrow.orderDigest(_order(2, 1 ether)));
         _approve(type(uint256).max);
         for (uint256 field = 0; field < 10; ++field) {
@@ -89,7 +89,7 @@ contract JobEscrowOpenTest is Settlements {
         }
     }
 
-    function test_refusesASignatureForAnotherDeploymentOrChain() public {
+    function test_openJob_revertsForOtherDeploymentOrChain() public {
         JobOrder memory order = _order(1, 1 ether);
         JobEscrow other = _deployEscrow(IZenToken(address(token)), address(treasury), operator, disputes);
         bytes memory signature = _signature(PAYER_KEY, other.orderDigest(order));
@@ -103,7 +103,7 @@ contract JobEscrowOpenTest is Settlements {
         escrow.openJob(order, signature, 0, 0, 0, 0);
     }
 
-    function test_acceptsAContractAsPayer() public {
+    function test_openJob_acceptsContractPayer() public {
         bytes memory signature = "the owners agreed";
         ContractPayer wallet = new ContractPayer(signature);
         token.transfer(address(wallet), 1 ether);
@@ -118,17 +118,17 @@ contract JobEscrowOpenTest is Settlements {
         vm.assertEq(token.balanceOf(address(wallet)), 1 ether);
     }
 
-    function test_opensThoughSomebodyUsedThePermitFirst() public {
+    function test_openJob_works_whenPermitWasUsed() public {
         JobOrder memory order = _order(1, 1 ether);
         bytes memory signature = _signature(PAYER_KEY, escrow.orderDigest(order));
         (uint8 v, bytes32 r, bytes32 s) = _signPermit(PAYER_KEY, address(escrow), 1 ether, block.timestamp);
-        vm.prank(stranger);
+        vm.prank(thirdParty);
         token.permit(payer, address(escrow), 1 ether, block.timestamp, v, r, s);
         escrow.openJob(order, signature, block.timestamp, v, r, s);
         vm.assertEq(token.balanceOf(address(escrow)), 1 ether);
     }
 
-    function test_refusesWithoutAllowance() public {
+    function test_openJob_revertsWithoutAllowance() public {
         JobOrder memory order = _order(1, 1 ether);
         bytes memory signature = _signature(PAYER_KEY, escrow.orderDigest(order));
         vm.expectRevert(
@@ -137,15 +137,15 @@ contract JobEscrowOpenTest is Settlements {
         escrow.openJob(order, signature, 0, 0, 0, 0);
     }
 
-    function test_refusesAnExpiredOrder() public {
+    function test_openJob_revertsForExpiredOrder() public {
         JobOrder memory order = _order(1, 1 ether);
         vm.warp(order.waitUntil + 1);
         _expectRefusal(order, abi.encodeWithSelector(IJobEscrow.OrderExpired.selector, order.waitUntil));
-        vm.warp(order.waitUntil); // the last moment is good
+        vm.warp(order.waitUntil); // the last valid second
         _open(order);
     }
 
-    function test_refusesAnUnknownTier() public {
+    function test_openJob_revertsForUnknownTier() public {
         JobOrder memory order = _order(1, 1 ether);
         order.tier = 0;
         _expectRefusal(order, abi.encodeWithSelector(IJobEscrow.UnknownTier.selector, 0));
@@ -155,18 +155,18 @@ contract JobEscrowOpenTest is Settlements {
         _open(order);
     }
 
-    function test_refusesNoUnits() public {
+    function test_openJob_revertsForZeroUnits() public {
         _expectRefusal(_order(0, 1 ether), abi.encodeWithSelector(IJobEscrow.NoUnits.selector));
     }
 
-    function test_refusesABudgetBelowOneUnit() public {
+    function test_openJob_revertsForBudgetBelowOneUnit() public {
         _expectRefusal(
             _order(1, uint96(UNIT - 1)), abi.encodeWithSelector(IJobEscrow.BudgetBelowOneUnit.selector, UNIT - 1, UNIT)
         );
         _open(_order(1, uint96(UNIT)));
     }
 
-    function test_refusesUnitsThatCostNothing() public {
+    function test_openJob_revertsForZeroUnitPrice() public {
         JobOrder memory order = _order(1, 1 ether);
         order.maxPrice = 399_999; // 90 s at this price: 9,999 wei
         _expectRefusal(order, abi.encodeWithSelector(IJobEscrow.UnitPriceZero.selector, 399_999, WEIGHT));
@@ -174,7 +174,7 @@ contract JobEscrowOpenTest is Settlements {
         _open(order);
     }
 
-    function test_pauseStopsIntakeAndEndsByItself() public {
+    function test_pause_stopsIntakeAndEndsByItself() public {
         JobOrder memory order = _order(1, 1 ether);
         order.waitUntil += 30 days;
         vm.prank(guardian);
@@ -183,7 +183,7 @@ contract JobEscrowOpenTest is Settlements {
         _expectRefusal(order, abi.encodeWithSelector(Pausable.EnforcedPause.selector));
 
         vm.warp(block.timestamp + 1 hours);
-        vm.prank(guardian); // a running pause cannot be stretched
+        vm.prank(guardian); // a running pause cannot be extended
         vm.expectRevert(Pausable.EnforcedPause.selector);
         escrow.pause();
 
@@ -194,7 +194,7 @@ contract JobEscrowOpenTest is Settlements {
         _open(order);
     }
 
-    function test_pauseCanBeEndedEarly() public {
+    function test_pause_canBeEndedEarly() public {
         vm.prank(guardian);
         escrow.pause();
         vm.prank(guardian);
@@ -205,7 +205,7 @@ contract JobEscrowOpenTest is Settlements {
         escrow.unpause();
     }
 
-    function test_onlyThePauserPauses() public {
+    function test_pause_revertsForNonPauser() public {
         bytes32 role = escrow.PAUSER_ROLE();
         vm.prank(operator);
         _expectMissingRole(operator, role);
@@ -217,7 +217,7 @@ contract JobEscrowOpenTest is Settlements {
         escrow.unpause();
     }
 
-    function test_constructorRefusesNonsense() public {
+    function test_constructor_revertsOnInvalidParameters() public {
         IZenToken zen = IZenToken(address(token));
         _expectInvalid("token");
         _deployEscrow(IZenToken(address(0)), address(treasury), operator, disputes);
@@ -231,7 +231,7 @@ contract JobEscrowOpenTest is Settlements {
         new JobEscrow(zen, staking, parties, 1_000, 1, 1, 1, 1, admin);
     }
 
-    function test_constructorKeepsItsParameters() public view {
+    function test_constructor_storesParameters() public view {
         vm.assertEq(address(escrow.token()), address(token));
         vm.assertEq(address(escrow.staking()), address(staking));
         vm.assertEq(escrow.treasury(), address(treasury));
@@ -243,7 +243,7 @@ contract JobEscrowOpenTest is Settlements {
         vm.assertEq(escrow.defaultAdminDelay(), 1 days);
     }
 
-    function test_refusesWaitingBeyondTheEndOfTime() public {
+    function test_openJob_revertsOnTimeOverflow() public {
         JobOrder memory order = _order(1, 1 ether);
         order.waitUntil = type(uint40).max - REFUND_DELAY + 1;
         _expectRefusal(order, abi.encodeWithSelector(bytes4(keccak256("Panic(uint256)")), 0x11));
@@ -251,28 +251,28 @@ contract JobEscrowOpenTest is Settlements {
         _open(order);
     }
 
-    function test_refusesSamplingThatCannotBe() public {
+    function test_openJob_revertsForImpossibleSampling() public {
         JobOrder memory order = _order(1, 1 ether);
         order.segments = 0;
         order.samplingBps = 10_000;
         _expectRefusal(order, abi.encodeWithSelector(IJobEscrow.SamplingImpossible.selector, 0, 10_000));
         (order.segments, order.samplingBps) = (1, 10_001);
         _expectRefusal(order, abi.encodeWithSelector(IJobEscrow.SamplingImpossible.selector, 1, 10_001));
-        order.samplingBps = 10_000; // all is replayed: nothing to gain, whatever the price
+        order.samplingBps = 10_000; // all segments are replayed: no gain at any price
         (order.maxPrice, order.unitWeight) = (100_000 ether, 3_600_000_000);
         order.budget = 100_000 ether;
         _open(order);
     }
 
-    /// @dev A cheat of tier 1 loses 5,000 ZEN, of which 66 % count: at 64 segments of which 2 % are drawn, a unit may cost
-    /// 3,300 * 64 / 49.
-    function test_refusesAUnitThatIsWorthMoreThanTheStake() public {
+    /// @dev A dishonest provider of tier 1 loses 5,000 ZEN, of which 66 % count. With 64 segments and 2 % sampling,
+    /// a unit can cost at most 3,300 * 64 / 49.
+    function test_openJob_revertsForGainAboveStake() public {
         JobOrder memory order = _order(1, 20_000 ether);
-        order.unitWeight = 3_600_000_000; // a unit costs the price
+        order.unitWeight = 3_600_000_000; // the price of a unit equals the price
         uint80 most = uint80(uint256(3_300 ether) * 64 * 200 / 9_800 / 10_000 * 10_000);
         order.maxPrice = most + 10_000;
         _expectRefusal(order, _stakeBelowGain(5_000 ether, most + 10_000, 64, 200));
-        order.tier = 2; // stakes twice as much
+        order.tier = 2; // twice the stake
         _open(order);
         order.tier = 1;
         order.maxPrice = most;
@@ -286,11 +286,11 @@ contract JobEscrowOpenTest is Settlements {
     }
 
     /// @dev P * d >= (R / N) * (1 - s) / s, in rational numbers: P * d * N * s >= R * (1 - s).
-    function testFuzz_opensExactlyWhenTheStakeCoversTheGain(uint16 segments, uint16 samplingBps, uint80 price) public {
+    function testFuzz_openJob_works_whenStakeCoversGain(uint16 segments, uint16 samplingBps, uint80 price) public {
         JobOrder memory order = _order(1, type(uint96).max);
         order.unitWeight = 3_600_000_000;
         order.segments = uint16(_bound(segments, 1, type(uint16).max));
-        order.samplingBps = uint16(_bound(samplingBps, 0, 200)); // above that any price is covered
+        order.samplingBps = uint16(_bound(samplingBps, 0, 200)); // above it every price is covered
         order.maxPrice = uint80(_bound(price, 10_000, 1_000_000 ether));
         order.budget = 1_000_000 ether;
         uint256 unit = uint256(order.maxPrice) / 10_000 * 10_000;
@@ -299,7 +299,7 @@ contract JobEscrowOpenTest is Settlements {
         else _expectRefusal(order, _stakeBelowGain(5_000 ether, unit, order.segments, order.samplingBps));
     }
 
-    function test_refusesATokenThatTakesAFee() public {
+    function test_openJob_revertsForFeeToken() public {
         FeeToken taking = new FeeToken();
         JobEscrow other = _deployEscrow(IZenToken(address(taking)), address(treasury), operator, disputes);
         taking.mint(payer, 2 ether);
@@ -348,7 +348,7 @@ contract JobEscrowOpenTest is Settlements {
         token.approve(address(escrow), amount);
     }
 
-    /// @dev All in order but for what `reason` says.
+    /// @dev Everything is valid except for `reason`.
     function _expectRefusal(JobOrder memory order, bytes memory reason) private {
         _approve(order.budget);
         bytes memory signature = _signature(PAYER_KEY, escrow.orderDigest(order));

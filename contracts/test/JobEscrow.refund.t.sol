@@ -5,10 +5,10 @@ import {IJobEscrow} from "../src/interfaces/IJobEscrow.sol";
 import {JobOrder} from "../src/Messages.sol";
 import {Settlements} from "./base/Settlements.sol";
 
-/// @notice How payers get out: refunds and cancellations.
+/// @notice Exits of payers: refunds and cancellations.
 contract JobEscrowRefundTest is Settlements {
     bytes32 private jobId; // 12 units, 1 ZEN
-    uint40 private end; // of settlement
+    uint40 private end; // end of the settlement period
 
     function setUp() public override {
         super.setUp();
@@ -17,7 +17,7 @@ contract JobEscrowRefundTest is Settlements {
         end = order.waitUntil + REFUND_DELAY;
     }
 
-    function test_refundAndSettlementNeverOverlap() public {
+    function test_refundAndSettlement_neverOverlap() public {
         vm.warp(end);
         _expectTooEarly(end);
         escrow.refund(jobId);
@@ -28,7 +28,7 @@ contract JobEscrowRefundTest is Settlements {
 
         vm.expectEmit(address(escrow));
         emit IJobEscrow.JobRefunded(jobId, payer, 1 ether);
-        vm.prank(stranger); // anybody may call, the payer gets it
+        vm.prank(thirdParty); // any caller; the payer receives it
         escrow.refund(jobId);
         vm.assertEq(token.balanceOf(payer), 1_000_000 ether);
         vm.assertEq(escrow.jobs(jobId).escrowed, 0);
@@ -36,29 +36,29 @@ contract JobEscrowRefundTest is Settlements {
         escrow.refund(jobId);
     }
 
-    function test_settlesUntilTheLastMoment() public {
+    function test_settlement_worksUntilLastSecond() public {
         vm.warp(end);
         _post(_billFor(_line(jobId, 0, 1, true), 1, 0));
     }
 
-    function test_refundsWhatSettlementLeft() public {
+    function test_refund_returnsUnsettledEscrow() public {
         Bill memory bill = _post(_billFor(_line(jobId, 0, 1, false), 2, 1));
         vm.warp(end + 1);
         escrow.refund(jobId);
         vm.assertEq(token.balanceOf(payer), 1_000_000 ether - 3 * UNIT);
-        _claim(bill, 0); // what was settled stays settled
+        _claim(bill, 0); // settled pay stays settled
         _claim(bill, 1);
         _collect(bill);
         vm.assertEq(token.balanceOf(ALICE), 2 * NET);
         vm.assertEq(token.balanceOf(address(escrow)), 0);
     }
 
-    function test_refusesToRefundAnUnknownJob() public {
+    function test_refund_revertsForUnknownJob() public {
         _expectNotOpen(bytes32(0), IJobEscrow.State.None);
         escrow.refund(bytes32(0));
     }
 
-    function test_aCancelledJobEndsEarly() public {
+    function test_cancelledJob_endsEarly() public {
         uint40 settleBy = uint40(block.timestamp) + CANCEL_DELAY;
         vm.expectEmit(address(escrow));
         emit IJobEscrow.JobCancelled(jobId, settleBy);
@@ -66,7 +66,7 @@ contract JobEscrowRefundTest is Settlements {
         escrow.cancel(jobId);
         vm.assertEq(escrow.jobs(jobId).settleBy, settleBy);
 
-        vm.warp(settleBy); // what was done can still be settled
+        vm.warp(settleBy); // completed units can still be settled
         _expectTooEarly(settleBy);
         escrow.refund(jobId);
         _post(_billFor(_line(jobId, 0, 1, false), 1, 0));
@@ -75,14 +75,14 @@ contract JobEscrowRefundTest is Settlements {
         vm.assertEq(token.balanceOf(payer), 1_000_000 ether - UNIT);
     }
 
-    function test_onlyThePayerCancels() public {
+    function test_cancel_revertsForNonPayer() public {
         vm.prank(operator);
         vm.expectRevert(abi.encodeWithSelector(IJobEscrow.NotPayer.selector, operator));
         escrow.cancel(jobId);
     }
 
-    /// @dev A second cancellation must not move the end, or a payer could keep a job open for ever, or the operator guessing.
-    function test_cancelsOnceAndNeverLater() public {
+    /// @dev A second cancellation must not move the deadline. Otherwise a payer could keep a job open indefinitely.
+    function test_cancel_worksOnceAndOnlyShortens() public {
         vm.prank(payer);
         escrow.cancel(jobId);
         uint40 settleBy = escrow.jobs(jobId).settleBy;
@@ -101,22 +101,22 @@ contract JobEscrowRefundTest is Settlements {
         escrow.cancel(late);
     }
 
-    function test_refusesToCancelAJobThatIsOver() public {
+    function test_cancel_revertsForEndedJob() public {
         _post(_billFor(_line(jobId, 0, 0, true), 0, 0));
         vm.prank(payer);
         _expectNotOpen(jobId, IJobEscrow.State.Settled);
         escrow.cancel(jobId);
     }
 
-    /// @dev A cancellation in front of a settlement changes nothing about it.
-    function test_cancellingDoesNotStopASettlementUnderWay() public {
+    /// @dev A cancellation before a settlement does not change it.
+    function test_cancel_allowsSettlementUntilDeadline() public {
         Bill memory bill = _billFor(_line(jobId, 0, 1, true), 3, 0);
         vm.prank(payer);
         escrow.cancel(jobId);
         vm.assertEq(_post(bill).batchId, 1);
     }
 
-    function test_exitsAreOpenDuringAPause() public {
+    function test_exits_stayOpenDuringPause() public {
         JobOrder memory order = _order(2, 1 ether);
         bytes32 abandoned = _open(order);
         Bill memory bill = _billFor(_line(jobId, 0, 1, true), 2, 1);

@@ -14,7 +14,7 @@ contract JobEscrowSettleTest is Settlements {
         jobId = _open(_order(12, 1 ether));
     }
 
-    function test_takesUnitsOutOfEscrowAndRefundsTheRest() public {
+    function test_settle_paysUnitsAndRefundsRest() public {
         uint256 before = token.balanceOf(payer);
         Bill memory bill = _billFor(_line(jobId, 0, 4, true), 5, 3);
         vm.expectEmit(address(escrow));
@@ -38,7 +38,7 @@ contract JobEscrowSettleTest is Settlements {
         _assertJob(0, 4, 4, IJobEscrow.State.Settled);
     }
 
-    function test_settlesRoundByRound() public {
+    function test_settle_worksRoundByRound() public {
         uint256 before = token.balanceOf(payer);
         _post(_billFor(_line(jobId, 0, 1, false), 2, 0));
         vm.assertEq(token.balanceOf(payer), before);
@@ -51,14 +51,14 @@ contract JobEscrowSettleTest is Settlements {
         vm.assertEq(escrow.batchCount(), 3);
     }
 
-    function test_settlesManyJobsAtTheirOwnPricesAndFees() public {
+    function test_settle_usesEachJobsPriceAndFee() public {
         vm.prank(admin);
         escrow.setFee(1_000);
         bytes32 other = _openAnother(2);
         IJobEscrow.JobLine[] memory lines = new IJobEscrow.JobLine[](3);
         lines[0] = _line(jobId, 0, 1, false);
         lines[1] = _line(other, 0, 1, true);
-        lines[2] = _line(jobId, 1, 2, true); // two lines of one job, each with its price
+        lines[2] = _line(jobId, 1, 2, true); // two lines of one job with different prices
         lines[2].price = PRICE / 2;
         UnitCommitment[] memory units = new UnitCommitment[](4);
         units[0] = _unit(jobId, 0, 0, ALICE);
@@ -72,25 +72,25 @@ contract JobEscrowSettleTest is Settlements {
         vm.assertEq(bill.amounts[0] + bill.amounts[1], batch.net);
     }
 
-    function test_endsAJobWithoutPay() public {
+    function test_settle_endsJobWithoutPay() public {
         uint256 before = token.balanceOf(payer);
         Bill memory bill = _billFor(_line(jobId, 0, 0, true), 0, 0);
         bill.lines[0].price = 0;
         vm.expectEmit(address(escrow));
         emit IJobEscrow.JobSettled(jobId, 0, 0, 0, 0, 0, 0, 0, 1 ether, true, keccak256("record"));
-        vm.assertEq(_post(bill).batchId, 0); // no batch, for there is nothing to claim
+        vm.assertEq(_post(bill).batchId, 0); // no batch, since it would have no claims
         vm.assertEq(escrow.batchCount(), 0);
         vm.assertEq(escrow.batches(_batchRoot(bill)).claimableAt, 0);
         vm.assertEq(token.balanceOf(payer) - before, 1 ether);
         _assertJob(0, 12, 0, IJobEscrow.State.Settled);
     }
 
-    function test_roundsWithoutAVerifiedUnitPayNothing() public {
+    function test_settle_paysNothing_whenRoundsHaveNoUnits() public {
         vm.assertEq(_post(_billFor(_line(jobId, 0, 2, false), 0, 0)).batchId, 0);
         _assertJob(1 ether, 12, 2, IJobEscrow.State.Open);
     }
 
-    function test_refusesRepeatedAndOverlappingRounds() public {
+    function test_settle_revertsForRepeatedOrOverlappingRounds() public {
         Bill memory bill = _post(_billFor(_line(jobId, 0, 4, false), 2, 0));
         _expectPostRefused(bill, _roundsNotNext(0, 4));
         _expectPostRefused(_billFor(_line(jobId, 3, 5, false), 1, 0), _roundsNotNext(3, 4)); // overlaps
@@ -100,18 +100,18 @@ contract JobEscrowSettleTest is Settlements {
         _expectPostRefused(_bill(twice, new UnitCommitment[](0)), _roundsNotNext(4, 5));
     }
 
-    function test_refusesALineWithoutRounds() public {
+    function test_settle_revertsForLineWithoutRounds() public {
         bytes memory reason = abi.encodeWithSelector(IJobEscrow.NoRounds.selector, jobId);
         Bill memory bill = _billFor(_line(jobId, 0, 1, true), 1, 0);
         bill.lines[0].toRound = 0;
-        _expectPostRefused(bill, reason); // the same round could be paid again and again
+        _expectPostRefused(bill, reason); // the same round could be paid repeatedly
         _expectPostRefused(_billFor(_line(jobId, 0, 0, false), 0, 0), reason);
         _post(_billFor(_line(jobId, 0, 3, false), 1, 0));
         _expectPostRefused(_billFor(_line(jobId, 3, 2, true), 0, 0), reason); // backwards
     }
 
-    function test_refusesAJobThatIsOver() public {
-        _openAnother(2); // money of another job is there to be taken
+    function test_settle_revertsForEndedJob() public {
+        _openAnother(2); // escrow of another job is available
         _post(_billFor(_line(jobId, 0, 1, true), 1, 0));
         bytes memory reason = abi.encodeWithSelector(IJobEscrow.JobNotOpen.selector, jobId, IJobEscrow.State.Settled);
         _expectPostRefused(_billFor(_line(jobId, 1, 2, true), 1, 0), reason);
@@ -120,14 +120,14 @@ contract JobEscrowSettleTest is Settlements {
         escrow.refund(jobId);
     }
 
-    function test_refusesAnUnknownJob() public {
+    function test_settle_revertsForUnknownJob() public {
         _expectPostRefused(
             _billFor(_line(bytes32(0), 0, 1, true), 0, 0),
             abi.encodeWithSelector(IJobEscrow.JobNotOpen.selector, bytes32(0), IJobEscrow.State.None)
         );
     }
 
-    function test_onlyTheOperatorSettles() public {
+    function test_settle_revertsForNonOperator() public {
         Bill memory bill = _billFor(_line(jobId, 0, 1, true), 1, 0);
         bytes32 role = escrow.OPERATOR_ROLE();
         vm.prank(guardian);
@@ -135,13 +135,13 @@ contract JobEscrowSettleTest is Settlements {
         escrow.settle(_claimsRoot(bill), _unitsRoot(bill), bill.lines);
     }
 
-    function test_refusesAPriceAboveThePayersMaximum() public {
+    function test_settle_revertsForPriceAboveMaximum() public {
         Bill memory bill = _billFor(_line(jobId, 0, 1, true), 1, 0);
         bill.lines[0].price = PRICE + 1;
         _expectPostRefused(bill, abi.encodeWithSelector(IJobEscrow.PriceAboveMaximum.selector, PRICE + 1, PRICE));
     }
 
-    function test_refusesMoreUnitsThanOrdered() public {
+    function test_settle_revertsForExcessUnits() public {
         _post(_billFor(_line(jobId, 0, 1, false), 10, 0));
         _expectPostRefused(
             _billFor(_line(jobId, 1, 2, false), 3, 0), abi.encodeWithSelector(IJobEscrow.TooManyUnits.selector, 3, 2)
@@ -149,9 +149,9 @@ contract JobEscrowSettleTest is Settlements {
         _post(_billFor(_line(jobId, 1, 2, false), 2, 0));
     }
 
-    function test_refusesMoreThanTheEscrow() public {
+    function test_settle_revertsAboveEscrow() public {
         JobOrder memory order = _order(12, uint96(4 * UNIT - 1));
-        bytes32 poor = _open(order); // and the other job's money is there to be taken
+        bytes32 poor = _open(order); // escrow of the other job is available
         _post(_billFor(_line(poor, 0, 1, false), 1, 0));
         _expectPostRefused(
             _billFor(_line(poor, 1, 2, false), 3, 0),
@@ -160,10 +160,10 @@ contract JobEscrowSettleTest is Settlements {
         _post(_billFor(_line(poor, 1, 2, false), 2, 0));
         order.budget += 1;
         poor = _open(order);
-        _post(_billFor(_line(poor, 0, 1, true), 4, 0)); // all of it
+        _post(_billFor(_line(poor, 0, 1, true), 4, 0)); // the whole escrow
     }
 
-    function test_refusesUnitsThatCostNothing() public {
+    function test_settle_revertsForZeroUnitPrice() public {
         Bill memory bill = _billFor(_line(jobId, 0, 1, true), 1, 0);
         bill.lines[0].price = 399_999; // 90 s at this price: 9,999 wei
         _expectPostRefused(bill, abi.encodeWithSelector(IJobEscrow.UnitPriceZero.selector, 399_999, WEIGHT));
@@ -172,7 +172,7 @@ contract JobEscrowSettleTest is Settlements {
         vm.assertEq(escrow.batches(_batchRoot(bill)).net, 9_500);
     }
 
-    function test_refusesNoLinesAndTooMany() public {
+    function test_settle_revertsForZeroOrExcessLines() public {
         IJobEscrow.JobLine[] memory lines = new IJobEscrow.JobLine[](0);
         _expectPostRefused(
             _bill(lines, new UnitCommitment[](0)), abi.encodeWithSelector(IJobEscrow.EmptyBatch.selector)
@@ -190,8 +190,8 @@ contract JobEscrowSettleTest is Settlements {
         _assertJob(1 ether, 12, 256, IJobEscrow.State.Open);
     }
 
-    /// @dev Claims that are the pair of another batch's units and lines make both roots the same.
-    function test_refusesARootThatExists() public {
+    /// @dev If the claims root is the node of another batch's units and lines, both batch roots are equal.
+    function test_settle_revertsForExistingRoot() public {
         bytes32 other = _openAnother(2);
         Bill memory first = _billFor(_line(jobId, 0, 1, true), 1, 0);
         Bill memory second = _billFor(_line(other, 0, 1, true), 2, 0);
@@ -206,7 +206,7 @@ contract JobEscrowSettleTest is Settlements {
         escrow.settle(below, _unitsRoot(second), second.lines);
     }
 
-    function test_theFeeIsTheOneOfTheOpening() public {
+    function test_fee_isFixedAtOpening() public {
         vm.prank(admin);
         vm.expectEmit(address(escrow));
         emit IJobEscrow.FeeChanged(1_000);
@@ -217,7 +217,7 @@ contract JobEscrowSettleTest is Settlements {
         vm.assertEq(escrow.batches(_batchRoot(bill)).fee, UNIT / 10);
     }
 
-    function test_onlyTheAdminSetsABoundedFee() public {
+    function test_setFee_isBoundedAndAdminOnly() public {
         bytes32 role = escrow.DEFAULT_ADMIN_ROLE();
         vm.prank(operator);
         _expectMissingRole(operator, role);
@@ -236,7 +236,7 @@ contract JobEscrowSettleTest is Settlements {
         uint16 feeBps;
     }
 
-    function testFuzz_everyWeiIsAccountedFor(Case memory c) public {
+    function testFuzz_settle_accountsForEveryWei(Case memory c) public {
         c.feeBps = uint16(_bound(c.feeBps, 0, 1_000));
         vm.prank(admin);
         escrow.setFee(c.feeBps);
@@ -268,7 +268,7 @@ contract JobEscrowSettleTest is Settlements {
         vm.assertEq(token.balanceOf(ALICE) * 10_000, unit * (first - c.units[1] + c.units[2]) * (10_000 - c.feeBps));
     }
 
-    function testFuzz_aUnitPriceRoundsDownToTenThousandWei(uint80 price, uint48 weight) public view {
+    function testFuzz_unitPrice_roundsDownToTenThousandWei(uint80 price, uint48 weight) public view {
         uint256 unit = escrow.unitPrice(price, weight);
         uint256 exact = uint256(price) * weight;
         vm.assertEq(unit % 10_000, 0);

@@ -13,7 +13,7 @@ contract JobEscrowVetoTest is Settlements {
         jobId = _open(_order(12, 1 ether));
     }
 
-    function test_givesEverythingBackToTheJob() public {
+    function test_veto_returnsEverythingToJob() public {
         Bill memory bill = _post(_billFor(_line(jobId, 0, 4, false), 5, 3));
         vm.expectEmit(address(escrow));
         emit IJobEscrow.BatchVetoed(1);
@@ -23,7 +23,7 @@ contract JobEscrowVetoTest is Settlements {
         _assertJob(1 ether, 12, 0, IJobEscrow.State.Open);
         vm.assertEq(escrow.batches(_batchRoot(bill)).claimableAt, 0);
 
-        vm.warp(block.timestamp + CHALLENGE_PERIOD); // nothing of it can be claimed
+        vm.warp(block.timestamp + CHALLENGE_PERIOD); // the batch cannot be claimed
         IJobEscrow.Claim[] memory claims = _claimsOf(bill, 0);
         vm.prank(ALICE);
         _expectUnknown(bill);
@@ -32,14 +32,14 @@ contract JobEscrowVetoTest is Settlements {
         _collect(bill);
     }
 
-    function test_theSameBatchCanBePostedAgain() public {
+    function test_vetoedBatch_canBePostedAgain() public {
         Bill memory bill = _post(_billFor(_line(jobId, 0, 4, true), 5, 3));
         _veto(bill);
-        _assertJob(8 * UNIT, 12, 0, IJobEscrow.State.Open); // what was refunded stays refunded
+        _assertJob(8 * UNIT, 12, 0, IJobEscrow.State.Open); // the refund stays
         vm.warp(block.timestamp + 1 days);
         _post(bill);
         vm.assertEq(bill.batchId, 2);
-        bill.batchId = 1; // a veto that comes late does not hit the new one
+        bill.batchId = 1; // a late veto does not affect the new batch
         vm.prank(guardian);
         _expectUnknown(bill);
         escrow.veto(1, _claimsRoot(bill), _unitsRoot(bill), bill.lines);
@@ -52,7 +52,7 @@ contract JobEscrowVetoTest is Settlements {
         vm.assertFalse(escrow.isClaimed(1, ALICE));
     }
 
-    function test_aRefundedJobsPayGoesToItsPayer() public {
+    function test_veto_paysPayer_whenJobWasRefunded() public {
         vm.warp(escrow.jobs(jobId).settleBy);
         Bill memory bill = _post(_billFor(_line(jobId, 0, 1, false), 3, 1));
         vm.warp(block.timestamp + 1);
@@ -67,7 +67,7 @@ contract JobEscrowVetoTest is Settlements {
         escrow.refund(jobId);
     }
 
-    function test_aSettledJobOpensAgainAndCanBeRefunded() public {
+    function test_veto_reopensSettledJobForRefund() public {
         vm.warp(escrow.jobs(jobId).settleBy);
         Bill memory bill = _post(_billFor(_line(jobId, 0, 1, true), 3, 1));
         vm.warp(block.timestamp + 1);
@@ -76,7 +76,7 @@ contract JobEscrowVetoTest is Settlements {
         vm.assertEq(token.balanceOf(payer), 1_000_000 ether);
     }
 
-    function test_revertsAllLinesOfABatch() public {
+    function test_veto_revertsAllLinesOfBatch() public {
         bytes32 other = _openAnother(2);
         IJobEscrow.JobLine[] memory lines = new IJobEscrow.JobLine[](3);
         (lines[0], lines[1]) = (_line(jobId, 0, 2, false), _line(other, 0, 1, true));
@@ -92,8 +92,8 @@ contract JobEscrowVetoTest is Settlements {
         vm.assertEq(token.balanceOf(address(escrow)), 3 * UNIT);
     }
 
-    /// @dev Newest first, the job is as it was.
-    function test_laterBatchesVetoedFirst() public {
+    /// @dev With the newest vetoed first, the job is restored completely.
+    function test_veto_restoresRounds_whenLaterBatchesVetoedFirst() public {
         Bill memory first = _post(_billFor(_line(jobId, 0, 2, false), 2, 1));
         Bill memory second = _post(_billFor(_line(jobId, 2, 3, true), 1, 1));
         _veto(second);
@@ -102,9 +102,9 @@ contract JobEscrowVetoTest is Settlements {
         _assertJob(5 * UNIT, 12, 0, IJobEscrow.State.Open);
     }
 
-    /// @dev No later settlement can get in the way, with a batch or, like an empty round, without one. Rounds that stand
-    /// are never open to a second settlement.
-    function test_aLaterSettlementDoesNotShieldABatch() public {
+    /// @dev A later settlement cannot prevent a veto, with a batch or with an empty round. Rounds of a batch
+    /// that remains in force are never settled again.
+    function test_laterSettlement_doesNotPreventVeto() public {
         Bill memory bad = _post(_billFor(_line(jobId, 0, 2, false), 2, 1));
         Bill memory good = _post(_billFor(_line(jobId, 2, 3, false), 1, 1));
         _post(_billFor(_line(jobId, 3, 4, false), 0, 0));
@@ -114,30 +114,30 @@ contract JobEscrowVetoTest is Settlements {
             _billFor(_line(jobId, 0, 2, false), 1, 0),
             abi.encodeWithSelector(IJobEscrow.RoundsNotNext.selector, jobId, 0, 4)
         );
-        _post(_billFor(_line(jobId, 4, 5, true), 2, 1)); // the units of the lost rounds
+        _post(_billFor(_line(jobId, 4, 5, true), 2, 1)); // the units of the rounds that cannot be settled again
         _endChallenge(good);
         _claim(good, 0);
         _claim(good, 1);
     }
 
-    /// @dev A struck unit could be the operator's own, to shield the rest of the batch.
-    function test_aStruckUnitDoesNotShieldABatch() public {
+    /// @dev The operator could forfeit a unit of its own to protect the rest of the batch.
+    function test_forfeitedUnit_doesNotPreventVeto() public {
         Bill memory bill = _post(_billFor(_line(jobId, 0, 1, false), 3, 1));
-        bytes32 struck = _withhold(bill, 0);
+        bytes32 forfeited = _withhold(bill, 0);
         bytes32 open = _withhold(bill, 1);
         _release(_withhold(bill, 2), true);
-        _release(struck, false);
+        _release(forfeited, false);
         _veto(bill);
         _assertJob(1 ether, 12, 0, IJobEscrow.State.Open);
         vm.assertEq(token.balanceOf(address(escrow)), 1 ether);
-        escrow.returnStruck(struck); // was given back with all of the batch
+        escrow.returnStruck(forfeited); // the veto returned it with the batch
         vm.assertTrue(_release(open, false));
         vm.assertFalse(_release(open, false));
         vm.assertEq(token.balanceOf(address(escrow)), 1 ether);
         vm.assertEq(token.balanceOf(payer), 1_000_000 ether - 1 ether);
     }
 
-    function test_onlyDuringTheChallengePeriod() public {
+    function test_veto_reverts_whenChallengePeriodOver() public {
         Bill memory bill = _post(_billFor(_line(jobId, 0, 1, false), 1, 0));
         uint256 claimableAt = escrow.batches(_batchRoot(bill)).claimableAt;
         vm.warp(claimableAt);
@@ -148,18 +148,18 @@ contract JobEscrowVetoTest is Settlements {
         _veto(bill);
     }
 
-    function test_onlyWithTheLinesOfTheBatch() public {
+    function test_veto_revertsForOtherLines() public {
         Bill memory bill = _post(_billFor(_line(jobId, 0, 1, false), 1, 0));
         bill.lines[0].units += 1;
         vm.prank(guardian);
         _expectUnknown(bill);
         escrow.veto(1, _claimsRoot(bill), _unitsRoot(bill), bill.lines);
-        vm.prank(guardian); // a batch that never was has no number
+        vm.prank(guardian); // an unknown batch has no number
         _expectUnknown(bill);
         escrow.veto(0, _claimsRoot(bill), _unitsRoot(bill), bill.lines);
     }
 
-    function test_onlyOnce() public {
+    function test_veto_worksOnce() public {
         Bill memory bill = _post(_billFor(_line(jobId, 0, 1, false), 1, 0));
         _post(_billFor(_line(jobId, 1, 2, false), 1, 0));
         _veto(bill);
@@ -168,7 +168,7 @@ contract JobEscrowVetoTest is Settlements {
         escrow.veto(1, _claimsRoot(bill), _unitsRoot(bill), bill.lines);
     }
 
-    function test_onlyTheGuardian() public {
+    function test_veto_revertsForNonGuardian() public {
         Bill memory bill = _post(_billFor(_line(jobId, 0, 1, false), 1, 0));
         bytes32 role = escrow.GUARDIAN_ROLE();
         vm.prank(operator);

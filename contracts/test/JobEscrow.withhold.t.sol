@@ -5,7 +5,7 @@ import {IJobEscrow} from "../src/interfaces/IJobEscrow.sol";
 import {JobOrder} from "../src/Messages.sol";
 import {Settlements} from "./base/Settlements.sol";
 
-/// @notice Units in dispute: withheld, then restored to the provider or struck for the payer.
+/// @notice Held payouts: restored to the provider or forfeited to the payer.
 contract JobEscrowWithholdTest is Settlements {
     uint256 private constant FEE = UNIT - NET;
 
@@ -20,7 +20,7 @@ contract JobEscrowWithholdTest is Settlements {
         return _post(_billFor(_line(jobId, 0, 1, true), alice, bob));
     }
 
-    function test_takesOneUnitOutOfTheBatch() public {
+    function test_withhold_takesOneUnitOutOfBatch() public {
         Bill memory bill = _posted(3, 2);
         vm.expectEmit(address(escrow));
         emit IJobEscrow.UnitWithheld(_unitId(bill, 1), 1, ALICE, NET, FEE);
@@ -42,7 +42,7 @@ contract JobEscrowWithholdTest is Settlements {
         vm.assertEq(token.balanceOf(address(escrow)), UNIT);
     }
 
-    function test_restoredBeforeTheClaim() public {
+    function test_heldPayout_isRestored_whenReleasedBeforeClaim() public {
         Bill memory bill = _posted(2, 0);
         bytes32 unitId = _withhold(bill, 0);
         vm.expectEmit(address(escrow));
@@ -57,7 +57,7 @@ contract JobEscrowWithholdTest is Settlements {
         vm.assertFalse(_release(unitId, false));
     }
 
-    function test_restoredAfterTheClaim() public {
+    function test_heldPayout_isRestored_whenReleasedAfterClaim() public {
         Bill memory bill = _posted(2, 0);
         bytes32 unitId = _withhold(bill, 1);
         _endChallenge(bill);
@@ -71,7 +71,7 @@ contract JobEscrowWithholdTest is Settlements {
         vm.assertEq(token.balanceOf(address(escrow)), 0);
     }
 
-    function test_struckAfterTheChallengePeriod() public {
+    function test_forfeitedPayout_isRefunded_whenChallengePeriodOver() public {
         Bill memory bill = _posted(2, 0);
         uint256 before = token.balanceOf(payer);
         bytes32 unitId = _withhold(bill, 1);
@@ -87,8 +87,8 @@ contract JobEscrowWithholdTest is Settlements {
         escrow.returnStruck(unitId);
     }
 
-    /// @dev As long as the batch can be vetoed its money stays together.
-    function test_struckDuringTheChallengePeriod() public {
+    /// @dev The pay of a batch stays in the escrow while the batch can be vetoed.
+    function test_forfeitedPayout_waits_whenChallengePeriodRuns() public {
         Bill memory bill = _posted(2, 0);
         uint256 before = token.balanceOf(payer);
         bytes32 unitId = _withhold(bill, 1);
@@ -106,7 +106,7 @@ contract JobEscrowWithholdTest is Settlements {
         vm.warp(claimableAt);
         vm.expectEmit(address(escrow));
         emit IJobEscrow.UnitStruck(unitId, jobId, 1, UNIT);
-        vm.prank(stranger); // anybody may call, the payer gets it
+        vm.prank(thirdParty); // any caller; the payer receives it
         escrow.returnStruck(unitId);
         vm.assertEq(token.balanceOf(payer) - before, UNIT);
         _claim(bill, 0);
@@ -115,20 +115,20 @@ contract JobEscrowWithholdTest is Settlements {
         escrow.returnStruck(unitId);
     }
 
-    function test_aUnitIsWithheldOnce() public {
+    function test_withhold_revertsForHeldUnit() public {
         Bill memory bill = _posted(3, 0);
         bytes32 unitId = _withhold(bill, 0);
         _expectWithholdRefused(bill, 0, abi.encodeWithSelector(IJobEscrow.AlreadyWithheld.selector, unitId));
-        _release(unitId, false); // nor can the payer be paid for it again
+        _release(unitId, false); // the payer cannot be paid twice either
         _expectWithholdRefused(bill, 0, abi.encodeWithSelector(IJobEscrow.AlreadyWithheld.selector, unitId));
     }
 
-    /// @dev A unit of a vetoed batch that is settled again is still in dispute.
-    function test_aUnitOfAVetoedBatchIsWithheldAgain() public {
+    /// @dev A unit of a vetoed batch that is settled again is still disputed.
+    function test_withhold_worksAgain_whenBatchVetoed() public {
         Bill memory bill = _posted(3, 0);
         bytes32 unitId = _withhold(bill, 0);
         _veto(bill);
-        _post(bill); // to the word the same, and so with the same root
+        _post(bill); // identical data, so the same root
         vm.expectEmit(address(escrow));
         emit IJobEscrow.UnitRestored(unitId, 1, NET, FEE, false);
         vm.expectEmit(address(escrow));
@@ -144,8 +144,8 @@ contract JobEscrowWithholdTest is Settlements {
         vm.assertEq(token.balanceOf(address(escrow)), 0);
     }
 
-    /// @dev What was withheld from a vetoed batch is not in the one that took its place.
-    function test_releaseOfAVetoedBatchMovesNothing() public {
+    /// @dev A payout held from a vetoed batch is not part of the batch that replaced it.
+    function test_release_movesNothing_whenBatchVetoed() public {
         for (uint256 i = 0; i < 2; ++i) {
             JobOrder memory order = _order(12, 1 ether);
             order.nonce = 2 + i;
@@ -165,7 +165,7 @@ contract JobEscrowWithholdTest is Settlements {
         }
     }
 
-    function test_aProviderWithNothingLeftWaitsForTheDispute() public {
+    function test_claim_reverts_whenAllPayIsHeld() public {
         Bill memory bill = _posted(1, 1);
         bytes32 unitId = _withhold(bill, 0);
         _endChallenge(bill);
@@ -179,7 +179,7 @@ contract JobEscrowWithholdTest is Settlements {
         vm.assertEq(token.balanceOf(ALICE), NET);
     }
 
-    function test_refusesWhatTheTreeDoesNotSay() public {
+    function test_withhold_revertsOnInvalidProof() public {
         Bill memory bill = _posted(2, 0);
         bytes32[] memory proof = _unitProof(bill, 0);
         vm.prank(disputes);
@@ -197,7 +197,7 @@ contract JobEscrowWithholdTest is Settlements {
         escrow.withhold(0, bill.units[0], PRICE, proof);
     }
 
-    function test_onlyDuringTheChallengePeriod() public {
+    function test_withhold_reverts_whenChallengePeriodOver() public {
         Bill memory bill = _posted(2, 0);
         uint256 claimableAt = escrow.batches(_batchRoot(bill)).claimableAt;
         vm.warp(claimableAt);
@@ -206,8 +206,8 @@ contract JobEscrowWithholdTest is Settlements {
         _withhold(bill, 0);
     }
 
-    /// @dev A tree that prices a unit above its lines cannot take more than the batch has.
-    function test_takesNoMoreThanTheBatchHas() public {
+    /// @dev A tree with a unit priced above its lines takes at most the batch's total.
+    function test_withhold_revertsAboveBatchTotals() public {
         vm.prank(admin);
         escrow.setFee(1_000);
         JobOrder memory order = _order(12, 1 ether);
@@ -226,7 +226,7 @@ contract JobEscrowWithholdTest is Settlements {
         );
     }
 
-    function test_takesAllThatTheBatchHas() public {
+    function test_withhold_canTakeWholeBatch() public {
         Bill memory bill = _posted(1, 0);
         _withhold(bill, 0);
         IJobEscrow.Batch memory batch = escrow.batches(_batchRoot(bill));
@@ -235,12 +235,12 @@ contract JobEscrowWithholdTest is Settlements {
         vm.assertEq(_collect(bill), 0);
     }
 
-    function test_nothingWithheldNothingReleased() public {
+    function test_release_returnsFalse_whenNothingHeld() public {
         vm.assertFalse(_release(bytes32("unit"), true));
         vm.assertFalse(_release(bytes32("unit"), false));
     }
 
-    function test_onlyDisputes() public {
+    function test_withholdAndRelease_revertWithoutDisputesRole() public {
         Bill memory bill = _posted(1, 0);
         bytes32 role = escrow.DISPUTES_ROLE();
         bytes32[] memory proof = _unitProof(bill, 0);
@@ -253,8 +253,8 @@ contract JobEscrowWithholdTest is Settlements {
         escrow.release(unitId, true);
     }
 
-    /// @dev Whatever is decided about any units, in whatever order with claims: everybody gets the units they are due.
-    function testFuzz_everyUnitIsPaidOnce(uint8 withheld, uint8 restored, uint8 early, uint8 claimed) public {
+    /// @dev For any decisions in any order with claims, every account receives exactly its units' pay.
+    function testFuzz_everyUnit_isPaidOnce(uint8 withheld, uint8 restored, uint8 early, uint8 claimed) public {
         Bill memory bill = _posted(5, 3);
         bytes32[] memory ids = new bytes32[](8);
         uint256[2] memory due = [uint256(5), 3];

@@ -6,9 +6,9 @@ import {IOmissions} from "../src/interfaces/IOmissions.sol";
 import {IWorkWindows} from "../src/interfaces/IWorkWindows.sol";
 import {IZenToken} from "../src/interfaces/IZenToken.sol";
 import {Omissions} from "../src/Omissions.sol";
-import {Game} from "./base/Game.sol";
+import {DisputeFixture} from "./base/DisputeFixture.sol";
 
-contract OmissionsTest is Game {
+contract OmissionsTest is DisputeFixture {
     uint256 private constant ACKNOWLEDGER_KEY = 0xACC;
     uint96 private constant CLAIM_STAKE = 2 ether;
     uint96 private constant COMPENSATION = 30 ether;
@@ -33,12 +33,12 @@ contract OmissionsTest is Game {
         vm.prank(operator);
         omissions.deposit(100 ether);
         includeBy = uint40(block.timestamp + 1 hours);
-        unit.round = 99; // delivered, and in no window
+        unit.round = 99; // delivered but in no window
     }
 
     // --- the bond
 
-    function test_anybodyAddsToTheBond() public {
+    function test_deposit_worksForAnyAccount() public {
         vm.prank(provider);
         vm.expectEmit(address(omissions));
         emit IOmissions.Deposited(provider, 5 ether, 105 ether);
@@ -49,7 +49,7 @@ contract OmissionsTest is Game {
         omissions.deposit(0);
     }
 
-    function test_theBondLeavesAfterItsDelay() public {
+    function test_withdrawal_paysAfterDelay() public {
         uint256 releaseAt = block.timestamp + DELAY;
         vm.expectEmit(address(omissions));
         emit IOmissions.WithdrawalRequested(40 ether, releaseAt);
@@ -70,7 +70,7 @@ contract OmissionsTest is Game {
         _withdraw();
     }
 
-    function test_aNewRequestReplacesTheOldOneAndItsTime() public {
+    function test_newRequest_replacesEarlierOneAndItsTime() public {
         _request(40 ether);
         vm.warp(block.timestamp + DELAY);
         _request(10 ether);
@@ -83,7 +83,7 @@ contract OmissionsTest is Game {
         _request(0);
     }
 
-    function test_openClaimsHoldTheirCompensation() public {
+    function test_openClaims_holdTheirCompensation() public {
         _request(100 ether);
         vm.warp(block.timestamp + DELAY - CLAIM_PERIOD);
         includeBy = uint40(block.timestamp - 1);
@@ -100,21 +100,21 @@ contract OmissionsTest is Game {
         _assertHeld(0);
     }
 
-    function test_onlyTheOperatorTakesTheBond() public {
+    function test_withdrawal_revertsForNonOperator() public {
         bytes memory refusal = abi.encodeWithSelector(
-            IAccessControl.AccessControlUnauthorizedAccount.selector, stranger, omissions.OPERATOR_ROLE()
+            IAccessControl.AccessControlUnauthorizedAccount.selector, thirdParty, omissions.OPERATOR_ROLE()
         );
         vm.expectRevert(refusal);
-        vm.prank(stranger);
+        vm.prank(thirdParty);
         omissions.requestWithdrawal(1);
         vm.expectRevert(refusal);
-        vm.prank(stranger);
+        vm.prank(thirdParty);
         omissions.withdraw();
     }
 
     // --- claims
 
-    function test_anUnansweredClaimIsCompensatedOnce() public {
+    function test_unansweredClaim_isCompensatedOnce() public {
         vm.warp(includeBy + 1);
         uint256 deadline = block.timestamp + RESPONSE;
         vm.expectEmit(address(omissions));
@@ -134,7 +134,7 @@ contract OmissionsTest is Game {
         vm.warp(deadline + 1);
         vm.expectEmit(address(omissions));
         emit IOmissions.Compensated(_unitId(), provider, COMPENSATION);
-        vm.prank(stranger);
+        vm.prank(thirdParty);
         omissions.resolve(_unitId());
         vm.assertEq(token.balanceOf(provider), 130 ether);
         vm.assertEq(omissions.bond(), 70 ether);
@@ -147,7 +147,7 @@ contract OmissionsTest is Game {
         _claimWith(acknowledgement);
     }
 
-    function test_aUnitIncludedInTimeAnswersTheClaim() public {
+    function test_timelyInclusion_answersClaim() public {
         vm.warp(includeBy);
         _commitWindow("neighbour");
         vm.warp(includeBy + 1);
@@ -155,7 +155,7 @@ contract OmissionsTest is Game {
         vm.warp(block.timestamp + RESPONSE);
         vm.expectEmit(address(omissions));
         emit IOmissions.ClaimAnswered(_unitId(), windowRoot);
-        vm.prank(stranger);
+        vm.prank(thirdParty);
         omissions.respond(unit, windowRoot, windowProof);
         vm.assertEq(omissions.bond(), 100 ether + CLAIM_STAKE);
         vm.assertEq(omissions.openClaims(), 0);
@@ -169,7 +169,7 @@ contract OmissionsTest is Game {
         _claimWith(acknowledgement);
     }
 
-    function test_aUnitIncludedTooLateIsNoAnswer() public {
+    function test_lateInclusion_doesNotAnswerClaim() public {
         vm.warp(includeBy + 1);
         _commitWindow("neighbour");
         _claim();
@@ -177,16 +177,16 @@ contract OmissionsTest is Game {
         omissions.respond(unit, windowRoot, windowProof);
     }
 
-    function test_aWindowWithoutTheUnitIsNoAnswer() public {
+    function test_windowWithoutUnit_doesNotAnswerClaim() public {
         vm.warp(includeBy + 1);
         _claim();
         vm.expectRevert(abi.encodeWithSelector(IOmissions.NotInWindow.selector, windowRoot));
-        omissions.respond(unit, windowRoot, windowProof); // the window of the same unit's other round
+        omissions.respond(unit, windowRoot, windowProof); // the window of the unit's other round
         vm.expectRevert(abi.encodeWithSelector(IWorkWindows.UnknownWindow.selector, bytes32("none")));
         omissions.respond(unit, "none", windowProof);
     }
 
-    function test_noAnswerAfterTheDeadline() public {
+    function test_response_revertsAfterDeadline() public {
         _commitWindow("neighbour");
         vm.warp(includeBy + 1);
         _claim();
@@ -196,7 +196,7 @@ contract OmissionsTest is Game {
         omissions.respond(unit, windowRoot, windowProof);
     }
 
-    function test_aClaimHasItsTime() public {
+    function test_claim_revertsOutsideClaimPeriod() public {
         vm.warp(includeBy);
         bytes memory acknowledgement = _acknowledgement();
         vm.expectRevert(abi.encodeWithSelector(IOmissions.ClaimTooEarly.selector, includeBy));
@@ -209,15 +209,15 @@ contract OmissionsTest is Game {
         _claimWith(acknowledgement);
     }
 
-    function test_onlyTheUnitsProviderClaims() public {
+    function test_claim_revertsForNonProvider() public {
         vm.warp(includeBy + 1);
         bytes memory acknowledgement = _acknowledgement();
-        vm.expectRevert(abi.encodeWithSelector(IOmissions.NotProvider.selector, stranger));
-        vm.prank(stranger);
+        vm.expectRevert(abi.encodeWithSelector(IOmissions.NotProvider.selector, thirdParty));
+        vm.prank(thirdParty);
         omissions.claim(unit, includeBy, acknowledgement);
     }
 
-    function test_theCompensationIsBoundedByTheBond() public {
+    function test_compensation_isBoundedByBond() public {
         Omissions poor = _deployOmissions(_omissionTerms());
         omissions = poor;
         vm.prank(operator);
@@ -237,7 +237,7 @@ contract OmissionsTest is Game {
 
     // --- acknowledgements
 
-    function test_refusesWhatTheOperatorDidNotAcknowledge() public {
+    function test_claim_revertsWithoutAcknowledgement() public {
         vm.warp(includeBy + 1);
         bytes memory acknowledgement = _acknowledgement();
         bytes32 digest = omissions.acknowledgementDigest(_unitId(), includeBy);
@@ -247,7 +247,7 @@ contract OmissionsTest is Game {
         vm.expectRevert(abi.encodeWithSelector(IOmissions.NotAcknowledged.selector, address(0)));
         _claimWith("");
 
-        includeBy -= 1; // another time
+        includeBy -= 1; // another deadline
         vm.expectPartialRevert(IOmissions.NotAcknowledged.selector);
         _claimWith(acknowledgement);
         includeBy += 1;
@@ -260,14 +260,14 @@ contract OmissionsTest is Game {
         _claimWith(acknowledgement);
     }
 
-    function test_aSignatureThatIsNoneNamesNobodyEvenIfNobodyHadTheRole() public {
+    function test_invalidSignature_isRejected_whenZeroHasRole() public {
         omissions.grantRole(omissions.ACKNOWLEDGER_ROLE(), address(0));
         vm.warp(includeBy + 1);
         vm.expectRevert(abi.encodeWithSelector(IOmissions.NotAcknowledged.selector, address(0)));
         _claimWith("");
     }
 
-    function test_digestsAreEip712UnderThisContract() public {
+    function test_digests_areEip712OfThisContract() public {
         bytes32 domain = keccak256(
             abi.encode(
                 keccak256("EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)"),
@@ -284,8 +284,8 @@ contract OmissionsTest is Game {
         vm.assertTrue(other.acknowledgementDigest("u", 5) != omissions.acknowledgementDigest("u", 5));
     }
 
-    /// @dev The operator must not be able to void what it has signed.
-    function test_theAcknowledgerCannotRenounce() public {
+    /// @dev The operator must not be able to void its signatures.
+    function test_acknowledger_cannotRenounce() public {
         bytes32 role = omissions.ACKNOWLEDGER_ROLE();
         vm.expectRevert(IOmissions.CannotRenounce.selector);
         vm.prank(acknowledger);
@@ -294,14 +294,14 @@ contract OmissionsTest is Game {
         vm.prank(operator);
         omissions.renounceRole(operatorRole, operator);
         vm.assertFalse(omissions.hasRole(operatorRole, operator));
-        omissions.revokeRole(role, acknowledger); // the admin may
+        omissions.revokeRole(role, acknowledger); // only the admin revokes it
         vm.warp(includeBy + 1);
         bytes memory acknowledgement = _acknowledgement();
         vm.expectRevert(abi.encodeWithSelector(IOmissions.NotAcknowledged.selector, acknowledger));
         _claimWith(acknowledgement);
     }
 
-    function test_codeAtTheAcknowledgersAccountDoesNotVoidItsSignature() public {
+    function test_acknowledgement_isValid_whenAcknowledgerHasCode() public {
         vm.etch(acknowledger, hex"fe");
         vm.warp(includeBy + 1);
         _claim();
@@ -309,11 +309,11 @@ contract OmissionsTest is Game {
 
     // --- terms
 
-    function test_termsAreThoseGiven() public view {
+    function test_terms_areThoseGiven() public view {
         vm.assertEq(abi.encode(omissions.terms()), abi.encode(_omissionTerms()));
     }
 
-    function test_refusesTermsThatMakeNoSense() public {
+    function test_constructor_revertsOnInvalidTerms() public {
         IOmissions.Terms memory terms = _omissionTerms();
         terms.withdrawalDelay = terms.claimPeriod;
         _deployOmissions(terms);

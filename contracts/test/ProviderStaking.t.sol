@@ -6,11 +6,11 @@ import {ZenIntake} from "../src/base/ZenIntake.sol";
 import {IProviderStaking} from "../src/interfaces/IProviderStaking.sol";
 import {IZenToken} from "../src/interfaces/IZenToken.sol";
 import {ProviderStaking} from "../src/ProviderStaking.sol";
-import {Staking} from "./base/Staking.sol";
+import {StakeFixture} from "./base/StakeFixture.sol";
 
-/// @notice Staking, committing and leaving.
-contract ProviderStakingTest is Staking {
-    function test_stakeAddsUp() public {
+/// @notice StakeFixture, commitments and withdrawals.
+contract ProviderStakingTest is StakeFixture {
+    function test_stake_addsUp() public {
         _stake(provider, 100 ether);
         token.transfer(provider, 50 ether);
         vm.prank(provider);
@@ -24,28 +24,28 @@ contract ProviderStakingTest is Staking {
         vm.assertEq(token.balanceOf(provider), 0);
     }
 
-    function test_stakeWithPermit() public {
+    function test_stakeWithPermit_usesPermit() public {
         (uint8 v, bytes32 r, bytes32 s) = _signPermit(PAYER_KEY, address(staking), 2 ether, block.timestamp);
         vm.prank(payer);
         staking.stakeWithPermit(2 ether, block.timestamp, v, r, s);
         vm.assertEq(staking.stakeOf(payer), 2 ether);
 
         (v, r, s) = _signPermit(PAYER_KEY, address(staking), 3 ether, block.timestamp);
-        vm.prank(stranger); // gets in first to block the stake
+        vm.prank(thirdParty); // front-runs the permit to block the stake
         token.permit(payer, address(staking), 3 ether, block.timestamp, v, r, s);
         vm.prank(payer);
         staking.stakeWithPermit(3 ether, block.timestamp, v, r, s);
         vm.assertEq(staking.stakeOf(payer), 5 ether);
     }
 
-    function test_refusesZero() public {
+    function test_zeroAmounts_revert() public {
         vm.expectRevert(IProviderStaking.ZeroAmount.selector);
         staking.stake(0);
         vm.expectRevert(IProviderStaking.ZeroAmount.selector);
         staking.requestUnstake(0);
     }
 
-    function test_unstakesAfterTheDelay() public {
+    function test_unstake_paysAfterDelay() public {
         _stake(provider, 100 ether);
         uint256 releaseAt = block.timestamp + UNBONDING_DELAY;
         vm.expectEmit(address(staking));
@@ -66,14 +66,14 @@ contract ProviderStakingTest is Staking {
         _withdraw();
     }
 
-    function test_refusesToUnstakeMoreThanTheStake() public {
+    function test_unstake_revertsAboveStake() public {
         _stake(provider, 100 ether);
         _requestUnstake(60 ether);
         vm.expectRevert(abi.encodeWithSelector(IProviderStaking.InsufficientStake.selector, 41 ether, 40 ether));
         _requestUnstake(41 ether);
     }
 
-    function test_aSecondRequestFreesNothingSooner() public {
+    function test_secondRequest_restartsDelayOfWholeEntry() public {
         _stake(provider, 100 ether);
         _requestUnstake(60 ether);
         vm.warp(block.timestamp + UNBONDING_DELAY - 1);
@@ -87,7 +87,7 @@ contract ProviderStakingTest is Staking {
         vm.assertEq(token.balanceOf(provider), 100 ether);
     }
 
-    function test_commitOnlyExtends() public {
+    function test_commitment_canOnlyBeExtended() public {
         uint40 until = uint40(block.timestamp + 30 days);
         vm.assertEq(staking.committedUntil(provider), 0);
         vm.expectEmit(address(staking));
@@ -100,17 +100,17 @@ contract ProviderStakingTest is Staking {
         vm.assertEq(staking.committedUntil(provider), until + 1);
     }
 
-    function test_commitEndsInTheNextYear() public {
+    function test_commitment_revertsBeyondOneYear() public {
         _expectInvalidCommitment(uint40(block.timestamp));
         _expectInvalidCommitment(uint40(block.timestamp + 365 days + 1));
         _commit(provider, 365 days);
         vm.warp(block.timestamp + 366 days);
-        _expectInvalidCommitment(uint40(block.timestamp)); // later than the last one, but not than now
+        _expectInvalidCommitment(uint40(block.timestamp)); // later than the last commitment, but in the past
         _commit(provider, 1);
         vm.assertEq(staking.committedUntil(provider), block.timestamp + 1);
     }
 
-    function test_committedStakeIsAtRiskUntilTheEnd() public {
+    function test_committedStake_isSlashableUntilEnd() public {
         _stake(provider, 100 ether);
         _commit(provider, 100 days);
         uint256 until = staking.committedUntil(provider);
@@ -125,14 +125,14 @@ contract ProviderStakingTest is Staking {
         vm.assertEq(token.balanceOf(provider), 60 ether);
     }
 
-    function test_anEndingCommitmentDoesNotShortenTheDelay() public {
+    function test_endingCommitment_doesNotShortenDelay() public {
         _stake(provider, 100 ether);
         _commit(provider, UNBONDING_DELAY - 1);
         _requestUnstake(60 ether);
         vm.assertEq(staking.accountOf(provider).releaseAt, block.timestamp + UNBONDING_DELAY);
     }
 
-    function test_commitLeavesWhatIsAlreadyUnbondingAsAnnounced() public {
+    function test_commitment_doesNotDelayEarlierUnbonding() public {
         _stake(provider, 100 ether);
         _requestUnstake(60 ether);
         uint256 releaseAt = block.timestamp + UNBONDING_DELAY;
@@ -142,7 +142,7 @@ contract ProviderStakingTest is Staking {
         vm.assertEq(token.balanceOf(provider), 60 ether);
     }
 
-    function test_onlyTheAdminSetsMinimumStakes() public {
+    function test_setMinimumStake_revertsForNonAdmin() public {
         bytes32 role = staking.DEFAULT_ADMIN_ROLE();
         vm.prank(operator);
         _expectMissingRole(operator, role);
@@ -162,7 +162,7 @@ contract ProviderStakingTest is Staking {
         staking.setMinimumStake(4, 1);
     }
 
-    function test_qualifiesByStakeThatIsNotLeaving() public {
+    function test_qualification_countsOnlyStakeNotUnbonding() public {
         uint96[4] memory minimum = [uint96(1_000 ether), 10_000 ether, 20_000 ether, 40_000 ether];
         _stake(provider, 40_000 ether);
         for (uint8 below = 1; below <= 4; ++below) {
@@ -178,7 +178,7 @@ contract ProviderStakingTest is Staking {
         staking.qualifies(provider, 4);
     }
 
-    function test_pauseStopsIntakeOnly() public {
+    function test_pause_stopsOnlyIntake() public {
         _stake(provider, 100 ether);
         vm.prank(guardian);
         staking.pause();
@@ -195,7 +195,7 @@ contract ProviderStakingTest is Staking {
         vm.assertEq(token.balanceOf(provider), 100 ether);
     }
 
-    function test_constructorRefusesAnEndlessDelay() public {
+    function test_constructor_revertsOnExcessiveDelay() public {
         uint96[4] memory minimumStakes;
         vm.expectRevert(abi.encodeWithSelector(ZenIntake.InvalidParameter.selector, "delay"));
         new ProviderStaking(
@@ -209,13 +209,13 @@ contract ProviderStakingTest is Staking {
         vm.assertTrue(staking.hasRole(staking.DISPUTES_ROLE(), disputes));
     }
 
-    /// The lock never moves back, whatever the order of requests, commitments and time.
-    function testFuzz_theLockNeverGetsShorter(uint40[8] memory waits, uint40[8] memory promises) public {
+    /// The lock never moves back, for any order of requests, commitments and time.
+    function testFuzz_lock_neverGetsShorter(uint40[8] memory waits, uint40[8] memory commitments) public {
         _stake(provider, 100 ether);
         uint256 releaseAt;
         for (uint256 i = 0; i < waits.length; ++i) {
             vm.warp(block.timestamp + _bound(waits[i], 0, 60 days));
-            uint256 ahead = _bound(promises[i], 1, 365 days);
+            uint256 ahead = _bound(commitments[i], 1, 365 days);
             if (block.timestamp + ahead > staking.committedUntil(provider)) _commit(provider, ahead);
             _requestUnstake(1 ether);
             uint256 next = staking.accountOf(provider).releaseAt;

@@ -12,7 +12,7 @@ import {ProviderStaking} from "../src/ProviderStaking.sol";
 import {Treasury} from "../src/Treasury.sol";
 import {Settlements} from "./base/Settlements.sol";
 
-/// @dev A hostile token that holds every role and calls back whenever it moves.
+/// @dev A hostile token with every role that calls back on each transfer.
 contract ReentrantToken is ERC20Burnable {
     address private target;
     bytes private callback;
@@ -24,7 +24,7 @@ contract ReentrantToken is ERC20Burnable {
         _mint(to, amount);
     }
 
-    /// @dev Calls `target_` with `call`, and again with `callback_` while the token moves. Keeps the second answer.
+    /// @dev Calls `target_` with `call`, and with `callback_` during the transfer. Stores the second result.
     function attack(address target_, bytes calldata call, bytes calldata callback_) external {
         (target, callback, answer) = (target_, callback_, "");
         (bool done,) = target_.call(call);
@@ -42,7 +42,7 @@ contract ReentrantToken is ERC20Burnable {
     }
 }
 
-/// @notice No call that moves tokens can be entered from within another.
+/// @notice Calls that transfer tokens cannot be reentered.
 contract ReentrancyTest is Settlements {
     ReentrantToken private hostile;
 
@@ -73,8 +73,8 @@ contract ReentrancyTest is Settlements {
         hostile.approve(address(staking), 10 ether);
     }
 
-    /// @dev Every call of the escrow that moves tokens, each with another one from within.
-    function test_escrow() public {
+    /// @dev Every token-transferring call of the escrow, each with another one inside.
+    function test_escrow_cannotBeReentered() public {
         bytes32 first = _openForHostile(1);
         bytes32 second = _openForHostile(2);
         bytes memory open = _encodeOpen(3);
@@ -93,7 +93,7 @@ contract ReentrancyTest is Settlements {
         escrow.release(_unitId(bill, 2), false);
 
         vm.warp(escrow.jobs(second).settleBy + 1);
-        bytes memory claim = abi.encodeCall(escrow.claim, (stranger, _claimsOf(bill, 0)));
+        bytes memory claim = abi.encodeCall(escrow.claim, (thirdParty, _claimsOf(bill, 0)));
         bytes memory strike = abi.encodeCall(escrow.release, (_unitId(bill, 0), false));
         bytes memory restore = abi.encodeCall(escrow.release, (_unitId(bill, 1), true));
         bytes memory giveBack = abi.encodeCall(escrow.returnStruck, (_unitId(bill, 2)));
@@ -106,8 +106,8 @@ contract ReentrancyTest is Settlements {
         _expectRefused(address(escrow), giveBack, abi.encodeCall(escrow.refund, (second)));
     }
 
-    /// @dev A veto moves tokens when a job was refunded meanwhile.
-    function test_veto() public {
+    /// @dev A veto transfers tokens if a job was refunded in between.
+    function test_veto_cannotBeReentered() public {
         bytes32 jobId = _openForHostile(1);
         vm.warp(escrow.jobs(jobId).settleBy);
         Bill memory bill = _billForHostile(_line(jobId, 0, 1, false));
@@ -120,7 +120,7 @@ contract ReentrancyTest is Settlements {
         vm.assertEq(hostile.balanceOf(address(escrow)), 0);
     }
 
-    function test_staking() public {
+    function test_staking_cannotBeReentered() public {
         bytes memory stake = abi.encodeCall(staking.stake, (1 ether));
         bytes memory permit = abi.encodeCall(staking.stakeWithPermit, (1 ether, 0, 0, 0, 0));
         bytes memory withdraw = abi.encodeCall(staking.withdraw, ());
@@ -134,8 +134,8 @@ contract ReentrancyTest is Settlements {
         _expectRefused(address(staking), withdraw, slash);
     }
 
-    function test_treasury() public {
-        bytes memory spend = abi.encodeCall(treasury.spend, (0, stranger, 1, "a"));
+    function test_treasury_cannotBeReentered() public {
+        bytes memory spend = abi.encodeCall(treasury.spend, (0, thirdParty, 1, "a"));
         _expectRefused(address(treasury), spend, spend);
     }
 

@@ -3,23 +3,23 @@ pragma solidity 0.8.37;
 
 import {IDisputeStaking} from "../src/interfaces/IDisputes.sol";
 import {Referees} from "../src/base/Referees.sol";
-import {Game} from "./base/Game.sol";
+import {DisputeFixture} from "./base/DisputeFixture.sol";
 
-/// The list by itself, with draws of any time.
+/// Exposes the list, with draws of any time.
 contract List is Referees {
     constructor(IDisputeStaking staking_) Referees(staking_) {}
 
-    function strike(address referee) external {
-        _strike(referee);
+    function delist(address referee) external {
+        _delist(referee);
     }
 
     function draw(Draw memory draw_) external view returns (address[] memory drawn, bool complete) {
-        address[3] memory nobody;
-        return _drawReferees(draw_, nobody);
+        address[3] memory parties;
+        return _drawReferees(draw_, parties);
     }
 }
 
-contract RefereesDrawTest is Game {
+contract RefereesDrawTest is DisputeFixture {
     uint256 private constant TRIES = 10;
     List private list;
 
@@ -38,14 +38,14 @@ contract RefereesDrawTest is Game {
         return Referees.Draw(bytes32(seed), pool, 1, uint40(listedBy), uint40(block.timestamp));
     }
 
-    function testFuzz_theReserveIsDrawnFromTheTryAfterTheLastOfTheOthers(uint256 seed) public {
+    function testFuzz_reserve_isDrawnAfterTheLastRegularTry(uint256 seed) public {
         address[] memory referees = _listed(2);
-        (address[] memory drawn, bool complete) = list.draw(_draw(seed, 2, block.timestamp - 1)); // both listed since
+        (address[] memory drawn, bool complete) = list.draw(_draw(seed, 2, block.timestamp - 1)); // both then listed
         vm.assertTrue(complete);
         vm.assertEq(drawn[0], referees[uint256(keccak256(abi.encode(bytes32(seed), TRIES))) % 2]);
     }
 
-    function test_theReserveHasWhoseEntryEndedWhenTheFirstDrawWasScheduled() public {
+    function test_reserve_includesEntriesExpiredAfterFirstDraw() public {
         _listed(1);
         uint256 last = block.timestamp + list.LISTING_PERIOD();
         vm.warp(last + 1);
@@ -55,13 +55,13 @@ contract RefereesDrawTest is Game {
         vm.assertFalse(complete);
     }
 
-    function test_aStrikeInTheLastSecondOfAnEntryCounts() public {
+    function test_delisting_countsInLastSecondOfEntry() public {
         address referee = _listed(1)[0];
         vm.warp(list.listedUntil(referee));
-        list.strike(referee);
+        list.delist(referee);
         vm.assertEq(list.listedUntil(referee), block.timestamp - 1);
         vm.warp(block.timestamp + 10);
-        list.strike(referee);
+        list.delist(referee);
         vm.assertEq(list.listedUntil(referee), block.timestamp - 11);
     }
 }

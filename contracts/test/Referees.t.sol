@@ -2,44 +2,44 @@
 pragma solidity 0.8.37;
 
 import {IReferees} from "../src/interfaces/IReferees.sol";
-import {Game} from "./base/Game.sol";
+import {DisputeFixture} from "./base/DisputeFixture.sol";
 
-contract RefereesTest is Game {
-    function test_stakedVerifiersRegisterAndRenew() public {
-        vm.expectRevert(abi.encodeWithSelector(IReferees.NotQualified.selector, stranger));
-        vm.prank(stranger);
+contract RefereesTest is DisputeFixture {
+    function test_stakedVerifiers_registerAndRenew() public {
+        vm.expectRevert(abi.encodeWithSelector(IReferees.NotQualified.selector, thirdParty));
+        vm.prank(thirdParty);
         disputes.registerReferee();
-        staking.setStake(stranger, 1_000 ether);
+        staking.setStake(thirdParty, 1_000 ether);
         vm.expectEmit(address(disputes));
-        emit IReferees.RefereeRegistered(stranger, block.timestamp + 30 days);
-        vm.prank(stranger);
+        emit IReferees.RefereeRegistered(thirdParty, block.timestamp + 30 days);
+        vm.prank(thirdParty);
         disputes.registerReferee();
         vm.assertEq(disputes.refereeCount(), REFEREES + 1);
-        vm.assertTrue(disputes.isReferee(stranger));
-        vm.assertEq(disputes.listedUntil(stranger), block.timestamp + 30 days);
+        vm.assertTrue(disputes.isReferee(thirdParty));
+        vm.assertEq(disputes.listedUntil(thirdParty), block.timestamp + 30 days);
         vm.assertEq(disputes.listedUntil(provider), 0);
 
         vm.warp(block.timestamp + 20 days);
         vm.expectEmit(address(disputes));
-        emit IReferees.RefereeRegistered(stranger, block.timestamp + 30 days);
-        vm.prank(stranger);
+        emit IReferees.RefereeRegistered(thirdParty, block.timestamp + 30 days);
+        vm.prank(thirdParty);
         disputes.registerReferee();
         vm.assertEq(disputes.refereeCount(), REFEREES + 1);
-        vm.assertEq(disputes.listedUntil(stranger), block.timestamp + 30 days);
-        staking.setStake(stranger, 1_000 ether - 1);
-        vm.expectRevert(abi.encodeWithSelector(IReferees.NotQualified.selector, stranger));
-        vm.prank(stranger);
+        vm.assertEq(disputes.listedUntil(thirdParty), block.timestamp + 30 days);
+        staking.setStake(thirdParty, 1_000 ether - 1);
+        vm.expectRevert(abi.encodeWithSelector(IReferees.NotQualified.selector, thirdParty));
+        vm.prank(thirdParty);
         disputes.registerReferee();
     }
 
-    function test_anybodyEvictsWhoDidNotRenew() public {
+    function test_expiredReferee_isEvictedByAnyAccount() public {
         uint256 until = disputes.listedUntil(referees[0]);
         vm.warp(until);
         vm.expectRevert(abi.encodeWithSelector(IReferees.StillQualified.selector, referees[0]));
         disputes.evict(referees[0]);
         _register(referees[1]);
         vm.warp(until + 1);
-        vm.prank(stranger);
+        vm.prank(thirdParty);
         disputes.evict(referees[0]);
         vm.assertFalse(disputes.isReferee(referees[0]));
         vm.assertEq(disputes.listedUntil(referees[0]), 0);
@@ -48,7 +48,7 @@ contract RefereesTest is Game {
         vm.assertEq(staking.atRisk(referees[0]), 1_000 ether);
     }
 
-    function testFuzz_theListHoldsWhoIsRegistered(uint256 order_) public {
+    function testFuzz_list_matchesRegistrations(uint256 order_) public {
         uint256 left = REFEREES;
         for (uint256 i = 0; i < 6; ++i) {
             address referee = referees[(order_ >> (8 * i)) % REFEREES];
@@ -70,28 +70,28 @@ contract RefereesTest is Game {
         vm.assertEq(found, left);
     }
 
-    function test_whoIsNotRegisteredCannotResign() public {
-        vm.expectRevert(abi.encodeWithSelector(IReferees.NotReferee.selector, stranger));
-        vm.prank(stranger);
+    function test_resign_revertsForUnregisteredAccount() public {
+        vm.expectRevert(abi.encodeWithSelector(IReferees.NotReferee.selector, thirdParty));
+        vm.prank(thirdParty);
         disputes.resign();
-        vm.expectRevert(abi.encodeWithSelector(IReferees.NotReferee.selector, stranger));
-        disputes.evict(stranger);
+        vm.expectRevert(abi.encodeWithSelector(IReferees.NotReferee.selector, thirdParty));
+        disputes.evict(thirdParty);
     }
 
-    function test_anybodyEvictsWhoIsNotQualifiedAnyMore() public {
+    function test_unqualifiedReferee_isEvictedByAnyAccount() public {
         address referee = referees[0];
         vm.expectRevert(abi.encodeWithSelector(IReferees.StillQualified.selector, referee));
-        vm.prank(stranger);
+        vm.prank(thirdParty);
         disputes.evict(referee);
         staking.setStake(referee, 1_000 ether - 1);
-        vm.prank(stranger);
+        vm.prank(thirdParty);
         disputes.evict(referee);
         vm.assertFalse(disputes.isReferee(referee));
     }
 
-    /// @dev Who sees the seed before the draw must not be able to rearrange the list that it draws from.
-    function test_theListCannotShrinkWhileADrawIsPending() public {
-        bytes32 id = _named(2);
+    /// @dev Knowledge of the seed must not allow the list to be rearranged before the draw.
+    function test_list_cannotShrinkWhileDrawIsPending() public {
+        bytes32 id = _openAndSelect(2);
         address referee = referees[0];
         vm.expectRevert(abi.encodeWithSelector(IReferees.DrawsPending.selector, 1));
         vm.prank(referee);

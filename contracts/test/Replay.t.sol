@@ -6,11 +6,11 @@ import {IOmissions} from "../src/interfaces/IOmissions.sol";
 import {IZenToken} from "../src/interfaces/IZenToken.sol";
 import {Omissions} from "../src/Omissions.sol";
 import {EscrowDouble} from "./base/Doubles.sol";
-import {Game} from "./base/Game.sol";
+import {DisputeFixture} from "./base/DisputeFixture.sol";
 
-/// @notice A signature is good for one chain, contract, job, round and slot. (Orders and verdicts have theirs in their own files.)
-contract ReplayTest is Game {
-    function test_aCommitmentIsForOneJobRoundAndSlot() public {
+/// @notice A signature is valid for one chain, contract, job, round and slot. Orders and verdicts have their own files.
+contract ReplayTest is DisputeFixture {
+    function test_commitment_isBoundToJobRoundAndSlot() public {
         unit.round += 1;
         _expectRefused();
         unit.round -= 1;
@@ -26,7 +26,7 @@ contract ReplayTest is Game {
         _open();
     }
 
-    function test_aCommitmentIsForOneChain() public {
+    function test_commitment_isBoundToChain() public {
         uint256 here = block.chainid;
         vm.chainId(here + 1);
         _expectRefused();
@@ -34,13 +34,13 @@ contract ReplayTest is Game {
         _open();
     }
 
-    function test_aCommitmentIsForOneEscrow() public {
+    function test_commitment_isBoundToEscrow() public {
         EscrowDouble other = new EscrowDouble(token, payer);
         commitmentSignature = _sign(PROVIDER_KEY, other.commitmentDigest(unit));
         _expectRefused();
     }
 
-    function test_anAcknowledgementIsForOneContract() public {
+    function test_acknowledgement_isBoundToContract() public {
         IOmissions.Terms memory terms = IOmissions.Terms(2 ether, 30 ether, 3 days, 1 days, 5 days);
         IZenToken zen = IZenToken(address(token));
         Omissions here = new Omissions(zen, windows, terms, 1 days, address(this), address(this), challenger);
@@ -52,7 +52,7 @@ contract ReplayTest is Game {
         there.claim(unit, includeBy, signature);
     }
 
-    /// @dev The window has the unit, the signature is another's.
+    /// @dev The window includes the unit, but the signature belongs to another one.
     function _expectRefused() private {
         _commitWindow(keccak256(abi.encode(unit, block.chainid)));
         vm.expectRevert(IDisputes.InvalidCommitmentSignature.selector);

@@ -5,11 +5,11 @@ import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/Reentrancy
 import {IRewards} from "../src/interfaces/IRewards.sol";
 import {IZenToken} from "../src/interfaces/IZenToken.sol";
 import {Rewards} from "../src/Rewards.sol";
-import {Economy} from "./base/Economy.sol";
+import {RewardNetwork} from "./base/RewardNetwork.sol";
 import {Tree} from "./base/Tree.sol";
 import {ReentrantToken} from "./Reentrancy.t.sol";
 
-contract RewardsTest is Economy {
+contract RewardsTest is RewardNetwork {
     address private immutable alice = _account("alice");
     address private immutable bob = _account("bob");
     uint256 private constant YEAR = 365 days;
@@ -17,13 +17,13 @@ contract RewardsTest is Economy {
 
     function setUp() public override {
         super.setUp();
-        _stake(stranger, uint96(STAKE));
+        _stake(thirdParty, uint96(STAKE));
         token.transfer(address(rewards), 1_000_000 ether);
     }
 
     // --- posting
 
-    function test_postsAnEpochWithItsParts() public {
+    function test_postEpoch_recordsAllParts() public {
         vm.warp(block.timestamp + MIN_EPOCH);
         uint256 claimableAt = block.timestamp + CLAIM_DELAY;
         vm.expectEmit(address(rewards));
@@ -47,7 +47,7 @@ contract RewardsTest is Economy {
         _assertEpoch(rewards.currentEpoch(), 1, "root", 6 ether, claimableAt - CLAIM_DELAY);
     }
 
-    function test_epochsKeepTheirDistance() public {
+    function test_postEpoch_revertsBeforeMinimumInterval() public {
         uint256 first = block.timestamp + MIN_EPOCH;
         vm.warp(first - 1);
         vm.expectRevert(abi.encodeWithSelector(IRewards.TooEarly.selector, first));
@@ -55,20 +55,20 @@ contract RewardsTest is Economy {
         vm.warp(first);
         _post("root", 0, 0, 0);
 
-        vm.warp(first + CLAIM_DELAY - 1); // longer than an epoch: a root that waits is never replaced
+        vm.warp(first + CLAIM_DELAY - 1); // longer than an epoch: a pending root is never replaced
         vm.expectRevert(abi.encodeWithSelector(IRewards.TooEarly.selector, first + CLAIM_DELAY));
         _post("other", 0, 0, 0);
         vm.warp(first + CLAIM_DELAY);
         _post("other", 0, 0, 0);
     }
 
-    function test_refusesAZeroRoot() public {
+    function test_postEpoch_revertsForZeroRoot() public {
         vm.warp(block.timestamp + MIN_EPOCH);
         vm.expectRevert(IRewards.ZeroRoot.selector);
         _post(0, 0, 0, 0);
     }
 
-    function test_theBaseRewardIsBoundedByStakeRateAndTime() public {
+    function test_baseReward_isBoundedByStakeRateTime() public {
         vm.warp(block.timestamp + MIN_EPOCH + 12 hours);
         uint256 bound = STAKE * APY_BPS * 36 hours / (YEAR * 10_000);
         vm.assertEq(rewards.baseBound(), bound);
@@ -76,12 +76,12 @@ contract RewardsTest is Economy {
         _post("root", uint96(bound + 1), 0, 0);
         _post("root", uint96(bound), 0, 0);
 
-        // the next epoch is measured from the post, not from when the claims opened
+        // the next epoch is measured from the post, not from the opening of claims
         vm.warp(block.timestamp + CLAIM_DELAY);
         vm.assertEq(rewards.baseBound(), STAKE * APY_BPS * uint256(CLAIM_DELAY) / (YEAR * 10_000));
     }
 
-    function test_neverPostsMoreThanArrived() public {
+    function test_postEpoch_revertsAboveFunding() public {
         vm.warp(block.timestamp + MIN_EPOCH);
         vm.expectRevert(abi.encodeWithSelector(IRewards.Unfunded.selector, 1_000_000 ether + 1, 1_000_000 ether));
         _post("root", 0, 600_000 ether, 400_000 ether + 1);
@@ -89,7 +89,7 @@ contract RewardsTest is Economy {
         _post(root, 0, 600_000 ether, 400_000 ether);
 
         vm.warp(block.timestamp + CLAIM_DELAY);
-        rewards.claim(alice, 1_000_000 ether, new bytes32[](0)); // what was paid out still counts as arrived
+        rewards.claim(alice, 1_000_000 ether, new bytes32[](0)); // paid rewards still count as arrived
         vm.assertEq(rewards.funded(), 1_000_000 ether);
         vm.expectRevert(abi.encodeWithSelector(IRewards.Unfunded.selector, 1_000_000 ether + 1, 1_000_000 ether));
         _post("next", 1, 0, 0);
@@ -97,7 +97,7 @@ contract RewardsTest is Economy {
         _post("next", 1, 0, 0);
     }
 
-    function test_theEmissionFundsIt() public {
+    function test_emission_fundsRewards() public {
         vm.warp(block.timestamp + MIN_EPOCH);
         uint256 minted = emission.release();
         vm.assertEq(rewards.funded(), 1_000_000 ether + minted);
@@ -105,12 +105,12 @@ contract RewardsTest is Economy {
 
     // --- claiming
 
-    function test_paysTheDifferenceToWhatWasPaid() public {
+    function test_claim_paysDifferenceToEarlierPayouts() public {
         bytes32[] memory leaves = _threeLeaves(10 ether, 20 ether);
         _postAndWait(Tree.root(leaves), 30 ether);
         vm.expectEmit(address(rewards));
         emit IRewards.Claimed(alice, alice, 10 ether, 10 ether);
-        vm.prank(stranger);
+        vm.prank(thirdParty);
         rewards.claim(alice, 10 ether, Tree.proof(leaves, 0));
         vm.assertEq(token.balanceOf(alice), 10 ether);
         vm.assertEq(rewards.claimed(alice), 10 ether);
@@ -118,7 +118,7 @@ contract RewardsTest is Economy {
         vm.expectRevert(IRewards.NothingToClaim.selector);
         rewards.claim(alice, 10 ether, proof);
 
-        leaves = _threeLeaves(15 ether, 50 ether); // Bob has not claimed: he gets both epochs at once
+        leaves = _threeLeaves(15 ether, 50 ether); // Bob has not claimed: he gets both epochs together
         _postAndWait(Tree.root(leaves), 35 ether);
         vm.expectEmit(address(rewards));
         emit IRewards.Claimed(alice, alice, 5 ether, 15 ether);
@@ -129,27 +129,27 @@ contract RewardsTest is Economy {
         vm.assertEq(rewards.paidOut(), 65 ether);
     }
 
-    function test_onlyTheAccountItselfChoosesTheReceiver() public {
+    function test_recipient_isChosenOnlyByAccount() public {
         bytes32[] memory leaves = _threeLeaves(10 ether, 20 ether);
         _postAndWait(Tree.root(leaves), 30 ether);
         bytes32[] memory proof = Tree.proof(leaves, 0);
         vm.expectRevert(IRewards.InvalidProof.selector);
-        vm.prank(stranger);
-        rewards.claimTo(stranger, 10 ether, proof);
+        vm.prank(thirdParty);
+        rewards.claimTo(thirdParty, 10 ether, proof);
         vm.expectEmit(address(rewards));
-        emit IRewards.Claimed(alice, stranger, 10 ether, 10 ether);
+        emit IRewards.Claimed(alice, thirdParty, 10 ether, 10 ether);
         vm.prank(alice);
-        rewards.claimTo(stranger, 10 ether, proof);
-        vm.assertEq(token.balanceOf(stranger), 10 ether);
+        rewards.claimTo(thirdParty, 10 ether, proof);
+        vm.assertEq(token.balanceOf(thirdParty), 10 ether);
         vm.expectRevert(IRewards.NothingToClaim.selector);
         rewards.claim(alice, 10 ether, proof);
     }
 
-    function test_refusesFalseProofs() public {
+    function test_claim_revertsOnInvalidProof() public {
         bytes32[] memory leaves = _threeLeaves(10 ether, 20 ether);
         bytes32[] memory proof = Tree.proof(leaves, 0);
         vm.expectRevert(IRewards.InvalidProof.selector);
-        rewards.claim(alice, 10 ether, proof); // before any epoch
+        rewards.claim(alice, 10 ether, proof); // before the first epoch
         _postAndWait(Tree.root(leaves), 30 ether);
         vm.expectRevert(IRewards.InvalidProof.selector);
         rewards.claim(alice, 11 ether, proof);
@@ -160,8 +160,8 @@ contract RewardsTest is Economy {
         rewards.claim(alice, 10 ether, proof);
     }
 
-    /// The inner node over two leaves is 64 bytes hashed once, a leaf 64 bytes hashed twice: neither passes as the other.
-    function test_anInnerNodeIsNoLeaf() public {
+    /// An inner node is 64 bytes hashed once, a leaf 64 bytes hashed twice, so neither passes as the other.
+    function test_innerNode_isNotAcceptedAsLeaf() public {
         bytes32[] memory leaves = _threeLeaves(10 ether, 20 ether);
         (bytes32 low, bytes32 high) = leaves[0] < leaves[1] ? (leaves[0], leaves[1]) : (leaves[1], leaves[0]);
         address account = address(uint160(uint256(low)));
@@ -170,14 +170,14 @@ contract RewardsTest is Economy {
         _postAndWait(Tree.root(leaves), 30 ether);
         vm.expectRevert(IRewards.InvalidProof.selector);
         rewards.claim(account, uint256(high), proof);
-        // what a tree with leaves hashed once would let pass
+        // would pass with leaves hashed once
         bytes32 once = keccak256(abi.encode(alice, 10 ether));
         _postAndWait(once, 0);
         vm.expectRevert(IRewards.InvalidProof.selector);
         rewards.claim(alice, 10 ether, new bytes32[](0));
     }
 
-    function test_theRootBeforeHoldsUntilTheDelayIsOver() public {
+    function test_previousRoot_isInForceUntilDelayEnds() public {
         bytes32[] memory old = _threeLeaves(10 ether, 20 ether);
         _postAndWait(Tree.root(old), 30 ether);
         bytes32[] memory leaves = _threeLeaves(11 ether, 22 ether);
@@ -194,7 +194,7 @@ contract RewardsTest is Economy {
         rewards.claim(bob, 20 ether, proof);
     }
 
-    function test_neverPaysMoreThanWasPosted() public {
+    function test_claim_neverPaysAbovePostedTotal() public {
         bytes32[] memory leaves = _threeLeaves(10 ether, 20 ether);
         _postAndWait(Tree.root(leaves), 30 ether - 1); // the leaves add up to more
         rewards.claim(alice, 10 ether, Tree.proof(leaves, 0));
@@ -207,7 +207,7 @@ contract RewardsTest is Economy {
         rewards.claim(bob, 20 ether, proof);
     }
 
-    function test_aSmallerLeafTakesNothingBack() public {
+    function test_smallerLeaf_takesNothingBack() public {
         bytes32[] memory leaves = _threeLeaves(10 ether, 20 ether);
         _postAndWait(Tree.root(leaves), 30 ether);
         rewards.claim(alice, 10 ether, Tree.proof(leaves, 0));
@@ -219,7 +219,7 @@ contract RewardsTest is Economy {
         rewards.claim(bob, 20 ether, Tree.proof(leaves, 1));
     }
 
-    function test_aTokenThatCallsBackCannotEnterAClaim() public {
+    function test_claim_cannotBeReenteredByToken() public {
         ReentrantToken hostile = new ReentrantToken();
         rewards = _deploy(address(hostile), address(staking), MIN_EPOCH, CLAIM_DELAY);
         hostile.mint(address(rewards), 30 ether);
@@ -239,7 +239,7 @@ contract RewardsTest is Economy {
 
     // --- vetoing
 
-    function test_aVetoUndoesTheEpoch() public {
+    function test_veto_removesPendingEpoch() public {
         _postAndWait("root", 30 ether);
         IRewards.Epoch memory before = rewards.currentEpoch();
         _post("wrong", 0, 900_000 ether, 0);
@@ -254,14 +254,14 @@ contract RewardsTest is Economy {
         vm.warp(block.timestamp + CLAIM_DELAY);
         _assertEpoch(rewards.currentEpoch(), 1, "root", 30 ether, before.postedAt);
 
-        uint256 elapsed = block.timestamp - before.postedAt; // the stakers lose no time by it
+        uint256 elapsed = block.timestamp - before.postedAt; // stakers lose no time by the veto
         vm.assertEq(rewards.baseBound(), STAKE * APY_BPS * elapsed / (YEAR * 10_000));
         _post("right", 0, 900_000 ether, 0);
         (pending,) = rewards.pendingEpoch();
         _assertEpoch(pending, 3, "right", 900_030 ether, block.timestamp);
     }
 
-    function test_theFirstEpochCanBeVetoed() public {
+    function test_firstEpoch_canBeVetoed() public {
         vm.warp(block.timestamp + MIN_EPOCH);
         _post("wrong", 0, 1, 0);
         vm.prank(guardian);
@@ -270,7 +270,7 @@ contract RewardsTest is Economy {
         _post("right", 0, 1, 0);
     }
 
-    function test_aVetoComesInTimeOrNotAtAll() public {
+    function test_veto_revertsAfterDelay() public {
         vm.expectRevert(IRewards.NothingPending.selector);
         vm.prank(guardian);
         rewards.veto();
@@ -282,7 +282,7 @@ contract RewardsTest is Economy {
 
     // --- settings
 
-    function test_eachRoleDoesItsPart() public {
+    function test_calls_revertWithoutRole() public {
         bytes32 rewarderRole = rewards.REWARDER_ROLE();
         bytes32 guardianRole = rewards.GUARDIAN_ROLE();
         bytes32 adminRole = rewards.DEFAULT_ADMIN_ROLE();
@@ -297,7 +297,7 @@ contract RewardsTest is Economy {
         rewards.setApy(2_000);
     }
 
-    function test_theRateStaysWithinItsRange() public {
+    function test_setApy_isBounded() public {
         vm.assertEq(rewards.apyBps(), APY_BPS);
         vm.prank(admin);
         vm.expectRevert(abi.encodeWithSelector(IRewards.InvalidApy.selector, 1_499));
@@ -312,10 +312,10 @@ contract RewardsTest is Economy {
         vm.prank(admin);
         rewards.setApy(2_500);
         vm.warp(block.timestamp + 73 days);
-        vm.assertEq(rewards.baseBound(), STAKE / 20); // a quarter a year, for a fifth of a year
+        vm.assertEq(rewards.baseBound(), STAKE / 20); // 25 % a year for a fifth of a year
     }
 
-    function test_constructorRefusesNonsense() public {
+    function test_constructor_revertsOnInvalidParameters() public {
         _expectRefused("token", address(0), address(staking), MIN_EPOCH, CLAIM_DELAY);
         _expectRefused("staking", address(token), address(0), MIN_EPOCH, CLAIM_DELAY);
         _expectRefused("minEpoch", address(token), address(staking), 30 days + 1, CLAIM_DELAY);

@@ -8,7 +8,7 @@ import {Timelock} from "../src/Timelock.sol";
 import {Treasury} from "../src/Treasury.sol";
 import {Network} from "./base/Network.sol";
 
-/// @notice The contracts as they are deployed: the timelock is their admin and the treasury's only spender.
+/// @notice Deployed setup: the timelock is admin of the contracts and the only treasurer.
 contract TimelockTest is Network {
     uint256 private constant DELAY = 2 days;
     address private immutable council = _account("council");
@@ -26,7 +26,7 @@ contract TimelockTest is Network {
         token.transfer(address(treasury), 100 ether);
     }
 
-    function test_aPenaltyChangesAfterTheDelayOnly() public {
+    function test_penalty_changesOnlyAfterDelay() public {
         bytes memory call = abi.encodeCall(staking.setPenalty, (2, 6_000, 1_000));
         bytes32 role = staking.DEFAULT_ADMIN_ROLE();
         vm.prank(council);
@@ -44,17 +44,17 @@ contract TimelockTest is Network {
         _execute(address(staking), call);
     }
 
-    function test_aGrantIsPaidAfterTheDelay() public {
-        bytes memory call = abi.encodeCall(treasury.grant, (stranger, 20 ether, "docs"));
+    function test_grant_isPaidAfterDelay() public {
+        bytes memory call = abi.encodeCall(treasury.grant, (thirdParty, 20 ether, "docs"));
         _schedule(address(treasury), call);
         vm.warp(block.timestamp + DELAY);
         _execute(address(treasury), call);
-        vm.assertEq(token.balanceOf(stranger), 20 ether);
+        vm.assertEq(token.balanceOf(thirdParty), 20 ether);
         vm.assertEq(treasury.grantCount(), 1);
     }
 
-    function test_theCouncilCanCancel() public {
-        bytes memory call = abi.encodeCall(treasury.spend, (0, stranger, 1 ether, "x"));
+    function test_council_canCancel() public {
+        bytes memory call = abi.encodeCall(treasury.spend, (0, thirdParty, 1 ether, "x"));
         _schedule(address(treasury), call);
         bytes32 id = timelock.hashOperation(address(treasury), 0, call, 0, 0);
         vm.prank(council);
@@ -64,21 +64,21 @@ contract TimelockTest is Network {
         _execute(address(treasury), call);
     }
 
-    function test_onlyTheCouncilProposesAndNotSooner() public {
-        bytes memory call = abi.encodeCall(treasury.spend, (0, stranger, 1 ether, "x"));
+    function test_proposal_revertsForOthersOrShortDelay() public {
+        bytes memory call = abi.encodeCall(treasury.spend, (0, thirdParty, 1 ether, "x"));
         bytes32 role = timelock.PROPOSER_ROLE();
-        vm.prank(stranger);
-        _expectMissingRole(stranger, role);
+        vm.prank(thirdParty);
+        _expectMissingRole(thirdParty, role);
         timelock.schedule(address(treasury), 0, call, 0, 0, DELAY);
         vm.expectRevert(abi.encodeWithSelector(TimelockController.TimelockInsufficientDelay.selector, DELAY - 1, DELAY));
         vm.prank(council);
         timelock.schedule(address(treasury), 0, call, 0, 0, DELAY - 1);
     }
 
-    function test_nobodyStandsAboveIt() public {
+    function test_roles_areOnlyHeldByTimelock() public {
         bytes32 role = timelock.DEFAULT_ADMIN_ROLE();
         vm.assertTrue(timelock.hasRole(role, address(timelock)));
-        vm.assertFalse(timelock.hasRole(role, address(this))); // who deployed it
+        vm.assertFalse(timelock.hasRole(role, address(this))); // the deployer
         vm.assertFalse(timelock.hasRole(role, council));
         vm.assertFalse(timelock.hasRole(role, address(0)));
         vm.expectRevert(abi.encodeWithSelector(TimelockController.TimelockUnauthorizedCaller.selector, council));
@@ -92,20 +92,20 @@ contract TimelockTest is Network {
         vm.assertEq(timelock.getMinDelay(), 3 days);
     }
 
-    function test_executorsCanBeNamed() public {
+    function test_executors_canBeListed() public {
         timelock = new Timelock(DELAY, _one(council), _one(operator));
         bytes memory call = abi.encodeCall(timelock.updateDelay, (3 days));
         _schedule(address(timelock), call);
         vm.warp(block.timestamp + DELAY);
         bytes32 role = timelock.EXECUTOR_ROLE();
-        vm.prank(stranger);
-        _expectMissingRole(stranger, role);
+        vm.prank(thirdParty);
+        _expectMissingRole(thirdParty, role);
         timelock.execute(address(timelock), 0, call, 0, 0);
         vm.prank(operator);
         timelock.execute(address(timelock), 0, call, 0, 0);
     }
 
-    function test_somebodyIsInCharge() public {
+    function test_constructor_revertsWithoutProposerOrExecutor() public {
         vm.expectRevert(Timelock.NobodyInCharge.selector);
         new Timelock(DELAY, new address[](0), _one(address(0)));
         vm.expectRevert(Timelock.NobodyInCharge.selector);
@@ -118,7 +118,7 @@ contract TimelockTest is Network {
     }
 
     function _execute(address target, bytes memory call) private {
-        vm.prank(stranger);
+        vm.prank(thirdParty);
         timelock.execute(target, 0, call, 0, 0);
     }
 

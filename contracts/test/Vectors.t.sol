@@ -10,16 +10,16 @@ import {Settlements} from "./base/Settlements.sol";
 contract VectorsTest is Settlements {
     string private json;
 
-    function test_messages() public {
+    function test_messages_matchVectors() public {
         json = vm.readFile("../tests/vectors/messages.json");
-        // the same code at the address and on the chain of the vectors
+        // same code, address and chain as in the vectors
         JobEscrow there = JobEscrow(vm.parseJsonAddress(json, ".verifyingContract"));
         vm.etch(address(there), address(escrow).code);
         vm.chainId(_uint(".chainId"));
 
         uint256 count = _length(".orders");
         for (uint256 i = 0; i < count; ++i) {
-            string memory entry = _at(".orders", i);
+            string memory entry = _billAt(".orders", i);
             JobOrder memory order = _readOrder(entry);
             vm.assertEq(there.jobIdOf(order), _bytes32(_join(entry, ".structHash")));
             vm.assertEq(there.orderDigest(order), _bytes32(_join(entry, ".digest")));
@@ -29,7 +29,7 @@ contract VectorsTest is Settlements {
 
         count = _length(".commitments");
         for (uint256 i = 0; i < count; ++i) {
-            string memory entry = _at(".commitments", i);
+            string memory entry = _billAt(".commitments", i);
             UnitCommitment memory unit = _readCommitment(entry);
             vm.assertEq(there.commitmentDigest(unit), _bytes32(_join(entry, ".digest")));
             vm.assertEq(_signer(there.commitmentDigest(unit), entry), unit.provider);
@@ -37,17 +37,17 @@ contract VectorsTest is Settlements {
         vm.assertEq(count, 2);
     }
 
-    function test_windows() public {
+    function test_windows_matchVectors() public {
         json = vm.readFile("../tests/vectors/windows.json");
         uint256 count = _length(".windows");
         for (uint256 i = 0; i < count; ++i) {
-            string memory entry = _at(".windows", i);
+            string memory entry = _billAt(".windows", i);
             uint256 size = _length(_join(entry, ".units"));
             bytes32 root = _bytes32(_join(entry, ".root"));
             vm.prank(operator);
             windows.commitWindow(root, uint32(size));
             for (uint256 j = 0; j < size; ++j) {
-                string memory unitEntry = _at(_join(entry, ".units"), j);
+                string memory unitEntry = _billAt(_join(entry, ".units"), j);
                 bytes32[] memory proof = vm.parseJsonBytes32Array(json, _join(unitEntry, ".proof"));
                 UnitCommitment memory unit = _readCommitment(unitEntry);
                 vm.assertTrue(windows.includes(root, unit, proof));
@@ -58,11 +58,11 @@ contract VectorsTest is Settlements {
         vm.assertEq(count, 5);
     }
 
-    function test_unitPrices() public {
+    function test_unitPrices_matchVectors() public {
         json = vm.readFile("../tests/vectors/money.json");
         uint256 count = _length(".unitPrices");
         for (uint256 i = 0; i < count; ++i) {
-            string memory entry = _at(".unitPrices", i);
+            string memory entry = _billAt(".unitPrices", i);
             uint256 unit =
                 escrow.unitPrice(uint80(_uint(_join(entry, ".price"))), uint48(_uint(_join(entry, ".weight"))));
             vm.assertEq(unit, _uint(_join(entry, ".unit")));
@@ -70,11 +70,11 @@ contract VectorsTest is Settlements {
         vm.assertEq(count, 50);
     }
 
-    function test_settlements() public {
+    function test_settlements_matchVectors() public {
         json = vm.readFile("../tests/vectors/money.json");
         uint256 count = _length(".splits");
         for (uint256 i = 0; i < count; ++i) {
-            _checkSettlement(_at(".splits", i), i);
+            _checkSettlement(_billAt(".splits", i), i);
         }
         vm.assertEq(count, 12);
     }
@@ -86,7 +86,7 @@ contract VectorsTest is Settlements {
         JobOrder memory order = _order(uint32(units), uint96(_uint(_join(entry, ".escrowed"))));
         order.unitWeight = uint48(_uint(_join(entry, ".weight")));
         order.maxPrice = uint80(_uint(_join(entry, ".price")));
-        order.samplingBps = 10_000; // whatever the price
+        order.samplingBps = 10_000; // valid at any price
         order.nonce = nonce;
         Bill memory bill = _billFor(_line(_open(order), 0, 1, true), 0, 0);
         bill.lines[0].units = uint32(units);
@@ -135,10 +135,10 @@ contract VectorsTest is Settlements {
     }
 
     function _length(string memory list) private view returns (uint256 count) {
-        while (vm.keyExistsJson(json, _at(list, count))) ++count;
+        while (vm.keyExistsJson(json, _billAt(list, count))) ++count;
     }
 
-    function _at(string memory list, uint256 index) private pure returns (string memory) {
+    function _billAt(string memory list, uint256 index) private pure returns (string memory) {
         return string.concat(list, "[", vm.toString(index), "]");
     }
 

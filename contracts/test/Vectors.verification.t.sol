@@ -6,18 +6,18 @@ import {DisputeMessages} from "../src/DisputeMessages.sol";
 import {UnitCommitment} from "../src/Messages.sol";
 import {Settlements} from "./base/Settlements.sol";
 
-/// @notice The draws and the traces of tests/vectors, which the Python side satisfies too. The contracts latch seeds and
-/// check leaves; which segments a seed draws is computed here, as anybody would who checks a draw on chain.
+/// @notice The sampling and trace vectors, which the Python side satisfies too. The contracts record seeds and
+/// check leaves. The sampled segments of a seed are computed here.
 contract VerificationVectorsTest is Settlements {
     using DisputeMessages for UnitCommitment;
 
     string private json;
 
-    function test_seeds() public {
+    function test_seeds_matchVectors() public {
         json = vm.readFile("../tests/vectors/draws.json");
         uint256 count = 0;
-        for (; vm.keyExistsJson(json, _at(".seeds", count)); ++count) {
-            string memory entry = _at(".seeds", count);
+        for (; vm.keyExistsJson(json, _billAt(".seeds", count)); ++count) {
+            string memory entry = _billAt(".seeds", count);
             bytes32 root = _bytes32(entry, ".root");
             vm.prank(operator);
             vm.assertEq(windows.commitWindow(root, 1), count);
@@ -30,11 +30,11 @@ contract VerificationVectorsTest is Settlements {
         vm.assertEq(count, 3);
     }
 
-    function test_words() public {
+    function test_words_matchVectors() public {
         json = vm.readFile("../tests/vectors/draws.json");
         uint256 count = 0;
-        for (; vm.keyExistsJson(json, _at(".words", count)); ++count) {
-            string memory entry = _at(".words", count);
+        for (; vm.keyExistsJson(json, _billAt(".words", count)); ++count) {
+            string memory entry = _billAt(".words", count);
             string memory domain = vm.parseJsonString(json, string.concat(entry, ".domain"));
             uint64 counter = uint64(_uint(entry, ".counter"));
             bytes32 word = bytes32(_draw(_bytes32(entry, ".seed"), domain, _bytes32(entry, ".subject"), counter));
@@ -43,11 +43,11 @@ contract VerificationVectorsTest is Settlements {
         vm.assertEq(count, 4);
     }
 
-    function test_drawnSegments() public {
+    function test_sampledSegments_matchVectors() public {
         json = vm.readFile("../tests/vectors/draws.json");
         uint256 count = 0;
-        for (; vm.keyExistsJson(json, _at(".units", count)); ++count) {
-            string memory entry = _at(".units", count);
+        for (; vm.keyExistsJson(json, _billAt(".units", count)); ++count) {
+            string memory entry = _billAt(".units", count);
             bool[] memory drawn = _drawSegments(
                 _bytes32(entry, ".seed"),
                 _bytes32(entry, ".traceRoot"),
@@ -66,11 +66,11 @@ contract VerificationVectorsTest is Settlements {
         vm.assertEq(count, 8);
     }
 
-    function test_traces() public {
+    function test_traces_matchVectors() public {
         json = vm.readFile("../tests/vectors/traces.json");
         uint256 count = 0;
-        for (; vm.keyExistsJson(json, _at(".traces", count)); ++count) {
-            _checkTrace(_at(".traces", count));
+        for (; vm.keyExistsJson(json, _billAt(".traces", count)); ++count) {
+            _checkTrace(_billAt(".traces", count));
         }
         vm.assertEq(count, 5);
     }
@@ -100,12 +100,12 @@ contract VerificationVectorsTest is Settlements {
         bytes32 environment = _bytes32(entry, ".environmentClass");
         string memory list = string.concat(entry, ".boundaries");
         uint16 count = 0;
-        while (vm.keyExistsJson(json, _at(list, count))) ++count;
+        while (vm.keyExistsJson(json, _billAt(list, count))) ++count;
         vm.assertTrue(count > 1);
         bytes32[] memory states = new bytes32[](count);
         for (uint16 j = 0; j < count; ++j) {
-            states[j] = _bytes32(_at(list, j), ".state");
-            _checkBoundary(unit, environment, _at(list, j), j);
+            states[j] = _bytes32(_billAt(list, j), ".state");
+            _checkBoundary(unit, environment, _billAt(list, j), j);
         }
         vm.assertEq(this.rootOf(unit, environment, states), unit.traceRoot);
     }
@@ -123,7 +123,7 @@ contract VerificationVectorsTest is Settlements {
         vm.assertFalse(MerkleProof.verify(proof, unit.traceRoot, next));
     }
 
-    /// @dev `segments * rate / 10_000` segments without replacement, one more with the fraction's chance.
+    /// @dev `segments * rate / 10_000` segments without replacement, and one more with the remainder's probability.
     function _drawSegments(bytes32 seed, bytes32 root, uint256 segments, uint256 rate)
         private
         pure
@@ -154,7 +154,7 @@ contract VerificationVectorsTest is Settlements {
         return vm.parseJsonBytes32(json, string.concat(entry, field));
     }
 
-    function _at(string memory list, uint256 index) private pure returns (string memory) {
+    function _billAt(string memory list, uint256 index) private pure returns (string memory) {
         return string.concat(list, "[", vm.toString(index), "]");
     }
 }

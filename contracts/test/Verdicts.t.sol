@@ -3,37 +3,37 @@ pragma solidity 0.8.37;
 
 import {IDisputes} from "../src/interfaces/IDisputes.sol";
 import {IVerdicts} from "../src/interfaces/IVerdicts.sol";
-import {Game} from "./base/Game.sol";
+import {DisputeFixture} from "./base/DisputeFixture.sol";
 
-/// @notice What referees sign: objections beside verdicts, and what contradictions and wrong verdicts cost.
-contract VerdictsTest is Game {
+/// @notice Referee signatures: objections, equivocation and dissenting verdicts with their penalties.
+contract VerdictsTest is DisputeFixture {
     uint256 private constant REFEREE_STAKE = 1_000 ether;
     bytes32 private id;
     address[] private committee;
 
     function setUp() public override {
         super.setUp();
-        id = _named(2);
+        id = _openAndSelect(2);
         committee = _draw(id);
     }
 
-    // --- contradictions
+    // --- equivocation
 
-    function test_aContradictionCostsEverything() public {
+    function test_equivocation_costsWholeBalance() public {
         uint256 supply = token.totalSupply();
         vm.expectEmit(address(disputes));
         emit IVerdicts.RefereePunished(id, 0, committee[1], 6);
-        vm.prank(stranger);
+        vm.prank(thirdParty);
         disputes.proveContradiction(id, 0, _vote(1, true), _vote(1, false));
         vm.assertEq(staking.atRisk(committee[1]), 0);
         vm.assertTrue(staking.jailed(committee[1]));
         vm.assertEq(staking.lastOffence(committee[1]), 6);
         vm.assertEq(supply - token.totalSupply(), REFEREE_STAKE);
-        vm.assertEq(disputes.credits(stranger), 0);
+        vm.assertEq(disputes.credits(thirdParty), 0);
         _assertConserved();
     }
 
-    function test_aContradictionIsPunishedOnceForEachCommittee() public {
+    function test_equivocation_isSlashedOncePerCommittee() public {
         bytes memory forProvider = _vote(0, true);
         bytes memory forChallenger = _vote(0, false);
         disputes.proveContradiction(id, 0, forProvider, forChallenger);
@@ -46,15 +46,15 @@ contract VerdictsTest is Game {
         vm.assertEq(staking.atRisk(committee[0]), 0);
     }
 
-    function test_whatIsNoContradiction() public {
+    function test_nonEquivocation_isRejected() public {
         uint256 key = _refereeKey(committee[0]);
-        _assertNoContradiction(_vote(0, true), _vote(0, true)); // one side
-        _assertNoContradiction(_vote(0, false), _vote(0, true)); // each in the other's place
+        _assertNoContradiction(_vote(0, true), _vote(0, true)); // one outcome twice
+        _assertNoContradiction(_vote(0, false), _vote(0, true)); // each in the other's argument
         _assertNoContradiction(_vote(0, true), _vote(1, false)); // two referees
-        _assertNoContradiction(_vote(0, true), _objection(0)); // what a referee could not have is no verdict
+        _assertNoContradiction(_vote(0, true), _objection(0)); // an objection is not a verdict
         _assertNoContradiction(_vote(0, true), _sign(key, disputes.verdictDigest(id, 1, false))); // two committees
         _assertNoContradiction(_vote(0, true), _sign(key, disputes.verdictDigest("another", 0, false)));
-        _assertNoContradiction("", ""); // nobody's
+        _assertNoContradiction("", ""); // no signer
         _assertNoContradiction(new bytes(65), new bytes(65));
     }
 
@@ -63,9 +63,9 @@ contract VerdictsTest is Game {
         disputes.proveContradiction(id, 0, forProvider, forChallenger);
     }
 
-    // --- wrong verdicts
+    // --- dissenting verdicts
 
-    function testFuzz_whoSignsAgainstAllOthersLosesAFifth(bool correct, uint256 odd, bool executed) public {
+    function testFuzz_singleDissenter_losesOneFifth(bool correct, uint256 odd, bool executed) public {
         odd %= 5;
         bytes[] memory signatures = _votes(correct, odd);
         if (executed) {
@@ -76,7 +76,7 @@ contract VerdictsTest is Game {
         uint256 supply = token.totalSupply();
         vm.expectEmit(address(disputes));
         emit IVerdicts.RefereePunished(id, 0, committee[odd], 5);
-        vm.prank(stranger);
+        vm.prank(thirdParty);
         disputes.proveWrongVerdict(id, correct, committee, signatures, odd);
         for (uint256 i = 0; i < 5; ++i) {
             vm.assertEq(staking.atRisk(committee[i]), i == odd ? REFEREE_STAKE * 4 / 5 : REFEREE_STAKE);
@@ -89,8 +89,8 @@ contract VerdictsTest is Game {
         disputes.proveWrongVerdict(id, correct, committee, signatures, odd);
     }
 
-    /// @dev Who signs both ways and has only the wrong one shown does not get off with that.
-    function test_aContradictionCostsWhatAWrongVerdictLeft() public {
+    /// @dev A referee that equivocates can be slashed for both offences.
+    function test_equivocation_takesRestAfterWrongVerdict() public {
         disputes.proveWrongVerdict(id, true, committee, _votes(true, 3), 3);
         vm.assertEq(staking.atRisk(committee[3]), REFEREE_STAKE * 4 / 5);
         disputes.proveContradiction(id, 0, _vote(3, true), _vote(3, false));
@@ -98,8 +98,8 @@ contract VerdictsTest is Game {
         _assertConserved();
     }
 
-    /// @dev A bare majority, bribed or not, has nobody punished.
-    function testFuzz_twoAgainstThreeArePunishedByNobody(bool correct, uint256 one, uint256 other, uint256 odd) public {
+    /// @dev A bare majority, bribed or not, cannot slash the others.
+    function testFuzz_twoDissenters_areNotSlashed(bool correct, uint256 one, uint256 other, uint256 odd) public {
         (one, other) = (one % 5, other % 5);
         if (one == other) other = (one + 1) % 5;
         bytes[] memory signatures = _votes(correct, one);
@@ -110,7 +110,7 @@ contract VerdictsTest is Game {
         }
     }
 
-    function test_whoIsAbsentOrObjectsIsNotPunishedAndPunishesNobody() public {
+    function test_absentOrObjectingReferee_isNotSlashed() public {
         bytes[] memory signatures = _votes(true, 2);
         signatures[4] = "";
         _assertNotWrong(signatures, 2, 4);
@@ -130,7 +130,7 @@ contract VerdictsTest is Game {
         disputes.proveWrongVerdict(id, true, committee, signatures, odd);
     }
 
-    function test_onlyTheDrawnCommitteeIsJudged() public {
+    function test_proof_revertsForOtherCommittee() public {
         bytes[] memory signatures = _votes(true, 0);
         vm.expectRevert(IDisputes.WrongCommittee.selector);
         disputes.proveWrongVerdict(id, true, committee, new bytes[](4), 0);
@@ -141,34 +141,34 @@ contract VerdictsTest is Game {
         for (uint256 i = 0; i < 5; ++i) {
             signatures[i] = _vote(i, true);
         }
-        vm.expectRevert(abi.encodeWithSignature("Panic(uint256)", 0x32)); // there is no sixth
+        vm.expectRevert(abi.encodeWithSignature("Panic(uint256)", 0x32)); // a sixth member does not exist
         disputes.proveWrongVerdict(id, true, committee, signatures, 5);
 
         signatures = _votes(true, 0);
-        vm.warp(block.timestamp + VERDICT + 1);
+        vm.warp(block.timestamp + VERDICT_PERIOD + 1);
         disputes.replaceCommittee(id, committee);
         vm.expectRevert(abi.encodeWithSelector(IDisputes.InvalidVerdictSignature.selector, committee[0]));
-        disputes.proveWrongVerdict(id, true, committee, signatures, 0); // they are of the draw before
+        disputes.proveWrongVerdict(id, true, committee, signatures, 0); // signatures of the previous draw
         _draw(id);
         vm.expectRevert(IDisputes.WrongCommittee.selector);
         disputes.proveWrongVerdict(id, true, committee, signatures, 0);
     }
 
-    /// @dev Later, members whose stakes have left could sign the opposite of what they had signed, at no cost.
-    function test_whoHasNothingAtStakeAnyMoreAccusesNobody() public {
+    /// @dev Later, members without stake could sign the opposite of their earlier verdict at no cost.
+    function test_dissentProof_revertsAfterDeadline() public {
         disputes.submitVerdict(id, true, committee, _votesOfAll(true));
-        bytes[] memory signatures = _votes(false, 1); // four have turned round
-        uint256 end = block.timestamp + VERDICT + DISPUTE_PERIOD;
+        bytes[] memory signatures = _votes(false, 1); // four members changed their verdict
+        uint256 end = block.timestamp + VERDICT_PERIOD + DISPUTE_PERIOD;
         vm.warp(end + 1);
         vm.expectRevert(abi.encodeWithSelector(IVerdicts.ProofTooLate.selector, end));
         disputes.proveWrongVerdict(id, false, committee, signatures, 1);
-        disputes.proveContradiction(id, 0, _vote(0, true), _vote(0, false)); // as long as there is stake
+        disputes.proveContradiction(id, 0, _vote(0, true), _vote(0, false)); // possible while stake is left
         vm.warp(end);
         disputes.proveWrongVerdict(id, false, committee, signatures, 1);
         vm.assertEq(staking.atRisk(committee[1]), REFEREE_STAKE * 4 / 5);
     }
 
-    function test_oneAgainstOneIsNobodysFault() public {
+    function test_committeeOfTwo_cannotProveDissent() public {
         for (uint8 seats = 1; seats <= 3; ++seats) {
             IDisputes.Terms memory terms = _terms();
             (terms.seats, terms.quorum) = (seats, seats == 1 ? 1 : 2);
@@ -179,7 +179,7 @@ contract VerdictsTest is Game {
             token.transfer(challenger, BOND);
             vm.prank(challenger);
             token.approve(address(disputes), BOND);
-            id = _named(2);
+            id = _openAndSelect(2);
             committee = _draw(id);
             bytes[] memory signatures = new bytes[](seats);
             for (uint256 i = 0; i < seats; ++i) {
@@ -193,7 +193,7 @@ contract VerdictsTest is Game {
 
     // --- objections
 
-    function test_anObjectionCountsAgainstTheProviderAndIsNotPaid() public {
+    function test_objection_countsAgainstProviderWithoutFee() public {
         bytes[] memory signatures = new bytes[](5);
         (signatures[0], signatures[2], signatures[4]) = (_vote(0, false), _objection(2), _vote(4, false));
         vm.expectEmit(address(disputes));
@@ -206,14 +206,14 @@ contract VerdictsTest is Game {
         _assertConserved();
     }
 
-    function test_anObjectionIsNoneForTheProvider() public {
+    function test_objection_isRejectedForProviderVerdict() public {
         bytes[] memory signatures = _votes(true, 1);
         signatures[1] = _objection(1);
         vm.expectRevert(abi.encodeWithSelector(IDisputes.InvalidVerdictSignature.selector, committee[1]));
         disputes.submitVerdict(id, true, committee, signatures);
     }
 
-    function test_anObjectionIsForOneDisputeAndDraw() public view {
+    function test_objection_isBoundToDisputeAndDraw() public view {
         bytes32 domain = keccak256(
             abi.encode(
                 keccak256("EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)"),
@@ -241,7 +241,7 @@ contract VerdictsTest is Game {
         return _votes(correct, 5);
     }
 
-    /// @dev All for `correct`, but for one.
+    /// @dev All sign `correct` except one.
     function _votes(bool correct, uint256 odd) private view returns (bytes[] memory signatures) {
         signatures = new bytes[](5);
         for (uint256 i = 0; i < 5; ++i) {

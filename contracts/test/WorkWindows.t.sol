@@ -7,7 +7,7 @@ import {WorkWindows} from "../src/WorkWindows.sol";
 import {Network} from "./base/Network.sol";
 
 contract WorkWindowsTest is Network {
-    function test_commitsCountFromZeroAndFixTheSeedBlock() public {
+    function test_commitWindow_countsFromZeroFixingSeedBlock() public {
         vm.expectEmit(address(windows));
         emit IWorkWindows.WindowCommitted(0, "root a", 3, block.number + SEED_DELAY);
         vm.assertEq(_commit("root a", 3), 0);
@@ -26,7 +26,7 @@ contract WorkWindowsTest is Network {
         vm.assertEq(window.seed, 0);
     }
 
-    function test_refusesARootTwice() public {
+    function test_commitWindow_revertsForUsedRoot() public {
         _commit("root", 3);
         vm.expectRevert(abi.encodeWithSelector(IWorkWindows.RootUsed.selector, bytes32("root")));
         _commit("root", 3);
@@ -36,21 +36,21 @@ contract WorkWindowsTest is Network {
         _commit("root", 4);
     }
 
-    function test_refusesAnEmptyWindow() public {
+    function test_commitWindow_revertsForEmptyWindow() public {
         vm.expectRevert(IWorkWindows.EmptyWindow.selector);
         _commit(0, 1);
         vm.expectRevert(IWorkWindows.EmptyWindow.selector);
         _commit("root", 0);
     }
 
-    function test_onlyTheOperatorCommits() public {
+    function test_commitWindow_revertsForNonOperator() public {
         bytes32 role = windows.OPERATOR_ROLE();
         vm.prank(admin);
         _expectMissingRole(admin, role);
         windows.commitWindow("root", 1);
     }
 
-    function test_anybodyLatchesTheSeedOnceFromTheLaterBlock() public {
+    function test_latchSeed_recordsOnceForAnyCaller() public {
         _commit("root", 1);
         uint256 seedBlock = windows.windows("root").seedBlock;
         vm.roll(seedBlock);
@@ -62,7 +62,7 @@ contract WorkWindowsTest is Network {
         bytes32 seed = keccak256(abi.encode(keccak256("later block"), uint256(0), bytes32("root")));
         vm.expectEmit(address(windows));
         emit IWorkWindows.SeedLatched(0, "root", seed);
-        vm.prank(stranger);
+        vm.prank(thirdParty);
         windows.latchSeed("root");
         vm.assertEq(windows.windows("root").seed, seed);
 
@@ -71,14 +71,14 @@ contract WorkWindowsTest is Network {
         windows.latchSeed("root");
     }
 
-    function test_latchesInTheLastBlockThatStillKnowsTheHash() public {
+    function test_latchSeed_worksInLastBlockWithHash() public {
         _commit("root", 1);
         vm.roll(windows.windows("root").seedBlock + 256);
         windows.latchSeed("root");
         vm.assertTrue(windows.windows("root").seed != 0);
     }
 
-    function test_reschedulesWhenTheHashIsOutOfReach() public {
+    function test_latchSeed_reschedules_whenHashUnavailable() public {
         _commit("root", 1);
         vm.roll(windows.windows("root").seedBlock + 257);
         uint256 later = block.number + SEED_DELAY;
@@ -95,7 +95,7 @@ contract WorkWindowsTest is Network {
         vm.assertTrue(windows.windows("root").seed != 0);
     }
 
-    function test_refusesAnUnknownWindow() public {
+    function test_calls_revertForUnknownWindow() public {
         vm.expectRevert(abi.encodeWithSelector(IWorkWindows.UnknownWindow.selector, bytes32("none")));
         windows.latchSeed("none");
         vm.expectRevert(abi.encodeWithSelector(IWorkWindows.UnknownWindow.selector, bytes32("none")));
@@ -105,7 +105,7 @@ contract WorkWindowsTest is Network {
         windows.includes("none", unit, new bytes32[](0));
     }
 
-    function test_constructorRefusesADelayOutOfReach() public {
+    function test_constructor_revertsOnInvalidDelay() public {
         vm.expectRevert(abi.encodeWithSelector(WorkWindows.InvalidParameter.selector, "delay"));
         new WorkWindows(0, 1 days, admin, operator);
         vm.expectRevert(abi.encodeWithSelector(WorkWindows.InvalidParameter.selector, "delay"));

@@ -7,7 +7,7 @@ import {ZenToken} from "../src/ZenToken.sol";
 import {Network} from "./base/Network.sol";
 
 contract ZenTokenTest is Network {
-    function test_nobodyMintsUntilTheAdminSaysSo() public {
+    function test_mint_revertsUntilAdminGrantsRole() public {
         bytes32 role = token.MINTER_ROLE();
         vm.prank(admin);
         _expectMissingRole(admin, role);
@@ -15,21 +15,21 @@ contract ZenTokenTest is Network {
         vm.prank(admin);
         token.grantRole(role, operator);
         vm.prank(operator);
-        token.mint(stranger, 5);
-        vm.assertEq(token.balanceOf(stranger), 5);
+        token.mint(thirdParty, 5);
+        vm.assertEq(token.balanceOf(thirdParty), 5);
     }
 
-    function test_theFirstMinterMints() public {
+    function test_initialMinter_canMint() public {
         token = new ZenToken(100, 90, address(this), 1 days, admin, operator);
         vm.prank(operator);
-        token.mint(stranger, 10);
-        vm.assertEq(token.balanceOf(stranger), 10);
+        token.mint(thirdParty, 10);
+        vm.assertEq(token.balanceOf(thirdParty), 10);
         bytes32 role = token.MINTER_ROLE();
         _expectMissingRole(address(this), role);
-        token.mint(stranger, 1);
+        token.mint(thirdParty, 1);
     }
 
-    function test_withoutAMinterNobodyHoldsTheRole() public {
+    function test_minterRole_isUnassigned_whenMinterIsZero() public {
         token = new ZenToken(100, 90, address(this), 1 days, admin, address(0));
         vm.assertFalse(token.hasRole(token.MINTER_ROLE(), address(0)));
         vm.assertEq(token.balanceOf(address(this)), 90);
@@ -37,41 +37,41 @@ contract ZenTokenTest is Network {
         vm.assertEq(token.defaultAdminDelay(), 1 days);
     }
 
-    function test_theInitialSupplyIsCappedToo() public {
+    function test_initialSupply_isCapped() public {
         vm.expectRevert(abi.encodeWithSelector(ERC20Capped.ERC20ExceededCap.selector, 101, 100));
         new ZenToken(100, 101, address(this), 1 days, admin, operator);
     }
 
-    function test_burningMakesRoomUnderTheCap() public {
+    function test_burning_freesCapacityUnderCap() public {
         token = new ZenToken(100, 100, address(this), 1 days, admin, operator);
         token.burn(10);
         vm.prank(operator);
-        token.mint(stranger, 10);
+        token.mint(thirdParty, 10);
         vm.assertEq(token.totalSupply(), 100);
     }
 
-    function test_theCapHolds() public {
+    function test_cap_isEnforced() public {
         bytes32 role = token.MINTER_ROLE();
         vm.prank(admin);
         token.grantRole(role, operator);
         vm.prank(operator);
-        token.mint(stranger, 900_000_000 ether);
+        token.mint(thirdParty, 900_000_000 ether);
         vm.expectRevert(
             abi.encodeWithSelector(ERC20Capped.ERC20ExceededCap.selector, 1_000_000_000 ether + 1, 1_000_000_000 ether)
         );
         vm.prank(operator);
-        token.mint(stranger, 1);
+        token.mint(thirdParty, 1);
     }
 
-    function test_aPermitWorksOnceAndInTime() public {
-        (uint8 v, bytes32 r, bytes32 s) = _signPermit(PAYER_KEY, stranger, 3, block.timestamp);
-        token.permit(payer, stranger, 3, block.timestamp, v, r, s);
-        vm.assertEq(token.allowance(payer, stranger), 3);
+    function test_permit_worksOnceBeforeDeadline() public {
+        (uint8 v, bytes32 r, bytes32 s) = _signPermit(PAYER_KEY, thirdParty, 3, block.timestamp);
+        token.permit(payer, thirdParty, 3, block.timestamp, v, r, s);
+        vm.assertEq(token.allowance(payer, thirdParty), 3);
         vm.expectPartialRevert(ERC20Permit.ERC2612InvalidSigner.selector);
-        token.permit(payer, stranger, 3, block.timestamp, v, r, s);
+        token.permit(payer, thirdParty, 3, block.timestamp, v, r, s);
 
-        (v, r, s) = _signPermit(PAYER_KEY, stranger, 4, block.timestamp - 1);
+        (v, r, s) = _signPermit(PAYER_KEY, thirdParty, 4, block.timestamp - 1);
         vm.expectRevert(abi.encodeWithSelector(ERC20Permit.ERC2612ExpiredSignature.selector, block.timestamp - 1));
-        token.permit(payer, stranger, 4, block.timestamp - 1, v, r, s);
+        token.permit(payer, thirdParty, 4, block.timestamp - 1, v, r, s);
     }
 }

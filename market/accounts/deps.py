@@ -1,21 +1,35 @@
 """Who makes the request."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPBearer
 from fastapi.security.utils import get_authorization_scheme_param
+from sqlalchemy.orm import Session
 
+from market.accounts.caller_lookup import Callers
 from market.accounts.errors import NotAuthenticated, NotPermitted, ScopeMissing, SessionRequired
 from market.accounts.service import Principal
-from market.api.deps import services_of
-from market.api.ratelimit import count_by_account
-from market.api.scopes import required_scope
+from market.platform.http.deps import services_of
+from market.platform.http.ratelimit import count_by_account
+from market.platform.http.scopes import required_scope
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 _CONFIRMS = "confirms_its_caller"
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """Lookup of registered nodes, given by the composition root: accounts cannot import providers.
+
+    Attributes:
+        kind_of: returns what a wallet is registered as, ``provider`` or ``verifier``, or None.
+    """
+
+    kind_of: Callable[[Session, str], str | None]
 
 
 def confirms_caller(endpoint: Endpoint) -> Endpoint:
@@ -45,11 +59,11 @@ class _CallerByBearer(HTTPBearer):
         scheme, secret = get_authorization_scheme_param(request.headers.get("Authorization"))
         if scheme.lower() != "bearer" or not secret:
             raise NotAuthenticated("the request has no bearer token", field="Authorization")
-        callers = services_of(request).callers
+        callers = services_of(request).part(Callers)
         endpoint = getattr(request.scope.get("route"), "endpoint", None)
         principal = None
         if getattr(endpoint, _CONFIRMS, False) and "idempotency-key" not in request.headers:
-            principal = callers.remembered(secret)
+            principal = callers.cached_principal(secret)
             request.state.unconfirmed_secret = None if principal is None else secret
         if principal is None:
             principal = await callers.find(secret)
@@ -69,7 +83,7 @@ async def require_live_caller(request: Request) -> None:
         NotAuthenticated: the credential was revoked, or expired.
     """
     secret = getattr(request.state, "unconfirmed_secret", None)
-    if secret is not None and await services_of(request).callers.find(secret) is None:
+    if secret is not None and await services_of(request).part(Callers).find(secret) is None:
         raise _unknown()
 
 

@@ -2,11 +2,23 @@
 
 from datetime import datetime
 
-from sqlalchemy import ForeignKey, Index, String
-from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy import ForeignKey, Index, Integer, String
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
-from market.db.base import Address, Base, CreatedAt, Hash32, UtcDateTime, Wei
+from market.platform.db.base import Address, Base, CreatedAt, Hash32, UtcDateTime, Wei
+
+
+class IdempotentRequest(Base, CreatedAt):
+    """The answer given to a caller's Idempotency-Key, replayed to retries of the same body."""
+
+    __tablename__ = "idempotent_requests"
+
+    caller: Mapped[str] = mapped_column(Address, primary_key=True)
+    key: Mapped[str] = mapped_column(String(255), primary_key=True)
+    body_hash: Mapped[str] = mapped_column(Hash32)
+    status_code: Mapped[int] = mapped_column(Integer)
+    response: Mapped[dict[str, object]] = mapped_column(JSONB)
 
 
 class Account(Base, CreatedAt):

@@ -9,8 +9,8 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from market.accounts.models import Account, Credential, SiweNonce
-from market.db.base import Hash32
-from market.db.prepared import Prepared
+from market.platform.db.base import Hash32
+from market.platform.db.prepared import Prepared
 
 
 def use_nonce(session: Session, nonce: str, address: str, now: datetime) -> datetime | None:

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path, Request
 from sqlalchemy.orm import Session
 
 from market.accounts import service, spending
-from market.accounts.deps import AdminAccount, CurrentAccount, SignedInAccount
+from market.accounts.deps import AdminAccount, CurrentAccount, Registry, SignedInAccount
 from market.accounts.errors import (
     AccountNotFound,
     ApiKeyNotFound,
@@ -17,6 +17,7 @@ from market.accounts.errors import (
     SignInRefused,
     TooManyKeys,
 )
+from market.accounts.idempotency import ANSWERED_ONCE, IdempotentRoute
 from market.accounts.models import Credential
 from market.accounts.schemas import (
     AccountView,
@@ -33,13 +34,12 @@ from market.accounts.schemas import (
     SignInRequest,
     SpendingView,
 )
-from market.api.deps import Reads, ServicesDep, Uow
-from market.api.errors import KeyReused, RequestInFlight
-from market.api.idempotency import ANSWERED_ONCE, IdempotentRoute
-from market.api.openapi import refusals
-from market.api.scopes import scoped
-from market.api.types import AddressString, RowId
-from market.providers import service as providers
+from market.chain.contracts.codec import Deployment
+from market.platform.http.deps import Reads, ServicesDep, Uow
+from market.platform.http.errors import KeyReused, RequestInFlight
+from market.platform.http.refusals import refusals
+from market.platform.http.scopes import scoped
+from market.platform.http.types import AddressString, RowId
 
 router = APIRouter(prefix="/v1", tags=["accounts"], route_class=IdempotentRoute)
 
@@ -56,7 +56,7 @@ def issue_nonce(body: NonceRequest, services: ServicesDep, session: Uow) -> Nonc
         nonce=nonce.nonce,
         domain=services.settings.domain,
         uri=services.settings.public_url,
-        chain_id=services.deployment.chain_id,
+        chain_id=services.part(Deployment).chain_id,
         statement=service.STATEMENT,
         expires_at=nonce.expires_at,
     )
@@ -65,7 +65,9 @@ def issue_nonce(body: NonceRequest, services: ServicesDep, session: Uow) -> Nonc
 @router.post("/auth/siwe", responses=refusals(SignInRefused))
 def sign_in(body: SignInRequest, services: ServicesDep, session: Uow) -> SessionView:
     """Finish a sign-in with the signed EIP-4361 message; the token authorises all further requests."""
-    issued = service.sign_in(session, services.settings, services.deployment.chain_id, body.message, body.signature)
+    issued = service.sign_in(
+        session, services.settings, services.part(Deployment).chain_id, body.message, body.signature
+    )
     return SessionView(token=issued.secret, expires_at=issued.credential.expires_at, address=issued.credential.address)
 
 
@@ -76,9 +78,9 @@ def sign_out(account: CurrentAccount, session: Uow) -> None:
 
 
 @router.get("/me", responses=refusals(NotAuthenticated), openapi_extra=scoped(None))
-def get_me(account: CurrentAccount, session: Reads) -> AccountView:
+def get_me(account: CurrentAccount, services: ServicesDep, session: Reads) -> AccountView:
     """Who you are to the market, and what this credential may do."""
-    registered = providers.kind_of(session, account.address)
+    registered = services.part(Registry).kind_of(session, account.address)
     roles: list[Role] = ["user", *([registered] if registered else []), *sorted(account.roles)]  # type: ignore[list-item]
     return AccountView(
         address=account.address,

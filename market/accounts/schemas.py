@@ -7,7 +7,7 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from market.accounts.service import ALL_SCOPES, SCOPE_GROUPS, Kind
 from market.accounts.spending import Caps, Usage
-from market.api.types import AddressString, RequestModel, SignatureString, WeiOut, WeiString
+from market.platform.http.types import AddressString, RequestModel, SignatureString, WeiOut, WeiString
 
 _ADDRESS = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8"
 _SCOPES = sorted([ALL_SCOPES, *(f"{group}:{access}" for group in SCOPE_GROUPS for access in ("read", "write"))])

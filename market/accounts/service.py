@@ -17,9 +17,9 @@ from market.accounts import repository, spending
 from market.accounts.errors import AccountNotFound, ApiKeyNotFound, SignInRefused, TooManyKeys
 from market.accounts.models import Account, Credential, SiweNonce
 from market.accounts.spending import Caps
-from market.db.base import utc_now
-from market.db.rows import Condition
-from market.events.service import record
+from market.platform.db.base import utc_now
+from market.platform.db.bulk_insert import Condition
+from market.platform.events.service import record
 from market.settings import Settings
 from zoo_protocol.hashing import sha256, to_hex
 

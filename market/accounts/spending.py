@@ -15,8 +15,8 @@ from sqlalchemy.orm import Session
 
 from market.accounts.errors import SpendingCapReached
 from market.accounts.models import Spending, SpendingLimit
-from market.db.base import utc_now
-from market.domain.money import spelled_out
+from market.domain.money import format_amount
+from market.platform.db.base import utc_now
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +79,8 @@ def reserve(session: Session, job_id: str, amount_wei: int, limits: Collection[t
             if cap is not None and before + amount_wei > cap:
                 left = max(0, cap - before)
                 raise SpendingCapReached(
-                    f"budget_max is {spelled_out(amount_wei)}; the cap {name} of {whose} leaves "
-                    f"{spelled_out(left)} of {spelled_out(cap)}.",
+                    f"budget_max is {format_amount(amount_wei)}; the cap {name} of {whose} leaves "
+                    f"{format_amount(left)} of {format_amount(cap)}.",
                     field="budget_max",
                     extra={"cap": name, "of": whose, "cap_wei": str(cap), "left_wei": str(left)},
                 )

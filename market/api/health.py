@@ -9,16 +9,18 @@ from pydantic import BaseModel
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
-from market.api.deps import ServicesDep
-from market.api.services import Services
 from market.chain.service import indexed_head, waiting_intents
-from market.db.base import utc_now
+from market.chain.views import ChainViews
 from market.jobs import service as jobs
 from market.ledger.reconciliation import last_reconciliation
+from market.payments.rewards import service as rewards
+from market.payments.settlement.service import void_batches
+from market.platform.db.base import utc_now
+from market.platform.http.deps import ServicesDep
+from market.platform.http.services import Services
+from market.platform.storage.client import Storage
 from market.providers import service as providers
-from market.rewards import service as rewards
-from market.settlement.service import void_batches
-from market.verification.service import outstanding
+from market.verification.windows.omissions import outstanding
 
 router = APIRouter(tags=["operations"])
 
@@ -108,13 +110,13 @@ def _redis(services: Services) -> str:
 
 
 def _storage(services: Services) -> str:
-    if not services.storage.healthy():
+    if not services.part(Storage).healthy():
         raise _NotReady("does not answer")
     return "answers"
 
 
 def _chain(services: Services) -> str:
-    return f"head is block {services.chain.head_number()}"
+    return f"head is block {services.part(ChainViews).head_number()}"
 
 
 def _indexer(services: Services) -> str:
@@ -122,7 +124,7 @@ def _indexer(services: Services) -> str:
         indexed = indexed_head(session)
     if indexed is None:
         raise _NotReady("has not begun")
-    lag = max(0, services.chain.head_number() - indexed)
+    lag = max(0, services.part(ChainViews).head_number() - indexed)
     if lag > MAX_INDEXER_LAG_BLOCKS:
         raise _NotReady(f"{lag} blocks behind")
     return f"{lag} blocks behind"

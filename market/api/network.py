@@ -6,10 +6,11 @@ from typing import Annotated
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from market.api.deps import ServicesDep
-from market.api.types import WeiOut
-from market.chain.client import split_urls
+from market.chain.contracts.codec import Deployment
+from market.chain.rpc.client import split_urls
 from market.domain.network import Tier
+from market.platform.http.deps import ServicesDep
+from market.platform.http.types import WeiOut
 
 router = APIRouter(prefix="/v1", tags=["network"])
 
@@ -85,12 +86,12 @@ def get_network(services: ServicesDep) -> NetworkView:
     gateways = split_urls(settings.gateway_url)
     return NetworkView(
         name=network.name,
-        chain_id=services.deployment.chain_id,
+        chain_id=services.part(Deployment).chain_id,
         rpc_url=settings.public_rpc_url or split_urls(settings.rpc_url)[0],
         gateway_url=gateways[0],
         gateway_urls=gateways,
-        contracts=dict(services.deployment.contracts),
-        start_block=services.deployment.start_block,
+        contracts=dict(services.part(Deployment).contracts),
+        start_block=services.part(Deployment).start_block,
         eip712_domain=DomainView(**services.domain.as_dict()),
         fee_bps=network.fee_bps,
         tiers={tier.name: _tier_view(tier) for tier in network.tiers},

@@ -1,6 +1,6 @@
 """Refusals of the auction."""
 
-from market.api.problem import MarketError
+from market.platform.http.problem import MarketError
 
 
 class BookNotFound(MarketError):

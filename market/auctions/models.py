@@ -7,7 +7,7 @@ from sqlalchemy import BigInteger, Index, Integer, String, UniqueConstraint, tex
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
-from market.db.base import Base, CreatedAt, Hash32, UtcDateTime, Wei
+from market.platform.db.base import Base, CreatedAt, Hash32, UtcDateTime, Wei
 
 HAS_ORDERS = text("book <> '{}'::jsonb")
 
@@ -15,7 +15,7 @@ HAS_ORDERS = text("book <> '{}'::jsonb")
 class AuctionRound(Base, CreatedAt):
     """One round of one book (tier and zone), from its opening to its clearing.
 
-    ``book`` and ``owners`` are emptied some months later (docs/decisions/0060).
+    ``book`` and ``owners`` are emptied some months later (decision 21).
     """
 
     __tablename__ = "auction_rounds"

@@ -8,15 +8,15 @@ from pydantic import AwareDatetime
 
 from market.accounts.deps import CurrentAccount
 from market.accounts.errors import NotAuthenticated
-from market.api.deps import Reads, ServicesDep
-from market.api.openapi import refusals
 from market.auctions import service
 from market.auctions.errors import BookNotFound, HistoryTooLong, RoundNotFound
 from market.auctions.models import AuctionRound
 from market.auctions.schemas import BookView, History, HistoryPoint, OwnOrders, RoundPage, RoundSummary, RoundView
 from market.auctions.service import Book
-from market.db.base import utc_now
 from market.jobs import service as jobs
+from market.platform.db.base import utc_now
+from market.platform.http.deps import Reads, ServicesDep
+from market.platform.http.refusals import refusals
 
 router = APIRouter(prefix="/v1/auctions", tags=["auctions"])
 

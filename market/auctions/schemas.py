@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from market.api.types import WeiOut
+from market.platform.http.types import WeiOut
 
 Price = Annotated[WeiOut, Field(description="Wei of ZEN per GPU-hour, fee included.")]
 

@@ -1,6 +1,6 @@
 """What others may use of the auctions: the two steps of the workers, and everything that is public."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -9,32 +9,30 @@ from sqlalchemy.orm import Session
 from market.auctions import repository
 from market.auctions.errors import BookNotFound, HistoryTooLong, RoundNotFound
 from market.auctions.models import AuctionRound
-from market.auctions.rounds import clear_due, draw_due
-from market.db.session import Database
 from market.domain.lifecycle import AuctionStatus
 from market.domain.network import NetworkParameters, Tier
 from market.jobs import service as jobs
+from market.platform.db.session import Database
 
-__all__ = [
-    "Book",
-    "Bucket",
-    "book_named",
-    "books",
-    "clear_due",
-    "draw_due",
-    "forget_orders",
-    "get_round",
-    "history",
-    "is_public",
-    "last_price",
-    "list_rounds",
-    "own_orders",
-    "standing",
-    "summary",
-]
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """What the auctions know. By zone: when its open round closes at the earliest, and the price of the last trade.
+
+    ``held``: the job's bid is in a closed round that waits for its lot.
+    """
+
+    closes_at: Mapping[str, datetime]
+    last_price: Mapping[str, int]
+    held: bool
+
 
 MAX_BUCKETS = 1_000
+
+
 _SEPARATOR = "."
+
+
 _ROUNDS_AT_ONCE = 100  # in one transaction
 
 
@@ -191,12 +189,12 @@ def last_price(session: Session, tier_id: int, zone: str | None = None) -> int |
     return repository.last_traded(session, tier_id, zone)
 
 
-def standing(session: Session, tier_id: int, job_id: str) -> jobs.Rounds:
+def book_status(session: Session, tier_id: int, job_id: str) -> Rounds:
     """Where the books of a tier stand, for a job that waits in them."""
     newest = [row for row in repository.newest_of_each_book(session) if row.tier_id == tier_id]
     prices = {row.zone: last_price(session, tier_id, row.zone) for row in newest}
     closed = repository.closed_rounds(session, tier_id)
-    return jobs.Rounds(
+    return Rounds(
         closes_at={row.zone: row.closes_at for row in newest if row.status == AuctionStatus.OPEN},
         last_price={zone: price for zone, price in prices.items() if price is not None},
         held=any(job_id in row.owners["bids"].values() for row in closed),

@@ -15,11 +15,11 @@ import structlog
 from sqlalchemy.orm import Session
 
 from market.chain import repository
-from market.chain.client import Block, ChainClient, Log
-from market.chain.contracts import ChainEvent, Deployment
+from market.chain.contracts.codec import ChainEvent, Deployment
 from market.chain.errors import FinalityViolated, RateLimited, RpcError, RpcUnavailable, UnknownBlock
 from market.chain.models import ChainCursor, ChainLog
-from market.db.session import Database
+from market.chain.rpc.client import Block, ChainClient, Log
+from market.platform.db.session import Database
 
 EventHandler = Callable[[Session, ChainEvent], None]
 EventHandlers = Mapping[tuple[str, str], Sequence[EventHandler]]
@@ -67,7 +67,7 @@ class Indexer:
         """
         if self._is_current():
             return 0
-        with self._database.exclusive(_LOCK) as held:
+        with self._database.advisory_lock(_LOCK) as held:
             if not held or not self._initialised():
                 return 0
             ingested = 0

@@ -6,9 +6,9 @@ from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Identity, Index,
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
-from market.chain.contracts import Json
-from market.db.base import Address, Base, CreatedAt, Hash32, UtcDateTime, Wei
+from market.chain.contracts.codec import Json
 from market.domain.lifecycle import IntentStatus
+from market.platform.db.base import Address, Base, CreatedAt, Hash32, UtcDateTime, Wei
 
 OPERATOR = "operator"
 """Of the market's accounts the one that has roles in the contracts, whatever its key is. Others, which dispute units,

@@ -7,9 +7,9 @@ from sqlalchemy import ColumnElement, and_, delete, exists, func, or_, select, u
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
-from market.chain.client import Block
-from market.chain.contracts import ChainEvent, decode_log
+from market.chain.contracts.codec import ChainEvent, decode_log
 from market.chain.models import ChainBlock, ChainCursor, ChainLog, TxAttempt, TxIntent
+from market.chain.rpc.client import Block
 from market.domain.lifecycle import IntentStatus
 
 UNMINED = (IntentStatus.SIGNED, IntentStatus.BROADCAST)

@@ -8,11 +8,11 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from market.chain import repository
-from market.chain.contracts import ChainEvent, encode_call, event_topic, to_json
+from market.chain.contracts.codec import ChainEvent, encode_call, event_topic, to_json
 from market.chain.errors import BadArguments
 from market.chain.models import OPERATOR, ChainCursor, TxIntent
-from market.db.session import UnitOfWork, wake_after_commit
 from market.domain.lifecycle import IntentStatus
+from market.platform.db.session import UnitOfWork, enqueue_after_commit
 
 SEND_TASK = "chain.send"
 
@@ -89,7 +89,7 @@ def new_intent(
     stored = [to_json(argument) for argument in arguments]
     if not fits:
         encode_call(contract, function, stored)
-    wake_after_commit(unit, SEND_TASK)
+    enqueue_after_commit(unit, SEND_TASK)
     return TxIntent(
         key=key,
         kind=kind,

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from market.chain.bindings import Attestations, JobEscrow, ProviderStaking, Rewards, Treasury, ZenToken
-from market.chain.client import BlockTag, ChainClient
-from market.chain.contracts import Deployment, Result, View, decode_result, encode_call
+from market.chain.contracts.bindings import Attestations, JobEscrow, ProviderStaking, Rewards, Treasury, ZenToken
+from market.chain.contracts.codec import Deployment, Result, View, decode_result, encode_call
+from market.chain.rpc.client import BlockTag, ChainClient
 from market.domain.network import NETWORKS
 from market.settings import Settings
 

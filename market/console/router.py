@@ -6,12 +6,14 @@ from fastapi import APIRouter
 from fastapi.responses import FileResponse, HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
-from market.api.deps import ServicesDep
-from market.api.errors import ChainDown
-from market.api.services import Services
 from market.auctions import service as auctions
+from market.chain.contracts.codec import Deployment
 from market.chain.errors import ChainError
+from market.chain.views import ChainViews
 from market.domain.money import format_zen
+from market.platform.http.deps import ServicesDep
+from market.platform.http.errors import ChainDown
+from market.platform.http.services import Services
 from market.providers import service as providers
 
 router = APIRouter(prefix="/console", include_in_schema=False)
@@ -54,7 +56,7 @@ def show_network(services: ServicesDep) -> HTMLResponse:
 def show_treasury(services: ServicesDep) -> HTMLResponse:
     """What the treasury received, spent and holds, by destination, as the chain says now."""
     try:
-        treasury = services.chain.treasury()
+        treasury = services.part(ChainViews).treasury()
     except ChainError as error:
         raise ChainDown(str(error)) from error
     return _page("treasury.html", services, treasury=treasury)
@@ -67,5 +69,5 @@ def get_style() -> FileResponse:
 
 
 def _page(template: str, services: Services, **values: object) -> HTMLResponse:
-    context = {"network": services.network, "deployment": services.deployment, **values}
+    context = {"network": services.network, "deployment": services.part(Deployment), **values}
     return HTMLResponse(_templates.get_template(template).render(context), headers=_HEADERS)

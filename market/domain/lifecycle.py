@@ -1,5 +1,5 @@
 """State machines, one table each: ``{(state, event): next_state}``. Those of verification are in
-:mod:`market.domain.verification_lifecycle`.
+:mod:`market.domain.verification.lifecycle`.
 
 Status says where a thing is, reason says why it got there; they are separate columns. Every move writes an audit event.
 Anything not in a table is refused.

@@ -54,7 +54,7 @@ def unit_price(price_wei_per_gpu_hour: int, unit_weight_us: int) -> int:
     return exact - exact % BPS
 
 
-def deterred_unit_price(penalty_wei: int, segments: int, sampling_bps: int) -> int:
+def max_deterred_unit_price(penalty_wei: int, segments: int, sampling_bps: int) -> int:
     """Highest gross price in wei of a unit at which falsifying one of its segments does not pay.
 
     With P the least penalty of a cheat, d the share of drawn false segments that count as convicted, N the segments of
@@ -68,11 +68,11 @@ def deterred_unit_price(penalty_wei: int, segments: int, sampling_bps: int) -> i
     return penalty_wei * CONVICTED_BPS * segments * sampling_bps // ((BPS - sampling_bps) * BPS)
 
 
-def judged_unit_price(referee_fee_wei: int, segments: int) -> int:
+def max_disputable_unit_price(referee_fee_wei: int, segments: int) -> int:
     """Highest gross price in wei of a unit whose disputes do not cost referees more than they bring.
 
     A referee replays one of the unit's ``segments`` for a fixed fee. What the replay costs is less than the segment's
-    share of the unit's price, or no provider would work for it; so that share may be the fee at most (decision 0043).
+    share of the unit's price, or no provider would work for it; so that share may be the fee at most (decision 2).
     """
     _require_not_negative(referee_fee_wei=referee_fee_wei, segments=segments)
     return referee_fee_wei * segments
@@ -109,7 +109,7 @@ def format_zen(wei: int) -> str:
     return f"{whole:,}.{fraction:018d}".rstrip("0").rstrip(".")
 
 
-def spelled_out(wei: int) -> str:
+def format_amount(wei: int) -> str:
     """An amount for messages: people think in ZEN, requests are written in wei."""
     return f"{format_zen(wei)} ZEN ({wei} wei)"
 

@@ -22,7 +22,7 @@ EPOCH_SECONDS = 86_400
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """The hardware proof of work that earns a tier (``training_gym.hardware_proof`` says what each part shows).
+    """The hardware proof of work that earns a tier (``training_gym.hardware.challenge`` says what each part shows).
 
     ``size``, ``pool``, ``lanes``, ``rounds``, ``steps`` and ``opened`` are the work; ``min_mflops`` is the least rate
     of its chain (10**6 floating-point operations per second, over all lanes), ``min_walk_mbps`` of each lane's walk
@@ -104,7 +104,6 @@ class OmissionTerms:
     compensation_wei: int
     claim_seconds: int
     answer_seconds: int
-    withdraw_seconds: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +184,7 @@ MAINNET = NetworkParameters(
     name="mainnet",
     tiers=(
         # Each lane's pool fills two thirds of a device's memory. The rates are a fraction of what such devices reach,
-        # by their makers' figures; they were not measured on them (decision 0040).
+        # by their makers' figures; they were not measured on them (decision 14).
         # Reference speeds: 40 % of the published dense bf16 peak (312 and 989 TFLOP/s), as tuned training reaches.
         Tier(
             1,
@@ -257,7 +256,6 @@ MAINNET = NetworkParameters(
         compensation_wei=10 * ZEN,
         claim_seconds=7 * 86_400,
         answer_seconds=86_400,
-        withdraw_seconds=14 * 86_400,
     ),
     timelock_seconds=2 * 86_400,
     rebenchmark_mean_seconds=7 * 86_400,

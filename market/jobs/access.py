@@ -7,12 +7,12 @@ the market's treasury role may see it.
 from sqlalchemy.orm import Session
 
 from market.accounts.errors import NotPermitted
+from market.accounts.organisations import service as organisations
+from market.accounts.organisations.service import Role
 from market.accounts.service import Principal
 from market.jobs import repository
 from market.jobs.errors import JobNotFound
 from market.jobs.models import Job
-from market.organisations import service as organisations
-from market.organisations.service import Role
 
 
 def visible_job(session: Session, principal: Principal, job_id: str) -> Job:

@@ -6,32 +6,21 @@ job, unit, lease, so that no two transactions wait for each other.
 
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any
 
-from sqlalchemy import ColumnElement, Select, bindparam, exists, func, or_, select, update
+from sqlalchemy import ColumnElement, bindparam, func, select
 from sqlalchemy.orm import Session
 
-from market.db.base import Hash32
-from market.db.prepared import Prepared
-from market.domain.lifecycle import UNIT_DECIDED, JobStatus, LeaseStatus, UnitStatus
-from market.domain.network import HOUR_US
-from market.jobs.models import Checkpoint, Job, Lease, Pin, Slot, Unit
+from market.domain.lifecycle import JobStatus
+from market.jobs.models import Job, Slot
+from market.platform.db.base import Hash32
+from market.platform.db.locks import locked
+from market.platform.db.prepared import Prepared
 
-OPEN_LEASE = (LeaseStatus.OFFERED, LeaseStatus.ACTIVE)
-OPEN_UNIT = (UnitStatus.LEASED, UnitStatus.COMMITTED)
-DELIVERED_UNIT = (UnitStatus.UPLOADED, UnitStatus.CHECKING, UnitStatus.DISPUTED, UnitStatus.VERIFIED)
+OVER = (JobStatus.SETTLED, JobStatus.REJECTED)
+
 
 _PLACEMENT_LOCK = 0x706C6163  # "plac"
-
-Row = TypeVar("Row", Job, Unit, Lease)
-
-
-def locked(query: Select[Row], *, skip_locked: bool = False) -> Select[Row]:
-    """The query, so that it locks what it finds and reads it afresh; ``skip_locked``: not what others locked."""
-    return query.with_for_update(key_share=True, skip_locked=skip_locked).execution_options(populate_existing=True)
-
-
-# --- jobs
 
 
 def job(session: Session, job_id: str) -> Job | None:
@@ -39,6 +28,8 @@ def job(session: Session, job_id: str) -> Job | None:
 
 
 _JOB_TO_READ = Prepared(select(*Job.__table__.columns).where(Job.id == bindparam("job_id", type_=Hash32)))
+
+
 _JOB_COLUMNS = Job.__table__.columns.keys()
 
 
@@ -117,19 +108,8 @@ def jobs_past_waiting(session: Session, now: datetime) -> list[str]:
     return list(session.scalars(query.order_by(Job.id)))
 
 
-def active_jobs(session: Session) -> list[str]:
-    """Ids of jobs that dispatch may have something to do for: of those that wait, only what has no checkpoint yet."""
-    at_rest = (JobStatus.SUBMITTED, JobStatus.SETTLED, JobStatus.REJECTED)
-    has_checkpoint = exists().where(Checkpoint.job_id == Job.id, Checkpoint.round == 0)
-    is_ready = (Job.status == JobStatus.MATCHING) & has_checkpoint
-    return list(session.scalars(select(Job.id).where(Job.status.not_in(at_rest), ~is_ready).order_by(Job.id)))
-
-
 def jobs_in(session: Session, statuses: Collection[JobStatus]) -> list[str]:
     return list(session.scalars(select(Job.id).where(Job.status.in_(statuses)).order_by(Job.id)))
-
-
-# --- slots
 
 
 def lock_placement(session: Session) -> None:
@@ -151,167 +131,7 @@ def slots_by_holder(session: Session) -> dict[str, str]:
     return {provider: job_id for provider, job_id in session.execute(query).tuples() if provider is not None}
 
 
-def is_at_work(session: Session, provider: str) -> bool:
-    """Whether the node holds a slot, or trains or shows a state for a job that it has left."""
-    holds = exists().where(Slot.provider == provider)
-    works = exists().where(Lease.holder == provider, Lease.status.in_(OPEN_LEASE), Lease.kind.in_(("train", "reveal")))
-    return session.scalar(select(or_(holds, works))) or False
-
-
-def jobs_held_by(session: Session, provider: str) -> list[str]:
-    """Ids of the jobs in which the node holds a slot or an open lease, in the order in which to lock them."""
-    held = select(Slot.job_id).where(Slot.provider == provider)
-    leased = select(Lease.job_id).where(Lease.holder == provider, Lease.status.in_(OPEN_LEASE))
-    return sorted(set(session.scalars(held.union(leased))))
-
-
-def nodes_of_job(session: Session, job_id: str) -> list[str]:
-    """Addresses of the nodes that hold a slot of the job, in slot order, then of those that held one."""
-    held = session.scalars(select(Slot.provider).where(Slot.job_id == job_id).order_by(Slot.slot))
-    worked = session.scalars(select(Unit.provider).where(Unit.job_id == job_id).order_by(Unit.id.desc()))
-    return list(dict.fromkeys(address for address in (*held, *worked) if address is not None))
-
-
-# --- units
-
-
-def unit(session: Session, unit_id: int) -> tuple[Job, Unit] | None:
-    query = select(Job, Unit).join(Unit, Unit.job_id == Job.id).where(Unit.id == unit_id)
-    found = session.execute(query).one_or_none()
-    return None if found is None else found._tuple()
-
-
-def lock_unit(session: Session, unit_id: int) -> tuple[Job, Unit] | None:
-    """The unit and its job, both locked."""
-    job_id = session.scalar(select(Unit.job_id).where(Unit.id == unit_id))
-    job_row = None if job_id is None else lock_job(session, job_id)
-    unit_row = session.scalar(locked(select(Unit).where(Unit.id == unit_id)))
-    return None if job_row is None or unit_row is None else (job_row, unit_row)
-
-
-def units_of_job(session: Session, job_id: str) -> list[Unit]:
-    return list(session.scalars(select(Unit).where(Unit.job_id == job_id).order_by(Unit.round, Unit.slot, Unit.id)))
-
-
-def units_of_round(session: Session, job_id: str, round_: int) -> list[Unit]:
-    """All units of a round, lost ones too, in slot order; the caller has locked the job, so none moves meanwhile."""
-    query = select(Unit).where(Unit.job_id == job_id, Unit.round == round_).order_by(Unit.slot, Unit.id)
-    return list(session.scalars(query.execution_options(populate_existing=True)))
-
-
-def last_report(session: Session, job_id: str, provider: str) -> dict[str, Any] | None:
-    """What the node reported of the last unit of this job that it delivered."""
-    query = select(Unit.report).where(Unit.job_id == job_id, Unit.provider == provider, Unit.uploaded_at.is_not(None))
-    return session.scalar(query.order_by(Unit.round.desc(), Unit.id.desc()).limit(1))
-
-
-def newest_report(session: Session, provider: str, since: datetime) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """What the node reported last of a unit of any job, and that job's specification; None: nothing after ``since``."""
-    query = select(Unit.report, Job.spec).join(Job, Job.id == Unit.job_id)
-    query = query.where(Unit.provider == provider, Unit.uploaded_at > since, Unit.report.is_not(None))
-    found = session.execute(query.order_by(Unit.uploaded_at.desc(), Unit.id.desc()).limit(1)).first()
-    return None if found is None else (found.report, found.spec)
-
-
-def leave_out(session: Session, job_id: str, unit_ids: Collection[int], reason: str) -> None:
-    """Decide that payloads are in no aggregate, while their round is not joined; the caller has locked the job."""
-    undecided = (Unit.job_id == job_id, Unit.id.in_(unit_ids), Unit.included.is_(None))
-    session.execute(update(Unit).where(*undecided).values(included=False, exclusion_reason=reason))
-
-
-def late_units(session: Session, job_id: str, round_: int) -> list[Unit]:
-    """Units of rounds before ``round_`` that came too late for theirs and wait to be joined, in slot order."""
-    query = select(Unit).where(
-        Unit.job_id == job_id, Unit.round < round_, Unit.status.in_(DELIVERED_UNIT), Unit.included.is_(None)
-    )
-    query = query.order_by(Unit.slot, Unit.id).execution_options(populate_existing=True)
-    return list(session.scalars(query))
-
-
-def late_slots(session: Session, job_id: str, round_: int) -> set[int]:
-    """Slots whose unit of a round before ``round_`` is committed and still to be uploaded."""
-    query = select(Unit.slot).where(Unit.job_id == job_id, Unit.round < round_, Unit.status == UnitStatus.COMMITTED)
-    return set(session.scalars(query))
-
-
-def committed_slots(session: Session, job_id: str) -> set[int]:
-    """Slots of which a unit, of whatever round, is committed and still to be uploaded."""
-    return set(session.scalars(select(Unit.slot).where(Unit.job_id == job_id, Unit.status == UnitStatus.COMMITTED)))
-
-
-def is_to_come(session: Session, unit: Unit) -> bool:
-    """Whether an earlier unit of this one's slot is committed and still to be uploaded."""
-    query = select(Unit.id).where(Unit.job_id == unit.job_id, Unit.slot == unit.slot, Unit.round < unit.round)
-    return session.scalar(query.where(Unit.status == UnitStatus.COMMITTED).limit(1)) is not None
-
-
-def started_from(session: Session, unit: Unit) -> list[Unit]:
-    """Units under way that start from what ``unit`` declared."""
-    from_it = or_(Unit.start_eager_payload_cid == unit.payload_cid, Unit.start_slot_state_cid == unit.slot_state_cid)
-    query = select(Unit).where(Unit.job_id == unit.job_id, Unit.slot == unit.slot, Unit.round > unit.round, from_it)
-    return list(session.scalars(query.where(Unit.status.in_(OPEN_UNIT)).order_by(Unit.id)))
-
-
-def delivery_seconds(session: Session, job_id: str, since_round: int) -> list[float]:
-    """What each delivered unit of the rounds from ``since_round`` on took, from its offer to its upload."""
-    query = select(Unit.created_at, Unit.uploaded_at).where(
-        Unit.job_id == job_id, Unit.round >= since_round, Unit.uploaded_at.is_not(None)
-    )
-    return [(uploaded - created).total_seconds() for created, uploaded in session.execute(query).tuples() if uploaded]
-
-
-def has_undecided_units(session: Session, job_id: str) -> bool:
-    query = select(Unit.id).where(Unit.job_id == job_id, Unit.status.not_in(UNIT_DECIDED)).limit(1)
-    return session.scalar(query) is not None
-
-
-def units_by_id(session: Session, unit_ids: Collection[int]) -> dict[int, Unit]:
-    return {row.id: row for row in session.scalars(select(Unit).where(Unit.id.in_(unit_ids)))}
-
-
-def _is_as_dear(gross_wei: int) -> ColumnElement[bool]:
-    """Of a job: its units cost at least that much, before prices are rounded."""
-    return func.coalesce(Job.clearing_price_wei, 0) * Job.unit_weight_us >= gross_wei * HOUR_US
-
-
-def count_verified_units(session: Session, provider: str, least_wei: int, since: datetime | None) -> int:
-    query = select(func.count()).select_from(Unit).join(Job, Job.id == Unit.job_id).where(_is_as_dear(least_wei))
-    query = query.where(Unit.provider == provider, Unit.status == UnitStatus.VERIFIED)
-    if since is not None:
-        query = query.where(Unit.decided_at > since)
-    return session.scalar(query) or 0
-
-
-def newest_doubts(
-    session: Session, provider: str, least_wei: int, limit: int
-) -> list[tuple[list[str] | None, str | None]]:
-    """Of the provider's newest delivered units that cost at least so much: what was unusual, why it was left out."""
-    query = select(Unit.doubts, Unit.exclusion_reason).join(Job, Job.id == Unit.job_id).where(_is_as_dear(least_wei))
-    query = query.where(Unit.provider == provider, Unit.uploaded_at.is_not(None))
-    return list(session.execute(query.order_by(Unit.uploaded_at.desc(), Unit.id.desc()).limit(limit)).tuples())
-
-
-def unexamined_units(session: Session, job_id: str, round_: int) -> list[Unit]:
-    """Units of a round that were delivered in time and whose payloads were not compared yet, in slot order."""
-    in_time = (Unit.round == round_, or_(Unit.rounds_late == 0, Unit.rounds_late.is_(None)))
-    query = select(Unit).where(Unit.job_id == job_id, *in_time, Unit.status.in_(DELIVERED_UNIT), Unit.doubts.is_(None))
-    return list(session.scalars(query.order_by(Unit.slot)))
-
-
-def trained_on(session: Session, dataset: str, providers: Collection[str]) -> set[str]:
-    """Those of the nodes that delivered a unit of a job on this dataset (CID of its manifest), so have fetched it."""
-    query = select(Unit.provider).join(Job, Job.id == Unit.job_id).distinct()
-    of_dataset = Job.spec["data_config"]["dataset"].as_string() == dataset
-    return set(session.scalars(query.where(Unit.provider.in_(providers), Unit.status.in_(DELIVERED_UNIT), of_dataset)))
-
-
-def holders_of_newest(session: Session, job_id: str) -> set[str]:
-    """Nodes that proved a copy of the job's newest checkpoint."""
-    newest = select(Checkpoint.id).where(Checkpoint.job_id == job_id).order_by(Checkpoint.round.desc()).limit(1)
-    return set(session.scalars(select(Pin.provider).where(Pin.checkpoint_id == newest.scalar_subquery())))
-
-
-def unverified_units(session: Session, provider: str) -> list[int]:
-    unverified = (UnitStatus.UPLOADED, UnitStatus.CHECKING)
-    query = select(Unit.id).where(Unit.provider == provider, Unit.status.in_(unverified)).order_by(Unit.id)
-    return list(session.scalars(query))
+def rounds_of_unended(session: Session) -> set[int]:
+    """The auction rounds in which jobs were matched that are not over."""
+    query = select(Job.auction_round_id).where(Job.status.not_in(OVER), Job.auction_round_id.is_not(None))
+    return {number for number in session.scalars(query) if number is not None}

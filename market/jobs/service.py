@@ -1,162 +1,113 @@
-"""What other features, workers and routers may use of jobs."""
+"""Facts of jobs for other packages."""
 
-from market.jobs.aggregation import aggregate
-from market.jobs.comparing import ends_apart
-from market.jobs.consistency import is_doubted
-from market.jobs.dispatch import dispatch, due_jobs
-from market.jobs.facts import (
-    CheckpointFacts,
-    JobFacts,
-    checkpoints_of,
-    count_by_status,
-    end_settlement,
-    get,
-    ids_of,
-    note_payment,
-    payers_of,
-    reopen_settlement,
-    set_record,
-    start_settling,
-)
-from market.jobs.leases import create_lease, expire_replays, expire_uploads, vacate, was_busy
-from market.jobs.leases import expire_due as expire_due_leases
-from market.jobs.matching import (
-    assign,
-    busy_providers,
-    cancel,
-    is_at_work,
-    on_job_cancelled,
-    on_job_refunded,
-    open_bids,
-)
-from market.jobs.matching import expire_due as expire_due_jobs
-from market.jobs.operations import end_before_refund, end_long_pauses
-from market.jobs.payment import (
-    AlreadySettled,
-    batch_of,
-    jobs_to_settle,
-    leaves_in_batches,
-    payable_units,
-    put_in_batch,
-    strike_unit,
-    take_from_batch,
-    units_in_batch,
-    unpaid_count,
-)
-from market.jobs.placing import deal
-from market.jobs.planting import altered_state
-from market.jobs.releasing import needs_file, release_states
-from market.jobs.reservations import Reservation, reserve
-from market.jobs.retention import forget_old
-from market.jobs.retention_repository import rounds_of_unended
-from market.jobs.slot_states import shown_bytes, starts_privately
-from market.jobs.submission import on_deposit_intent, on_job_opened
-from market.jobs.tree import work_leaf
-from market.jobs.units import (
-    AcknowledgementFacts,
-    UnitFacts,
-    acknowledged_unit,
-    acquit_unit,
-    assign_window,
-    clean_units_of,
-    decided_before,
-    dispute_unit,
-    job_units,
-    mark_checking,
-    outstanding_acknowledgements,
-    pass_unit,
-    reject_unit,
-    unit_facts,
-    units_at,
-    unverified_units_of,
-    window_leaves,
-    window_units,
-    windowless_units,
-)
-from market.jobs.uploads import discard_stale as discard_stale_uploads
-from market.jobs.uploads import release_disputed as release_disputed_uploads
-from market.jobs.validation import jobs_to_validate, validate
-from market.jobs.why import Rounds
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
 
-__all__ = [
-    "AcknowledgementFacts",
-    "AlreadySettled",
-    "CheckpointFacts",
-    "JobFacts",
-    "Reservation",
-    "Rounds",
-    "UnitFacts",
-    "acknowledged_unit",
-    "acquit_unit",
-    "aggregate",
-    "altered_state",
-    "assign",
-    "assign_window",
-    "batch_of",
-    "busy_providers",
-    "cancel",
-    "checkpoints_of",
-    "clean_units_of",
-    "count_by_status",
-    "create_lease",
-    "deal",
-    "decided_before",
-    "discard_stale_uploads",
-    "dispatch",
-    "dispute_unit",
-    "due_jobs",
-    "end_before_refund",
-    "end_long_pauses",
-    "end_settlement",
-    "ends_apart",
-    "expire_due_jobs",
-    "expire_due_leases",
-    "expire_replays",
-    "expire_uploads",
-    "forget_old",
-    "get",
-    "ids_of",
-    "is_at_work",
-    "is_doubted",
-    "job_units",
-    "jobs_to_settle",
-    "jobs_to_validate",
-    "leaves_in_batches",
-    "mark_checking",
-    "needs_file",
-    "note_payment",
-    "on_deposit_intent",
-    "on_job_cancelled",
-    "on_job_opened",
-    "on_job_refunded",
-    "open_bids",
-    "outstanding_acknowledgements",
-    "pass_unit",
-    "payable_units",
-    "payers_of",
-    "put_in_batch",
-    "reject_unit",
-    "release_disputed_uploads",
-    "release_states",
-    "reopen_settlement",
-    "reserve",
-    "rounds_of_unended",
-    "set_record",
-    "shown_bytes",
-    "start_settling",
-    "starts_privately",
-    "strike_unit",
-    "take_from_batch",
-    "unit_facts",
-    "units_at",
-    "units_in_batch",
-    "unpaid_count",
-    "unverified_units_of",
-    "vacate",
-    "validate",
-    "was_busy",
-    "window_leaves",
-    "window_units",
-    "windowless_units",
-    "work_leaf",
-]
+from sqlalchemy.orm import Session
+
+from market.jobs import repository
+from market.jobs.errors import JobNotFound
+from market.jobs.models import Job
+from zoo_protocol.messages import JobOrder
+
+
+@dataclass(frozen=True, slots=True)
+class JobSummary:
+    """One job. Amounts in wei; ``times`` by name, None where it has not come to that."""
+
+    id: str
+    payer: str
+    status: str
+    reason: str | None
+    order: JobOrder
+    order_signature: str
+    spec: dict[str, Any]
+    spec_cid: str
+    segments: int
+    rounds: int
+    escrowed_wei: int
+    fee_bps: int | None
+    clearing_price_wei: int | None
+    auction_round_id: int | None
+    environment_class: str | None
+    record_cid: str | None
+    open_tx: str | None
+    settlement_tx: str | None
+    times: Mapping[str, datetime | None]
+
+
+def get(session: Session, job_id: str) -> JobSummary:
+    """Facts of one job.
+
+    Raises:
+        JobNotFound: there is none with this id.
+    """
+    job = repository.job(session, job_id)
+    if job is None:
+        raise JobNotFound(f"There is no job {job_id}.", field="job_id")
+    return _facts(job)
+
+
+def ids_of(session: Session, payer: str) -> set[str]:
+    """Ids of all jobs of a payer."""
+    return repository.ids_of(session, payer)
+
+
+def count_by_status(session: Session) -> dict[str, int]:
+    """How many jobs there are of each status."""
+    return repository.count_by_status(session)
+
+
+def rounds_of_unended(session: Session) -> set[int]:
+    """Ids of the auction rounds that matched jobs which have not ended."""
+    return repository.rounds_of_unended(session)
+
+
+def payers_of(session: Session, job_ids: Collection[str]) -> dict[str, str]:
+    """The payer of each of these jobs."""
+    return repository.payers(session, job_ids)
+
+
+def _facts(job: Job) -> JobSummary:
+    return JobSummary(
+        id=job.id,
+        payer=job.payer,
+        status=job.status,
+        reason=job.reason,
+        order=JobOrder(
+            payer=job.payer,
+            specHash=job.spec_hash,
+            tier=job.tier_id,
+            units=job.units_ordered,
+            unitWeight=job.unit_weight_us,
+            segments=job.segments,
+            samplingBps=job.sampling_bps,
+            budget=job.budget_wei,
+            maxPrice=job.max_price_wei,
+            waitUntil=int(job.wait_until.timestamp()),
+            nonce=job.nonce,
+        ),
+        order_signature=job.order_signature,
+        spec=job.spec,
+        spec_cid=job.spec_cid,
+        segments=job.segments,
+        rounds=job.rounds,
+        escrowed_wei=job.escrowed_wei,
+        fee_bps=job.fee_bps,
+        clearing_price_wei=job.clearing_price_wei,
+        auction_round_id=job.auction_round_id,
+        environment_class=job.environment_class,
+        record_cid=job.record_cid,
+        open_tx=job.open_tx,
+        settlement_tx=job.settlement_tx,
+        times={
+            "submitted_at": job.created_at,
+            "funded_at": job.funded_at,
+            "matched_at": job.matched_at,
+            "first_step_at": job.first_step_at,
+            "trained_at": job.trained_at,
+            "settled_at": job.settled_at,
+        },
+    )

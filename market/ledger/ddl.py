@@ -1,6 +1,6 @@
 """What the database itself enforces on the ledger; tables alone cannot say it.
 
-``STATEMENTS`` are executed after the tables are created, by a migration or by ``install``.
+``STATEMENTS`` are executed after ``create_all`` has created the tables; the migrations have a copy.
 """
 
 from sqlalchemy import text
@@ -45,15 +45,6 @@ STATEMENTS = (
     CREATE CONSTRAINT TRIGGER ledger_postings_balance AFTER INSERT ON ledger_postings
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION ledger_require_balance('journal_id')
     """,
-)
-
-DROP_STATEMENTS = (
-    "DROP TRIGGER ledger_postings_balance ON ledger_postings",
-    "DROP TRIGGER ledger_journals_balance ON ledger_journals",
-    "DROP TRIGGER ledger_postings_append_only ON ledger_postings",
-    "DROP TRIGGER ledger_journals_append_only ON ledger_journals",
-    "DROP FUNCTION ledger_require_balance",
-    "DROP FUNCTION ledger_refuse_change",
 )
 
 

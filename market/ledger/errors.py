@@ -1,5 +1,7 @@
 """Errors of the ledger."""
 
+from market.platform.http.problem import MarketError
+
 
 class LedgerError(Exception):
     """Base; ``code`` is stable."""
@@ -23,3 +25,12 @@ class NotYetIndexed(LedgerError):
     """The ledger has not reached the block that it is asked about."""
 
     code = "not_yet_indexed"
+
+
+class LedgerBehind(MarketError):
+    """The ledger has not booked the block that it would be compared at."""
+
+    status = 503
+    code = "ledger-behind"
+    title = "The ledger is behind the chain"
+    default_remedy = "Ask again in a few seconds."

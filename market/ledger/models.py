@@ -8,8 +8,8 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.engine import Connection
 from sqlalchemy.orm import Mapped, mapped_column
 
-from market.db.base import Base, CreatedAt, UtcDateTime, Wei
 from market.ledger import ddl
+from market.platform.db.base import Base, CreatedAt, UtcDateTime, Wei
 
 
 class LedgerJournal(Base, CreatedAt):

@@ -7,7 +7,7 @@ from typing import Any
 import structlog
 from sqlalchemy.orm import Session
 
-from market.chain.bindings import (
+from market.chain.contracts.bindings import (
     Disputes,
     JobEscrow,
     JobEscrowBatch,
@@ -16,17 +16,17 @@ from market.chain.bindings import (
     ProviderStaking,
     Rewards,
 )
-from market.chain.client import ChainClient
-from market.chain.contracts import Deployment
+from market.chain.contracts.codec import Deployment
 from market.chain.errors import ChainError
+from market.chain.rpc.client import ChainClient
 from market.chain.service import final_events, finalised_cursor
 from market.chain.views import ChainViews, JobState
-from market.db.base import utc_now
-from market.db.session import Database
 from market.ledger import repository
 from market.ledger.errors import NotYetIndexed
 from market.ledger.models import LedgerReconciliation
 from market.ledger.service import balances
+from market.platform.db.base import utc_now
+from market.platform.db.session import Database
 
 _log = structlog.get_logger(__name__)
 

@@ -6,25 +6,17 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from market.api.deps import ServicesDep
-from market.api.errors import ChainDown
-from market.api.openapi import refusals
-from market.api.problem import MarketError
-from market.api.types import WeiOut
+from market.chain.contracts.codec import Deployment
 from market.chain.errors import ChainError
-from market.ledger.errors import NotYetIndexed
+from market.chain.views import ChainViews
+from market.ledger.errors import LedgerBehind, NotYetIndexed
 from market.ledger.reconciliation import reconcile
+from market.platform.http.deps import ServicesDep
+from market.platform.http.errors import ChainDown
+from market.platform.http.refusals import refusals
+from market.platform.http.types import WeiOut
 
 router = APIRouter(prefix="/v1", tags=["ledger"])
-
-
-class LedgerBehind(MarketError):
-    """The ledger has not booked the block that it would be compared at."""
-
-    status = 503
-    code = "ledger-behind"
-    title = "The ledger is behind the chain"
-    default_remedy = "Ask again in a few seconds."
 
 
 class Difference(BaseModel):
@@ -70,7 +62,7 @@ class TreasuryView(BaseModel):
 def get_treasury(services: ServicesDep) -> TreasuryView:
     """What the treasury received, holds and may spend for each purpose, as the chain says now."""
     try:
-        return TreasuryView.model_validate(asdict(services.chain.treasury()))
+        return TreasuryView.model_validate(asdict(services.part(ChainViews).treasury()))
     except ChainError as error:
         raise ChainDown(str(error)) from error
 
@@ -79,7 +71,9 @@ def get_treasury(services: ServicesDep) -> TreasuryView:
 def get_reconciliation(services: ServicesDep) -> ReconciliationView:
     """Compare every balance that the contracts hold with our ledger, at the newest final block."""
     try:
-        found: dict[str, Any] = reconcile(services.database, services.chain.client, services.deployment).as_json()
+        found: dict[str, Any] = reconcile(
+            services.database, services.part(ChainViews).client, services.part(Deployment)
+        ).as_json()
     except NotYetIndexed as error:
         raise LedgerBehind(str(error)) from error
     except ChainError as error:

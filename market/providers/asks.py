@@ -4,11 +4,11 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy.orm import Session
 
-from market.api.errors import InvalidSignature, NonceReplayed, UnknownTier
-from market.db.base import utc_now
-from market.db.session import wake_after_commit
 from market.domain.lifecycle import ProviderStatus
 from market.domain.network import NetworkParameters, Tier
+from market.platform.db.base import utc_now
+from market.platform.db.session import enqueue_after_commit
+from market.platform.http.errors import InvalidSignature, NonceReplayed, UnknownTier
 from market.providers import repository, service
 from market.providers.errors import AskNotFound, InvalidAsk, ProviderJailed, TierNotEarned, VerifierNeedsNone
 from market.providers.models import AskRow
@@ -67,7 +67,7 @@ def place_ask(session: Session, network: NetworkParameters, domain: Domain, ask:
     )
     session.add(row)
     session.flush()
-    wake_after_commit(session, "auctions.clear")
+    enqueue_after_commit(session, "auctions.clear")
     return row
 
 

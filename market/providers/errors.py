@@ -1,6 +1,6 @@
 """Refusals of providers, benchmarks and asks."""
 
-from market.api.problem import MarketError
+from market.platform.http.problem import MarketError
 
 
 class ProviderNotFound(MarketError):

@@ -6,8 +6,8 @@ from sqlalchemy import BigInteger, Boolean, ForeignKey, Index, Integer, String, 
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
-from market.db.base import Address, Base, Cid, CreatedAt, Hash32, UtcDateTime, Wei
-from market.domain.reliability import NEWCOMER_BPS
+from market.domain.nodes.reliability import NEWCOMER_BPS
+from market.platform.db.base import Address, Base, Cid, CreatedAt, Hash32, UtcDateTime, Wei
 
 
 class Provider(Base, CreatedAt):
@@ -33,7 +33,7 @@ class Provider(Base, CreatedAt):
     reliability_bps: Mapped[int] = mapped_column(Integer, default=NEWCOMER_BPS, server_default=str(NEWCOMER_BPS))
     # The score at the last benchmark, which that benchmark forgave; None once the score needs no forgiving.
     forgiven_bps: Mapped[int | None] = mapped_column(Integer)
-    # When a verifier was suspended because two others had overruled it (market.domain.verification.overruled).
+    # When a verifier was last suspended for an outvoted replay (market.domain.verification.sampling.sanction_for).
     warned_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     # When it will be asked to show its hardware again, which it is not told; and by when it has to, once it was told.
     rebenchmark_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
@@ -79,7 +79,7 @@ class JudgedEpoch(Base, CreatedAt):
 
     __tablename__ = "judged_epochs"
 
-    epoch: Mapped[int] = mapped_column(BigInteger, primary_key=True)  # market.domain.uptime.epoch_of
+    epoch: Mapped[int] = mapped_column(BigInteger, primary_key=True)  # market.domain.nodes.uptime.epoch_of
     usual_nodes: Mapped[int] = mapped_column(Integer)
     counted_minutes: Mapped[int] = mapped_column(Integer)
 
@@ -161,7 +161,7 @@ class BenchmarkRun(Base, CreatedAt):
     id: Mapped[str] = mapped_column(String(36), primary_key=True)
     provider: Mapped[str] = mapped_column(ForeignKey("providers.address"), index=True)
     seed: Mapped[str] = mapped_column(Hash32)  # of the pool
-    work: Mapped[dict[str, int]] = mapped_column(JSONB)  # training_gym.hardware_proof.Work
+    work: Mapped[dict[str, int]] = mapped_column(JSONB)  # training_gym.hardware.challenge.ProofParameters
     tier_id: Mapped[int] = mapped_column(Integer)
     deadline_at: Mapped[datetime] = mapped_column(UtcDateTime)  # of the pool; once the work has begun, of the work
     nonce: Mapped[str | None] = mapped_column(Hash32)

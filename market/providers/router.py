@@ -9,29 +9,21 @@ from sqlalchemy.orm import Session
 
 from market.accounts.deps import CurrentAccount
 from market.accounts.errors import NotAuthenticated
-from market.api.deps import Reads, ServicesDep, Uow
-from market.api.errors import InvalidSignature, KeyReused, NonceReplayed, RequestInFlight, UnknownTier
-from market.api.idempotency import ANSWERED_ONCE, IdempotentRoute
-from market.api.openapi import refusals
-from market.api.services import Services
-from market.api.types import AddressString, HashString
-from market.db.base import utc_now
+from market.accounts.idempotency import ANSWERED_ONCE, IdempotentRoute
 from market.domain.network import NetworkParameters
-from market.domain.uptime import uptime_bps
-from market.providers import asks, benchmarks, records, service, sessions
-from market.providers.attestations import attested_until
-from market.providers.classes import reason_of, require_accepted
+from market.domain.nodes.uptime import uptime_bps
+from market.platform.db.base import utc_now
+from market.platform.http.deps import Reads, ServicesDep, Uow
+from market.platform.http.errors import InvalidSignature, KeyReused, NonceReplayed, RequestInFlight, UnknownTier
+from market.platform.http.refusals import refusals
+from market.platform.http.services import Services
+from market.platform.http.types import AddressString, HashString
+from market.providers import asks, service
+from market.providers.attestation.chain_events import attested_until
+from market.providers.environment_classes import reason_of, require_accepted
 from market.providers.errors import (
-    AnswerNotFound,
     AskNotFound,
-    BenchmarkAnswered,
-    BenchmarkAtWork,
-    BenchmarkBusy,
-    BenchmarkNotFound,
-    BenchmarkOutOfTurn,
-    BenchmarkPaused,
     EnvironmentNotAccepted,
-    HardwareInsufficient,
     InvalidAsk,
     KindFixed,
     NotRegistered,
@@ -39,43 +31,36 @@ from market.providers.errors import (
     ProviderNotFound,
     TierNotEarned,
     VerifierNeedsNone,
-    WalletInUse,
 )
 from market.providers.models import AskRow, DowntimePenalty, Provider, ProviderEpoch
+from market.providers.record import repository as record_repository
 from market.providers.schemas import (
-    AnswerRequest,
     AskRequest,
     AskView,
-    BegunView,
-    BenchmarkRequest,
-    ChallengedView,
     EpochView,
-    HeartbeatRequest,
-    HeartbeatView,
-    OpeningsView,
     PenaltyView,
     ProviderPage,
     ProviderView,
     RegistrationRequest,
-    VerdictView,
-    WorkCommitment,
-    WorkView,
 )
 from zoo_protocol.messages import Ask
 
 router = APIRouter(prefix="/v1", tags=["providers"], route_class=IdempotentRoute)
 
+
 ProviderAddress = Annotated[AddressString, Path(description="The node's wallet.")]
-BenchmarkId = Annotated[str, Path(description="The challenge's id, as POST /v1/benchmarks gave it.")]
+
+
 AskId = Annotated[HashString, Path(description="The ask's id: the EIP-712 struct hash.")]
 
-_ONCE = (KeyReused, RequestInFlight)
+
+ONCE_REFUSALS = (KeyReused, RequestInFlight)
 
 
 @router.post(
     "/providers",
     status_code=201,
-    responses=refusals(NotAuthenticated, KindFixed, EnvironmentNotAccepted, *_ONCE),
+    responses=refusals(NotAuthenticated, KindFixed, EnvironmentNotAccepted, *ONCE_REFUSALS),
     dependencies=[ANSWERED_ONCE],
 )
 def register_provider(
@@ -116,112 +101,8 @@ def list_epochs(
 ) -> list[EpochView]:
     """A node's newest days: what its reliability and its rewards rest on."""
     service.get(session, address)
-    penalties = {row.epoch: row for row in records.penalties_of(session, address, limit)}
-    return [_epoch_view(row, penalties.get(row.epoch)) for row in records.epochs_of(session, address, limit)]
-
-
-@router.post("/providers/me/heartbeat", responses=refusals(NotAuthenticated, NotRegistered, WalletInUse))
-def send_heartbeat(
-    body: HeartbeatRequest, account: CurrentAccount, services: ServicesDep, session: Uow
-) -> HeartbeatView:
-    """Say that your node is alive; who does not gets no work. It counts if your wallet signed the last challenge."""
-    at, address, silence = utc_now(), account.address, services.settings.heartbeat_timeout_seconds
-    now = at.timestamp()
-    counted = services.liveness.is_answered(address, body.challenge, body.signature, now)
-    named = counted and bool(body.session)
-    if named and not sessions.take(services.redis, address, body.session, body.predecessors, silence):
-        raise WalletInUse(f"another node with the wallet {address} was heard of within the last {silence:g} s")
-    provider = service.heartbeat(session, address, body.round_trip_ms) if counted else service.require(session, address)
-    # Who has no more than a session's token does not start the time in which the wallet has to show its hardware.
-    benchmark_by = benchmarks.due_by(session, services.network, provider, at) if counted else provider.rebenchmark_by
-    return HeartbeatView(
-        status=provider.status,
-        reason=reason_of(services.settings, provider),
-        tier=_tier_name(services.network, provider.tier_id),
-        benchmark_by=benchmark_by,
-        counted=counted,
-        challenge=services.liveness.challenge(address, now),
-        next_within_seconds=silence,
-        verifiers_of_class=service.verifiers_of_class(
-            session, services.settings, provider.environment_class, address, at
-        ),
-    )
-
-
-@router.post(
-    "/benchmarks",
-    status_code=201,
-    responses=refusals(
-        NotAuthenticated,
-        UnknownTier,
-        NotRegistered,
-        VerifierNeedsNone,
-        ProviderJailed,
-        HardwareInsufficient,
-        BenchmarkPaused,
-        BenchmarkAtWork,
-        *_ONCE,
-    ),
-    dependencies=[ANSWERED_ONCE],
-)
-def start_benchmark(
-    body: BenchmarkRequest, account: CurrentAccount, services: ServicesDep, session: Uow
-) -> ChallengedView:
-    """Ask for a tier's challenge. No clock runs yet: make its pool first."""
-    run = benchmarks.start_benchmark(session, services.network, account.address, body.tier)
-    work = WorkView(**run.work)
-    return ChallengedView(id=run.id, seed=run.seed, work=work, tier=body.tier, deadline_at=run.deadline_at)
-
-
-@router.post(
-    "/benchmarks/{benchmark_id}/ready",
-    responses=refusals(NotAuthenticated, BenchmarkNotFound, BenchmarkAnswered, BenchmarkOutOfTurn),
-)
-def begin_benchmark(
-    benchmark_id: BenchmarkId, account: CurrentAccount, services: ServicesDep, session: Uow
-) -> BegunView:
-    """Say that the pool is ready. The clock runs from this answer on."""
-    run = benchmarks.begin_work(session, services.network, account.address, benchmark_id)
-    return BegunView(nonce=str(run.nonce), deadline_at=run.deadline_at)
-
-
-@router.post(
-    "/benchmarks/{benchmark_id}/commit",
-    responses=refusals(NotAuthenticated, BenchmarkNotFound, BenchmarkAnswered, BenchmarkOutOfTurn, BenchmarkPaused),
-)
-def commit_benchmark(
-    benchmark_id: BenchmarkId, body: WorkCommitment, account: CurrentAccount, services: ServicesDep, session: Uow
-) -> OpeningsView:
-    """Commit to the work, which stops the clock; the answer says what to open."""
-    run = benchmarks.commit_work(session, services.network, account.address, benchmark_id, body.commitment)
-    return OpeningsView(
-        secret=str(run.secret),
-        in_time=benchmarks.is_in_time(run),
-        mflops=(run.flops_per_second or 0) // 10**6,
-        answer_seconds=benchmarks.tier_of(services.network, run).benchmark.answer_seconds,
-    )
-
-
-@router.post(
-    "/benchmarks/{benchmark_id}/answer",
-    responses=refusals(
-        NotAuthenticated,
-        BenchmarkNotFound,
-        BenchmarkAnswered,
-        BenchmarkOutOfTurn,
-        AnswerNotFound,
-        BenchmarkBusy,
-        ProviderJailed,
-    ),
-)
-def answer_benchmark(
-    benchmark_id: BenchmarkId, body: AnswerRequest, account: CurrentAccount, services: ServicesDep
-) -> VerdictView:
-    """Answer a challenge with the CID of the uploaded result; passing it earns the tier."""
-    verdict = benchmarks.finish_benchmark(
-        services.database, services.storage, services.network, account.address, benchmark_id, body.cid
-    )
-    return VerdictView(passed=verdict.passed, reason=verdict.reason, tier=verdict.tier, mflops=verdict.mflops)
+    penalties = {row.epoch: row for row in record_repository.penalties_of(session, address, limit)}
+    return [_epoch_view(row, penalties.get(row.epoch)) for row in record_repository.epochs_of(session, address, limit)]
 
 
 @router.post(
@@ -237,7 +118,7 @@ def answer_benchmark(
         ProviderJailed,
         TierNotEarned,
         NonceReplayed,
-        *_ONCE,
+        *ONCE_REFUSALS,
     ),
     dependencies=[ANSWERED_ONCE],
 )
@@ -262,7 +143,7 @@ def cancel_ask(ask_id: AskId, account: CurrentAccount, session: Uow) -> None:
     asks.cancel_ask(session, account.address, ask_id)
 
 
-def _tier_name(network: NetworkParameters, tier_id: int | None) -> str | None:
+def tier_name(network: NetworkParameters, tier_id: int | None) -> str | None:
     return next((tier.name for tier in network.tiers if tier.id == tier_id), None)
 
 
@@ -285,7 +166,7 @@ def _provider_view(services: Services, provider: Provider, stake_wei: int, attes
         round_trip_ms=provider.round_trip_ms,
         status=provider.status,
         reason=reason_of(services.settings, provider),
-        tier=_tier_name(services.network, provider.tier_id),
+        tier=tier_name(services.network, provider.tier_id),
         stake_wei=stake_wei,
         reliability_bps=provider.reliability_bps,
         last_seen_at=provider.last_seen_at,
@@ -323,7 +204,7 @@ def _ask_view(network: NetworkParameters, ask: AskRow) -> AskView:
     return AskView(
         id=ask.id,
         provider=ask.provider,
-        tier=str(_tier_name(network, ask.tier_id)),
+        tier=str(tier_name(network, ask.tier_id)),
         gpus=ask.gpus,
         min_price_wei=ask.min_price_wei,
         valid_until=ask.valid_until,

@@ -5,7 +5,15 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from market.api.types import AddressString, CidString, HashString, RequestModel, SignatureString, WeiOut, WeiString
+from market.platform.http.types import (
+    AddressString,
+    CidString,
+    HashString,
+    RequestModel,
+    SignatureString,
+    WeiOut,
+    WeiString,
+)
 
 Kind = Literal["provider", "verifier"]
 Gigabytes = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
@@ -142,7 +150,7 @@ class BenchmarkRequest(RequestModel):
 
 
 class WorkView(BaseModel):
-    """What a challenge asks for; `training_gym.hardware_proof` is its definition."""
+    """What a challenge asks for; `training_gym.hardware.challenge` is its definition."""
 
     size: int = Field(description="Rows and columns of each matrix.")
     pool: int = Field(description="Matrices that must be resident.")

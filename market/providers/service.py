@@ -11,31 +11,25 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
-from market.db.base import utc_now
-from market.domain import uptime
-from market.domain.auction import AskOrder
+from market.domain.auctions.clearing import AskOrder
 from market.domain.lifecycle import ProviderEvent, ProviderStatus
 from market.domain.network import BPS, NETWORKS, NetworkParameters
-from market.domain.placement import Node
+from market.domain.nodes import uptime
+from market.domain.nodes.placement import Node
+from market.domain.nodes.uptime import epoch_of, minute_of
 from market.domain.rewards import Work
-from market.domain.uptime import epoch_of, minute_of
-from market.domain.verification import Overruled, overruled
-from market.providers import records, repository
-from market.providers.attestations import attested_until
+from market.domain.verification.sampling import VerifierSanction, sanction_for
+from market.platform.db.base import utc_now
+from market.providers import repository
+from market.providers.attestation.chain_events import attested_until
 from market.providers.errors import KindFixed, NotRegistered, ProviderNotFound
 from market.providers.models import Provider, SignerNonce
-from market.providers.reliability import note_fault as note_fault
-from market.providers.reliability import note_lost as note_lost
-from market.providers.reliability import note_replay as note_replay
-from market.providers.reliability import note_served as note_served
-from market.providers.reliability import note_unit as note_unit
-from market.providers.reliability import reliability_bps as reliability_bps
+from market.providers.record import repository as record_repository
+from market.providers.record.reliability import (
+    reliability_bps,
+)
 from market.providers.schemas import RegistrationRequest
-from market.providers.standing import STAKE_DECIDES, minimum_stake
-from market.providers.standing import advance as advance
-from market.providers.standing import jail as jail
-from market.providers.standing import on_stake_changed as on_stake_changed
-from market.providers.standing import review_stake as review_stake
+from market.providers.standing import STAKE_DECIDES, advance, minimum_stake, review_stake
 from market.settings import Settings
 
 OVERRULED = "overruled"
@@ -60,7 +54,7 @@ class Offer(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class VerifierFacts:
+class VerifierSummary:
     """A verifier that could replay now. Its stake last grew at ``raised_at``, by the chain's clock; None: long ago."""
 
     address: str
@@ -113,13 +107,13 @@ def heartbeat(session: Session, address: str, round_trip_ms: int | None = None) 
     now = utc_now()
     if not repository.touch(session, address, now, round_trip_ms):
         raise NotRegistered(f"{address} has not registered")
-    records.mark_minute(session, address, *minute_of(now.timestamp()))
+    record_repository.mark_minute(session, address, *minute_of(now.timestamp()))
     return require(session, address)
 
 
 def was_silent(session: Session, start: datetime, end: datetime) -> bool:
     """Whether there was a whole minute meanwhile in which the market heard of no node, as while it is down."""
-    seen = records.seen_by_anybody(session, minute_of(start.timestamp())[0])
+    seen = record_repository.seen_by_anybody(session, minute_of(start.timestamp())[0])
     return bool(seen) and uptime.was_silent(seen, start.timestamp(), end.timestamp())
 
 
@@ -237,7 +231,7 @@ def gpus_to_attest(session: Session, network: NetworkParameters, address: str) -
     return network.gpus_to_attest(provider.tier_id, int(str(provider.hardware.get("gpu_count", 0))))
 
 
-def note_gone(session: Session, address: str) -> None:
+def record_shutdown(session: Session, address: str) -> None:
     """The node said that it is about to stop: it gets no work before it is heard of again."""
     repository.forget_seen(session, address)
 
@@ -248,12 +242,12 @@ def working_among(session: Session, settings: Settings, addresses: Collection[st
     return repository.working_among(session, addresses, settings.accepted_classes)
 
 
-def proving_among(session: Session, addresses: Collection[str], now: datetime) -> set[str]:
+def providers_in_benchmark(session: Session, addresses: Collection[str], now: datetime) -> set[str]:
     """Those of the providers that have to show their hardware now, or are about it: they get no new work meanwhile."""
     return repository.proving_among(session, addresses, now)
 
 
-def barred_among(session: Session, network: NetworkParameters, addresses: Collection[str]) -> set[str]:
+def ineligible_providers(session: Session, network: NetworkParameters, addresses: Collection[str]) -> set[str]:
     """Those of the providers that are jailed, or whose stake does not suffice for their tier any more."""
     return {found.address for found in repository.among(session, addresses) if _is_barred(session, network, found)}
 
@@ -272,25 +266,25 @@ def standing_prices(session: Session, addresses: Collection[str]) -> dict[str, t
 
 def reward_work(session: Session, first_epoch: int, last_epoch: int) -> list[Work]:
     """What each node did in these epochs that is rewarded; it never changes once they are judged."""
-    return records.work_between(session, first_epoch, last_epoch)
+    return record_repository.work_between(session, first_epoch, last_epoch)
 
 
 def first_known_epoch(session: Session) -> int | None:
     """The first epoch of which anything is known of any node."""
-    return records.first_epoch(session)
+    return record_repository.first_epoch(session)
 
 
 def judged_epochs(session: Session) -> tuple[int, int] | None:
     """(the first epoch of which anything is known, the newest whose uptime is judged); None before that."""
-    first, last = records.first_epoch(session), records.last_judged(session)
+    first, last = record_repository.first_epoch(session), record_repository.last_judged(session)
     return None if first is None or last is None else (first, last)
 
 
-def live_verifiers(session: Session, settings: Settings, now: datetime) -> list[VerifierFacts]:
+def live_verifiers(session: Session, settings: Settings, now: datetime) -> list[VerifierSummary]:
     """Verifiers that may work (:func:`working_among`) and were seen lately, by address."""
     rows = repository.working_verifiers(session, settings.accepted_classes, _seen_since(settings, now))
     return [
-        VerifierFacts(row.address, stake.stake_wei, stake.raised_at, row.reliability_bps, row.environment_class)
+        VerifierSummary(row.address, stake.stake_wei, stake.raised_at, row.reliability_bps, row.environment_class)
         for row, stake in rows
     ]
 
@@ -315,15 +309,15 @@ def verifiers_of_class(
 
 def note_overruled(
     session: Session, address: str, assigned_at: datetime, at: datetime, *, copied: bool = False
-) -> Overruled:
+) -> VerifierSanction:
     """Two other verifiers overruled this one, or it ``copied`` a claim: what follows.
 
     A first case suspends it here; a slash is the caller's.
     """
-    records.add(session, address, epoch_of(at.timestamp()), rejected=1)
+    record_repository.add(session, address, epoch_of(at.timestamp()), rejected=1)
     verifier = require(session, address, lock=True)
-    follows = overruled(assigned_at, verifier.warned_at, at, copied=copied)
-    if follows is Overruled.SUSPENDED:
+    follows = sanction_for(assigned_at, verifier.warned_at, at, copied=copied)
+    if follows is VerifierSanction.SUSPENDED:
         verifier.warned_at = at
         if verifier.status in STAKE_DECIDES:
             advance(session, verifier, ProviderEvent.DEMOTE, reason=OVERRULED)

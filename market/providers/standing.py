@@ -2,12 +2,12 @@
 
 from sqlalchemy.orm import Session
 
-from market.chain.contracts import ChainEvent
-from market.db.base import from_unix
-from market.db.session import wake_after_commit
+from market.chain.contracts.codec import ChainEvent
 from market.domain.lifecycle import PROVIDER, ProviderEvent, ProviderStatus
 from market.domain.network import NetworkParameters
-from market.events.service import MARKET, move
+from market.platform.db.base import from_unix
+from market.platform.db.session import enqueue_after_commit
+from market.platform.events.service import MARKET, move
 from market.providers import repository
 from market.providers.models import Provider
 
@@ -66,7 +66,7 @@ def review_stake(session: Session, network: NetworkParameters, provider: Provide
     enough = repository.stake_of(session, provider.address) >= minimum_stake(network, provider)
     if enough and provider.status == ProviderStatus.BENCHMARKED:
         advance(session, provider, ProviderEvent.STAKE_SUFFICIENT, reason="stake_sufficient")
-        wake_after_commit(session, "auctions.clear")
+        enqueue_after_commit(session, "auctions.clear")
     elif not enough and provider.status == ProviderStatus.ACTIVE:
         advance(session, provider, ProviderEvent.STAKE_INSUFFICIENT, reason="stake_insufficient")
 

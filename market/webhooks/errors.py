@@ -1,6 +1,6 @@
 """Refusals of webhooks."""
 
-from market.api.problem import MarketError
+from market.platform.http.problem import MarketError
 
 
 class WebhookNotFound(MarketError):

@@ -6,7 +6,7 @@ from sqlalchemy import BigInteger, ForeignKey, Index, String, UniqueConstraint, 
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
-from market.db.base import Base, CreatedAt, UtcDateTime
+from market.platform.db.base import Base, CreatedAt, UtcDateTime
 
 
 class WebhookEndpoint(Base, CreatedAt):

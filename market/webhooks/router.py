@@ -8,11 +8,11 @@ from pydantic import BaseModel, Field
 
 from market.accounts.deps import CurrentAccount
 from market.accounts.errors import NotAuthenticated
-from market.api.deps import Reads, ServicesDep, Uow
-from market.api.errors import KeyReused, RequestInFlight
-from market.api.idempotency import ANSWERED_ONCE, IdempotentRoute
-from market.api.openapi import refusals
-from market.api.types import RequestModel, RowId
+from market.accounts.idempotency import ANSWERED_ONCE, IdempotentRoute
+from market.platform.http.deps import Reads, ServicesDep, Uow
+from market.platform.http.errors import KeyReused, RequestInFlight
+from market.platform.http.refusals import refusals
+from market.platform.http.types import RequestModel, RowId
 from market.webhooks import service
 from market.webhooks.errors import DeliveryNotFound, TooManyWebhooks, WebhookAddressRefused, WebhookNotFound
 from market.webhooks.models import WebhookDelivery, WebhookEndpoint

@@ -17,10 +17,10 @@ import httpx
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from market.db.base import utc_now
-from market.db.session import Database, wake_after_commit
-from market.events.models import JobEventRow
 from market.jobs import service as jobs
+from market.platform.db.base import utc_now
+from market.platform.db.session import Database, enqueue_after_commit
+from market.platform.events.models import JobEventRow
 from market.webhooks import sending
 from market.webhooks.errors import DeliveryNotFound, TooManyWebhooks, WebhookAddressRefused, WebhookNotFound
 from market.webhooks.models import WebhookDelivery, WebhookEndpoint
@@ -86,7 +86,7 @@ def change(
         row.kinds = sorted(set(kinds))
     if enabled is not None:
         row.enabled = enabled
-        wake_after_commit(session, "webhooks.deliver")
+        enqueue_after_commit(session, "webhooks.deliver")
 
 
 def rotate_secret(row: WebhookEndpoint, overlap: timedelta) -> None:
@@ -114,7 +114,7 @@ def replay(session: Session, endpoint_id: int, delivery_id: int) -> WebhookDeliv
     if row is None or row.endpoint_id != endpoint_id:
         raise DeliveryNotFound(f"webhook {endpoint_id} has no delivery {delivery_id}", field="delivery_id")
     row.status, row.attempts, row.next_attempt_at = "pending", 0, utc_now()
-    wake_after_commit(session, "webhooks.deliver")
+    enqueue_after_commit(session, "webhooks.deliver")
     return row
 
 
@@ -140,7 +140,7 @@ def fan_out(session: Session, event_ids: Collection[int]) -> None:
                         next_attempt_at=now,
                     )
                 )
-                wake_after_commit(session, "webhooks.deliver")
+                enqueue_after_commit(session, "webhooks.deliver")
 
 
 def deliver_due(database: Database, *, private: bool, resolve: Resolve = sending.resolve) -> int:

@@ -11,7 +11,7 @@ from benchmarks.simulator.real_market import LONGEST_SECONDS, SWEEP_SECONDS, Run
 from benchmarks.simulator.rounds import simulate
 from benchmarks.simulator.scenario import Market, Nodes, Scenario, Work
 from benchmarks.simulator.shaping import ShapedLink, shaping
-from training_gym.round_time import MBIT, Link
+from training_gym.exchange.round_time import MBIT, Link
 
 SLOTS, ROUNDS = 2, 3
 LINK = Link(down_mbps=2.0, up_mbps=0.03, round_trip_seconds=0.08)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from eth_utils.crypto import keccak
 
-from market.chain import bind
+from market.chain.contracts import generate
 from zoo_protocol import messages
 from zoo_protocol.contracts import CONTRACTS, artifact
 
@@ -50,14 +50,14 @@ def test_an_unknown_contract_is_named() -> None:
 def test_the_bindings_are_what_the_artifacts_give(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert bind.main(["--check"]) == 0
+    assert generate.main(["--check"]) == 0
     changed = tmp_path / "bindings.py"
-    changed.write_text(bind.generate().replace("offence: int", "offence: str"))
-    monkeypatch.setattr(bind, "TARGET", changed)
-    assert bind.main(["--check"]) == 1
-    assert "market.chain.bind" in capsys.readouterr().err
-    assert bind.main([]) == 0
-    assert bind.main(["--check"]) == 0
-    monkeypatch.setattr(bind, "USED", {"ZenToken": ["balanceOff"]})
+    changed.write_text(generate.generate().replace("offence: int", "offence: str"))
+    monkeypatch.setattr(generate, "TARGET", changed)
+    assert generate.main(["--check"]) == 1
+    assert "market.chain.contracts.generate" in capsys.readouterr().err
+    assert generate.main([]) == 0
+    assert generate.main(["--check"]) == 0
+    monkeypatch.setattr(generate, "USED", {"ZenToken": ["balanceOff"]})
     with pytest.raises(ValueError, match="balanceOff"):
-        bind.generate()
+        generate.generate()

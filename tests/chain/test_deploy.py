@@ -3,14 +3,14 @@
 from pathlib import Path
 
 import pytest
-from support.chain import BOND, FUNDS, OPERATOR, OTHER, PAYER, PROVIDER, Chain
+from kit.chain.deployed_chain import BOND, FUNDS, OPERATOR, OTHER, PAYER, PROVIDER, Chain
 
-from market.chain.client import ChainClient
-from market.chain.contracts import Deployment, encode_call
-from market.chain.deploy import INITIAL_SUPPLY_WEI, main
+from market.chain.contracts.codec import Deployment, encode_call
+from market.chain.contracts.deploy import INITIAL_SUPPLY_WEI, main
+from market.chain.rpc.client import ChainClient
 from market.chain.views import ChainViews
 from market.domain.network import DEVNET, LEAST_CHEAT_PENALTY_BPS, ZEN
-from market.domain.verification import OFFENCE_IDS
+from market.domain.verification.sampling import OFFENCE_IDS
 
 
 def test_the_contracts_hold_the_network_parameters(chain: Chain) -> None:

@@ -1,16 +1,16 @@
 """The indexer on a real chain: reorganisations, lagging nodes, chains that go back."""
 
 import pytest
+from kit.chain.deployed_chain import OPERATOR, OTHER, PAYER, PROVIDER, Chain
+from kit.chain.faulty_rpc import Answer, FaultyRpc, Forward, Request, error_of, result_of
+from kit.chain.indexing import booked, canonical_logs, cursor, forget, fresh
 from sqlalchemy.orm import Session
-from support.chain import OPERATOR, OTHER, PAYER, PROVIDER, Chain
-from support.faulty_rpc import Answer, FaultyRpc, Forward, Request, error_of, result_of
-from support.indexing import booked, canonical_logs, cursor, forget, fresh
 
-from market.chain.client import ChainClient
-from market.chain.contracts import ChainEvent
+from market.chain.contracts.codec import ChainEvent
 from market.chain.errors import FinalityViolated, IncompleteLogs, RateLimited, UnknownBlock
 from market.chain.indexer import Indexer
-from market.db.session import Database
+from market.chain.rpc.client import ChainClient
+from market.platform.db.session import Database
 
 STAKED = ("ProviderStaking", "Staked")
 
@@ -180,7 +180,7 @@ def test_a_chain_that_went_back_is_followed_above_finality_and_refused_below(cha
 
 def test_only_one_indexer_works(chain: Chain, database: Database) -> None:
     chain.send(OPERATOR, "ZenToken", "transfer", PAYER.address, 1)
-    with database.exclusive("chain.indexer") as held:
+    with database.advisory_lock("chain.indexer") as held:
         assert held
         assert chain.indexer(database).step() == 0
     assert chain.indexer(database).step() > 0

@@ -5,19 +5,19 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import rlp
+from kit.chain.deployed_chain import OPERATOR, PAYEE, Chain, queue_payment
+from kit.chain.faulty_rpc import Answer, FaultyRpc, Forward, Request, error_of, result_of
 from sqlalchemy import select
 from sqlalchemy.orm import Session
-from support.chain import OPERATOR, PAYEE, Chain, queue_payment
-from support.faulty_rpc import Answer, FaultyRpc, Forward, Request, error_of, result_of
 
 from market.chain.errors import BadArguments, RpcUnavailable
-from market.chain.fees import Fees, quote, replacement
 from market.chain.models import TxIntent
-from market.chain.sender import GAP_KIND, Sender
+from market.chain.sending.fees import Fees, quote, replacement
+from market.chain.sending.sender import GAP_KIND, Sender
 from market.chain.service import intent_by_key, queue_intent
-from market.db.session import Database
 from market.domain.lifecycle import IntentStatus
-from market.events.models import AuditEvent
+from market.platform.db.session import Database
+from market.platform.events.models import AuditEvent
 
 
 def queue_window(database: Database, key: str, root: str) -> None:
@@ -61,7 +61,7 @@ def test_thirty_concurrent_intents_use_each_nonce_once(chain: Chain, database: D
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda root: queue_window(database, root, root), roots * 2))  # each twice: one intent
     sender, rival = chain.sender(database), chain.sender(database)
-    with database.exclusive(f"chain.sender.{sender.address}") as held:
+    with database.advisory_lock(f"chain.sender.{sender.address}") as held:
         assert held
         assert not rival.step()  # one sender per signer
     settle_down(chain, sender)

@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 from eth_account import Account
+from kit.chain.deployed_chain import OPERATOR, OTHER, PAYEE, PROVIDER, Chain, queue_payment
 from pydantic import SecretStr, ValidationError
 from sqlalchemy import text
-from support.chain import OPERATOR, OTHER, PAYEE, PROVIDER, Chain, queue_payment
 
 from market.chain.errors import UnusableKey
-from market.chain.sender import Sender
+from market.chain.sending.sender import Sender
+from market.chain.sending.signer import Signer
 from market.chain.service import intents_about
-from market.chain.signer import Signer
-from market.db.session import Database
 from market.domain.lifecycle import IntentStatus
 from market.domain.network import DEVNET, ZEN
+from market.platform.db.session import Database
 from market.settings import Settings
-from market.verification import slashes
-from market.verification.models import Slash
+from market.verification.penalties import service as penalties
+from market.verification.penalties.models import Slash
 from worker.context import event_handlers
 from zoo_protocol.messages import Acknowledgement, omissions_domain, recover_strictly, typed_data
 
@@ -83,12 +83,12 @@ def test_the_acknowledgers_key_is_another_one(monkeypatch: pytest.MonkeyPatch, k
 
 def test_the_challenger_before_this_one_may_keep_its_key(monkeypatch: pytest.MonkeyPatch, keystore: Path) -> None:
     assert Signer.former_challenger(settings(monkeypatch, ZOO_CHALLENGER_KEY=OTHER.key)) is None
-    former = {"ZOO_FORMER_CHALLENGER_KEYSTORE": keystore, "ZOO_FORMER_CHALLENGER_KEYSTORE_PASSWORD": PASSWORD}
+    former = {"ZOO_PREVIOUS_CHALLENGER_KEYSTORE": keystore, "ZOO_PREVIOUS_CHALLENGER_KEYSTORE_PASSWORD": PASSWORD}
     given = settings(monkeypatch, ZOO_CHALLENGER_KEY=OTHER.key, **former)
     found = Signer.challenger(given), Signer.former_challenger(given)
     assert [signer and signer.address for signer in found] == [OTHER.address, OPERATOR.address]
-    with pytest.raises(ValidationError, match="ZOO_FORMER_CHALLENGER"):
-        settings(monkeypatch, ZOO_FORMER_CHALLENGER_KEY=OTHER.key)  # and a file as well
+    with pytest.raises(ValidationError, match="ZOO_PREVIOUS_CHALLENGER"):
+        settings(monkeypatch, ZOO_PREVIOUS_CHALLENGER_KEY=OTHER.key)  # and a file as well
 
 
 def test_what_cannot_be_used_is_refused_in_a_sentence(
@@ -203,7 +203,7 @@ def test_what_slashes_can_burn_shares_the_days_limit_with_payments(chain: Chain,
         with database.transaction() as session:
             evidence = "0x" + f"{number:064x}"
             slash = Slash(job_id=PAYEE, provider=staker.address, offence="incorrect_computation", evidence=evidence)
-            slashes._ask_for_slash(session, slash)
+            penalties._ask_for_slash(session, slash)
     careful = limited(chain, database, max_zen_per_day=10)
     step(chain, careful)
     first, second = (f"slash:0x{number:064x}:0" for number in range(2))

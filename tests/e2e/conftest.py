@@ -1,3 +1,3 @@
 """The devnet fixture."""
 
-from support.devnet import devnet  # noqa: F401  (a fixture)
+from kit.engines.devnet import devnet  # noqa: F401  (a fixture)

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from support.devnet import ROOT, Devnet, clean
+from kit.engines.devnet import ROOT, Devnet, clean
 from web3 import HTTPProvider, Web3
 
 from zoo_protocol.contracts import artifact

@@ -5,11 +5,11 @@ import signal
 
 import httpx
 import psutil
+from kit.engines.devnet import Devnet
 from kit.waiting import wait_until
-from support.devnet import Devnet
 from web3 import HTTPProvider, Web3
 
-from zoo_compute import Client
+from zoo_compute.client.client import Client
 
 ACCOUNTS = {"operator", "acknowledger", "challenger", "admin", "treasury", "user", "providers", "verifiers"}
 

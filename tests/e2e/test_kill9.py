@@ -4,12 +4,12 @@ import os
 import signal
 from collections.abc import Iterator
 
-from support.devnet import Devnet
+from kit.engines.devnet import Devnet
 
-from zoo_compute.cli.receipts import check_receipt
-from zoo_compute.client import Client
-from zoo_compute.demo import job_spec, topics_dataset
-from zoo_compute.job import Job
+from zoo_compute.client.client import Client
+from zoo_compute.client.job import Job
+from zoo_compute.demo.run import job_spec, topics_dataset
+from zoo_compute.terminal.receipts import check_receipt
 
 VICTIMS = {1: "api", 3: "worker", 5: "provider-1"}
 """Which part dies once this round is done."""

@@ -1,12 +1,12 @@
 """A model whose states are larger than one upload may be, from order to settlement at the default settings."""
 
 import httpx
+from kit.engines.devnet import Devnet
 from kit.waiting import wait_until
-from support.devnet import Devnet
 
-from zoo_compute import Client
-from zoo_compute.amounts import ZEN
-from zoo_compute.jobspec import JobSpec
+from zoo_compute.base.amounts import ZEN
+from zoo_compute.client.client import Client
+from zoo_compute.client.jobspec import JobSpec
 
 MODEL = {"hidden_size": 512, "num_layers": 2, "num_heads": 8, "sequence_length": 16}
 PARAMETERS = 6_556_160

@@ -8,13 +8,13 @@ from datetime import timedelta
 from pathlib import Path
 
 import psutil
+from kit.engines.devnet import Devnet
 from kit.waiting import delay, wait_until
-from support.devnet import Devnet
 
-from zoo_compute.amounts import ZEN
-from zoo_compute.client import Client
-from zoo_compute.demo import topics_dataset
-from zoo_compute.jobspec import JobSpec
+from zoo_compute.base.amounts import ZEN
+from zoo_compute.client.client import Client
+from zoo_compute.client.jobspec import JobSpec
+from zoo_compute.demo.run import topics_dataset
 
 NODES = 2
 PATIENCE_SECONDS = 20.0  # of a node's connection, for one call

@@ -8,11 +8,11 @@ from pydantic import SecretStr
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import market.tables  # noqa: F401  # foreign keys cross features
-from market.chain.client import ChainClient
-from market.chain.contracts import Deployment
-from market.chain.sender import Sender
-from market.chain.signer import Signer
-from market.db.session import Database
+from market.chain.contracts.codec import Deployment
+from market.chain.rpc.client import ChainClient
+from market.chain.sending.sender import Sender
+from market.chain.sending.signer import Signer
+from market.platform.db.session import Database
 from market.settings import Settings
 
 

@@ -3,17 +3,17 @@
 from collections.abc import Iterator
 
 import pytest
+from kit.chain.deployed_chain import CHAIN_ID, PAYEE, PROVIDER, Chain
+from kit.chain.faulty_rpc import FaultyRpc
+from kit.chain.indexing import booked, cursor
 from sqlalchemy import select
-from support.chain import CHAIN_ID, PAYEE, PROVIDER, Chain
-from support.faulty_rpc import FaultyRpc
-from support.indexing import booked, cursor
 
-from market.chain.client import ChainClient
 from market.chain.errors import IncompleteLogs, Lagging, RpcUnavailable, WrongChain
 from market.chain.models import TxIntent
+from market.chain.rpc.client import ChainClient
 from market.chain.service import queue_intent
-from market.db.session import Database
 from market.domain.lifecycle import IntentStatus
+from market.platform.db.session import Database
 
 
 @pytest.fixture

@@ -9,16 +9,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from kit.chain.deployed_chain import OPERATOR, PAYEE, Chain, queue_payment
+from kit.chain.faulty_rpc import Answer, ConnectionLost, FaultyRpc, Forward, Request
+from kit.chain.geth_pool import GethPool
 from sqlalchemy import select
-from support.chain import OPERATOR, PAYEE, Chain, queue_payment
-from support.faulty_rpc import Answer, ConnectionLost, FaultyRpc, Forward, Request
-from support.geth_pool import GethPool
 
 from market.chain.errors import ChainError
 from market.chain.models import TxAttempt, TxIntent
-from market.chain.sender import Sender
-from market.db.session import Database
+from market.chain.sending.sender import Sender
 from market.domain.lifecycle import IllegalTransition, IntentStatus
+from market.platform.db.session import Database
 
 ROOT = Path(__file__).parents[2]
 
@@ -85,7 +85,7 @@ def test_two_senders_without_their_lock_still_pay_once(
     chain.anvil.automine(False)
     for number in range(40):
         queue_payment(database, f"pay-{number}", 1)
-    monkeypatch.setattr(database, "exclusive", broken_lock)
+    monkeypatch.setattr(database, "advisory_lock", broken_lock)
 
     def send() -> None:
         sender = chain.sender(database)

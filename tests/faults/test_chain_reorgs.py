@@ -5,22 +5,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kit.chain.anvil import AnvilProcess
+from kit.chain.deployed_chain import OPERATOR, OTHER, PAYER, PROVIDER, Chain, deploy_own
+from kit.chain.indexing import booked, canonical_logs, cursor, forget, fresh
+from kit.chain.settling import claim_pay, open_job, pass_challenge_period, pay, penalty, settle_job, settlement
 from sqlalchemy.orm import Session
-from support.anvil import AnvilProcess
-from support.chain import OPERATOR, OTHER, PAYER, PROVIDER, Chain, deploy_own
-from support.indexing import booked, canonical_logs, cursor, forget, fresh
-from support.settling import claim_pay, open_job, pass_challenge_period, pay, penalty, settle_job, settlement
 
-from market.chain.contracts import ChainEvent
+from market.chain.contracts.codec import ChainEvent
 from market.chain.indexer import EventHandlers
 from market.chain.models import TxIntent
 from market.chain.service import intent_by_key, queue_intent
 from market.chain.views import JobState
-from market.db.session import Database
 from market.domain.lifecycle import IntentStatus
 from market.domain.network import ZEN
-from market.ledger import mirror
+from market.ledger import chain_events as ledger_chain_events
 from market.ledger.reconciliation import reconcile
+from market.platform.db.session import Database
 
 EPOCH_BLOCKS = 4
 FINALITY = 2 * EPOCH_BLOCKS  # blocks on top of a final one
@@ -39,7 +39,7 @@ def recording(chain: Chain, seen: list[tuple[str, int, str]]) -> EventHandlers:
     def note(session: Session, event: ChainEvent) -> None:
         seen.append((event.block_hash, event.log_index, event.name))
 
-    return {key: [handler, note] for key, handler in mirror.handlers(chain.deployment).items()}
+    return {key: [handler, note] for key, handler in ledger_chain_events.handlers(chain.deployment).items()}
 
 
 def settle_down(chain: Chain, database: Database) -> None:

@@ -4,17 +4,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kit.chain.anvil import AnvilProcess
+from kit.chain.deployed_chain import Chain, chain_settings, deploy_contracts
 from sqlalchemy import select
-from support.anvil import AnvilProcess
-from support.chain import Chain, chain_settings, deploy_contracts
 
-from market.chain.contracts import decode_result, encode_call
-from market.chain.sender import Sender
-from market.db.session import Database
+from market.chain.contracts.codec import decode_result, encode_call
+from market.chain.sending.sender import Sender
 from market.domain.network import DEVNET
-from market.domain.verification_lifecycle import WindowStatus
-from market.verification import service as verification
-from market.verification.models import Window
+from market.domain.verification.lifecycle import WindowStatus
+from market.platform.db.session import Database
+from market.verification.windows import service as windows_service
+from market.verification.windows.models import Window
 from worker.context import INTENT_HANDLERS, event_handlers
 from zoo_protocol.hashing import sha256, to_hex
 
@@ -43,12 +43,12 @@ class Windows:
         self.roots = [to_hex(sha256(f"window {number}".encode())) for number in range(count)]
         with database.transaction() as session:
             session.add_all(Window(status=WindowStatus.CLOSED, root=root, leaf_count=3) for root in self.roots)
-        verification.commit_windows(database)
+        windows_service.commit_windows(database)
 
     def block(self, count: int = 1) -> None:
         """So many blocks, each with what the market had to send by then."""
         for _ in range(count):
-            verification.latch_seeds(self.database, lambda: self.chain.client().head().number)
+            windows_service.latch_seeds(self.database, lambda: self.chain.client().head().number)
             self.sender.step()
             self.chain.anvil.mine()
             self.chain.index(self.database, event_handlers(DEVNET, self.chain.deployment))

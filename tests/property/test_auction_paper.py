@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.profile import examples
 
-from market.domain.auction import AskOrder, BidOrder, clear_sbba
+from market.domain.auctions.clearing import AskOrder, BidOrder, clear_sbba
 
 SEED = bytes(range(32))
 

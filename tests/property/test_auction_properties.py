@@ -10,12 +10,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from market.auctions.sealing import clear_book, seal
-from market.domain.auction import AskOrder, BidOrder, Clearing, clear, clear_posted, clear_sbba, gross_ask
+from market.auctions.sealed_orders import clear_book, seal
+from market.domain.auctions.clearing import AskOrder, BidOrder, Clearing, clear, clear_posted, clear_sbba, gross_ask
 from market.domain.money import split, unit_price
 from market.domain.network import MAINNET, ZEN
 from market.providers.service import Offer
-from zoo_compute import auction as client
+from zoo_compute.audit import auction as client
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 RESERVE = 20

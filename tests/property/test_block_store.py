@@ -8,9 +8,9 @@ from hypothesis import settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 from kit.profile import examples
 
-from zoo_compute.blockstore import BlockNotFound, BlockStore
-from zoo_protocol import unixfs
-from zoo_protocol.cid import Cid
+from zoo_compute.content.blockstore import BlockNotFound, BlockStore
+from zoo_protocol.content import unixfs
+from zoo_protocol.content.cid import Cid
 
 _File = tuple[list[int], int]
 """Which chunks, and how many bytes after them."""

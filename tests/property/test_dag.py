@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zoo_protocol import car, unixfs
-from zoo_protocol.cid import DAG_PB, BlockMismatch, Cid, ContentError, InvalidBlock, of_block
+from zoo_protocol.content import car, unixfs
+from zoo_protocol.content.cid import DAG_PB, BlockMismatch, Cid, ContentError, InvalidBlock, of_block
 
 files = st.binary(max_size=400)
 chunks = st.integers(1, 50)

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training_gym.compression.bits import pack, pack_unary, packed_size, unpack, unpack_unary
-from training_gym.errors import PayloadError
+from training_gym.compress.bits import pack, pack_unary, packed_size, unpack, unpack_unary
+from training_gym.spec.errors import PayloadError
 
 
 @settings(deadline=None)

@@ -9,22 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.profile import examples
 
-from training_gym import blocks
-from training_gym.aggregation import (
+from training_gym.aggregate.aggregation import (
     WEIGHT_ONE,
     PartialSum,
     admit,
     aggregate,
-    conclude,
     finish,
+    finish_aggregation,
     merge,
     sketch_seed,
 )
-from training_gym.checkpoint import save_state
-from training_gym.compression.entries import add_units, count_levels, subtract
-from training_gym.compression.wire import Format, Payload, decode, decode_vector, encode, encode_vector
-from training_gym.config import CHUNK, ModelConfig, TrainingConfig, TrainingSpec
-from training_gym.exact import (
+from training_gym.aggregate.fixed_point import (
     FRACTION_BITS,
     dot,
     product,
@@ -34,11 +29,22 @@ from training_gym.exact import (
     to_fixed,
     units_of,
 )
-from training_gym.models.layout import initial_parameters
-from training_gym.outer import catch_up, initial_outer_state, load_outer_state, outer_step, save_outer_state
-from training_gym.tensors import flatten
-from training_gym.tree import Summary, decide_together, leaf_sum, load_sum, save_sum, summarise
-from zoo_protocol.cid import cid_of_raw
+from training_gym.aggregate.outer_step import (
+    catch_up,
+    initial_outer_state,
+    load_outer_state,
+    outer_step,
+    save_outer_state,
+)
+from training_gym.aggregate.tree import Summary, decide_together, leaf_sum, load_sum, save_sum, summarise
+from training_gym.compress.codes import add_units, count_levels, subtract
+from training_gym.compress.payload_format import Format, Payload, decode, decode_vector, encode, encode_vector
+from training_gym.model.layout import initial_parameters
+from training_gym.model.tensors import flatten
+from training_gym.runtime import threads as runtime_threads
+from training_gym.spec.config import CHUNK, ModelConfig, TrainingConfig, TrainingSpec
+from training_gym.units.checkpoint import save_state
+from zoo_protocol.content.cid import cid_of_raw
 from zoo_protocol.hashing import sha256
 
 SPEC = TrainingSpec(
@@ -85,7 +91,7 @@ def test_any_tree_and_any_order_give_the_same_checkpoint(leaves: list[list[int]]
         left = sums.pop(chance.randrange(len(sums)))  # type: ignore[attr-defined]
         right = sums.pop(chance.randrange(len(sums)))  # type: ignore[attr-defined]
         sums.append(merge(left, right))
-    step = conclude(SPEC, PARAMETERS, decision.verdicts, sums[0], STATE)
+    step = finish_aggregation(SPEC, PARAMETERS, decision.verdicts, sums[0], STATE)
     assert cid_of_raw(save_state(step.parameters)) == cid_of_raw(save_state(RESULT.parameters))
     assert step.update == RESULT.update
     assert save_outer_state(SPEC, step.outer_state) == save_outer_state(SPEC, RESULT.outer_state)
@@ -103,8 +109,8 @@ def test_threads_that_share_the_work_give_the_same_checkpoint(
     state = replace(initial_outer_state(spec), aggregate=drawn[5])
     found = []
     for threads in (1, 3):
-        monkeypatch.setattr(blocks, "THREADS", threads)
-        assert len(blocks.parts(spec.num_parameters())) == min(threads, 2)
+        monkeypatch.setattr(runtime_threads, "THREADS", threads)
+        assert len(runtime_threads.parts(spec.num_parameters())) == min(threads, 2)
         payloads = {slot: encode(spec, vector) for slot, vector in enumerate(drawn[:5])}
         result = aggregate(spec, start, payloads, outer_state=state)
         followed = {name: array.copy() for name, array in start.items()}

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from kit.profile import examples
 
-from training_gym.compression import wire
-from training_gym.compression.bits import packed_size
-from training_gym.compression.quantise import _sum_whole, chunk_count
-from training_gym.compression.wire import (
+from training_gym.compress import bits as compress_bits
+from training_gym.compress import payload_format
+from training_gym.compress.bits import packed_size
+from training_gym.compress.payload_format import (
     Format,
     Payload,
     decode,
@@ -25,9 +25,10 @@ from training_gym.compression.wire import (
     encode_vector,
     payload_size,
 )
-from training_gym.config import CHUNK, ModelConfig, TrainingConfig, TrainingSpec
-from training_gym.errors import PayloadError
-from training_gym.tensors import Vector
+from training_gym.compress.quantise import _sum_whole, chunk_count
+from training_gym.model.tensors import Vector
+from training_gym.spec.config import CHUNK, ModelConfig, TrainingConfig, TrainingSpec
+from training_gym.spec.errors import PayloadError
 
 VECTORS = json.loads((Path(__file__).parent.parent / "vectors" / "payloads.json").read_text())
 HEADER_BYTES = 66
@@ -180,7 +181,7 @@ def test_other_scales_for_the_same_magnitudes_are_refused(monkeypatch: pytest.Mo
             vector = (1 + (np.array([0, *dice.integers(0, 127, 3), 126]) + 0.9) / 128).astype(np.float32)
         right, sent = encode_step(format_, vector)
         with monkeypatch.context() as patched:
-            patched.setattr(wire, "narrowest", lambda low, high, meaning, counts: (low, high))
+            patched.setattr(payload_format, "narrowest", lambda low, high, meaning, counts: (low, high))
             other, same = encode_step(format_, vector)
         assert sent.dense().tobytes() == same.dense().tobytes()
         if other != right:
@@ -240,7 +241,7 @@ def test_the_published_malformed_vectors(vector: dict[str, Any]) -> None:
 
 
 def test_the_published_malformed_vectors_show_every_code_that_a_reader_meets() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "protocol" / "payloads.md").read_text()
     _, _, table = page.partition("| code | the payload |")
     codes = {line.split("`")[1] for line in table.split("\n\n")[0].splitlines() if line.startswith("| `")}
     assert {vector["code"] for vector in VECTORS["malformed"]} == codes - {"not_finite"}
@@ -284,7 +285,9 @@ def test_another_rice_parameter_than_the_best_is_refused(
     format_ = format_of(8, 512)
     vector = np.random.default_rng(5).standard_normal(SIZE).astype(np.float32)
     with monkeypatch.context() as patched:
-        patched.setattr(wire, name, lambda numbers, _: (other, wire.rice_sizes(numbers, range(9))[other]))
+        patched.setattr(
+            payload_format, name, lambda numbers, _: (other, compress_bits.rice_sizes(numbers, range(9))[other])
+        )
         payload = encode_vector(format_, vector)
     assert payload != encode_vector(format_, vector)
     with pytest.raises(PayloadError) as refusal:
@@ -376,7 +379,7 @@ def test_reading_a_payload_takes_a_fixed_multiple_of_its_cap(bits: int, top_k: i
     decode_vector(format_, payload)
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert most <= 14 * format_.max_bytes + (32 << bits) * 1000 + (1 << 19)  # docs/protocol.md, "Cap"
+    assert most <= 14 * format_.max_bytes + (32 << bits) * 1000 + (1 << 19)  # docs/protocol/payloads.md, "Cap"
 
 
 def test_a_specification_fixes_the_format() -> None:

@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from market.domain.network import BPS, DEVNET, EPOCH_SECONDS, NETWORKS, ZEN
-from market.domain.reliability import DEMOTION_BPS, NEWCOMER_BPS, Evidence, reliability_bps
-from market.domain.rewards import GIB, YEAR_MINUTES, Terms, Work, epoch_rewards
-from market.domain.uptime import (
+from market.domain.nodes.reliability import DEMOTION_BPS, NEWCOMER_BPS, Evidence, reliability_bps
+from market.domain.nodes.uptime import (
     ALL_MINUTES,
     EPOCH_MINUTES,
     committed_minutes,
@@ -19,8 +18,9 @@ from market.domain.uptime import (
     uptime_bps,
     was_silent,
 )
+from market.domain.rewards import GIB, YEAR_MINUTES, Terms, Work, epoch_rewards
 from zoo_protocol import merkle
-from zoo_protocol.rewards import build_tree, proves, reward_leaf
+from zoo_protocol.payments.reward_tree import build_tree, proves, reward_leaf
 
 addresses = st.integers(1, 2**160 - 1).map(lambda number: f"0x{number:040x}")
 counts = st.integers(0, 10_000)

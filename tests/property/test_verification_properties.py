@@ -6,8 +6,8 @@ from math import log
 from hypothesis import given
 from hypothesis import strategies as st
 
-from market.domain.verification import Verdict, outvoted, sampling_rate_bps, verdict
-from zoo_protocol.sampling import draw, draw_weighted
+from market.domain.verification.sampling import Verdict, outvoted, sampling_rate_bps, verdict
+from zoo_protocol.verification.sampling import draw, draw_weighted
 
 CLAIM = "claim"
 ADDRESSES = [f"0x{number:040x}" for number in range(1, 13)]

@@ -18,8 +18,9 @@ from eth_abi.abi import encode  # noqa: E402
 from eth_account import Account  # noqa: E402
 
 from market.domain.money import split, unit_price  # noqa: E402
-from zoo_protocol import merkle, messages, sampling, trace  # noqa: E402
+from zoo_protocol import merkle, messages  # noqa: E402
 from zoo_protocol.hashing import keccak, to_hex  # noqa: E402
+from zoo_protocol.verification import sampling, trace  # noqa: E402
 
 DOMAIN = messages.Domain(84_532, "0x5FbDB2315678afecb367f032d93F642f64180aa3")
 SIGNER_KEY = "0x" + "11" * 32

@@ -15,8 +15,8 @@ import numpy as np
 FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER.parent.parent))  # run as a file, installed or not
 
-from training_gym.compression.wire import Format, decode_vector, encode_vector  # noqa: E402
-from training_gym.errors import PayloadError  # noqa: E402
+from training_gym.compress.payload_format import Format, decode_vector, encode_vector  # noqa: E402
+from training_gym.spec.errors import PayloadError  # noqa: E402
 
 LAYOUT = bytes(range(32))
 SMALL = [0.5, -1.0, 0.0, 2.0, -0.25, 1.0, 0.125, -3.0, 0.75, -1.5, 1.25, 0.0625]

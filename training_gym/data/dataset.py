@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from training_gym.config import TrainingSpec
 from training_gym.data.order import window_start
-from training_gym.errors import ManifestError, StateError
-from training_gym.manifests import read_cid, read_fields, read_hash, read_integer, read_json
+from training_gym.spec.config import TrainingSpec
+from training_gym.spec.errors import ManifestError, StateError
+from training_gym.spec.manifests import read_cid, read_fields, read_hash, read_integer, read_json
 from zoo_protocol.hashing import canonical_json, sha256, to_hex
 
 KIND = "zoo-dataset/1"

@@ -1,1 +1,1 @@
-"""Tasks: each calls one service function. The names are what :func:`market.db.session.wake_after_commit` sends."""
+"""Celery tasks, each a call of one service function, under the names that wake messages carry."""

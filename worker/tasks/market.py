@@ -4,16 +4,24 @@ from datetime import timedelta
 
 from celery import shared_task
 
+from market.auctions import clearing
 from market.auctions import service as auctions
-from market.db.session import database_now
-from market.disputes import keeper, listing, verdicts
-from market.events.announcer import announce, forget_steps
-from market.jobs import service as jobs
-from market.outages import service as outages
-from market.settlement import claims
-from market.settlement import service as settlement
-from market.storage import quota
-from market.verification import service as verification
+from market.payments.settlement import claims, dispute_keeper
+from market.payments.settlement import service as settlement
+from market.platform.db.session import database_now
+from market.platform.events.announcer import announce, forget_steps
+from market.platform.storage import quota
+from market.providers.outages import service as outages
+from market.training.aggregation import service as aggregation
+from market.training.aggregation import tree
+from market.training.evaluation import validation
+from market.training.retention import jobs, slot_states
+from market.training.rounds import service as rounds
+from market.training.uploads import service as uploads
+from market.verification.disputes import referee_list
+from market.verification.disputes import service as disputes
+from market.verification.judgement import service as judgement
+from market.verification.judgement import state_release
 from market.webhooks import service as webhooks
 from worker.context import context
 
@@ -24,49 +32,49 @@ _UPLOADS_KEPT = timedelta(days=1)  # since anything was added to them
 def clear() -> None:
     """Close every round that is due, and clear those that need no lot."""
     c = context()
-    auctions.clear_due(c.database, c.settings, c.network)
+    clearing.clear_due(c.database, c.settings, c.network)
 
 
 @shared_task(name="auctions.draw")
 def draw() -> None:
     """Clear the closed rounds whose lot can be drawn."""
     c = context()
-    auctions.draw_due(c.database, c.settings, c.network, c.chain)
+    clearing.draw_due(c.database, c.settings, c.network, c.chain)
 
 
 @shared_task(name="jobs.dispatch")
 def dispatch(job_id: str) -> None:
     """Offer the units of the job's round; fill vacant slots."""
     c = context()
-    jobs.dispatch(c.database, c.settings, c.storage, job_id)
+    rounds.dispatch(c.database, c.settings, c.storage, job_id)
 
 
 @shared_task(name="jobs.aggregate")
 def aggregate(job_id: str) -> None:
     """Close the job's round if it is due: aggregate, next checkpoint."""
     c = context()
-    jobs.aggregate(c.database, c.settings, c.storage, job_id)
+    aggregation.aggregate(c.database, c.settings, c.storage, job_id)
 
 
 @shared_task(name="jobs.aggregate_leaf")
 def aggregate_leaf(job_id: str, round_: str, leaf: str) -> None:
     """Summarise or sum the payloads of one leaf of a round's tree, whichever is due."""
     c = context()
-    jobs.work_leaf(c.database, c.storage, job_id, int(round_), int(leaf))
+    tree.work_leaf(c.database, c.storage, job_id, int(round_), int(leaf))
 
 
 @shared_task(name="jobs.validate")
 def validate(job_id: str) -> None:
     """Compute the validation losses that the job's rounds did not wait for."""
     c = context()
-    jobs.validate(c.database, c.storage, job_id)
+    validation.validate(c.database, c.storage, job_id)
 
 
 @shared_task(name="jobs.release")
 def release() -> None:
     """Forget what is old, and let storage drop the states that nobody needs and uploads that came to nothing."""
     c = context()
-    with c.database.exclusive("release") as held:
+    with c.database.advisory_lock("release") as held:
         if not held:
             return
         with c.database.transaction() as session:
@@ -74,12 +82,12 @@ def release() -> None:
             quota.forget(session, now - quota.PERIOD)
             forget_steps(session, now)
             outages.forget(session, now)
-        jobs.discard_stale_uploads(c.database, c.storage, now - _UPLOADS_KEPT)
-        verdicts.release_states(c.database, c.storage)
-        jobs.release_states(c.database, c.storage, c.network, now)
-        verification.release_states(c.database, c.storage, c.network, now)
+        uploads.discard_stale(c.database, c.storage, now - _UPLOADS_KEPT)
+        disputes.release_states(c.database, c.storage)
+        slot_states.unpin_states(c.database, c.storage, c.network, now)
+        state_release.unpin_expired_states(c.database, c.storage, c.network, now)
         kept = timedelta(days=c.settings.retention_days)
-        jobs.forget_old(c.database, c.storage, kept, now)
+        jobs.purge_expired(c.database, c.storage, kept, now)
         auctions.forget_orders(c.database, kept, now)
 
 
@@ -87,23 +95,21 @@ def release() -> None:
 def advance() -> None:
     """Close windows, latch seeds, draw samples, assign replays, pass verdicts."""
     c = context()
-    verification.advance(
-        c.database, c.storage, c.settings, c.network, c.chain, c.challenger, former=c.former_challengers
-    )
+    judgement.advance(c.database, c.storage, c.settings, c.network, c.chain, c.challenger, former=c.former_challengers)
 
 
 @shared_task(name="disputes.keep")
 def keep_disputes() -> None:
     """Draw committees, send verdicts, end turns that were let pass, restore withheld pay."""
     c = context()
-    keeper.keep(c.database, c.network, c.chain)
+    dispute_keeper.keep(c.database, c.network, c.chain)
 
 
 @shared_task(name="disputes.keep_list")
 def keep_list_of_referees() -> None:
     """Take off the list of referees who cannot be drawn any more."""
     c = context()
-    listing.evict_idle(c.database, c.chain)
+    referee_list.evict_idle(c.database, c.chain)
 
 
 @shared_task(name="settlement.settle")

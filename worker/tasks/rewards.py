@@ -2,9 +2,10 @@
 
 from celery import shared_task
 
-from market.db.base import utc_now
-from market.providers import benchmarks, reviews, uptime
-from market.rewards import service as rewards
+from market.payments.rewards import service as rewards
+from market.platform.db.base import utc_now
+from market.providers.benchmarks import service as benchmarks
+from market.providers.record import reviews, uptime
 from worker.context import context
 
 

@@ -5,23 +5,25 @@ from datetime import timedelta
 from celery import shared_task
 
 from market.accounts import service as accounts
-from market.api.idempotency import forget_old_answers
-from market.db.session import database_now
-from market.jobs import service as jobs
-from market.observability.workers import report_alive
-from market.outages import service as outages
+from market.accounts.idempotency import forget_old_answers
+from market.orders import amendments
+from market.platform.db.session import database_now
 from market.providers import asks
+from market.providers.outages import service as outages
+from market.training.evaluation import validation
+from market.training.leases import expiry
+from market.training.matching import book
+from market.training.rounds import service as rounds
 from worker.context import context
+from worker.task_dedup import repeated
 from worker.tasks.market import aggregate, announce_events, deliver_webhooks, dispatch, validate
-from worker.ticks import repeated
 
 
 @shared_task(name="sweep.all")
 def sweep() -> None:
     """End what has run out of time, then wake every job that something may be due for."""
     c = context()
-    report_alive(c.redis)
-    with c.database.exclusive("sweep") as held:
+    with c.database.advisory_lock("sweep") as held:
         if not held:
             return
         with c.database.transaction() as session:
@@ -32,16 +34,16 @@ def sweep() -> None:
             accounts.discard_expired(session, now)
             forget_old_answers(session, now)
         if not is_api_away:  # otherwise no node can keep what it has
-            jobs.expire_due_leases(c.database, now)
-            jobs.expire_uploads(c.database, now - timedelta(seconds=c.settings.upload_seconds))
-            jobs.expire_replays(c.database, timedelta(seconds=c.settings.replay_seconds), now)
-        jobs.expire_due_jobs(c.database, now)
-        jobs.end_long_pauses(c.database, c.network, now)
-        jobs.end_before_refund(c.database, c.network, now)
-        for job_id in jobs.due_jobs(c.database):
+            expiry.expire_due(c.database, now)
+            expiry.expire_uploads(c.database, now - timedelta(seconds=c.settings.upload_seconds))
+            expiry.expire_replays(c.database, timedelta(seconds=c.settings.replay_seconds), now)
+        book.expire_due(c.database, now)
+        amendments.end_long_pauses(c.database, c.network, now)
+        amendments.end_before_refund(c.database, c.network, now)
+        for job_id in rounds.due_jobs(c.database):
             for task in (dispatch, aggregate):
                 task.apply_async(args=(job_id,), **repeated())
-        for job_id in jobs.jobs_to_validate(c.database):
+        for job_id in validation.jobs_to_validate(c.database):
             validate.apply_async(args=(job_id,), **repeated())
     announce_events()
     deliver_webhooks.apply_async(**repeated())

@@ -2,10 +2,10 @@
 
 import typer
 
-from zoo_compute.amounts import format_zen
-from zoo_compute.cli.output import JsonFlag, print_facts, print_json, print_table
+from zoo_compute.base.amounts import format_zen
+from zoo_compute.base.errors import Mismatch
 from zoo_compute.cli.session import ApiUrl, open_client
-from zoo_compute.errors import Mismatch
+from zoo_compute.terminal.output import JsonFlag, print_facts, print_json, print_table
 
 app = typer.Typer(help="Look after a market.", no_args_is_help=True)
 

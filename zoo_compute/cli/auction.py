@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from zoo_compute.cli.output import JsonFlag, note, print_facts, print_json, print_table
 from zoo_compute.cli.session import ApiUrl, open_client
+from zoo_compute.terminal.output import JsonFlag, note, print_facts, print_json, print_table
 
 app = typer.Typer(help="See prices, and check how they came about.", no_args_is_help=True)
 
@@ -99,8 +99,8 @@ def replay(
     as_json: JsonFlag = False,
 ) -> None:
     """Clear a round again from what was published, and compare. Exit code 6 if anything differs."""
-    from zoo_compute import auction
-    from zoo_compute.errors import Mismatch
+    from zoo_compute.audit import auction
+    from zoo_compute.base.errors import Mismatch
 
     with open_client(api_url) as client:
         document = client.connection.get(f"/v1/auctions/{book}/rounds/{number}")
@@ -161,7 +161,7 @@ def _show(done: Any, block_hash: str | None) -> None:
 
 
 def _zen(wei: str | int | None) -> str | None:
-    from zoo_compute.amounts import format_zen
+    from zoo_compute.base.amounts import format_zen
 
     return None if wei is None else format_zen(int(wei))
 

@@ -5,10 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
+from zoo_compute.base.errors import ConfigError
 from zoo_compute.cli.caps import PerDay, PerJob, Total, caps_body, caps_text
-from zoo_compute.cli.output import JsonFlag, done, note, print_facts, print_json, print_table
 from zoo_compute.cli.session import ApiUrl, open_client, save_login
-from zoo_compute.errors import ConfigError
+from zoo_compute.terminal.output import JsonFlag, done, note, print_facts, print_json, print_table
 
 app = typer.Typer(help="Sign in, and manage API keys.", no_args_is_help=True)
 

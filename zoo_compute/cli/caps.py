@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from zoo_compute.amounts import format_zen, parse_zen
+from zoo_compute.base.amounts import format_zen, parse_zen
 
 PerJob = Annotated[str | None, typer.Option("--per-job", help="Most ZEN that one job may commit.")]
 PerDay = Annotated[str | None, typer.Option("--per-day", help="Most ZEN that the jobs of one day (UTC) may commit.")]

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from zoo_compute.cli.output import JsonFlag, done, note, print_facts, print_json
 from zoo_compute.devnet.state import DEFAULT_DIRECTORY
+from zoo_compute.terminal.output import JsonFlag, done, note, print_facts, print_json
 
 app = typer.Typer(help="Run the whole market on this machine, on the real engines.", no_args_is_help=True)
 

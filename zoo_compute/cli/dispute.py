@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from zoo_compute.amounts import format_zen
-from zoo_compute.cli.output import JsonFlag, note, print_facts, print_json, print_table
+from zoo_compute.base.amounts import format_zen
+from zoo_compute.base.errors import ConfigError, ZooError
 from zoo_compute.cli.session import ApiUrl, open_client
-from zoo_compute.errors import ConfigError, ZooError
+from zoo_compute.terminal.output import JsonFlag, note, print_facts, print_json, print_table
 
 if TYPE_CHECKING:
-    from zoo_compute.client import Client
-    from zoo_compute.dispute_chain import Dispute, DisputeChain
+    from zoo_compute.chain.disputes import Dispute, DisputeChain
+    from zoo_compute.client.client import Client
 
 app = typer.Typer(help="Reject a unit of work on chain, with a bond.", no_args_is_help=True)
 
@@ -50,19 +50,19 @@ def open_(
 
     Replay it first: zoo-compute verify unit ID.
     """
-    from zoo_compute.challenge import find_challenge
-    from zoo_compute.client import evidence_errors
-    from zoo_compute.gateway import GatewayClient
-    from zoo_compute.settlement_events import ChainReader
-    from zoo_compute.unit_record import Place, told_by
-    from zoo_compute.wallet import checked_address
+    from zoo_compute.audit.challenge import find_challenge
+    from zoo_compute.audit.evidence import evidence_errors
+    from zoo_compute.audit.unit_record import Place, market_record_reader
+    from zoo_compute.chain.settlements import ChainReader
+    from zoo_compute.chain.wallet import checked_address
+    from zoo_compute.content.gateway import GatewayClient
 
     place, named = Place.parse(unit_id), None if provider is None else checked_address(provider)
     with open_client(api_url) as client:
         chain, network = _chain(client), client.network()
         reader = ChainReader(network.rpc_url, network.contracts, network.start_block)
         with evidence_errors(), GatewayClient(network.gateways) as gateway:
-            challenge = find_challenge(place, named, reader, gateway, told_by(client.connection))
+            challenge = find_challenge(place, named, reader, gateway, market_record_reader(client.connection))
     opened, tx = chain.open(challenge)
     shown = {"dispute_id": opened, "unit_id": challenge.unit_id, "provider": challenge.unit.provider, "tx": tx}
     if as_json:
@@ -195,7 +195,7 @@ def accuse(dispute_id: DisputeId, file: Files = None, api_url: ApiUrl = None, as
 
     The signatures are all that counts. What a penalty takes is burned.
     """
-    from zoo_compute.accusation import CONTRADICTION, accusations, votes
+    from zoo_compute.audit.misconduct_proof import CONTRADICTION, accusations, votes
 
     with open_client(api_url) as client:
         chain, given = _chain(client), _given(client, _checked(dispute_id), file)
@@ -277,7 +277,7 @@ def _show(facts: dict[str, Any], as_json: bool) -> None:
 
 
 def _chain(client: "Client") -> "DisputeChain":
-    from zoo_compute.dispute_chain import DisputeChain
+    from zoo_compute.chain.disputes import DisputeChain
 
     if client.wallet is None:
         raise ConfigError(

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from zoo_compute.cli.output import JsonFlag, in_zen, note, print_facts, print_json, print_table
 from zoo_compute.cli.session import ApiUrl, open_client
+from zoo_compute.terminal.output import JsonFlag, in_zen, note, print_facts, print_json, print_table
 
 if TYPE_CHECKING:
-    from zoo_compute.jobspec import JobSpec
-    from zoo_compute.models import JobState
+    from zoo_compute.base.models import JobState
+    from zoo_compute.client.jobspec import JobSpec
 
 app = typer.Typer(help="Submit and follow training jobs.", no_args_is_help=True)
 
@@ -32,7 +32,7 @@ def quote(
     as_json: JsonFlag = False,
 ) -> None:
     """Show what a job would cost. Commits to nothing."""
-    from zoo_compute.amounts import format_zen
+    from zoo_compute.base.amounts import format_zen
 
     with open_client(api_url) as client:
         found = client.quote(_spec(file, budget, max_price, wait))
@@ -125,7 +125,7 @@ def show(job_id: JobId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> No
 @app.command()
 def why(job_id: JobId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
     """Show why a job has not been matched, and what would help."""
-    from zoo_compute.cli.waiting import explain
+    from zoo_compute.terminal.waiting import explain
 
     with open_client(api_url) as client:
         found = client.job(job_id).why()
@@ -158,8 +158,8 @@ def amend(
     as_json: JsonFlag = False,
 ) -> None:
     """Change what a waiting job bids or how long it waits, within the order that you signed."""
-    from zoo_compute.amounts import parse_zen
-    from zoo_compute.jobspec import deadline, parse_duration
+    from zoo_compute.base.amounts import parse_zen
+    from zoo_compute.client.jobspec import deadline, parse_duration
 
     price = None if max_price is None else parse_zen(max_price, "max_price")
     until = None if wait is None else deadline(parse_duration(wait, "wait"))
@@ -220,7 +220,7 @@ def metrics(job_id: JobId, api_url: ApiUrl = None, as_json: JsonFlag = False) ->
 @app.command()
 def efficiency(job_id: JobId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
     """Show how efficiently it trained, against the same work in one place."""
-    from zoo_compute.cli.efficiency import print_efficiency
+    from zoo_compute.terminal.efficiency import print_efficiency
 
     with open_client(api_url) as client:
         found = client.job(job_id).efficiency()
@@ -238,7 +238,7 @@ def receipt(
     as_json: JsonFlag = False,
 ) -> None:
     """Show a settled job's receipt; with --verify also everything in which it differs from chain and storage."""
-    from zoo_compute.cli.receipts import check_receipt, print_receipt
+    from zoo_compute.terminal.receipts import check_receipt, print_receipt
 
     with open_client(api_url) as client:
         found = client.job(job_id).receipt()
@@ -288,14 +288,14 @@ def sample(
 
 
 def _spec(file: Path, budget: str | None, max_price: str | None, wait: str | None) -> "JobSpec":
-    from zoo_compute import jobspec
+    from zoo_compute.client import jobspec
 
     given: dict[str, Any] = {"budget_max": budget, "max_price": max_price, "wait": wait}
     return jobspec.load(file, {name: value for name, value in given.items() if value is not None})
 
 
 def _changes(budget: str | None, max_price: str | None) -> dict[str, Any]:
-    from zoo_compute.amounts import parse_zen
+    from zoo_compute.base.amounts import parse_zen
 
     given = {"budget_max": budget, "max_price": max_price}
     return {name: parse_zen(amount, name) for name, amount in given.items() if amount is not None}
@@ -310,8 +310,8 @@ def _show(state: "JobState", as_json: bool) -> None:
 
 
 def _watch(client: Any, job_id: str, as_json: bool) -> None:
-    from zoo_compute.cli.watch import follow
-    from zoo_compute.errors import JobUnsuccessful
+    from zoo_compute.base.errors import JobUnsuccessful
+    from zoo_compute.terminal.watch import follow
 
     try:
         state = follow(client.job(job_id), as_json=as_json)

@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from zoo_compute.amounts import format_zen
+from zoo_compute.base.amounts import format_zen
+from zoo_compute.base.errors import ExitCode, Unreachable, ZooError
 from zoo_compute.cli import admin, auction, auth, devnet, dispute, job, node, organisation, verify, webhook
-from zoo_compute.cli.output import JsonFlag, note, print_facts, print_json, report
 from zoo_compute.cli.session import ApiUrl, open_client
-from zoo_compute.errors import ExitCode, Unreachable, ZooError
+from zoo_compute.terminal.output import JsonFlag, note, print_facts, print_json, report
 
 app = typer.Typer(
     help="Zoo Compute: have models trained, or train them for pay. Only verified work is paid.",
@@ -60,7 +60,7 @@ def demo(
     as_json: JsonFlag = False,
 ) -> None:
     """Run the market's main job from stake to receipt on a fresh devnet."""
-    from zoo_compute.demo import run
+    from zoo_compute.demo.run import run
 
     run(directory, keep=keep, as_json=as_json)
 

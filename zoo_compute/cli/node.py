@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from zoo_compute.amounts import format_zen
-from zoo_compute.cli.output import JsonFlag, in_zen, log_to_stderr, note, print_facts, print_json, print_table
+from zoo_compute.base.amounts import format_zen
+from zoo_compute.base.errors import ConfigError, ZooError
 from zoo_compute.cli.session import ApiUrl, open_client
-from zoo_compute.errors import ConfigError, ZooError
+from zoo_compute.terminal.output import JsonFlag, in_zen, log_to_stderr, note, print_facts, print_json, print_table
 
 if TYPE_CHECKING:
-    from zoo_compute.models import OmissionClaim
+    from zoo_compute.base.models import OmissionClaim
 
 app = typer.Typer(help="Run a provider or verifier node.", no_args_is_help=True)
 
@@ -66,10 +66,10 @@ def run(
 
     It registers, passes the benchmark, stakes what is missing, offers itself and works. It needs outbound HTTP only.
     """
-    from zoo_compute.amounts import parse_zen
+    from zoo_compute.base.amounts import parse_zen
+    from zoo_compute.chain.wallet import checked_address
     from zoo_compute.node.config import NodeConfig
     from zoo_compute.node.serving import serve
-    from zoo_compute.wallet import checked_address
 
     log_to_stderr()
     config = NodeConfig(
@@ -103,8 +103,8 @@ def environment(
     as_json: JsonFlag = False,
 ) -> None:
     """Show the environment class of this machine, as a node here would register it. It asks no market."""
-    from zoo_compute.node import hardware
-    from zoo_compute.node.executor import Executor, ExecutorError
+    from zoo_compute.node.execution import hardware
+    from zoo_compute.node.execution.executor import Executor, ExecutorError
 
     chosen = hardware.profile(profile)
     with (
@@ -128,7 +128,7 @@ def status(
     as_json: JsonFlag = False,
 ) -> None:
     """Show how the market sees a node."""
-    from zoo_compute.wallet import checked_address
+    from zoo_compute.chain.wallet import checked_address
 
     with open_client(api_url) as client:
         if address is None and client.wallet is None:
@@ -189,7 +189,7 @@ def commit(
     as_json: JsonFlag = False,
 ) -> None:
     """Promise on chain to keep your tier's uptime. It cannot be taken back; a day below it costs a penalty."""
-    from zoo_compute.wallet import Chain
+    from zoo_compute.chain.transactions import Chain
 
     with open_client(api_url) as client:
         if client.wallet is None:
@@ -213,7 +213,7 @@ def rewards(
     as_json: JsonFlag = False,
 ) -> None:
     """Show what your wallet earned for uptime, bandwidth and verification. A running node claims by itself."""
-    from zoo_compute.wallet import checked_address
+    from zoo_compute.chain.wallet import checked_address
 
     if to is not None and not claim:
         raise ConfigError("nothing-to-send", "--to says where a claim goes", remedy="Give --claim with it.")
@@ -262,10 +262,10 @@ def omissions(
 
     A running node does all of this by itself. Each commitment is checked against the root on the chain.
     """
-    from zoo_compute.node.acknowledgements import Journal
-    from zoo_compute.node.omissions import Omissions
-    from zoo_compute.node.state_directory import acknowledgements_in
-    from zoo_compute.omission_chain import OmissionChain
+    from zoo_compute.chain.omissions import OmissionChain
+    from zoo_compute.node.disk.state_directory import acknowledgements_in
+    from zoo_compute.node.disputes.omissions import Omissions
+    from zoo_compute.node.work.acknowledgements import Journal
 
     if not state_dir.is_dir():
         raise ConfigError("state-dir-missing", f"{state_dir} is no directory", remedy="Give your node's --state-dir.")
@@ -322,10 +322,10 @@ def disputes(
 
     A running node answers by itself, which takes some of the chain's coin.
     """
-    from zoo_compute.dispute_chain import DisputeChain
-    from zoo_compute.node.disputes import Disputes, describe
-    from zoo_compute.node.state_directory import disputes_in, traces_in
-    from zoo_compute.node.traces import Traces
+    from zoo_compute.chain.disputes import DisputeChain
+    from zoo_compute.node.disk.state_directory import disputes_in, traces_in
+    from zoo_compute.node.disk.traces import Traces
+    from zoo_compute.node.disputes.defence import Disputes, describe
 
     if not state_dir.is_dir():
         raise ConfigError("state-dir-missing", f"{state_dir} is no directory", remedy="Give your node's --state-dir.")
@@ -358,8 +358,8 @@ def verdicts(
     """Show what your verifier has signed as a referee of disputes; with --json, for `dispute submit --file`."""
     from dataclasses import asdict
 
-    from zoo_compute.node.referee import Verdicts
-    from zoo_compute.node.state_directory import verdicts_in
+    from zoo_compute.node.disk.state_directory import verdicts_in
+    from zoo_compute.node.disputes.referee import Verdicts
 
     if not state_dir.is_dir():
         raise ConfigError("state-dir-missing", f"{state_dir} is no directory", remedy="Give your node's --state-dir.")
@@ -387,7 +387,7 @@ def claim(
     as_json: JsonFlag = False,
 ) -> None:
     """Take all that your wallet can claim now, in one transaction of your own."""
-    from zoo_compute.wallet import checked_address
+    from zoo_compute.chain.wallet import checked_address
 
     with open_client(api_url) as client:
         taken, tx = client.claim_earnings(None if to is None else checked_address(to))

@@ -5,8 +5,8 @@ from typing import Annotated, Any
 import typer
 
 from zoo_compute.cli.caps import PerDay, PerJob, Total, caps_body, caps_text
-from zoo_compute.cli.output import JsonFlag, done, print_facts, print_json, print_table
 from zoo_compute.cli.session import ApiUrl, open_client
+from zoo_compute.terminal.output import JsonFlag, done, print_facts, print_json, print_table
 
 app = typer.Typer(help="Share budgets with others.", no_args_is_help=True)
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from zoo_compute.cli.output import quiet_retries
-from zoo_compute.errors import ConfigError
+from zoo_compute.base.errors import ConfigError
+from zoo_compute.terminal.output import quiet_retries
 
 if TYPE_CHECKING:
-    from zoo_compute.client import Client
+    from zoo_compute.client.client import Client
 
 ApiUrl = Annotated[str | None, typer.Option("--api-url", envvar="ZOO_API_URL", help="Base URL of the market.")]
 
@@ -24,9 +24,9 @@ def open_client(api_url: str | None) -> "Client":
     Raises:
         ConfigError: if none of these is there.
     """
-    from zoo_compute.client import API_KEY_VARIABLE, Client
+    from zoo_compute.chain.wallet import Wallet
+    from zoo_compute.client.client import API_KEY_VARIABLE, Client
     from zoo_compute.devnet.state import DEFAULT_DIRECTORY
-    from zoo_compute.wallet import Wallet
 
     quiet_retries()
     has_key = Wallet.from_environment() is not None or API_KEY_VARIABLE in os.environ

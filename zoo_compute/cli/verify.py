@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from zoo_compute.cli.output import JsonFlag, note, print_facts, print_json
+from zoo_compute.base.errors import Mismatch, ZooError
 from zoo_compute.cli.session import ApiUrl, open_client
-from zoo_compute.errors import Mismatch, ZooError
+from zoo_compute.terminal.output import JsonFlag, note, print_facts, print_json
 
 if TYPE_CHECKING:
-    from zoo_compute.client import Client
-    from zoo_compute.node.executor import Progress
-    from zoo_compute.unit_check import Attempt, Difference, Shown, UnitCheck
+    from zoo_compute.client.client import Client
+    from zoo_compute.node.execution.executor import Progress
+    from zoo_compute.replay.check import Attempt, Difference, Shown, UnitCheck
 
 app = typer.Typer(help="Replay work with your own machine.", no_args_is_help=True)
 
@@ -47,13 +47,13 @@ def unit(
 
     Ends with exit code 6 if the market paid for something else than its steps give, or punished what is right.
     """
-    from zoo_compute.client import evidence_errors
-    from zoo_compute.gateway import GatewayClient
-    from zoo_compute.node import hardware
-    from zoo_compute.node.executor import Executor, ExecutorError
-    from zoo_compute.settlement_events import ChainReader
-    from zoo_compute.unit_check import check_unit
-    from zoo_compute.unit_record import Place, told_by
+    from zoo_compute.audit.evidence import evidence_errors
+    from zoo_compute.audit.unit_record import Place, market_record_reader
+    from zoo_compute.chain.settlements import ChainReader
+    from zoo_compute.content.gateway import GatewayClient
+    from zoo_compute.node.execution import hardware
+    from zoo_compute.node.execution.executor import Executor, ExecutorError
+    from zoo_compute.replay.check import check_unit
 
     place = Place.parse(unit_id)
     runs_as = hardware.profile(profile)
@@ -75,7 +75,7 @@ def unit(
                     executor.environment_class,
                     lambda task: executor.run(task, _TIMEOUT_SECONDS, show),
                     lambda leaf: _shown(client, leaf),
-                    told_by(client.connection),
+                    market_record_reader(client.connection),
                     note,
                 )
         except ExecutorError as error:
@@ -100,12 +100,12 @@ def attestation(
 
     Ends with exit code 6 if the registry holds something else than the quote says.
     """
-    from zoo_compute.attestation_check import check_attestation
-    from zoo_compute.client import evidence_errors
-    from zoo_compute.gateway import GatewayClient
-    from zoo_compute.settlement_events import ChainReader
-    from zoo_compute.wallet import checked_address
-    from zoo_protocol.gpus import NVIDIA_KEYS
+    from zoo_compute.audit.attestation import check_attestation
+    from zoo_compute.audit.evidence import evidence_errors
+    from zoo_compute.chain.settlements import ChainReader
+    from zoo_compute.chain.wallet import checked_address
+    from zoo_compute.content.gateway import GatewayClient
+    from zoo_protocol.attestation.gpu_attestation import NVIDIA_KEYS
 
     provider = checked_address(address)
     with open_client(api_url) as client:
@@ -123,7 +123,7 @@ def attestation(
 
 def _shown(client: "Client", leaf: str) -> "Shown | None":
     """The trace as the market shows it to everybody; its leaves are checked against the chain."""
-    from zoo_compute.unit_check import Shown
+    from zoo_compute.replay.check import Shown
 
     try:
         answer = client.connection.get(f"/v1/commitments/{leaf}")

@@ -7,7 +7,7 @@ from eth_account import Account
 from eth_account.hdaccount.mnemonic import Mnemonic
 from eth_account.types import Language
 
-from zoo_compute.errors import DevnetError
+from zoo_compute.base.errors import DevnetError
 
 TEST_MNEMONIC = "test test test test test test test test test test test junk"
 

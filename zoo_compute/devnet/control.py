@@ -7,10 +7,10 @@ import sys
 import time
 from typing import Any
 
+from zoo_compute.base.errors import DevnetError
 from zoo_compute.devnet import processes, stack
 from zoo_compute.devnet.state import Options, State, StateDirectory
 from zoo_compute.devnet.supervisor import START_TIMEOUT_SECONDS, stop_leftovers
-from zoo_compute.errors import DevnetError
 
 _STOP_TIMEOUT_SECONDS = 60.0
 _POLL_SECONDS = 0.1

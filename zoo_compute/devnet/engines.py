@@ -12,10 +12,10 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from zoo_compute.base.errors import DevnetError
 from zoo_compute.devnet import accounts
 from zoo_compute.devnet.parts import Part
 from zoo_compute.devnet.state import State, StateDirectory
-from zoo_compute.errors import DevnetError
 from zoo_protocol.hashing import from_hex, keccak, to_hex
 
 HOST = "127.0.0.1"

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import zoo_compute
+from zoo_compute.base.errors import DevnetError
 from zoo_compute.devnet import accounts, engines
 from zoo_compute.devnet.parts import Part
 from zoo_compute.devnet.processes import free_port, port_is_free
 from zoo_compute.devnet.state import State, StateDirectory
-from zoo_compute.errors import DevnetError
 
 PROJECT_ROOT = Path(zoo_compute.__file__).parents[1]
 _PORTS = ("postgres", "valkey", "anvil", "ipfs", "gateway", "api")
@@ -123,7 +123,9 @@ def build(directory: StateDirectory, state: State) -> list[Part]:
     ready = f"{api_url(state)}/readyz"
     parts += [
         Part("migrate", [*python, "alembic", "upgrade", "head"], market, needs("postgres")),
-        Part("deploy", [*python, "market.chain.deploy", *_roles_and_allocations(state)], market, needs("anvil")),
+        Part(
+            "deploy", [*python, "market.chain.contracts.deploy", *_roles_and_allocations(state)], market, needs("anvil")
+        ),
     ]
     deployed = needs("migrate", "deploy", "valkey", "ipfs")
     parts += [
@@ -153,7 +155,7 @@ def _nodes(directory: StateDirectory, state: State) -> list[Part]:
     for index, wallet in enumerate(wallets.providers):
         name = f"provider-{index + 1}"
         if state.options.cheat and index == 0:
-            command = f"zoo_compute.devnet.adversary --cheat {state.options.cheat_kind}"
+            command = f"zoo_compute.devnet.cheats.adversary --cheat {state.options.cheat_kind}"
             parts.append(_node(directory, state, wallet, name, command, CHEAT_PRICE))
         else:
             price = HONEST_PRICES[index % len(HONEST_PRICES)]
@@ -161,7 +163,7 @@ def _nodes(directory: StateDirectory, state: State) -> list[Part]:
             if state.options.slow_link_mbps is not None and name == SLOW_NODE:
                 command += f" --link-mbps {state.options.slow_link_mbps}"
             if state.options.held_up_from is not None and name == HELD_UP_NODE:
-                command = f"zoo_compute.devnet.held_up --from-round {state.options.held_up_from}"
+                command = f"zoo_compute.devnet.cheats.delayed_upload --from-round {state.options.held_up_from}"
             node = _node(directory, state, wallet, name, command, price)
             # Asks below the reserve rank by time. The last honest node joins after the cheat, which so is sure of work.
             if state.options.cheat and index == len(wallets.providers) - 1:

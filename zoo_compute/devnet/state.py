@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from zoo_compute.base.errors import DevnetError
 from zoo_compute.devnet.processes import Identity
-from zoo_compute.errors import DevnetError
 
 DEFAULT_DIRECTORY = Path(".devnet")
 
@@ -28,7 +28,7 @@ class Options:
     verifiers: int = 3  # a committee of the development network
     cheat: bool = False
     slow_link_mbps: float | None = None
-    cheat_kind: str = "fabricate"  # one of zoo_compute.devnet.cheat.KINDS
+    cheat_kind: str = "fabricate"  # one of zoo_compute.devnet.cheats.cheat.KINDS
     held_up_from: int | None = None
     pace: dict[str, str] = field(default_factory=dict)
 

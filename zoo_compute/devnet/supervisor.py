@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from zoo_compute.base.errors import DevnetError
 from zoo_compute.devnet import processes, stack
 from zoo_compute.devnet.parts import Part, PartRunner, Status
 from zoo_compute.devnet.processes import Identity
 from zoo_compute.devnet.state import Started, State, StateDirectory
-from zoo_compute.errors import DevnetError
 
 log = logging.getLogger(__name__)
 

@@ -18,28 +18,28 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from training_gym.errors import GymError
-from training_gym.profile import ExecutionProfile
-from zoo_compute.blockstore import BlockNotFound
-from zoo_compute.errors import ApiError, Unreachable, ZooError
-from zoo_compute.gateway import GatewayUnavailable
-from zoo_compute.http import Connection
-from zoo_compute.link import Link
-from zoo_compute.node import hardware
-from zoo_compute.node.acknowledgements import Acknowledgements, Journal, NotAcknowledged
-from zoo_compute.node.chores import DISK_REFUSES, Trouble, is_out_of_room
+from training_gym.runtime.profile import ExecutionProfile
+from training_gym.spec.errors import GymError
+from zoo_compute.base.errors import ApiError, Unreachable, ZooError
+from zoo_compute.base.link import Link
+from zoo_compute.chain.wallet import Wallet
+from zoo_compute.client.http import Connection
+from zoo_compute.content.blockstore import BlockNotFound
+from zoo_compute.content.gateway import GatewayUnavailable
+from zoo_compute.node.background_services import BackgroundServices, Parts
 from zoo_compute.node.config import NodeConfig
-from zoo_compute.node.executor import Executor, ExecutorError
-from zoo_compute.node.held import HeldLease, LeaseLost
-from zoo_compute.node.inputs import SlotStateMissing
-from zoo_compute.node.market import WALLET_IN_USE, Lease, Market
-from zoo_compute.node.standing import Standing
-from zoo_compute.node.states import Unmade
-from zoo_compute.node.watching import Parts, Watch
-from zoo_compute.node.work import LinkTooSlow, Worker
-from zoo_compute.node.workspace import Workspace
-from zoo_compute.wallet import Wallet
-from zoo_protocol.cid import ContentError
+from zoo_compute.node.disk.workspace import Workspace
+from zoo_compute.node.execution import hardware
+from zoo_compute.node.execution.executor import Executor, ExecutorError
+from zoo_compute.node.lifecycle import NodeLifecycle
+from zoo_compute.node.market.calls import WALLET_IN_USE, Lease, Market
+from zoo_compute.node.periodic_tasks import DISK_REFUSES, ErrorThrottle, is_out_of_room
+from zoo_compute.node.work.acknowledgements import Acknowledgements, Journal, NotAcknowledged
+from zoo_compute.node.work.held_lease import HeldLease, LeaseLost
+from zoo_compute.node.work.inputs import SlotStateMissing
+from zoo_compute.node.work.states import StateUnavailable
+from zoo_compute.node.work.worker import LinkTooSlow, Worker
+from zoo_protocol.content.cid import ContentError
 from zoo_protocol.messages import Domain
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ _CANNOT_BE_DONE = (
     NotAcknowledged,
     SlotStateMissing,
     LinkTooSlow,
-    Unmade,
+    StateUnavailable,
     *DISK_REFUSES,
 )
 """What a lease is given up for."""
@@ -110,14 +110,14 @@ class NodeAgent:
         self._parts = Parts(
             config, wallet, self._workspace, self._journal, self._connection, self._market, self._executor, self._link
         )
-        self._watch = Watch(self._parts, self._fail)
+        self._watch = BackgroundServices(self._parts, self._fail)
         self._stopping = threading.Event()
         self._at_work = 0  # threads that have a lease at hand
         self._counting = threading.Lock()
         self._unanswered: set[str] = set()  # leases that this process could not bring to an end with the market
         self._deliveries = ThreadPoolExecutor(1, thread_name_prefix="deliver")
         self._said = "", ""  # status and reason, as last told
-        self._trouble = Trouble()
+        self._trouble = ErrorThrottle()
         self._failure: Exception | None = None
         self._has_room()
 
@@ -194,12 +194,12 @@ class NodeAgent:
             return False
         return True
 
-    def _join(self) -> Standing | None:
+    def _join(self) -> NodeLifecycle | None:
         """Registered standing; None if stopped before that."""
         while not self._stopping.is_set():
             try:
-                standing = Standing(self._config, self._market, self._wallet, self._executor)
-                self._market.take_wallet(standing.sign_challenge)
+                standing = NodeLifecycle(self._config, self._market, self._wallet, self._executor)
+                self._market.acquire_wallet(standing.sign_challenge)
                 standing.register(self._executor.environment_class)
                 return standing
             except Unreachable as error:
@@ -210,13 +210,13 @@ class NodeAgent:
                     raise
         return None
 
-    def _keep_standing(self, standing: Standing) -> float:
+    def _keep_standing(self, standing: NodeLifecycle) -> float:
         """One heartbeat and what follows from it; returns the seconds until the next."""
         try:
             said = self._heartbeat(standing)
             if self._said != (said["status"], said["reason"]):
                 self._said = said["status"], said["reason"]
-                self._watch.attend_court()
+                self._watch.run_referee_duties()
                 log.info("status: %s (%s)", said["status"], said["reason"] or "no reason given")
             if self._config.role == "provider":
                 standing.note_verifiers(said["verifiers_of_class"])
@@ -242,7 +242,7 @@ class NodeAgent:
         except OSError as error:  # another thread moved or removed something meanwhile; the next beat tidies again
             log.info("not all was tidied: %s", error)
 
-    def _heartbeat(self, standing: Standing) -> dict[str, Any]:
+    def _heartbeat(self, standing: NodeLifecycle) -> dict[str, Any]:
         try:
             return self._market.heartbeat(self.is_busy, standing.sign_challenge)
         except ApiError as error:
@@ -251,7 +251,7 @@ class NodeAgent:
             standing.register(standing.environment_class)  # the executor may be at a unit for long
             return self._market.heartbeat(self.is_busy, standing.sign_challenge)
 
-    def _start_work(self, standing: Standing) -> list[threading.Thread]:
+    def _start_work(self, standing: NodeLifecycle) -> list[threading.Thread]:
         network = standing.network
         worker = self._make_worker(
             market=self._market,
@@ -359,7 +359,7 @@ class NodeAgent:
         if self._stopping.is_set():
             code = "node_stopping"
         log.warning("%s lease %s given up: %s: %s", lease.kind, lease.id, code, error)
-        held.insist(lambda: self._market.fail(lease, code, str(error)))
+        held.call_until_answered(lambda: self._market.fail(lease, code, str(error)))
 
 
 def _place(lease: Lease) -> str:

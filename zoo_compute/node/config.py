@@ -21,7 +21,7 @@ class NodeConfig:
             spreads a job's nodes over different ones.
         tier: the tier that a provider offers.
         min_price_wei: a provider's least price in wei per GPU-hour, net of the fee.
-        profile: execution profile (``training_gym.profile``); None picks CUDA where a GPU is found.
+        profile: execution profile (``training_gym.runtime.profile``); None picks CUDA where a GPU is found.
         memory_gb: bound on the training process's own memory.
         keep_hours: how long the states of finished units are kept for challenges.
         payout_address: where a provider's pay goes; None is its own wallet.

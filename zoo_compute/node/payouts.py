@@ -3,12 +3,12 @@
 import logging
 import time
 
-from zoo_compute import earnings, rewards
-from zoo_compute.amounts import format_zen
-from zoo_compute.http import Connection, understood
-from zoo_compute.models import Network
+from zoo_compute.base.amounts import format_zen
+from zoo_compute.base.models import Network
+from zoo_compute.chain.wallet import Wallet
+from zoo_compute.client import earnings, rewards
+from zoo_compute.client.http import Connection, understood
 from zoo_compute.node.config import NodeConfig
-from zoo_compute.wallet import Wallet
 
 log = logging.getLogger(__name__)
 

@@ -3,14 +3,14 @@
 import signal
 from contextlib import ExitStack
 
-from zoo_compute.errors import ConfigError, ZooError
+from zoo_compute.base.errors import ConfigError, ZooError
+from zoo_compute.chain.wallet import Wallet
 from zoo_compute.node.agent import MakeExecutor, MakeWorker, NodeAgent
-from zoo_compute.node.chores import DISK_REFUSES
 from zoo_compute.node.config import NodeConfig
-from zoo_compute.node.executor import Executor, ExecutorError
-from zoo_compute.node.state_directory import used_alone
-from zoo_compute.node.work import Worker
-from zoo_compute.wallet import Wallet
+from zoo_compute.node.disk.state_directory import used_alone
+from zoo_compute.node.execution.executor import Executor, ExecutorError
+from zoo_compute.node.periodic_tasks import DISK_REFUSES
+from zoo_compute.node.work.worker import Worker
 
 
 def serve(config: NodeConfig, make_executor: MakeExecutor = Executor, make_worker: MakeWorker = Worker) -> None:

@@ -11,36 +11,37 @@ import {IZenToken} from "../interfaces/IZenToken.sol";
 import {ExactTransfers} from "./ExactTransfers.sol";
 import {JobOrder, Messages, UnitCommitment} from "../Messages.sol";
 
-/// @title Opening a dispute, showing the unit's trace, and naming the step in dispute
-/// @dev The present turn and the named step are in a dispute's first slot. Of the trace nothing is kept: the signed root has
-/// no other one.
+/// @title Opening of a dispute, trace reveal and segment selection
+/// @dev The response deadline and the selected segment are in a dispute's first slot. The trace is not stored, since
+/// the signed root has exactly one.
 abstract contract Challenges is IDisputes, ReentrancyGuardTransient {
     using DisputeMessages for UnitCommitment;
     using ExactTransfers for IZenToken;
     using Messages for JobOrder;
     using Messages for UnitCommitment;
 
-    /// @notice Most segments of a unit that can be disputed: what one transaction shows with ease, and most that a job has.
+    /// @notice Maximum segments of a disputable unit. It bounds the gas of a trace reveal and matches the maximum of a
+    /// job.
     uint16 public constant MAX_SEGMENTS = 64;
     uint40 internal constant NO_DEADLINE = type(uint40).max;
 
     /// @notice The ZEN token.
     IZenToken public immutable token;
-    /// @notice Where windows are committed.
+    /// @notice Contract of the commitment windows.
     IWorkWindows public immutable windows;
-    /// @notice Where jobs are paid, and whose domain providers sign commitments under.
+    /// @notice Escrow of the jobs. Providers sign commitments under its EIP-712 domain.
     IDisputeEscrow public immutable escrow;
 
     uint96 internal immutable _bond;
     uint40 internal immutable _disputePeriod;
-    uint40 internal immutable _turnPeriod;
+    uint40 internal immutable _responsePeriod;
 
     mapping(bytes32 disputeId => Dispute) internal _disputes;
     mapping(bytes32 unitId => Unit) internal _units;
 
     /// @param zen The ZEN token.
-    /// @param windows_ Where windows are committed.
-    /// @param escrow_ Where jobs are paid.
+    /// @param windows_ Contract of the commitment windows.
+    /// @param escrow_ Escrow of the jobs.
     /// @param terms_ The terms; see IDisputes.
     constructor(IZenToken zen, IWorkWindows windows_, IDisputeEscrow escrow_, Terms memory terms_) {
         require(address(zen) != address(0), InvalidParameter("token"));
@@ -51,7 +52,7 @@ abstract contract Challenges is IDisputes, ReentrancyGuardTransient {
         escrow = escrow_;
         _bond = terms_.bond;
         _disputePeriod = terms_.disputePeriod;
-        _turnPeriod = terms_.turnPeriod;
+        _responsePeriod = terms_.turnPeriod;
     }
 
     /// @inheritdoc IDisputes
@@ -69,15 +70,15 @@ abstract contract Challenges is IDisputes, ReentrancyGuardTransient {
         _requireSigned(unit, commitmentSignature);
 
         bytes32 unitId = unit.leaf();
-        _admit(unitId, windowRoot);
+        _countDispute(unitId, windowRoot);
         disputeId = disputeIdOf(unitId, msg.sender);
         Dispute storage dispute = _disputes[disputeId];
         require(dispute.status == Status.None, DisputeExists(disputeId));
         (dispute.challenger, dispute.segments) = (msg.sender, segments);
         (dispute.provider, dispute.payer, dispute.unitId) = (unit.provider, order.payer, unitId);
         emit DisputeOpened(disputeId, unitId, unit.provider, msg.sender, segments);
-        _startTurn(disputeId, Status.Trace, _turnPeriod);
-        token.take(msg.sender, _bond);
+        _startPhase(disputeId, Status.Trace, _responsePeriod);
+        token.receiveExact(msg.sender, _bond);
     }
 
     /// @inheritdoc IDisputes
@@ -87,21 +88,21 @@ abstract contract Challenges is IDisputes, ReentrancyGuardTransient {
         bytes32 environmentClass,
         bytes32[] calldata states
     ) external nonReentrant {
-        Dispute storage dispute = _requireTurn(disputeId, Status.Trace);
+        Dispute storage dispute = _requirePhase(disputeId, Status.Trace);
         require(unit.leaf() == dispute.unitId, WrongUnit(dispute.unitId));
         require(states.length == uint256(dispute.segments) + 1, WrongStateCount(states.length));
         require(unit.rootOf(environmentClass, states) == unit.traceRoot, InvalidTrace());
         emit TraceShown(disputeId, environmentClass, states);
-        if (dispute.segments == 1) _name(disputeId, 0);
-        else _startTurn(disputeId, Status.Step, _turnPeriod);
+        if (dispute.segments == 1) _selectSegment(disputeId, 0);
+        else _startPhase(disputeId, Status.Step, _responsePeriod);
     }
 
     /// @inheritdoc IDisputes
     function nameStep(bytes32 disputeId, uint16 step) external nonReentrant {
-        Dispute storage dispute = _requireTurn(disputeId, Status.Step);
+        Dispute storage dispute = _requirePhase(disputeId, Status.Step);
         require(msg.sender == dispute.challenger, NotChallenger(msg.sender));
         require(step < dispute.segments, NoSuchStep(step, dispute.segments));
-        _name(disputeId, step);
+        _selectSegment(disputeId, step);
     }
 
     /// @inheritdoc IDisputes
@@ -119,16 +120,16 @@ abstract contract Challenges is IDisputes, ReentrancyGuardTransient {
         return keccak256(abi.encode(unitId, challenger));
     }
 
-    /// @dev The step is named and all states are shown.
-    function _judge(bytes32 disputeId) internal virtual;
+    /// @dev Decides the dispute once the segment is selected and all states are revealed.
+    function _decide(bytes32 disputeId) internal virtual;
 
-    function _startTurn(bytes32 disputeId, Status status, uint256 period) internal {
+    function _startPhase(bytes32 disputeId, Status status, uint256 period) internal {
         uint40 deadline = SafeCast.toUint40(block.timestamp + period);
         (_disputes[disputeId].status, _disputes[disputeId].deadline) = (status, deadline);
         emit TurnStarted(disputeId, status, deadline);
     }
 
-    function _requireTurn(bytes32 disputeId, Status status) internal view returns (Dispute storage dispute) {
+    function _requirePhase(bytes32 disputeId, Status status) internal view returns (Dispute storage dispute) {
         dispute = _disputes[disputeId];
         require(dispute.status == status, WrongStatus(disputeId, dispute.status));
         _requireNotConvicted(dispute.unitId);
@@ -139,14 +140,14 @@ abstract contract Challenges is IDisputes, ReentrancyGuardTransient {
         require(!_units[unitId].convicted, UnitConvicted(unitId));
     }
 
-    function _name(bytes32 disputeId, uint16 step) private {
+    function _selectSegment(bytes32 disputeId, uint16 step) private {
         _disputes[disputeId].step = step;
         emit StepNamed(disputeId, step);
-        _judge(disputeId);
+        _decide(disputeId);
     }
 
-    /// @dev Counts a new dispute of the unit. A unit in two windows can be disputed in the period of either.
-    function _admit(bytes32 unitId, bytes32 windowRoot) private {
+    /// @dev Counts a new dispute of the unit. A unit in two windows can be disputed in the dispute period of either.
+    function _countDispute(bytes32 unitId, bytes32 windowRoot) private {
         _requireNotConvicted(unitId);
         uint40 end = windows.windows(windowRoot).committedAt + _disputePeriod;
         require(block.timestamp <= end, DisputePeriodOver(end));

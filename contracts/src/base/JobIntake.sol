@@ -12,8 +12,8 @@ import {JobOrder, Messages, UnitCommitment} from "../Messages.sol";
 import {ExactTransfers} from "./ExactTransfers.sol";
 import {ZenIntake} from "./ZenIntake.sol";
 
-/// @title The payer's side of the escrow: opening, cancelling, refunds
-/// @dev Two storage slots per job.
+/// @title Payer functions of the escrow: open, cancel, refund
+/// @dev Two storage slots for each job.
 abstract contract JobIntake is IJobEscrow, ZenIntake, EIP712 {
     using ExactTransfers for IZenToken;
     using SafeERC20 for IZenToken;
@@ -23,22 +23,24 @@ abstract contract JobIntake is IJobEscrow, ZenIntake, EIP712 {
     /// @notice Highest fee that can be set, in basis points.
     uint16 public constant MAX_FEE_BPS = 1_000;
     uint256 internal constant BPS = 10_000;
-    /// @dev Of the false segments that are drawn, so many are convicted even if a quarter of the verifiers' stake lies.
-    uint256 private constant CONVICTED_BPS = 6_600;
+    /// @dev Assumed share of wrong sampled segments that verification detects if a quarter of the verifiers' stake is
+    /// dishonest.
+    uint256 private constant DETECTED_BPS = 6_600;
     uint256 private constant MICROSECONDS_PER_HOUR = 3_600_000_000;
 
-    /// @notice Knows what a cheat of each tier loses at least.
+    /// @notice Staking contract. It gives the lowest fraud penalty of each tier.
     IProviderStaking public immutable staking;
-    /// @notice Seconds after an order's `waitUntil` until which it can be settled, and after which it can be refunded.
+    /// @notice Seconds after an order's `waitUntil` until which the job can be settled. After it the job can be
+    /// refunded.
     uint40 public immutable refundDelay;
-    /// @notice Seconds that a cancelled job can still be settled.
+    /// @notice Seconds during which a cancelled job can still be settled.
     uint40 public immutable cancelDelay;
-    /// @notice Fee of jobs opened from now on, in basis points of what is paid.
+    /// @notice Fee of jobs opened from now on, in basis points of the payment.
     uint16 public feeBps;
 
     mapping(bytes32 jobId => Job) internal _jobs;
 
-    /// @param staking_ Knows what a cheat of each tier loses at least.
+    /// @param staking_ Staking contract. It gives the lowest fraud penalty of each tier.
     /// @param feeBps_ First fee in basis points, at most MAX_FEE_BPS.
     /// @param refundDelay_ Seconds after `waitUntil` that the operator has to settle; must exceed the longest job.
     /// @param cancelDelay_ Seconds after a cancellation that the operator has to settle.
@@ -63,14 +65,14 @@ abstract contract JobIntake is IJobEscrow, ZenIntake, EIP712 {
     ) external nonReentrant whenNotPaused returns (bytes32 jobId) {
         jobId = order.hash();
         require(_jobs[jobId].state == State.None, JobExists(jobId));
-        _requireSound(order);
+        _validateOrder(order);
         require(
             SignatureChecker.isValidSignatureNowCalldata(order.payer, _hashTypedDataV4(jobId), orderSignature),
             InvalidOrderSignature()
         );
         _open(jobId, order);
         _tryPermit(order.payer, order.budget, permitDeadline, v, r, s);
-        token.take(order.payer, order.budget);
+        token.receiveExact(order.payer, order.budget);
     }
 
     /// @inheritdoc IJobEscrow
@@ -167,7 +169,7 @@ abstract contract JobIntake is IJobEscrow, ZenIntake, EIP712 {
         emit FeeChanged(newFeeBps);
     }
 
-    function _requireSound(JobOrder calldata order) private view {
+    function _validateOrder(JobOrder calldata order) private view {
         require(block.timestamp <= order.waitUntil, OrderExpired(order.waitUntil));
         require(order.tier >= 1 && order.tier <= 3, UnknownTier(order.tier));
         require(order.units > 0, NoUnits());
@@ -176,9 +178,9 @@ abstract contract JobIntake is IJobEscrow, ZenIntake, EIP712 {
         uint256 penalty = staking.leastCheatPenalty(order.tier);
         uint256 sampling = order.samplingBps;
         require(order.segments > 0 && sampling <= BPS, SamplingImpossible(order.segments, sampling));
-        // P * d >= (R / N) * (1 - s) / s without a division
+        // P * d >= (R / N) * (1 - s) / s without division, see IJobEscrow.openJob
         require(
-            penalty * CONVICTED_BPS * order.segments * sampling >= unit * (BPS - sampling) * BPS,
+            penalty * DETECTED_BPS * order.segments * sampling >= unit * (BPS - sampling) * BPS,
             StakeBelowGain(penalty, unit, order.segments, sampling)
         );
     }

@@ -5,15 +5,16 @@ import {SafeCast} from "@openzeppelin/contracts/utils/math/SafeCast.sol";
 import {IDisputeStaking} from "../interfaces/IDisputes.sol";
 import {IReferees} from "../interfaces/IReferees.sol";
 
-/// @title The list of referees and the draw of a committee from it
+/// @title Referee list and committee draw
 abstract contract Referees is IReferees {
-    /// @dev Candidates looked at per seat, and as many again from the reserve, before a draw counts as failed; bounds its gas.
+    /// @dev Candidates per seat before a draw counts as failed, and as many again from the reserve. Bounds the gas of a
+    /// draw.
     uint256 private constant TRIES_PER_SEAT = 10;
     uint8 private constant VERIFIER_TIER = 0;
     /// @inheritdoc IReferees
     uint256 public constant LISTING_PERIOD = 30 days;
 
-    /// @notice Where stakes are.
+    /// @notice Staking contract.
     IDisputeStaking public immutable staking;
     /// @inheritdoc IReferees
     uint256 public pendingDraws;
@@ -21,8 +22,8 @@ abstract contract Referees is IReferees {
     address[] private _referees;
     mapping(address referee => Entry) private _entries;
 
-    /// @param position Index in the list plus one; zero: not listed.
-    /// @param since First second of the entry. A renewal in time leaves it.
+    /// @param position Index in the list plus one; zero if not listed.
+    /// @param since First second of the entry. A renewal in time keeps it.
     /// @param until Last second of the entry.
     struct Entry {
         uint32 position;
@@ -30,10 +31,12 @@ abstract contract Referees is IReferees {
         uint40 until;
     }
 
-    /// @dev What a committee is drawn by; all of it is fixed before the seed is known.
-    /// @param pool So many of the list, from its beginning.
-    /// @param listedBy When the dispute's first draw was scheduled.
-    /// @param scheduledAt When this one was.
+    /// @dev Inputs of a draw. All except the seed are fixed before the seed is known.
+    /// @param seed Seed of the draw.
+    /// @param pool Number of referees in the draw, from the start of the list.
+    /// @param seats Number of seats to fill.
+    /// @param listedBy Unix time at which the dispute's first draw was scheduled.
+    /// @param scheduledAt Unix time at which this draw was scheduled.
     struct Draw {
         bytes32 seed;
         uint256 pool;
@@ -42,7 +45,7 @@ abstract contract Referees is IReferees {
         uint40 scheduledAt;
     }
 
-    /// @param staking_ Where stakes are.
+    /// @param staking_ Staking contract.
     constructor(IDisputeStaking staking_) {
         staking = staking_;
     }
@@ -86,10 +89,12 @@ abstract contract Referees is IReferees {
         return _entries[account].until;
     }
 
-    /// @dev Draws distinct qualified referees from the pool, in the order of the seed. First those whose entry lasted from the
-    /// dispute's first draw to this one: not who listed meanwhile, nor who was struck. Where these do not fill the seats,
-    /// the reserve: whoever was listed then or later. A network with few referees has no others.
-    /// @param parties Who has an interest in the outcome and is passed over.
+    /// @dev Draws distinct qualified referees from the pool, in the order of the seed. First come entries that lasted
+    /// from the dispute's first draw to this one. This excludes later registrations and delisted referees. If they do
+    /// not fill the seats, the reserve follows: entries that were valid at or after the first draw. A small network has
+    /// no other referees.
+    /// @param draw Inputs of the draw.
+    /// @param parties Parties with an interest in the outcome; they are excluded.
     /// @return drawn The referees.
     /// @return complete Whether all seats were filled before the tries ran out.
     function _drawReferees(Draw memory draw, address[3] memory parties)
@@ -109,9 +114,8 @@ abstract contract Referees is IReferees {
         complete = count == draw.seats;
     }
 
-    /// @dev Ends the entry of a referee that is on the list. Its place stays as it is until somebody evicts it, since draws may be
-    /// pending, and those that are do not change by this.
-    function _strike(address referee) internal {
+    /// @dev Ends the entry of a listed referee. Its position stays until it is evicted. So pending draws do not change.
+    function _delist(address referee) internal {
         Entry storage entry = _entries[referee];
         if (entry.until < block.timestamp) return;
         entry.until = SafeCast.toUint40(block.timestamp - 1);

@@ -8,24 +8,24 @@ import {IVerdicts} from "../interfaces/IVerdicts.sol";
 import {Challenges} from "./Challenges.sol";
 import {Referees} from "./Referees.sol";
 
-/// @title What referees sign: when it decides, and what it costs them if it was wrong
+/// @title Verdict signatures: counting, and penalties for wrong ones
 abstract contract Verdicts is IVerdicts, Challenges, Referees, EIP712 {
     using DisputeMessages for Objection;
     using DisputeMessages for Verdict;
 
     /// @notice Row of the penalty table for a referee that signed against all others of its committee.
     uint8 public constant WRONG_VERDICT = 5;
-    /// @notice Row of the penalty table for a referee that signed both ways.
+    /// @notice Row of the penalty table for equivocation of a referee.
     uint8 public constant CONTRADICTION = 6;
 
-    mapping(bytes32 verdictDigest => Ballot) private _ballots;
+    mapping(bytes32 verdictDigest => SeatVotes) private _storedVotes;
 
-    /// @dev Who signed for an outcome, one bit for each seat.
-    /// @param judges Those that signed the verdict.
-    /// @param objectors Those that signed an objection.
-    struct Ballot {
-        uint16 judges;
-        uint16 objectors;
+    /// @dev Signatures for one verdict, one bit for each seat.
+    /// @param verdictSeats Seats with a Verdict signature.
+    /// @param objectionSeats Seats with an Objection signature.
+    struct SeatVotes {
+        uint16 verdictSeats;
+        uint16 objectionSeats;
     }
 
     constructor() EIP712("ZooDisputes", "1") {}
@@ -40,7 +40,7 @@ abstract contract Verdicts is IVerdicts, Challenges, Referees, EIP712 {
         address referee = _signerOf(verdictDigest(disputeId, draw, true), forProvider);
         address again = _signerOf(verdictDigest(disputeId, draw, false), forChallenger);
         require(referee == again && referee != address(0), NoContradiction());
-        _punish(disputeId, draw, referee, CONTRADICTION);
+        _slashReferee(disputeId, draw, referee, CONTRADICTION);
     }
 
     /// @inheritdoc IVerdicts
@@ -63,7 +63,7 @@ abstract contract Verdicts is IVerdicts, Challenges, Referees, EIP712 {
             address signer = _signerOf(i == odd ? opposite : others, signatures[i]);
             require(signer == committee[i], InvalidVerdictSignature(committee[i]));
         }
-        _punish(disputeId, draw, committee[odd], WRONG_VERDICT);
+        _slashReferee(disputeId, draw, committee[odd], WRONG_VERDICT);
     }
 
     /// @inheritdoc IVerdicts
@@ -79,73 +79,73 @@ abstract contract Verdicts is IVerdicts, Challenges, Referees, EIP712 {
     /// @inheritdoc IVerdicts
     function signedSeats(bytes32 disputeId) public view returns (uint256) {
         uint32 draw = _disputes[disputeId].draw;
-        return _voters(_ballots[verdictDigest(disputeId, draw, true)])
-            | _voters(_ballots[verdictDigest(disputeId, draw, false)]);
+        return _seatsOf(_storedVotes[verdictDigest(disputeId, draw, true)])
+            | _seatsOf(_storedVotes[verdictDigest(disputeId, draw, false)]);
     }
 
     function _requireCommittee(bytes32 disputeId, address[] calldata committee) internal view {
         require(keccak256(abi.encode(committee)) == _disputes[disputeId].committee, WrongCommittee());
     }
 
-    /// @dev Checks every signature that is not empty, and adds them to those that are here already. A member has one place in the
-    /// list, so nobody counts twice, not by signing both a verdict and an objection either.
-    /// @return votes How many members signed for this outcome.
-    /// @return ballot Who they are.
+    /// @dev Verifies every signature that is not empty and adds it to the stored ones. A member has one seat. So it
+    /// counts once, even with a Verdict and an Objection signature.
+    /// @return votes Number of members that signed for this outcome.
+    /// @return seatVotes Their seats.
     function _countVotes(
         bytes32 disputeId,
         bool providerCorrect,
         address[] calldata committee,
         bytes[] calldata signatures
-    ) internal view returns (uint256 votes, Ballot memory ballot) {
+    ) internal view returns (uint256 votes, SeatVotes memory seatVotes) {
         _requireCommittee(disputeId, committee);
         require(committee.length == signatures.length, WrongCommittee());
         uint32 draw = _disputes[disputeId].draw;
         bytes32 verdict = verdictDigest(disputeId, draw, providerCorrect);
-        ballot = _ballots[verdict];
+        seatVotes = _storedVotes[verdict];
         for (uint256 i = 0; i < committee.length; ++i) {
             uint16 seat = uint16(1 << i);
             if (signatures[i].length > 0) {
                 if (_signerOf(verdict, signatures[i]) == committee[i]) {
-                    ballot.judges |= seat;
+                    seatVotes.verdictSeats |= seat;
                 } else {
-                    bool objects = _signerOf(objectionDigest(disputeId, draw), signatures[i]) == committee[i];
-                    require(objects && !providerCorrect, InvalidVerdictSignature(committee[i]));
-                    ballot.objectors |= seat;
+                    bool isObjection = _signerOf(objectionDigest(disputeId, draw), signatures[i]) == committee[i];
+                    require(isObjection && !providerCorrect, InvalidVerdictSignature(committee[i]));
+                    seatVotes.objectionSeats |= seat;
                 }
             }
-            if (_voters(ballot) & seat > 0) ++votes;
+            if (_seatsOf(seatVotes) & seat > 0) ++votes;
         }
     }
 
-    /// @dev Keeps what did not decide, for whoever adds the rest.
-    function _keepVotes(bytes32 disputeId, bool providerCorrect, Ballot memory ballot) internal {
+    /// @dev Stores signatures below the quorum for later calls.
+    function _storePartialVotes(bytes32 disputeId, bool providerCorrect, SeatVotes memory seatVotes) internal {
         uint32 draw = _disputes[disputeId].draw;
-        _ballots[verdictDigest(disputeId, draw, providerCorrect)] = ballot;
-        emit VotesKept(disputeId, draw, providerCorrect, _voters(ballot));
+        _storedVotes[verdictDigest(disputeId, draw, providerCorrect)] = seatVotes;
+        emit VotesKept(disputeId, draw, providerCorrect, _seatsOf(seatVotes));
     }
 
-    /// @dev Those of a committee that signed a verdict, each in its place; zero for the others.
-    function _judgesOf(address[] calldata committee, Ballot memory ballot)
+    /// @dev Returns the members with a Verdict signature, each at its seat; zero for the others.
+    function _verdictSigners(address[] calldata committee, SeatVotes memory seatVotes)
         internal
         pure
-        returns (address[] memory judges)
+        returns (address[] memory signers)
     {
-        judges = new address[](committee.length);
+        signers = new address[](committee.length);
         for (uint256 i = 0; i < committee.length; ++i) {
-            if (ballot.judges & (1 << i) > 0) judges[i] = committee[i];
+            if (seatVotes.verdictSeats & (1 << i) > 0) signers[i] = committee[i];
         }
     }
 
-    /// @dev What a share of the penalty brings, should the table ever have one, is burned as the rest is.
-    function _punish(bytes32 disputeId, uint32 draw, address referee, uint8 offence) private {
+    /// @dev Burns a dispute share of the penalty too, in case the table defines one.
+    function _slashReferee(bytes32 disputeId, uint32 draw, address referee, uint8 offence) private {
         bytes32 evidence = keccak256(abi.encode(disputeId, draw, referee, offence));
         (, uint256 share) = staking.slash(referee, offence, evidence);
         token.burn(share);
         emit RefereePunished(disputeId, draw, referee, offence);
     }
 
-    function _voters(Ballot memory ballot) private pure returns (uint256) {
-        return ballot.judges | ballot.objectors;
+    function _seatsOf(SeatVotes memory seatVotes) private pure returns (uint256) {
+        return seatVotes.verdictSeats | seatVotes.objectionSeats;
     }
 
     function _signerOf(bytes32 digest, bytes calldata signature) private pure returns (address signer) {

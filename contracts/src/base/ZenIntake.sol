@@ -8,9 +8,9 @@ import {Pausable} from "@openzeppelin/contracts/utils/Pausable.sol";
 import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
 import {IZenToken} from "../interfaces/IZenToken.sol";
 
-/// @title What every contract that takes in ZEN shares
-/// @notice The token, permits, and a pause that stops intake only and ends by itself: a pauser who disappears or
-/// turns hostile delays new deposits by at most MAX_PAUSE per call and never touches an exit.
+/// @title Token, permits and pause of contracts that take in ZEN
+/// @notice A pause stops intake only and ends by itself after MAX_PAUSE. A lost or hostile pauser can delay deposits by
+/// at most MAX_PAUSE for each call. It never blocks a withdrawal.
 abstract contract ZenIntake is AccessControlDefaultAdminRules, Pausable, ReentrancyGuardTransient {
     bytes32 public constant PAUSER_ROLE = keccak256("PAUSER_ROLE");
     /// @notice Seconds after which a pause ends by itself.
@@ -18,17 +18,17 @@ abstract contract ZenIntake is AccessControlDefaultAdminRules, Pausable, Reentra
 
     /// @notice The ZEN token.
     IZenToken public immutable token;
-    /// @notice Unix time at which the present pause ends; in the past (or 0) when intake is open.
+    /// @notice Unix time at which the current pause ends; in the past or 0 while intake is open.
     uint256 public pausedUntil;
 
-    /// @notice A constructor argument makes no sense.
-    /// @param parameter Its name.
+    /// @notice A constructor argument is outside its range.
+    /// @param parameter Argument that is invalid.
     error InvalidParameter(string parameter);
 
     /// @param zen The ZEN token.
     /// @param adminDelay Seconds between proposing and accepting a new admin.
     /// @param admin First holder of DEFAULT_ADMIN_ROLE.
-    /// @param pauser First holder of PAUSER_ROLE: a guardian who can act at once, where an admin is a timelock.
+    /// @param pauser First holder of PAUSER_ROLE: a guardian that can act at once if the admin is a timelock.
     constructor(IZenToken zen, uint48 adminDelay, address admin, address pauser)
         AccessControlDefaultAdminRules(adminDelay, admin)
     {
@@ -49,13 +49,13 @@ abstract contract ZenIntake is AccessControlDefaultAdminRules, Pausable, Reentra
         pausedUntil = 0;
     }
 
-    /// @notice Whether intake is stopped now.
+    /// @notice Returns whether intake is stopped now.
     function paused() public view override returns (bool) {
         return block.timestamp < pausedUntil;
     }
 
-    /// @dev Applies an EIP-2612 permit if it still can be. A permit that fails is no error: somebody may have used it
-    /// first to get in the way, or the owner approved by transaction. The transfer that follows decides.
+    /// @dev Applies an EIP-2612 permit and ignores its failure. A third party can use the permit first, or the owner
+    /// can have approved by transaction. The transfer that follows decides.
     function _tryPermit(address owner, uint256 amount, uint256 deadline, uint8 v, bytes32 r, bytes32 s) internal {
         try token.permit(owner, address(this), amount, deadline, v, r, s) {} catch {}
     }

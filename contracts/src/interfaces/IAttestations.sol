@@ -2,62 +2,63 @@
 pragma solidity 0.8.37;
 
 /// @title Attestations of trusted execution environments
-/// @notice Which measurements (hashes of the software that runs inside) the network accepts, and which provider keys were
-/// attested to belong to an environment of such a measurement. Optional: an attestation lowers the rate at which work is
-/// sampled, never to zero. An attester checks the quotes off chain; this registry bounds what it can claim to
-/// accepted measurements and a limited time. Times in Unix seconds.
+/// @notice Registry of accepted measurements and of provider keys that were attested for them. A measurement is the
+/// hash of the software that runs inside an environment. Attestation is optional. It lowers the rate at which a
+/// provider's segments are sampled, never to zero.
+/// @dev An attester checks TEE quotes off chain. This registry limits its power to accepted measurements and a bounded
+/// validity. Times are Unix seconds.
 interface IAttestations {
-    /// @param key Public key, or its hash, that the environment holds.
-    /// @param measurement Hash of what runs inside it.
-    /// @param expiresAt First second at which the attestation does not count any more; 0: never attested, or revoked.
+    /// @param key Public key that the environment holds, or its hash.
+    /// @param measurement Hash of the software inside the environment.
+    /// @param expiresAt First second at which the attestation is invalid; 0 if it was never given or was revoked.
     struct Attestation {
         bytes32 key;
         bytes32 measurement;
         uint40 expiresAt;
     }
 
-    /// @notice From now on `measurement` is accepted, or not any more.
+    /// @notice The admin accepted or withdrew `measurement`.
     event MeasurementSet(bytes32 indexed measurement, bool accepted);
-    /// @notice `key` of `provider` was attested for `measurement` until `expiresAt`.
-    /// @param report Hash of the quote and its certificates.
+    /// @notice `key` of `provider` is attested for `measurement` until `expiresAt`.
+    /// @param report Hash of the TEE quote and its certificates.
     event Attested(
         address indexed provider, bytes32 indexed key, bytes32 indexed measurement, uint256 expiresAt, bytes32 report
     );
-    /// @notice The attestation of `provider` was withdrawn.
+    /// @notice The attestation of `provider` is revoked.
     event Revoked(address indexed provider);
 
-    /// @notice A constructor argument makes no sense.
-    /// @param parameter Its name.
+    /// @notice A constructor argument is outside its range.
+    /// @param parameter Argument that is invalid.
     error InvalidParameter(string parameter);
-    /// @notice This measurement is not accepted.
+    /// @notice `measurement` is not accepted.
     error UnknownMeasurement(bytes32 measurement);
-    /// @notice An attestation must end later than now and by `latest`.
+    /// @notice `expiresAt` is not in the future or is after `latest`.
     error InvalidExpiry(uint256 expiresAt, uint256 latest);
-    /// @notice `provider` has no attestation to revoke.
+    /// @notice `provider` has no attestation.
     error NotAttested(address provider);
 
-    /// @notice Accepts or withdraws a measurement; withdrawn, it ends all attestations for it at once. Only
+    /// @notice Accepts or withdraws a measurement. Withdrawal ends all attestations for it at once. Only
     /// DEFAULT_ADMIN_ROLE.
     function setMeasurement(bytes32 measurement, bool accepted) external;
 
-    /// @notice Records that `key` of `provider` belongs to an environment of `measurement`, in place of any earlier
+    /// @notice Records that `key` of `provider` belongs to an environment of `measurement`. Replaces an earlier
     /// attestation. Only ATTESTER_ROLE.
-    /// @param expiresAt Later than now, at most `maxValidity` seconds ahead.
-    /// @param report Hash of the quote and its certificates, for whoever checks it again.
+    /// @param expiresAt Unix time in the future, at most `maxValidity` seconds from now.
+    /// @param report Hash of the TEE quote and its certificates, for later verification.
     function attest(address provider, bytes32 key, bytes32 measurement, uint40 expiresAt, bytes32 report) external;
 
-    /// @notice Withdraws the attestation of `provider`. Only ATTESTER_ROLE.
+    /// @notice Deletes the attestation of `provider`. Only ATTESTER_ROLE.
     function revoke(address provider) external;
 
-    /// @notice Whether `provider` has an attestation that has not expired, for a measurement that is still accepted.
+    /// @notice Returns whether `provider` has an unexpired attestation for an accepted measurement.
     function isAttested(address provider) external view returns (bool);
 
-    /// @notice The last attestation of `provider`, whether or not it still counts.
+    /// @notice Returns the latest attestation of `provider`, valid or not.
     function attestationOf(address provider) external view returns (Attestation memory);
 
-    /// @notice Whether `measurement` is accepted.
+    /// @notice Returns whether `measurement` is accepted.
     function isAccepted(bytes32 measurement) external view returns (bool);
 
-    /// @notice Longest time, in seconds, that an attestation can be given for.
+    /// @notice Longest validity of an attestation, in seconds.
     function maxValidity() external view returns (uint256);
 }

@@ -3,56 +3,67 @@ pragma solidity 0.8.37;
 
 import {JobOrder, UnitCommitment} from "../Messages.sol";
 
-/// @notice What disputes need of ProviderStaking.
+/// @notice Functions of ProviderStaking that disputes call.
 interface IDisputeStaking {
-    /// @notice Punishes `provider`; `share` of the `amount` taken is sent to the caller.
+    /// @notice Slashes `provider` and jails it. Sends `share` of the slashed `amount` to the caller. Both in wei.
     function slash(address provider, uint8 offence, bytes32 evidence) external returns (uint256 amount, uint256 share);
 
-    /// @notice Whether `account` is not jailed and has the stake that `tier` demands (0: verifier).
+    /// @notice Returns whether `account` is not jailed and has the minimum stake of `tier` (0: verifier).
     function qualifies(address account, uint8 tier) external view returns (bool);
 }
 
-/// @notice What disputes need of JobEscrow.
+/// @notice Functions of JobEscrow that disputes call.
 interface IDisputeEscrow {
-    /// @notice Takes a unit's pay out of a batch whose claims are not open yet.
+    /// @notice Moves a unit's payout out of a batch that is still in its challenge period.
     function withhold(uint256 batchId, UnitCommitment calldata unit, uint80 price, bytes32[] calldata proof)
         external
         returns (bytes32 unitId);
 
-    /// @notice Pays a withheld unit as settled, or returns it to the payer. Does nothing where nothing is withheld.
+    /// @notice Pays a held payout to the provider, or forfeits it to the payer. Has no effect if no payout is held.
     function release(bytes32 unitId, bool restored) external returns (bool);
 
-    /// @notice What a provider signs to commit to a unit.
+    /// @notice Returns the EIP-712 digest that a provider signs to commit to a unit.
     function commitmentDigest(UnitCommitment calldata unit) external view returns (bytes32);
 }
 
-/// @title Disputes over units of work
-/// @notice A challenger bonds ZEN. The provider shows the states at all boundaries of the unit's trace, which must give the
-/// root that it signed. The challenger names the first step whose end it rejects. A committee of referees, drawn from the
-/// staked verifiers by the hash of a later block, replays that step and signs. A party that lets its turn pass loses; a committee
-/// that misses its quorum is replaced, and who was silent in it is struck off the list. Amounts in wei of ZEN, times in
-/// Unix seconds. There is no admin and no pause.
+/// @title Disputes over work units
+/// @notice A challenger locks a bond in ZEN. The provider reveals the digests of all boundary states, which must hash
+/// to the signed trace root. The challenger selects the first segment with a wrong end state. A committee of referees
+/// replays that segment and signs a verdict. Referees are drawn from the staked verifiers by the hash of a later block.
+/// A party that misses its response deadline loses. A committee that misses its quorum is replaced, and its members
+/// without a signature are delisted. Amounts in wei of ZEN, times in Unix seconds. No account has admin or pause
+/// rights.
 ///
-/// The committee finds for the provider if, and only if, the data behind the state at the start of the step can be had,
-/// replaying the step from it in the shown environment gives the state at its end, for the first step its start is the
-/// state that the job's round starts from, and for the last one its end covers the committed payload.
+/// The committee finds for the provider if and only if all of these hold:
 ///
-/// A root has one list of states of the trace's length, so nobody can show another trace in another dispute, and a root
-/// that is not one of such a list cannot be shown at all: its provider loses.
+/// - The data behind the start state of the segment is available.
+/// - A replay from that state in the revealed environment class ends in the committed end state.
+/// - For the first segment, the start state is the state from which the job's outer round starts.
+/// - For the last segment, the end state covers the committed payload.
 ///
-/// That is five transactions whatever the length: `open`, `showTrace`, `nameStep`, `drawCommittee`, `submitVerdict`; a unit
-/// of one segment needs no naming. A draw can go with its verdict in one `multicall` while the seed block's hash is in reach.
+/// A root has exactly one list of states of the trace's length. So a provider cannot reveal different traces in
+/// different disputes. A root without such a list cannot be revealed, and its provider loses.
 ///
-/// A unit may have several disputes at a time, since one that its own provider opens must not keep the others out: a
-/// challenger has one of a unit. A step found correct stays correct; a convicted unit ends all its disputes. Withheld pay is
-/// released to the provider once no dispute is open and none can be opened any more.
+/// A dispute takes five transactions for any trace length: `open`, `showTrace`, `nameStep`, `drawCommittee`,
+/// `submitVerdict`. A unit of one segment needs no selection. One `multicall` can hold a draw and its verdict while the
+/// hash of the seed block is available.
 ///
-/// Terms, the penalty table and the unbonding delay must fit: a dispute opened at the last moment has to end before the
+/// A unit can have several disputes at a time, one for each challenger. Otherwise a provider could block the others by
+/// opening one itself. A segment found correct stays correct. An upheld dispute ends all other disputes of the unit. A
+/// held payout goes to the provider once no dispute is open and none can be opened.
+/// @dev Terms, penalty table and unbonding delay must fit: a dispute opened in the last second must end before the
 /// provider's stake can leave.
 interface IDisputes {
-    /// @notice Trace: the provider's turn. Step: the challenger's. Drawing: a committee waits for its seed. Judging: the
-    /// committee's turn. The others are final. Undecided: no committee ruled in time, however often it was replaced. Moot: the unit was convicted
-    /// in another dispute.
+    /// @notice State of a dispute.
+    ///
+    /// - Trace: the provider must reveal the trace.
+    /// - Step: the challenger must select a segment.
+    /// - Drawing: the committee waits for its seed.
+    /// - Judging: the committee must sign.
+    /// - ProviderLost: final. The dispute is upheld.
+    /// - ChallengerLost: final. The dispute is rejected.
+    /// - Undecided: final. The dispute is inconclusive: the last committee missed its quorum or could not be drawn.
+    /// - Moot: final. Another dispute of the unit was upheld.
     enum Status {
         None,
         Trace,
@@ -65,16 +76,16 @@ interface IDisputes {
         Moot
     }
 
-    /// @param bond Wei that a challenger puts up.
-    /// @param cost Wei that covers the winner's cost.
-    /// @param refereeFee Wei for each referee whose verdict decided; less where the penalty cannot pay all seats that much.
-    /// @param disputePeriod Seconds after its window's commitment during which a unit can be disputed.
-    /// @param turnPeriod Seconds for each turn.
-    /// @param verdictPeriod Seconds that a committee has.
+    /// @param bond Wei that a challenger locks.
+    /// @param cost Wei paid to the winner for its cost.
+    /// @param refereeFee Wei for each referee with a verdict signature; less if the funds do not cover all seats.
+    /// @param disputePeriod Seconds after the commitment of its window during which a unit can be disputed.
+    /// @param turnPeriod Seconds that a party has to respond.
+    /// @param verdictPeriod Seconds that a committee has to sign.
     /// @param seedDelay Blocks until the block that seeds a draw, 1 to 200.
     /// @param seats Referees in a committee, 1 to 15.
     /// @param quorum Signatures that decide, more than half of the seats.
-    /// @param maxDraws Committees that a dispute gets at most.
+    /// @param maxDraws Maximum number of committees in a dispute.
     struct Terms {
         uint96 bond;
         uint96 cost;
@@ -88,21 +99,21 @@ interface IDisputes {
         uint8 maxDraws;
     }
 
-    /// @param challenger Who rejects the unit.
-    /// @param segments Of the unit's trace.
-    /// @param step The named step, from the boundary of that number to the next; 0 until it is named.
-    /// @param deadline Last second of the present turn; the largest number while no clock runs.
-    /// @param status Where it stands.
-    /// @param draw Number of the present committee, counted from 0.
-    /// @param provider Who did the unit.
-    /// @param seedBlock Block whose hash draws the committee.
-    /// @param pool Referees to draw from.
-    /// @param payer Who pays for the job.
-    /// @param listedBy When the first draw was scheduled: who came to the list after that is in no committee, as long as others
-    /// fill it.
-    /// @param scheduledAt When the present draw was scheduled: entries must last until then.
-    /// @param unitId The unit: `Messages.leaf` of its commitment.
-    /// @param committee keccak256 of the encoded list of the present committee.
+    /// @param challenger Account that opened the dispute.
+    /// @param segments Number of segments in the unit's trace.
+    /// @param step Selected segment, counted from 0: from the boundary of that number to the next. 0 until selection.
+    /// @param deadline Last second to respond, in Unix time; the maximum value while no deadline applies.
+    /// @param status Current state.
+    /// @param draw Number of the current committee, counted from 0.
+    /// @param provider Provider of the unit.
+    /// @param seedBlock Block number. Its hash seeds the draw.
+    /// @param pool Number of referees in the draw, from the start of the list.
+    /// @param payer Payer of the job.
+    /// @param listedBy Unix time at which the first draw was scheduled. Referees listed later serve only if the others
+    /// do not fill the seats.
+    /// @param scheduledAt Unix time at which the current draw was scheduled. Entries must last until then.
+    /// @param unitId `Messages.leaf` of the unit's commitment.
+    /// @param committee keccak256 of the ABI-encoded list of the current committee.
     struct Dispute {
         address challenger;
         uint16 segments;
@@ -120,10 +131,10 @@ interface IDisputes {
         bytes32 committee;
     }
 
-    /// @param open Disputes that have not ended.
-    /// @param disputableUntil Last second at which the unit can be disputed.
-    /// @param unpaid Whether its pay goes back to the payer: it was convicted, or a dispute stayed undecided.
-    /// @param convicted Whether its provider lost a dispute over it.
+    /// @param open Number of disputes that have not ended.
+    /// @param disputableUntil Last second at which the unit can be disputed, in Unix time.
+    /// @param unpaid Whether the payout goes to the payer, after an upheld or inconclusive dispute.
+    /// @param convicted Whether a dispute over the unit was upheld.
     struct Unit {
         uint32 open;
         uint40 disputableUntil;
@@ -135,79 +146,80 @@ interface IDisputes {
     event DisputeOpened(
         bytes32 indexed disputeId, bytes32 indexed unitId, address indexed provider, address challenger, uint16 segments
     );
-    /// @notice The dispute waits for what `status` says until `deadline`.
+    /// @notice The dispute enters `status`; the party to act must respond by `deadline`.
     event TurnStarted(bytes32 indexed disputeId, Status status, uint256 deadline);
-    /// @notice The digests of the states at all boundaries, from 0 on, all of one environment class.
+    /// @notice The provider's trace is revealed: state digests from boundary 0 on, all of one environment class.
     event TraceShown(bytes32 indexed disputeId, bytes32 environmentClass, bytes32[] states);
-    /// @notice The dispute is about the step from boundary `step` to the next.
+    /// @notice The challenger selected the segment from boundary `step` to the next.
     event StepNamed(bytes32 indexed disputeId, uint16 step);
-    /// @notice Committee `draw` comes from the first `pool` referees by the hash of block `seedBlock`.
+    /// @notice The hash of block `seedBlock` will draw committee `draw` from the first `pool` referees.
     event DrawScheduled(bytes32 indexed disputeId, uint32 draw, uint256 seedBlock, uint256 pool);
-    /// @notice `committee` judges.
+    /// @notice `committee` is drawn and must sign a verdict.
     event CommitteeDrawn(bytes32 indexed disputeId, uint32 draw, address[] committee);
-    /// @notice Committee `draw` has judged, with `signatures` of its members.
+    /// @notice Committee `draw` reached its quorum with `signatures` signatures.
     event VerdictGiven(bytes32 indexed disputeId, uint32 draw, bool providerCorrect, uint256 signatures);
-    /// @notice `amount` can be withdrawn by `account`.
+    /// @notice `account` can withdraw another `amount` wei.
     event Credited(bytes32 indexed disputeId, address indexed account, uint256 amount);
-    /// @notice The dispute is over; `burned` of bond or penalty was left over.
+    /// @notice The dispute ended with `outcome`; `burned` wei of the bond or the penalty were burned.
     event DisputeEnded(bytes32 indexed disputeId, bytes32 indexed unitId, Status outcome, uint256 burned);
-    /// @notice `account` took `amount` out.
+    /// @notice `account` withdrew `amount` wei.
     event Withdrawn(address indexed account, uint256 amount);
 
-    /// @notice A constructor argument makes no sense.
-    /// @param parameter Its name.
+    /// @notice A constructor argument is outside its range.
+    /// @param parameter Argument that is invalid.
     error InvalidParameter(string parameter);
-    /// @notice The order is not the one of the unit's job.
+    /// @notice The order does not hash to the unit's job id.
     error WrongOrder(bytes32 jobId);
-    /// @notice A unit that can be disputed has 1 to `MAX_SEGMENTS` segments.
+    /// @notice `segments` is not between 1 and `MAX_SEGMENTS`.
     error InvalidSegments(uint16 segments);
     /// @notice The window does not include the unit.
     error NotInWindow(bytes32 windowRoot);
-    /// @notice The unit could be disputed until `end`.
+    /// @notice The dispute period of the unit ended at `end`.
     error DisputePeriodOver(uint256 end);
-    /// @notice The provider did not sign this commitment.
+    /// @notice The signature is not the provider's signature of this commitment.
     error InvalidCommitmentSignature();
-    /// @notice The same challenger has disputed the unit before.
+    /// @notice The caller has already disputed this unit.
     error DisputeExists(bytes32 disputeId);
-    /// @notice Not what the dispute waits for.
+    /// @notice The dispute is in `status`, in which this call is not allowed.
     error WrongStatus(bytes32 disputeId, Status status);
-    /// @notice The unit was convicted in another dispute; only `dismiss` is left.
+    /// @notice Another dispute over the unit was upheld. Only `dismiss` is allowed.
     error UnitConvicted(bytes32 unitId);
-    /// @notice The unit was not convicted in another dispute.
+    /// @notice No dispute over the unit was upheld.
     error UnitNotConvicted(bytes32 unitId);
-    /// @notice The turn ended at `deadline`.
+    /// @notice The response deadline `deadline` has passed.
     error TurnOver(uint256 deadline);
-    /// @notice The turn lasts until `deadline`.
+    /// @notice The response deadline `deadline` has not passed.
     error TurnNotOver(uint256 deadline);
     /// @notice The commitment is not the disputed one.
     error WrongUnit(bytes32 unitId);
-    /// @notice A trace has one state more than it has segments.
+    /// @notice `count` is not the number of segments plus one.
     error WrongStateCount(uint256 count);
-    /// @notice These states, in this order and environment, do not give the signed root.
+    /// @notice The states do not hash to the signed root in this order and environment class.
     error InvalidTrace();
-    /// @notice Only the challenger names the step.
+    /// @notice `account` is not the challenger.
     error NotChallenger(address account);
-    /// @notice Steps are counted from 0 to `segments` - 1.
+    /// @notice `step` is not less than `segments`.
     error NoSuchStep(uint16 step, uint16 segments);
-    /// @notice The draw's block is not yet behind the head: wait until after `seedBlock`.
+    /// @notice The current block is not after `seedBlock`.
     error SeedNotReady(uint256 seedBlock);
-    /// @notice These are not the drawn referees, one signature (or an empty one) for each.
+    /// @notice The list differs from the drawn committee, or its length differs from the number of signatures.
     error WrongCommittee();
-    /// @notice The signature of `referee` is not one of this verdict.
+    /// @notice The signature of `referee` is not valid for this verdict.
     error InvalidVerdictSignature(address referee);
-    /// @notice No dispute over the unit is open, and none took its pay.
+    /// @notice The unit has no open, upheld or inconclusive dispute.
     error NotDisputed(bytes32 unitId);
-    /// @notice The unit's pay is not to be restored: it went back to the payer, or a dispute is open or possible until `end`.
+    /// @notice The payout is forfeited, a dispute is open, or a dispute can be opened until `end`.
     error NotRestorable(bytes32 unitId, uint256 end);
-    /// @notice The caller has nothing here.
+    /// @notice The caller has no credit.
     error NothingToWithdraw();
 
-    /// @notice Opens a dispute; the caller is the challenger and pays the bond (needs an allowance).
-    /// @param order Order of the unit's job, which says how many segments the trace has.
-    /// @param unit The commitment.
-    /// @param commitmentSignature The provider's EIP-712 signature of it, so that nobody is framed by a leaf that it never
-    /// made. By its key and never ERC-1271: a contract could disown its signature later.
-    /// @param windowRoot A committed window with the unit.
+    /// @notice Opens a dispute and locks the bond of the caller, the challenger. Requires an allowance.
+    /// @param order Order of the unit's job. It defines the number of segments.
+    /// @param unit Commitment of the unit.
+    /// @param commitmentSignature EIP-712 signature of the commitment by the provider's key. It prevents a dispute over
+    /// a leaf that the provider never signed. ERC-1271 is not accepted, since a contract could later disown its
+    /// signature.
+    /// @param windowRoot Root of a committed window that includes the unit.
     /// @param windowProof Merkle proof of the unit in that window.
     /// @return disputeId `disputeIdOf(unitId, challenger)`.
     function open(
@@ -218,10 +230,12 @@ interface IDisputes {
         bytes32[] calldata windowProof
     ) external returns (bytes32 disputeId);
 
-    /// @notice Shows the unit's trace. Anybody may, since it proves itself; if nobody does in time, the provider loses as for a
-    /// false step. A unit of one segment goes to its draw at once.
-    /// @param environmentClass Class of all states.
-    /// @param states Digests of the states at all boundaries, from 0 to `segments`.
+    /// @notice Reveals the unit's trace. Any account may call, since the states prove themselves. If no call arrives in
+    /// time, the provider loses with the penalty of an incorrect segment. A unit of one segment proceeds to its draw at
+    /// once.
+    /// @param unit Commitment of the unit.
+    /// @param environmentClass Environment class of all states.
+    /// @param states State digests, from boundary 0 on; one more than the number of segments.
     function showTrace(
         bytes32 disputeId,
         UnitCommitment calldata unit,
@@ -229,21 +243,22 @@ interface IDisputes {
         bytes32[] calldata states
     ) external;
 
-    /// @notice Names the first step whose end the challenger rejects; step 0 also where it rejects the start of the unit. Only
-    /// the challenger; it loses if it names none in time.
-    /// @param step Number of the boundary that the step starts from.
+    /// @notice Selects the first segment with a wrong end state, or segment 0 if the unit's start state is wrong. Only
+    /// the challenger, which loses if it selects none in time.
+    /// @param step Number of the boundary at which the segment starts.
     function nameStep(bytes32 disputeId, uint16 step) external;
 
-    /// @notice Draws the committee once its seed's block is known. Anybody may call. If that block is more than 256 blocks old its
-    /// hash is gone, and a new seed block is set instead. A draw that cannot fill its seats counts as one without verdict.
-    /// @return committee The drawn referees; empty if there is no committee yet. A call that is not sent tells them ahead.
+    /// @notice Draws the committee once the hash of the seed block is known. Any account may call. After 256 blocks the
+    /// hash is unavailable, and the call sets a new seed block instead. A draw that cannot fill its seats counts as a
+    /// missed quorum.
+    /// @return committee The drawn referees; empty if no committee was drawn. A simulated call predicts them.
     function drawCommittee(bytes32 disputeId) external returns (address[] memory committee);
 
-    /// @notice Executes what the committee found, once a quorum has signed the same. Fewer signatures are kept for whoever
-    /// adds the rest, also those of other calls before the deadline. Anybody may call.
+    /// @notice Executes the verdict once a quorum has signed the same one. Stores fewer signatures and adds them to
+    /// those of other calls before the deadline. Any account may call.
     /// @param committee The drawn referees, as in CommitteeDrawn.
-    /// @param signatures For each its EIP-712 signature of the Verdict, or of Objection against the provider, or nothing. Those
-    /// that signed the Verdict are paid.
+    /// @param signatures For each referee its EIP-712 signature of the Verdict, or empty. Against the provider, a
+    /// signature of the Objection counts too. Only signers of the Verdict are paid.
     function submitVerdict(
         bytes32 disputeId,
         bool providerCorrect,
@@ -251,41 +266,46 @@ interface IDisputes {
         bytes[] calldata signatures
     ) external;
 
-    /// @notice Ends a turn that was let pass: its side loses. A committee has no side: `replaceCommittee`.
+    /// @notice Ends a dispute after a missed response deadline: the party to act loses. For a committee use
+    /// `replaceCommittee`.
     function expire(bytes32 disputeId) external;
 
-    /// @notice Replaces a committee that missed its quorum, by a draw from a later block's hash; after the last one the dispute
-    /// stays undecided. Members without a signature here (`signedSeats`) are struck off the list. Anybody may call.
+    /// @notice Replaces a committee that missed its quorum, with a draw from a later block's hash. After the last
+    /// committee the dispute ends as inconclusive. Delists members without a stored signature (`signedSeats`). Any
+    /// account may call.
     /// @param committee The drawn referees, as in CommitteeDrawn.
     function replaceCommittee(bytes32 disputeId, address[] calldata committee) external;
 
-    /// @notice Ends a dispute whose unit was convicted in another one; the bond goes back.
+    /// @notice Ends a dispute after another dispute over the unit was upheld, and returns the bond.
     function dismiss(bytes32 disputeId) external;
 
-    /// @notice Takes the pay of a disputed unit out of its settlement batch, before the batch's claims open. Anybody may call.
-    /// @param batchId Batch of the escrow.
+    /// @notice Withholds the payout of a disputed unit from its settlement batch, before the batch's claims open. Any
+    /// account may call.
+    /// @param unit Commitment of the unit.
+    /// @param batchId Number of the batch in the escrow.
     /// @param price Wei of ZEN per GPU-hour in the batch's leaf.
-    /// @param proof Merkle proof of the unit in the batch.
+    /// @param proof Merkle proof of the paid unit in the batch.
     function withhold(UnitCommitment calldata unit, uint256 batchId, uint80 price, bytes32[] calldata proof) external;
 
-    /// @notice Pays a withheld unit that survived its disputes, once none can be opened any more. Anybody may call.
+    /// @notice Pays the held payout of a unit that survived its disputes, once none can be opened. Any account may
+    /// call.
     function restore(bytes32 unitId) external;
 
-    /// @notice Pays out what the caller was credited.
+    /// @notice Pays out the caller's credit.
     function withdraw() external;
 
-    /// @notice What `account` was credited and has not withdrawn.
+    /// @notice Returns the credit of `account` that is not withdrawn, in wei.
     function credits(address account) external view returns (uint256);
 
-    /// @notice The dispute, all zero if there is none.
+    /// @notice Returns the dispute; all zero if it does not exist.
     function disputes(bytes32 disputeId) external view returns (Dispute memory);
 
-    /// @notice What disputes have made of the unit, all zero if it had none.
+    /// @notice Returns the effect of disputes on the unit; all zero if it was never disputed.
     function units(bytes32 unitId) external view returns (Unit memory);
 
-    /// @notice Id of a challenger's dispute over a unit.
+    /// @notice Returns the id of a challenger's dispute over a unit.
     function disputeIdOf(bytes32 unitId, address challenger) external pure returns (bytes32);
 
-    /// @notice The fixed terms.
+    /// @notice Returns the fixed terms.
     function terms() external view returns (Terms memory);
 }

@@ -3,15 +3,16 @@ pragma solidity 0.8.37;
 
 import {UnitCommitment} from "../Messages.sol";
 
-/// @title Commitments that the operator acknowledged and left out
-/// @notice The operator signs an Acknowledgement for each commitment that a provider delivers, and deposits a bond here. A
-/// provider whose acknowledged unit is in no window by `includeBy` claims with a small stake. The operator, or anybody,
-/// answers by showing the unit in a window that was committed in time, which costs the provider its stake; otherwise the
-/// provider gets a fixed compensation out of the bond. Once per unit. Amounts in wei of ZEN, times in Unix seconds.
-///
-/// An acknowledgement counts while its signer holds ACKNOWLEDGER_ROLE. The signer cannot renounce the role, and the
-/// admin is a timelock: its delay leaves providers the time to claim before a role goes.
+/// @title Omission claims against the operator
+/// @notice The operator signs an inclusion acknowledgement for each commitment that a provider delivers, and deposits a
+/// bond here. If an acknowledged unit is in no commitment window by `includeBy`, its provider can open an omission
+/// claim with a small stake. Any account can answer by proving the unit in a window committed in time. The provider
+/// then loses its stake. Without an answer the provider receives a fixed compensation from the bond. A unit can be
+/// claimed once. Amounts in wei of ZEN, times in Unix seconds.
+/// @dev An acknowledgement counts while its signer holds ACKNOWLEDGER_ROLE. The signer cannot renounce the role. The
+/// admin is a timelock. Its delay leaves providers time to claim before the role is revoked.
 interface IOmissions {
+    /// @notice State of an omission claim. Answered and Compensated are final.
     enum State {
         None,
         Open,
@@ -19,11 +20,11 @@ interface IOmissions {
         Compensated
     }
 
-    /// @param stake Wei that a claim costs if it is answered.
-    /// @param compensation Wei out of the bond for an omitted unit.
+    /// @param stake Wei that a claimant loses if the claim is answered.
+    /// @param compensation Wei from the bond for an omitted unit.
     /// @param claimPeriod Seconds after `includeBy` in which a claim can be opened.
-    /// @param responsePeriod Seconds in which it can be answered.
-    /// @param withdrawalDelay Seconds between announcing and taking a withdrawal from the bond, at least the claim period.
+    /// @param responsePeriod Seconds in which a claim can be answered.
+    /// @param withdrawalDelay Seconds between request and withdrawal of bond, at least the claim period.
     struct Terms {
         uint96 stake;
         uint96 compensation;
@@ -32,9 +33,9 @@ interface IOmissions {
         uint40 withdrawalDelay;
     }
 
-    /// @param provider Who claims and is compensated.
-    /// @param includeBy Time by which the operator promised to include the unit.
-    /// @param deadline Last second to answer.
+    /// @param provider Claimant, which receives the compensation.
+    /// @param includeBy Acknowledged inclusion deadline, in Unix time.
+    /// @param deadline Last second to answer, in Unix time.
     /// @param state None, Open, Answered or Compensated.
     struct Claim {
         address provider;
@@ -43,96 +44,100 @@ interface IOmissions {
         State state;
     }
 
-    /// @param amount Wei announced, still part of the bond.
-    /// @param releaseAt Earliest time to take it.
+    /// @param amount Requested wei, still part of the bond.
+    /// @param releaseAt Earliest Unix time of the withdrawal.
     struct Withdrawal {
         uint96 amount;
         uint40 releaseAt;
     }
 
-    /// @notice `account` added `amount` to the bond.
+    /// @notice `account` added `amount` wei to the bond, which is now `bond`.
     event Deposited(address indexed account, uint256 amount, uint256 bond);
-    /// @notice The operator may take `amount` at `releaseAt`.
+    /// @notice The operator can withdraw `amount` wei from `releaseAt` on.
     event WithdrawalRequested(uint256 amount, uint256 releaseAt);
-    /// @notice The operator took `amount` to `to`.
+    /// @notice The operator withdrew `amount` wei to `to`; `bond` wei remain.
     event Withdrawn(address indexed to, uint256 amount, uint256 bond);
-    /// @notice `provider` says that its unit is in no window by `includeBy`; to be answered by `deadline`.
+    /// @notice `provider` claims that its unit is in no window by `includeBy`. The response deadline is `deadline`.
     event ClaimOpened(bytes32 indexed unitId, address indexed provider, uint256 includeBy, uint256 deadline);
-    /// @notice The unit is in the window `windowRoot` in time; the claim's stake joins the bond.
+    /// @notice The unit is in window `windowRoot`, committed in time. The claim's stake was added to the bond.
     event ClaimAnswered(bytes32 indexed unitId, bytes32 indexed windowRoot);
-    /// @notice `provider` got its stake back and `compensation` out of the bond.
+    /// @notice `provider` received its stake and `compensation` wei from the bond.
     event Compensated(bytes32 indexed unitId, address indexed provider, uint256 compensation);
 
-    /// @notice A constructor argument makes no sense.
-    /// @param parameter Its name.
+    /// @notice A constructor argument is outside its range.
+    /// @param parameter Argument that is invalid.
     error InvalidParameter(string parameter);
     /// @notice The amount is zero.
     error ZeroAmount();
-    /// @notice No withdrawal was announced.
+    /// @notice No withdrawal was requested.
     error NoWithdrawal();
-    /// @notice The withdrawal waits until `releaseAt`.
+    /// @notice The withdrawal delay lasts until `releaseAt`.
     error WithdrawalTooEarly(uint256 releaseAt);
-    /// @notice All of the bond is held for open claims.
+    /// @notice Open claims hold the whole bond.
     error BondHeld(uint256 bond, uint256 held);
-    /// @notice Only the unit's provider claims.
+    /// @notice `account` is not the provider of the unit.
     error NotProvider(address account);
-    /// @notice The operator has until `includeBy`.
+    /// @notice The inclusion deadline `includeBy` has not passed.
     error ClaimTooEarly(uint256 includeBy);
-    /// @notice A claim could be opened until `end`.
+    /// @notice The claim period ended at `end`.
     error ClaimTooLate(uint256 end);
-    /// @notice The unit was claimed before.
+    /// @notice The unit was already claimed.
     error ClaimExists(bytes32 unitId);
-    /// @notice No open claim for the unit.
+    /// @notice The unit has no open claim.
     error NoOpenClaim(bytes32 unitId);
-    /// @notice The signer `signer` does not hold ACKNOWLEDGER_ROLE.
+    /// @notice `signer`, recovered from the signature, does not hold ACKNOWLEDGER_ROLE.
     error NotAcknowledged(address signer);
     /// @notice The window does not include the unit.
     error NotInWindow(bytes32 windowRoot);
     /// @notice The window was committed at `committedAt`, after `includeBy`.
     error IncludedTooLate(uint256 committedAt, uint256 includeBy);
-    /// @notice The claim could be answered until `deadline`.
+    /// @notice The response deadline `deadline` has passed.
     error ResponseOver(uint256 deadline);
-    /// @notice The claim can be answered until `deadline`.
+    /// @notice The response deadline `deadline` has not passed.
     error ResponseNotOver(uint256 deadline);
-    /// @notice An acknowledger could void its acknowledgements so; only the admin takes the role away.
+    /// @notice ACKNOWLEDGER_ROLE cannot be renounced, since that would void acknowledgements. Only the admin revokes
+    /// it.
     error CannotRenounce();
 
-    /// @notice Adds `amount` to the operator's bond (needs an allowance). Anybody may.
+    /// @notice Adds `amount` wei to the operator's bond. Requires an allowance. Any account may call.
     function deposit(uint96 amount) external;
 
-    /// @notice Announces to take `amount` out of the bond; replaces an earlier announcement and its time. Only OPERATOR_ROLE.
+    /// @notice Requests a withdrawal of `amount` wei from the bond. Replaces an earlier request and its time. Only
+    /// OPERATOR_ROLE.
     function requestWithdrawal(uint96 amount) external;
 
-    /// @notice Takes the announced amount to the caller, as far as the bond is not held for open claims. Only OPERATOR_ROLE.
+    /// @notice Pays the requested amount to the caller, limited to the bond that open claims do not hold. Only
+    /// OPERATOR_ROLE.
     function withdraw() external;
 
-    /// @notice Claims that the caller's unit was left out (needs an allowance for the stake).
+    /// @notice Opens an omission claim for the caller's unit. Requires an allowance for the stake.
     /// @param unit The caller's commitment.
-    /// @param includeBy As acknowledged.
+    /// @param includeBy Acknowledged inclusion deadline, in Unix time.
     /// @param acknowledgement EIP-712 signature of the Acknowledgement by a key with ACKNOWLEDGER_ROLE.
     function claim(UnitCommitment calldata unit, uint40 includeBy, bytes calldata acknowledgement) external;
 
-    /// @notice Shows that a claimed unit is in a window that was committed by `includeBy`. Anybody may.
+    /// @notice Answers a claim with a proof that the unit is in a window committed by `includeBy`. Any account may
+    /// call.
     function respond(UnitCommitment calldata unit, bytes32 windowRoot, bytes32[] calldata proof) external;
 
-    /// @notice Compensates the provider of a claim that was not answered in time. Anybody may.
+    /// @notice Compensates the provider of a claim that was not answered in time. Any account may call.
     function resolve(bytes32 unitId) external;
 
-    /// @notice The operator's bond, including what open claims hold and what is announced to leave.
+    /// @notice The operator's bond in wei, including the parts held for open claims or requested for withdrawal.
     function bond() external view returns (uint256);
 
-    /// @notice Claims that wait for an answer.
+    /// @notice Number of open claims.
     function openClaims() external view returns (uint256);
 
-    /// @notice The announced withdrawal.
+    /// @notice Returns the requested withdrawal; all zero if none.
     function withdrawal() external view returns (Withdrawal memory);
 
-    /// @notice The claim for a unit, all zero if there is none.
+    /// @notice Returns the claim for a unit; all zero if it does not exist.
     function claims(bytes32 unitId) external view returns (Claim memory);
 
-    /// @notice What the operator signs to acknowledge.
+    /// @notice Returns the EIP-712 digest of an inclusion acknowledgement, signed by the operator.
     function acknowledgementDigest(bytes32 unitId, uint40 includeBy) external view returns (bytes32);
 
-    /// @notice The fixed terms.
+    /// @notice Returns the fixed terms.
     function terms() external view returns (Terms memory);
 }

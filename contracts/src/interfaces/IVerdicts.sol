@@ -1,29 +1,31 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-/// @title What referees sign, and what a wrong signature costs
-/// @notice A verdict says what a replay gave, which is the same for everybody. An objection says what is wrong with what a referee was
-/// given, or was not, which nobody else can check later. So only verdicts are paid, and only they can be punished. Signatures are made by an account's
-/// key and never ERC-1271: a contract could disown its signature later.
+/// @title Signatures of referees and the penalties for wrong ones
+/// @notice A Verdict is the result of a replay, which is reproducible. An Objection reports a fault in the data that
+/// the referee received, or missing data, which cannot be verified later. So only Verdicts are paid, and only Verdicts
+/// can be slashed. Signatures are made by the account's key. ERC-1271 is not accepted, since a contract could later
+/// disown its signature.
 ///
-/// A signature of a member that nobody sent with the verdict can be shown here by whoever has it. What a penalty takes is burned:
-/// nobody gains by another's. One committee costs a referee each penalty once, and both together at most its stake.
+/// A proof can use a member's signature that was never submitted with the verdict. Slashed ZEN is burned, so the caller
+/// gains nothing by a proof. For one committee each penalty applies to a referee once. Both together cost at most its
+/// slashable balance.
 interface IVerdicts {
-    /// @notice `referee` is punished for what it signed as a member of committee `draw`, by this row of the penalty table.
+    /// @notice `referee` was slashed with row `offence` of the penalty table for its signature in committee `draw`.
     event RefereePunished(bytes32 indexed disputeId, uint32 draw, address indexed referee, uint8 offence);
 
-    /// @notice The members of committee `draw` in `seats` (bit i: seat i) have signed for this outcome, too few to decide.
+    /// @notice Members of committee `draw` in `seats` (bit i: seat i) have signed this verdict, fewer than the quorum.
     event VotesKept(bytes32 indexed disputeId, uint32 draw, bool providerCorrect, uint256 seats);
 
-    /// @notice The two signatures are not both sides' by one account.
+    /// @notice The signatures are not one account's for both verdicts.
     error NoContradiction();
-    /// @notice Against fewer than two others nobody can be said to be wrong.
+    /// @notice The committee has fewer than three members.
     error TooFewMembers(uint256 members);
-    /// @notice That a member stood against all others could be shown until `end`.
+    /// @notice A dissenting verdict could be proven until `end`.
     error ProofTooLate(uint256 end);
 
-    /// @notice Punishes an account that signed both verdicts for one committee: it loses all that it has at risk. Anybody may call, at
-    /// any time.
+    /// @notice Proves equivocation: slashes an account that signed both verdicts for one committee. Any account may
+    /// call, at any time.
     /// @param draw Number of the committee within the dispute.
     /// @param forProvider Its EIP-712 signature of the Verdict for the provider.
     /// @param forChallenger Its EIP-712 signature of the Verdict for the challenger.
@@ -34,15 +36,15 @@ interface IVerdicts {
         bytes calldata forChallenger
     ) external;
 
-    /// @notice Punishes the one member of the present or last committee that signed one verdict while all others signed the
-    /// opposite, as a wrong replay. Anybody may call, until one dispute period after the committee's last second: as long as whoever
-    /// signs the opposite now of what it signed then has a stake to lose by that, and keys that outlived their stakes accuse
-    /// nobody. Of two members against the others neither is punished, so that a bare majority that was bribed cannot punish
-    /// those who were not.
-    /// @param providerCorrect What the others signed.
+    /// @notice Proves a wrong replay: slashes the single member that signed against all others of the current or last
+    /// committee. Any account may call, until one dispute period after the committee's deadline.
+    /// @dev The time limit keeps the signers' stakes slashable: a member that now signs the opposite of its earlier
+    /// verdict can lose them. With two dissenting members neither is slashed, so a bribed bare majority cannot slash
+    /// the others.
+    /// @param providerCorrect Verdict of the other members.
     /// @param committee The drawn referees, as in CommitteeDrawn.
     /// @param signatures Each member's EIP-712 signature of its Verdict.
-    /// @param odd Place of the one that signed the opposite.
+    /// @param odd Index of the dissenting member.
     function proveWrongVerdict(
         bytes32 disputeId,
         bool providerCorrect,
@@ -51,13 +53,14 @@ interface IVerdicts {
         uint256 odd
     ) external;
 
-    /// @notice Which members of the present committee have signatures here that did not decide yet: bit i for the seat of that number.
-    /// Who has is not struck if the committee misses its quorum.
+    /// @notice Returns the seats of the current committee with a stored signature, as a bit mask (bit i: seat i). These
+    /// members are not delisted if the committee misses its quorum.
     function signedSeats(bytes32 disputeId) external view returns (uint256);
 
-    /// @notice What a referee signs that has replayed the step in dispute.
+    /// @notice Returns the EIP-712 digest that a referee signs after replaying the disputed segment.
     function verdictDigest(bytes32 disputeId, uint32 draw, bool providerCorrect) external view returns (bytes32);
 
-    /// @notice What a referee signs that rejects the unit for another reason than the end that a replay gave.
+    /// @notice Returns the EIP-712 digest that a referee signs to reject the unit for another reason than the replay's
+    /// result.
     function objectionDigest(bytes32 disputeId, uint32 draw) external view returns (bytes32);
 }

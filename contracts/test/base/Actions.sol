@@ -4,8 +4,8 @@ pragma solidity 0.8.37;
 import {JobActions} from "./JobActions.sol";
 import {StakeActions} from "./StakeActions.sol";
 
-/// @notice Random moves of payers, providers, the operator and time on a network whose disputes are one account that says
-/// what it likes. The invariant suite calls these.
+/// @notice Random calls of payers, providers, operator and time. A single account stands in for the disputes contract.
+/// The invariant suite calls these.
 contract Actions is JobActions, StakeActions {
     struct Dispute {
         uint256 batchId;
@@ -17,12 +17,12 @@ contract Actions is JobActions, StakeActions {
     }
 
     Dispute[] public cases;
-    mapping(bytes32 unitId => uint256) private caseOf; // the latest, from 1
+    mapping(bytes32 unitId => uint256) private caseOf; // index of the latest case, plus one
 
     function withhold(uint256 pick, uint256 unit) external {
         if (batchCount() == 0) return;
         uint256 batchId = 1 + pick % batchCount();
-        (Bill memory bill, bool over) = _at(batchId);
+        (Bill memory bill, bool over) = _billAt(batchId);
         if (over || vetoed[batchId]) return;
         unit %= bill.units.length;
         bytes32 unitId = _unitId(bill, unit);
@@ -40,18 +40,18 @@ contract Actions is JobActions, StakeActions {
     }
 
     function returnStruck(uint256 pick) external {
-        if (cases.length > 0) _returnStruck(pick % cases.length);
+        if (cases.length > 0) _refundForfeited(pick % cases.length);
     }
 
-    /// @dev Everybody takes what they are due; nothing here may fail, though intake is stopped.
-    function everybodyLeaves() external {
+    /// @dev All accounts withdraw their due amounts. No call may fail, also while intake is paused.
+    function exitAll() external {
         _later(60 days);
         for (uint256 i = 0; i < cases.length; ++i) {
             _decide(i, i % 2 == 0);
-            _returnStruck(i);
+            _refundForfeited(i);
         }
-        _everybodyIsPaid();
-        _everybodyUnstakes();
+        _payAll();
+        _unstakeAll();
     }
 
     function stakers() public pure override returns (uint256) {
@@ -70,7 +70,7 @@ contract Actions is JobActions, StakeActions {
         return cases.length;
     }
 
-    /// @dev What the disputed unit pays, or paid.
+    /// @dev Returns the pay of the disputed unit.
     function payOf(uint256 index) external view returns (address provider, uint256 net, uint256 fee) {
         return _payOf(cases[index].batchId, cases[index].unit);
     }
@@ -80,14 +80,14 @@ contract Actions is JobActions, StakeActions {
         bool latest = caseOf[dispute.unitId] == index + 1;
         if (!latest || dispute.decided) return;
         require(_release(dispute.unitId, restored), "was withheld");
-        (, bool over) = _at(dispute.batchId);
+        (, bool over) = _billAt(dispute.batchId);
         (dispute.decided, dispute.restored) = (true, restored || vetoed[dispute.batchId]);
         dispute.returned = !dispute.restored && over;
     }
 
-    function _returnStruck(uint256 index) private {
+    function _refundForfeited(uint256 index) private {
         Dispute storage dispute = cases[index];
-        (, bool over) = _at(dispute.batchId);
+        (, bool over) = _billAt(dispute.batchId);
         bool latest = caseOf[dispute.unitId] == index + 1;
         if (!latest || !over || !dispute.decided || dispute.restored || dispute.returned) return;
         escrow.returnStruck(dispute.unitId);

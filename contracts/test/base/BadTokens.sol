@@ -3,7 +3,7 @@ pragma solidity 0.8.37;
 
 import {ERC20} from "@openzeppelin/contracts/token/ERC20/ERC20.sol";
 
-/// @dev Keeps a part of what it is told to move.
+/// @dev Token that keeps a part of each transfer.
 contract FeeToken is ERC20 {
     uint256 private fee;
 
@@ -23,7 +23,7 @@ contract FeeToken is ERC20 {
     }
 }
 
-/// @dev Moves nothing and says so with `false` instead of a revert, as old tokens do.
+/// @dev Token that moves nothing and returns `false` instead of reverting, as some old tokens do.
 contract FalseToken {
     mapping(address account => uint256) public balanceOf;
 

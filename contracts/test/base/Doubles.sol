@@ -6,7 +6,7 @@ import {IDisputeEscrow, IDisputeStaking} from "../../src/interfaces/IDisputes.so
 import {Messages, UnitCommitment} from "../../src/Messages.sol";
 import {ZenToken} from "../../src/ZenToken.sol";
 
-/// @dev Stands for ProviderStaking where a test must set stakes and shares at will. It holds and moves real ZEN.
+/// @dev Test double of ProviderStaking with settable stakes and shares. It holds and moves real ZEN.
 contract StakingDouble is IDisputeStaking {
     ZenToken private immutable token;
     mapping(address account => uint256) public atRisk;
@@ -39,7 +39,7 @@ contract StakingDouble is IDisputeStaking {
     }
 }
 
-/// @dev Stands for JobEscrow where a test needs a unit in a batch at once. It holds and moves real ZEN.
+/// @dev Test double of JobEscrow with a fixed unit in a batch. It holds and moves real ZEN.
 contract EscrowDouble is IDisputeEscrow, EIP712("ZooCompute", "1") {
     using Messages for UnitCommitment;
 

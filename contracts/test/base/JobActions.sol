@@ -5,18 +5,18 @@ import {IJobEscrow} from "../../src/interfaces/IJobEscrow.sol";
 import {JobOrder, UnitCommitment} from "../../src/Messages.sol";
 import {Settlements} from "./Settlements.sol";
 
-/// @notice Random moves around jobs, with a record of what must have come of them. Each keeps its arguments within what
-/// is allowed, so none may revert.
+/// @notice Random calls around jobs, with a record of their expected results. Arguments are bounded to valid values,
+/// so none may revert.
 abstract contract JobActions is Settlements {
     bytes32[] public jobIds;
     mapping(bytes32 jobId => uint256) public budgetOf;
-    mapping(bytes32 jobId => uint256) public settledOf; // in batches that stand
-    mapping(bytes32 jobId => uint256) public returnedOf; // to the payer, but for struck units
+    mapping(bytes32 jobId => uint256) public settledOf; // in batches that were not vetoed
+    mapping(bytes32 jobId => uint256) public returnedOf; // to the payer, except forfeited units
     mapping(uint256 batchId => bool) public vetoed;
 
     mapping(bytes32 jobId => JobOrder) internal orderOf;
     uint256 private nonce;
-    bytes[] private bills; // by batch
+    bytes[] private bills; // ABI-encoded, by batch
     mapping(bytes32 jobId => mapping(uint256 round => bool)) private settledRound;
 
     // --- payers
@@ -48,7 +48,7 @@ abstract contract JobActions is Settlements {
 
     // --- settlement
 
-    /// @dev A batch over up to three jobs.
+    /// @dev Settles a batch over up to three jobs.
     function settle(uint256 pick, uint256 seed) external {
         IJobEscrow.JobLine[] memory lines = new IJobEscrow.JobLine[](3);
         uint256 count;
@@ -72,14 +72,14 @@ abstract contract JobActions is Settlements {
         _record(_post(_bill(lines, _work(lines, seed))));
     }
 
-    function claim(uint256 pick, uint256 who, bool payout) external {
-        address account = worker(who);
+    function claim(uint256 pick, uint256 workerPick, bool payout) external {
+        address account = worker(workerPick);
         IJobEscrow.Claim[] memory claims = new IJobEscrow.Claim[](3);
         uint256 count;
         for (uint256 i = 0; i < bills.length && count < 3; ++i) {
             uint256 batchId = 1 + (pick % bills.length + i) % bills.length;
-            (Bill memory bill, bool over) = _at(batchId);
-            (uint256 index, uint256 due) = _due(bill, account);
+            (Bill memory bill, bool over) = _billAt(batchId);
+            (uint256 index, uint256 due) = _claimableOf(bill, account);
             if (over && due > 0) claims[count++] = _claimOf(bill, index);
         }
         assembly ("memory-safe") {
@@ -91,14 +91,14 @@ abstract contract JobActions is Settlements {
 
     function collectFees(uint256 pick) external {
         if (bills.length == 0) return;
-        (Bill memory bill, bool over) = _at(1 + pick % bills.length);
+        (Bill memory bill, bool over) = _billAt(1 + pick % bills.length);
         if (over) _collect(bill);
     }
 
     function veto(uint256 pick, uint256 chance) external {
         if (bills.length == 0 || chance % 3 > 0) return;
         uint256 batchId = 1 + pick % bills.length;
-        (Bill memory bill, bool over) = _at(batchId);
+        (Bill memory bill, bool over) = _billAt(batchId);
         if (over || vetoed[batchId]) return;
         _veto(bill);
         vetoed[batchId] = true;
@@ -107,18 +107,18 @@ abstract contract JobActions is Settlements {
             uint256 gross = escrow.unitPrice(line.price, WEIGHT) * line.units;
             settledOf[line.jobId] -= gross;
             if (escrow.jobs(line.jobId).state == IJobEscrow.State.Refunded) returnedOf[line.jobId] += gross;
-            // rounds before others that stand stay lost
+            // rounds before a batch in force cannot be settled again
             if (escrow.jobs(line.jobId).nextRound == line.fromRound) _mark(line, false);
         }
     }
 
-    /// @dev Takes what every claim, fee and refund is due. Nothing here may fail.
-    function _everybodyIsPaid() internal {
+    /// @dev Pays every due claim, fee and refund. No call may fail.
+    function _payAll() internal {
         for (uint256 i = 0; i < bills.length; ++i) {
             if (vetoed[i + 1]) continue;
             Bill memory bill = abi.decode(bills[i], (Bill));
             for (uint256 j = 0; j < bill.providers.length; ++j) {
-                (, uint256 due) = _due(bill, bill.providers[j]);
+                (, uint256 due) = _claimableOf(bill, bill.providers[j]);
                 if (due > 0) _claim(bill, j);
             }
             _collect(bill);
@@ -128,7 +128,7 @@ abstract contract JobActions is Settlements {
         }
     }
 
-    // --- what is
+    // --- state
 
     function worker(uint256 pick) public view virtual returns (address) {
         return address(uint160(0x8000 + pick % 3));
@@ -151,7 +151,7 @@ abstract contract JobActions is Settlements {
         return (bill, escrow.batches(_batchRoot(bill)));
     }
 
-    /// @dev What the unit with this index in its batch's bill pays.
+    /// @dev Returns the pay of the unit with this index in its batch's bill.
     function _payOf(uint256 batchId, uint256 index) internal view returns (address provider, uint256 net, uint256 fee) {
         Bill memory bill = abi.decode(bills[batchId - 1], (Bill));
         UnitCommitment memory unit = bill.units[index];
@@ -159,14 +159,14 @@ abstract contract JobActions is Settlements {
         provider = unit.provider;
     }
 
-    /// @dev The commitment of a worker's result.
-    function _done(bytes32 jobId, uint32 round, uint32 slot, address who)
+    /// @dev Returns the commitment of a worker's unit.
+    function _committedUnit(bytes32 jobId, uint32 round, uint32 slot, address account)
         internal
         pure
         virtual
         returns (UnitCommitment memory)
     {
-        return _unit(jobId, round, slot, who);
+        return _unit(jobId, round, slot, account);
     }
 
     function _record(Bill memory bill) internal virtual {
@@ -180,7 +180,7 @@ abstract contract JobActions is Settlements {
         }
     }
 
-    /// @dev No round may be settled twice.
+    /// @dev A round must not be settled twice.
     function _mark(IJobEscrow.JobLine memory line, bool settled) private {
         for (uint256 round = line.fromRound; round < line.toRound; ++round) {
             require(settledRound[line.jobId][round] != settled, "round settled twice");
@@ -188,7 +188,7 @@ abstract contract JobActions is Settlements {
         }
     }
 
-    /// @dev The units that the lines count, by random workers; `_bill` counts them again.
+    /// @dev Returns the units of the lines with random workers; `_bill` counts them again.
     function _work(IJobEscrow.JobLine[] memory lines, uint256 seed)
         private
         view
@@ -203,20 +203,20 @@ abstract contract JobActions is Settlements {
         for (uint256 i = 0; i < lines.length; ++i) {
             for (uint32 j = 0; j < lines[i].units; ++j) {
                 seed = uint256(keccak256(abi.encode(seed)));
-                units[next++] = _done(lines[i].jobId, lines[i].fromRound, j, worker(seed));
+                units[next++] = _committedUnit(lines[i].jobId, lines[i].fromRound, j, worker(seed));
             }
             lines[i].units = 0;
         }
     }
 
-    /// @dev What `account` can still take of the bill's batch, and where its claim is.
-    function _due(Bill memory bill, address account) private view returns (uint256 index, uint256 due) {
+    /// @dev Returns the claim index of `account` in the bill and the amount that it can still claim.
+    function _claimableOf(Bill memory bill, address account) private view returns (uint256 index, uint256 due) {
         while (index < bill.providers.length && bill.providers[index] != account) ++index;
         if (index == bill.providers.length || escrow.isClaimed(bill.batchId, account)) return (index, 0);
         due = bill.amounts[index] - escrow.withheldOf(bill.batchId, account);
     }
 
-    function _at(uint256 batchId) internal view returns (Bill memory bill, bool over) {
+    function _billAt(uint256 batchId) internal view returns (Bill memory bill, bool over) {
         bill = abi.decode(bills[batchId - 1], (Bill));
         uint256 claimableAt = escrow.batches(_batchRoot(bill)).claimableAt;
         over = !vetoed[batchId] && claimableAt <= block.timestamp;

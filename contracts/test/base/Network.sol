@@ -11,7 +11,7 @@ import {WorkWindows} from "../../src/WorkWindows.sol";
 import {ZenToken} from "../../src/ZenToken.sol";
 import {Vm} from "./Vm.sol";
 
-/// @notice A deployed network and the moves that its tests share.
+/// @notice A deployed network and the calls that its tests share.
 abstract contract Network {
     Vm internal constant vm = Vm(address(uint160(uint256(keccak256("hevm cheat code")))));
 
@@ -22,8 +22,8 @@ abstract contract Network {
     uint256 internal constant SEED_DELAY = 2;
     uint80 internal constant PRICE = 2.5 ether;
     uint48 internal constant WEIGHT = 90_000_000; // 90 reference GPU-seconds
-    uint256 internal constant UNIT = 0.0625 ether; // one such unit at PRICE
-    uint256 internal constant NET = UNIT - UNIT / 20; // of it, for the provider
+    uint256 internal constant UNIT = 0.0625 ether; // price of one such unit at PRICE
+    uint256 internal constant NET = UNIT - UNIT / 20; // of UNIT, for the provider
     uint256 internal constant PAYER_KEY = 0xA11CE;
 
     address internal immutable admin = _account("admin");
@@ -31,7 +31,7 @@ abstract contract Network {
     address internal immutable guardian = _account("guardian");
     address internal immutable disputes = _account("disputes");
     address internal immutable treasurer = _account("treasurer");
-    address internal immutable stranger = _account("stranger");
+    address internal immutable thirdParty = _account("thirdParty");
     address internal immutable payer = vm.addr(PAYER_KEY);
 
     ZenToken internal token;
@@ -53,11 +53,11 @@ abstract contract Network {
         token.transfer(payer, 1_000_000 ether);
     }
 
-    function _deployEscrow(IZenToken zen, address fees, address settler, address judge) internal returns (JobEscrow) {
+    function _deployEscrow(IZenToken zen, address fees, address settler, address disputesHolder) internal returns (JobEscrow) {
         return new JobEscrow(
             zen,
             staking,
-            JobEscrow.Parties(fees, settler, guardian, judge),
+            JobEscrow.Parties(fees, settler, guardian, disputesHolder),
             500,
             REFUND_DELAY,
             CANCEL_DELAY,
@@ -102,7 +102,7 @@ abstract contract Network {
         return vm.sign(key, keccak256(abi.encodePacked(hex"1901", token.DOMAIN_SEPARATOR(), structHash)));
     }
 
-    /// @dev Opens with the payer's order signature and permit, relayed by a stranger.
+    /// @dev Opens a job with the payer's order signature and permit, relayed by a third party.
     function _open(JobOrder memory order) internal returns (bytes32) {
         return _openSigned(order, _signature(PAYER_KEY, escrow.orderDigest(order)));
     }
@@ -110,7 +110,7 @@ abstract contract Network {
     function _openSigned(JobOrder memory order, bytes memory signature) internal returns (bytes32) {
         uint256 deadline = block.timestamp + 1 hours;
         (uint8 v, bytes32 r, bytes32 s) = _signPermit(PAYER_KEY, address(escrow), order.budget, deadline);
-        vm.prank(stranger);
+        vm.prank(thirdParty);
         return escrow.openJob(order, signature, deadline, v, r, s);
     }
 

@@ -3,12 +3,12 @@ pragma solidity 0.8.37;
 
 import {IOmissions} from "../../src/interfaces/IOmissions.sol";
 import {UnitCommitment} from "../../src/Messages.sol";
-import {Court} from "./Court.sol";
+import {DisputeNetwork} from "./DisputeNetwork.sol";
 
-/// @notice Random moves around acknowledged work that is, or is not, in a window. None may revert.
-abstract contract OmissionActions is Court {
+/// @notice Random calls around acknowledged units inside and outside windows. None may revert.
+abstract contract OmissionActions is DisputeNetwork {
     UnitCommitment[] private claimedUnits;
-    mapping(address account => uint256) public compensated; // with the stakes that came back
+    mapping(address account => uint256) public compensated; // including returned stakes
 
     function moveBond(uint256 kind, uint96 amount) external {
         amount = uint96(_bound(amount, 1, 100 ether));
@@ -17,10 +17,10 @@ abstract contract OmissionActions is Court {
         else _withdrawBond();
     }
 
-    /// @dev Of work that is in a window, or of work that the operator lost.
+    /// @dev Claims a unit in a window, or a unit that the operator omitted.
     function claimOmission(uint256 pick, bool lost, uint256 age) external {
-        UnitCommitment memory unit = _done(0, uint32(claimedUnits.length), 0, worker(pick));
-        if (!lost && works.length > 0) unit = works[pick % works.length].unit;
+        UnitCommitment memory unit = _committedUnit(0, uint32(claimedUnits.length), 0, worker(pick));
+        if (!lost && workUnits.length > 0) unit = workUnits[pick % workUnits.length].unit;
         if (omissions.claims(_idOf(unit)).state != IOmissions.State.None) return;
         uint40 includeBy = uint40(block.timestamp - _bound(age, 1, CLAIM_PERIOD));
         bytes memory acknowledgement =
@@ -37,7 +37,7 @@ abstract contract OmissionActions is Court {
         if (claimedUnits.length > 0) _endClaim(claimedUnits[pick % claimedUnits.length]);
     }
 
-    function bondTaker() external view returns (address) {
+    function bondOwner() external view returns (address) {
         return operator;
     }
 
@@ -51,7 +51,7 @@ abstract contract OmissionActions is Court {
         _withdrawBond();
     }
 
-    /// @dev Answers the claim if that can be done; otherwise waits for its deadline.
+    /// @dev Answers the claim if possible; otherwise resolves it after its deadline.
     function _endClaim(UnitCommitment memory unit) private {
         bytes32 unitId = _idOf(unit);
         IOmissions.Claim memory claimed = omissions.claims(unitId);
@@ -60,8 +60,8 @@ abstract contract OmissionActions is Court {
             uint256 before = token.balanceOf(unit.provider);
             omissions.resolve(unitId);
             compensated[unit.provider] += token.balanceOf(unit.provider) - before;
-        } else if (workOf[unitId] > 0) {
-            Work memory work = works[workOf[unitId] - 1];
+        } else if (workIndex[unitId] > 0) {
+            WorkUnit memory work = workUnits[workIndex[unitId] - 1];
             if (work.committedAt <= claimed.includeBy) omissions.respond(unit, work.windowRoot, work.windowProof);
         }
     }

@@ -5,18 +5,18 @@ import {Emission} from "../../src/Emission.sol";
 import {IRewards} from "../../src/interfaces/IRewards.sol";
 import {Rewards} from "../../src/Rewards.sol";
 import {ZenToken} from "../../src/ZenToken.sol";
-import {Economy} from "./Economy.sol";
+import {RewardNetwork} from "./RewardNetwork.sol";
 import {Tree} from "./Tree.sol";
 
-/// @notice Random moves of those who fund, post, veto and claim rewards. None may revert but a thief's.
-contract RewardActions is Economy {
+/// @notice Random calls that fund, post, veto and claim rewards. Only the attacker's calls may revert.
+contract RewardActions is RewardNetwork {
     uint256 public constant ACCOUNTS = 4;
 
-    uint256 public given; // by others than the emission
-    uint256[ACCOUNTS] private earned; // cumulative, as the rewarder counts
+    uint256 public given; // from other sources than the emission
+    uint256[ACCOUNTS] private earned; // cumulative, as recorded by the rewarder
     mapping(bytes32 root => uint256[ACCOUNTS]) private leavesOf;
 
-    /// @dev No move takes back what an account was paid.
+    /// @dev The paid total of an account never decreases.
     modifier onlyGrows() {
         uint256[ACCOUNTS] memory before;
         for (uint256 i = 0; i < ACCOUNTS; ++i) {
@@ -24,14 +24,14 @@ contract RewardActions is Economy {
         }
         _;
         for (uint256 i = 0; i < ACCOUNTS; ++i) {
-            require(rewards.claimed(account(i)) >= before[i], "claims shrank");
+            require(rewards.claimed(account(i)) >= before[i], "a paid total decreased");
         }
     }
 
     function setUp() public override {
         super.setUp();
         token.transfer(address(treasury), 1_000_000 ether);
-        _stake(stranger, 1_000_000 ether);
+        _stake(thirdParty, 1_000_000 ether);
     }
 
     function give(uint96 amount) external onlyGrows {
@@ -57,7 +57,7 @@ contract RewardActions is Economy {
         earned[pick % ACCOUNTS] += _bound(amount, 0, 10_000 ether);
     }
 
-    /// @dev Now and then a wrong tree: one that promises more than it says.
+    /// @dev Sometimes posts a wrong tree with leaves above the posted total.
     function post(uint256 seed) external onlyGrows {
         (, uint256 claimableAt) = rewards.pendingEpoch();
         IRewards.Epoch memory current = rewards.currentEpoch();
@@ -75,7 +75,7 @@ contract RewardActions is Economy {
         uint256 above = rewards.funded() - current.total + 1;
         vm.prank(rewarder);
         (bool done,) = address(rewards).call(abi.encodeCall(rewards.postEpoch, (root, 0, uint96(above), 0)));
-        require(!done, "posted what did not arrive");
+        require(!done, "posted above funding");
         _post(root, uint96(base), uint96(due - base), 0);
     }
 
@@ -86,18 +86,18 @@ contract RewardActions is Economy {
         rewards.veto();
     }
 
-    /// @dev By a stranger for the account, or by the account to wherever it likes.
+    /// @dev By a third party for the account, or by the account to any recipient.
     function claim(uint256 pick, bool payout) external onlyGrows {
         _claim(pick % ACCOUNTS, payout);
     }
 
-    /// @dev A thief with everybody's proofs gets nothing.
+    /// @dev An attacker with all proofs receives nothing.
     function steal(uint256 pick, uint256 amount) external onlyGrows {
         uint256 index = pick % ACCOUNTS;
         uint256[ACCOUNTS] memory leaves = leavesOf[rewards.currentEpoch().root];
         bytes32[] memory proof = Tree.proof(_leaves(leaves), index);
-        _expectNothing(abi.encodeCall(rewards.claimTo, (stranger, leaves[index], proof)));
-        _expectNothing(abi.encodeCall(rewards.claim, (stranger, leaves[index], proof)));
+        _expectNothing(abi.encodeCall(rewards.claimTo, (thirdParty, leaves[index], proof)));
+        _expectNothing(abi.encodeCall(rewards.claim, (thirdParty, leaves[index], proof)));
         uint256 more = leaves[index] + _bound(amount, 1, 1e30);
         _expectNothing(abi.encodeCall(rewards.claim, (account(index), more, proof)));
     }
@@ -110,8 +110,8 @@ contract RewardActions is Economy {
         vm.warp(block.timestamp + _bound(time, 1 days, 200 days));
     }
 
-    /// @dev Everybody takes what the epoch in force allows.
-    function everybodyClaims() external {
+    /// @dev All accounts claim in the epoch in force.
+    function claimAll() external {
         vm.warp(block.timestamp + CLAIM_DELAY);
         for (uint256 i = 0; i < ACCOUNTS; ++i) {
             _claim(i, i % 2 == 0);
@@ -126,26 +126,26 @@ contract RewardActions is Economy {
         return address(uint160(0xA000 + index));
     }
 
-    /// @dev Whether the tree in force promises an account more than it has got, though the epoch's total allows it.
+    /// @dev Returns whether an account can claim more in the tree in force, within the epoch's total.
     function isOwed(uint256 index) external view returns (bool) {
         (uint256 amount,) = _claimable(index);
         return amount > 0;
     }
 
     function economy() external view returns (ZenToken, Rewards, Emission, address) {
-        return (token, rewards, emission, stranger);
+        return (token, rewards, emission, thirdParty);
     }
 
     function _claim(uint256 index, bool payout) private {
         (uint256 amount, uint256[ACCOUNTS] memory leaves) = _claimable(index);
         if (amount == 0) return _claimTooMuch(index, leaves);
         bytes32[] memory proof = Tree.proof(_leaves(leaves), index);
-        vm.prank(payout ? account(index) : stranger);
+        vm.prank(payout ? account(index) : thirdParty);
         if (payout) rewards.claimTo(payoutOf(index), leaves[index], proof);
         else rewards.claim(account(index), leaves[index], proof);
     }
 
-    /// @dev What is claimed already, or promised beyond the epoch's total.
+    /// @dev Claims an amount that is already paid, or above the epoch's total.
     function _claimTooMuch(uint256 index, uint256[ACCOUNTS] memory leaves) private {
         bytes32[] memory proof = Tree.proof(_leaves(leaves), index);
         _expectNothing(abi.encodeCall(rewards.claim, (account(index), leaves[index], proof)));
@@ -160,9 +160,9 @@ contract RewardActions is Economy {
     }
 
     function _expectNothing(bytes memory call) private {
-        vm.prank(stranger);
+        vm.prank(thirdParty);
         (bool done,) = address(rewards).call(call);
-        require(!done, "a thief was paid");
+        require(!done, "an attacker was paid");
     }
 
     function _leaves(uint256[ACCOUNTS] memory amounts) private pure returns (bytes32[] memory leaves) {

@@ -7,13 +7,13 @@ import {UnitCommitment} from "../../src/Messages.sol";
 import {Network} from "./Network.sol";
 import {Tree} from "./Tree.sol";
 
-/// @notice The operator's side of a settlement: from verified units to lines, pay per provider, trees and proofs, computed
-/// apart from the contract's own arithmetic.
+/// @notice Settlement data of the operator: lines, pay of each provider, trees and proofs from verified units. Computed
+/// independently of the contract's arithmetic.
 abstract contract Settlements is Network {
     /// @param batchId Number of the batch, once posted.
     /// @param units Verified units, each of a round of one of the lines.
     /// @param prices Price of each unit.
-    /// @param providers Who earns anything, each once.
+    /// @param providers Providers with pay, without duplicates.
     /// @param amounts Net pay of each provider.
     struct Bill {
         uint256 batchId;
@@ -45,7 +45,7 @@ abstract contract Settlements is Network {
         return UnitCommitment(jobId, round, slot, provider, keccak256("trace"), keccak256("payload"));
     }
 
-    /// @dev Counts the units of each line and adds up what their providers earn.
+    /// @dev Counts the units of each line and sums their providers' pay.
     function _bill(IJobEscrow.JobLine[] memory lines, UnitCommitment[] memory units)
         internal
         view
@@ -61,16 +61,16 @@ abstract contract Settlements is Network {
             IJobEscrow.JobLine memory line = _lineOf(lines, units[i]);
             ++line.units;
             bill.prices[i] = line.price;
-            uint256 who = 0;
-            while (who < providers && bill.providers[who] != units[i].provider) ++who;
-            if (who == providers) bill.providers[providers++] = units[i].provider;
+            uint256 index = 0;
+            while (index < providers && bill.providers[index] != units[i].provider) ++index;
+            if (index == providers) bill.providers[providers++] = units[i].provider;
             (uint256 net,) = _pay(units[i].jobId, line.price);
-            bill.amounts[who] += net;
+            bill.amounts[index] += net;
         }
         _truncate(bill, providers);
     }
 
-    /// @dev A line of one job: `alice` units by ALICE and `bob` by BOB, all in the first of its rounds.
+    /// @dev One line of one job: `alice` units by ALICE and `bob` by BOB, all in its first round.
     function _billFor(IJobEscrow.JobLine memory line, uint256 alice, uint256 bob) internal view returns (Bill memory) {
         UnitCommitment[] memory units = new UnitCommitment[](alice + bob);
         for (uint32 i = 0; i < units.length; ++i) {
@@ -81,7 +81,7 @@ abstract contract Settlements is Network {
         return _bill(lines, units);
     }
 
-    /// @dev What one unit of the job pays at `price`.
+    /// @dev Returns the pay of one unit of the job at `price`.
     function _pay(bytes32 jobId, uint80 price) internal view returns (uint256 net, uint256 fee) {
         IJobEscrow.Job memory job = escrow.jobs(jobId);
         uint256 gross = uint256(price) * job.unitWeight / 3_600_000_000 / 10_000 * 10_000;
@@ -142,7 +142,7 @@ abstract contract Settlements is Network {
         return _leaf(abi.encode(bill.units[index]));
     }
 
-    // --- moves
+    // --- calls
 
     function _post(Bill memory bill) internal returns (Bill memory) {
         vm.prank(operator);
@@ -197,7 +197,7 @@ abstract contract Settlements is Network {
             bool within = lines[i].fromRound <= unit.round && unit.round < lines[i].toRound;
             if (within && lines[i].jobId == unit.jobId) return lines[i];
         }
-        revert("a unit of no line");
+        revert("no line covers the unit");
     }
 
     function _unitsAndLines(Bill memory bill) private pure returns (bytes32) {

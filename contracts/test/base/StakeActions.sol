@@ -3,12 +3,12 @@ pragma solidity 0.8.37;
 
 import {Settlements} from "./Settlements.sol";
 
-/// @notice Random moves around stakes, pauses and time, with a record per staker. None may revert.
+/// @notice Random calls around stakes, pauses and time, with a record for each staker. None may revert.
 abstract contract StakeActions is Settlements {
-    mapping(address account => uint256) public stakedBy; // ever
+    mapping(address account => uint256) public stakedBy; // total to date
     mapping(address account => uint256) public withdrawnBy;
     mapping(address account => uint256) public slashedBy;
-    mapping(address account => uint256) private releasedAt; // when the last request may leave
+    mapping(address account => uint256) private releasedAt; // release time of the last request
     uint256 private slashes;
 
     function stake(uint256 pick, uint96 amount) external {
@@ -54,14 +54,14 @@ abstract contract StakeActions is Settlements {
 
     function staker(uint256 pick) public view virtual returns (address);
 
-    /// @dev Lets time pass, and stops all that can be stopped.
+    /// @dev Advances time and pauses all intake.
     function _later(uint256 time) internal {
         vm.warp(block.timestamp + time);
         _pauseStakes();
         _pauseJobs();
     }
 
-    function _everybodyUnstakes() internal {
+    function _unstakeAll() internal {
         for (uint256 i = 0; i < stakers(); ++i) {
             uint256 rest = staking.stakeOf(staker(i));
             if (rest > 0) _requestUnstake(staker(i), rest);

@@ -3,7 +3,7 @@ pragma solidity 0.8.37;
 
 import {Hashes} from "@openzeppelin/contracts/utils/cryptography/Hashes.sol";
 
-/// @notice Merkle trees as docs/protocol.md defines them: sorted pairs, an odd node rises unchanged.
+/// @notice Merkle trees as docs/protocol.md defines them: sorted pairs; an odd node moves up unchanged.
 library Tree {
     function root(bytes32[] memory leaves) internal pure returns (bytes32) {
         bytes32[] memory level = leaves;
@@ -11,12 +11,12 @@ library Tree {
         return level.length == 0 ? bytes32(0) : level[0];
     }
 
-    /// @dev The siblings on the way up from `leaves[index]`.
+    /// @dev Returns the siblings on the path up from `leaves[index]`.
     function proof(bytes32[] memory leaves, uint256 index) internal pure returns (bytes32[] memory) {
         return proof(leaves, index, new bytes32[](0));
     }
 
-    /// @dev The same, and then `rest`.
+    /// @dev Returns the same path followed by `rest`.
     function proof(bytes32[] memory leaves, uint256 index, bytes32[] memory rest)
         internal
         pure

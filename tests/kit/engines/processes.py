@@ -7,7 +7,7 @@ from functools import cache
 from multiprocessing import forkserver
 from typing import Any
 
-from training_gym.profile import CPU
+from training_gym.runtime.profile import CPU
 
 TIMEOUT_SECONDS = 600
 ANSWERS = object()
@@ -16,9 +16,9 @@ ANSWERS = object()
 _PRELOADED = [
     "torch._dynamo",  # what torch imports for its optimisers and its data parallelism, seconds each time
     "torch.distributed.fsdp",
-    "training_gym.distributed.ordered",
-    "training_gym.distributed.per_step",
-    "training_gym.distributed.unit",
+    "training_gym.optimise.ordered_parallel",
+    "training_gym.optimise.parallel_steps",
+    "training_gym.units.unit",
 ]
 
 

@@ -15,7 +15,7 @@ import uvicorn
 import uvloop
 from starlette.types import ASGIApp
 
-from zoo_compute.blockstore import BlockStore
+from zoo_compute.content.blockstore import BlockStore
 from zoo_compute.devnet.ipfs_store import gateway, rpc
 
 HOST = "127.0.0.1"

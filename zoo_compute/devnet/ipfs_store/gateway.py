@@ -14,10 +14,10 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from zoo_compute.blockstore import BlockNotFound, BlockStore
+from zoo_compute.content.blockstore import BlockNotFound, BlockStore
 from zoo_compute.devnet.ipfs_store.answers import answer
-from zoo_protocol import car, unixfs
-from zoo_protocol.cid import Cid, ContentTooLarge, InvalidBlock, InvalidCid, parse
+from zoo_protocol.content import car, unixfs
+from zoo_protocol.content.cid import Cid, ContentTooLarge, InvalidBlock, InvalidCid, parse
 
 RAW_TYPE = "application/vnd.ipld.raw"
 CAR_TYPE = "application/vnd.ipld.car"

@@ -15,12 +15,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from zoo_compute.blockstore import BlockNotFound, BlockStore
+from zoo_compute.content.blockstore import BlockNotFound, BlockStore
+from zoo_compute.content.file_writer import FileWriter
 from zoo_compute.devnet.ipfs_store.answers import answer
 from zoo_compute.devnet.ipfs_store.uploads import BadUpload, receive_files
-from zoo_compute.file_writer import FileWriter
-from zoo_protocol import unixfs
-from zoo_protocol.cid import DAG_PB, RAW, Cid, ContentError, ContentTooLarge, InvalidCid, of_block, parse
+from zoo_protocol.content import unixfs
+from zoo_protocol.content.cid import DAG_PB, RAW, Cid, ContentError, ContentTooLarge, InvalidCid, of_block, parse
 
 VERSION = "0.1.0"  # of this service; Kubo's own numbers would claim more than is served
 MAX_BLOCK_PUT_BYTES = 1024 * 1024  # Kubo's limit for block/put

@@ -1,0 +1,182 @@
+"""How often the consistency statistics doubt honest nodes that differ, and how often they notice attackers.
+
+Real units on real text: eight slots of a job train round after round, and everything that honest nodes differ in is
+there at once: entries sent (all rungs of the ladder), payloads that come one and two rounds late, and data (one slot
+reads another kind of text). ``robust.decide`` and ``consistency.doubts`` judge every round. Beside the honest ones, and
+not joined with them, each attack of ``benchmarks.byzantine`` is judged in the place of one slot.
+"""
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benchmarks.byzantine import ATTACKS
+from benchmarks.training.corpus import standard_library
+from training_gym.aggregate.aggregation import admit, aggregate, measure_payloads, sketch_seed
+from training_gym.aggregate.outer_step import initial_outer_state
+from training_gym.aggregate.robust import decide
+from training_gym.compress.link_adaptation import decode_adapted, top_k_levels, with_top_k
+from training_gym.compress.payload_format import encode
+from training_gym.data.dataset import Tokens
+from training_gym.evaluate.loss import mean_loss
+from training_gym.exchange.deadlines import staleness_weight
+from training_gym.model.layout import Arrays, initial_parameters
+from training_gym.spec.config import ModelConfig, TrainingConfig, TrainingSpec
+from training_gym.units.replica_state import fresh_slot_state, load_slot_state
+from training_gym.units.trace import Unit
+from training_gym.units.unit import run_unit
+from training_gym.verify.consistency import Statistics, doubts, held_out, measure
+from zoo_protocol.hashing import sha256
+
+SLOTS = 8
+
+
+RUNG = (0, 0, 0, 1, 2, 3, 0, 0)
+"""Which rung of the ladder each slot sends by."""
+
+
+LATE = {1: 1, 4: 2}
+"""Slots whose payloads come so many rounds late."""
+
+
+OTHER_DATA = 7
+
+
+ATTACKED = 2
+
+
+FIRST_SEED = 10
+"""The thresholds were chosen on seeds 0 and 1; no result is reported on those."""
+
+
+_NO_HASH = "0x" + "00" * 32
+
+
+MODEL = ModelConfig(hidden_size=32, num_layers=1, num_heads=2, sequence_length=32)
+
+
+@dataclass
+class Judged:
+    """What was found: statistics of honest payloads, doubts by kind of node, exclusions, and attacks noticed."""
+
+    honest: list[Statistics] = field(default_factory=list)
+    nodes: Counter[str] = field(default_factory=Counter)
+    doubted: Counter[str] = field(default_factory=Counter)
+    excluded: Counter[str] = field(default_factory=Counter)
+    codes: Counter[str] = field(default_factory=Counter)
+    attacks: Counter[str] = field(default_factory=Counter)
+    noticed: Counter[str] = field(default_factory=Counter)
+
+
+def kind_of(slot: int) -> str:
+    """What sets an honest slot apart."""
+    if slot == OTHER_DATA:
+        return "other data"
+    if slot in LATE:
+        return f"{LATE[slot]} late"
+    return f"rung {RUNG[slot]}"
+
+
+def judge(rounds: int, seeds: int) -> Judged:
+    """Play ``rounds`` rounds of ``seeds`` jobs."""
+    torch.set_num_threads(1)
+    found = Judged()
+    usual, held = standard_library(1 << 22)
+    other = _other_text(len(usual))
+    for seed in range(FIRST_SEED, FIRST_SEED + seeds):
+        training = TrainingConfig(
+            rounds=rounds, inner_steps=8, segment_steps=8, batch_size=8, warmup_steps=4, top_k=512, seed=seed
+        )
+        for spec, parameters, payloads in _rounds(TrainingSpec(MODEL, "unused", training), usual, other):
+            _judge_round(found, spec, parameters, payloads, held, np.random.default_rng(seed))
+    return found
+
+
+def _other_text(size: int) -> Tokens:
+    """Numbers in text, as data files have them: nothing like programs."""
+    dice = np.random.default_rng(0)
+    text = " ".join(f"{number:.4f}" for number in dice.normal(size=size // 8))
+    return np.frombuffer(text.encode(), np.uint8)
+
+
+def _rounds(
+    spec: TrainingSpec, usual: Tokens, other: Tokens
+) -> Iterator[tuple[TrainingSpec, Arrays, dict[int, bytes]]]:
+    """Each round with the parameters that it began with and what arrived in it by slot."""
+    parameters, outer = initial_parameters(MODEL, spec.training.seed), initial_outer_state(spec)
+    states = dict.fromkeys(range(SLOTS), fresh_slot_state(spec))
+    on_the_way: dict[int, list[bytes]] = {slot: [] for slot in LATE}
+    with tempfile.TemporaryDirectory() as directory:
+        for round_ in range(spec.training.rounds):
+            arrived = {}
+            for slot in range(SLOTS):
+                told = with_top_k(spec, top_k_levels(spec)[RUNG[slot]])
+                text = other if slot == OTHER_DATA else usual
+                unit = Unit(told, _NO_HASH, round_, slot, parameters, text, states[slot], _NO_HASH)
+                result = run_unit(unit, Path(directory))
+                states[slot] = load_slot_state(told, result.slot_state)
+                if slot not in LATE:
+                    arrived[slot] = result.payload
+                    continue
+                on_the_way[slot].append(result.payload)
+                if len(on_the_way[slot]) > LATE[slot]:
+                    arrived[slot] = on_the_way[slot].pop(0)
+            if round_ > max(LATE.values()):  # every kind of node is there
+                yield spec, parameters, arrived
+            weights = {slot: staleness_weight(LATE.get(slot, 0)) for slot in arrived}
+            joined = aggregate(spec, parameters, arrived, weights, outer)
+            parameters, outer = joined.parameters, joined.outer_state
+
+
+def _judge_round(
+    found: Judged,
+    spec: TrainingSpec,
+    parameters: Arrays,
+    payloads: Mapping[int, bytes],
+    held: Tokens,
+    noise: np.random.Generator,
+) -> None:
+    of_slot, excluded = _judged(spec, parameters, payloads, held)
+    for slot, statistics in of_slot.items():
+        kind, codes = kind_of(slot), doubts(statistics)
+        found.honest.append(statistics)
+        found.nodes[kind] += 1
+        found.doubted[kind] += bool(codes)
+        found.excluded[kind] += slot in excluded
+        found.codes.update(codes)
+    dense = np.stack([decode_adapted(spec, payload).dense().astype(np.float64) for payload in payloads.values()])
+    for name, lie in ATTACKS.items():
+        if lie is None:
+            continue
+        honest = np.delete(dense, list(payloads).index(ATTACKED), axis=0)
+        false = encode(spec, lie(honest, noise).astype(np.float32))
+        of_attack, out = _judged(spec, parameters, {**payloads, ATTACKED: false}, held)
+        found.attacks[name] += 1
+        found.noticed[name] += bool(doubts(of_attack[ATTACKED])) or ATTACKED in out
+
+
+def _judged(
+    spec: TrainingSpec, parameters: Arrays, payloads: Mapping[int, bytes], held: Tokens
+) -> tuple[dict[int, Statistics], set[int]]:
+    """Statistics by slot, and which slots the aggregate leaves out."""
+    seed = sketch_seed({slot: sha256(payload) for slot, payload in payloads.items()})
+    windows = held_out(spec, held, seed)
+    decoded = {slot: decode_adapted(spec, payload) for slot, payload in payloads.items()}
+    last = np.zeros(spec.num_parameters(), np.float32)
+    decision = decide(measure_payloads(admit(spec, payloads, last), last, seed))
+    found = measure(spec, parameters, decoded, lambda tried: mean_loss(spec, tried, windows))
+    return found, {slot for slot, verdict in decision.verdicts.items() if not verdict.included}
+
+
+def spread(judged: Judged) -> dict[str, tuple[float, float]]:
+    """Smallest and largest of each statistic among the honest."""
+    names = Statistics.__dataclass_fields__
+    return {
+        name: (min(getattr(one, name) for one in judged.honest), max(getattr(one, name) for one in judged.honest))
+        for name in names
+    }

@@ -1,0 +1,104 @@
+"""What checking a proof of hardware costs beside making it, in seconds of one core.
+
+Some products are computed, and an answer of one lane is checked, at a tier's own size, by a process with one thread.
+The chain has that product many times. The work is the chain's products alone: pools and walks, which take a prover time
+as well, are left out. Run by ``benchmarks.verification`` as ``python -m benchmarks.detection.hardware_check SIZE
+OPENED``.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from benchmarks.report import Row, progress, row
+from market.domain.network import MAINNET
+from market.providers.benchmarks.service import work_of
+from training_gym.hardware.challenge import Challenge, ProofParameters, state_digest, verify
+
+_SEED, _NONCE, _SECRET = (bytes([value]) * 32 for value in (1, 2, 3))
+
+
+_PRODUCTS = 3
+
+
+_CHECKS = 3
+
+
+_T = TypeVar("_T")
+
+
+def rows(size: int | None) -> list[Row]:
+    """How many times dearer each tier's chain is than its check.
+
+    Args:
+        size: rows of the matrices, in the place of the tiers' own.
+    """
+    measured: dict[tuple[int, int], tuple[float, list[float], float]] = {}
+    found = []
+    for tier in MAINNET.tiers:
+        asked = work_of(tier.benchmark)
+        key = (size or asked.size, asked.opened)
+        if key not in measured:
+            progress(f"checking a proof of hardware with {key[0]} rows")
+            measured[key] = _in_a_process(*key)
+        product, checks, start = measured[key]
+        products = asked.lanes * asked.rounds
+        whole = [check + (asked.lanes - 1) * start for check in checks]
+        note = (
+            f"{products:,} products of {product:.2f} s to a check of {min(whole):.2f} to {max(whole):.2f} s, of one "
+            "core; pools and walks are work too, and are not counted; aim 1,000"
+        )
+        found.append(row(f"hardware_check_{tier.name}", "times", [products * product / check for check in whole], note))
+    return found
+
+
+def _in_a_process(size: int, opened: int) -> tuple[float, list[float], float]:
+    one_thread = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.detection.hardware_check", str(size), str(opened)],
+        env=os.environ | one_thread,
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    product, checks, start = json.loads(done.stdout)
+    return product, checks, start
+
+
+def _measure(size: int, opened: int) -> tuple[float, list[float], float]:
+    """Seconds of a product, of each check of one lane, and of the start of one more lane."""
+    import torch
+
+    from training_gym.hardware.prover import Prover
+
+    def made(rounds: int) -> tuple[float, bytes, Prover]:
+        work = ProofParameters(size, pool=2, lanes=1, rounds=rounds, steps=1, opened=opened)
+        prover = Prover(work, _SEED, [torch.device("cpu")])
+        seconds, committed = _timed(lambda: prover.work(_NONCE))
+        return seconds, committed, prover
+
+    once, committed, prover = made(1)
+    more, _, _ = made(1 + _PRODUCTS)
+    answer = prover.open(_SECRET)
+    challenge = Challenge(ProofParameters(size, 2, 1, 1, 1, opened), _SEED, _NONCE)
+    checks = []
+    for _ in range(_CHECKS):
+        seconds, right = _timed(lambda: verify(challenge, committed, _SECRET, answer))
+        if not right:
+            raise RuntimeError("an honest answer was refused")
+        checks.append(seconds)
+    start, _ = _timed(lambda: state_digest(challenge.start(0)))
+    return (more - once) / _PRODUCTS, checks, start
+
+
+def _timed(do: Callable[[], _T]) -> tuple[float, _T]:
+    began = time.process_time()
+    done = do()
+    return time.process_time() - began, done
+
+
+if __name__ == "__main__":
+    print(json.dumps(_measure(*map(int, sys.argv[1:]))))

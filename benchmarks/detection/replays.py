@@ -1,0 +1,379 @@
+"""Real units trained and replayed in processes of different environment classes.
+
+Each process is started with the variables of one class, as a node's training child is, and speaks files: it writes what
+it trained as a worker keeps it, and prints the leaves that it computed as one line of JSON. Run by
+``benchmarks.verification`` as ``python -m benchmarks.detection.replays WORK DIRECTORY CLASS ...``.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.training.corpus import standard_library
+from training_gym.data.dataset import Tokens
+from training_gym.model.layout import Arrays, initial_parameters
+from training_gym.runtime.profile import CPU, ExecutionProfile
+from training_gym.spec.config import ModelConfig, TrainingConfig, TrainingSpec
+from training_gym.units.replica_state import error_feedback_digest, fresh_slot_state
+from training_gym.units.trace import Unit, state_path
+from zoo_protocol.hashing import from_hex, to_hex
+
+_TEXT_BYTES = 1 << 20
+
+
+_SETTINGS = TrainingConfig(rounds=64, inner_steps=8, segment_steps=2, batch_size=8, warmup_steps=2)
+
+
+_SMALL = ModelConfig(hidden_size=16, num_layers=1, num_heads=2, sequence_length=16)
+
+
+SPECS = {
+    "small": TrainingSpec(_SMALL, "corpus", _SETTINGS),
+    "adamw": TrainingSpec(_SMALL, "corpus", replace(_SETTINGS, optimizer="adamw")),
+    "demo": TrainingSpec(ModelConfig(), "corpus", replace(_SETTINGS, batch_size=16)),
+    "wide": TrainingSpec(ModelConfig(hidden_size=128), "corpus", _SETTINGS),
+}
+
+
+def _class(name: str, threads: int, mkl: str | None, aten: str | None) -> ExecutionProfile:
+    """An execution profile: threads, the matrix library's code path and torch's instruction set (None: its choice)."""
+    variables = {**CPU.variables, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+    for variable, value in (("MKL_CBWR", mkl), ("ATEN_CPU_CAPABILITY", aten)):
+        variables.pop(variable)
+        if value is not None:
+            variables[variable] = value
+    return ExecutionProfile(name, "cpu", variables)
+
+
+CLASSES = {
+    profile.name: profile
+    for profile in (
+        CPU,
+        _class("avx2-2", 2, "AVX2,STRICT", "avx2"),
+        _class("avx512-1", 1, "AVX512,STRICT", "avx512"),
+        _class("avx512-2", 2, "AVX512,STRICT", "avx512"),
+        _class("scalar-1", 1, "COMPATIBLE", "default"),
+        _class("mixed-1", 1, "AVX2,STRICT", "default"),
+        _class("free-1", 1, None, None),
+        _class("free-2", 2, None, None),
+    )
+}
+"""The first is what nodes run with; the others are what goes wrong where a node does not hold to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How many units of each specification a class trains."""
+
+    units: dict[str, int]
+
+    def names(self) -> Iterator[tuple[str, int]]:
+        """(specification, number) of each unit."""
+        for spec, count in self.units.items():
+            yield from ((spec, number) for number in range(count))
+
+
+FULL = Plan({"small": 36, "adamw": 16, "demo": 8, "wide": 4})
+
+
+QUICK = Plan({"small": 2, "adamw": 1})
+
+
+PLANS = {"full": FULL, "quick": QUICK}
+
+
+_PAYLOAD, _SLOT_STATE = "payload.bin", "slot-state.safetensors"
+
+
+DRIFT_UNITS = 4
+"""Units of each specification and class whose ends are compared across classes."""
+
+
+def call(work: str, profile: ExecutionProfile, directory: Path, *arguments: str) -> Any:
+    """What a process of that class answers to ``work``.
+
+    Raises:
+        RuntimeError: it failed; with the end of what it wrote.
+    """
+    environment = {name: value for name, value in os.environ.items() if name not in CPU.variables}
+    environment["OMP_WAIT_POLICY"] = "passive"  # two threads on a busy machine would mostly spin; it changes no number
+    done = subprocess.run(
+        [
+            "nice",
+            "-n",
+            "5",
+            sys.executable,
+            "-m",
+            "benchmarks.detection.replays",
+            work,
+            str(directory),
+            profile.name,
+            *arguments,
+        ],
+        env=environment | profile.variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"{work} as {profile.name} failed: {done.stderr[-2000:]}")
+    return json.loads(done.stdout)
+
+
+@cache
+def _text() -> Tokens:
+    return standard_library(_TEXT_BYTES)[0]
+
+
+def unit_of(spec_name: str, number: int, environment: str) -> Unit:
+    """The ``number``-th unit of a specification: a round and a slot of their own, the checkpoint of round 0."""
+    spec = SPECS[spec_name]
+    return Unit(
+        spec=spec,
+        job_id=to_hex(spec_name.encode().rjust(32, b"\0")),
+        round=number % spec.training.rounds,
+        slot=number,
+        checkpoint=initial_parameters(spec.model, spec.training.seed),
+        train=_text(),
+        slot_state=fresh_slot_state(spec),
+        environment=environment,
+    )
+
+
+def _folder(directory: Path, class_name: str, spec: str, number: int) -> Path:
+    return directory / class_name / f"{spec}-{number}"
+
+
+def _train(directory: Path, class_name: str, environment: str, plan: Plan) -> Any:
+    """Train the plan's units; the process's environment class, and each unit's leaves."""
+    from training_gym.units.unit import run_unit
+
+    leaves = {}
+    for spec, number in plan.names():
+        folder = _folder(directory, class_name, spec, number)
+        folder.mkdir(parents=True)
+        result = run_unit(unit_of(spec, number, environment), folder)
+        leaves[f"{spec} {number}"] = [to_hex(leaf) for leaf in result.leaves]
+        (folder / _PAYLOAD).write_bytes(result.payload)
+        (folder / _SLOT_STATE).write_bytes(result.slot_state)
+    trained = {"environment": environment, "leaves": leaves}
+    (directory / class_name / "trained.json").write_text(json.dumps(trained))
+    return trained
+
+
+def _replay(directory: Path, other: str) -> Any:
+    """Replay every segment of what ``other`` trained; its end leaf by unit and segment."""
+    from training_gym.units.unit import replay_segment
+
+    trained = json.loads((directory / other / "trained.json").read_text())
+    found = {}
+    for name, leaves in trained["leaves"].items():
+        spec, number = name.split()
+        unit = unit_of(spec, int(number), trained["environment"])
+        folder = _folder(directory, other, spec, int(number))
+        found[name] = [
+            to_hex(replay_segment(unit, segment, from_hex(leaf), state_path(folder, segment).read_bytes()))
+            for segment, leaf in enumerate(leaves[:-1])
+        ]
+    return found
+
+
+def _cheat(directory: Path, environment: str, specs: list[str]) -> Any:
+    """Every smallest cheat in every single segment of a unit of each specification: whether its replay finds it."""
+    from training_gym.units.trace import check_result, load_boundary_state
+    from training_gym.units.unit import replay_segment, run_unit
+    from training_gym.verify.adversaries import Attack, cheating, movement
+
+    found: dict[str, list[bool]] = {cheat.value: [] for cheat in Attack}
+    for spec in specs:
+        honest = unit_of(spec, 0, environment)
+        run_unit(honest, directory)
+        middle = state_path(directory, honest.spec.segments - 1).read_bytes()
+        earlier = movement(honest, load_boundary_state(honest.spec, middle))
+        unit = unit_of(spec, 1, environment)
+        for cheat in Attack:
+            for segment in range(unit.spec.segments):
+                result = run_unit(unit, directory, train=cheating(cheat, {segment}, earlier))
+                check_result(unit, result)  # all that is checked without a replay
+                state = state_path(directory, segment).read_bytes()
+                end = replay_segment(unit, segment, result.leaves[segment], state)
+                found[cheat.value].append(end != result.leaves[segment + 1])
+    return found
+
+
+def _drift(directory: Path, others: list[str]) -> Any:
+    """How far this class's replays end from the honest states of others, by specification: (whole, widest) each.
+
+    Segment by segment from the other's own start state, as a verifier replays; the last end is what payload and slot
+    state say.
+    """
+    from training_gym.units.replica_state import load_slot_state
+    from training_gym.units.trace import load_boundary_state
+    from training_gym.units.unit import replayed
+    from training_gym.verify.tolerance import claimed_end, difference
+
+    found: dict[str, list[tuple[float, float]]] = {}
+    for other in others:
+        trained = json.loads((directory / other / "trained.json").read_text())
+        for name, leaves in trained["leaves"].items():
+            spec, number = name.split()
+            if int(number) >= DRIFT_UNITS:
+                continue
+            unit, folder = (
+                unit_of(spec, int(number), trained["environment"]),
+                _folder(directory, other, spec, int(number)),
+            )
+            states = [state_path(folder, segment).read_bytes() for segment in range(unit.spec.segments)]
+            slot_state = load_slot_state(unit.spec, (folder / _SLOT_STATE).read_bytes())
+            claims = [load_boundary_state(unit.spec, state) for state in states[1:]]
+            claims.append(claimed_end(unit, slot_state, (folder / _PAYLOAD).read_bytes()))
+            for segment, claimed in enumerate(claims):
+                ended, _ = replayed(unit, segment, from_hex(leaves[segment]), states[segment])
+                apart = difference(claimed, ended)
+                found.setdefault(spec, []).append((apart.whole, apart.widest))
+    return found
+
+
+def _cheats_apart(directory: Path, environment: str, specs: list[str]) -> Any:
+    """How far each smallest cheat's state at a segment's end is from the honest one: (whole, widest) by spec, cheat."""
+    from training_gym.units.trace import load_boundary_state
+    from training_gym.units.unit import run_unit, steps_of, train_steps
+    from training_gym.verify.adversaries import Attack, cheating, movement
+    from training_gym.verify.tolerance import difference
+
+    found: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for spec in specs:
+        before = unit_of(spec, 0, environment)
+        run_unit(before, directory)
+        middle = state_path(directory, before.spec.segments - 1).read_bytes()
+        earlier = movement(before, load_boundary_state(before.spec, middle))
+        unit = unit_of(spec, 1, environment)
+        run_unit(unit, directory)
+        for cheat in Attack:
+            for segment in range(unit.spec.segments):
+                start, steps = (
+                    load_boundary_state(unit.spec, state_path(directory, segment).read_bytes()),
+                    steps_of(unit.spec, segment),
+                )
+                honest, _ = train_steps(unit, start, steps, lambda step, loss: None)
+                false, _ = cheating(cheat, {segment}, earlier)(unit, start, steps, lambda step, loss: None)
+                apart = difference(false, honest)
+                found.setdefault(spec, {}).setdefault(cheat.value, []).append((apart.whole, apart.widest))
+    return found
+
+
+def _payloads(directory: Path, environment: str, specs: list[str]) -> Any:
+    """Whether a verifier of another class refuses payloads that are not of the unit's result, by cheat.
+
+    What is sent is called sent, and the rest unsent, so that both together are what the unit learned.
+    """
+    from training_gym.compress.payload_format import decode, encode
+    from training_gym.spec.errors import ResultMismatch
+    from training_gym.units.replica_state import load_slot_state
+    from training_gym.units.unit import run_unit
+    from training_gym.verify.tolerance import claimed_end
+
+    found: dict[str, list[bool]] = {}
+    for spec in specs:
+        other = decode(SPECS[spec], run_unit(unit_of(spec, 0, environment), directory).payload).dense()
+        unit = unit_of(spec, 1, environment)
+        result = run_unit(unit, directory)
+        sent, left = decode(unit.spec, result.payload).dense(), load_slot_state(unit.spec, result.slot_state)
+        wanted = left.error_feedback + sent
+        false = {
+            "flipped, five times as large": -5 * sent,
+            "nothing": 0 * sent,
+            "3 % smaller": np.float32(0.97) * sent,
+            "another unit's": other,
+        }
+        for cheat, vector in false.items():
+            payload = encode(unit.spec, vector)
+            rest = wanted - decode(unit.spec, payload).dense()
+            try:
+                claimed_end(unit, replace(left, error_feedback=rest), payload)
+                refused = False
+            except ResultMismatch:
+                refused = True
+            found.setdefault(cheat, []).append(refused)
+    return found
+
+
+def _time(directory: Path, environment: str, spec: str, repetitions: int) -> Any:
+    """Processor seconds of a unit: trained whole, replayed by segments, and spent on hashing its trace's states."""
+    from training_gym.units.trace import inner_leaf, load_boundary_state
+    from training_gym.units.unit import OnStep, replay_segment, run_unit, train_steps
+
+    unit = unit_of(spec, 0, environment)
+    unit = replace(
+        unit, spec=replace(unit.spec, training=replace(unit.spec.training, inner_steps=48, segment_steps=12))
+    )
+    known = run_unit(unit, directory)  # whose leaves and states all later ones have too
+    found = []
+    for _ in range(repetitions):
+        replaying = 0.0
+
+        def train(unit: Unit, state: Arrays, steps: range, on_step: OnStep) -> tuple[Arrays, float]:
+            # Replayed right before it is trained, since the machine's speed changes by the second.
+            nonlocal replaying
+            began, segment = time.process_time(), steps.start // unit.spec.training.segment_steps
+            replay_segment(unit, segment, known.leaves[segment], state_path(directory, segment).read_bytes())
+            replaying += time.process_time() - began
+            return train_steps(unit, state, steps, on_step)
+
+        began = time.process_time()
+        run_unit(unit, directory, train=train)
+        training = time.process_time() - began - replaying
+        state = load_boundary_state(unit.spec, state_path(directory, unit.spec.segments - 1).read_bytes())
+        hashing = time.process_time()
+        feedback = error_feedback_digest(unit.slot_state.error_feedback)
+        for boundary in range(unit.spec.segments + 1):
+            inner_leaf(unit, boundary, state, feedback)
+        unit.slot_state.digest()  # as the last leaf needs it anew
+        found.append({"train": training, "replay": replaying, "hash": time.process_time() - hashing})
+    return {"parameters": unit.spec.num_parameters(), "segments": unit.spec.segments, "seconds": found}
+
+
+def main() -> None:
+    """Do one piece of work in this process and print what came of it."""
+    import torch
+
+    from training_gym.runtime.determinism import configure
+    from training_gym.units.environment_class import environment_class
+
+    work, directory, class_name, *arguments = sys.argv[1:]
+    profile = CLASSES[class_name]
+    configure(profile)
+    torch.set_num_threads(int(profile.variables["OMP_NUM_THREADS"]))
+    environment = environment_class(profile)
+    folder = Path(directory)
+    match work:
+        case "train":
+            answer = _train(folder, class_name, environment, PLANS[arguments[0]])
+        case "replay":
+            answer = {other: _replay(folder, other) for other in arguments}
+        case "cheat":
+            answer = _cheat(folder, environment, arguments)
+        case "drift":
+            answer = _drift(folder, arguments)
+        case "cheats-apart":
+            answer = _cheats_apart(folder, environment, arguments)
+        case "payloads":
+            answer = _payloads(folder, environment, arguments)
+        case "time":
+            answer = _time(folder, environment, arguments[0], int(arguments[1]))
+        case _:
+            raise SystemExit(f"{work!r} is no work")
+    print(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main()

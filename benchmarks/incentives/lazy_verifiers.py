@@ -1,0 +1,259 @@
+"""How soon a verifier that does not replay is found, and what it gains until then: ``benchmarks.verification``'s rows.
+
+One verifier of ``VERIFIERS`` of its class is lazy at a share of its replays; the others, and all providers, are honest.
+Segments of ``SEGMENTS`` each are drawn, canaries planted beside them, verifiers asked one after the other, verdicts and
+answers found, and penalties chosen by the market's own rules. What it answers instead of a replay:
+
+- ``told``: what the provider has claimed, which it has from somewhere, and any digest where a state's is asked for.
+  Only a canary finds that, or at a first segment a second verifier.
+- ``told, first segments only``: the same, and it replays all others.
+- ``echoes``: the leaf that the segment starts from.
+- ``guesses``: anything.
+
+Exactly: let a share c of the drawn segments be posed once more, and s of all be first ones. A drawn segment then has
+1 + (1 - s) 2c + s c replays: two more of a canary, one more of a second opinion. The two of either tell a copy. So a
+replay is one of them with q = 2c / (1 + (2 - s) c), and is one of those of first segments with s q. After n replays
+1 - (1 - f q)^n of who is told are found, 1 - (1 - f s q)^n of who is told and lazy at first segments only, and
+1 - (1 - f)^n of who echoes or guesses.
+"""
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+
+from benchmarks.detection import bounds
+from benchmarks.detection.bounds import Comparison
+from benchmarks.incentives.strategies import DEAREST, SEGMENTS, USUAL, Outcome, Prices, overruling_wei
+from benchmarks.report import Row, progress, row
+from market.domain.network import BPS
+from market.domain.verification.canaries import agreed_digest, answer, is_due, is_settled
+from market.domain.verification.sampling import Verdict, VerifierSanction, outvoted, sanction_for, verdict
+from market.settings import Settings
+from zoo_protocol.verification.sampling import draw
+
+VERIFIERS = 5
+
+
+SHARES = (0.1, 0.25, 0.5, 1.0)
+
+
+CHECKED = (1, 10, 25, 50)
+"""Replays after which the found are counted."""
+
+
+REPLAYS = max(CHECKED)
+"""Of a life at most; it ends when its verifier is slashed."""
+
+
+_CANARY_BPS: int = Settings.model_fields["canary_bps"].default
+
+
+_LAZY = 0  # which of the verifiers
+
+
+_START, _TRUE, _ALTERED = "start leaf", "true leaf", "true leaf of the altered state"
+
+
+_INNER = "digest of the true state"
+
+
+_BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Laziness(Enum):
+    """What a verifier answers that does not replay."""
+
+    TOLD = "told"
+    TOLD_FIRST = "told, first segments only"
+    ECHOES = "echoes"
+    GUESSES = "guesses"
+
+
+@dataclass
+class Life:
+    """What became of a lazy verifier.
+
+    Attributes:
+        replays: that it was asked for.
+        lazy: of these, not computed.
+        lazy_when_found: not computed until the first was found.
+        found_after: replays until then; None: it was never found.
+        follows: of each result that was overruled.
+    """
+
+    replays: int = 0
+    lazy: int = 0
+    lazy_when_found: int = 0
+    found_after: int | None = None
+    follows: tuple[VerifierSanction, ...] = ()
+
+    def profit_wei(self, prices: Prices, *, careful: bool) -> int:
+        """Gain on replaying everything. Who is ``careful`` replays from its first suspension on."""
+        lazy, follows = (self.lazy_when_found, self.follows[:1]) if careful else (self.lazy, self.follows)
+        saved = lazy * (prices.cost_wei // SEGMENTS)
+        return saved - len(follows) * prices.replay_wei - sum(overruling_wei(one, prices) for one in follows)
+
+
+def replays_of_a_segment(segments: int) -> float:
+    """How many replays a drawn segment of such a unit has on the mean: its own, and of those posed once more two of a
+    canary, or one of a second opinion where it is the first."""
+    return 1 + (2 - 1 / segments) * _CANARY_BPS / BPS
+
+
+def chance(laziness: Laziness, share: float, replays: int) -> float:
+    """The exact chance that it is found within so many replays."""
+    posed, first = _CANARY_BPS / BPS, 1 / SEGMENTS
+    compared = 2 * posed / replays_of_a_segment(SEGMENTS)
+    each = {
+        Laziness.TOLD: compared,
+        Laziness.TOLD_FIRST: first * compared,
+        Laziness.ECHOES: 1.0,
+        Laziness.GUESSES: 1.0,
+    }
+    return 1 - (1 - share * each[laziness]) ** replays
+
+
+def live(laziness: Laziness, share: float, dice: random.Random) -> Life:
+    """One life, of ``REPLAYS`` at most."""
+    life, warned_at, now = Life(), None, _BEGIN
+    while life.replays < REPLAYS and VerifierSanction.SLASHED not in life.follows:
+        now += timedelta(minutes=1)
+        for copied in _drawn_segment(laziness, share, life, dice):
+            follows = sanction_for(now, warned_at, now + timedelta(seconds=1), copied=copied)
+            warned_at = now if follows is VerifierSanction.SUSPENDED else warned_at
+            if life.found_after is None:
+                life.found_after, life.lazy_when_found = life.replays, life.lazy
+            life.follows += (follows,)
+    return life
+
+
+def _drawn_segment(laziness: Laziness, share: float, life: Life, dice: random.Random) -> Iterable[bool]:
+    """Ask about one drawn segment, and about the canary on it if it has one; for each result of the lazy one that is
+    overruled, whether it was copied."""
+    segment, seed, root = dice.randrange(SEGMENTS), dice.randbytes(32), dice.randbytes(32)
+    posed_once_more = is_due(dice.randrange(BPS), _CANARY_BPS)
+    asked: list[int] = []
+    elsewhere: list[int] = []
+    inner: dict[int, str] = {}
+
+    def ask(true: str) -> str:
+        free = [verifier for verifier in range(VERIFIERS) if verifier not in asked]
+        candidates = [verifier for verifier in free if verifier not in elsewhere] or free
+        attempt = len(asked) + len(elsewhere)
+        subject = root + segment.to_bytes(8, "big") + attempt.to_bytes(8, "big")
+        # of equal stake and at work all the time, so each is as likely as another
+        asked.append(candidates[draw(seed, "verifier", subject) % len(candidates)])
+        if asked[-1] != _LAZY:
+            return true
+        life.replays += 1
+        may_be_lazy = laziness is not Laziness.TOLD_FIRST or segment == 0
+        if not (may_be_lazy and dice.random() < share):
+            return true
+        life.lazy += 1
+        if segment == 0:
+            inner[_LAZY] = dice.randbytes(8).hex()
+        return {Laziness.ECHOES: _START, Laziness.GUESSES: dice.randbytes(8).hex()}.get(laziness, _TRUE)
+
+    def digests() -> list[str]:
+        came = zip(asked, results, strict=True)
+        return [inner.get(verifier, _INNER) for verifier, result in came if result == _TRUE]
+
+    def is_open() -> bool:
+        second = segment == 0 and posed_once_more
+        return verdict(_TRUE, results) is Verdict.OPEN or not is_settled(digests(), second_opinion=second)
+
+    results = [ask(_TRUE)]
+    while is_open():
+        results.append(ask(_TRUE))
+    if _LAZY in asked and results[asked.index(_LAZY)] in outvoted(results):
+        yield False
+    elif _LAZY in inner and inner[_LAZY] != agreed_digest(digests()):
+        yield True
+    if posed_once_more and segment > 0:
+        asked, elsewhere = [], asked
+        results = [ask(_ALTERED)]
+        while (right := answer(results, _TRUE)) is None:
+            results.append(ask(_ALTERED))
+        if _LAZY in asked and (said := results[asked.index(_LAZY)]) != right:
+            yield said == _TRUE
+
+
+def rows(lives: int) -> list[Row]:
+    """How many of so many lazy verifiers are found when, and their profits."""
+    lived = {}
+    for laziness in Laziness:
+        for share in SHARES:
+            progress(f"{lives} verifiers, lazy at {share:.0%} of their replays: {laziness.value}")
+            dice = random.Random(f"{laziness.value} {share}")
+            lived[laziness, share] = [live(laziness, share, dice) for _ in range(lives)]
+    return [*_found(lived, lives), *_profits(lived)]
+
+
+def _found(lived: dict[tuple[Laziness, float], list[Life]], lives: int) -> list[Row]:
+    compared = []
+    told: dict[Laziness, list[str]] = {Laziness.TOLD: [], Laziness.TOLD_FIRST: []}
+    for (laziness, share), of_share in lived.items():
+        for replays in CHECKED:
+            found = sum(life.found_after is not None and life.found_after <= replays for life in of_share)
+            expected = chance(laziness, share, replays)
+            compared.append(Comparison(expected, found))
+            if laziness in told and replays == REPLAYS:
+                told[laziness].append(f"{found / lives:.1%} of those at {share:.0%} ({expected:.1%})")
+    what = (
+        "lazy verifiers each: told the claim, told it and lazy at first segments only, echoing, guessing; lazy at "
+        f"{', '.join(f'{share:.0%}' for share in SHARES)} of their replays; found after {', '.join(map(str, CHECKED))}"
+    )
+    return [
+        *bounds.rows("lazy", "shares", compared, lives, what),
+        row(
+            "lazy_told_found",
+            "%",
+            [100 * sum(life.found_after is not None for life in lived[Laziness.TOLD, 1.0]) / lives],
+            f"found by canaries and second opinions within {REPLAYS} replays, by the formula in brackets: "
+            f"{', '.join(told[Laziness.TOLD])}",
+        ),
+        row(
+            "lazy_first_segments_found",
+            "%",
+            [100 * sum(life.found_after is not None for life in lived[Laziness.TOLD_FIRST, 1.0]) / lives],
+            f"told all claims and lazy at first segments only, found by second opinions within {REPLAYS} replays: "
+            f"{', '.join(told[Laziness.TOLD_FIRST])}",
+        ),
+    ]
+
+
+def _profits(lived: dict[tuple[Laziness, float], list[Life]]) -> list[Row]:
+    outcomes = [
+        Outcome.of(
+            f"{laziness.value}, at {share:.0%}{', honest once suspended' if careful else ''}, {prices.name}",
+            [life.profit_wei(prices, careful=careful) for life in of_share],
+        )
+        for (laziness, share), of_share in lived.items()
+        for prices in (USUAL, *DEAREST)
+        for careful in (False, True)
+    ]
+    best = max(outcomes, key=lambda outcome: outcome.mean)
+    losing = sum(outcome.high < 0 for outcome in outcomes)
+    of_first = [outcome for outcome in outcomes if outcome.name.startswith(Laziness.TOLD_FIRST.value)]
+    first = max(of_first, key=lambda outcome: outcome.mean)
+    return [
+        Row(
+            "lazy_profit_max",
+            best.mean,
+            "ZEN",
+            best.low,
+            best.high,
+            f"in {REPLAYS} replays, against replaying all; {best.name}; {losing} of {len(outcomes)} lose with 99 % "
+            "confidence; min and max are the 99 % bounds",
+        ),
+        Row(
+            "lazy_first_segments_profit",
+            first.mean,
+            "ZEN",
+            first.low,
+            first.high,
+            f"the most that lazy at first segments only brings; {first.name}",
+        ),
+    ]

@@ -1,0 +1,364 @@
+"""What cheating brings under the real rules: lives of providers, verifiers and accusers, many times over.
+
+The rules are those that the market runs on: sampling rates and their decay, the draw of segments and of verifiers, the
+verdict and what follows for who is overruled, the penalty table, the stakes, the price bound of an order, the pay of
+replays, all from ``market.domain`` and ``zoo_protocol``. Nothing is trained here: that a false segment fails its replay
+is what ``benchmarks.detection.replays`` shows.
+
+A provider's life is a run of units, ended by its conviction. Its **profit from cheating** is what it saves on
+computing, less the penalty and the pay that it forfeits, against doing the same units honestly. So it is neither
+diluted by what honest work earns nor helped by the work that a jailed provider loses later. Accomplices among the
+verifiers share its purse: what they are paid for results that they did not compute counts as gain, what they lose of
+their stakes as loss.
+
+Assumed, and stated with the figures: computing costs 80 % of a unit's net pay; a provider has only the least stake of
+its tier at risk, a verifier the least that covers its segments; a unit is decided before the next is delivered, so
+nothing else is forfeited with it; verifiers hold equal stakes; who is suspended can be drawn again at once, who is
+slashed never; no wrong result makes a verifier's later draws rarer. All make cheating look better than it is, or are
+neutral.
+"""
+
+import math
+import random
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from market.domain.money import max_deterred_unit_price, max_disputable_unit_price
+from market.domain.network import BPS, MAINNET, ZEN, Tier
+from market.domain.verification.late_states import REFUSED_DATA, WITHHELD_DATA
+from market.domain.verification.sampling import (
+    STAKE_COVER,
+    Verdict,
+    VerifierSanction,
+    outvoted,
+    sampling_rate_bps,
+    sanction_for,
+    verdict,
+)
+from zoo_protocol.verification.sampling import draw, draw_segments
+
+SEGMENTS = 4
+
+
+UNITS = 100
+"""Units of a life at most."""
+
+
+COST_BPS = 8_000
+
+
+VERIFIERS = 20
+
+
+ESTABLISHED = 64
+"""Verified units after which the sampling rate is at its floor."""
+
+
+_BRONZE = MAINNET.tier("bronze")
+
+
+_PENALTY = dict(MAINNET.penalty_bps)
+
+
+_TRUE, _FALSE = "true leaf", "false leaf"
+
+
+_Z99 = statistics.NormalDist().inv_cdf(0.995)
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What a unit of a tier pays. ``name`` says which price it is; ``gross_wei`` is the payer's price of one unit."""
+
+    name: str
+    gross_wei: int
+    tier: Tier = _BRONZE
+
+    @property
+    def net_wei(self) -> int:
+        """The provider's pay for a verified unit."""
+        return self.gross_wei * (BPS - MAINNET.fee_bps) // BPS
+
+    @property
+    def cost_wei(self) -> int:
+        """What computing a whole unit costs."""
+        return self.net_wei * COST_BPS // BPS
+
+    @property
+    def segment_wei(self) -> int:
+        """The payer's price of one segment."""
+        return self.gross_wei // SEGMENTS
+
+    @property
+    def replay_wei(self) -> int:
+        """A verifier's pay for one segment."""
+        return self.segment_wei * MAINNET.replay_pay_bps // BPS
+
+    @property
+    def verifier_stake_wei(self) -> int:
+        """The least stake that covers a segment."""
+        return max(MAINNET.verifier_minimum_stake_wei, STAKE_COVER * self.segment_wei)
+
+
+def _dearest(tier: Tier) -> Prices:
+    """The highest price that the market takes in an order of the tier, whose units have ``SEGMENTS``."""
+    deterred = max_deterred_unit_price(tier.least_cheat_penalty_wei, SEGMENTS, MAINNET.sampling_floor_bps)
+    judged = max_disputable_unit_price(MAINNET.disputes.referee_fee_wei, SEGMENTS)
+    return Prices(f"the dearest unit of {tier.name}", min(deterred, judged), tier)
+
+
+def overruling_wei(follows: VerifierSanction, prices: Prices) -> int:
+    """What follows for an overruled verifier, as its loss: the reward on stake that it misses, or the penalty."""
+    match follows:
+        case VerifierSanction.SUSPENDED:
+            yearly = prices.verifier_stake_wei * MAINNET.base_apy_bps // BPS
+            return yearly * MAINNET.suspension_seconds // (365 * 86_400)
+        case VerifierSanction.SLASHED:
+            return prices.verifier_stake_wei * _PENALTY["wrong_replay"] // BPS
+    return 0
+
+
+USUAL = Prices("a GPU-hour at the reserve", _BRONZE.reserve_price_wei)
+
+
+DEAREST = tuple(_dearest(tier) for tier in MAINNET.tiers)
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """How a provider treats its units.
+
+    Attributes:
+        name: what a row calls it.
+        falsified: which of a unit's segments are false.
+        saved: share of a unit's cost that it saves.
+        withholds: offence by which it is fined, and not for a false step, since it shows no state once challenged.
+        accomplices: verifiers of ``VERIFIERS`` that confirm whatever it claims.
+    """
+
+    name: str
+    falsified: frozenset[int] = frozenset()
+    saved: float = 0.0
+    withholds: str | None = None
+    accomplices: int = 0
+
+
+_ALL = frozenset(range(SEGMENTS))
+
+
+HONEST = Strategy("honest")
+
+
+CHEATS = (
+    Strategy("lazy in 1 of 4 segments", frozenset({2}), 0.25),
+    Strategy("lazy in 2 of 4 segments", frozenset({1, 3}), 0.5),
+    Strategy("lazy in all segments", _ALL, 1.0),
+    Strategy("half the precision", _ALL, 0.5),
+    Strategy("copier of an earlier payload", _ALL, 1.0),
+    Strategy("withholder", _ALL - {0}, 0.75, withholds=WITHHELD_DATA),
+    Strategy("refuser", _ALL - {0}, 0.75, withholds=REFUSED_DATA),
+    Strategy("with 2 of 20 verifiers", _ALL, 1.0, accomplices=2),
+    Strategy("with 5 of 20 verifiers", _ALL, 1.0, accomplices=5),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Mean of some lives in ZEN, and the bounds of its 99 % confidence interval."""
+
+    name: str
+    mean: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, name: str, wei: Sequence[int]) -> "Outcome":
+        amounts = [value / ZEN for value in wei]
+        mean = statistics.fmean(amounts)
+        spread = _Z99 * statistics.stdev(amounts) / math.sqrt(len(amounts))
+        return cls(name, mean, mean - spread, mean + spread)
+
+
+@dataclass
+class Bench:
+    """The verifiers, of whom the first ``liars`` say what they agreed on and compute nothing.
+
+    Attributes:
+        prices: what a replay is paid, and what stake covers it.
+        liars: how many of ``VERIFIERS``.
+        careful: each tells the truth from its suspension on.
+        earned: what their lies brought the liars, less what these cost them, wei.
+    """
+
+    prices: Prices
+    liars: int = 0
+    careful: bool = False
+    earned: int = 0
+    _warned: dict[int, datetime] = field(default_factory=dict)
+    _jailed: set[int] = field(default_factory=set)
+    _now: datetime = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def judge(self, claim: str, lie: str, seed: bytes, root: bytes, segment: int) -> bool:
+        """Whether the claim is refuted. Verifiers are drawn until there is a verdict, or nobody is left to ask.
+
+        Args:
+            claim: the leaf that the provider committed to.
+            lie: what a liar says; the others say ``_TRUE``.
+            seed, root, segment: of the draw.
+        """
+        self._now += timedelta(minutes=1)
+        results: dict[int, str] = {}
+        standing = [verifier for verifier in range(VERIFIERS) if verifier not in self._jailed]
+        found = Verdict.OPEN
+        while found is Verdict.OPEN and len(results) < len(standing):
+            left = [verifier for verifier in standing if verifier not in results]
+            subject = root + segment.to_bytes(8, "big") + len(results).to_bytes(8, "big")
+            drawn = left[draw(seed, "verifier", subject) % len(left)]  # their stakes are equal
+            results[drawn] = lie if self._lies(drawn) else _TRUE
+            found = verdict(claim, list(results.values()), nobody_left=len(left) == 1)
+        self._conclude(results, claim, found)
+        return found is Verdict.FAILED
+
+    def wrongly_slashed(self) -> int:
+        """Verifiers slashed that never lied."""
+        return sum(verifier >= self.liars for verifier in self._jailed)
+
+    def _lies(self, verifier: int) -> bool:
+        return verifier < self.liars and not (self.careful and verifier in self._warned)
+
+    def _conclude(self, results: dict[int, str], claim: str, found: Verdict) -> None:
+        assigned_at = self._now
+        self._now += timedelta(minutes=1)
+        lied = {verifier for verifier in results if self._lies(verifier)}
+        wrong = outvoted(list(results.values()))
+        for verifier, result in results.items():
+            cost = self._overrule(verifier, assigned_at) if result in wrong else 0
+            is_paid = result not in wrong and (result == claim) is (found is Verdict.PASSED)
+            if verifier in lied:
+                self.earned += self.prices.replay_wei * is_paid - cost
+
+    def _overrule(self, verifier: int, assigned_at: datetime) -> int:
+        """What it costs the verifier, wei."""
+        follows = sanction_for(assigned_at, self._warned.get(verifier), self._now)
+        if follows is VerifierSanction.SUSPENDED:
+            self._warned[verifier] = self._now
+        elif follows is VerifierSanction.SLASHED:
+            self._jailed.add(verifier)
+        return overruling_wei(follows, self.prices)
+
+
+def provider_outcomes(lives: int, seed: int, prices: Prices, undecided: float = 0.0) -> Iterator[Outcome]:
+    """Profit from cheating of every strategy, as a newcomer and with a clean history."""
+    dice = random.Random(seed)
+    for clean, history in ((0, "newcomer"), (ESTABLISHED, "clean history")):
+        for cheat in CHEATS:
+            profits = [life(cheat, prices, clean, dice, undecided) for _ in range(lives)]
+            yield Outcome.of(f"{cheat.name}, {history}, {prices.name}", profits)
+
+
+def honest_outcome(lives: int, seed: int, prices: Prices = USUAL) -> Outcome:
+    """What honest providers earn by a life, their costs deducted."""
+    dice = random.Random(seed)
+    earned = [
+        UNITS * (prices.net_wei - prices.cost_wei) + life(HONEST, prices, clean, dice)
+        for clean in (0, ESTABLISHED)
+        for _ in range(lives)
+    ]
+    return Outcome.of(f"honest provider, {prices.name}", earned)
+
+
+def life(strategy: Strategy, prices: Prices, clean: int, dice: random.Random, undecided: float = 0.0) -> int:
+    """Profit from cheating in one life, wei; zero for the honest.
+
+    Args:
+        strategy: how the provider treats its units.
+        prices: what a unit pays and costs.
+        clean: verified units that it begins with.
+        dice: makes the windows' seeds and the trace roots.
+        undecided: share of disputes of false steps that end without a verdict: the unit is unpaid, and that is all.
+    """
+    saved = int(prices.cost_wei * strategy.saved)
+    bench = Bench(prices, strategy.accomplices)
+    profit = 0
+    for unit in range(UNITS):
+        offence = _offence(strategy, clean + unit, bench, dice)
+        profit += saved
+        if offence == "incorrect_computation" and undecided and dice.random() < undecided:
+            profit -= prices.net_wei
+        elif offence is not None:
+            lost = prices.net_wei + prices.tier.minimum_stake_wei * _PENALTY[offence] // BPS
+            return profit + bench.earned - lost
+    return profit + bench.earned
+
+
+def _offence(strategy: Strategy, clean: int, bench: Bench, dice: random.Random) -> str | None:
+    """What the provider is convicted of for one unit, if of anything."""
+    seed, root = dice.randbytes(32), dice.randbytes(32)
+    for segment in drawn_segments(clean, seed, root):
+        if segment not in strategy.falsified:
+            continue
+        if strategy.withholds is not None:
+            return strategy.withholds
+        if bench.judge(_FALSE, _FALSE, seed, root, segment):
+            return "incorrect_computation"
+    return None
+
+
+def drawn_segments(clean: int, seed: bytes, root: bytes) -> list[int]:
+    """The segments drawn of a unit of a provider with so many verified ones."""
+    rate = sampling_rate_bps(clean, MAINNET.newcomer_sampling_bps, MAINNET.sampling_floor_bps)
+    return draw_segments(seed, root, SEGMENTS, rate)
+
+
+def accuser_outcomes(lives: int, seed: int) -> Iterator[Outcome]:
+    """What a false accusation on chain brings the accuser and its accomplices among the referees."""
+    dice = random.Random(seed)
+    for accomplices in (0, 2, 5):
+        name = f"false accuser on chain with {accomplices} of {VERIFIERS} referees"
+        yield Outcome.of(name, [_dispute(accomplices, dice) for _ in range(lives)])
+
+
+def _dispute(accomplices: int, dice: random.Random) -> int:
+    """Profit of one false challenge in wei: the committee's majority decides (``Disputes.sol``)."""
+    terms = MAINNET.disputes
+    committee = dice.sample(range(VERIFIERS), terms.seats)
+    bribed = sum(referee < accomplices for referee in committee)
+    if bribed >= terms.quorum:
+        return terms.cost_wei + bribed * terms.referee_fee_wei
+    return -terms.bond_wei
+
+
+def verifier_outcomes(lives: int, seed: int, prices: Prices, samples: int = 50) -> Iterator[Outcome]:
+    """What wrong verifiers earn in ``samples`` of honest segments; they compute nothing, so it costs them nothing."""
+    dice = random.Random(seed)
+    for liars, careful in ((1, False), (2, False), (5, False), (1, True), (2, True), (5, True)):
+        name = "a guessing verifier" if liars == 1 else f"{liars} of {VERIFIERS} verifiers that refute all"
+        name += ", each until it is suspended" if careful else ""
+        benches = [_accuse(Bench(prices, liars, careful), samples, dice)[0] for _ in range(lives)]
+        yield Outcome.of(f"{name}, {samples} samples, {prices.name}", [bench.earned for bench in benches])
+
+
+def _accuse(bench: Bench, samples: int, dice: random.Random) -> tuple[Bench, int]:
+    """The bench after samples of honest segments that its liars refute with one and the same leaf, and how many of them
+    were convicted."""
+    refuted = sum(bench.judge(_TRUE, _FALSE, dice.randbytes(32), dice.randbytes(32), 0) for _ in range(samples))
+    return bench, refuted
+
+
+def wrongly_convicted_share(liars: int, samples: int, seed: int) -> float:
+    """Share of honest segments, once drawn, that so many of ``VERIFIERS`` get convicted by their first lies."""
+    dice = random.Random(seed)
+    return sum(_accuse(Bench(USUAL, liars), 1, dice)[1] for _ in range(samples)) / samples
+
+
+def wrongly_slashed(liars: int, lives: int, seed: int, samples: int = 50) -> float:
+    """Honest verifiers slashed in ``samples`` honest segments, on average, where so many of ``VERIFIERS`` lie alike."""
+    dice = random.Random(seed)
+    return statistics.fmean(_accuse(Bench(USUAL, liars), samples, dice)[0].wrongly_slashed() for _ in range(lives))
+
+
+def honest_verifier_wei(prices: Prices) -> int:
+    """What an honest replay of one segment earns, its cost deducted; the yearly reward on stake is not counted."""
+    return prices.replay_wei - prices.cost_wei // SEGMENTS

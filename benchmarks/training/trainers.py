@@ -1,0 +1,181 @@
+"""One whole training run of eight workers in each of the ways that ``benchmarks.communication`` compares.
+
+All of them train the same model from the same start on the same windows of text (``data.order``) for as many steps, and
+say how good the model is in the end and what one worker sent and fetched. Ours are the library itself: ``run_unit`` per
+worker and round, its payload, ``aggregate``, and the update that it gives back. torchft's is torchft (``peers/``).
+"""
+
+import json
+import multiprocessing
+import os
+import statistics
+import subprocess
+import tempfile
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from benchmarks.report import progress
+from training_gym.aggregate.aggregation import aggregate
+from training_gym.aggregate.outer_step import initial_outer_state
+from training_gym.aggregate.robust import RESTORED_FOR
+from training_gym.data.dataset import Tokens
+from training_gym.evaluate.loss import validation_loss
+from training_gym.exchange import deadlines
+from training_gym.model.layout import Arrays, initial_parameters, parameter_shapes
+from training_gym.model.tensors import load_arrays
+from training_gym.optimise.parallel_steps import ProcessGroup
+from training_gym.spec.config import TrainingSpec
+from training_gym.units.replica_state import ReplicaState, fresh_slot_state, load_slot_state
+from training_gym.units.trace import Unit, load_boundary_state, state_path
+from training_gym.units.unit import run_unit
+
+ROOT = Path(__file__).parents[2]
+
+
+WORKERS = 8
+
+
+TORCHFT_PYTHON = Path(os.environ.get("ZOO_TORCHFT_PYTHON", ROOT / ".peers" / "torchft" / "bin" / "python"))
+"""The interpreter of torchft's environment, made by ``make bench-peers``."""
+
+
+_NO_HASH = "0x" + "00" * 32
+
+
+_VALIDATION_PARTS = 8  # of up to 256 windows each
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Of one run: validation loss in nats per byte, what one worker sent and fetched in bytes, payloads left out."""
+
+    loss: float
+    up: float
+    down: float
+    excluded: int = 0
+
+
+def by_rounds(spec: TrainingSpec, train: Tokens, held_out: Tokens, everybody_fetches_all: bool = False) -> Outcome:
+    """Outer rounds of real units, payloads and aggregation.
+
+    Args:
+        spec: what to train.
+        train: tokens to train on.
+        held_out: tokens to evaluate on.
+        everybody_fetches_all: count the way down as the other seven payloads, as in an all-gather without a server.
+    """
+    parameters, state = initial_parameters(spec.model, spec.training.seed), initial_outer_state(spec)
+    states = dict.fromkeys(range(WORKERS), fresh_slot_state(spec))
+    restored: set[int] = set()
+    up = down = excluded = 0
+    with tempfile.TemporaryDirectory() as directory:
+        for round_ in range(spec.training.rounds):
+            payloads, after = {}, {}
+            for slot in range(WORKERS):
+                unit = Unit(spec, _NO_HASH, round_, slot, parameters, train, states[slot], _NO_HASH)
+                result = run_unit(unit, Path(directory))
+                payloads[slot], after[slot] = result.payload, load_slot_state(spec, result.slot_state)
+            joined = aggregate(spec, parameters, payloads, outer_state=state)
+            left_out = {slot: verdict.code for slot, verdict in joined.verdicts.items() if not verdict.included}
+            states, restored = handed_on(spec, after, payloads, left_out, restored)
+            parameters, state = joined.parameters, joined.outer_state
+            sent = sum(len(payload) for payload in payloads.values())
+            up, excluded = up + sent, excluded + len(left_out)
+            if everybody_fetches_all:
+                down += sent - sent // WORKERS
+            else:  # a round that gives no update has nodes fetch the whole model
+                down += len(joined.update) if spec.training.down_top_k else 4 * spec.num_parameters()
+    return Outcome(_loss(spec, parameters, held_out), up / WORKERS, down, excluded)
+
+
+def handed_on(
+    spec: TrainingSpec,
+    after: Mapping[int, ReplicaState],
+    payloads: Mapping[int, bytes],
+    left_out: Mapping[int, str],
+    restored: Collection[int],
+) -> tuple[dict[int, ReplicaState], set[int]]:
+    """What each slot goes on from, as in the market, and the slots that got back what they sent.
+
+    Args:
+        spec: of the units.
+        after: by slot, what its unit left.
+        payloads: by slot, what its unit sent.
+        left_out: by slot, the code for which the aggregate left it out.
+        restored: slots that got back what they sent the round before, and do not again.
+    """
+    given_back = {slot for slot in after if left_out.get(slot) in RESTORED_FOR and slot not in restored}
+    states = {
+        slot: deadlines.restore_error_feedback(spec, state, payloads[slot]) if slot in given_back else state
+        for slot, state in after.items()
+    }
+    return states, given_back
+
+
+def by_steps(spec: TrainingSpec, train: Tokens, held_out: Tokens, processes: int) -> Outcome:
+    """Gradients averaged at every step by ``processes`` processes over gloo, all on one core."""
+    context = multiprocessing.get_context("spawn")
+    answers = context.Queue()
+    with tempfile.TemporaryDirectory() as directory:
+        np.save(Path(directory) / "train.npy", train)
+        started = [
+            context.Process(target=_member, args=(spec, directory, processes, rank, answers))
+            for rank in range(processes)
+        ]
+        for process in started:
+            process.start()
+        for process in started:
+            process.join()
+        if any(process.exitcode for process in started):
+            raise RuntimeError("a process of the group failed; its error is above")
+        sent = [answers.get(timeout=10) for _ in started]
+        end = load_boundary_state(spec, state_path(Path(directory) / "0", spec.segments).read_bytes())
+    parameters = {name: end[f"parameters.{name}"] for name in parameter_shapes(spec.model)}
+    return Outcome(_loss(spec, parameters, held_out), max(sent), max(sent))
+
+
+def _member(spec: TrainingSpec, directory: str, processes: int, rank: int, answers: Any) -> None:
+    """One process of the group; it answers with the bytes that it sent."""
+    torch.set_num_threads(1)
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    workdir = Path(directory) / str(rank)
+    workdir.mkdir()
+    dist.init_process_group("gloo", init_method=f"file://{directory}/meeting", world_size=processes, rank=rank)
+    try:
+        train = np.load(Path(directory) / "train.npy", mmap_mode="r")
+        start, group = initial_parameters(spec.model, spec.training.seed), ProcessGroup(spec, WORKERS)
+        unit = Unit(spec, _NO_HASH, 0, 0, start, train, fresh_slot_state(spec), _NO_HASH)
+        run_unit(unit, workdir, group=group)
+        answers.put(group.bytes_sent)
+    finally:
+        dist.destroy_process_group()
+
+
+def by_torchft(spec: TrainingSpec, warmup: int, train: Tokens, held_out: Tokens) -> Outcome | None:
+    """torchft's DiLoCo, with one warm-up in the beginning; None where its environment is missing."""
+    if not TORCHFT_PYTHON.exists():
+        progress(f"{TORCHFT_PYTHON} is missing (make bench-peers): torchft is left out")
+        return None
+    with tempfile.TemporaryDirectory() as directory:
+        job, end = Path(directory) / "job.json", Path(directory) / "end.safetensors"
+        np.save(Path(directory) / "train.npy", train)
+        files = {"train": f"{directory}/train.npy", "end": str(end)}
+        job.write_text(json.dumps({"spec": spec.to_dict(), "workers": WORKERS, "warmup": warmup, **files}))
+        command = [str(TORCHFT_PYTHON), "-m", "benchmarks.peers.torchft_diloco", str(job)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+        if done.returncode:
+            raise RuntimeError(f"torchft failed: {done.stderr[-2000:]}")
+        parameters = load_arrays(end.read_bytes(), parameter_shapes(spec.model), "end")
+    sent = json.loads(done.stdout.splitlines()[-1])["bytes_sent"]
+    return Outcome(_loss(spec, parameters, held_out), sent, sent)
+
+
+def _loss(spec: TrainingSpec, parameters: Arrays, held_out: Tokens) -> float:
+    parts = np.array_split(held_out, _VALIDATION_PARTS)
+    return statistics.fmean(validation_loss(spec, parameters, part) for part in parts)

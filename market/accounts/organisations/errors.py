@@ -1,0 +1,24 @@
+"""Refusals of organisations."""
+
+from market.platform.http.problem import MarketError
+
+
+class OrganisationNotFound(MarketError):
+    status = 404
+    code = "organisation-not-found"
+    title = "You are in no such organisation"
+    default_remedy = "GET /v1/organisations lists yours; an owner or admin of it can add you."
+
+
+class MemberNotFound(MarketError):
+    status = 404
+    code = "member-not-found"
+    title = "The organisation has no such member"
+    default_remedy = "GET /v1/organisations/{id} lists the members."
+
+
+class LastOwner(MarketError):
+    status = 409
+    code = "last-owner"
+    title = "An organisation keeps at least one owner"
+    default_remedy = "Make another member owner first."

@@ -1,0 +1,144 @@
+"""Organisations over REST."""
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Path
+from pydantic import BaseModel, Field
+from sqlalchemy.orm import Session
+
+from market.accounts import spending
+from market.accounts.deps import CurrentAccount
+from market.accounts.errors import AccountNotFound, NotAuthenticated, NotPermitted
+from market.accounts.idempotency import ANSWERED_ONCE, IdempotentRoute
+from market.accounts.organisations import service
+from market.accounts.organisations.errors import LastOwner, MemberNotFound, OrganisationNotFound
+from market.accounts.organisations.models import Member, Organisation
+from market.accounts.organisations.service import Role
+from market.accounts.schemas import SpendingCaps, SpendingView
+from market.platform.http.deps import Reads, Uow
+from market.platform.http.errors import KeyReused, RequestInFlight
+from market.platform.http.refusals import refusals
+from market.platform.http.types import AddressString, RequestModel, RowId
+
+router = APIRouter(prefix="/v1/organisations", tags=["organisations"], route_class=IdempotentRoute)
+
+
+OrganisationId = Annotated[RowId, Path(description="The organisation's id.")]
+
+
+MemberAddress = Annotated[AddressString, Path(description="A wallet that has signed in at least once.")]
+
+
+RoleName = Literal["viewer", "member", "admin", "owner"]
+
+
+Name = Annotated[str, Field(min_length=1, max_length=64, examples=["Zoo Labs"])]
+
+
+_FOUND = (NotAuthenticated, OrganisationNotFound)
+
+
+class OrganisationRequest(RequestModel):
+    name: Name
+    spending: Annotated[SpendingCaps, Field(description="Caps on the jobs of all members together.")] = SpendingCaps()
+
+
+class OrganisationPatch(RequestModel):
+    """What is left out stays; given caps replace all caps."""
+
+    name: Name | None = None
+    spending: SpendingCaps | None = None
+
+
+class MemberRequest(RequestModel):
+    role: RoleName = "member"
+    spending: Annotated[SpendingCaps, Field(description="Caps on this member's jobs for the organisation.")] = (
+        SpendingCaps()
+    )
+
+
+class MemberView(BaseModel):
+    address: str
+    role: RoleName
+    spending: SpendingView
+
+
+class OrganisationView(BaseModel):
+    id: int
+    name: str
+    spending: SpendingView
+    members: list[MemberView]
+
+
+@router.post(
+    "",
+    status_code=201,
+    responses=refusals(NotAuthenticated, KeyReused, RequestInFlight),
+    dependencies=[ANSWERED_ONCE],
+)
+def create_organisation(body: OrganisationRequest, account: CurrentAccount, session: Uow) -> OrganisationView:
+    """Found an organisation; you are its owner. Its jobs are paid by its members' wallets, within its caps."""
+    return _view(session, service.create(session, account.address, body.name, body.spending.caps()))
+
+
+@router.get("", responses=refusals(NotAuthenticated))
+def list_organisations(account: CurrentAccount, session: Reads) -> list[OrganisationView]:
+    """The organisations that you are in, oldest first."""
+    return [_view(session, row) for row in service.of_member(session, account.address)]
+
+
+@router.get("/{organisation_id}", responses=refusals(*_FOUND))
+def get_organisation(organisation_id: OrganisationId, account: CurrentAccount, session: Reads) -> OrganisationView:
+    """One organisation: its caps, what counts against them, and its members."""
+    return _view(session, service.require(session, organisation_id, account.address, Role.VIEWER))
+
+
+@router.patch("/{organisation_id}", responses=refusals(*_FOUND, NotPermitted))
+def change_organisation(
+    organisation_id: OrganisationId, body: OrganisationPatch, account: CurrentAccount, session: Uow
+) -> OrganisationView:
+    """Rename it or change its caps, as its admin. Lower caps do not touch jobs that are submitted already."""
+    caps = None if body.spending is None else body.spending.caps()
+    return _view(session, service.change(session, organisation_id, account.address, body.name, caps))
+
+
+@router.put(
+    "/{organisation_id}/members/{address}", responses=refusals(*_FOUND, NotPermitted, AccountNotFound, LastOwner)
+)
+def set_member(
+    organisation_id: OrganisationId,
+    address: MemberAddress,
+    body: MemberRequest,
+    account: CurrentAccount,
+    session: Uow,
+) -> MemberView:
+    """Add a member or change its role and caps, as an admin; admins and owners are an owner's to make."""
+    role = Role[body.role.upper()]
+    row = service.set_member(session, organisation_id, account.address, address, role, body.spending.caps())
+    return _member_view(session, row)
+
+
+@router.delete(
+    "/{organisation_id}/members/{address}",
+    status_code=204,
+    responses=refusals(*_FOUND, NotPermitted, MemberNotFound, LastOwner),
+)
+def remove_member(
+    organisation_id: OrganisationId, address: MemberAddress, account: CurrentAccount, session: Uow
+) -> None:
+    """Take a member out, or leave. Jobs that it submitted stay the organisation's."""
+    service.remove_member(session, organisation_id, account.address, address)
+
+
+def _view(session: Session, row: Organisation) -> OrganisationView:
+    return OrganisationView(
+        id=row.id,
+        name=row.name,
+        spending=SpendingView.of(spending.usage(session, row.limit_id)),
+        members=[_member_view(session, member) for member in service.members(session, row.id)],
+    )
+
+
+def _member_view(session: Session, row: Member) -> MemberView:
+    used = SpendingView.of(spending.usage(session, row.limit_id))
+    return MemberView.model_validate({"address": row.address, "role": row.role, "spending": used})

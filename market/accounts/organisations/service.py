@@ -1,0 +1,172 @@
+"""Organisations: members with roles, and spending limits that all of their jobs share.
+
+A viewer sees the organisation's jobs; a member also submits jobs in its name, and acts on its own; an admin also
+manages members and caps and acts on every job of it; an owner also makes and unmakes admins and owners.
+"""
+
+from collections.abc import Sequence
+from enum import IntEnum
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from market.accounts import service as accounts
+from market.accounts import spending
+from market.accounts.errors import NotPermitted
+from market.accounts.organisations.errors import LastOwner, MemberNotFound, OrganisationNotFound
+from market.accounts.organisations.models import Member, Organisation
+from market.accounts.spending import Caps
+from market.platform.events.service import record
+
+
+class Role(IntEnum):
+    """Roles by rank: each may do all that the lower ones may."""
+
+    VIEWER = 1
+    MEMBER = 2
+    ADMIN = 3
+    OWNER = 4
+
+
+def create(session: Session, founder: str, name: str, caps: Caps) -> Organisation:
+    """A new organisation whose only member, and owner, is ``founder``."""
+    row = Organisation(name=name, limit_id=spending.create_limit(session, caps))
+    session.add(row)
+    session.flush()
+    unlimited = spending.create_limit(session, Caps())
+    session.add(Member(organisation_id=row.id, address=founder, role=_text(Role.OWNER), limit_id=unlimited))
+    _record(session, row.id, founder, "created", {"name": name})
+    session.flush()
+    return row
+
+
+def of_member(session: Session, address: str) -> Sequence[Organisation]:
+    """The organisations that an account is in, oldest first."""
+    query = select(Organisation).join(Member, Member.organisation_id == Organisation.id)
+    return session.scalars(query.where(Member.address == address).order_by(Organisation.id)).all()
+
+
+def require(session: Session, organisation_id: int, address: str, at_least: Role) -> Organisation:
+    """An organisation in which the account has at least this role.
+
+    Raises:
+        OrganisationNotFound: the account is not in it, or there is none.
+        NotPermitted: its role is lower.
+    """
+    role = role_in(session, organisation_id, address)
+    if role is None:
+        raise OrganisationNotFound(f"{address} is in no organisation {organisation_id}", field="organisation")
+    if role < at_least:
+        raise NotPermitted(
+            f"this is for the role {_text(at_least)} or above; yours is {_text(role)}", field="organisation"
+        )
+    return session.get_one(Organisation, organisation_id)
+
+
+def role_in(session: Session, organisation_id: int | None, address: str) -> Role | None:
+    """The account's role in an organisation; None: it is not in it."""
+    row = None if organisation_id is None else session.get(Member, (organisation_id, address))
+    return None if row is None else _role(row)
+
+
+def limits_for(session: Session, organisation_id: int, address: str) -> list[tuple[int, str]]:
+    """The limits that a job of this member in the name of the organisation counts against, and whose they are.
+
+    Raises:
+        OrganisationNotFound, NotPermitted: the account may not submit in its name.
+    """
+    row = require(session, organisation_id, address, Role.MEMBER)
+    member = session.get_one(Member, (organisation_id, address))
+    return [(row.limit_id, f"organisation {row.id}"), (member.limit_id, f"member {address}")]
+
+
+def change(session: Session, organisation_id: int, actor: str, name: str | None, caps: Caps | None) -> Organisation:
+    """Rename an organisation, change its caps, or both. Raises as :func:`require`, for an admin."""
+    row = _lock(session, organisation_id, actor, Role.ADMIN)
+    if name is not None:
+        row.name = name
+    if caps is not None:
+        spending.set_caps(session, row.limit_id, caps)
+    _record(session, row.id, actor, "changed", {"name": name, "caps": _caps_data(caps)})
+    return row
+
+
+def members(session: Session, organisation_id: int) -> Sequence[Member]:
+    """All members, oldest first."""
+    query = select(Member).where(Member.organisation_id == organisation_id)
+    return session.scalars(query.order_by(Member.created_at, Member.address)).all()
+
+
+def set_member(session: Session, organisation_id: int, actor: str, address: str, role: Role, caps: Caps) -> Member:
+    """Add a member, or change its role and caps.
+
+    Raises:
+        OrganisationNotFound, NotPermitted: the actor is no admin, or no owner where an admin or owner is concerned.
+        AccountNotFound: that wallet never signed in.
+        LastOwner: nobody would own the organisation.
+    """
+    _lock(session, organisation_id, actor, Role.ADMIN)
+    accounts.require_account(session, address)
+    row = session.get(Member, (organisation_id, address))
+    if max(role, Role.VIEWER if row is None else _role(row)) >= Role.ADMIN:
+        require(session, organisation_id, actor, Role.OWNER)
+    if row is None:
+        row = Member(organisation_id=organisation_id, address=address, limit_id=spending.create_limit(session, caps))
+        row.role = _text(role)
+        session.add(row)
+    else:
+        spending.set_caps(session, row.limit_id, caps)
+        row.role = _text(role)
+    session.flush()
+    _require_owner(session, organisation_id)
+    data: dict[str, object] = {"address": address, "role": row.role, "caps": _caps_data(caps)}
+    _record(session, organisation_id, actor, "member_set", data)
+    return row
+
+
+def remove_member(session: Session, organisation_id: int, actor: str, address: str) -> None:
+    """Take a member out, or leave. Its jobs stay the organisation's.
+
+    Raises:
+        OrganisationNotFound, NotPermitted, MemberNotFound, LastOwner.
+    """
+    _lock(session, organisation_id, actor, Role.VIEWER if actor == address else Role.ADMIN)
+    row = session.get(Member, (organisation_id, address))
+    if row is None:
+        raise MemberNotFound(f"{address} is not in organisation {organisation_id}", field="address")
+    if actor != address and _role(row) >= Role.ADMIN:
+        require(session, organisation_id, actor, Role.OWNER)
+    session.delete(row)
+    session.flush()
+    _require_owner(session, organisation_id)
+    _record(session, organisation_id, actor, "member_removed", {"address": address})
+
+
+def _lock(session: Session, organisation_id: int, actor: str, at_least: Role) -> Organisation:
+    """The organisation, locked, so that two changes at once cannot leave it without an owner."""
+    session.get(Organisation, organisation_id, with_for_update={"key_share": True})
+    return require(session, organisation_id, actor, at_least)
+
+
+def _require_owner(session: Session, organisation_id: int) -> None:
+    if all(_role(member) < Role.OWNER for member in members(session, organisation_id)):
+        raise LastOwner("nobody would own the organisation", field="role")
+
+
+def _role(row: Member) -> Role:
+    return Role[row.role.upper()]
+
+
+def _text(role: Role) -> str:
+    return role.name.lower()
+
+
+def _caps_data(caps: Caps | None) -> dict[str, str | None] | None:
+    if caps is None:
+        return None
+    named = {"per_job_wei": caps.per_job_wei, "per_day_wei": caps.per_day_wei, "total_wei": caps.total_wei}
+    return {name: None if amount is None else str(amount) for name, amount in named.items()}
+
+
+def _record(session: Session, organisation_id: int, actor: str, event: str, data: dict[str, object]) -> None:
+    record(session, ("organisation", str(organisation_id)), event, actor=actor, data=data)

@@ -1,0 +1,117 @@
+"""Every error that an endpoint can raise, as one problem document."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from sqlalchemy.exc import DataError
+from starlette.exceptions import HTTPException
+
+from market.accounts.idempotency import Replayed
+from market.chain.errors import ChainError
+from market.domain.lifecycle import IllegalTransition
+from market.platform.http.errors import (
+    ChainDown,
+    InvalidRequest,
+    MethodNotAllowed,
+    NotFound,
+    StateConflict,
+    StorageDown,
+)
+from market.platform.http.problem import MarketError, problem_response
+from market.platform.storage.errors import StorageUnavailable
+
+_SEND_JSON = "Send valid JSON with Content-Type: application/json."
+
+
+def install_handlers(app: FastAPI) -> None:
+    """Render refusals, validation errors, illegal moves and the framework's own errors as problem+json."""
+    app.add_exception_handler(MarketError, _market_error)
+    app.add_exception_handler(RequestValidationError, _validation_error)
+    app.add_exception_handler(IllegalTransition, _illegal_transition)
+    app.add_exception_handler(HTTPException, _http_exception)
+    app.add_exception_handler(StorageUnavailable, _storage_down)
+    app.add_exception_handler(ChainError, _chain_down)
+    app.add_exception_handler(DataError, _data_error)
+    app.add_exception_handler(Replayed, _replayed)
+
+
+def _market_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, MarketError)
+    return problem_response(request, error)
+
+
+def _validation_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    problems = [_explain(item) for item in error.errors()]
+    first = problems[0]
+    return problem_response(
+        request,
+        InvalidRequest(
+            f"{first['field']}: {first['detail']}",
+            field=first["field"],
+            remedy=first["remedy"],
+            extra={"errors": problems},
+        ),
+    )
+
+
+def _explain(item: dict[str, Any]) -> dict[str, str]:
+    """One validation error: dotted path of the field, what is wrong with it, and what to do."""
+    path: Sequence[str | int] = item["loc"]
+    context = item.get("ctx", {})
+    remedy = InvalidRequest.default_remedy
+    if item["type"] == "unknown_key":
+        path = [*path, context["key"]]
+        known = ", ".join(context["known"])
+        nearest = context["nearest"]
+        remedy = f"Did you mean {nearest!r}?" if nearest else "Remove it."
+        remedy += f" Known keys: {known}." if known else " None is known here."
+    if item["type"] == "nul":
+        path = [*path, context["key"]]
+        remedy = "Remove the character."
+    if item["type"] == "json_invalid":
+        path = ["body"]
+        remedy = _SEND_JSON
+    if len(path) > 1 and path[0] == "body":
+        path = path[1:]
+    elif list(path) == ["body"] and isinstance(item.get("input"), bytes):  # not read as JSON, for its Content-Type
+        remedy = _SEND_JSON
+    said = item["msg"].removeprefix("Value error, ")  # pydantic's word before ours
+    return {"field": ".".join(map(str, path)), "detail": said, "remedy": str(remedy)}
+
+
+def _illegal_transition(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, IllegalTransition)
+    refusal = StateConflict(f"{error.event} is not possible while the state is {error.state}")
+    return problem_response(request, refusal)
+
+
+def _storage_down(request: Request, error: Exception) -> JSONResponse:
+    return problem_response(request, StorageDown(str(error)))
+
+
+def _chain_down(request: Request, error: Exception) -> JSONResponse:
+    return problem_response(request, ChainDown(str(error)))
+
+
+def _data_error(request: Request, error: Exception) -> JSONResponse:
+    return problem_response(request, InvalidRequest("a value is not one that the database can hold, such as U+0000"))
+
+
+def _replayed(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, Replayed)
+    return error.answer
+
+
+def _http_exception(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    headers = dict(error.headers or {})
+    if error.status_code == 404:
+        return problem_response(request, NotFound(f"no resource at {request.url.path}"), headers)
+    if error.status_code == 405:
+        return problem_response(request, MethodNotAllowed(f"{request.method} on {request.url.path}"), headers)
+    unreadable = InvalidRequest(str(error.detail), field="body", remedy=_SEND_JSON)  # nested too deeply, say
+    return problem_response(request, unreadable, headers)

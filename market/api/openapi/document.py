@@ -1,0 +1,86 @@
+"""What the OpenAPI document says beyond the routes' types: refusals, scopes, limits and common headers."""
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+
+from market.accounts.errors import NotAuthenticated, ScopeMissing
+from market.api.openapi.add_examples import add_examples
+from market.platform.http.errors import BodyTooLarge, InternalError, InvalidRequest, RateLimited, StateConflict
+from market.platform.http.refusals import Problem, add_refusal, refusals
+from market.platform.http.scopes import SCOPE_KEY, scope_of
+
+TAGS = [
+    {"name": "network", "description": "What a client must know of this network before it signs anything."},
+    {"name": "accounts", "description": "Sign-in with a wallet (EIP-4361), API keys with scopes and caps, roles."},
+    {"name": "organisations", "description": "Shared budgets: members, roles and caps."},
+    {"name": "webhooks", "description": "Events of your jobs, sent to your servers and signed (Standard Webhooks)."},
+    {"name": "storage", "description": "Uploads to content-addressed storage."},
+    {"name": "providers", "description": "Nodes: registration, heartbeats, benchmarks, asks and their public record."},
+    {"name": "auctions", "description": "Books, rounds and prices; whoever wants to can repeat a clearing."},
+    {"name": "jobs", "description": "Quotes and training jobs, from submission to receipt, and providers' pay."},
+    {"name": "leases", "description": "Work for nodes, and the proof that what they committed to was included."},
+    {"name": "rewards", "description": "What nodes earn for uptime, bandwidth and verification."},
+    {"name": "ledger", "description": "Where the money is: treasury, and the ledger against the chain."},
+    {"name": "operations", "description": "For those who run the market: health and metrics."},
+]
+"""What the routes' tags stand for, in the order of the document."""
+
+
+_METHODS = ("get", "put", "post", "delete", "patch")
+
+
+_NOT_MODIFIED = {
+    "description": "Nothing has changed since the answer with the ETag that If-None-Match names.",
+    "headers": {"ETag": {"schema": {"type": "string", "examples": ['"5f2d0c9a1b7e4486"']}}},
+}
+
+
+_ALWAYS = (InvalidRequest, BodyTooLarge, RateLimited, InternalError)
+
+
+COMMON = refusals(*_ALWAYS)
+
+
+def install_openapi(app: FastAPI) -> None:
+    """Complete the app's OpenAPI document with what holds for all routes of a kind, and with examples."""
+    generate = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            document = generate()
+            schemas = document.setdefault("components", {}).setdefault("schemas", {})
+            schemas.setdefault("Problem", Problem.model_json_schema())
+            for path, operations in document["paths"].items():
+                for method in _METHODS:
+                    if method in operations:
+                        _complete(operations[method], path, method)
+            add_examples(document)
+        return app.openapi_schema or {}
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _complete(operation: dict[str, Any], path: str, method: str) -> None:
+    responses = operation["responses"]
+    if "security" in operation:
+        scope = scope_of(operation.get(SCOPE_KEY, ""), operation["tags"], method.upper())
+        operation[SCOPE_KEY] = scope
+        for refusal in (NotAuthenticated, ScopeMissing):
+            add_refusal(responses, refusal)
+        if method != "get":  # a lifecycle has no such move, and the route has no better word for it
+            add_refusal(responses, StateConflict)
+    for common in _ALWAYS:  # a route's own responses of the same status took the place of the common ones
+        add_refusal(responses, common)
+    if (
+        method == "get"
+        and path.startswith("/v1/")
+        and "application/json" in responses.get("200", {}).get("content", {})
+    ):
+        responses["304"] = _NOT_MODIFIED
+
+
+def operation_id(route: APIRoute) -> str:
+    """The name of the endpoint's function."""
+    return route.name

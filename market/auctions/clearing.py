@@ -1,0 +1,252 @@
+"""The rounds of all books, in operation: closed when they are due, cleared when their lot can be drawn.
+
+A book is one tier in one zone; the zone is the region that a node registered in. A round gathers orders for at least
+the auction interval and closes as soon as somebody can trade; a round in which nobody can stays open. Closing fixes the
+orders and opens the next round. Most rounds clear in the same instant. Only if the lot has to choose among sellers does
+a round wait, for a block that was named when its orders were fixed already.
+
+A job stands in the book of every zone that it accepts, but in one closing at a time: the books of a tier close one
+after the other under one lock, in random order, and a job that a closed round holds is in no other until that round is
+cleared. So no order can trade twice, and none is kept from a book for long.
+
+Asks that meet must be alike to the bids that they meet: a round clears one part of its book
+(market.domain.auctions.books), and
+which one comes first rotates with the round's number. Nodes that are reserved for a job that has waited long are held
+back until there are enough for it; then its part comes first.
+"""
+
+import secrets
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from sqlalchemy.orm import Session
+
+from market.auctions import repository
+from market.auctions.models import AuctionRound
+from market.auctions.sealed_orders import clear_book, seal
+from market.domain.auctions.books import StandingBid, SubBook, partition_book
+from market.domain.auctions.clearing import Clearing
+from market.domain.lifecycle import AUCTION, AuctionEvent, AuctionStatus
+from market.domain.network import NetworkParameters, Tier
+from market.jobs import service as jobs
+from market.platform.db.session import Database, database_now, enqueue_after_commit
+from market.platform.events.service import move
+from market.providers import service as providers
+from market.providers.service import Offer
+from market.settings import Settings
+from market.training.leases import service as leases
+from market.training.matching import assignment, book, reservations
+from zoo_protocol import auction as protocol
+from zoo_protocol.hashing import from_hex, to_hex
+
+DRAW = "auctions.draw"
+
+
+class Blocks(Protocol):
+    """What the lot needs of the chain."""
+
+    def head_number(self) -> int:
+        """Number of the latest block."""
+        ...
+
+    def block_hash(self, number: int) -> str | None:
+        """Hash of a block; None where there is none yet."""
+        ...
+
+
+def clear_due(database: Database, settings: Settings, network: NetworkParameters) -> int:
+    """Close every round that is due, and clear those whose outcome needs no lot. Returns how many jobs were matched."""
+    matched = 0
+    for tier in network.tiers:
+        with database.transaction() as session:
+            if repository.lock_books(session, tier.id):
+                matched += _close_books(session, settings, network, tier)
+    return matched
+
+
+def draw_due(database: Database, settings: Settings, network: NetworkParameters, blocks: Blocks) -> int:
+    """Name the block that decides the lot of each closed round, and clear the rounds whose block is there.
+
+    A block counts once another one is on top of it. The first is named in a transaction of its own, when the orders
+    are fixed: it does not exist yet.
+
+    Returns:
+        How many jobs were matched.
+
+    Raises:
+        ChainError: the chain does not answer; the rounds wait.
+    """
+    with database.transaction() as session:
+        waiting = [(auction.id, auction.seed_block) for auction in repository.closed_rounds(session)]
+    matched = 0
+    for round_id, seed_block in waiting:
+        head = blocks.head_number()
+        if seed_block is None:
+            with database.transaction() as session:
+                repository.name_seed_block(session, round_id, head + network.seed_delay_blocks)
+        elif head > seed_block and (block_hash := blocks.block_hash(seed_block)) is not None:
+            with database.transaction() as session:
+                auction = repository.lock_closed(session, round_id)
+                if auction is not None:
+                    auction.seed_block_hash = block_hash
+                    seed = protocol.lot_seed(from_hex(auction.secret), from_hex(block_hash))
+                    matched += _clear(session, settings, auction, clear_book(auction.book, seed))
+    return matched
+
+
+def _close_books(session: Session, settings: Settings, network: NetworkParameters, tier: Tier) -> int:
+    now = database_now(session)
+    interval = timedelta(seconds=settings.auction_interval_seconds)
+    # Closed rounds first: what one of them sells meanwhile must not look free.
+    closed = repository.closed_rounds(session, tier.id)
+    held = {job_id for auction in closed for job_id in auction.owners["bids"].values()}
+    waiting = {auction.zone for auction in closed}
+    standing = providers.open_offers(session, settings, tier.id, now)
+    unsold = frozenset(offer.provider for offer in standing) - leases.busy_providers(session)
+    reservation = reservations.reserve(session, settings, tier, standing, unsold, now)
+    free = _free_offers(standing, unsold, reservation)
+    for zone in sorted(free.keys() - repository.zones(session, tier.id)):
+        _open_round(session, tier.id, zone, 0, now + interval)
+    matched = 0
+    for auction in repository.due_rounds(session, tier.id, now):
+        if auction.zone in waiting or not free.get(auction.zone):
+            continue
+        bids = [bid for bid in book.open_bids(session, tier.id, auction.zone, now) if bid.id not in held]
+        ordered = _in_turn(bids, free[auction.zone], auction, reservation)
+        clearing = _close(session, network, tier, auction, ordered, now)
+        if clearing is None:
+            continue
+        _open_round(session, tier.id, auction.zone, auction.number + 1, now + interval)
+        if clearing.drawn:
+            held |= set(auction.owners["bids"].values())
+            enqueue_after_commit(session, DRAW)
+        else:
+            matched += _clear(session, settings, auction, clearing)
+    return matched
+
+
+def _free_offers(
+    standing: Sequence[Offer], unsold: frozenset[str], reservation: reservations.Reservation | None
+) -> dict[str, list[Offer]]:
+    """Offers that may be sold now, by zone: not those held back for a gang that gathers."""
+    held_back = reservation.nodes if reservation is not None and reservation.gathers else frozenset()
+    by_zone = defaultdict(list)
+    for offer in standing:
+        if offer.provider in unsold - held_back:
+            by_zone[offer.region].append(offer)
+    return by_zone
+
+
+def _in_turn(
+    bids: Sequence[StandingBid],
+    offers: Sequence[Offer],
+    auction: AuctionRound,
+    reservation: reservations.Reservation | None,
+) -> list[SubBook[Offer]]:
+    """The parts of a book in the order in which they may trade."""
+    found = partition_book(bids, offers, auction.number)
+    if reservation is not None and reservation.zone == auction.zone:
+        found.sort(key=lambda part: not _serves(part, reservation))
+    return found
+
+
+def _serves(part: SubBook[Offer], reservation: reservations.Reservation) -> bool:
+    return part.environment_class == reservation.environment_class and any(
+        bid.id == reservation.job_id for bid in part.bids
+    )
+
+
+def _close(
+    session: Session,
+    network: NetworkParameters,
+    tier: Tier,
+    auction: AuctionRound,
+    ordered: Sequence[SubBook[Offer]],
+    now: datetime,
+) -> Clearing | None:
+    """Fix the orders of the first part in which somebody can trade; None if nobody can.
+
+    The clearing returned is final unless it says that the lot decides. Then only its sellers are provisional.
+    """
+    for part in ordered:
+        sealed = seal(part.bids, part.offers, tier, network.fee_bps, part.environment_class)
+        clearing = clear_book(sealed.book, bytes(32))
+        if clearing.price is None:
+            continue
+        auction.book, auction.owners = sealed.book, sealed.owners
+        auction.book_hash = to_hex(protocol.book_hash(sealed.book))
+        auction.bid_nodes, auction.ask_nodes = sealed.bid_nodes, len(part.offers)
+        auction.closed_at = now
+        _move(session, auction, AuctionEvent.CLOSE)
+        return clearing
+    return None
+
+
+def _clear(session: Session, settings: Settings, auction: AuctionRound, clearing: Clearing) -> int:
+    """Match the jobs and publish the round. Returns how many jobs were placed.
+
+    A match is void if its job left the market since the round closed, or one of its nodes lost its right to work.
+    Withdrawing or changing an ask after the close does not free from it.
+    """
+    assert clearing.price is not None  # otherwise the round had stayed open
+    now = database_now(session)
+    jobs_by_name, nodes_by_name = auction.owners["bids"], auction.owners["asks"]
+    working = providers.working_among(session, settings, nodes_by_name.values())
+    placed = 0
+    matches, waits = [], []
+    for bid, asks in _deal(session, settings, auction, clearing, working).items():
+        nodes = [nodes_by_name[ask] for ask in asks]
+        is_placed = working.issuperset(nodes) and book.assign(
+            session, settings, jobs_by_name[bid], clearing.price, auction.id, nodes, auction.book["environment_class"]
+        )
+        matches.append({"bid": bid, "asks": list(asks), "placed": is_placed})
+        if is_placed:
+            placed += 1
+            job = jobs.get(session, jobs_by_name[bid])
+            auction.volume_us += job.order.units * job.order.unitWeight
+            funded_at = job.times["funded_at"] or now
+            waits.append(max(0, (now - funded_at) // timedelta(milliseconds=1)))
+    auction.price_wei, auction.rule = clearing.price, clearing.rule
+    auction.matches, auction.waits_ms = matches, waits
+    auction.cleared_at = now
+    _move(session, auction, AuctionEvent.CLEAR, "traded" if placed else "void")
+    return placed
+
+
+def _deal(
+    session: Session, settings: Settings, auction: AuctionRound, clearing: Clearing, working: set[str]
+) -> Mapping[str, Sequence[str]]:
+    """Which of the asks that sold go to which of the bids that bought: the rule leaves that to placement.
+
+    If a node that sold may not work any more, all stay where the rule put them, so that nobody chooses whose match is
+    void.
+    """
+    jobs_by_name, nodes_by_name = auction.owners["bids"], auction.owners["asks"]
+    sold = [nodes_by_name[ask] for asks in clearing.fills.values() for ask in asks]
+    if len(clearing.fills) < 2 or not working.issuperset(sold):
+        return clearing.fills
+    names = {address: name for name, address in nodes_by_name.items()}
+    sizes = {jobs_by_name[bid]: len(asks) for bid, asks in clearing.fills.items()}
+    dealt = assignment.assign_nodes(session, settings, sizes, sold)
+    return {bid: [names[address] for address in dealt[jobs_by_name[bid]]] for bid in clearing.fills}
+
+
+def _open_round(session: Session, tier_id: int, zone: str, number: int, closes_at: datetime) -> None:
+    """Open a round unless it is there; whoever reads it sees what its secret is bound to."""
+    secret = secrets.token_bytes(32)
+    repository.insert_round(
+        session,
+        tier_id=tier_id,
+        zone=zone,
+        number=number,
+        status=AuctionStatus.OPEN,
+        secret=to_hex(secret),
+        commitment=to_hex(protocol.commitment(secret)),
+        closes_at=closes_at,
+    )
+
+
+def _move(session: Session, auction: AuctionRound, event: AuctionEvent, reason: str | None = None) -> None:
+    move(session, auction, AUCTION, event, subject=("auction", str(auction.id)), reason=reason)

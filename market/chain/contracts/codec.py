@@ -1,0 +1,220 @@
+"""Bindings of our contracts: the only place on the market's side that knows their interfaces."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Generic, TypedDict, TypeVar
+
+from eth_abi.abi import decode, encode
+from eth_abi.exceptions import EncodingError
+from eth_utils.abi import collapse_if_tuple, event_abi_to_log_topic, function_abi_to_4byte_selector
+from eth_utils.address import to_checksum_address
+
+from market.chain.errors import BadArguments
+from zoo_protocol.contracts import CONTRACTS, artifact
+from zoo_protocol.reverts import plain
+
+Result = TypeVar("Result")
+
+
+Json = None | bool | str | list["Json"] | dict[str, "Json"]
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """Where one network's contracts are. ``start_block``: the block of the first one, where indexing begins."""
+
+    network: str
+    chain_id: int
+    start_block: int
+    contracts: Mapping[str, str]
+
+    def address(self, contract: str) -> str:
+        """Checksummed address of a contract by name."""
+        return self.contracts[contract]
+
+    def name_at(self, address: str) -> str | None:
+        """Name of the contract at an address; None for any other address."""
+        checksummed = to_checksum_address(address)
+        return next((name for name, own in self.contracts.items() if own == checksummed), None)
+
+    def save(self, path: Path) -> None:
+        """Write the JSON file that ``load`` reads, in one step."""
+        partial = path.with_suffix(path.suffix + ".partial")
+        partial.write_text(json.dumps(asdict(self), indent=2) + "\n")
+        partial.replace(path)
+
+    @classmethod
+    def load(cls, path: Path) -> "Deployment":
+        """Read a deployment file.
+
+        Raises:
+            ValueError: if the file is no deployment; the message names the field.
+        """
+        try:
+            document = json.loads(path.read_text())
+            contracts = {name: to_checksum_address(document["contracts"][name]) for name in CONTRACTS}
+            return cls(str(document["network"]), int(document["chain_id"]), int(document["start_block"]), contracts)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{path} is not a deployment file: {error!r}") from error
+
+
+class Call(TypedDict):
+    """A call that changes the chain: what ``queue_intent`` needs of it."""
+
+    contract: str
+    function: str
+    arguments: list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class View(Generic[Result]):
+    """A call that reads the chain, and the type of what it gives."""
+
+    contract: str
+    function: str
+    arguments: list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ChainEvent:
+    """One decoded log. Integers are ``int``, addresses checksummed, bytes 0x hex; ``timestamp`` in Unix seconds."""
+
+    contract: str
+    name: str
+    args: Mapping[str, Any]
+    tx_hash: str
+    block_number: int
+    block_hash: str
+    log_index: int
+    timestamp: int
+
+
+def to_json(value: Any) -> Json:
+    """Call arguments as they are stored: integers as decimal strings, bytes as 0x hex, structs as objects."""
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, bytes):
+        return "0x" + value.hex()
+    if isinstance(value, Mapping):
+        return {str(key): to_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json(item) for item in value]
+    raise BadArguments(f"{type(value).__name__} cannot be a call argument")
+
+
+def encode_call(contract: str, function: str, arguments: Sequence[Any]) -> bytes:
+    """Call data. Takes arguments as given by callers or as stored by ``to_json``.
+
+    Raises:
+        BadArguments: unknown function, wrong number of arguments, or one that does not fit its type.
+    """
+    selector, inputs = _call_form(contract, function)
+    return selector + _encode(f"{contract}.{function}", inputs, arguments)
+
+
+def encode_constructor(contract: str, arguments: Sequence[Any]) -> bytes:
+    """Creation code with its constructor arguments.
+
+    Raises:
+        BadArguments: as ``encode_call``.
+    """
+    built = artifact(contract)
+    inputs: list[dict[str, Any]] = next((item["inputs"] for item in built.abi if item["type"] == "constructor"), [])
+    return _bytes(built.bytecode) + _encode(f"{contract} constructor", inputs, arguments)
+
+
+def decode_result(contract: str, function: str, result: bytes) -> Any:
+    """What a view returned: the value itself where there is one, else a dict by name."""
+    outputs = _entry(contract, "function", function)["outputs"]
+    values = decode([collapse_if_tuple(output) for output in outputs], result)
+    if len(outputs) == 1:
+        return plain(outputs[0], values[0])
+    return {output["name"]: plain(output, value) for output, value in zip(outputs, values, strict=True)}
+
+
+def decode_log(contract: str, topics: Sequence[str], data: bytes) -> tuple[str, dict[str, Any]] | None:
+    """(event name, arguments) of a log of that contract; None for an event that its interface does not have."""
+    abi = _events(contract).get(topics[0]) if topics else None
+    if abi is None:
+        return None
+    plain_inputs = [field for field in abi["inputs"] if not field["indexed"]]
+    values = iter(decode([collapse_if_tuple(field) for field in plain_inputs], data))
+    indexed = iter(topics[1:])
+    args = {}
+    for field in abi["inputs"]:
+        # The topic of an indexed value type is its ABI encoding; the contracts index no dynamic types.
+        value = decode([field["type"]], _bytes(next(indexed)))[0] if field["indexed"] else next(values)
+        args[field["name"]] = plain(field, value)
+    return str(abi["name"]), args
+
+
+def event_topic(contract: str, event: str) -> str:
+    """The first topic of that contract's logs of an event.
+
+    Raises:
+        BadArguments: the contract has no such event.
+    """
+    for topic, abi in _events(contract).items():
+        if abi["name"] == event:
+            return topic
+    raise BadArguments(f"{contract} has no event {event!r}")
+
+
+@cache
+def _events(contract: str) -> dict[str, dict[str, Any]]:
+    events: list[Any] = [item for item in artifact(contract).abi if item["type"] == "event"]
+    return {"0x" + event_abi_to_log_topic(item).hex(): item for item in events}
+
+
+@cache
+def _entry(contract: str, kind: str, name: str) -> Any:
+    if contract not in CONTRACTS:
+        raise BadArguments(f"unknown contract {contract!r}; known: {', '.join(CONTRACTS)}")
+    for item in artifact(contract).abi:
+        if item["type"] == kind and item["name"] == name:
+            return item
+    raise BadArguments(f"{contract} has no {kind} {name!r}")
+
+
+@cache
+def _call_form(contract: str, function: str) -> tuple[bytes, Any]:
+    """Selector and inputs of a function."""
+    abi = _entry(contract, "function", function)
+    return bytes(function_abi_to_4byte_selector(abi)), abi["inputs"]
+
+
+def _encode(what: str, inputs: Sequence[dict[str, Any]], arguments: Sequence[Any]) -> bytes:
+    if len(inputs) != len(arguments):
+        raise BadArguments(f"{what} takes {len(inputs)} arguments, got {len(arguments)}")
+    try:
+        values = [_native(field, value) for field, value in zip(inputs, arguments, strict=True)]
+        return bytes(encode([collapse_if_tuple(field) for field in inputs], values))
+    except (EncodingError, ValueError, TypeError, KeyError, OverflowError) as error:
+        signature = ", ".join(f"{collapse_if_tuple(dict(field))} {field['name']}" for field in inputs)
+        raise BadArguments(f"{what}({signature}): {error}") from error
+
+
+def _native(field: Mapping[str, Any], value: Any) -> Any:
+    """A stored or given value as ``eth_abi`` takes it."""
+    kind = str(field["type"])
+    if kind.endswith("]"):
+        element = {**field, "type": kind[: kind.rindex("[")]}
+        return [_native(element, item) for item in value]
+    if kind == "tuple":
+        components = field["components"]
+        items = [value[part["name"]] for part in components] if isinstance(value, Mapping) else value
+        return tuple(_native(part, item) for part, item in zip(components, items, strict=True))
+    if kind.startswith(("uint", "int")) and isinstance(value, str):
+        return int(value)
+    if kind.startswith("bytes") and isinstance(value, str):
+        return _bytes(value)
+    return value
+
+
+def _bytes(value: str) -> bytes:
+    return bytes.fromhex(value.removeprefix("0x"))

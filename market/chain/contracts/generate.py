@@ -1,0 +1,177 @@
+"""Writes ``market/chain/contracts/bindings.py``: what the market calls and reads of the contracts, typed, from their
+artifacts.
+
+python -m market.chain.contracts.generate            write it; do so whenever the artifacts or ``USED`` change
+python -m market.chain.contracts.generate --check    compare it with what is there (exit 1 if it differs)
+
+A function that is no longer in its contract, or has other parameters, then fails here or in the type checker, before
+anything runs.
+"""
+
+import argparse
+import keyword
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from zoo_protocol.contracts import artifact
+
+USED: Mapping[str, Sequence[str]] = {
+    "ZenToken": ("balanceOf", "totalSupply", "nonces", "approve", "allowance"),
+    "ProviderStaking": ("slash", "stakeOf", "atRisk", "isJailed", "qualifies"),
+    "JobEscrow": ("openJob", "settle", "collectFees", "returnStruck", "jobs", "batches"),
+    "WorkWindows": ("commitWindow", "latchSeed"),
+    "Omissions": ("respond", "bond"),
+    "Attestations": ("attest", "isAccepted"),
+    "Disputes": (
+        "open",
+        "nameStep",
+        "drawCommittee",
+        "submitVerdict",
+        "proveContradiction",
+        "proveWrongVerdict",
+        "expire",
+        "replaceCommittee",
+        "dismiss",
+        "withhold",
+        "restore",
+        "withdraw",
+        "evict",
+        "disputes",
+        "units",
+        "credits",
+        "pendingDraws",
+        "signedSeats",
+    ),
+    "Treasury": ("available", "spent", "received"),
+    "Emission": ("release",),
+    "Rewards": (
+        "postEpoch",
+        "currentEpoch",
+        "pendingEpoch",
+        "minEpoch",
+        "apyBps",
+        "baseBound",
+        "funded",
+        "paidOut",
+    ),
+}
+"""By contract: the functions that the market calls, and the views that it reads."""
+
+
+TARGET = Path(__file__).with_name("bindings.py")
+
+
+_HEADER = '''"""The contracts' functions that the market uses. Written by ``python -m
+market.chain.contracts.generate``; do not edit.
+
+A function that changes the chain gives a :class:`Call` for ``queue_intent(session, ..., **call)``, a view gives a
+:class:`View` for ``ChainViews``. Names and order are the contracts'. Integers are ``int``, addresses and bytes 0x hex.
+"""
+
+from collections.abc import Sequence
+from typing import TypedDict
+
+from market.chain.contracts.codec import Call, View
+'''
+
+
+Field = Mapping[str, Any]
+
+
+def generate() -> str:
+    """The module's text.
+
+    Raises:
+        ValueError: a contract lacks a function, or gives a name two meanings.
+    """
+    structs: dict[str, str] = {}
+    classes = [_contract(contract, functions, structs) for contract, functions in USED.items()]
+    return "\n\n".join([_HEADER, *structs.values(), *classes])
+
+
+def _contract(contract: str, functions: Sequence[str], structs: dict[str, str]) -> str:
+    abi = artifact(contract).abi
+    parts = [f'class {contract}:\n    """Functions of the contract {contract}."""\n']
+    for name in functions:
+        found = [entry for entry in abi if entry["type"] == "function" and entry["name"] == name]
+        if len(found) != 1:
+            raise ValueError(f"{contract} has {len(found)} functions {name}")
+        parts.append(_function(contract, found[0], structs))
+    return "\n".join(parts)
+
+
+def _function(contract: str, entry: Field, structs: dict[str, str]) -> str:
+    names = [_name(field, position) for position, field in enumerate(entry["inputs"])]
+    if entry["stateMutability"] in ("view", "pure"):
+        kind, result = "View", f"View[{_result(contract, entry, structs)}]"
+    else:
+        kind, result = "Call", "Call"
+    parameters = [f"{name}: {_type(field, structs)}" for name, field in zip(names, entry["inputs"], strict=True)]
+    signature = f"    def {entry['name']}({', '.join(parameters)}) -> {result}:"
+    if len(signature) > 120:
+        lines = "".join(f"        {parameter},\n" for parameter in parameters)
+        signature = f"    def {entry['name']}(\n{lines}    ) -> {result}:"
+    given = [f'contract="{contract}"', f'function="{entry["name"]}"', f"arguments=[{', '.join(names)}]"]
+    body = f"        return {kind}({', '.join(given)})"
+    if len(body) > 120:
+        line = f"            {', '.join(given)}\n"
+        lines = line if len(line) <= 121 else "".join(f"            {one},\n" for one in given)
+        body = f"        return {kind}(\n{lines}        )"
+    return f"    @staticmethod\n{signature}\n{body}\n"
+
+
+def _result(contract: str, entry: Field, structs: dict[str, str]) -> str:
+    outputs = entry["outputs"]
+    if len(outputs) == 1:
+        return _type(outputs[0], structs).replace("str | bytes", "str")  # bytes may be given, but are never returned
+    return _struct(f"{contract}{entry['name'][0].upper()}{entry['name'][1:]}", outputs, structs)
+
+
+def _type(field: Field, structs: dict[str, str]) -> str:
+    kind = str(field["type"])
+    if kind.endswith("]"):
+        internal = str(field["internalType"])
+        element = {**field, "type": kind[: kind.rindex("[")], "internalType": internal[: internal.rindex("[")]}
+        return f"Sequence[{_type(element, structs)}]"
+    if kind == "tuple":
+        owner, _, name = str(field["internalType"]).removeprefix("struct ").rpartition(".")
+        return _struct(owner.removeprefix("I") + name, field["components"], structs)
+    if kind.startswith(("uint", "int")):
+        return "int"
+    return {"bool": "bool", "address": "str", "string": "str"}.get(kind, "str | bytes")
+
+
+def _struct(name: str, fields: Iterable[Field], structs: dict[str, str]) -> str:
+    lines = [f"    {_name(field, position)}: {_type(field, structs)}\n" for position, field in enumerate(fields)]
+    text = f"class {name}(TypedDict):\n" + "".join(lines)
+    if structs.setdefault(name, text) != text:
+        raise ValueError(f"two structs would be called {name}")
+    return name
+
+
+def _name(field: Field, position: int) -> str:
+    name = str(field["name"]) or f"argument{position}"
+    return name + "_" if keyword.iskeyword(name) else name
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m market.chain.contracts.generate")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if the file is not current")
+    options = parser.parse_args(arguments)
+    text = generate()
+    if options.check:
+        if TARGET.read_text() == text:
+            return 0
+        print(
+            f"{TARGET} is not what the artifacts give; run: python -m market.chain.contracts.generate", file=sys.stderr
+        )
+        return 1
+    TARGET.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,199 @@
+"""JSON-RPC to the nodes of one chain: to one node at a time, and to the next when it fails or lags.
+
+Nothing here repeats what changes something: a send goes to the node in use, once, and only the sender knows what to do
+when its answer is lost. Reads may be answered by any node that has the newest block ever seen.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import structlog
+from requests import HTTPError
+from web3 import HTTPProvider
+from web3.types import RPCEndpoint, RPCResponse
+
+from market.chain.errors import ChainError, Lagging, RpcUnavailable, UnknownBlock, WrongChain, node_error
+from zoo_protocol.reverts import decode_revert
+
+_log = structlog.get_logger(__name__)
+
+
+Request = tuple[str, Sequence[Any]]
+"""(method, parameters)"""
+
+
+_T = TypeVar("_T")
+
+
+class Endpoint:
+    """One node. Its errors name its host only: the rest of a URL is often a secret."""
+
+    def __init__(self, url: str, timeout_seconds: float) -> None:
+        parts = urlsplit(url)
+        self.name = f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
+        self.chain_checked = False
+        self._provider = HTTPProvider(
+            url, request_kwargs={"timeout": timeout_seconds}, exception_retry_configuration=None
+        )
+
+    def ask(self, method: str, *parameters: Any) -> Any:
+        """Result of one request.
+
+        Raises:
+            RpcUnavailable: no usable answer came.
+            ChainError: the typed form of the node's own error.
+        """
+        return self._result(method, self._post(method, lambda: self._provider.make_request(_rpc(method), parameters)))
+
+    def ask_many(self, requests: Sequence[Request]) -> list[Any]:
+        """Results of several requests made at once, in their order; any error is the error of all.
+
+        Raises:
+            RpcUnavailable, ChainError: as ``ask``.
+        """
+        if len(requests) == 1:
+            return [self.ask(requests[0][0], *requests[0][1])]
+        if not requests:
+            return []
+        what = f"{len(requests)} x {requests[0][0]}"
+        batch = [(_rpc(method), parameters) for method, parameters in requests]
+        answers = self._post(what, lambda: self._provider.make_batch_request(batch))
+        if not isinstance(answers, list):  # the batch as a whole was refused
+            return [self._result(what, answers)]
+        if len(answers) != len(requests):
+            raise RpcUnavailable(f"{what} at {self.name}: {len(answers)} answers")
+        return [self._result(what, answer) for answer in answers]
+
+    def height(self) -> int:
+        """Number of its newest block."""
+        return int(self.ask("eth_blockNumber"), 16)
+
+    def _post(self, what: str, post: Callable[[], _T]) -> _T:
+        try:
+            return post()
+        except HTTPError as error:
+            raise RpcUnavailable(f"{what} at {self.name}: HTTP status {error.response.status_code}") from None
+        except (OSError, ValueError, KeyError, TypeError) as error:  # no connection, or a body that is no JSON-RPC
+            raise RpcUnavailable(f"{what} at {self.name}: {type(error).__name__}") from None
+
+    def _result(self, what: str, response: RPCResponse) -> Any:
+        failure = response.get("error")
+        if isinstance(failure, dict):
+            raise node_error(dict(failure), decode_revert)
+        if failure is not None or "result" not in response:
+            raise RpcUnavailable(f"{what} at {self.name}: malformed answer")
+        return response["result"]
+
+
+class Nodes:
+    """The nodes of one chain, in order of preference. May be used from several threads."""
+
+    def __init__(self, urls: Sequence[str], chain_id: int, timeout_seconds: float) -> None:
+        """
+        Raises:
+            ValueError: there is no URL, or one is malformed.
+        """
+        if not urls or not all(urlsplit(url).hostname for url in urls):
+            raise ValueError("the RPC URL must be one URL or several, separated by commas")
+        self._chain_id = chain_id
+        self._endpoints = [Endpoint(url, timeout_seconds) for url in urls]
+        self._used = self._endpoints[0]
+        self._newest = 0  # the highest block that any node has shown
+
+    def ask(self, method: str, *parameters: Any) -> Any:
+        """Answer to a read, from the node in use or from the next that can give one.
+
+        Raises:
+            RpcUnavailable: no node answers that has the newest block.
+            ChainError: what the node in use says.
+        """
+        return self._read(lambda endpoint: endpoint.ask(method, *parameters))
+
+    def ask_many(self, requests: Sequence[Request]) -> list[Any]:
+        """Answers to several reads, all from one node; otherwise as ``ask``."""
+        return self._read(lambda endpoint: endpoint.ask_many(requests))
+
+    def send(self, method: str, *parameters: Any) -> Any:
+        """Answer to a request that changes something: one attempt, at the node in use."""
+        self._check_chain(self._used)
+        return self._used.ask(method, *parameters)
+
+    def head(self) -> Any:
+        """The newest block, as JSON; never one behind the newest seen while any node may still have that.
+
+        Raises:
+            Lagging: the nodes that answer are behind, and some node does not answer.
+        """
+        found = self.ask("eth_getBlockByNumber", "latest", False)
+        if found is not None and int(found["number"], 16) < self._newest:
+            self._switch_from_lagging_endpoint()
+            found = self.ask("eth_getBlockByNumber", "latest", False)
+        if found is None:
+            raise RpcUnavailable("the node has no latest block")
+        self._newest = max(self._newest, int(found["number"], 16))
+        return found
+
+    def demote_endpoint(self) -> None:
+        """The node in use has contradicted itself: prefer the next one from now on."""
+        self._use(next(iter(self._others()), self._used))
+
+    def _switch_from_lagging_endpoint(self) -> None:
+        """The node in use is behind the newest block seen: use one that is not.
+
+        Only if every node answers and none has that block, the chain itself has become shorter.
+        """
+        heights = {endpoint: self._admitted_height(endpoint) for endpoint in (self._used, *self._others())}
+        best = max(heights, key=lambda endpoint: heights[endpoint] or 0)
+        height = heights[best] or 0
+        if height < self._newest:
+            if None in heights.values():
+                raise Lagging(f"{best.name} is at block {height}, behind {self._newest}, and another node is silent")
+            self._newest = height
+        self._use(best)
+
+    def _admitted_height(self, endpoint: Endpoint) -> int | None:
+        try:
+            self._check_chain(endpoint)
+            return endpoint.height()
+        except ChainError:
+            return None
+
+    def _read(self, ask: Callable[[Endpoint], _T]) -> _T:
+        failure: ChainError | None = None
+        for endpoint in (self._used, *self._others()):
+            try:
+                self._check_chain(endpoint)
+                if failure is not None and (height := endpoint.height()) < self._newest:
+                    raise Lagging(f"{endpoint.name} is at block {height}, {self._newest} was seen")
+                answer = ask(endpoint)
+            except (RpcUnavailable, UnknownBlock, WrongChain) as error:
+                failure = failure or error
+                continue
+            self._use(endpoint)
+            return answer
+        assert failure is not None
+        raise failure
+
+    def _others(self) -> Iterator[Endpoint]:
+        used = self._used
+        return (endpoint for endpoint in self._endpoints if endpoint is not used)
+
+    def _use(self, endpoint: Endpoint) -> None:
+        if endpoint is not self._used:
+            _log.warning("changed the node", of=self._used.name, to=endpoint.name)
+            self._used = endpoint
+
+    def _check_chain(self, endpoint: Endpoint) -> None:
+        """Ask once which chain the node serves."""
+        if endpoint.chain_checked:
+            return
+        actual = int(endpoint.ask("eth_chainId"), 16)
+        if actual != self._chain_id:
+            _log.error("node of another chain", node=endpoint.name, chain=actual, expected=self._chain_id)
+            raise WrongChain(f"{endpoint.name} serves chain {actual}, expected chain {self._chain_id}")
+        endpoint.chain_checked = True
+
+
+def _rpc(method: str) -> RPCEndpoint:
+    return RPCEndpoint(method)

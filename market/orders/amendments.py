@@ -1,0 +1,172 @@
+"""What the payer of a job can change once it is signed: narrow its terms while it waits, pause it and resume it; and
+the end that the escrow sets to a job.
+"""
+
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy.orm import Session
+
+from market.accounts.service import Principal
+from market.domain.lifecycle import JobStatus
+from market.domain.money import format_amount, unit_price
+from market.domain.network import NetworkParameters
+from market.jobs import repository as jobs_repository
+from market.jobs.access import lock_own_job
+from market.jobs.models import Job
+from market.orders.errors import InvalidOrder, NotAmendable, NotPausable, OrderFixed
+from market.platform.db.base import utc_now
+from market.platform.db.session import Database, enqueue_after_commit
+from market.platform.events.service import MARKET, emit, record
+from market.training.leases.stopping import cancel_now
+
+_WAITING = (JobStatus.SUBMITTED, JobStatus.FUNDED, JobStatus.MATCHING)
+
+
+_PAUSABLE = (JobStatus.MATCHING, JobStatus.RUNNING)
+
+
+_PAUSE_EXPIRED = "pause_expired"
+
+
+_ESCROW_ENDS = "escrow_ends"
+
+
+def amend(
+    session: Session, principal: Principal, job_id: str, max_price: int | None, wait_until: datetime | None
+) -> Job:
+    """Change what a waiting job bids, within the order that its payer signed; None leaves as it is.
+
+    Args:
+        max_price: wei per GPU-hour, at most that of the signed order.
+        wait_until: at most that of the signed order.
+
+    Raises:
+        JobNotFound, NotPermitted: see :func:`lock_own_job`.
+        NotAmendable: the job waits no longer.
+        OrderFixed: the signed order does not allow it.
+        InvalidOrder: the price pays nothing, or the time has passed.
+    """
+    job = lock_own_job(session, principal, job_id)
+    if job.status not in _WAITING or job.cancelled_by is not None:
+        state = "to be cancelled" if job.cancelled_by is not None else job.status
+        raise NotAmendable(f"The job is {state}.", remedy="Only a job that waits for its match can be amended.")
+    if max_price is not None:
+        _require_payable(job, max_price)
+        job.amended_max_price_wei = max_price
+    if wait_until is not None:
+        job.amended_wait_until = _require_within(job, wait_until)
+    terms: dict[str, object] = {"max_price": str(job.price_cap_wei), "wait_until": job.expires_at.isoformat()}
+    record(session, ("job", job.id), "amended", actor=principal.address, data=terms)
+    emit(session, job.id, "status", {"status": job.status, "reason": job.reason, **terms})
+    enqueue_after_commit(session, "auctions.clear")
+    return job
+
+
+def pause(session: Session, principal: Principal, job_id: str, network: NetworkParameters) -> Job:
+    """Stop giving out work of a job. Leased units are finished, checked and paid, then its nodes are free.
+
+    A waiting job leaves the book, and expires as before. Pausing again changes nothing.
+
+    Raises:
+        JobNotFound, NotPermitted: see :func:`lock_own_job`.
+        NotPausable: it neither waits nor trains, or it has to end soon to be settled in time.
+    """
+    job = lock_own_job(session, principal, job_id)
+    if job.paused_at is not None and job.status in _PAUSABLE:
+        return job
+    if job.status not in _PAUSABLE:
+        raise NotPausable(f"The job is {job.status}.", remedy="Only a job that waits or trains can pause.")
+    if utc_now() >= job.wait_until + longest_pause(network):
+        raise NotPausable(
+            f"It must end before its escrow can be called back, {network.refund_delay_seconds} s after wait_until.",
+            remedy="Let it finish, or cancel it: what was delivered is paid, the rest is refunded.",
+        )
+    job.paused_at = utc_now()
+    _tell(session, job, "paused", principal.address)
+    if job.status == JobStatus.RUNNING:
+        enqueue_after_commit(session, "jobs.dispatch", job.id)
+    return job
+
+
+def resume(session: Session, principal: Principal, job_id: str) -> Job:
+    """Go on with a paused job: it is in the book again, or its next units are given to nodes of its class and price.
+
+    Resuming again changes nothing.
+
+    Raises:
+        JobNotFound, NotPermitted: see :func:`lock_own_job`.
+        NotPausable: it has ended.
+    """
+    job = lock_own_job(session, principal, job_id)
+    if job.status not in _PAUSABLE:
+        raise NotPausable(f"The job is {job.status}.", remedy="POST /v1/jobs/{id}/extend goes on from its checkpoint.")
+    if job.paused_at is None:
+        return job
+    job.paused_at = None
+    _tell(session, job, "resumed", principal.address)
+    if job.status == JobStatus.RUNNING:
+        job.round_started_at = utc_now()  # the deadline of the round begins anew: nobody was at work
+        enqueue_after_commit(session, "jobs.dispatch", job.id)
+    else:
+        enqueue_after_commit(session, "auctions.clear")
+    return job
+
+
+def longest_pause(network: NetworkParameters) -> timedelta:
+    """How long after ``wait_until`` a job may still be paused.
+
+    Anybody can have an unsettled escrow refunded ``refund_delay_seconds`` after ``wait_until``, and then delivered
+    work could not be paid; half of that time is left to check and settle it.
+    """
+    return timedelta(seconds=network.refund_delay_seconds / 2)
+
+
+def end_long_pauses(database: Database, network: NetworkParameters, now: datetime) -> int:
+    """Cancel the training jobs that were paused for too long to be settled otherwise. Returns how many."""
+    with database.transaction() as session:
+        due = jobs_repository.long_paused(session, longest_pause(network), now)
+    for job_id in due:
+        with database.transaction() as session:
+            job = jobs_repository.lock_job(session, job_id)
+            if job is not None and job.status == JobStatus.RUNNING and job.paused_at is not None:
+                cancel_now(session, job, job.payer, _PAUSE_EXPIRED)
+    return len(due)
+
+
+def end_before_refund(database: Database, network: NetworkParameters, now: datetime) -> int:
+    """Cancel the training jobs that could not be settled in time otherwise. Returns how many.
+
+    What they delivered is checked and paid, the rest refunded.
+    """
+    with database.transaction() as session:
+        due = jobs_repository.running_since_order(session, now - timedelta(seconds=network.longest_training_seconds))
+    for job_id in due:
+        with database.transaction() as session:
+            job = jobs_repository.lock_job(session, job_id)
+            if job is not None and job.status == JobStatus.RUNNING:
+                cancel_now(session, job, MARKET, _ESCROW_ENDS)
+    return len(due)
+
+
+def _require_payable(job: Job, max_price: int) -> None:
+    if max_price > job.max_price_wei:
+        raise OrderFixed(
+            f"The escrowed order fixes the price cap at {format_amount(job.max_price_wei)} per GPU-hour.",
+            field="max_price",
+        )
+    if unit_price(max_price, job.unit_weight_us) == 0:
+        raise InvalidOrder("At this price a unit costs nothing.", field="max_price", remedy="Give a higher price.")
+
+
+def _require_within(job: Job, wait_until: datetime) -> datetime:
+    whole = wait_until.astimezone(UTC).replace(microsecond=0)
+    if whole > job.wait_until:
+        raise OrderFixed(f"The escrowed order ends at {job.wait_until.isoformat()}.", field="wait_until")
+    if whole <= utc_now():
+        raise InvalidOrder("That time has passed.", field="wait_until", remedy="To end the wait now, cancel the job.")
+    return whole
+
+
+def _tell(session: Session, job: Job, event: str, actor: str) -> None:
+    record(session, ("job", job.id), event, actor=actor)
+    emit(session, job.id, "status", {"status": job.status, "reason": job.reason, "paused": job.paused_at is not None})

@@ -1,0 +1,83 @@
+"""New jobs made of old ones: a clone, or a continuation from the last checkpoint.
+
+Both give a request and its quote, to be signed like any other job's: an order on chain cannot grow, so more money for a
+job is a further job (decision 3).
+"""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from market.accounts.service import Principal
+from market.domain.lifecycle import JobStatus
+from market.domain.network import NetworkParameters
+from market.jobs.access import visible_job
+from market.jobs.models import Job
+from market.orders.errors import NothingToContinue
+from market.orders.reports.progress import progress_of
+from market.orders.schemas import CloneJob, ExtendJob, JobSpec
+from market.platform.db.base import utc_now
+
+_TRAINS = (JobStatus.SUBMITTED, JobStatus.FUNDED, JobStatus.MATCHING, JobStatus.RUNNING)
+
+
+_LEAST_WAIT = timedelta(minutes=10)
+
+
+def clone(
+    session: Session, network: NetworkParameters, principal: Principal, job_id: str, changes: CloneJob
+) -> JobSpec:
+    """The same job once more, with ``changes``; it waits as long as the first one did unless they say otherwise.
+
+    Raises:
+        JobNotFound: there is none, or it is somebody else's.
+    """
+    job = visible_job(session, principal, job_id)
+    return _request(network, job, job.spec, changes.model_dump(exclude_none=True))
+
+
+def extend(
+    session: Session, network: NetworkParameters, principal: Principal, job_id: str, changes: ExtendJob
+) -> JobSpec:
+    """A job that goes on from this one's last checkpoint, for the rounds it did not do unless told how many.
+
+    Its data are drawn from another seed, so that it does not repeat what the first job has seen.
+
+    Raises:
+        JobNotFound: there is none, or it is somebody else's.
+        NothingToContinue: it still trains, or has no checkpoint of its own.
+    """
+    job = visible_job(session, principal, job_id)
+    if job.status in _TRAINS and not (job.status == JobStatus.RUNNING and job.paused_at is not None):
+        raise NothingToContinue(f"The job is {job.status}.", remedy="Wait for its end, or pause or cancel it first.")
+    last = progress_of(session, [job_id])[job_id].checkpoints[-1:]
+    if not last or last[0].round == 0:
+        raise NothingToContinue("No round of it was completed.", remedy="POST /v1/jobs/{id}/clone starts it anew.")
+    given = changes.model_dump(exclude_none=True)
+    training: dict[str, Any] = dict(job.spec["training_config"])
+    training["rounds"] = given.pop("rounds", None) or job.rounds - job.current_round or job.rounds
+    training["seed"] = (training["seed"] + last[0].round) % 2**53
+    data = {**job.spec["data_config"], "start_model": last[0].model_cid}
+    return _request(network, job, {**job.spec, "training_config": training, "data_config": data}, given)
+
+
+def _request(
+    network: NetworkParameters, job: Job, spec: Mapping[str, object], changes: Mapping[str, object]
+) -> JobSpec:
+    wait = max(job.wait_until - job.created_at, _LEAST_WAIT)
+    return JobSpec.model_validate(
+        {
+            **spec,
+            "tier": next(tier.name for tier in network.tiers if tier.id == job.tier_id),
+            "nodes": job.nodes,
+            "budget_max": str(job.budget_wei),
+            "max_price": str(job.max_price_wei),
+            "wait_until": (utc_now() + wait).replace(microsecond=0),
+            "requirements": job.requirements,
+            "checkpoint": {"interval": job.checkpoint_interval, "redundancy": job.redundancy},
+            "sampling_bps": job.sampling_bps,
+            **{key: str(value) if key in ("budget_max", "max_price") else value for key, value in changes.items()},
+        }
+    )

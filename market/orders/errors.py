@@ -1,0 +1,87 @@
+"""Refusals of orders and of changes to jobs."""
+
+from market.platform.http.problem import MarketError
+
+
+class InvalidSpec(MarketError):
+    """The training specification breaks a rule; ``reason`` is the rule's code."""
+
+    status = 422
+    code = "invalid-spec"
+    title = "The training specification is not valid"
+    default_remedy = "Correct the field as the detail says and ask again."
+
+
+class InvalidOrder(MarketError):
+    """An amount, a time or a count of the order is out of range."""
+
+    status = 422
+    code = "invalid-order"
+    title = "The order is not valid"
+
+
+class BudgetBelowOneUnit(MarketError):
+    status = 422
+    code = "budget-below-one-unit"
+    title = "The budget does not buy one unit of work"
+
+
+class InsufficientBalance(MarketError):
+    status = 422
+    code = "insufficient-balance"
+    title = "The payer does not hold the budget"
+    default_remedy = "Lower budget_max, or transfer ZEN to the payer's address first."
+
+
+class DatasetNotFound(MarketError):
+    status = 422
+    code = "dataset-not-found"
+    title = "The dataset cannot be found"
+    default_remedy = "Upload the dataset and its manifest (POST /v1/blobs), or check the CID."
+
+
+class InvalidDataset(MarketError):
+    status = 422
+    code = "invalid-dataset"
+    title = "The dataset manifest is not valid"
+    default_remedy = "Correct the manifest, upload it again and give its new CID."
+
+
+class PermitTooShort(MarketError):
+    status = 422
+    code = "permit-too-short"
+    title = "The permit ends too early"
+
+
+class NotCancellable(MarketError):
+    status = 409
+    code = "not-cancellable"
+    title = "The job cannot be cancelled in this state"
+
+
+class NotAmendable(MarketError):
+    status = 409
+    code = "not-amendable"
+    title = "The job's terms cannot be changed in this state"
+
+
+class OrderFixed(MarketError):
+    status = 409
+    code = "order-fixed"
+    title = "The signed order does not allow this"
+    default_remedy = (
+        "The escrow contract holds the signed terms. Cancel the job, which refunds it in full, and sign a new one: "
+        "POST /v1/jobs/{id}/clone gives the documents."
+    )
+
+
+class NotPausable(MarketError):
+    status = 409
+    code = "not-pausable"
+    title = "The job cannot be paused or resumed in this state"
+
+
+class NothingToContinue(MarketError):
+    status = 409
+    code = "nothing-to-continue"
+    title = "The job cannot be continued from a checkpoint"

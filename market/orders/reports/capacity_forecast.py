@@ -1,0 +1,192 @@
+"""What a waiting job's chances are now: who would suit it, who is free, at what price, and when more will be.
+
+Read only. All counts are of nodes of the job's tier.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from sqlalchemy.orm import Session
+
+from market.domain.auctions.books import StandingBid, partition_book
+from market.domain.auctions.clearing import clear, gross_ask
+from market.domain.network import NetworkParameters, Tier
+from market.domain.nodes.placement import Constraint, Requirements
+from market.jobs import repository as jobs_repository
+from market.jobs.models import Job
+from market.jobs.pricing import job_limit
+from market.providers import service as providers
+from market.providers.service import Offer
+from market.settings import Settings
+from market.training.matching import reservations
+from market.training.matching.book import open_bids
+
+_ANY_PRICE = 2**95
+
+
+_PRICE_STEPS = 100
+"""A price that would clear now is told in hundredths of the reserve, rounded up: it must not give away an order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One constraint: how many nodes it removes by itself, and how many are left after it and all before it."""
+
+    code: str
+    removes: int
+    left: int
+
+
+@dataclass(frozen=True, slots=True)
+class BookOutlook:
+    """One zone and environment class that the job may be placed in.
+
+    ``suitable`` nodes stand in the book and meet the requirements, ``affordable`` ones ask no more than its limit, and
+    ``free`` ones could be sold to it now. ``price``: at which it would be served now if its limit allowed that, in wei
+    per GPU-hour, rounded up; None if at no price. ``trades``: whether its own limit suffices. ``expected_at``: when
+    enough affordable nodes will be free, as far as the running jobs' rounds tell.
+    """
+
+    zone: str
+    environment_class: str
+    suitable: int
+    affordable: int
+    free: int
+    price: int | None
+    trades: bool
+    expected_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """Everything of a job's chances. ``relief``: free affordable nodes that one requirement alone keeps out."""
+
+    limit: int
+    total: int
+    steps: tuple[Step, ...]
+    books: tuple[BookOutlook, ...]
+    relief: Mapping[Constraint, int]
+    reserved_elsewhere: int
+
+
+def forecast_capacity(
+    session: Session, settings: Settings, network: NetworkParameters, job: Job, now: datetime
+) -> Outlook:
+    """The chances of a job that stands in the book."""
+    assert job.fee_bps is not None  # set when it was funded
+    requirements, limit = Requirements.of(job.requirements), job_limit(job)
+    census = providers.nodes_of_tier(session, settings, job.tier_id, now)
+    offers = providers.open_offers(session, settings, job.tier_id, now)
+    asks = {offer.provider: gross_ask(offer.min_price_wei, job.fee_bps) for offer in offers}
+    holders = jobs_repository.slots_by_holder(session)
+    kept = _kept_for_others(session, job, offers, frozenset(asks) - holders.keys(), now)
+    broken = {node.provider: requirements.broken_by(node) for node, _ in census}
+    working = providers.working_among(session, settings, [node.provider for node, _ in census])
+    seen = {node.provider for node, is_seen in census if is_seen}
+
+    checks: dict[str, Callable[[str], bool]] = {
+        "not_active": working.__contains__,
+        "silent": seen.__contains__,
+        "no_ask": lambda one: one in asks or one not in working & seen,
+        **{constraint.value: lambda one, c=constraint: c not in broken[one] for constraint in Constraint},  # type: ignore[misc]
+        "price": lambda one: asks.get(one, 0) <= limit,
+        "busy": lambda one: one not in holders,
+        "reserved": lambda one: one not in kept,
+    }
+    left = [node.provider for node, _ in census]
+    steps = []
+    for code, holds in checks.items():
+        removes = sum(not holds(node.provider) for node, _ in census)
+        left = [one for one in left if holds(one)]
+        steps.append(Step(code, removes, len(left)))
+
+    unsold = [offer for offer in offers if offer.provider not in holders and offer.provider not in kept]
+    relief = {
+        constraint: sum(broken[one.provider] == [constraint] and asks[one.provider] <= limit for one in unsold)
+        for constraint in Constraint
+    }
+    ends = _ends(session, {holder: held_by for holder, held_by in holders.items() if holder in asks}, now)
+    tier = next(tier for tier in network.tiers if tier.id == job.tier_id)
+    suitable: defaultdict[tuple[str, str], list[Offer]] = defaultdict(list)
+    for offer in filter(requirements.accepts, offers):
+        suitable[(offer.region, offer.environment_class)].append(offer)
+    books = []
+    for (zone, name), of_book in sorted(suitable.items()):
+        affordable = [offer.provider for offer in of_book if asks[offer.provider] <= limit]
+        free = [one for one in affordable if one not in holders and one not in kept]
+        known = [end for one in affordable if one in holders and (end := ends[one]) is not None]
+        price, trades = _price_now(session, tier, job, zone, name, unsold, now)
+        soonest = sorted([now] * len(free) + known)
+        books.append(
+            BookOutlook(
+                zone=zone,
+                environment_class=name,
+                suitable=len(of_book),
+                affordable=len(affordable),
+                free=len(free),
+                price=price,
+                trades=trades,
+                expected_at=soonest[job.nodes - 1] if len(soonest) >= job.nodes else None,
+            )
+        )
+    return Outlook(limit, len(census), tuple(steps), tuple(books), relief, len(kept))
+
+
+def _kept_for_others(
+    session: Session, job: Job, offers: Sequence[Offer], free: frozenset[str], now: datetime
+) -> frozenset[str]:
+    """Free nodes that are held back for a job that has waited longer."""
+    found = reservations.standing(session, job.tier_id, offers, free, now)
+    return found.nodes if found is not None and found.gathers and found.job_id != job.id else frozenset()
+
+
+def _price_now(
+    session: Session, tier: Tier, job: Job, zone: str, environment_class: str, free: Sequence[Offer], now: datetime
+) -> tuple[int | None, bool]:
+    """The price at which the book as it stands would serve the job, and whether it does so within the job's limit."""
+    assert job.fee_bps is not None  # set when it was funded
+    bids = open_bids(session, job.tier_id, zone, now)
+    in_class = [node for node in free if (node.region, node.environment_class) == (zone, environment_class)]
+    prices, trades = [], False
+    for part in partition_book(bids, in_class, 0):
+        for limit in (_ANY_PRICE, None):
+            price = _served_at(part.bids, part.offers, tier, job, limit)
+            if price is not None and limit is None:
+                trades = True
+            elif price is not None:
+                prices.append(price)
+    step = max(1, tier.reserve_price_wei // _PRICE_STEPS)
+    return (-(-min(prices) // step) * step if prices else None), trades
+
+
+def _served_at(
+    bids: Sequence[StandingBid], offers: Sequence[Offer], tier: Tier, job: Job, limit: int | None
+) -> int | None:
+    """The price at which these orders serve the job with this limit (None: its own); None if they do not.
+
+    Neither price nor buyers depend on the lot, so any seed will do.
+    """
+    assert job.fee_bps is not None
+    asked = [replace(bid, limit_price=limit) if bid.id == job.id and limit is not None else bid for bid in bids]
+    asks = [offer.as_order() for offer in offers]
+    clearing = clear(asked, asks, tier.reserve_price_wei, job.fee_bps, bytes(32))
+    return clearing.price if job.id in clearing.fills else None
+
+
+def _ends(session: Session, held_by: Mapping[str, str], now: datetime) -> dict[str, datetime | None]:
+    """When each of these nodes will be done with its job, by the rounds that the job has done; None if by none yet."""
+    by_job: dict[str, datetime | None] = {}
+    for job_id in set(held_by.values()):
+        job = jobs_repository.job(session, job_id)
+        assert job is not None  # one of its slots is held
+        by_job[job_id] = _end(job, now)
+    return {node: by_job[job_id] for node, job_id in held_by.items()}
+
+
+def _end(job: Job, now: datetime) -> datetime | None:
+    if job.current_round == 0 or job.matched_at is None or job.round_started_at is None:
+        return None
+    per_round: timedelta = (job.round_started_at - job.matched_at) / job.current_round
+    return max(now, job.round_started_at + per_round * (job.rounds - job.current_round))

@@ -1,0 +1,70 @@
+"""How far jobs are: one query over units and checkpoints, however many jobs there are."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import ARRAY, CompoundSelect, Integer, String, any_, bindparam, func, literal, or_, select
+from sqlalchemy.orm import Session, aliased
+
+from market.jobs.models import Job
+from market.platform.db.base import Hash32
+from market.platform.db.prepared import Prepared
+from market.training.checkpoints.models import Checkpoint
+from market.training.units.models import Unit
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Mark:
+    """What is shown of a checkpoint: its round, validation loss (a decimal string; None until known) and model."""
+
+    round: int
+    validation_loss: str | None
+    model_cid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a job is: its units by status, and its initial checkpoint, its newest one and the newest whose loss is
+    known, which may be the same."""
+
+    units: dict[str, int] = field(default_factory=dict)
+    checkpoints: list[Mark] = field(default_factory=list)
+
+
+def _progress() -> CompoundSelect[*tuple[Any, ...]]:
+    ids = any_(bindparam("job_ids", type_=ARRAY(Hash32)))
+    nothing = [literal(None, type_) for type_ in (Integer, String, String)]
+    units = select(Unit.job_id, Unit.status, func.count(), *nothing).where(Unit.job_id == ids)
+    other = aliased(Checkpoint)
+    known = select(func.max(other.round)).where(other.job_id == Job.id, other.validation_loss.is_not(None))
+    shown = or_(Checkpoint.round.in_([0, Job.current_round]), Checkpoint.round == known.scalar_subquery())
+    checkpoints = (
+        select(
+            Checkpoint.job_id,
+            literal(None, String),
+            literal(None, Integer),
+            Checkpoint.round,
+            Checkpoint.validation_loss,
+            Checkpoint.model_cid,
+        )
+        .join(Job, Job.id == Checkpoint.job_id)
+        .where(Job.id == ids, shown)
+    )
+    return units.group_by(Unit.job_id, Unit.status).union_all(checkpoints)
+
+
+_PROGRESS = Prepared(_progress())  # every reading of a job asks for it
+
+
+def progress_of(session: Session, job_ids: Collection[str]) -> dict[str, Progress]:
+    """How far each of these jobs is; checkpoints by round."""
+    found = {job_id: Progress() for job_id in job_ids}
+    for job_id, status, count, round_, loss, model_cid in _PROGRESS.rows(session, {"job_ids": list(job_ids)}):
+        if status is not None:
+            found[job_id].units[status] = count
+        else:
+            found[job_id].checkpoints.append(Mark(round_, loss, model_cid))
+    for one in found.values():
+        one.checkpoints.sort()
+    return found

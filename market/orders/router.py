@@ -1,0 +1,272 @@
+"""Quotes and jobs over REST."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Response
+from pydantic import BaseModel
+from sqlalchemy.orm import Session
+
+from market.accounts.deps import CurrentAccount, confirms_caller
+from market.accounts.errors import NotAuthenticated, NotPermitted, SpendingCapReached
+from market.accounts.idempotency import ANSWERED_ONCE, Idempotent, IdempotentRoute
+from market.accounts.organisations.errors import OrganisationNotFound
+from market.auctions import service as auctions
+from market.chain.contracts.codec import Deployment
+from market.chain.views import ChainViews
+from market.jobs.access import visible_job
+from market.jobs.errors import JobNotFound
+from market.orders import amendments, cancellation, cloning, quotes, submission, views
+from market.orders.errors import (
+    BudgetBelowOneUnit,
+    DatasetNotFound,
+    InsufficientBalance,
+    InvalidDataset,
+    InvalidOrder,
+    InvalidSpec,
+    NotAmendable,
+    NotCancellable,
+    NothingToContinue,
+    NotPausable,
+    OrderFixed,
+    PermitTooShort,
+)
+from market.orders.reports.efficiency import Efficiency, efficiency
+from market.orders.reports.match_diagnostics import diagnose_unmatched_job
+from market.orders.reports.metrics import job_metrics
+from market.orders.reports.schemas import JobMetrics, Why
+from market.orders.schemas import (
+    AmendJob,
+    CheckpointView,
+    CloneJob,
+    ExtendJob,
+    JobFilters,
+    JobPage,
+    JobSpec,
+    JobView,
+    ProposedJob,
+    Quote,
+    SubmitJob,
+    UnitView,
+)
+from market.platform.db.base import utc_now
+from market.platform.db.session import UnitOfWork
+from market.platform.http.deps import Reads, ServicesDep, Uow
+from market.platform.http.errors import (
+    ChainDown,
+    InvalidSignature,
+    KeyReused,
+    NonceReplayed,
+    RequestInFlight,
+    StorageDown,
+    UnknownTier,
+)
+from market.platform.http.refusals import refusals
+from market.platform.http.scopes import scoped
+from market.platform.http.services import Services
+from market.platform.storage.client import Storage
+
+router = APIRouter(prefix="/v1", tags=["jobs"], route_class=IdempotentRoute)
+
+
+_JOB_REFUSALS = (
+    NotAuthenticated,
+    InvalidSpec,
+    UnknownTier,
+    InvalidOrder,
+    BudgetBelowOneUnit,
+    DatasetNotFound,
+    InvalidDataset,
+    StorageDown,
+    ChainDown,
+)
+
+
+_ACT_REFUSALS = (NotAuthenticated, JobNotFound, NotPermitted, KeyReused, RequestInFlight)
+
+
+JobId = Annotated[str, Path(pattern=r"^0x[0-9a-f]{64}$", description="The job's id: 0x hex of 32 bytes.")]
+
+
+@router.post("/quotes", responses=refusals(*_JOB_REFUSALS), openapi_extra=scoped("jobs:read"))
+def quote_job(body: JobSpec, account: CurrentAccount, services: ServicesDep) -> Quote:
+    """Price a job and get the order and permit to sign for it. Writes nothing."""
+    return _quote(body, account.address, services)
+
+
+def _quote(body: JobSpec, payer: str, services: Services) -> Quote:
+    def last_price(tier_id: int) -> int | None:
+        with services.database.transaction() as session:
+            return auctions.last_price(session, tier_id)
+
+    return quotes.quote(
+        body,
+        payer,
+        network=services.network,
+        deployment=services.part(Deployment),
+        chain=services.part(ChainViews),
+        storage=services.part(Storage),
+        longest_round_seconds=services.settings.round_timeout_seconds,
+        last_price=last_price,
+        now=utc_now(),
+    )
+
+
+@router.post(
+    "/jobs",
+    status_code=201,
+    response_model=JobView,
+    responses=refusals(
+        *_JOB_REFUSALS,
+        InsufficientBalance,
+        InvalidSignature,
+        PermitTooShort,
+        NonceReplayed,
+        KeyReused,
+        RequestInFlight,
+        OrganisationNotFound,
+        NotPermitted,
+        SpendingCapReached,
+    ),
+)
+@confirms_caller
+def submit_job(body: SubmitJob, account: CurrentAccount, services: ServicesDep, once: Idempotent) -> Response:
+    """Submit a quoted job with the caller's signatures over its order and permit."""
+    earlier = once.earlier_answer()
+    if earlier is not None:
+        return earlier
+    checked = submission.check(
+        body,
+        account.address,
+        network=services.network,
+        deployment=services.part(Deployment),
+        chain=services.part(ChainViews),
+        storage=services.part(Storage),
+        longest_round_seconds=services.settings.round_timeout_seconds,
+        now=utc_now(),
+    )
+
+    def write(unit: UnitOfWork) -> tuple[int, JobView]:
+        return 201, views.new_job_view(services.network, submission.write(unit, checked, account))
+
+    def write_within_caps(session: Session) -> tuple[int, JobView]:
+        return 201, views.new_job_view(services.network, submission.write_within_caps(session, checked, account))
+
+    return once.run(write_within_caps, write if submission.is_unlimited(checked, account) else None)
+
+
+@router.get(
+    "/jobs",
+    response_model=JobPage,
+    responses=refusals(NotAuthenticated, JobNotFound, OrganisationNotFound, NotPermitted, UnknownTier),
+)
+def list_jobs(
+    account: CurrentAccount,
+    services: ServicesDep,
+    session: Reads,
+    filters: Annotated[JobFilters, Query()],
+) -> Response:
+    """Your jobs, or those of an organisation that you are in, newest first."""
+    return _json(views.job_page(session, services.network, account, filters))
+
+
+@router.get("/jobs/{job_id}", response_model=JobView, responses=refusals(NotAuthenticated, JobNotFound))
+def get_job(job_id: JobId, account: CurrentAccount, services: ServicesDep) -> Response:
+    """One job with its progress."""
+    with services.database.read_throttled() as session:
+        return _json(views.job_view(session, services.network, visible_job(session, account, job_id)))
+
+
+def _json(view: BaseModel) -> Response:
+    """What the framework would answer, without its second validation in another thread."""
+    return Response(view.model_dump_json(by_alias=True), media_type="application/json")
+
+
+@router.get("/jobs/{job_id}/why", responses=refusals(NotAuthenticated, JobNotFound))
+def explain_job(job_id: JobId, account: CurrentAccount, services: ServicesDep, session: Reads) -> Why:
+    """Why the job has not been matched: what removes how many nodes, what price would clear now, what would help."""
+    job = visible_job(session, account, job_id)
+    rounds = auctions.book_status(session, job.tier_id, job.id)
+    return diagnose_unmatched_job(session, services.settings, services.network, job, rounds)
+
+
+@router.get("/jobs/{job_id}/units", responses=refusals(NotAuthenticated, JobNotFound))
+def list_units(job_id: JobId, account: CurrentAccount, session: Reads) -> list[UnitView]:
+    """The job's units of work, by round and slot."""
+    return views.unit_views(session, visible_job(session, account, job_id))
+
+
+@router.get("/jobs/{job_id}/checkpoints", responses=refusals(NotAuthenticated, JobNotFound))
+def list_checkpoints(job_id: JobId, account: CurrentAccount, session: Reads) -> list[CheckpointView]:
+    """The job's checkpoints, by round."""
+    return views.checkpoint_views(session, visible_job(session, account, job_id))
+
+
+@router.get("/jobs/{job_id}/metrics", responses=refusals(NotAuthenticated, JobNotFound))
+def get_job_metrics(job_id: JobId, account: CurrentAccount, session: Reads) -> JobMetrics:
+    """How the training went, round by round: losses, times, and whose work was included."""
+    return job_metrics(session, visible_job(session, account, job_id))
+
+
+@router.get("/jobs/{job_id}/efficiency", responses=refusals(NotAuthenticated, JobNotFound))
+def get_job_efficiency(job_id: JobId, account: CurrentAccount, session: Uow) -> Efficiency:
+    """How efficiently it trained: speed, time in compute, transfer and wait, bytes; against the same work in one place.
+
+    `claims` names the figures that rest on what nodes say.
+    """
+    return efficiency(session, visible_job(session, account, job_id))
+
+
+@router.post("/jobs/{job_id}/cancel", responses=refusals(*_ACT_REFUSALS, NotCancellable), dependencies=[ANSWERED_ONCE])
+def cancel_job(job_id: JobId, account: CurrentAccount, services: ServicesDep, session: Uow) -> JobView:
+    """Stop a job. What was delivered is still checked and paid; the rest is refunded.
+
+    A job whose deposit is on its way shows `cancel_requested`, and is cancelled and refunded when it has arrived.
+    """
+    return views.job_view(session, services.network, cancellation.cancel(session, account, job_id))
+
+
+@router.patch("/jobs/{job_id}", responses=refusals(*_ACT_REFUSALS, NotAmendable, OrderFixed, InvalidOrder))
+def amend_job(job_id: JobId, body: AmendJob, account: CurrentAccount, services: ServicesDep, session: Uow) -> JobView:
+    """Lower the price or shorten the wait of a job that waits for its match, or raise them again up to what you signed.
+
+    The escrowed order fixes both; for more than that, cancel the job and submit a clone.
+    """
+    job = amendments.amend(session, account, job_id, body.max_price, body.wait_until)
+    return views.job_view(session, services.network, job)
+
+
+@router.post("/jobs/{job_id}/pause", responses=refusals(*_ACT_REFUSALS, NotPausable), dependencies=[ANSWERED_ONCE])
+def pause_job(job_id: JobId, account: CurrentAccount, services: ServicesDep, session: Uow) -> JobView:
+    """Give out no more of its work. What is leased is finished and paid; times and refunds stay as they are."""
+    return views.job_view(session, services.network, amendments.pause(session, account, job_id, services.network))
+
+
+@router.post("/jobs/{job_id}/resume", responses=refusals(*_ACT_REFUSALS, NotPausable), dependencies=[ANSWERED_ONCE])
+def resume_job(job_id: JobId, account: CurrentAccount, services: ServicesDep, session: Uow) -> JobView:
+    """Go on with a paused job, with nodes of the same class at no more than its price."""
+    return views.job_view(session, services.network, amendments.resume(session, account, job_id))
+
+
+@router.post("/jobs/{job_id}/clone", responses=refusals(*_JOB_REFUSALS, JobNotFound), openapi_extra=scoped("jobs:read"))
+def clone_job(job_id: JobId, body: CloneJob, account: CurrentAccount, services: ServicesDep) -> ProposedJob:
+    """The same job once more, priced and ready to sign. Writes nothing."""
+    with services.database.transaction() as session:
+        request = cloning.clone(session, services.network, account, job_id, body)
+    return _proposed(request, account.address, services)
+
+
+@router.post(
+    "/jobs/{job_id}/extend",
+    responses=refusals(*_JOB_REFUSALS, JobNotFound, NothingToContinue),
+    openapi_extra=scoped("jobs:read"),
+)
+def extend_job(job_id: JobId, body: ExtendJob, account: CurrentAccount, services: ServicesDep) -> ProposedJob:
+    """More budget for a job: a further job that goes on from its last checkpoint, ready to sign. Writes nothing."""
+    with services.database.transaction() as session:
+        request = cloning.extend(session, services.network, account, job_id, body)
+    return _proposed(request, account.address, services)
+
+
+def _proposed(request: JobSpec, payer: str, services: Services) -> ProposedJob:
+    quote = _quote(request, payer, services)
+    return ProposedJob(request=request.model_dump(mode="json", by_alias=True), quote=quote)

@@ -1,0 +1,141 @@
+"""Jobs, units and checkpoints as the API shows them."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import ColumnElement
+from sqlalchemy.orm import Session
+
+from market.accounts.organisations import service as organisations
+from market.accounts.organisations.service import Role
+from market.accounts.service import Principal
+from market.domain.money import unit_price
+from market.domain.network import NetworkParameters
+from market.jobs import repository as jobs_repository
+from market.jobs.access import visible_job
+from market.jobs.models import Job
+from market.orders.reports.progress import Progress as JobProgress
+from market.orders.reports.progress import progress_of
+from market.orders.schemas import CheckpointView, JobFilters, JobPage, JobView, Progress, UnitView
+from market.platform.http.errors import UnknownTier
+from market.training.checkpoints import repository as checkpoints_repository
+from market.training.units import repository as units_repository
+from market.training.units.models import Unit
+
+_COLUMNS = [name for name in JobView.model_fields if name in Job.__table__.columns]
+
+
+def job_view(session: Session, network: NetworkParameters, job: Job) -> JobView:
+    """A job with its progress."""
+    return job_views(session, network, [job])[0]
+
+
+def job_views(session: Session, network: NetworkParameters, jobs: Sequence[Job]) -> list[JobView]:
+    """Jobs with their progress, by one query for all of them."""
+    progress = progress_of(session, [job.id for job in jobs]) if jobs else {}
+    return [_job_view(network, job, progress[job.id]) for job in jobs]
+
+
+def new_job_view(network: NetworkParameters, job: Job) -> JobView:
+    """A job that was submitted just now."""
+    return _job_view(network, job, JobProgress())
+
+
+def _job_view(network: NetworkParameters, job: Job, progress: JobProgress) -> JobView:
+    units, ends = progress.units, progress.checkpoints
+    latest = ends[-1] if ends else None
+    final = latest if latest is not None and latest.round == job.rounds else None
+    price = job.clearing_price_wei
+    return JobView(
+        **{name: getattr(job, name) for name in _COLUMNS},
+        tier=next(tier.name for tier in network.tiers if tier.id == job.tier_id),
+        checkpoint={"interval": job.checkpoint_interval, "storage": "ipfs", "redundancy": job.redundancy},
+        price_cap_wei=job.price_cap_wei,
+        expires_at=job.expires_at,
+        cancel_requested=job.cancelled_by is not None,
+        clearing_price_wei_per_gpu_hour=price,
+        unit_price_wei=None if price is None else unit_price(price, job.unit_weight_us),
+        progress=Progress(
+            round=job.current_round,
+            rounds=job.rounds,
+            units=units,
+            validation_loss=next((mark.validation_loss for mark in reversed(ends) if mark.validation_loss), None),
+        ),
+        initial_loss=ends[0].validation_loss if ends else None,
+        final_loss=None if final is None else final.validation_loss,
+        final_model_cid=None if final is None else final.model_cid,
+    )
+
+
+def job_page(
+    session: Session,
+    network: NetworkParameters,
+    principal: Principal,
+    filters: JobFilters,
+) -> JobPage:
+    """Jobs that the caller may see, newest first, beginning after job ``filters.after``; by default, its own.
+
+    Raises:
+        JobNotFound: ``after`` is no job that the caller may see.
+        OrganisationNotFound: the caller is not in the organisation.
+        UnknownTier: there is no such tier.
+    """
+    before, limit = None, filters.limit
+    if filters.after is not None:
+        last = visible_job(session, principal, filters.after)
+        before = (last.created_at, last.id)
+    where = _conditions(session, network, principal, filters)
+    jobs = jobs_repository.jobs_where(session, where, limit + 1, before)
+    more = len(jobs) > limit
+    return JobPage(jobs=job_views(session, network, jobs[:limit]), next=jobs[limit - 1].id if more else None)
+
+
+def _conditions(
+    session: Session, network: NetworkParameters, principal: Principal, filters: JobFilters
+) -> list[ColumnElement[bool]]:
+    where: list[ColumnElement[bool]] = []
+    if filters.organisation is not None:
+        organisations.require(session, filters.organisation, principal.address, Role.VIEWER)
+        where.append(Job.organisation_id == filters.organisation)
+    elif not (filters.all and principal.sees_all_jobs):
+        where.append(Job.payer == principal.address)
+    if filters.status:
+        where.append(Job.status.in_(filters.status))
+    if filters.tier is not None:
+        where.append(Job.tier_id == _tier_id(network, filters.tier))
+    if filters.created_from is not None:
+        where.append(Job.created_at >= filters.created_from)
+    if filters.created_before is not None:
+        where.append(Job.created_at < filters.created_before)
+    return where
+
+
+def _tier_id(network: NetworkParameters, name: str) -> int:
+    try:
+        return network.tier(name).id
+    except KeyError:
+        raise UnknownTier(f"{name!r} is no tier of this network.", field="tier") from None
+
+
+def unit_views(session: Session, job: Job) -> list[UnitView]:
+    """All units of a job, in the order (round, slot, id)."""
+    return [_unit_view(unit) for unit in units_repository.units_of_job(session, job.id)]
+
+
+def checkpoint_views(session: Session, job: Job) -> list[CheckpointView]:
+    """All checkpoints of a job with the nodes that proved to hold them, by round."""
+    pins = checkpoints_repository.pins_of_job(session, job.id)
+    return [
+        CheckpointView(
+            round=checkpoint.round,
+            cid=checkpoint.cid,
+            model_cid=checkpoint.model_cid,
+            validation_loss=checkpoint.validation_loss,
+            pins=pins.get(checkpoint.id, []),
+            created_at=checkpoint.created_at,
+        )
+        for checkpoint in checkpoints_repository.checkpoints(session, job.id)
+    ]
+
+
+def _unit_view(unit: Unit) -> UnitView:
+    return UnitView(**{name: getattr(unit, name) for name in UnitView.model_fields})

@@ -1,0 +1,68 @@
+"""Tables of rewards: the epochs as posted, what each account earned in them, and the proofs by which it claims.
+
+A post is written with all its parts in the transaction that queues its call, so that after a crash there is either all
+of it or nothing.
+"""
+
+from datetime import datetime
+
+from sqlalchemy import BigInteger, ForeignKey, Index, String, text
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.orm import Mapped, mapped_column
+
+from market.platform.db.base import Address, Base, CreatedAt, Hash32, UtcDateTime, Wei
+
+
+class RewardPost(Base, CreatedAt):
+    """One call of ``Rewards.postEpoch``, for the market's epochs from ``first_epoch`` to ``last_epoch``."""
+
+    __tablename__ = "reward_posts"
+    __table_args__ = (
+        # No epoch is paid twice. After a veto the same one may be posted again.
+        Index("uq_reward_posts_first_epoch", "first_epoch", unique=True, postgresql_where=text("void_reason IS NULL")),
+    )
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    first_epoch: Mapped[int] = mapped_column(BigInteger)
+    last_epoch: Mapped[int] = mapped_column(BigInteger)
+    root: Mapped[str] = mapped_column(Hash32)
+    base_wei: Mapped[int] = mapped_column(Wei)
+    bandwidth_wei: Mapped[int] = mapped_column(Wei)
+    verifier_wei: Mapped[int] = mapped_column(Wei)
+    total_wei: Mapped[int] = mapped_column(Wei)  # of all leaves: everything ever earned
+    number: Mapped[int | None] = mapped_column(BigInteger, unique=True)  # in the contract, once final
+    claimable_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    void_reason: Mapped[str | None] = mapped_column(String(64))  # rewards_vetoed | rewards_refused
+    voided_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+
+class RewardEarning(Base):
+    """What one account earned in the epochs of one post."""
+
+    __tablename__ = "reward_earnings"
+
+    account: Mapped[str] = mapped_column(Address, primary_key=True)
+    post_id: Mapped[int] = mapped_column(ForeignKey(RewardPost.id), primary_key=True)
+    base_wei: Mapped[int] = mapped_column(Wei)
+    bandwidth_wei: Mapped[int] = mapped_column(Wei)
+    verifier_wei: Mapped[int] = mapped_column(Wei)
+
+
+class RewardLeaf(Base):
+    """All that one account has earned ever, and the proof of it. Kept for the last post and the one before it."""
+
+    __tablename__ = "reward_leaves"
+
+    account: Mapped[str] = mapped_column(Address, primary_key=True)
+    post_id: Mapped[int] = mapped_column(ForeignKey(RewardPost.id), primary_key=True, index=True)
+    cumulative_wei: Mapped[int] = mapped_column(Wei)
+    proof: Mapped[list[str]] = mapped_column(JSONB)
+
+
+class RewardClaim(Base):
+    """Finalised projection: all that one account has claimed ever."""
+
+    __tablename__ = "reward_claims"
+
+    account: Mapped[str] = mapped_column(Address, primary_key=True)
+    claimed_wei: Mapped[int] = mapped_column(Wei)

@@ -1,0 +1,59 @@
+"""Rewards over REST."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from market.accounts.deps import CurrentAccount
+from market.accounts.errors import NotAuthenticated
+from market.payments.rewards import service
+from market.payments.rewards.schemas import RewardEarned, RewardProof, RewardsView
+from market.payments.rewards.service import Standing
+from market.platform.db.base import utc_now
+from market.platform.http.deps import Reads
+from market.platform.http.refusals import refusals
+
+router = APIRouter(prefix="/v1", tags=["rewards"])
+
+
+@router.get("/rewards", responses=refusals(NotAuthenticated))
+def get_rewards(
+    account: CurrentAccount,
+    session: Reads,
+    after: Annotated[int | None, Query(ge=1, le=2**31 - 1, description="Post of the last earning seen.")] = None,
+    limit: Annotated[int, Query(ge=1, le=200, description="How many at most.")] = 50,
+) -> RewardsView:
+    """What you earned for uptime, bandwidth and verification, with the proof by which you claim it."""
+    in_force, waiting, claimed = service.claimable(session, account.address, utc_now())
+    found = service.earnings(session, account.address, after, limit)
+    return RewardsView(
+        account=account.address,
+        claimed_wei=claimed,
+        claimable=_proof(in_force, claimed),
+        pending=_proof(waiting, claimed),
+        earnings=[
+            RewardEarned(
+                post=earning.post_id,
+                first_epoch=earning.first_epoch,
+                last_epoch=earning.last_epoch,
+                base_wei=earning.base_wei,
+                bandwidth_wei=earning.bandwidth_wei,
+                verifier_wei=earning.verifier_wei,
+            )
+            for earning in found
+        ],
+        next_after=found[-1].post_id if len(found) == limit else None,
+    )
+
+
+def _proof(leaf: Standing | None, claimed: int) -> RewardProof | None:
+    if leaf is None or leaf.cumulative_wei <= claimed:
+        return None
+    return RewardProof(
+        epoch=leaf.number,
+        root=leaf.root,
+        cumulative_wei=leaf.cumulative_wei,
+        amount_wei=leaf.cumulative_wei - claimed,
+        proof=leaf.proof,
+        claimable_at=leaf.claimable_at,
+    )

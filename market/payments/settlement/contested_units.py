@@ -1,0 +1,127 @@
+"""What disputes on chain mean for settlement: a unit that lost one is not paid, one that is contested waits.
+
+The contract itself withholds and strikes units of a batch that stands. This is for the units that are to be settled:
+those of a vetoed batch, and those that were disputed before they were settled.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import IntEnum
+from typing import Any, cast
+
+from sqlalchemy.orm import Session
+
+from market.chain.contracts.codec import ChainEvent
+from market.chain.service import intent_by_key
+from market.payments.payables import service as payables
+from market.payments.settlement import repository
+from market.payments.settlement.models import SettlementBatch
+from market.platform.db.base import from_unix
+from market.training.commitments import service as commitments
+from market.training.units.facts import UnitSummary
+from zoo_protocol.hashing import to_hex
+from zoo_protocol.messages import UnitCommitment
+from zoo_protocol.payments.job_record import PaidUnit, unit_leaf
+from zoo_protocol.payments.settlement_batch import JobLine, unit_proof
+
+LOST = "dispute_lost"
+
+
+class Outcome(IntEnum):
+    """Those of ``IDisputes.Status`` that decide over a unit's pay; a moot one was decided by another dispute."""
+
+    PROVIDER_LOST = 5
+    CHALLENGER_LOST = 6
+    UNDECIDED = 7
+
+
+def undisputed(session: Session, units: Sequence[UnitSummary]) -> tuple[list[UnitSummary], bool]:
+    """Those units that may be paid, and whether others wait for a dispute. Units that lost one are rejected here."""
+    keys = {_key(unit): unit for unit in units}
+    lost = repository.contested(session, keys.keys())
+    for key in (key for key, is_lost in lost.items() if is_lost):
+        payables.strike_unit(session, keys[key].id, LOST)
+    return [unit for key, unit in keys.items() if key not in lost], not all(lost.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Paid:
+    """How a batch, by its number in the contract, pays a unit: what ``Disputes.withhold`` takes."""
+
+    batch_id: int
+    commitment: UnitCommitment
+    price: int
+    proof: list[str]
+
+
+def lost_in_batches(session: Session, now: datetime) -> set[str]:
+    """Keys of the units that a final batch pays though they lost a dispute: this ended while the batch was on its way.
+    Only those of batches that nobody can claim from before ``now``."""
+    batches = repository.not_claimable(session, now)
+    return payables.leaves_in_batches(session, repository.lost_units(session), batches) if batches else set()
+
+
+def paying_batch(session: Session, unit_key: str, time: int) -> int | None:
+    """The final batch, by its number in the contract, that pays a unit, if nobody can claim from it yet at that Unix
+    time; else None."""
+    found = _paying(session, unit_key, time)
+    return None if found is None else found[1].batch_id
+
+
+def paid(session: Session, unit_key: str, time: int) -> Paid | None:
+    """How that batch pays the unit. The proof goes over all of the batch's units."""
+    found = _paying(session, unit_key, time)
+    if found is None:
+        return None
+    unit, batch = found
+    assert batch.batch_id is not None  # it is final
+    intent = intent_by_key(session, batch.intent_key or "")
+    assert intent is not None, "a batch is written with the call that posts it"
+    claims_root, _, posted = cast(tuple[str, str, list[dict[str, Any]]], tuple(intent.arguments))
+    lines = [_line(fields) for fields in posted]
+    prices = {line.job_id: line.price for line in lines}
+    units = {unit.id: _paid_unit(unit, prices) for unit in payables.units_in_batch(session, batch.id)}
+    proof = unit_proof(lines, list(units.values()), claims_root, units[unit.id])
+    return Paid(batch.batch_id, unit.commitment, prices[unit.job_id], proof)
+
+
+def _paying(session: Session, unit_key: str, time: int) -> tuple[UnitSummary, SettlementBatch] | None:
+    found = commitments.acknowledged_unit(session, unit_key)
+    batch = None if found is None else repository.batch_of_units(session, payables.batch_of(session, found[1].id))
+    if found is None or batch is None or batch.batch_id is None or batch.claimable_at is None:
+        return None
+    return None if from_unix(time) >= batch.claimable_at else (found[1], batch)
+
+
+def _line(fields: Mapping[str, Any]) -> JobLine:
+    """A line of a queued call, whose integers are decimal strings."""
+    price, units, first, after = (int(fields[name]) for name in ("price", "units", "fromRound", "toRound"))
+    return JobLine(fields["jobId"], price, units, first, after, fields["last"], fields["record"])
+
+
+def _paid_unit(unit: UnitSummary, prices: Mapping[str, int]) -> PaidUnit:
+    place = (unit.job_id, unit.round, unit.slot, unit.provider)
+    return PaidUnit(*place, unit.trace_root, unit.payload_hash, str(prices[unit.job_id]))
+
+
+def on_unit_withheld(session: Session, event: ChainEvent) -> None:
+    """A dispute keeps a unit's pay back."""
+    repository.contest(session, event.args["unitId"], lost=False)
+
+
+def on_unit_restored(session: Session, event: ChainEvent) -> None:
+    """The unit's pay is no longer withheld; where its batch was vetoed, that is so whoever won."""
+    repository.clear(session, event.args["unitId"])
+
+
+def on_dispute_ended(session: Session, event: ChainEvent) -> None:
+    """A dispute without a verdict leaves the unit unpaid too, as the contract says."""
+    if event.args["outcome"] in (Outcome.PROVIDER_LOST, Outcome.UNDECIDED):
+        repository.contest(session, event.args["unitId"], lost=True)
+    elif event.args["outcome"] == Outcome.CHALLENGER_LOST:
+        repository.clear(session, event.args["unitId"])
+
+
+def _key(unit: UnitSummary) -> str:
+    return to_hex(unit_leaf(unit.job_id, unit.round, unit.slot, unit.provider, unit.trace_root, unit.payload_hash))

@@ -1,0 +1,11 @@
+"""Refusals of the settlement feature."""
+
+from market.platform.http.problem import MarketError
+
+
+class NotSettledYet(MarketError):
+    """There is no receipt before the settlement is final."""
+
+    status = 409
+    code = "not-settled-yet"
+    title = "Not settled yet"

@@ -1,0 +1,110 @@
+"""The record of a job as the market knows it: of what one line settles, or of all of it."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from sqlalchemy.orm import Session
+
+from market.auctions import service as auctions
+from market.domain.lifecycle import UNIT_DECIDED
+from market.domain.network import NetworkParameters
+from market.jobs import service as jobs
+from market.jobs.service import JobSummary
+from market.training.checkpoints import facts as checkpoints_facts
+from market.training.units import service as units_service
+from market.training.units.facts import UnitSummary
+from market.verification.penalties import service as penalties
+from market.verification.samples import service as samples
+from market.verification.windows import service as windows_service
+from zoo_protocol.hashing import to_hex
+from zoo_protocol.payments.job_record import CheckpointRecord, JobRecord, UnitRecord, WindowRecord, unit_leaf
+
+
+def build_record(
+    session: Session, network: NetworkParameters, job: JobSummary, paid: Sequence[UnitSummary] | None
+) -> JobRecord:
+    """Return the job's record (:mod:`zoo_protocol.payments.job_record`), without the CID of the batch.
+
+    Args:
+        paid: the units that the line pays; None for the line that ends the job, which must have all units decided.
+    """
+    units = units_service.job_units(session, job.id) if paid is None else paid
+    entered = {unit.window_id for unit in units if unit.window_id is not None}
+    checkpoints = [
+        CheckpointRecord(c.round, c.cid, c.model_cid, c.validation_loss, c.pins)
+        for c in checkpoints_facts.checkpoints_of(session, job.id)
+    ]
+    windows = {
+        window.id: WindowRecord(window.id_in_contract, window.root, window.leaves)
+        for window in windows_service.committed_windows(session, entered)
+    }
+    order = {name: str(value) for name, value in asdict(job.order).items()}
+    tier = next(tier for tier in network.tiers if tier.id == job.order.tier)
+    return JobRecord(
+        job_id=job.id,
+        network=network.name,
+        tier=tier.name,
+        segments=job.segments,
+        environment_class=job.environment_class,
+        spec_cid=job.spec_cid,
+        order=order,
+        order_signature=job.order_signature,
+        outcome=job.reason or job.status,
+        clearing_price_wei_per_gpu_hour=str(job.clearing_price_wei or 0),
+        auction=None if job.auction_round_id is None else auctions.summary(session, job.auction_round_id, job.id),
+        units=[_unit(session, unit, windows) for unit in units],
+        slashes=penalties.job_slashes(session, job.id),
+        checkpoints=checkpoints,
+        windows=sorted(windows.values(), key=lambda window: window.id),
+        initial_loss=checkpoints[0].validation_loss if checkpoints else None,
+        final_loss=checkpoints[-1].validation_loss if checkpoints else None,
+        final_model_cid=checkpoints[-1].model_cid if checkpoints else None,
+        times={name: at.isoformat() for name, at in job.times.items() if at is not None},
+        batch_cid=None,
+    )
+
+
+def decided_record(
+    session: Session, network: NetworkParameters, job_id: str, round_: int, slot: int
+) -> JobRecord | None:
+    """What a settlement of the decided units of one place would rest on, if it came now: they can be disputed on chain
+    from when their window is committed, and no later for a settlement that is late.
+
+    None unless one of them is in a committed window.
+    """
+    decided = [unit for unit in units_service.units_at(session, job_id, round_, slot) if unit.status in UNIT_DECIDED]
+    if not decided:
+        return None
+    record = build_record(session, network, jobs.get(session, job_id), decided)
+    return record if record.windows else None
+
+
+def _unit(session: Session, unit: UnitSummary, windows: dict[int, WindowRecord]) -> UnitRecord:
+    window = None if unit.window_id is None else windows.get(unit.window_id)
+    index = None
+    if window is not None:
+        leaf = unit_leaf(unit.job_id, unit.round, unit.slot, unit.provider, unit.trace_root, unit.payload_hash)
+        index = window.leaves.index(to_hex(leaf))
+    return UnitRecord(
+        round=unit.round,
+        slot=unit.slot,
+        provider=unit.provider,
+        status=unit.status,
+        reason=unit.reason,
+        start_checkpoint_cid=unit.start_checkpoint_cid,
+        start_slot_state_cid=unit.start_slot_state_cid,
+        start_restored_payload_cid=unit.start_restored_payload_cid,
+        start_eager_payload_cid=unit.start_eager_payload_cid,
+        top_k=unit.top_k,
+        trace_root=unit.trace_root or None,
+        payload_hash=unit.payload_hash or None,
+        payload_cid=unit.payload_cid or None,
+        salt=unit.salt or None,
+        slot_state_cid=unit.slot_state_cid or None,
+        commitment_signature=unit.commitment_signature or None,
+        window=None if window is None else window.id,
+        window_index=index,
+        sampling_bps=unit.sampling_bps,
+        drawn_segments=samples.drawn_segments(session, unit.id),
+        tolerated_segments=unit.tolerated_segments,
+    )

@@ -1,0 +1,252 @@
+"""Settling: publish what a batch rests on, post the batch that pays verified units, and read back what the chain did.
+
+Running jobs are paid as they go; every job ends here, whatever became of it. Nothing is paid that is not verified, no
+unit is in two batches, and the contract refuses what was settled before. Providers claim their pay themselves, by
+proof, once the batch's challenge period is over (:mod:`market.payments.settlement.claims`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import cast
+
+import structlog
+from sqlalchemy.orm import Session
+
+from market.chain.contracts.bindings import JobEscrow, JobEscrowJobLine
+from market.chain.contracts.codec import ChainEvent
+from market.chain.models import TxIntent
+from market.chain.service import queue_intent
+from market.domain.lifecycle import IntentStatus
+from market.domain.network import NetworkParameters
+from market.payments.payables import job_settlement
+from market.payments.payables import service as payables
+from market.payments.settlement import repository
+from market.payments.settlement.models import SettlementBatch, SettlementClaim, SettlementLine
+from market.payments.settlement.plan import Part, due_batches
+from market.payments.settlement.record import build_record
+from market.platform.db.base import from_unix, utc_now
+from market.platform.db.session import Database
+from market.platform.events.service import emit
+from market.platform.storage.client import Storage
+from market.settings import Settings
+from zoo_protocol.content.cid import digest_of
+from zoo_protocol.hashing import to_hex
+from zoo_protocol.payments.job_record import MAX_RECORD_BYTES, JobRecord, PaidUnit, PaidUnits
+from zoo_protocol.payments.settlement_batch import NO_ROOT, Batch, JobLine, build_batch
+
+_log = structlog.get_logger(__name__)
+
+
+VETOED = "settlement_vetoed"
+
+
+REFUSED = "settlement_refused"
+
+
+def settle(
+    database: Database, storage: Storage, network: NetworkParameters, settings: Settings, now: datetime | None = None
+) -> None:
+    """Queue every batch that is due; do nothing when none is, or while another worker is at it.
+
+    Args:
+        now: in place of the present time.
+
+    Raises:
+        StorageError: a record could not be published; its batch is not queued and stays due.
+    """
+    with database.advisory_lock("settlement") as alone:
+        if not alone:
+            return
+        with database.transaction() as session:
+            planned = [
+                (parts, [build_record(session, network, part.job, None if part.last else part.units) for part in parts])
+                for parts in due_batches(session, settings, now or utc_now())
+            ]
+        for parts, records in planned:
+            units = _paid_units(parts)
+            cids = _publish(storage, units, records)
+            with database.transaction() as session:
+                _post(session, parts, units, cids)
+
+
+def _paid_units(parts: Sequence[Part]) -> PaidUnits:
+    return PaidUnits(
+        [
+            PaidUnit(
+                job_id=unit.job_id,
+                round=unit.round,
+                slot=unit.slot,
+                provider=unit.provider,
+                trace_root=unit.trace_root,
+                payload_hash=unit.payload_hash,
+                price=str(part.job.clearing_price_wei),
+            )
+            for part in parts
+            for unit in part.units
+        ]
+    )
+
+
+def _publish(storage: Storage, units: PaidUnits, records: Sequence[JobRecord]) -> list[str]:
+    """Store the batch's units and then the records, which name them; the records' CIDs."""
+    batch_cid = storage.put(units.to_bytes(), max_bytes=MAX_RECORD_BYTES).cid if units.units else None
+    complete = [replace(record, batch_cid=batch_cid) for record in records]
+    return [storage.put(record.to_bytes(), max_bytes=MAX_RECORD_BYTES).cid for record in complete]
+
+
+def _post(session: Session, parts: Sequence[Part], units: PaidUnits, record_cids: Sequence[str]) -> None:
+    """Write a batch with all its parts, and the intent that posts it.
+
+    Decided units never change, so what was published still holds; a unit that entered another batch meanwhile, or a
+    job with another line under way, is refused by the database and undoes all of it.
+    """
+    lines = [
+        JobLine(
+            job_id=part.job.id,
+            price=part.job.clearing_price_wei or 0 if part.units else 0,
+            units=len(part.units),
+            from_round=part.from_round,
+            to_round=part.to_round,
+            last=part.last,
+            record=to_hex(digest_of(cid)),
+        )
+        for part, cid in zip(parts, record_cids, strict=True)
+    ]
+    batch = build_batch(lines, units.units, {part.job.id: part.unit_pay for part in parts})
+    row = SettlementBatch(root=None if batch.root == NO_ROOT else batch.root)
+    session.add(row)
+    session.flush()
+    row.intent_key = f"settle:{row.id}"
+    for part, cid in zip(parts, record_cids, strict=True):
+        session.add(
+            SettlementLine(
+                settlement_id=row.id,
+                job_id=part.job.id,
+                status=repository.PENDING,
+                units=len(part.units),
+                from_round=part.from_round,
+                to_round=part.to_round,
+                last=part.last,
+                record_cid=cid,
+            )
+        )
+        if part.last:
+            job_settlement.set_record(session, part.job.id, cid)
+    for part in parts:
+        payables.put_in_batch(session, [unit.id for unit in part.units], row.id)
+    session.add_all(_claims(row.id, batch, units))
+    queue_intent(
+        session,
+        key=row.intent_key,
+        kind="settle",
+        subject=row.intent_key,
+        **JobEscrow.settle(
+            batch.claims_root, batch.units_root, [cast(JobEscrowJobLine, line.as_argument()) for line in lines]
+        ),
+        amount=sum(claim.amount for claim in batch.claims),
+    )
+
+
+def _claims(settlement_id: int, batch: Batch, units: PaidUnits) -> list[SettlementClaim]:
+    worked: dict[str, set[str]] = {}
+    for unit in units.units:
+        worked.setdefault(unit.provider, set()).add(unit.job_id)
+    return [
+        SettlementClaim(
+            settlement_id=settlement_id,
+            provider=claim.provider,
+            job_ids=sorted(worked[claim.provider]),
+            amount_wei=claim.amount,
+            proof=claim.proof,
+        )
+        for claim in batch.claims
+    ]
+
+
+def void_batches(session: Session) -> dict[str, int]:
+    """How many batches came to nothing, by reason; 0 for one that never occurred, so that its growth can be seen."""
+    return {VETOED: 0, REFUSED: 0} | repository.void_counts(session)
+
+
+def on_job_settled(session: Session, event: ChainEvent) -> None:
+    """A line is final: note what the contract paid, and end the job if it was the last."""
+    args, job_id = event.args, event.args["jobId"]
+    if not job_settlement.note_payment(
+        session, job_id, paid_wei=args["paid"], fee_wei=args["fee"], refund_wei=args["refund"]
+    ):
+        _log.error("a job that this market does not know was settled", job=job_id, tx=event.tx_hash)
+        return
+    line = repository.pending_line(session, job_id)
+    if line is not None and _is_of(line, event):
+        line.status = repository.SETTLED
+    else:
+        _log.error("a settlement that this market did not make", job=job_id, tx=event.tx_hash)
+    amounts = {name: str(args[name.removesuffix("_wei")]) for name in ("paid_wei", "fee_wei", "refund_wei")}
+    if args["last"]:
+        job_settlement.end_settlement(session, job_id, tx=event.tx_hash, at=from_unix(event.timestamp))
+    emit(session, job_id, "settlement", {"state": "final" if args["last"] else "paid", "tx": event.tx_hash, **amounts})
+
+
+def _is_of(line: SettlementLine, event: ChainEvent) -> bool:
+    args = event.args
+    return (line.units, line.from_round, line.to_round, line.last, to_hex(digest_of(line.record_cid))) == (
+        args["units"],
+        args["fromRound"],
+        args["toRound"],
+        args["last"],
+        args["record"],
+    )
+
+
+def on_job_refunded(session: Session, event: ChainEvent) -> None:
+    """What was left in escrow went back to the payer after the published delay; nothing is left to settle."""
+    job_id, amount = event.args["jobId"], event.args["amount"]
+    if job_settlement.note_payment(
+        session, job_id, paid_wei=0, fee_wei=0, refund_wei=amount
+    ) and job_settlement.end_settlement(session, job_id, tx=event.tx_hash, at=from_unix(event.timestamp)):
+        emit(session, job_id, "settlement", {"state": "refunded", "tx": event.tx_hash, "refund_wei": str(amount)})
+
+
+def on_batch_vetoed(session: Session, event: ChainEvent) -> None:
+    """A guardian voided the batch: its units are unpaid again."""
+    batch = repository.batch_by_id(session, event.args["batchId"])
+    if batch is not None:
+        _void(session, batch, VETOED)
+        _log.error("settlement vetoed by a guardian", batch=batch.batch_id, settlement=batch.id, tx=event.tx_hash)
+
+
+def on_settlement_reverted(session: Session, event: ChainEvent) -> None:
+    """What a vetoed batch took of a job is in its escrow again, or with the payer of a job that was refunded."""
+    args, job_id = event.args, event.args["jobId"]
+    returned = args["net"] + args["fee"] if args["refunded"] else 0
+    if not job_settlement.note_payment(
+        session, job_id, paid_wei=-args["net"], fee_wei=-args["fee"], refund_wei=returned
+    ):
+        return
+    if not args["refunded"]:
+        job_settlement.reopen_settlement(session, job_id)
+    emit(session, job_id, "settlement", {"state": "vetoed", "reason": VETOED, "tx": event.tx_hash})
+
+
+def on_settlement_intent(session: Session, intent: TxIntent) -> None:
+    """Handler of ``settle`` intents: of one that the contract refused nothing is paid; its units are free again.
+
+    A settlement that succeeded is acted on by its events.
+    """
+    batch = repository.batch_by_intent(session, intent.key)
+    if intent.status != IntentStatus.REVERTED or batch is None:
+        return
+    _log.error("settlement refused by the contract", settlement=batch.id, reason=intent.reason, detail=intent.detail)
+    for line in _void(session, batch, REFUSED):
+        emit(session, line.job_id, "settlement", {"state": "refused", "reason": intent.reason})
+
+
+def _void(session: Session, batch: SettlementBatch, reason: str) -> list[SettlementLine]:
+    batch.void_reason, batch.voided_at = reason, utc_now()
+    session.flush()  # before its units leave it: the database keeps them in a batch that stands
+    payables.take_from_batch(session, batch.id, reason)
+    lines = repository.lines_of(session, batch.id)
+    for line in lines:
+        line.status = repository.VOID
+    return lines

@@ -1,0 +1,73 @@
+"""Rows of several tables written by one statement, where a round trip for each would be most of a request's time."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import CTE, ColumnElement, bindparam, select, true
+from sqlalchemy.dialects.postgresql import insert
+
+from market.platform.db.base import CreatedAt
+from market.platform.db.prepared import Prepared
+from market.platform.db.session import UnitOfWork
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What must hold when rows are written: a constant clause, and the values of its named ``bindparam``."""
+
+    clause: ColumnElement[bool]
+    values: Mapping[str, Any]
+
+
+def insert_together(unit: UnitOfWork, *rows: CreatedAt, only_if: Condition | None = None) -> bool:
+    """Insert new rows, each of another table, all or none, and set their ``created_at``.
+
+    Each is written only if those before it were; so the first must be the one that can be there already. Columns that
+    are not set get NULL or the database's default, not those of Python. The rows do not become part of a session.
+
+    Returns:
+        False if the first was there before, or ``only_if`` does not hold; then nothing is written.
+
+    Raises:
+        IntegrityError: another one was there before.
+    """
+    shape: list[tuple[Any, tuple[str, ...]]] = []
+    values: dict[str, Any] = {}
+    for row in rows:
+        table: Any = type(row)
+        given = {name: value for name, value in vars(row).items() if value is not None and name in table.__table__.c}
+        shape.append((table, tuple(given)))
+        values |= {_parameter(table, name): value for name, value in given.items()}
+    if only_if is not None:
+        values |= only_if.values
+    written = _insertion(tuple(shape), None if only_if is None else only_if.clause).rows(unit, values)
+    if not written:
+        return False
+    for row, created_at in zip(rows, written[0], strict=True):
+        row.created_at = created_at
+    return True
+
+
+@lru_cache(64)
+def _insertion(shape: tuple[tuple[Any, tuple[str, ...]], ...], only_if: ColumnElement[bool] | None) -> Prepared:
+    """A statement that inserts one row into each table and gives their times; no result if the first was there."""
+    parts: list[CTE] = []
+    for model, names in shape:
+        table = model.__table__
+        values = select(*(bindparam(_parameter(model, name), type_=table.c[name].type) for name in names))
+        if parts:
+            statement = insert(table).from_select(names, values.select_from(parts[-1]), include_defaults=False)
+        else:
+            values = values if only_if is None else values.where(only_if)
+            statement = insert(table).from_select(names, values, include_defaults=False).on_conflict_do_nothing()
+        parts.append(statement.returning(table.c.created_at).cte(f"new_{table.name}"))
+    query = select(*(part.c.created_at for part in parts)).select_from(parts[0])
+    for part in parts[1:]:
+        query = query.join(part, true())
+    return Prepared(query)
+
+
+def _parameter(model: Any, column: str) -> str:
+    return f"{model.__tablename__}_{column}"

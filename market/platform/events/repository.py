@@ -1,0 +1,60 @@
+"""Queries on the outbox of job events."""
+
+from datetime import datetime
+
+from sqlalchemy import delete, exists, func, select, tuple_, update
+from sqlalchemy.orm import Session, aliased
+
+from market.platform.events.models import JobEventRow
+
+_ANNOUNCE_LOCK = 0x616E6E6F  # "anno"
+
+
+def announce_all(session: Session) -> dict[int, str]:
+    """Mark all unannounced events as announced now; returns the job of each event id.
+
+    Announcements are serialised, so that their times order all events of a job.
+    """
+    session.execute(select(func.pg_advisory_xact_lock(_ANNOUNCE_LOCK)))
+    now = session.scalars(select(func.clock_timestamp())).one()
+    statement = (
+        update(JobEventRow)
+        .where(JobEventRow.announced_at.is_(None))
+        .values(announced_at=now)
+        .returning(JobEventRow.id, JobEventRow.job_id)
+    )
+    return dict(session.execute(statement).tuples().all())
+
+
+def announced_after(session: Session, job_id: str, last_id: int, limit: int) -> list[JobEventRow]:
+    """The job's announced events that follow the event ``last_id`` (0: all), in order."""
+    statement = select(JobEventRow).where(JobEventRow.job_id == job_id, JobEventRow.announced_at.is_not(None))
+    last = session.get(JobEventRow, last_id)
+    if last is not None and last.job_id == job_id and last.announced_at is not None:
+        position = tuple_(JobEventRow.announced_at, JobEventRow.id)
+        statement = statement.where(position > tuple_(last.announced_at, last.id))
+    statement = statement.order_by(JobEventRow.announced_at, JobEventRow.id).limit(limit)
+    return list(session.scalars(statement))
+
+
+def forget_steps(session: Session, before: datetime) -> None:
+    """Delete the events of kind ``step`` that were written before then, but for the last of a job: readers that are up
+    to date go on from it."""
+    newer = aliased(JobEventRow)
+    own, later = (tuple_(row.announced_at, row.id) for row in (JobEventRow, newer))
+    is_followed = exists().where(newer.job_id == JobEventRow.job_id, later > own)
+    is_old = JobEventRow.kind == "step", JobEventRow.created_at < before, is_followed
+    session.execute(delete(JobEventRow).where(*is_old))
+
+
+def delete_events(session: Session, job_id: str, limit: int) -> int:
+    """Delete so many of a job's events at most; returns how many there were."""
+    some = select(JobEventRow.id).where(JobEventRow.job_id == job_id).limit(limit)
+    deleted = delete(JobEventRow).where(JobEventRow.id.in_(some)).returning(JobEventRow.id)
+    return len(session.scalars(deleted).all())
+
+
+def has_unannounced(session: Session, job_id: str) -> bool:
+    """Whether events of the job await their announcement."""
+    statement = select(exists().where(JobEventRow.job_id == job_id, JobEventRow.announced_at.is_(None)))
+    return bool(session.scalar(statement))

@@ -1,0 +1,303 @@
+"""How many requests a caller may make: a token bucket in Redis for each account, and one for each address.
+
+A bucket holds as many requests as a minute allows and refills steadily, so a burst is fine and a stream is held to the
+rate. All buckets of a request are asked in one round trip. Far from its limit a bucket is not asked each time: a
+process counts by itself up to a sixteenth of the quota, and tells Redis within 50 ms. Where Redis does not answer,
+requests pass (fail open): the limit guards against overload, not against theft, and PostgreSQL holds every rule about
+money.
+
+All credentials of an account share its bucket. Whose a credential is, is known from its last look-up; one that nobody
+is known to hold has a bucket of its own.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import structlog
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from market.platform.http.errors import RateLimited
+from market.platform.http.problem import problem_response
+from zoo_protocol.hashing import sha256
+
+_WINDOW_SECONDS = 60
+
+
+_WINDOW = _WINDOW_SECONDS * 10**6  # instants and spans here are in microseconds
+
+
+_QUIET_SECONDS = 5.0  # how long a Redis that failed is left alone
+
+
+_UNLIMITED = frozenset({"/healthz", "/readyz", "/metrics"})
+
+
+_AHEAD = 16  # a process counts by itself one in so many of a bucket's requests,
+
+
+_FRESH = 10**6  # ... if it heard of the bucket within so long
+
+
+_REPORT_SECONDS = 0.05
+
+
+_KNOWN_SECONDS = 60.0  # for how long a credential counts as its account's since it was last looked up
+
+
+_MOST = 10_000  # buckets and credentials that a process remembers
+
+
+_SCOPE_KEY = "zoo.rate"
+
+
+# GCRA: each key holds the time at which its bucket is full again. ARGV: now, the window, how many requests are asked
+# for (0 or 1) and, for each key, microseconds a request and how many requests have been let through. Gives the time to
+# wait (if any, nothing is taken for what was asked for) and, for each key, in how long its bucket is full again.
+_SCRIPT = """
+local now, window, asked = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local full, wait = {}, 0
+for i, key in ipairs(KEYS) do
+  local step, passed = tonumber(ARGV[2 + 2 * i]), tonumber(ARGV[3 + 2 * i])
+  full[i] = math.max(tonumber(redis.call('GET', key) or now), now) + passed * step
+  wait = math.max(wait, full[i] + asked * step - now - window)
+end
+local answer = {math.ceil(wait)}
+for i, key in ipairs(KEYS) do
+  if wait <= 0 then
+    full[i] = full[i] + asked * tonumber(ARGV[2 + 2 * i])
+  end
+  if full[i] > now then
+    redis.call('SET', key, string.format('%.0f', full[i]), 'PX', math.ceil((full[i] - now) / 1000))
+  end
+  answer[1 + i] = full[i] - now
+end
+return answer
+"""
+
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """What this process knows of a bucket. ``step``: microseconds a request."""
+
+    name: str
+    key: str
+    quota: int
+    step: int
+    full_at: int = 0  # as Redis said at ``heard_at``, and what was let through since
+    heard_at: int = 0
+    unsent: int = 0  # let through, and not told to Redis
+    in_flight: int = 0  # ... and being told
+
+    def left(self, now: int) -> int:
+        """Requests that are possible at once."""
+        return max(0, (_WINDOW - max(0, self.full_at - now)) // self.step)
+
+    def has_plenty(self, now: int) -> bool:
+        """Whether this process may let a request through by itself."""
+        ahead = self.unsent + self.in_flight
+        return now - self.heard_at < _FRESH and ahead < self.quota // _AHEAD and self.left(now) > self.quota // 2
+
+    def take(self, now: int) -> None:
+        self.full_at = max(self.full_at, now) + self.step
+        self.unsent += 1
+
+
+class _Counted:
+    """One request: which buckets it was taken from, and what its answer says of them."""
+
+    def __init__(self, limit: "RateLimit", credential: str | None, account: str | None) -> None:
+        self._limit, self._credential, self._account = limit, credential, account
+        self.buckets: list[_Bucket] = []
+        self.wait_seconds = 0
+
+    async def by_account(self, address: str | None) -> None:
+        """Count it as the account's, unless that was done by what is remembered; None: the credential is nobody's.
+
+        Raises:
+            RateLimited: the account made too many requests.
+        """
+        if self._credential is None:
+            return
+        self._limit.remember(self._credential, address)
+        if address is None or address == self._account:
+            return
+        self.buckets = [bucket for bucket in self.buckets if bucket.name == "address"]
+        account = self._limit.account_bucket(address)
+        if account is not None:
+            self.buckets.insert(0, account)
+            self.wait_seconds = await self._limit.take([account])
+        if self.wait_seconds:
+            raise refusal(self.wait_seconds)
+
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """Those of the IETF draft, and Retry-After if it was refused."""
+        now = _now()
+        tightest = min(self.buckets, key=lambda bucket: bucket.left(now) / bucket.quota)
+        policy = ", ".join(f'"{bucket.name}";q={bucket.quota};w={_WINDOW_SECONDS}' for bucket in self.buckets)
+        refill = max(0, math.ceil((tightest.full_at - now) / 10**6))
+        headers = [
+            (b"ratelimit-policy", policy.encode()),
+            (b"ratelimit", f'"{tightest.name}";r={tightest.left(now)};t={refill}'.encode()),
+        ]
+        return [*headers, (b"retry-after", str(self.wait_seconds).encode())] if self.wait_seconds else headers
+
+
+async def count_by_account(scope: Scope, address: str | None) -> None:
+    """The request's credential was looked up: it is this account's, or nobody's.
+
+    Raises:
+        RateLimited: the account made too many requests.
+    """
+    counted: _Counted | None = scope.get(_SCOPE_KEY)
+    if counted is not None:
+        await counted.by_account(address)
+
+
+def refusal(wait_seconds: int) -> RateLimited:
+    """Too many requests; the next is possible in so many seconds."""
+    return RateLimited(f"the next request is possible in {wait_seconds} s", extra={"retry_after": wait_seconds})
+
+
+class RateLimit:
+    """Counts every request but those of health checks, tells what is left, and refuses with 429 what is too much.
+
+    The headers are those of the IETF draft: ``RateLimit-Policy`` has each quota and its window in seconds,
+    ``RateLimit`` what is left of the tightest one and in how many seconds it is full again. With several processes,
+    each has heard within a second what others let through, so together they may pass a quota by a sixteenth of it for
+    each process beyond the first.
+
+    Args:
+        per_account: requests a minute of one account, with whatever credential, or of one unknown credential; 0: no
+            limit.
+        per_address: requests a minute of one client address; 0: no limit.
+    """
+
+    def __init__(self, app: ASGIApp, redis_url: str, per_account: int, per_address: int) -> None:
+        self._app = app
+        self._redis = Redis.from_url(redis_url, socket_timeout=1, socket_connect_timeout=1)
+        self._script = self._redis.register_script(_SCRIPT)
+        self._per_account, self._per_address = per_account, per_address
+        self._quiet_until = 0.0
+        self._buckets: dict[str, _Bucket] = {}
+        self._accounts: dict[str, tuple[str, float]] = {}
+        self._reporting: asyncio.Task[None] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in _UNLIMITED:
+            await self._app(scope, receive, send)
+            return
+        counted = self._count(Request(scope))
+        scope[_SCOPE_KEY] = counted
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start" and counted.buckets and self._is_counting():
+                message["headers"] = [*message.get("headers", ()), *counted.headers()]
+            await send(message)
+
+        counted.wait_seconds = await self.take(counted.buckets)
+        if counted.wait_seconds:
+            answer = problem_response(Request(scope), refusal(counted.wait_seconds))
+            await answer(scope, receive, send_with_headers)
+            return
+        await self._app(scope, receive, send_with_headers)
+
+    def _count(self, request: Request) -> _Counted:
+        """The request, with the buckets that it is to be taken from."""
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        credential = account = None
+        if scheme.lower() == "bearer" and token:
+            credential = sha256(token.encode()).hex()  # secrets go nowhere else, not even to Redis
+            account = self._holder(credential)
+        counted = _Counted(self, credential, account)
+        if account is not None:
+            own = self.account_bucket(account)
+        else:
+            own = None if credential is None else self._bucket("credential", credential, self._per_account)
+        host = None if request.client is None else request.client.host
+        address = None if host is None else self._bucket("address", host, self._per_address)
+        counted.buckets = [bucket for bucket in (own, address) if bucket is not None]
+        return counted
+
+    def _holder(self, credential: str) -> str | None:
+        """The account that lately held it."""
+        address, seen_at = self._accounts.get(credential, (None, 0.0))
+        return address if time.monotonic() - seen_at < _KNOWN_SECONDS else None
+
+    def remember(self, credential: str, address: str | None) -> None:
+        """A credential was looked up: an account holds it, or nobody does."""
+        if address is None:
+            self._accounts.pop(credential, None)
+            return
+        if len(self._accounts) >= _MOST:
+            self._accounts.clear()
+        self._accounts[credential] = (address, time.monotonic())
+
+    def account_bucket(self, address: str) -> _Bucket | None:
+        """None: accounts have no limit."""
+        return self._bucket("account", address, self._per_account)
+
+    def _bucket(self, name: str, of: str, quota: int) -> _Bucket | None:
+        if not quota:
+            return None
+        key = f"zoo:rate:{of}"
+        found = self._buckets.get(key)
+        if found is None:
+            if len(self._buckets) >= _MOST:
+                self._buckets = {key: one for key, one in self._buckets.items() if one.unsent}
+            found = self._buckets[key] = _Bucket(name, key, quota, math.ceil(_WINDOW / quota))
+        return found
+
+    def _is_counting(self) -> bool:
+        return time.monotonic() >= self._quiet_until
+
+    async def take(self, buckets: Sequence[_Bucket]) -> int:
+        """Take one request from each of the buckets, or from none; seconds to wait before that is possible."""
+        if not buckets or not self._is_counting():
+            return 0
+        now = _now()
+        if all(bucket.has_plenty(now) for bucket in buckets):
+            for bucket in buckets:
+                bucket.take(now)
+            if self._reporting is None or self._reporting.done():
+                self._reporting = asyncio.create_task(self._report())
+            return 0
+        return math.ceil(await self._tell(buckets, asked=1) / 10**6)
+
+    async def _report(self) -> None:
+        """Tell Redis in a moment what was let through without asking it."""
+        await asyncio.sleep(_REPORT_SECONDS)
+        await self._tell([bucket for bucket in self._buckets.values() if bucket.unsent], asked=0)
+
+    async def _tell(self, buckets: Sequence[_Bucket], asked: int) -> int:
+        """Tell Redis what was let through, and ask for ``asked`` more from each; microseconds to wait for that."""
+        passed = [bucket.unsent for bucket in buckets]
+        for bucket in buckets:
+            bucket.in_flight, bucket.unsent = bucket.in_flight + bucket.unsent, 0
+        now = _now()
+        counts = [number for bucket, count in zip(buckets, passed, strict=True) for number in (bucket.step, count)]
+        try:
+            wait, *spans = await self._script([bucket.key for bucket in buckets], [now, _WINDOW, asked, *counts])
+        except RedisError as error:
+            self._quiet_until = time.monotonic() + _QUIET_SECONDS
+            _log.warning("requests are not limited: Redis does not answer", error=str(error))
+            return 0
+        finally:
+            for bucket, count in zip(buckets, passed, strict=True):
+                bucket.in_flight -= count
+        for bucket, span in zip(buckets, spans, strict=True):
+            bucket.full_at = now + span + (bucket.unsent + bucket.in_flight) * bucket.step
+            bucket.heard_at = now
+        return int(wait)
+
+
+def _now() -> int:
+    return time.time_ns() // 1000

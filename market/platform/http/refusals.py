@@ -1,0 +1,48 @@
+"""Refusals of a route for the OpenAPI document."""
+
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from market.platform.http.problem import MEDIA_TYPE, MarketError
+
+
+class Problem(BaseModel):
+    """A refusal (RFC 9457). ``code`` is stable; ``field`` names the input to blame, ``remedy`` what to do."""
+
+    type: str = Field(examples=["/problems/job-not-found"])
+    title: str = Field(examples=["There is no such job"])
+    status: int = Field(examples=[404])
+    detail: str = Field(examples=["You have no job 0x00."])
+    code: str = Field(examples=["job-not-found"])
+    field: str | None = Field(examples=["job_id"])
+    remedy: str | None = Field(examples=["Check the id; GET /v1/jobs lists your jobs."])
+    instance: str = Field(examples=["/v1/jobs/0x00"])
+
+
+def refusals(*errors: type[MarketError]) -> dict[int | str, dict[str, Any]]:
+    """The ``responses`` of a route that can raise ``errors``, on top of what every route can."""
+    responses: dict[int | str, dict[str, Any]] = {}
+    for error in errors:
+        _name_refusal(responses.setdefault(error.status, _response()), error)
+    return responses
+
+
+def _response() -> dict[str, Any]:
+    content = {"schema": {"$ref": "#/components/schemas/Problem"}, "examples": {}}
+    return {"description": "", "content": {MEDIA_TYPE: content}}
+
+
+def _name_refusal(response: dict[str, Any], error: type[MarketError]) -> None:
+    """Say in ``response`` that it may be ``error``."""
+    separator = "; " if response["description"] else ""
+    response["description"] += f"{separator}{error.title} (`{error.code}`)"
+    document = error(f"{error.title}.").document("/v1/jobs")
+    response["content"][MEDIA_TYPE]["examples"][error.code] = {"summary": error.title, "value": document}
+
+
+def add_refusal(responses: dict[str, Any], error: type[MarketError]) -> None:
+    """Name one more refusal, unless it is named."""
+    response = responses.setdefault(str(error.status), _response())
+    if error.code not in response["content"][MEDIA_TYPE]["examples"]:
+        _name_refusal(response, error)

@@ -1,0 +1,102 @@
+"""Field types that every request and response shares."""
+
+import difflib
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from eth_utils.address import is_checksum_address, to_checksum_address
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, StringConstraints, model_validator
+from pydantic.functional_validators import AfterValidator
+from pydantic.json_schema import WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from market.domain.money import MoneyError, parse_wei
+from zoo_protocol.content.cid import ContentError, parse
+
+_WEI_SCHEMA = {"type": "string", "pattern": "^(0|[1-9][0-9]{0,77})$"}
+
+
+def _wei(value: object) -> int:
+    try:
+        return parse_wei(value)  # type: ignore[arg-type]  # it refuses whatever is no string
+    except MoneyError as error:
+        raise PydanticCustomError("wei", "{reason}", {"reason": str(error)}) from error
+
+
+def _address(value: str) -> str:
+    digits = value[2:]
+    uniform = digits in (digits.lower(), digits.upper())
+    if not uniform and not is_checksum_address(value):
+        raise PydanticCustomError("address", "wrong EIP-55 checksum; copy the address again")
+    return str(to_checksum_address(value))
+
+
+def _cid(value: str) -> str:
+    try:
+        return str(parse(value))
+    except ContentError as error:
+        raise PydanticCustomError("cid", "{reason}", {"reason": str(error)}) from error
+
+
+_as_text = PlainSerializer(str, return_type=str, when_used="json")
+
+
+WeiString = Annotated[int, BeforeValidator(_wei), _as_text, WithJsonSchema(_WEI_SCHEMA)]
+"""An amount in wei (or another uint256) in a request: a string of decimal digits; ``int`` in Python."""
+
+
+WeiOut = Annotated[int, _as_text, WithJsonSchema(_WEI_SCHEMA, mode="serialization")]
+"""An amount in wei (or another uint256) in a response: ``int`` in Python, a string of decimal digits in JSON."""
+
+
+AddressString = Annotated[
+    str,
+    StringConstraints(pattern=r"^0x[0-9a-fA-F]{40}$"),
+    AfterValidator(_address),
+    WithJsonSchema({"type": "string", "pattern": "^0x[0-9a-fA-F]{40}$"}),
+]
+"""An account; checksummed in Python."""
+
+
+HashString = Annotated[str, StringConstraints(pattern=r"^0x[0-9a-fA-F]{64}$", to_lower=True)]
+"""32 bytes as 0x hex, lower case in Python."""
+
+
+SignatureString = Annotated[str, StringConstraints(pattern=r"^0x([0-9a-fA-F]{2}){1,4096}$")]
+"""A signature as 0x hex (65 bytes, or what a contract wallet defines)."""
+
+
+CidString = Annotated[str, StringConstraints(max_length=128), AfterValidator(_cid)]
+"""A CIDv1 (base32, raw or dag-pb, SHA2-256)."""
+
+
+RowId = Annotated[int, Field(ge=1, lt=2**31)]
+"""A number that the market gave to a row."""
+
+
+def unknown_key(key: str, known: Sequence[str]) -> PydanticCustomError:
+    """What is wrong with a key that is none of the known ones; the handler of errors names the nearest."""
+    near = difflib.get_close_matches(key, known, n=1)
+    context = {"key": key, "nearest": near[0] if near else None, "known": list(known)}
+    return PydanticCustomError("unknown_key", "there is no such key", context)
+
+
+class RequestModel(BaseModel):
+    """Base of all request bodies: an unknown key is refused, and the nearest known one named.
+
+    So is text with U+0000, which PostgreSQL cannot store.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_unknown_keys(cls, data: Any) -> Any:
+        if isinstance(data, dict):
+            known = [field.alias or name for name, field in cls.model_fields.items()]
+            for key, value in data.items():
+                if isinstance(value, str) and "\0" in value:
+                    raise PydanticCustomError("nul", "{key} holds the character U+0000", {"key": str(key)})
+                if key not in known:
+                    raise unknown_key(str(key), known)
+        return data

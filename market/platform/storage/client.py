@@ -1,0 +1,331 @@
+"""Content-addressed storage over Kubo's RPC.
+
+IPFS is asked, never believed: CIDs of what is stored are computed here as well, and every block that is read is
+verified. ipfshttpclient is no longer maintained, so only ``Client`` and a handful of its calls are used.
+"""
+
+import io
+import ipaddress
+import os
+import secrets
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, BinaryIO, TypeVar
+from urllib.parse import urlsplit
+
+import ipfshttpclient
+import requests
+import stamina
+from ipfshttpclient import exceptions as ipfs
+
+from market.platform.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge, StorageError, StorageUnavailable
+from zoo_protocol.content import unixfs
+from zoo_protocol.content.cid import RAW, Buffer, Cid, ContentError, ContentTooLarge, of_block, parse
+
+os.environ.setdefault("PY_IPFS_HTTP_CLIENT_PATCH_REQUESTS", "no")  # the patch breaks with newer urllib3
+
+
+MAX_BLOCK_BYTES = 1024 * 1024  # Kubo's limit for block/put
+
+
+_PIECE_BYTES = unixfs.CHUNK_BYTES
+
+
+_THREADS = 4
+
+
+_AT_ONCE_BYTES = 32 * 1024 * 1024  # beyond this, several requests at a time are faster
+
+
+_PINNED_BYTES_PER_SECOND = 10_000_000  # at the slowest
+
+
+_ABSENT = ("could not find", "not found", "context deadline exceeded", "request timed out")  # there are no error codes
+
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBlob:
+    """Content that is stored and pinned: its CID and its size in bytes."""
+
+    cid: str
+    size: int
+
+
+class Storage:
+    """Stores, reads and pins content on one IPFS node. Safe for threads, and for use after a fork.
+
+    Args:
+        api: the RPC's address, as a multiaddr (``/ip4/127.0.0.1/tcp/5001``) or URL (``http://127.0.0.1:5001``).
+        timeout: seconds IPFS may stay silent before it counts as unavailable.
+        lookup_timeout: seconds IPFS may search its network for a block before the content counts as absent.
+
+    Raises:
+        ValueError: if the address is neither form.
+    """
+
+    def __init__(self, api: str, *, timeout: float = 30.0, lookup_timeout: float = 5.0) -> None:
+        self._address = _multiaddr(api)
+        self._timeout = timeout
+        self._lookup_timeout = lookup_timeout
+        self._lookup = _within(lookup_timeout)
+        self._local = threading.local()
+        try:
+            ipfshttpclient.Client(self._address)  # opens nothing; it only reads the address
+        except ipfs.AddressError as error:
+            raise ValueError(f"IPFS API address {api!r}: expected /ip4/HOST/tcp/PORT or http://HOST:PORT") from error
+
+    def put(self, data: bytes | Sequence[Buffer] | BinaryIO, *, max_bytes: int, pin: bool = True) -> StoredBlob:
+        """Store a file, given whole or in pieces, and pin it. It is sent again if IPFS fails; a stream is sent once.
+
+        Raises:
+            BlobTooLarge: ``data`` exceeds ``max_bytes``; nothing is pinned.
+            BlobCorrupt: IPFS stored something else.
+            StorageUnavailable: IPFS failed.
+        """
+        if not isinstance(data, Sequence):
+            with _rpc_errors():
+                return self._add(iter(partial(data.read, _PIECE_BYTES), b""), max_bytes, pin)
+        pieces = [data] if isinstance(data, bytes) else data
+        if sum(map(len, pieces)) > max_bytes:
+            raise _too_large(max_bytes)
+        return self._retry(lambda: self._add(pieces, max_bytes, pin))
+
+    def join(self, pieces: Sequence[tuple[str, int]]) -> StoredBlob:
+        """Make one file of stored ones, of which only the nodes are read, and store the nodes above them. No pin.
+
+        Args:
+            pieces: (CID, bytes) of files of ``unixfs.PIECE_BYTES``, the last one perhaps of less, in their order.
+
+        Raises:
+            InvalidCid, BlobNotFound, BlobCorrupt, StorageUnavailable: see :meth:`get`.
+        """
+        builder = unixfs.FileBuilder(self._put_node)
+        with _content_errors():
+            for cid, size in pieces:
+                for leaf in unixfs.leaf_links(parse(cid), size, self._block):
+                    builder.append_leaf(leaf)
+        return StoredBlob(str(builder.finish().cid), builder.size)
+
+    def put_block(self, data: bytes) -> StoredBlob:
+        """Store and pin ``data`` as one raw block, whose CID holds the plain SHA2-256 of ``data``.
+
+        Raises:
+            BlobTooLarge: it exceeds one block (1 MiB).
+            BlobCorrupt, StorageUnavailable: see :meth:`put`.
+        """
+        if len(data) > MAX_BLOCK_BYTES:
+            raise _too_large(MAX_BLOCK_BYTES)
+        opts = {"cid-codec": "raw", "mhtype": "sha2-256", "cid-base": "base32", "pin": "true"}
+        answer = self._retry(lambda: self._client().block.put(io.BytesIO(data), opts=dict(opts)))
+        return _checked(answer["Key"], of_block(RAW, data), len(data))
+
+    def get(self, cid: str, *, max_bytes: int) -> bytes:
+        """A whole file, verified.
+
+        Raises:
+            InvalidCid: ``cid`` is malformed.
+            BlobNotFound: IPFS did not find it in time.
+            BlobTooLarge: it exceeds ``max_bytes``; no more than that was read, and one block.
+            BlobCorrupt: a block is not what its CID says, or the content is no file.
+            StorageUnavailable: IPFS failed.
+        """
+        root = parse(cid)
+        if root.codec != RAW:
+            with _content_errors():
+                whole = self._at_once(root, max_bytes)
+            if whole is not None:
+                return whole
+        return b"".join(self.open_stream(cid, max_bytes=max_bytes))
+
+    def open_stream(self, cid: str, *, max_bytes: int) -> Iterator[bytes]:
+        """A file piece by piece, each piece verified before it is yielded; raises as :meth:`get`."""
+        root = parse(cid)
+        with _content_errors():
+            if root.codec == RAW:
+                yield from unixfs.read(root, self._block, max_bytes=max_bytes)
+                return
+            with ThreadPoolExecutor(_THREADS) as pool:  # a request for each block, and most of it is waiting
+                yield from unixfs.read_ahead(root, self._block, pool, max_bytes=max_bytes)
+
+    def stat(self, cid: str) -> int:
+        """Size of a file in bytes; reads at most one block. Raises as :meth:`get`."""
+        root = parse(cid)
+        if root.codec == RAW:
+            return int(self._retry(lambda: self._client().block.stat(cid, opts=dict(self._lookup)))["Size"])
+        with _content_errors():
+            return unixfs.file_size(root, self._block)
+
+    def pin(self, cid: str, *, size: int = 0) -> None:
+        """Keep a file and all its blocks. Pinning again changes nothing.
+
+        Args:
+            size: of a large file, its bytes: IPFS may read them all before it answers, and is given the time.
+
+        Raises:
+            InvalidCid, BlobNotFound, StorageUnavailable: see :meth:`get`.
+        """
+        parse(cid)
+        reading = size / _PINNED_BYTES_PER_SECOND
+        opts = _within(self._lookup_timeout + reading)  # Kubo gives up the whole command then, not one block's search
+        self._retry(lambda: self._client().pin.add(cid, opts=dict(opts), timeout=self._timeout + reading))
+
+    def unpin(self, cid: str) -> None:
+        """Stop keeping a file. Doing so again changes nothing. Raises InvalidCid, StorageUnavailable."""
+        parse(cid)
+        with suppress(_NotPinned):
+            self._retry(lambda: self._client().pin.rm(cid))
+
+    def is_pinned(self, cid: str) -> bool:
+        """Whether the file itself was pinned. Raises InvalidCid, StorageUnavailable."""
+        parse(cid)
+        try:
+            self._retry(lambda: self._client().pin.ls(cid, type="recursive"))
+        except _NotPinned:
+            return False
+        return True
+
+    def healthy(self) -> bool:
+        """Whether IPFS answers within two seconds."""
+        try:
+            with _rpc_errors():
+                self._client().version(timeout=2.0)
+        except StorageError:
+            return False
+        return True
+
+    def takes(self) -> bool:
+        """Whether IPFS stores what it is given, which one that is out of room does not: it is given 32 bytes."""
+        try:
+            self.put(secrets.token_bytes(32), max_bytes=32, pin=False)
+        except StorageError:
+            return False
+        return True
+
+    def _client(self) -> Any:
+        """This thread's client. A session serves one thread, and a fork must not share its parent's connections."""
+        if getattr(self._local, "pid", None) != os.getpid():
+            self._local.pid = os.getpid()
+            self._local.client = ipfshttpclient.Client(
+                self._address, session=True, timeout=(5.0, self._timeout), chunk_size=_PIECE_BYTES
+            )
+        return self._local.client
+
+    def _put_node(self, cid: Cid, block: Buffer) -> None:
+        opts = {"cid-codec": "dag-pb", "mhtype": "sha2-256", "cid-base": "base32", "pin": "false"}
+        answer = self._retry(lambda: self._client().block.put(io.BytesIO(block), opts=dict(opts)))
+        _checked(answer["Key"], cid, len(block))
+
+    def _add(self, pieces: Iterable[Buffer], max_bytes: int, pin: bool) -> StoredBlob:
+        builder = unixfs.FileBuilder(lambda _cid, _block: None)
+
+        def sent() -> Iterator[memoryview]:
+            for piece in pieces:
+                for start in range(0, len(piece), _PIECE_BYTES):
+                    part = memoryview(piece)[start : start + _PIECE_BYTES]
+                    builder.write(part)
+                    if builder.size > max_bytes:
+                        raise _too_large(max_bytes)
+                    yield part
+
+        opts = {"cid-version": "1", "raw-leaves": "true", "cid-base": "base32", "pin": str(pin).lower()}
+        cid = self._client().add_bytes(sent(), opts=opts)
+        return _checked(cid, builder.finish().cid, builder.size)
+
+    def _block(self, cid: Cid) -> bytes:
+        data: bytes = self._retry(lambda: self._client().block.get(str(cid), opts=dict(self._lookup)))
+        return data
+
+    def _at_once(self, root: Cid, max_bytes: int) -> bytes | None:
+        """A file of some blocks by one request for all of them: a request takes longer than its block.
+
+        It is verified by making its blocks anew, so None where it was cut otherwise than is usual, where it is large,
+        or where IPFS fails to give it so; what is wrong then shows block by block.
+        """
+        if max_bytes > _AT_ONCE_BYTES:
+            max_bytes = unixfs.file_size(root, self._block)
+        if max_bytes > _AT_ONCE_BYTES:
+            return None
+        with suppress(StorageError), _rpc_errors():
+            data: bytes = self._client().cat(str(root), opts={"length": max_bytes, **self._lookup})
+            if len(data) <= max_bytes and unixfs.cid_of_file(data) == str(root):
+                return data
+        return None
+
+    def _retry(self, call: Callable[[], Result]) -> Result:
+        for attempt in stamina.retry_context(
+            on=_may_pass, attempts=3, timeout=None, wait_initial=0.1, wait_max=1.0, wait_jitter=0.1
+        ):
+            with attempt, _rpc_errors():
+                return call()
+        raise AssertionError("the last attempt returns or raises")
+
+
+class _NotPinned(StorageError):
+    """IPFS says that there is no such pin."""
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether sending again may help at once: the connection failed, and IPFS neither refused nor kept silent."""
+    return isinstance(error, StorageUnavailable) and not isinstance(
+        error.__cause__, ipfs.ErrorResponse | ipfs.TimeoutError
+    )
+
+
+def _multiaddr(api: str) -> str:
+    """The multiaddr of an RPC address given as URL; anything else is left to the client to judge."""
+    url = urlsplit(api)
+    if url.scheme not in ("http", "https") or not url.hostname or url.path.strip("/"):
+        return api
+    try:
+        family = f"ip{ipaddress.ip_address(url.hostname).version}"
+    except ValueError:
+        family = "dns"
+    port = url.port or (443 if url.scheme == "https" else 80)
+    return f"/{family}/{url.hostname}/tcp/{port}/{url.scheme}"
+
+
+def _within(seconds: float) -> dict[str, str]:
+    """The option by which IPFS gives a command up after so long."""
+    return {"timeout": f"{int(seconds * 1000)}ms"}
+
+
+def _too_large(max_bytes: int) -> BlobTooLarge:
+    return BlobTooLarge(f"the content exceeds the limit of {max_bytes} bytes")
+
+
+def _checked(given: str, expected: Cid, size: int) -> StoredBlob:
+    if given != str(expected):
+        raise BlobCorrupt(f"IPFS stored {given} where the content sent is {expected}")
+    return StoredBlob(given, size)
+
+
+@contextmanager
+def _rpc_errors() -> Iterator[None]:
+    try:
+        yield
+    except ipfs.ErrorResponse as error:
+        text = str(error)
+        if "not pinned" in text:
+            raise _NotPinned(text) from error
+        if any(sign in text for sign in _ABSENT):
+            raise BlobNotFound(f"IPFS does not have it: {text}") from error
+        raise StorageUnavailable(f"IPFS refused: {text}") from error
+    except (ipfs.CommunicationError, requests.RequestException) as error:
+        raise StorageUnavailable(f"IPFS does not answer: {error}") from error
+
+
+@contextmanager
+def _content_errors() -> Iterator[None]:
+    try:
+        yield
+    except ContentTooLarge as error:
+        raise BlobTooLarge(str(error)) from error
+    except ContentError as error:
+        raise BlobCorrupt(str(error)) from error

@@ -1,0 +1,35 @@
+"""What storage was lately seen to hold. Content does not change under its CID, so it is not looked at again at once."""
+
+import threading
+import time
+from collections.abc import Hashable
+from weakref import WeakKeyDictionary
+
+from market.platform.storage.client import Storage
+
+_SECONDS = 60.0
+
+
+_MOST = 10_000
+
+
+_lock = threading.Lock()
+
+
+_seen: WeakKeyDictionary[Storage, dict[Hashable, float]] = WeakKeyDictionary()
+
+
+def was_recently_verified(storage: Storage, what: Hashable) -> bool:
+    """Whether ``what`` was noted for this storage within the last minute."""
+    with _lock:
+        at = _seen.get(storage, {}).get(what)
+    return at is not None and time.monotonic() - at < _SECONDS
+
+
+def record_verified(storage: Storage, what: Hashable) -> None:
+    """Remember for a minute that storage holds ``what``."""
+    with _lock:
+        known = _seen.setdefault(storage, {})
+        if len(known) >= _MOST:
+            known.clear()
+        known[what] = time.monotonic()

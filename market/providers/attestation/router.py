@@ -1,0 +1,102 @@
+"""Attestation of nodes in a trusted environment. Optional: it lowers the rate of replays, never to none."""
+
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path as FilePath
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+
+from market.accounts.deps import CurrentAccount
+from market.accounts.errors import NotAuthenticated
+from market.accounts.idempotency import ANSWERED_ONCE, IdempotentRoute
+from market.chain.contracts.codec import Deployment
+from market.platform.http.deps import ServicesDep, Uow
+from market.platform.http.errors import ChainDown, KeyReused, RequestInFlight, StorageDown
+from market.platform.http.refusals import refusals
+from market.providers.attestation import service
+from market.providers.attestation.schemas import AttestedView, ChallengeView, GpuView, QuoteRequest
+from market.providers.errors import (
+    AttestationAnswered,
+    AttestationExpired,
+    AttestationNotFound,
+    GpusNotAttested,
+    InvalidQuote,
+    MeasurementNotAccepted,
+    NotRegistered,
+    ProviderJailed,
+)
+from market.settings import Settings
+from zoo_protocol.attestation.gpu_attestation import NVIDIA_KEYS, GpuStatement
+from zoo_protocol.attestation.tee_quotes import gpu_nonce, report_data
+from zoo_protocol.hashing import to_hex
+
+router = APIRouter(prefix="/v1", tags=["providers"], route_class=IdempotentRoute)
+
+
+ChallengeId = Annotated[str, Path(description="The challenge's id, as POST /v1/attestations gave it.")]
+
+
+@router.post(
+    "/attestations",
+    status_code=201,
+    responses=refusals(NotAuthenticated, NotRegistered, ProviderJailed, KeyReused, RequestInFlight),
+    dependencies=[ANSWERED_ONCE],
+)
+def start_attestation(account: CurrentAccount, services: ServicesDep, session: Uow) -> ChallengeView:
+    """Ask for a challenge: the bytes that your environment has to have quoted. It takes the place of an open one."""
+    challenge = service.start(session, account.address)
+    deployment = services.part(Deployment)
+    bound = deployment.chain_id, deployment.address("Attestations"), account.address, challenge.nonce
+    return ChallengeView(
+        id=challenge.id,
+        nonce=challenge.nonce,
+        report_data=to_hex(report_data(*bound)),
+        gpu_nonce=to_hex(gpu_nonce(*bound)),
+        deadline_at=challenge.deadline_at,
+    )
+
+
+@router.post(
+    "/attestations/{challenge_id}/quote",
+    status_code=202,
+    responses=refusals(
+        NotAuthenticated,
+        AttestationNotFound,
+        AttestationAnswered,
+        AttestationExpired,
+        InvalidQuote,
+        GpusNotAttested,
+        MeasurementNotAccepted,
+        ChainDown,
+        StorageDown,
+    ),
+)
+def answer_attestation(
+    challenge_id: ChallengeId, body: QuoteRequest, account: CurrentAccount, services: ServicesDep
+) -> AttestedView:
+    """Answer a challenge with a quote, its collateral and NVIDIA's statement on the GPUs; all of it becomes public."""
+    said = body.gpu_statement
+    gpus = None if said is None else GpuStatement(said.overall, said.devices, said.certificates)
+    answer = service.Answer(bytes.fromhex(body.quote), body.collateral.model_dump(exclude_none=True), gpus)
+    found = service.finish(services, account.address, challenge_id, answer, _trust(services.settings))
+    return AttestedView(
+        tee=found.verified.tee,
+        measurement=found.verified.measurement,
+        tcb_status=found.verified.tcb_status,
+        advisories=list(found.verified.advisories),
+        attested_gpus=[GpuView(**asdict(gpu)) for gpu in found.verified.gpus],
+        attested_until=found.attested_until,
+        report=found.report,
+        report_cid=found.report_cid,
+    )
+
+
+def _trust(settings: Settings) -> service.Trust:
+    keys = settings.gpu_attestation_keys
+    return service.Trust(_root_ca(settings.attestation_root_ca), keys.split(",") if keys else NVIDIA_KEYS)
+
+
+@cache
+def _root_ca(path: str | None) -> bytes | None:
+    return None if path is None else FilePath(path).read_bytes()

@@ -1,0 +1,154 @@
+"""How a wallet comes to be attested: a challenge, a quote that is bound to it, and a call to the registry on chain.
+
+The market checks the quote, and the contract bounds what the market can claim: to software that the network's admins
+accepted, and to a limited time. The evidence is public: anybody checks it again (``zoo-compute verify attestation``).
+A node that computes on GPUs is attested with all of them or not at all: what they compute is outside its processor.
+"""
+
+import secrets
+import uuid
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy.orm import Session
+
+from market.chain.contracts.bindings import Attestations
+from market.chain.contracts.codec import Deployment
+from market.chain.service import queue_intent
+from market.chain.views import ChainViews
+from market.domain.lifecycle import ProviderStatus
+from market.platform.db.base import from_unix, utc_now
+from market.platform.http.services import Services
+from market.platform.storage.client import Storage
+from market.providers import repository as providers_repository
+from market.providers import service as providers
+from market.providers.errors import (
+    AttestationAnswered,
+    AttestationExpired,
+    AttestationNotFound,
+    GpusNotAttested,
+    InvalidQuote,
+    MeasurementNotAccepted,
+    ProviderJailed,
+)
+from market.providers.models import AttestationChallenge
+from zoo_protocol.attestation.attestation_errors import QuoteRefused
+from zoo_protocol.attestation.gpu_attestation import GpuStatement
+from zoo_protocol.attestation.tee_quotes import Evidence, Verified, key_of
+from zoo_protocol.hashing import sha256, to_hex
+
+ANSWER_WITHIN = timedelta(minutes=10)
+
+
+LEAST_VALIDITY = timedelta(hours=1)
+"""What an attestation must be good for beyond now: the call that records it has to be mined first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """Roots of trust: DER of the one for quotes (None: Intel's), and the keys for statements about GPUs."""
+
+    root_ca: bytes | None
+    gpu_keys: Collection[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A quote with what checks it, as a node sends it."""
+
+    quote: bytes
+    collateral: dict[str, str]
+    gpus: GpuStatement | None
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A quote that holds; the registry's event follows."""
+
+    verified: Verified
+    report: str
+    report_cid: str
+    attested_until: datetime
+
+
+def start(session: Session, address: str) -> AttestationChallenge:
+    """A fresh challenge for a wallet, in place of one that it left unanswered.
+
+    Raises:
+        NotRegistered, ProviderJailed: it cannot be attested.
+    """
+    provider = providers.require(session, address, lock=True)
+    if provider.status == ProviderStatus.JAILED:
+        raise ProviderJailed(f"{address} is jailed")
+    providers_repository.forget_open_attestation(session, address)
+    challenge = AttestationChallenge(
+        id=str(uuid.uuid4()),
+        provider=address,
+        nonce=to_hex(secrets.token_bytes(32)),
+        deadline_at=utc_now() + ANSWER_WITHIN,
+    )
+    session.add(challenge)
+    session.flush()
+    return challenge
+
+
+def finish(services: Services, address: str, challenge_id: str, answer: Answer, trust: Trust) -> Accepted:
+    """Check a quote, make its evidence public, and have the registry record it.
+
+    Raises:
+        AttestationNotFound, AttestationAnswered, AttestationExpired: there is nothing to answer.
+        InvalidQuote: it does not hold, or holds too short.
+        GpusNotAttested: the provider registered more GPUs than the quote covers, or its tier stands for more.
+        MeasurementNotAccepted: it is of software that the network does not know.
+        ChainError, StorageUnavailable: a part does not work now; the challenge stays open.
+    """
+    now = utc_now()
+    with services.database.transaction() as session:
+        nonce = _open_challenge(session, challenge_id, address, now).nonce
+        needed = providers.gpus_to_attest(session, services.network, address)
+    deployment = services.part(Deployment)
+    registry = deployment.address("Attestations")
+    evidence = Evidence(deployment.chain_id, registry, address, nonce, answer.quote, answer.collateral, answer.gpus)
+    try:
+        verified = evidence.verify(int(now.timestamp()), trust.root_ca, trust.gpu_keys)
+    except QuoteRefused as error:
+        raise InvalidQuote(str(error), field=error.part, extra={"reason": error.code}) from error
+    if len(verified.gpus) < needed:
+        raise GpusNotAttested(
+            f"you registered {needed} GPUs or your tier stands for them, and the quote covers {len(verified.gpus)}",
+            field="gpu_statement",
+        )
+    if not services.part(ChainViews).accepts_measurement(verified.measurement):
+        raise MeasurementNotAccepted(
+            f"measurement {verified.measurement} is not accepted", extra={"measurement": verified.measurement}
+        )
+    until = min(from_unix(verified.valid_until), now + timedelta(seconds=services.network.attestation_seconds))
+    if until < now + LEAST_VALIDITY:
+        raise InvalidQuote(
+            f"the collateral ends at {until:%Y-%m-%d %H:%M} UTC already", field="collateral", extra={"reason": "ending"}
+        )
+    content = evidence.to_bytes()
+    report, cid = to_hex(sha256(content)), services.part(Storage).put_block(content).cid
+    with services.database.transaction() as session:
+        challenge = _open_challenge(session, challenge_id, address, now)
+        challenge.answered_at = now
+        challenge.measurement = verified.measurement
+        challenge.report = report
+        challenge.report_cid = cid
+        challenge.attested_until = until
+        challenge.gpus = [gpu.serial for gpu in verified.gpus]
+        call = Attestations.attest(address, key_of(address), verified.measurement, int(until.timestamp()), report)
+        queue_intent(session, key=f"attest:{challenge.id}", kind="attest", subject=address, **call)
+    return Accepted(verified, report, cid, until)
+
+
+def _open_challenge(session: Session, challenge_id: str, address: str, now: datetime) -> AttestationChallenge:
+    challenge = providers_repository.lock_attestation(session, challenge_id, address)
+    if challenge is None:
+        raise AttestationNotFound(f"no challenge {challenge_id}", field="challenge_id")
+    if challenge.answered_at is not None:
+        raise AttestationAnswered(f"challenge {challenge_id} was answered at {challenge.answered_at:%Y-%m-%d %H:%M}")
+    if challenge.deadline_at < now:
+        raise AttestationExpired(f"challenge {challenge_id} had to be answered by {challenge.deadline_at:%H:%M:%S} UTC")
+    return challenge

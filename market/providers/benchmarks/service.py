@@ -1,0 +1,346 @@
+"""The proof of work by which a provider earns a tier, and keeps it at times that nobody foresees.
+
+Speed is measured by the market's clock, from the nonce to the commitment, so nobody's word is taken. The states that
+are opened afterwards are drawn when it is too late to change any (``training_gym.hardware.challenge``).
+"""
+
+import secrets
+import threading
+import uuid
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+
+import structlog
+from sqlalchemy.orm import Session
+
+from market.domain.lifecycle import ProviderEvent, ProviderStatus
+from market.domain.network import Benchmark, NetworkParameters, Tier
+from market.platform.db.base import utc_now
+from market.platform.db.session import Database
+from market.platform.http.errors import UnknownTier
+from market.platform.storage import quota
+from market.platform.storage.client import Storage
+from market.platform.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge, StorageUnavailable
+from market.providers import repository as providers_repository
+from market.providers import service as providers
+from market.providers import standing
+from market.providers.errors import (
+    AnswerNotFound,
+    BenchmarkAnswered,
+    BenchmarkAtWork,
+    BenchmarkBusy,
+    BenchmarkNotFound,
+    BenchmarkOutOfTurn,
+    BenchmarkPaused,
+    HardwareInsufficient,
+    ProviderJailed,
+    VerifierNeedsNone,
+)
+from market.providers.models import BenchmarkRun, Provider
+from market.providers.outages import service as outages
+from training_gym.hardware.challenge import Challenge, ProofParameters, verify
+from zoo_protocol.hashing import from_hex, to_hex
+
+_CHECKS = threading.BoundedSemaphore(1)
+"""Of this process: an answer of the largest tiers has 800 MB, and its check needs some matrices more."""
+
+
+_log = structlog.get_logger(__name__)
+
+
+IsAtWork = Callable[[Session, str], bool]
+"""True if a node holds a slot or a lease; if not, no job gets it in this transaction's time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Lookup of the nodes in jobs, given by the composition root: benchmarks cannot import the training features."""
+
+    is_at_work: IsAtWork
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What came of a benchmark; ``reason`` is a stable code, ``mflops`` in 10**6 operations per second."""
+
+    passed: bool
+    reason: str
+    tier: str
+    mflops: int
+
+
+def work_of(benchmark: Benchmark) -> ProofParameters:
+    """What a tier's challenge asks for."""
+    return ProofParameters(
+        benchmark.size, benchmark.pool, benchmark.lanes, benchmark.rounds, benchmark.steps, benchmark.opened
+    )
+
+
+def seconds_of(benchmark: Benchmark) -> float:
+    """How long a tier's work may take by the market's clock."""
+    work = work_of(benchmark)
+    return work.flops / (benchmark.min_mflops * 10**6) + work.walk_bytes / (benchmark.min_walk_mbps * 10**6)
+
+
+def start_benchmark(
+    session: Session, network: NetworkParameters, address: str, tier_name: str, is_at_work: IsAtWork
+) -> BenchmarkRun:
+    """A fresh challenge for a tier: the pool that has to be made before the clock runs.
+
+    Raises:
+        UnknownTier, NotRegistered, VerifierNeedsNone, ProviderJailed: it cannot be had.
+        HardwareInsufficient: what the provider registered is below the tier's table.
+        BenchmarkPaused: it failed one lately.
+        BenchmarkAtWork: it is in a job. Nobody places it from now on until the verdict.
+    """
+    try:
+        tier = network.tier(tier_name)
+    except KeyError:
+        names = ", ".join(tier.name for tier in network.tiers)
+        raise UnknownTier(f"no tier {tier_name!r}; there are {names}", field="tier") from None
+    _check_may_benchmark(providers.require(session, address), tier)
+    _check_no_failure(session, network, address)
+    if is_at_work(session, address):
+        raise BenchmarkAtWork(f"{address} holds a slot or a lease")
+    run = BenchmarkRun(
+        id=str(uuid.uuid4()),
+        provider=address,
+        seed=to_hex(secrets.token_bytes(32)),
+        work=asdict(work_of(tier.benchmark)),
+        tier_id=tier.id,
+        deadline_at=utc_now() + timedelta(seconds=tier.benchmark.ready_seconds),
+    )
+    session.add(run)
+    session.flush()
+    return run
+
+
+def begin_work(session: Session, network: NetworkParameters, address: str, run_id: str) -> BenchmarkRun:
+    """The pool is ready: the nonce, from which on the clock runs. Asked for again, the same one and no more time.
+
+    Raises:
+        BenchmarkNotFound, BenchmarkAnswered: there is nothing to begin.
+        BenchmarkOutOfTurn: the pool took too long.
+    """
+    run = _open_run(session, run_id, address)
+    now = utc_now()
+    if run.started_at is None:
+        _check_in_time(run, now)
+        run.nonce = to_hex(secrets.token_bytes(32))
+        run.started_at = now
+        run.deadline_at = now + timedelta(seconds=seconds_of(tier_of(network, run).benchmark))
+    return run
+
+
+def commit_work(
+    session: Session, network: NetworkParameters, address: str, run_id: str, commitment: str
+) -> BenchmarkRun:
+    """The work is done: from the commitment on it is drawn what has to be opened.
+
+    Raises:
+        BenchmarkNotFound, BenchmarkAnswered: there is nothing to commit to.
+        BenchmarkOutOfTurn: the work has not begun, or another commitment was made.
+        BenchmarkPaused: another challenge was failed meanwhile.
+    """
+    run = _open_run(session, run_id, address)
+    if run.started_at is None or run.commitment not in (None, commitment):
+        raise BenchmarkOutOfTurn(f"benchmark {run_id} has {'another' if run.commitment else 'no'} commitment to take")
+    if run.committed_at is None:
+        providers.require(session, address, lock=True)  # one commitment of a provider after the other
+        _check_no_failure(session, network, address)
+        run.committed_at = utc_now()
+        run.commitment = commitment
+        run.secret = to_hex(secrets.token_bytes(32))
+        microseconds = max(1, (run.committed_at - run.started_at) // timedelta(microseconds=1))
+        run.flops_per_second = ProofParameters(**run.work).flops * 10**6 // microseconds
+    return run
+
+
+def is_in_time(run: BenchmarkRun) -> bool:
+    """Whether the commitment came before the deadline of the work."""
+    return run.committed_at is not None and run.committed_at <= run.deadline_at
+
+
+def answer_bytes(session: Session, address: str) -> int:
+    """Bytes of the answer that the account was asked to upload a short while ago; 0 if it was asked for none."""
+    run = providers_repository.benchmark_to_answer(session, address, utc_now() - providers_repository.ANSWERED_WITHIN)
+    return 0 if run is None else ProofParameters(**run.work).answer_bytes
+
+
+def finish_benchmark(
+    database: Database, storage: Storage, network: NetworkParameters, address: str, run_id: str, cid: str
+) -> Verdict:
+    """Take the answer to a challenge (a blob of the caller's), check it, and give the tier if it holds.
+
+    The same answer again gets the same verdict.
+
+    Raises:
+        BenchmarkNotFound, BenchmarkAnswered: there is nothing to answer.
+        BenchmarkOutOfTurn: there is no commitment yet.
+        AnswerNotFound: the caller did not upload the answer, or storage has lost it. The challenge stays open.
+        BenchmarkBusy: other answers are being checked; this one counts as of its upload.
+    """
+    if not _CHECKS.acquire(blocking=False):
+        raise BenchmarkBusy(f"benchmark {run_id} has to wait for others to be checked")
+    try:
+        return _finish(database, storage, network, address, run_id, cid)
+    finally:
+        _CHECKS.release()
+
+
+def _finish(
+    database: Database, storage: Storage, network: NetworkParameters, address: str, run_id: str, cid: str
+) -> Verdict:
+    with database.transaction() as session:
+        run = providers_repository.lock_benchmark(session, run_id, address)
+        if run is not None and run.answer_cid == cid:
+            return _verdict(network, run)
+        run = _open_run(session, run_id, address)
+        if run.commitment is None or run.nonce is None or run.secret is None or run.committed_at is None:
+            raise BenchmarkOutOfTurn(f"benchmark {run_id} has no commitment yet")
+        arrived = quota.uploaded_at(session, address, cid)  # by our clock, over a link of the caller's
+        if arrived is None:
+            raise AnswerNotFound(f"you have not uploaded {cid}", field="cid")
+        challenge = Challenge(ProofParameters(**run.work), from_hex(run.seed), from_hex(run.nonce))
+        committed, secret = from_hex(run.commitment), from_hex(run.secret)
+    try:
+        answer = storage.get(cid, max_bytes=challenge.work.answer_bytes)
+    except BlobTooLarge:
+        answer = b""  # whatever it is, it is no answer to this
+    except (BlobNotFound, BlobCorrupt) as error:
+        raise AnswerNotFound(f"{cid}: {error}", field="cid") from error
+
+    tier = tier_of(network, run)
+    seconds = max(1e-6, (arrived - run.committed_at).total_seconds())
+    reason = "passed"
+    if not is_in_time(run):
+        reason = "too_slow"
+    elif not verify(challenge, committed, secret, answer):
+        # Before what is only slow, which costs no pause: who cannot open what was drawn would come late on purpose.
+        reason = "wrong_answer"
+    elif seconds > tier.benchmark.answer_seconds:
+        reason = "too_late"
+    elif 8 * len(answer) < tier.benchmark.min_upload_mbps * 10**6 * seconds:
+        reason = "link_too_slow"
+    with database.transaction() as session:
+        provider = providers.require(session, address, lock=True)
+        run = _open_run(session, run_id, address)
+        run.answered_at = arrived
+        run.answer_cid = cid
+        run.passed = reason == "passed"
+        run.reason = reason
+        if run.passed:
+            _give_tier(session, network, provider, tier)
+            quota.taken_over(session, address, [cid])
+    if run.passed:
+        _drop(storage, cid)
+    return _verdict(network, run)
+
+
+def _verdict(network: NetworkParameters, run: BenchmarkRun) -> Verdict:
+    return Verdict(bool(run.passed), run.reason or "", tier_of(network, run).name, (run.flops_per_second or 0) // 10**6)
+
+
+def _drop(storage: Storage, cid: str) -> None:
+    """Let go of an answer that was right. No other file is the same, unlike one that somebody calls an answer."""
+    try:
+        storage.unpin(cid)
+    except StorageUnavailable as error:
+        _log.warning("the answer to a hardware proof stays pinned", cid=cid, error=str(error))
+
+
+def tier_of(network: NetworkParameters, run: BenchmarkRun) -> Tier:
+    """The tier that a challenge is for."""
+    return next(tier for tier in network.tiers if tier.id == run.tier_id)
+
+
+def demote_overdue(database: Database, now: datetime) -> None:
+    """Demote every provider that had to show its hardware again and did not, each in its own transaction.
+
+    Who could not reach the API for a part of its time has that much longer.
+    """
+    with database.transaction() as session:
+        overdue = providers_repository.overdue_rebenchmarks(session, _WITH_TIER, now)
+    for address in overdue:
+        with database.transaction() as session:
+            provider = providers.require(session, address, lock=True)
+            due, since = provider.rebenchmark_by, provider.rebenchmark_at
+            if due is None or since is None or provider.status not in _WITH_TIER:
+                continue
+            if due + outages.time_away(session, since, now, [outages.API]) < now:
+                provider.rebenchmark_by = None
+                standing.advance(session, provider, ProviderEvent.DEMOTE, reason=providers.REBENCHMARK_MISSED)
+
+
+def benchmark_deadline(
+    session: Session, network: NetworkParameters, provider: Provider, now: datetime, is_at_work: IsAtWork
+) -> datetime | None:
+    """By when a provider has to show its hardware again; None while it need not. Told first, its time begins.
+
+    It is not told while it is in a job, and is placed in none once it was told: it could not do both at once. The
+    caller holds the provider's row: a proof that is passed meanwhile ends the demand.
+    """
+    is_drawn = provider.rebenchmark_at is not None and provider.rebenchmark_at <= now
+    is_due = is_drawn and provider.rebenchmark_by is None and provider.status in _WITH_TIER
+    if is_due and not is_at_work(session, provider.address):
+        provider.rebenchmark_by = now + timedelta(seconds=network.rebenchmark_within_seconds)
+    return provider.rebenchmark_by
+
+
+_WITH_TIER = (ProviderStatus.BENCHMARKED, ProviderStatus.ACTIVE)
+
+
+def _check_may_benchmark(provider: Provider, tier: Tier) -> None:
+    if provider.kind == "verifier":
+        raise VerifierNeedsNone("a verifier is not benchmarked")
+    if provider.status == ProviderStatus.JAILED:
+        raise ProviderJailed(f"{provider.address} is jailed")
+    # The number of GPUs is not asked for: the speed that the challenge must show stands for it.
+    needs = {"gpu_memory_gb": tier.gpu_memory_gb, "ram_gb": tier.ram_gb, "network_gbps": tier.network_gbps}
+    for key, least in needs.items():
+        if float(str(provider.hardware[key])) < least:
+            raise HardwareInsufficient(
+                f"tier {tier.name} needs {key} >= {least}, registered is {provider.hardware[key]}",
+                field=f"hardware.{key}",
+            )
+
+
+def _check_no_failure(session: Session, network: NetworkParameters, address: str) -> None:
+    """Who saw what to open and gave no right answer waits: or it could try until what it made up is not drawn."""
+    pause = timedelta(seconds=network.benchmark_pause_seconds)
+    failed_at = providers_repository.last_failed_benchmark(session, address, utc_now() - pause)
+    if failed_at is not None:
+        raise BenchmarkPaused(
+            f"a benchmark of {address} was committed to at {failed_at:%Y-%m-%d %H:%M} UTC and not answered right",
+            extra={"not_before": f"{failed_at + pause:%Y-%m-%dT%H:%M:%SZ}"},
+        )
+
+
+def _check_in_time(run: BenchmarkRun, now: datetime) -> None:
+    if now > run.deadline_at:
+        raise BenchmarkOutOfTurn(f"benchmark {run.id} had to begin by {run.deadline_at:%H:%M:%S} UTC")
+
+
+def _open_run(session: Session, run_id: str, address: str) -> BenchmarkRun:
+    run = providers_repository.lock_benchmark(session, run_id, address)
+    if run is None:
+        raise BenchmarkNotFound(f"no benchmark {run_id}", field="benchmark_id")
+    if run.answered_at is not None:
+        raise BenchmarkAnswered(f"benchmark {run_id} was answered with {run.reason}", field="benchmark_id")
+    return run
+
+
+def _give_tier(session: Session, network: NetworkParameters, provider: Provider, tier: Tier) -> None:
+    if provider.status == ProviderStatus.JAILED:  # since the challenge was issued
+        raise ProviderJailed(f"{provider.address} is jailed")
+    if provider.tier_id != tier.id:
+        providers_repository.close_open_ask(session, provider.address, "cancelled")  # it offered another tier
+    provider.tier_id = tier.id
+    # Exponential waiting times have no memory: how long ago the last one was says nothing about the next.
+    wait = secrets.SystemRandom().expovariate(1 / network.rebenchmark_mean_seconds)
+    provider.rebenchmark_at, provider.rebenchmark_by = utc_now() + timedelta(seconds=wait), None
+    if provider.status == ProviderStatus.DEMOTED:
+        provider.forgiven_bps = provider.reliability_bps
+    standing.advance(session, provider, ProviderEvent.BENCHMARK_PASSED, reason="benchmark_passed")
+    standing.review_stake(session, network, provider)

@@ -1,0 +1,213 @@
+"""Queries over heartbeats, epochs, committed periods and downtime penalties."""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+
+from sqlalchemy import case, delete, func, or_, select, tuple_, update
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.orm import Session
+
+from market.domain.lifecycle import ProviderStatus
+from market.domain.nodes.reliability import OLDEST_EPOCHS, Evidence
+from market.domain.nodes.uptime import EPOCH_HOURS
+from market.domain.rewards import Work
+from market.providers.models import (
+    CommittedPeriod,
+    DowntimePenalty,
+    HeartbeatHour,
+    JudgedEpoch,
+    Provider,
+    ProviderEpoch,
+    Stake,
+)
+
+
+def mark_minute(session: Session, address: str, hour: int, bit: int) -> None:
+    """Note that the node was seen in a minute, and the least active stake of the hour; a repetition writes nothing."""
+    is_active = Provider.status == ProviderStatus.ACTIVE
+    stake = (
+        select(case((is_active, func.coalesce(Stake.stake_wei, 0)), else_=0))
+        .select_from(Provider)
+        .outerjoin(Stake, Stake.address == Provider.address)
+        .where(Provider.address == address)
+        .scalar_subquery()
+    )
+    statement = insert(HeartbeatHour).values(hour=hour, provider=address, minutes=bit, stake_wei=stake)
+    session.execute(
+        statement.on_conflict_do_update(
+            index_elements=[HeartbeatHour.hour, HeartbeatHour.provider],
+            set_={
+                "minutes": HeartbeatHour.minutes.bitwise_or(bit),
+                "stake_wei": func.least(HeartbeatHour.stake_wei, statement.excluded.stake_wei),
+            },
+            where=HeartbeatHour.minutes.bitwise_and(bit) == 0,
+        )
+    )
+
+
+def oldest_hour(session: Session) -> int | None:
+    """The first hour of which heartbeats are kept."""
+    return session.scalar(select(func.min(HeartbeatHour.hour)))
+
+
+def hours_of(session: Session, epoch: int) -> Sequence[HeartbeatHour]:
+    """The heartbeats of an epoch, by hour and node."""
+    first = epoch * EPOCH_HOURS
+    query = select(HeartbeatHour).where(HeartbeatHour.hour >= first, HeartbeatHour.hour < first + EPOCH_HOURS)
+    return session.scalars(query.order_by(HeartbeatHour.hour, HeartbeatHour.provider)).all()
+
+
+def seen_by_anybody(session: Session, first: int) -> dict[int, int]:
+    """The minutes in which any node was seen, by hour: of hours from ``first`` on, and of the oldest that is kept."""
+    oldest = select(func.min(HeartbeatHour.hour)).scalar_subquery()
+    query = select(HeartbeatHour.hour, func.bit_or(HeartbeatHour.minutes)).group_by(HeartbeatHour.hour)
+    hours = or_(HeartbeatHour.hour >= first, HeartbeatHour.hour == oldest)
+    return dict(session.execute(query.where(hours)).tuples().all())
+
+
+def forget_hours(session: Session, epoch: int) -> None:
+    """Drop the heartbeats of an epoch and of all before it."""
+    session.execute(delete(HeartbeatHour).where(HeartbeatHour.hour < (epoch + 1) * EPOCH_HOURS))
+
+
+def add_period(session: Session, address: str, start: datetime, end: datetime) -> None:
+    """A wallet promised to be up from ``start`` until ``end``; of several promises at one time the longest holds."""
+    statement = insert(CommittedPeriod).values(address=address, starts_at=start, ends_at=end)
+    session.execute(
+        statement.on_conflict_do_update(
+            index_elements=[CommittedPeriod.address, CommittedPeriod.starts_at],
+            set_={"ends_at": func.greatest(CommittedPeriod.ends_at, statement.excluded.ends_at)},
+        )
+    )
+
+
+def periods_between(session: Session, start: datetime, end: datetime) -> dict[str, list[tuple[float, float]]]:
+    """By wallet, the committed periods that overlap this time, in Unix seconds."""
+    query = select(CommittedPeriod).where(CommittedPeriod.starts_at < end, CommittedPeriod.ends_at > start)
+    found: dict[str, list[tuple[float, float]]] = {}
+    for row in session.scalars(query):
+        found.setdefault(row.address, []).append((row.starts_at.timestamp(), row.ends_at.timestamp()))
+    return found
+
+
+def judged_epoch(session: Session, epoch: int) -> JudgedEpoch | None:
+    return session.get(JudgedEpoch, epoch)
+
+
+def add_judged(session: Session, epoch: int, *, usual_nodes: int, counted_minutes: int) -> None:
+    """An epoch was judged, once."""
+    session.add(JudgedEpoch(epoch=epoch, usual_nodes=usual_nodes, counted_minutes=counted_minutes))
+
+
+def last_judged(session: Session) -> int | None:
+    """The newest epoch that was judged."""
+    return session.scalar(select(func.max(JudgedEpoch.epoch)))
+
+
+def add(session: Session, address: str, epoch: int, **counts: int) -> None:
+    """Add to what a node did in an epoch, and have its score reviewed."""
+    names = [c.name for c in ProviderEpoch.__table__.columns if c.name not in ("epoch", "provider", "unreviewed")]
+    values = dict.fromkeys(names, 0) | counts
+    statement = insert(ProviderEpoch).values(epoch=epoch, provider=address, unreviewed=True, **values)
+    more = {name: getattr(ProviderEpoch, name) + count for name, count in counts.items()}
+    session.execute(
+        statement.on_conflict_do_update(
+            index_elements=[ProviderEpoch.epoch, ProviderEpoch.provider], set_={**more, "unreviewed": True}
+        )
+    )
+
+
+def unreviewed(session: Session) -> list[str]:
+    """Nodes of which something is known that is not in their score."""
+    return list(session.scalars(select(ProviderEpoch.provider).where(ProviderEpoch.unreviewed).distinct()))
+
+
+def have_all_reviewed(session: Session) -> None:
+    """Have the score of every node with a record reviewed: its evidence has aged."""
+    newest = select(ProviderEpoch.provider, func.max(ProviderEpoch.epoch)).group_by(ProviderEpoch.provider)
+    one_each = tuple_(ProviderEpoch.provider, ProviderEpoch.epoch).in_(newest)
+    session.execute(update(ProviderEpoch).where(one_each).values(unreviewed=True))
+
+
+def take_history(session: Session, address: str, epoch: int) -> dict[int, Evidence]:
+    """The evidence on a node by age at ``epoch``, marked as reviewed."""
+    session.execute(
+        update(ProviderEpoch)
+        .where(ProviderEpoch.provider == address, ProviderEpoch.unreviewed)
+        .values(unreviewed=False)
+    )
+    query = select(ProviderEpoch).where(ProviderEpoch.provider == address, ProviderEpoch.epoch >= epoch - OLDEST_EPOCHS)
+    return {
+        max(0, epoch - row.epoch): Evidence(
+            verified=row.verified,
+            rejected=row.rejected,
+            lost=row.lost,
+            up_minutes=row.up_minutes,
+            counted_minutes=row.counted_minutes,
+            slashes=row.slashes,
+            replays=row.replays,
+            refused=row.refused,
+        )
+        for row in session.scalars(query)
+    }
+
+
+def work_between(session: Session, first: int, last: int) -> list[Work]:
+    """What each node did in the epochs from ``first`` to ``last`` that is rewarded."""
+    query = (
+        select(
+            ProviderEpoch.provider,
+            func.sum(ProviderEpoch.stake_minutes),
+            func.sum(ProviderEpoch.served_bytes),
+            func.sum(ProviderEpoch.replayed_wei),
+        )
+        .where(ProviderEpoch.epoch >= first, ProviderEpoch.epoch <= last)
+        .group_by(ProviderEpoch.provider)
+    )
+    return [
+        Work(account, int(stake), int(served), int(replayed_wei))
+        for account, stake, served, replayed_wei in session.execute(query)
+    ]
+
+
+def forget_epochs(session: Session, before: int) -> None:
+    """Drop what is known of the epochs before this one."""
+    session.execute(delete(ProviderEpoch).where(ProviderEpoch.epoch < before))
+    session.execute(delete(JudgedEpoch).where(JudgedEpoch.epoch < before))
+
+
+def epochs_of(session: Session, address: str, limit: int) -> Sequence[ProviderEpoch]:
+    """A node's newest epochs."""
+    query = select(ProviderEpoch).where(ProviderEpoch.provider == address)
+    return session.scalars(query.order_by(ProviderEpoch.epoch.desc()).limit(limit)).all()
+
+
+def first_epoch(session: Session) -> int | None:
+    """The oldest epoch of which anything is known."""
+    return session.scalar(select(func.min(ProviderEpoch.epoch)))
+
+
+def scores(session: Session, addresses: Collection[str]) -> dict[str, int]:
+    """The scores of those of the nodes that are registered."""
+    query = select(Provider.address, Provider.reliability_bps).where(Provider.address.in_(addresses))
+    return dict(session.execute(query).tuples().all())
+
+
+def all_nodes(session: Session) -> Sequence[Provider]:
+    return session.scalars(select(Provider).order_by(Provider.address)).all()
+
+
+def open_penalties(session: Session, since_epoch: int) -> Sequence[DowntimePenalty]:
+    """Penalties for epochs from ``since_epoch`` on that the chain has not executed, oldest first."""
+    query = select(DowntimePenalty).where(DowntimePenalty.tx.is_(None), DowntimePenalty.epoch >= since_epoch)
+    return session.scalars(query.order_by(DowntimePenalty.epoch, DowntimePenalty.provider)).all()
+
+
+def lock_penalty(session: Session, evidence: str) -> DowntimePenalty | None:
+    return session.scalar(select(DowntimePenalty).where(DowntimePenalty.evidence == evidence).with_for_update())
+
+
+def penalties_of(session: Session, address: str, limit: int) -> Sequence[DowntimePenalty]:
+    """A node's newest penalties."""
+    query = select(DowntimePenalty).where(DowntimePenalty.provider == address)
+    return session.scalars(query.order_by(DowntimePenalty.epoch.desc()).limit(limit)).all()

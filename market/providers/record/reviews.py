@@ -1,0 +1,59 @@
+"""Reviews of scores: who is too unreliable for new work, and who is not any more."""
+
+from datetime import datetime, timedelta
+
+from sqlalchemy.orm import Session
+
+from market.domain.lifecycle import ProviderEvent, ProviderStatus
+from market.domain.network import NetworkParameters
+from market.domain.nodes.reliability import DEMOTION_BPS, reliability_bps
+from market.domain.nodes.uptime import epoch_of
+from market.platform.db.session import Database
+from market.providers import repository as providers_repository
+from market.providers import service as providers
+from market.providers import standing
+from market.providers.models import Provider
+from market.providers.record import repository as record_repository
+
+UNRELIABLE, RECOVERED = "unreliable", "reliability_recovered"
+
+
+def review(database: Database, network: NetworkParameters, now: datetime) -> None:
+    """Bring every score up to date of which something new is known, each in its own transaction."""
+    with database.advisory_lock("providers.review") as alone:
+        if not alone:
+            return
+        with database.transaction() as session:
+            due = record_repository.unreviewed(session)
+        for address in due:
+            with database.transaction() as session:
+                _review(session, network, address, now)
+
+
+def _review(session: Session, network: NetworkParameters, address: str, now: datetime) -> None:
+    """Set the score. Below the threshold a provider gets no new work until it recovers or passes a benchmark anew.
+
+    A benchmark forgives the score that the node then had: only a lower one demotes it again. A verifier is not demoted
+    by its score, which makes it drawn less often; it was suspended for a time.
+    """
+    provider = providers_repository.lock_provider(session, address)
+    score = reliability_bps(record_repository.take_history(session, address, epoch_of(now.timestamp())))
+    if provider is None:
+        return
+    provider.reliability_bps = score
+    is_low = score < DEMOTION_BPS
+    if not is_low:
+        provider.forgiven_bps = None
+    if is_low and provider.status in (ProviderStatus.BENCHMARKED, ProviderStatus.ACTIVE):
+        if provider.kind == "provider" and (provider.forgiven_bps is None or score < provider.forgiven_bps):
+            standing.advance(session, provider, ProviderEvent.DEMOTE, reason=UNRELIABLE)
+    elif not is_low and provider.status == ProviderStatus.DEMOTED and _may_recover(provider, network, now):
+        standing.advance(session, provider, ProviderEvent.RECOVER, reason=RECOVERED)
+        standing.review_stake(session, network, provider)
+
+
+def _may_recover(provider: Provider, network: NetworkParameters, now: datetime) -> bool:
+    """Not while it is suspended; and who did not show its hardware again gets its tier by a benchmark alone."""
+    suspension = timedelta(seconds=network.suspension_seconds)
+    is_suspended = provider.warned_at is not None and now < provider.warned_at + suspension
+    return not is_suspended and provider.reason != providers.REBENCHMARK_MISSED

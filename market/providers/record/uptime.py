@@ -1,0 +1,193 @@
+"""Uptime: heartbeats kept by the minute, judged by the epoch against what a node committed to on chain.
+
+A heartbeat sets one bit of its hour's row. Once an epoch is over its minutes are counted, written as one row for each
+node, and its heartbeats dropped. A breach of the tier's promise within a committed period costs the staking
+contract's penalty for downtime, once for each epoch, with the evidence published first.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import structlog
+from sqlalchemy.orm import Session
+
+from market.chain.contracts.bindings import ProviderStaking
+from market.chain.contracts.codec import ChainEvent
+from market.chain.requests import request_call
+from market.domain.lifecycle import ProviderStatus
+from market.domain.network import EPOCH_SECONDS, NetworkParameters
+from market.domain.nodes import uptime
+from market.domain.nodes.reliability import OLDEST_EPOCHS
+from market.domain.verification.sampling import OFFENCE_IDS
+from market.platform.db.base import from_unix
+from market.platform.db.session import Database
+from market.platform.storage.client import Storage
+from market.providers import repository as providers_repository
+from market.providers.models import DowntimePenalty, Provider
+from market.providers.record import repository as record_repository
+from zoo_protocol.content.cid import digest_of
+from zoo_protocol.hashing import canonical_json, to_hex
+
+_log = structlog.get_logger(__name__)
+
+
+_SETTLED = timedelta(minutes=2)
+"""How long after its end an epoch is judged: every heartbeat of it is written by then."""
+
+
+_UNPUNISHED = (ProviderStatus.JAILED, ProviderStatus.EXITED)  # barred from work: nothing is expected of them
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """One node's epoch: its minutes as bits, and the wei of stake summed over the minutes in which it was seen."""
+
+    provider: Provider
+    seen: int
+    counted: int
+    committed: int
+    stake_minutes: int
+    sla_bps: int
+
+    @property
+    def is_breach(self) -> bool:
+        up, due = (self.seen & self.committed).bit_count(), self.committed.bit_count()
+        return self.provider.status not in _UNPUNISHED and uptime.is_breach(up, due, self.sla_bps)
+
+
+def on_committed(session: Session, event: ChainEvent) -> None:
+    """Handler of the final Committed event: a promise to be up, from its block's time on."""
+    start, end = from_unix(event.timestamp), from_unix(event.args["until"])
+    record_repository.add_period(session, event.args["provider"], start, end)
+
+
+def on_slashed(session: Session, event: ChainEvent) -> None:
+    """Handler of the final Slashed event: it counts in the score, and says what a penalty of ours came to."""
+    record_repository.add(session, event.args["provider"], uptime.epoch_of(event.timestamp), slashes=1)
+    penalty = record_repository.lock_penalty(session, event.args["evidence"])
+    if penalty is not None:
+        penalty.amount_wei, penalty.tx = event.args["amount"], event.tx_hash
+
+
+def judge(database: Database, storage: Storage, network: NetworkParameters, now: datetime) -> None:
+    """Judge every epoch that is over, oldest first, and see to it that all penalties reach the chain.
+
+    Raises:
+        StorageError: evidence could not be stored; the epoch stays due.
+    """
+    with database.advisory_lock("providers.uptime") as alone:
+        if not alone:
+            return
+        while (epoch := _due(database, now)) is not None:
+            _judge(database, storage, network, epoch)
+        _execute_penalties(database, network, now)
+
+
+def _due(database: Database, now: datetime) -> int | None:
+    with database.transaction() as session:
+        hour = record_repository.oldest_hour(session)
+    if hour is None:
+        return None
+    epoch = hour // uptime.EPOCH_HOURS
+    return epoch if now >= from_unix((epoch + 1) * EPOCH_SECONDS) + _SETTLED else None
+
+
+def _judge(database: Database, storage: Storage, network: NetworkParameters, epoch: int) -> None:
+    with database.transaction() as session:
+        before = record_repository.judged_epoch(session, epoch - 1)
+        is_judged = record_repository.judged_epoch(session, epoch) is not None
+        nodes, counted, usual = _read(session, network, epoch, before.usual_nodes if before else 0)
+    documents = [] if is_judged else [(node, _evidence(node, epoch)) for node in nodes if node.is_breach]
+    stored = [(node, storage.put_block(canonical_json(document)).cid) for node, document in documents]
+    with database.transaction() as session:
+        record_repository.forget_hours(session, epoch)
+        if is_judged:
+            return  # what came in after the judgement comes too late
+        record_repository.add_judged(session, epoch, usual_nodes=usual, counted_minutes=counted.bit_count())
+        for node in nodes:
+            record_repository.add(
+                session,
+                node.provider.address,
+                epoch,
+                up_minutes=(node.seen & node.counted).bit_count(),
+                counted_minutes=node.counted.bit_count(),
+                committed_up_minutes=(node.seen & node.committed).bit_count(),
+                committed_minutes=node.committed.bit_count(),
+                stake_minutes=node.stake_minutes,
+            )
+        for node, cid in stored:
+            address = node.provider.address
+            evidence = to_hex(digest_of(cid))
+            session.add(DowntimePenalty(provider=address, epoch=epoch, evidence=evidence, evidence_cid=cid))
+            _log.warning("downtime penalty", provider=address, epoch=epoch, evidence=cid)
+        record_repository.have_all_reviewed(session)
+        record_repository.forget_epochs(session, epoch - OLDEST_EPOCHS)
+
+
+def _read(session: Session, network: NetworkParameters, epoch: int, usual: int) -> tuple[list[_Judged], int, int]:
+    """The nodes that were seen or had committed to be up; the minutes that count; how many nodes are usual."""
+    hours: dict[str, dict[int, int]] = {}
+    at_stake: dict[str, dict[int, int]] = {}
+    stake_minutes: dict[str, int] = {}
+    for row in record_repository.hours_of(session, epoch):
+        hours.setdefault(row.provider, {})[row.hour] = row.minutes
+        if row.stake_wei:  # a wallet costs nothing: whoever made many could call an outage by switching them off
+            at_stake.setdefault(row.provider, {})[row.hour] = row.minutes
+        earned = stake_minutes.get(row.provider, 0) + row.minutes.bit_count() * row.stake_wei
+        stake_minutes[row.provider] = earned
+    seen = {address: uptime.seen_minutes(own) for address, own in hours.items()}
+    counted, usual = uptime.counted_minutes([uptime.seen_minutes(own) for own in at_stake.values()], usual)
+    start, end = (from_unix(EPOCH_SECONDS * number) for number in (epoch, epoch + 1))
+    periods = record_repository.periods_between(session, start, end)
+    slas = {tier.id: tier.uptime_sla_bps for tier in network.tiers}
+    nodes = []
+    for provider in record_repository.all_nodes(session):
+        address = provider.address
+        if address not in seen and address not in periods:
+            continue
+        here = counted & uptime.minutes_between(epoch, provider.created_at.timestamp(), end.timestamp())
+        nodes.append(
+            _Judged(
+                provider=provider,
+                seen=seen.get(address, 0),
+                counted=here,
+                committed=here & uptime.committed_minutes(epoch, periods.get(address, [])),
+                stake_minutes=stake_minutes.get(address, 0),
+                sla_bps=slas.get(provider.tier_id or 0, 0),  # without a tier nothing was promised
+            )
+        )
+    return nodes, counted, usual
+
+
+def _evidence(node: _Judged, epoch: int) -> dict[str, Any]:
+    """All that an outsider needs to judge again. The same epoch always gives the same bytes; minutes as hex bits."""
+    return {
+        "kind": "zoo-downtime/1",
+        "provider": node.provider.address,
+        "starts_at": epoch * EPOCH_SECONDS,
+        "ends_at": (epoch + 1) * EPOCH_SECONDS,
+        "sla_bps": node.sla_bps,
+        "grace_minutes": uptime.GRACE_MINUTES,
+        "committed_and_counted": f"{node.committed:x}",
+        "seen": f"{node.seen:x}",
+        "due_minutes": node.committed.bit_count(),
+        "up_minutes": (node.seen & node.committed).bit_count(),
+    }
+
+
+def _execute_penalties(database: Database, network: NetworkParameters, now: datetime) -> None:
+    """Ask for what the chain has not executed, as long as it would take it: one unbonding delay."""
+    oldest = uptime.epoch_of(now.timestamp() - network.unbonding_seconds) + 1
+    with database.transaction() as session:
+        for penalty in record_repository.open_penalties(session, oldest):
+            request_call(
+                session,
+                key=f"slash:{penalty.evidence}",
+                kind="slash",
+                subject=penalty.provider,
+                **ProviderStaking.slash(penalty.provider, OFFENCE_IDS["downtime"], penalty.evidence),
+                amount=providers_repository.at_risk(
+                    session, penalty.provider
+                ),  # the table may change before it is executed
+            )

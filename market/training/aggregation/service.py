@@ -1,0 +1,294 @@
+"""Closing a round: join what was delivered into the next checkpoint, and advance the job.
+
+Safe to run again at any point: the files are a pure function of what was delivered, and the change is applied only
+while the job is still in the round that was loaded.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sqlalchemy.orm import Session
+
+from market.domain.lifecycle import JobEvent, JobStatus, LeaseEvent, UnitStatus
+from market.jobs import repository as jobs_repository
+from market.jobs.models import Job, Slot
+from market.jobs.transitions import transition_job
+from market.platform.db.base import utc_now
+from market.platform.db.session import Database, enqueue_after_commit
+from market.platform.events.service import emit
+from market.platform.storage.client import Storage
+from market.settings import Settings
+from market.training.aggregation import repository as aggregation_repository
+from market.training.aggregation import tree
+from market.training.aggregation.models import AggregationLeaf
+from market.training.aggregation.payloads import AggregationInput, PayloadsLost, part_of, payloads_of, store_record
+from market.training.checkpoints import repository as checkpoints_repository
+from market.training.checkpoints.service import (
+    StoredCheckpoint,
+    load_outer,
+    load_parameters,
+    record_checkpoint,
+    store_checkpoint,
+    validation_loss,
+)
+from market.training.leases import repository as leases_repository
+from market.training.leases.service import abandon
+from market.training.leases.stopping import stop_training
+from market.training.rounds.state import round_state
+from market.training.units import repository as units_repository
+from market.training.units import slot_states
+from market.training.units.models import Unit
+from training_gym.aggregate.aggregation import Aggregate, finish_aggregation
+from training_gym.aggregate.aggregation import aggregate as join
+from training_gym.aggregate.outer_step import save_outer_state
+from training_gym.aggregate.robust import RESTORED_FOR, Verdict
+from training_gym.exchange.deadlines import MAX_STALENESS
+from training_gym.model.layout import Arrays
+from training_gym.spec.config import TrainingSpec
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """A round that can be closed: its parts, and by CID what each slot goes on from without and with its part.
+
+    ``leaves`` are those of its tree, all done; none where it is aggregated here. ``restorable`` has the ids of the
+    units whose payloads are added back if they are left out as outliers.
+    """
+
+    number: int
+    is_last: bool
+    spec: TrainingSpec
+    checkpoint_cid: str
+    parts: list[AggregationInput]
+    leaves: Sequence[AggregationLeaf]
+    slot_states: dict[int, str]
+    next_slot_states: dict[int, str]
+    restorable: frozenset[int]
+
+
+def aggregate(database: Database, settings: Settings, storage: Storage, job_id: str) -> None:
+    """Close the job's current round if it is due; otherwise, or if another worker is at it, do nothing.
+
+    Raises:
+        StorageError: storage failed; nothing was applied, so it can be tried again.
+    """
+    with database.advisory_lock(f"aggregate:{job_id}") as alone:
+        if alone:
+            _drop_useless_leaves(database, storage, job_id)
+        round_ = _load(database, settings, job_id) if alone else None
+        if round_ is None:
+            return
+        try:
+            stored, verdicts = _join(storage, job_id, round_)
+        except tree.SumLost as lost:
+            with database.transaction() as session:
+                tree.recompute_sum(session, job_id, round_.number, lost.cid)
+            return
+        except PayloadsLost as lost:
+            tree.leave_out_lost(database, job_id, lost)
+            return
+        with database.transaction() as session:
+            _apply(session, job_id, round_, stored, verdicts)
+        _drop_useless_leaves(database, storage, job_id)
+
+
+def _drop_useless_leaves(database: Database, storage: Storage, job_id: str) -> None:
+    """Forget the trees of rounds that are over, also with their job, and that of the round at hand if a unit of it was
+    rejected since it was planned. Sums are let go of before that, so that whatever ends in between is done again."""
+    with database.transaction() as session:
+        job = jobs_repository.job(session, job_id)
+        found = aggregation_repository.leaves_of_job(session, job_id)
+        if not found:
+            return
+        number = job.current_round if job is not None and job.status == JobStatus.RUNNING else None
+        at_hand = [leaf for leaf in found if leaf.round == number]
+        if number is not None and tree.still_delivered(at_hand, _units(session, job_id, number)):
+            found = [leaf for leaf in found if leaf.round != number]
+    tree.unpin_sums(storage, found)
+    with database.transaction() as session:
+        aggregation_repository.drop_leaves(session, job_id, {leaf.round for leaf in found})
+
+
+def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
+    """The round, once everything is there to close it. The leaves of a tree are planned and woken here."""
+    with database.transaction() as session:
+        job = jobs_repository.lock_job(session, job_id)
+        if job is None or job.status != JobStatus.RUNNING:
+            return None
+        number, spec = job.current_round, TrainingSpec.from_dict(job.spec)
+        checkpoint = checkpoints_repository.checkpoint(session, job_id, number)
+        units = _units(session, job_id, number)
+        if checkpoint is None:
+            return None
+        leaves = aggregation_repository.leaves_of_round(session, job_id, number)
+        if not tree.still_delivered(leaves, units):  # since a moment ago: the next sweep drops them
+            return None
+        if not leaves:
+            own = [unit for unit in units.values() if unit.round == number]
+            if not round_state(session, job, own, settings).can_close(utc_now()):
+                return None
+            parts = [part_of(job, unit) for unit in _trusted(units.values())]
+            shares = tree.shape(session, settings, spec, parts, {unit.id: unit.provider for unit in units.values()})
+            if len(shares) > 1:
+                tree.plan(session, job_id, number, shares)
+                return None
+        elif waiting := [leaf.leaf for leaf in leaves if leaf.sum_cid is None]:
+            tree.enqueue_leaf_tasks(session, job_id, number, waiting)  # their tasks may have been lost
+            return None
+        else:
+            parts = [part for leaf in leaves for part in tree.parts_of(leaf)]
+        return _Round(
+            number=number,
+            is_last=number + 1 == job.rounds,
+            spec=spec,
+            checkpoint_cid=checkpoint.cid,
+            parts=parts,
+            leaves=leaves,
+            slot_states=slot_states.named(session, job_id),
+            next_slot_states={
+                part.place: units[part.unit_id].slot_state_cid or "" for part in parts if part.round == number
+            },
+            restorable=frozenset(part.unit_id for part in parts if slot_states.may_be_restored(units[part.unit_id])),
+        )
+
+
+def _units(session: Session, job_id: str, number: int) -> dict[int, Unit]:
+    """The units that round ``number`` is about: its own, and late ones that were not joined in theirs, by id."""
+    found = units_repository.units_of_round(session, job_id, number) + units_repository.late_units(
+        session, job_id, number
+    )
+    return {unit.id: unit for unit in found}
+
+
+def _trusted(units: Iterable[Unit]) -> list[Unit]:
+    """What was delivered, without what replays refute and a dispute has not decided: that waits as if it were late.
+
+    Where nothing else was delivered the round goes on with it, as it did before it was found out.
+    """
+    delivered = [unit for unit in units if tree.can_be_joined(unit)]
+    return [unit for unit in delivered if unit.status != UnitStatus.DISPUTED] or delivered
+
+
+def _join(storage: Storage, job_id: str, round_: _Round) -> tuple[StoredCheckpoint, dict[int, Verdict]]:
+    """The next checkpoint, stored, and the verdict on each place. A slot that gets back what it sent is not named,
+    since no file is of that.
+
+    Only the final model is evaluated here: the next round need not wait for the loss of any other.
+    """
+    parameters = load_parameters(storage, round_.spec, round_.checkpoint_cid)
+    joined = _aggregate(storage, round_, parameters)
+    restored = _to_restore(round_, joined.verdicts)
+    changed = {part.slot for part in round_.parts if part.unit_id in restored}
+    states = round_.slot_states | {
+        part.slot: round_.next_slot_states[part.place] for part in round_.parts if part.place in round_.next_slot_states
+    }
+    stored = store_checkpoint(
+        storage,
+        round_.spec,
+        job_id=job_id,
+        round_=round_.number + 1,
+        parent=round_.checkpoint_cid,
+        parameters=joined.parameters,
+        outer_state=save_outer_state(round_.spec, joined.outer_state),
+        update=joined.update,
+        aggregation=store_record(storage, job_id, round_.number, round_.checkpoint_cid, round_.parts, joined.verdicts),
+        slot_states={slot: cid for slot, cid in states.items() if slot not in changed},
+    )
+    if round_.is_last:
+        stored = replace(stored, validation_loss=validation_loss(storage, round_.spec, joined.parameters))
+    return stored, joined.verdicts
+
+
+def _to_restore(round_: _Round, verdicts: Mapping[int, Verdict]) -> set[int]:
+    """Ids of the units whose payloads are added back to what their slots go on from."""
+    return {
+        part.unit_id
+        for part in round_.parts
+        if part.unit_id in round_.restorable and verdicts[part.place].code in RESTORED_FOR
+    }
+
+
+def _aggregate(storage: Storage, round_: _Round, parameters: Arrays) -> Aggregate:
+    """The outer step, from the tree's sums where there is one, else from the payloads: the same bits either way."""
+    state = load_outer(storage, round_.spec, round_.checkpoint_cid)
+    if round_.leaves:
+        total, verdicts = tree.combine(storage, round_.spec, round_.leaves)
+        return finish_aggregation(round_.spec, parameters, verdicts, total, state)
+    payloads = payloads_of(storage, round_.spec, round_.parts)
+    return join(round_.spec, parameters, payloads, {part.place: part.weight for part in round_.parts}, state)
+
+
+def _apply(
+    session: Session, job_id: str, round_: _Round, stored: StoredCheckpoint, verdicts: dict[int, Verdict]
+) -> None:
+    job = jobs_repository.lock_job(session, job_id)
+    if job is None or job.status != JobStatus.RUNNING or job.current_round != round_.number:
+        return
+    units = _units(session, job_id, round_.number)
+    if not tree.all_delivered(round_.parts, units):
+        enqueue_after_commit(session, "jobs.dispatch", job_id)  # one was rejected meanwhile; its part must not stay in
+        return
+    slots = {slot.slot: slot for slot in jobs_repository.slots(session, job_id)}
+    joined = {part.unit_id: verdicts[part.place] for part in round_.parts}
+    restored = _to_restore(round_, verdicts)
+    for unit in units.values():
+        if unit.id in joined:
+            unit.included = joined[unit.id].included
+            unit.exclusion_reason = None if unit.included else joined[unit.id].code
+            has_gone_on = unit.round < round_.number or slot_states.continues_on_delivery(job)
+            if not has_gone_on:  # nor does who is left out start anew: its optimiser would lag behind the others'
+                slot_states.set_next_start_state(session, slots[unit.slot], unit)
+            unit.to_restore = unit.id in restored
+        elif unit.exclusion_reason == tree.PAYLOAD_LOST:
+            if not slot_states.continues_on_delivery(job):
+                slot_states.set_next_start_state(session, slots[unit.slot], unit)
+        elif unit.status in units_repository.DELIVERED_UNIT:
+            _keep_for_later(session, job, unit, slots[unit.slot])
+        elif unit.status == UnitStatus.LEASED:
+            _close_straggler(session, job_id, unit.id)
+    slot_states.note_kept(session, job, round_.number + 1)
+    record_checkpoint(session, stored)
+    late = sum(verdicts[part.place].included for part in round_.parts if part.round < round_.number)
+    _advance(session, job, stored, included=sum(verdict.included for verdict in verdicts.values()), late=late)
+
+
+def _keep_for_later(session: Session, job: Job, unit: Unit, slot: Slot) -> None:
+    """A payload that came while the round was being joined is one of the next round's, if there is one."""
+    if job.current_round + 1 == job.rounds:
+        unit.included, unit.exclusion_reason = False, "late"
+        return
+    if unit.round == job.current_round and not slot_states.continues_on_delivery(job):
+        slot_states.set_next_start_state(session, slot, unit)
+    unit.rounds_late = min((unit.rounds_late or 0) + 1, MAX_STALENESS)
+
+
+def _close_straggler(session: Session, job_id: str, unit_id: int) -> None:
+    for lease_id in leases_repository.open_leases(session, job_id, unit_id=unit_id):
+        locked = leases_repository.lock_lease(session, lease_id)
+        if locked and locked[2].status in leases_repository.OPEN_LEASE:
+            abandon(session, *locked, LeaseEvent.EXPIRE, "round_closed")
+
+
+def _advance(session: Session, job: Job, stored: StoredCheckpoint, included: int, late: int) -> None:
+    job.current_round += 1
+    now = utc_now()
+    emit(
+        session,
+        job.id,
+        "round",
+        {
+            "round": job.current_round,
+            "rounds": job.rounds,
+            "validation_loss": stored.validation_loss,
+            "included": included,
+            "late": late,
+        },
+    )
+    if job.current_round < job.rounds:
+        job.round_started_at = now
+        enqueue_after_commit(session, "jobs.validate", job.id)
+    else:
+        job.trained_at = now
+        transition_job(session, job, JobEvent.ROUNDS_DONE)
+        stop_training(session, job, "training_over", keep_committed=True)
+    enqueue_after_commit(session, "jobs.dispatch", job.id)

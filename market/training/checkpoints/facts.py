@@ -1,0 +1,34 @@
+"""Checkpoints of a job as other packages may read them."""
+
+from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
+
+from market.training.checkpoints import repository as checkpoints_repository
+from training_gym.units.checkpoint import CheckpointManifest
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSummary:
+    """One checkpoint; ``pins`` are the addresses of its proven holders, ascending. The loss is None until known."""
+
+    round: int
+    cid: str
+    model_cid: str
+    validation_loss: str | None
+    pins: list[str]
+
+
+def checkpoints_of(session: Session, job_id: str) -> list[CheckpointSummary]:
+    """The job's checkpoints by round."""
+    pins = checkpoints_repository.pins_of_job(session, job_id)
+    return [
+        CheckpointSummary(row.round, row.cid, row.model_cid, row.validation_loss, pins.get(row.id, []))
+        for row in checkpoints_repository.checkpoints(session, job_id)
+    ]
+
+
+def checkpoint_files(manifest_cid: str, manifest: CheckpointManifest) -> list[str]:
+    """CIDs of the files of a checkpoint but for slot states, in the order in which a pin proof reads them."""
+    state = [cid for cid in (manifest.outer_state, manifest.update, manifest.aggregation) if cid is not None]
+    return [manifest_cid, manifest.model, *state]

@@ -1,0 +1,44 @@
+"""Queries over checkpoints, over who keeps them, and over the leaves that a round is aggregated by."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from market.domain.lifecycle import JobStatus
+from market.jobs.models import Job
+from market.training.checkpoints.models import Checkpoint, Pin
+
+
+def checkpoint(session: Session, job_id: str, round_: int) -> Checkpoint | None:
+    return session.scalar(select(Checkpoint).where(Checkpoint.job_id == job_id, Checkpoint.round == round_))
+
+
+def checkpoint_by_id(session: Session, checkpoint_id: int) -> Checkpoint | None:
+    return session.get(Checkpoint, checkpoint_id)
+
+
+def checkpoints(session: Session, job_id: str) -> list[Checkpoint]:
+    return list(session.scalars(select(Checkpoint).where(Checkpoint.job_id == job_id).order_by(Checkpoint.round)))
+
+
+def pins_of_job(session: Session, job_id: str) -> dict[int, list[str]]:
+    """Addresses of the proven holders by checkpoint id, ascending."""
+    query = select(Pin).join(Checkpoint, Checkpoint.id == Pin.checkpoint_id).where(Checkpoint.job_id == job_id)
+    holders: dict[int, list[str]] = {}
+    for pin in session.scalars(query.order_by(Pin.checkpoint_id, Pin.provider)):
+        holders.setdefault(pin.checkpoint_id, []).append(pin.provider)
+    return holders
+
+
+def jobs_without_a_loss(session: Session) -> Sequence[str]:
+    """Ids of the unsettled jobs of whose checkpoints one has no validation loss yet, oldest first."""
+    unknown = select(Checkpoint.job_id).where(Checkpoint.validation_loss.is_(None))
+    query = select(Job.id).where(Job.id.in_(unknown), Job.status != JobStatus.SETTLED)
+    return session.scalars(query.order_by(Job.created_at, Job.id)).all()
+
+
+def holders_of_newest(session: Session, job_id: str) -> set[str]:
+    """Nodes that proved a copy of the job's newest checkpoint."""
+    newest = select(Checkpoint.id).where(Checkpoint.job_id == job_id).order_by(Checkpoint.round.desc()).limit(1)
+    return set(session.scalars(select(Pin.provider).where(Pin.checkpoint_id == newest.scalar_subquery())))

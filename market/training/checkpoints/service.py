@@ -1,0 +1,136 @@
+"""Building and storing checkpoints. Everything here is slow and runs with no session open."""
+
+from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
+
+from market.platform.events.service import emit
+from market.platform.storage.client import Storage
+from market.training.checkpoints.facts import checkpoint_files
+from market.training.checkpoints.models import Checkpoint
+from training_gym.aggregate.outer_step import OuterState, load_outer_state
+from training_gym.data.dataset import DatasetManifest, tokens_of
+from training_gym.model.layout import Arrays
+from training_gym.spec.config import TrainingSpec
+from training_gym.spec.errors import ManifestError
+from training_gym.spec.manifests import MAX_MANIFEST_BYTES
+from training_gym.units.checkpoint import CheckpointManifest, load_state, state_pieces
+from zoo_protocol.hashing import sha256, to_hex
+
+_HIGHEST_LOSS = 999_999.0  # what the manifest's format holds; a diverged model's loss is no number at all
+
+
+_FILE_ALLOWANCE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCheckpoint:
+    """A checkpoint whose files are all in storage; ``validation_loss`` is None until it is computed beside."""
+
+    cid: str
+    manifest: CheckpointManifest
+    validation_loss: str | None = None
+
+
+def state_bytes(spec: TrainingSpec) -> int:
+    """Most bytes that a model file of this specification takes."""
+    return 4 * spec.num_parameters() + _FILE_ALLOWANCE
+
+
+def outer_state_bytes(spec: TrainingSpec) -> int:
+    """Most bytes that an outer state file of this specification takes: three vectors of the model's size."""
+    return 3 * state_bytes(spec)
+
+
+def store_checkpoint(
+    storage: Storage,
+    spec: TrainingSpec,
+    *,
+    job_id: str,
+    round_: int,
+    parent: str | None,
+    parameters: Arrays,
+    slot_states: dict[int, str],
+    outer_state: bytes | None = None,
+    update: bytes = b"",
+    aggregation: str | None = None,
+) -> StoredCheckpoint:
+    """Store the model after ``round_`` rounds with its manifest.
+
+    Equal arguments give an equal CID, so repeating it after a crash changes nothing.
+
+    Args:
+        slot_states: CID by slot of what that slot's next unit starts with.
+        outer_state: the file that the next outer step starts with; none before the first.
+        update: what makes the parent's parameters these; empty where nodes fetch the whole model.
+        aggregation: CID of the record of the payloads that it was made of; none for the initial one.
+
+    Raises:
+        StorageError: storage failed.
+    """
+    model = storage.put(state_pieces(parameters), max_bytes=state_bytes(spec))
+    state = None if outer_state is None else storage.put(outer_state, max_bytes=outer_state_bytes(spec)).cid
+    manifest = CheckpointManifest(
+        job_id=job_id,
+        round=round_,
+        parent=parent,
+        model=model.cid,
+        outer_state=state,
+        update=storage.put(update, max_bytes=state_bytes(spec)).cid if update else None,
+        aggregation=aggregation,
+        slot_states={str(slot): cid for slot, cid in slot_states.items()},
+        data_cursor=round_ * spec.training.inner_steps,
+        spec_hash=spec.spec_hash(),
+    )
+    return StoredCheckpoint(storage.put(manifest.to_bytes(), max_bytes=MAX_MANIFEST_BYTES).cid, manifest)
+
+
+def load_parameters(storage: Storage, spec: TrainingSpec, manifest_cid: str) -> Arrays:
+    """The parameters of a checkpoint of ours. Raises StorageError, or GymError if it is no checkpoint of ``spec``."""
+    manifest = _load_manifest(storage, manifest_cid)
+    return load_state(spec, storage.get(manifest.model, max_bytes=state_bytes(spec)))
+
+
+def load_outer(storage: Storage, spec: TrainingSpec, manifest_cid: str) -> OuterState:
+    """What the outer step after a checkpoint of ours starts with; raises as :func:`load_parameters`."""
+    cid = _load_manifest(storage, manifest_cid).outer_state
+    return load_outer_state(spec, None if cid is None else storage.get(cid, max_bytes=outer_state_bytes(spec)))
+
+
+def _load_manifest(storage: Storage, cid: str) -> CheckpointManifest:
+    return CheckpointManifest.from_bytes(storage.get(cid, max_bytes=MAX_MANIFEST_BYTES))
+
+
+def record_checkpoint(session: Session, stored: StoredCheckpoint) -> None:
+    """Write the row of a stored checkpoint and tell the job's subscribers."""
+    manifest = stored.manifest
+    session.add(
+        Checkpoint(
+            job_id=manifest.job_id,
+            round=manifest.round,
+            cid=stored.cid,
+            model_cid=manifest.model,
+            file_cids=checkpoint_files(stored.cid, manifest),
+            validation_loss=stored.validation_loss,
+        )
+    )
+    session.flush()
+    seen = {"round": manifest.round, "cid": stored.cid, "validation_loss": stored.validation_loss}
+    emit(session, manifest.job_id, "checkpoint", seen)
+
+
+def validation_loss(storage: Storage, spec: TrainingSpec, parameters: Arrays) -> str:
+    """Loss on the held-out split in nats per token, as a decimal string with six places.
+
+    Raises:
+        StorageError: storage failed, or lost the dataset.
+        GymError: the dataset is not what its manifest says.
+    """
+    from training_gym.evaluate import loss as evaluation  # imports torch, which only workers load
+
+    split = DatasetManifest.from_bytes(storage.get(spec.dataset, max_bytes=MAX_MANIFEST_BYTES)).validation
+    content = storage.get(split.cid, max_bytes=split.size)
+    if to_hex(sha256(content)) != split.sha256:
+        raise ManifestError("wrong_hash", "validation.sha256", "is not the digest of the file; publish it again")
+    loss = evaluation.validation_loss(spec, parameters, tokens_of(content, spec, "validation"))
+    return f"{loss if loss < _HIGHEST_LOSS else _HIGHEST_LOSS:.6f}"

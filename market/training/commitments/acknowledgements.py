@@ -1,0 +1,65 @@
+"""Acknowledgements: the market promises, signed, that a delivered commitment enters a window in time.
+
+One is stored in the transaction that takes its commitment, and given again unchanged when the delivery is repeated. The
+promise costs the operator's bond if it is broken (contract Omissions).
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy.orm import Session
+
+from market.chain.sending.signer import Signer
+from market.training.commitments import repository
+from market.training.commitments.errors import CommitmentRepeated
+from market.training.commitments.models import Acknowledgement
+from market.training.commitments.schemas import AcknowledgementView
+from market.training.units.models import Unit
+from zoo_protocol import messages
+from zoo_protocol.hashing import to_hex
+from zoo_protocol.messages import Domain, UnitCommitment
+from zoo_protocol.payments.job_record import leaf_of
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledger:
+    """Signer of acknowledgements, each valid for ``inclusion_deadline_seconds``, in the domain of Omissions."""
+
+    signer: Signer
+    domain: Domain
+    inclusion_deadline_seconds: int
+
+    def sign(self, leaf: str, include_by: datetime) -> str:
+        """The EIP-712 signature of the promise, 0x hex."""
+        message = messages.Acknowledgement(leaf, int(include_by.timestamp()))
+        return self.signer.sign_typed_data(messages.typed_data(self.domain, message))
+
+
+def acknowledge(
+    session: Session, acknowledger: Acknowledger, unit: Unit, commitment: UnitCommitment, now: datetime
+) -> Acknowledgement:
+    """The acknowledgement of a unit's commitment, made now unless it was made before; the caller has locked the unit.
+
+    Raises:
+        CommitmentRepeated: an earlier unit has the same commitment, down to the salted hash.
+    """
+    given = repository.acknowledgement(session, unit.id)
+    if given is not None:
+        return given
+    leaf = to_hex(leaf_of(commitment))
+    if repository.acknowledged_unit(session, leaf) is not None:
+        raise CommitmentRepeated(f"The commitment {leaf} was made before.", field="payload_hash")
+    include_by = now.replace(microsecond=0) + timedelta(seconds=acknowledger.inclusion_deadline_seconds)
+    signature = acknowledger.sign(leaf, include_by)
+    made = Acknowledgement(unit_id=unit.id, leaf=leaf, include_by=include_by, signature=signature)
+    session.add(made)
+    return made
+
+
+def view(acknowledgement: Acknowledgement) -> AcknowledgementView:
+    """The acknowledgement as its provider gets it."""
+    return AcknowledgementView(
+        unit_id=acknowledgement.leaf,
+        include_by=int(acknowledgement.include_by.timestamp()),
+        signature=acknowledgement.signature,
+    )

@@ -1,0 +1,67 @@
+"""Queries on commitments: what was acknowledged, and which units are in which window."""
+
+from collections.abc import Collection
+from datetime import datetime
+
+from sqlalchemy import func, or_, select
+from sqlalchemy.orm import Session
+
+from market.jobs.models import Job
+from market.training.commitments.models import Acknowledgement
+from market.training.units.models import Unit
+from market.training.units.repository import OPEN_UNIT
+from zoo_protocol.messages import UnitCommitment
+
+_WINDOWLESS = Unit.window_id.is_(None) & Unit.commitment_signature.is_not(None)
+
+
+def lock_windowless_units(session: Session, limit: int) -> list[tuple[Job, Unit]]:
+    """Committed units that are in no window, oldest first; those that another transaction holds are left out.
+
+    Whatever became of a unit, its commitment enters a window: also if it was lost or rejected. Only what may still be
+    uploaded waits, since a provider that knew the seed could choose to deliver only what was not drawn.
+    """
+    query = (
+        select(Job, Unit)
+        .join(Unit, Unit.job_id == Job.id)
+        .where(_WINDOWLESS, Unit.status.not_in(OPEN_UNIT))
+        .order_by(Unit.committed_at, Unit.id)
+        .limit(limit)
+        .with_for_update(key_share=True, skip_locked=True, of=Unit)
+        .execution_options(populate_existing=True)
+    )
+    return [row._tuple() for row in session.execute(query)]
+
+
+def units_of_window(session: Session, window_id: int) -> list[tuple[Job, Unit]]:
+    query = select(Job, Unit).join(Unit, Unit.job_id == Job.id).where(Unit.window_id == window_id)
+    return [row._tuple() for row in session.execute(query.order_by(Unit.window_index))]
+
+
+def commitments_of_window(session: Session, window_id: int) -> list[UnitCommitment]:
+    """What the units of a window committed to, in the order of their leaves."""
+    columns = (Unit.job_id, Unit.round, Unit.slot, Unit.provider, Unit.trace_root, Unit.payload_hash)
+    query = select(*columns).where(Unit.window_id == window_id).order_by(Unit.window_index)
+    return [
+        UnitCommitment(job_id, round_, slot, provider, trace_root or "", payload_hash or "")
+        for job_id, round_, slot, provider, trace_root, payload_hash in session.execute(query).tuples()
+    ]
+
+
+def acknowledgement(session: Session, unit_id: int) -> Acknowledgement | None:
+    return session.get(Acknowledgement, unit_id)
+
+
+def acknowledged_unit(session: Session, leaf: str) -> tuple[Acknowledgement, Job, Unit] | None:
+    """The acknowledgement of a leaf, with the unit that it is about."""
+    query = select(Acknowledgement, Job, Unit).join(Unit, Unit.id == Acknowledgement.unit_id)
+    found = session.execute(query.join(Job, Job.id == Unit.job_id).where(Acknowledgement.leaf == leaf)).one_or_none()
+    return None if found is None else found._tuple()
+
+
+def count_outstanding(session: Session, open_windows: Collection[int], now: datetime) -> tuple[int, int]:
+    """(all, overdue) acknowledged units that are in no window, or in one of ``open_windows``."""
+    overdue = func.count().filter(Acknowledgement.include_by < now)
+    query = select(func.count(), overdue).join(Unit, Unit.id == Acknowledgement.unit_id)
+    row = session.execute(query.where(or_(_WINDOWLESS, Unit.window_id.in_(open_windows)))).one()
+    return row[0], row[1]

@@ -1,0 +1,64 @@
+"""Unit commitments and the windows that they belong to."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy.orm import Session
+
+from market.platform.db.base import utc_now
+from market.training.commitments import repository as commitments_repository
+from market.training.units import repository as units_repository
+from market.training.units.facts import UnitSummary, facts
+from zoo_protocol.payments.job_record import leaf_of
+
+
+@dataclass(frozen=True, slots=True)
+class AcknowledgementSummary:
+    """The promise that the commitment with this ``leaf`` is in a window by ``include_by``."""
+
+    leaf: str
+    include_by: datetime
+    signature: str
+
+
+def windowless_units(session: Session, limit: int) -> list[UnitSummary]:
+    """Units in no window whose commitments are due to enter one, oldest first, locked; those that another transaction
+    holds are skipped."""
+    return [facts(job, unit) for job, unit in commitments_repository.lock_windowless_units(session, limit)]
+
+
+def assign_window(session: Session, rates: Mapping[int, int | None], window_id: int) -> None:
+    """Put units, locked by :func:`windowless_units`, into a window; their order gives their leaf's index.
+
+    Args:
+        rates: by unit id, the least rate in basis points at which its segments will be drawn; None: never.
+    """
+    units = units_repository.units_by_id(session, rates)
+    for index, (unit_id, sampling_bps) in enumerate(rates.items()):
+        unit = units[unit_id]
+        unit.window_id, unit.window_index, unit.sampling_bps = window_id, index, sampling_bps
+
+
+def window_units(session: Session, window_id: int) -> list[UnitSummary]:
+    """The units of a window in the order of their leaves."""
+    return [facts(job, unit) for job, unit in commitments_repository.units_of_window(session, window_id)]
+
+
+def window_leaves(session: Session, window_id: int) -> list[bytes]:
+    """The leaves of a window in their order."""
+    return [leaf_of(commitment) for commitment in commitments_repository.commitments_of_window(session, window_id)]
+
+
+def acknowledged_unit(session: Session, leaf: str) -> tuple[AcknowledgementSummary, UnitSummary] | None:
+    """What was promised for a commitment, and its unit; None if no such commitment was acknowledged."""
+    found = commitments_repository.acknowledged_unit(session, leaf)
+    if found is None:
+        return None
+    given, job, unit = found
+    return AcknowledgementSummary(given.leaf, given.include_by, given.signature), facts(job, unit)
+
+
+def outstanding_acknowledgements(session: Session, open_windows: Collection[int]) -> tuple[int, int]:
+    """(all, late) acknowledged commitments whose inclusion is not final; ``open_windows``: those not final on chain."""
+    return commitments_repository.count_outstanding(session, open_windows, utc_now())

@@ -1,0 +1,329 @@
+"""Checks of what nodes hand in, against storage and the unit's trace. No session is open meanwhile."""
+
+import hmac
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from market.domain.lifecycle import UnitStatus
+from market.jobs.models import Job
+from market.platform.http.errors import StorageDown
+from market.platform.storage.client import Storage
+from market.platform.storage.errors import StorageError, StorageUnavailable
+from market.training.checkpoints.service import load_parameters
+from market.training.leases.errors import WrongStep
+from market.training.leases.models import Lease
+from market.training.leases.schemas import (
+    CompleteFollow,
+    CompletePin,
+    CompletePublish,
+    CompleteReplay,
+    CompleteReveal,
+    CompleteTraining,
+    LeaseKind,
+)
+from market.training.replication.proofs import pin_proof
+from market.training.units.facts import unit_spec
+from market.training.units.models import Unit
+from training_gym.compress.link_adaptation import with_top_k
+from training_gym.compress.payload_format import decode, payload_size
+from training_gym.exchange.deadlines import start_slot_state
+from training_gym.exchange.early_start import start_parameters
+from training_gym.model.layout import Arrays
+from training_gym.spec.config import CHUNK, TrainingSpec
+from training_gym.spec.errors import GymError, PayloadError
+from training_gym.units import trace as trace_of_unit
+from training_gym.units.replica_state import (
+    ReplicaState,
+    SlotStateFacts,
+    facts_of,
+    fresh_slot_state,
+    slot_state_bytes,
+    stream_slot_state,
+)
+from training_gym.units.trace import TraceEndpoints, boundary_state_bytes, check_ends, stream_inner_leaf
+from zoo_protocol.content.cid import InvalidCid
+from zoo_protocol.hashing import from_hex, sha256, to_hex
+from zoo_protocol.verification import trace
+
+Completion = CompleteTraining | CompleteReveal | CompleteReplay | CompletePin | CompletePublish | CompleteFollow
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A result that passed its checks: how many bytes it is of, uploaded or proved to be held."""
+
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a result is refused: a stable ``reason``, the field at fault and a sentence."""
+
+    reason: str
+    field: str
+    detail: str
+
+
+def check(storage: Storage, lease: Lease, found: tuple[Job, Unit] | None, result: Completion) -> Refusal | Accepted:
+    """What is wrong with a result, or what was found of it. Raises WrongStep, StorageDown."""
+    try:
+        match result:
+            case CompleteTraining():
+                require_kind(lease, LeaseKind.TRAIN)
+                assert found is not None  # every train lease has a unit
+                return _check_training(storage, *found, result)
+            case CompleteReveal():
+                require_kind(lease, LeaseKind.REVEAL)
+                assert found is not None  # every reveal lease has a unit
+                return _check_reveal(storage, *found, lease.task, result) or Accepted()
+            case CompleteReplay():
+                require_kind(lease, LeaseKind.REPLAY)
+                if lease.task.get("across"):
+                    assert found is not None  # every replay lease has a unit
+                    return _check_end_state(storage, *found, lease.task["segment"], result) or Accepted()
+                # verification judges it in the transaction that applies it
+                return _check_inner_digest(lease.task, result) or Accepted()
+            case CompletePin():
+                require_kind(lease, LeaseKind.PIN)
+                expected, size = pin_proof(storage, lease.task["nonce"], lease.task["cids"])
+                if not hmac.compare_digest(expected, result.proof):
+                    return Refusal("wrong_pin_proof", "proof", "The proof does not cover the checkpoint's bytes.")
+                return Accepted(size)
+            case CompletePublish():
+                require_kind(lease, LeaseKind.PUBLISH)
+                assert found is not None  # every publish lease has a unit
+                asked, digest = lease.task["slot_state_cid"], found[1].slot_state_digest
+                refusal = _check_slot_state(storage, *found, "published_cid", result.published_cid, asked, digest)
+                return refusal or Accepted()
+            case CompleteFollow():
+                require_kind(lease, LeaseKind.FOLLOW)
+                return Accepted()  # a claim that nothing but the order of spares rests on
+    except StorageUnavailable as error:
+        raise StorageDown(str(error)) from error
+
+
+def _check_training(storage: Storage, job: Job, unit: Unit, result: CompleteTraining) -> Refusal | Accepted:
+    if unit.status != UnitStatus.COMMITTED:
+        raise WrongStep("The unit has no commitment.", remedy="Commit the trace root and payload hash first.")
+    spec = unit_spec(job, unit)
+    declared = unit.payload_cid, unit.slot_state_cid, unit.slot_state_digest
+    if unit.payload_cid is not None and declared != (
+        result.payload_cid,
+        result.slot_state_cid,
+        result.slot_state_digest,
+    ):
+        return Refusal("payload_mismatch", "payload_cid", "The commitment declared another payload or slot state.")
+    if len(result.leaves) != job.segments + 1:
+        detail = f"There are {len(result.leaves)} leaves; {job.segments} segments have {job.segments + 1}."
+        return Refusal("wrong_leaves", "leaves", detail)
+    if to_hex(trace.trace_root([from_hex(leaf) for leaf in result.leaves])) != unit.trace_root:
+        return Refusal("wrong_leaves", "leaves", "The leaves do not lead to the committed trace root.")
+    try:
+        payload = storage.get(result.payload_cid, max_bytes=payload_size(spec))
+    except StorageUnavailable:
+        raise
+    except (StorageError, InvalidCid) as error:
+        return Refusal("payload_missing", "payload_cid", f"The payload cannot be read: {error}")
+    if to_hex(sha256(payload)) != result.payload_sha256:
+        return Refusal("payload_mismatch", "payload_sha256", "The payload has another SHA2-256.")
+    committed = trace.payload_hash(sha256(payload), unit.provider, from_hex(result.salt))
+    if to_hex(committed) != unit.payload_hash:
+        return Refusal("payload_mismatch", "salt", "Payload and salt do not hash to the committed payload hash.")
+    try:
+        decode(spec, payload)
+    except PayloadError as error:
+        return Refusal("payload_malformed", "payload_cid", f"The payload does not decode: {error}")
+    refusal = _check_ends(storage, spec, job, unit, result, payload)
+    return refusal or Accepted(len(payload))
+
+
+def _check_ends(
+    storage: Storage, spec: TrainingSpec, job: Job, unit: Unit, result: CompleteTraining, payload: bytes
+) -> Refusal | None:
+    """Tie the leaves to the unit's input and to what was handed in; replays vouch only for what lies between.
+
+    Of a start with a payload added back no digest is known: its first leaf is left to who replays the first segment.
+    """
+    ends = TraceEndpoints(
+        start=None if unit.start_restored_payload_cid is not None else _start_digest(spec, unit),
+        parameters=from_hex(result.end_parameters_digest),
+        slot_state=from_hex(result.slot_state_digest),
+        payload=payload,
+    )
+    leaves = [from_hex(leaf) for leaf in result.leaves]
+    try:
+        check_ends(_place(job, unit), spec, _checkpoint(storage, spec, unit), leaves, ends)
+    except GymError as error:
+        return Refusal(error.code, error.field, str(error))
+    return None
+
+
+def _start_digest(spec: TrainingSpec, unit: Unit) -> bytes:
+    if unit.start_slot_state_digest is None:
+        return fresh_slot_state(spec).digest()
+    return from_hex(unit.start_slot_state_digest)
+
+
+def _check_reveal(
+    storage: Storage, job: Job, unit: Unit, task: dict[str, Any], result: CompleteReveal
+) -> Refusal | None:
+    """Whether what was revealed is what the unit started from, and what its trace committed to at the segment."""
+    asked = task["slot_state_cid"]
+    if asked is not None:
+        digest = asked_digest(unit, task)
+        refusal = _check_slot_state(storage, job, unit, "slot_state_cid", result.slot_state_cid, asked, digest)
+        if refusal is not None:
+            return refusal
+    if task["segment"] == 0:  # starts from the checkpoint and the slot state
+        # A file that nothing is compared with would be taken for a claimed end, and be unpinned one day.
+        detail = "No state is asked for here: a first segment starts from none, a last one ends in the slot state."
+        return None if result.state_cid is None else Refusal("wrong_state", "state_cid", detail)
+    return _check_state(storage, job, unit, task["segment"], result)
+
+
+def asked_digest(unit: Unit, task: dict[str, Any]) -> str | None:
+    """Of the slot state that a reveal lease asks for: what the unit starts from, or for a comparison, what it left."""
+    return unit.start_slot_state_digest if task.get("comparison_id") is None else unit.slot_state_digest
+
+
+def _check_slot_state(
+    storage: Storage, job: Job, unit: Unit, field: str, given: str | None, asked: str, digest: str | None
+) -> Refusal | None:
+    """Whether storage has the slot state that was asked for, and its file holds what was declared with its CID."""
+    if given != asked:
+        return Refusal("wrong_slot_state", field, f"The slot state that was declared, and is asked for, is {asked}.")
+    spec = unit_spec(job, unit)
+    try:
+        found = stream_slot_state(spec, storage.open_stream(asked, max_bytes=slot_state_bytes(spec))).digest
+    except StorageUnavailable:
+        raise
+    except (StorageError, InvalidCid) as error:
+        return Refusal("slot_state_missing", field, f"The slot state cannot be read: {error}")
+    except GymError as error:
+        return Refusal("wrong_slot_state", field, str(error))
+    if digest is None or found != from_hex(digest):
+        return Refusal("wrong_slot_state", field, f"The file does not hold the state that was declared as {digest}.")
+    return None
+
+
+def _check_state(storage: Storage, job: Job, unit: Unit, segment: int, result: CompleteReveal) -> Refusal | None:
+    """Whether a revealed state is the one that the unit's trace committed to at the segment's start."""
+    if result.state_cid is None:
+        return Refusal("state_missing", "state_cid", f"Segment {segment} starts from a state that must be revealed.")
+    leaf = _leaf(storage, job, unit, segment, "state_cid", result.state_cid)
+    if isinstance(leaf, Refusal):
+        return leaf
+    if unit.leaves is None or leaf != unit.leaves[segment]:
+        return Refusal("wrong_state", "state_cid", f"The state does not hash to leaf {segment} of the unit's trace.")
+    return None
+
+
+def _check_inner_digest(task: dict[str, Any], result: CompleteReplay) -> Refusal | None:
+    """Whether the digest of an inner state is given where the task asks for one, and only there."""
+    inner = task.get("inner")
+    if inner is not None and result.inner_digest is None:
+        detail = f"The task asks for the digest of the state after inner step {inner['step']} too."
+        return Refusal("inner_digest_missing", "inner_digest", detail)
+    if inner is None and result.inner_digest is not None:
+        return Refusal("wrong_inner_digest", "inner_digest", "The task asks for no inner state.")
+    return None
+
+
+def _check_end_state(storage: Storage, job: Job, unit: Unit, segment: int, result: CompleteReplay) -> Refusal | None:
+    """Whether the end state that a verifier of another class uploaded is the one that its leaf is of."""
+    if result.end_state_cid is None:
+        return Refusal("state_missing", "end_state_cid", "A replay in another class shows the state that it ends in.")
+    leaf = _leaf(storage, job, unit, segment + 1, "end_state_cid", result.end_state_cid)
+    if isinstance(leaf, Refusal):
+        return leaf
+    if leaf != result.end_leaf:
+        return Refusal("wrong_state", "end_state_cid", "The state does not hash to the end leaf.")
+    return None
+
+
+def _leaf(storage: Storage, job: Job, unit: Unit, boundary: int, field: str, cid: str) -> str | Refusal:
+    """The leaf (0x hex) of a state that was uploaded, as one of before anything is compressed."""
+    spec = unit_spec(job, unit)
+    start = _start(storage, spec, unit)
+    try:
+        pieces = storage.open_stream(cid, max_bytes=boundary_state_bytes(spec))
+        return to_hex(stream_inner_leaf(spec, _place(job, unit), boundary, start, pieces))
+    except StorageUnavailable:
+        raise
+    except (StorageError, InvalidCid) as error:
+        return Refusal("state_missing", field, f"The state cannot be read: {error}")
+    except GymError as error:
+        return Refusal(error.code, field, str(error))
+
+
+def _start(storage: Storage, spec: TrainingSpec, unit: Unit) -> SlotStateFacts:
+    """The slot state that the unit started with, which is public by now. Read whole only if a payload was added."""
+    cid = unit.start_slot_state_cid
+    if cid is None or unit.start_restored_payload_cid is not None:
+        return facts_of(_whole_start(storage, spec, unit))
+    try:
+        return stream_slot_state(spec, storage.open_stream(cid, max_bytes=slot_state_bytes(spec)))
+    except StorageError as error:
+        raise StorageUnavailable(f"the unit's own input cannot be read: {error}") from error
+
+
+def _whole_start(storage: Storage, spec: TrainingSpec, unit: Unit) -> ReplicaState:
+    cid, payload_cid = unit.start_slot_state_cid, unit.start_restored_payload_cid
+    try:
+        data = None if cid is None else storage.get(cid, max_bytes=slot_state_bytes(spec))
+        payload = None if payload_cid is None else storage.get(payload_cid, max_bytes=_most_bytes(spec))
+    except StorageError as error:
+        raise StorageUnavailable(f"the unit's own input cannot be read: {error}") from error
+    return start_slot_state(spec, data, payload)
+
+
+def unit_of(storage: Storage, spec: TrainingSpec, job: Job, unit: Unit) -> trace_of_unit.Unit:
+    """The unit's input as the training library takes it, without the data, which only training needs.
+
+    What it starts from is public by now. All of it is read; checks of what was handed in need less.
+
+    Raises:
+        StorageUnavailable: it cannot be read.
+    """
+    return trace_of_unit.Unit(
+        spec=spec,
+        job_id=job.id,
+        round=unit.round,
+        slot=unit.slot,
+        checkpoint=_checkpoint(storage, spec, unit),
+        train=np.zeros(0, np.uint8),
+        slot_state=_whole_start(storage, spec, unit),
+        environment=job.environment_class or "",
+    )
+
+
+def _checkpoint(storage: Storage, spec: TrainingSpec, unit: Unit) -> Arrays:
+    """The parameters that the unit starts from."""
+    cid = unit.start_eager_payload_cid
+    try:
+        payload = None if cid is None else storage.get(cid, max_bytes=_most_bytes(spec))
+        return start_parameters(spec, load_parameters(storage, spec, unit.start_checkpoint_cid), payload)
+    except StorageError as error:
+        raise StorageUnavailable(f"the unit's own input cannot be read: {error}") from error
+
+
+def _most_bytes(spec: TrainingSpec) -> int:
+    """Of any payload of the job: that of an earlier unit may have more entries than this one was told.
+
+    Nearly all entries can take more bytes than all of them, which need no indices.
+    """
+    return max(payload_size(with_top_k(spec, top_k)) for top_k in (CHUNK - 1, CHUNK))
+
+
+def _place(job: Job, unit: Unit) -> trace_of_unit.LeafContext:
+    return trace_of_unit.LeafContext(job.id, unit.round, unit.slot, job.environment_class or "")
+
+
+def require_kind(lease: Lease, kind: LeaseKind) -> None:
+    if lease.kind != kind:
+        raise WrongStep(
+            f"This is a {lease.kind} lease; the body is that of a {kind} lease.",
+            remedy=f"Send what a {lease.kind} lease takes; /docs shows the schemas.",
+        )

@@ -1,0 +1,124 @@
+"""Work for nodes over REST: long poll, heartbeat, commit, complete, fail."""
+
+import time
+
+from fastapi import APIRouter, Request, Response
+from fastapi.concurrency import run_in_threadpool
+
+from market.accounts.deps import CurrentAccount
+from market.accounts.errors import NotAuthenticated
+from market.platform.http.deps import ServicesDep, Uow
+from market.platform.http.errors import InvalidSignature, StorageDown
+from market.platform.http.refusals import refusals
+from market.platform.http.services import Services
+from market.platform.storage.client import Storage
+from market.training.commitments.acknowledgements import Acknowledger
+from market.training.commitments.errors import CommitmentChanged, CommitmentRepeated
+from market.training.deliveries import service
+from market.training.leases import service as leases
+from market.training.leases.deps import PRESENT, LeaseId
+from market.training.leases.errors import (
+    LeaseLost,
+    ReplayCommitted,
+    ReplayMismatch,
+    ReplayNotCommitted,
+    ResultRefused,
+    WrongStep,
+)
+from market.training.leases.long_poll import LeaseWaiters
+from market.training.leases.schemas import (
+    Commit,
+    CommitState,
+    Complete,
+    FailLease,
+    Heartbeat,
+    HeartbeatView,
+    LeaseKind,
+    LeaseState,
+    LeaseView,
+    NextLease,
+)
+
+router = APIRouter(prefix="/v1/leases", tags=["leases"], dependencies=[PRESENT])
+
+
+@router.post(
+    "/next",
+    response_model=LeaseView,
+    responses={204: {"description": "No work within wait_seconds."}, **refusals(NotAuthenticated)},
+)
+async def next_lease(
+    body: NextLease, request: Request, account: CurrentAccount, services: ServicesDep
+) -> LeaseView | Response:
+    """Wait for work addressed to the caller. No transaction is open while it waits."""
+    until = time.monotonic() + body.wait_seconds
+    while not await request.is_disconnected():
+        lease = await run_in_threadpool(_pull, services, account.address, body.kinds)
+        if lease is not None:
+            return lease
+        left = until - time.monotonic()
+        if left <= 0:
+            break
+        await services.part(LeaseWaiters).wait(account.address, body.kinds, left)
+    return Response(status_code=204)
+
+
+def _pull(services: Services, address: str, kinds: list[LeaseKind]) -> LeaseView | None:
+    with services.database.reading() as session:
+        if not leases.is_offered_some(session, address, kinds):
+            return None
+    with services.database.transaction() as session:
+        return leases.next_lease(session, address, kinds, services.settings.lease_seconds)
+
+
+@router.post("/{lease_id}/heartbeat", responses=refusals(NotAuthenticated, LeaseLost))
+def extend_lease(
+    lease_id: LeaseId, body: Heartbeat, account: CurrentAccount, services: ServicesDep, session: Uow
+) -> HeartbeatView:
+    """Keep a lease. A node that stays silent for ``lease_seconds`` loses it."""
+    expires_at = leases.heartbeat(
+        session, lease_id, account.address, body.token, body.step, services.settings.lease_seconds
+    )
+    return HeartbeatView(expires_at=expires_at)
+
+
+@router.post(
+    "/{lease_id}/commit",
+    responses=refusals(
+        NotAuthenticated,
+        LeaseLost,
+        WrongStep,
+        InvalidSignature,
+        CommitmentChanged,
+        CommitmentRepeated,
+        ReplayCommitted,
+    ),
+)
+def commit_lease(
+    lease_id: LeaseId, body: Commit, account: CurrentAccount, services: ServicesDep, session: Uow
+) -> CommitState:
+    """Commit to a result: a unit's trace root and salted payload hash, or the hash of a replay's result.
+
+    For a unit you get our acknowledgement, the same again if you repeat the call. Reveal nothing without it.
+    """
+    given = service.commit(session, services.domain, services.part(Acknowledger), lease_id, account.address, body)
+    return CommitState(id=lease_id, status="active", acknowledgement=given)
+
+
+@router.post(
+    "/{lease_id}/complete",
+    responses=refusals(
+        NotAuthenticated, LeaseLost, WrongStep, ResultRefused, StorageDown, ReplayNotCommitted, ReplayMismatch
+    ),
+)
+def complete_lease(lease_id: LeaseId, body: Complete, account: CurrentAccount, services: ServicesDep) -> LeaseState:
+    """Deliver the result of a lease. Repeating it is harmless."""
+    service.complete(services.database, services.part(Storage), lease_id, account.address, body)
+    return LeaseState(id=lease_id, status="done")
+
+
+@router.post("/{lease_id}/fail", responses=refusals(NotAuthenticated, LeaseLost))
+def fail_lease(lease_id: LeaseId, body: FailLease, account: CurrentAccount, session: Uow) -> LeaseState:
+    """Give a lease up; the work goes to another node."""
+    leases.fail(session, lease_id, account.address, body.token, body.code, body.detail)
+    return LeaseState(id=lease_id, status="failed")

@@ -1,0 +1,259 @@
+"""What nodes deliver on their leases: commitments first, then results that are checked against them.
+
+Every call may be repeated: the same commitment or the same completion again answers as the first time. What is
+fetched from storage is fetched with no session open; the outcome is applied only if the lease is still held then.
+"""
+
+import hmac
+from collections.abc import Sequence
+
+from eth_utils.address import to_checksum_address
+from sqlalchemy.orm import Session
+
+from market.domain.lifecycle import LeaseEvent, LeaseStatus, UnitEvent, UnitStatus
+from market.jobs import repository as jobs_repository
+from market.jobs.models import Job, Slot
+from market.platform.db.base import utc_now
+from market.platform.db.session import Database, enqueue_after_commit
+from market.platform.http.errors import InvalidSignature, StorageDown
+from market.platform.storage.client import Storage
+from market.platform.storage.errors import StorageError
+from market.training.commitments.acknowledgements import Acknowledger, acknowledge, view
+from market.training.commitments.errors import CommitmentChanged
+from market.training.commitments.schemas import AcknowledgementView
+from market.training.deliveries.checks import Accepted, Completion, Refusal, asked_digest, check, require_kind
+from market.training.leases import repository as leases_repository
+from market.training.leases.errors import ResultRefused, WrongStep
+from market.training.leases.models import Lease
+from market.training.leases.schemas import (
+    CommitReplay,
+    CommitTraining,
+    CompleteFollow,
+    CompletePin,
+    CompletePublish,
+    CompleteReplay,
+    CompleteReveal,
+    CompleteTraining,
+    LeaseKind,
+)
+from market.training.leases.service import abandon, free_after_training, lock_held, mark_first_step, require_held
+from market.training.leases.transitions import transition_lease
+from market.training.leases.verification_hooks import hooks
+from market.training.replication import slot_state_pins, slot_state_uploads
+from market.training.replication.checkpoint_pins import record_pin
+from market.training.units import repository as units_repository
+from market.training.units import slot_states
+from market.training.units.models import Unit
+from market.training.units.transitions import transition_unit
+from market.training.uploads import service as uploads
+from training_gym.exchange.deadlines import MAX_STALENESS
+from zoo_protocol.messages import Domain, UnitCommitment, recover_strictly, typed_data
+
+
+def commit(
+    session: Session,
+    domain: Domain,
+    acknowledger: Acknowledger,
+    lease_id: str,
+    address: str,
+    commitment: CommitTraining | CommitReplay,
+) -> AcknowledgementView | None:
+    """Take a node's commitment to its result, before anything is revealed to it; a unit's is acknowledged.
+
+    Raises:
+        LeaseLost; WrongStep: the lease takes no such commitment; InvalidSignature: it is not the holder's;
+        CommitmentChanged: another result was committed before; CommitmentRepeated: it is that of an earlier unit.
+    """
+    job, unit, lease = lock_held(session, lease_id, address, commitment.token)
+    if isinstance(commitment, CommitReplay):
+        require_kind(lease, LeaseKind.REPLAY)
+        hooks().replay_committed(session, lease, commitment.result_hash)
+        return None
+    require_kind(lease, LeaseKind.TRAIN)
+    assert unit is not None  # every train lease has one
+    message = UnitCommitment(
+        jobId=job.id,
+        round=unit.round,
+        slot=unit.slot,
+        provider=address,
+        traceRoot=commitment.trace_root,
+        payloadHash=commitment.payload_hash,
+    )
+    _require_signed(domain, message, commitment.commitment_signature)
+    if unit.status == UnitStatus.LEASED:
+        unit.trace_root = commitment.trace_root
+        unit.payload_hash = commitment.payload_hash
+        unit.commitment_signature = commitment.commitment_signature
+        unit.committed_at = utc_now()
+        transition_unit(session, unit, UnitEvent.COMMIT, at=unit.committed_at)
+        mark_first_step(session, job.id, unit.committed_at)
+        if commitment.declared is not None and slot_states.continues_on_delivery(job):
+            unit.payload_cid, unit.slot_state_cid, unit.slot_state_digest = commitment.declared
+            slot_states.set_next_start_state(session, _slot_of(session, unit), unit)
+            enqueue_after_commit(session, "jobs.dispatch", job.id)
+    elif (unit.trace_root, unit.payload_hash) != (commitment.trace_root, commitment.payload_hash):
+        raise CommitmentChanged(f"This unit's trace root was committed as {unit.trace_root}.", field="trace_root")
+    return view(acknowledge(session, acknowledger, unit, message, utc_now()))
+
+
+def complete(database: Database, storage: Storage, lease_id: str, address: str, result: Completion) -> None:
+    """Take a node's result. If it is not what was asked or committed, the lease ends and the work goes to others.
+
+    Raises:
+        LeaseLost; WrongStep; ResultRefused: the result is not accepted; StorageDown: nothing was changed.
+    """
+    with database.transaction() as session:
+        lease = leases_repository.lease(session, lease_id)
+        found = None if lease is None or lease.unit_id is None else units_repository.unit(session, lease.unit_id)
+        if lease is not None:
+            session.refresh(lease)  # after the unit: if that was delivered just now, its lease is seen to be done
+        if _is_done(lease, address, result.token):
+            return
+        lease = require_held(lease, address, result.token, utc_now())
+        if (
+            found is not None
+            and lease.kind == LeaseKind.TRAIN
+            and units_repository.has_pending_upload(session, found[1])
+        ):
+            raise WrongStep(
+                "An earlier unit of this slot is committed and not delivered.", remedy="Complete that one first."
+            )
+    checked = check(storage, lease, found, result)
+    if isinstance(checked, Accepted):
+        _keep(storage, [cid for cid in _files_of(result) if cid is not None])
+    with database.transaction() as session:
+        locked = leases_repository.lock_lease(session, lease_id)
+        assert locked is not None  # a lease goes only long after its job has ended
+        job, unit, lease = locked
+        if _is_done(lease, address, result.token):
+            return  # the same result came twice at once
+        require_held(lease, address, result.token, utc_now())
+        if isinstance(checked, Accepted):
+            _accept(session, job, unit, lease, result, checked)
+        elif lease.kind != LeaseKind.REVEAL:  # who was told to reveal may try until the deadline
+            abandon(session, job, unit, lease, LeaseEvent.FAIL, checked.reason, checked.detail)
+    if isinstance(checked, Refusal):
+        raise ResultRefused(checked.detail, field=checked.field, extra={"reason": checked.reason})
+
+
+def _keep(storage: Storage, cids: Sequence[str]) -> None:
+    """Pin what is accepted. Storage may have read it without keeping it: a piece that was never joined, or a file on a
+    node of IPFS elsewhere, which may be gone when the round is to be joined.
+
+    Raises:
+        StorageDown: it was not pinned; the result can be sent again.
+    """
+    try:
+        for cid in cids:
+            if not storage.is_pinned(cid):
+                storage.pin(cid, size=storage.stat(cid))
+    except StorageError as error:
+        raise StorageDown(str(error)) from error
+
+
+def _is_done(lease: Lease | None, address: str, token: str) -> bool:
+    return (
+        lease is not None
+        and lease.status == LeaseStatus.DONE
+        and lease.holder == address
+        and hmac.compare_digest(lease.token, token)
+    )
+
+
+def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result: Completion, found: Accepted) -> None:
+    """Apply a result that passed its checks; the caller has locked everything."""
+    now = utc_now()
+    match result:
+        case CompleteTraining():
+            assert unit is not None
+            declared = unit.payload_cid is not None
+            unit.payload_cid = result.payload_cid
+            unit.payload_sha256 = result.payload_sha256
+            unit.salt = result.salt
+            unit.slot_state_cid, unit.slot_state_digest = result.slot_state_cid, result.slot_state_digest
+            unit.leaves = list(result.leaves)
+            unit.uploaded_bytes = found.size
+            unit.train_loss = result.train_loss
+            unit.report = None if result.report is None else result.report.model_dump()
+            unit.uploaded_at = now
+            lease.step = result.steps
+            _place_in_time(session, job, unit, declared)
+            transition_unit(session, unit, UnitEvent.UPLOAD, at=now)
+            free_after_training(session, job, lease.holder)
+            enqueue_after_commit(session, "jobs.dispatch", job.id)
+            enqueue_after_commit(session, "verification.advance")
+        case CompleteReveal():
+            if (cid := lease.task["slot_state_cid"]) is not None:
+                assert unit is not None
+                slot_states.make_public(session, job.id, cid, asked_digest(unit, lease.task))
+            hooks().state_revealed(session, lease, result.state_cid)
+        case CompleteReplay():
+            hooks().replay_revealed(
+                session, lease, result.end_leaf, result.salt, result.end_state_cid, result.inner_digest
+            )
+        case CompletePin():
+            keep = record_pin if lease.unit_id is None else slot_state_pins.record
+            keep(session, lease, result.proof, found.size)
+            enqueue_after_commit(session, "jobs.dispatch", job.id)
+        case CompletePublish():
+            assert unit is not None
+            slot_state_uploads.published(session, lease, unit)
+            enqueue_after_commit(session, "jobs.dispatch", job.id)
+        case CompleteFollow():
+            pass  # that the lease is done says it
+    uploads.accepted(session, lease, _files_of(result))
+    transition_lease(session, lease, LeaseEvent.COMPLETE, at=now)
+
+
+def _files_of(result: Completion) -> list[str | None]:
+    """CIDs of what the node uploaded for it."""
+    match result:
+        case CompleteTraining():
+            return [result.payload_cid]
+        case CompleteReveal():
+            return [result.state_cid, result.slot_state_cid]
+        case CompleteReplay():
+            return [result.end_state_cid]
+        case CompletePublish():
+            return [result.published_cid]
+        case CompletePin() | CompleteFollow():
+            return []
+
+
+def _place_in_time(session: Session, job: Job, unit: Unit, declared: bool) -> None:
+    """Note how late a unit is. The slot goes on from what a late one left unsent: it waited for that.
+
+    It is verified and paid like any other; one that is too late to be used has what it sent counted as unsent. The slot
+    may have gone on from a later one already: it does so from what a commitment ``declared``. After the last round
+    there is nothing left to enter.
+    """
+    unit.rounds_late = max(0, job.current_round - unit.round)
+    if not unit.rounds_late and not slot_states.continues_on_delivery(job):
+        return
+    if job.current_round == job.rounds:
+        unit.included, unit.exclusion_reason = False, "late"
+        return
+    if unit.rounds_late > MAX_STALENESS:
+        unit.included, unit.exclusion_reason, unit.to_restore = False, "too_late", True
+    if not declared:
+        slot_states.set_next_start_state(session, _slot_of(session, unit), unit)
+
+
+def _slot_of(session: Session, unit: Unit) -> Slot:
+    [slot] = [slot for slot in jobs_repository.slots(session, unit.job_id) if slot.slot == unit.slot]
+    return slot
+
+
+def _require_signed(domain: Domain, message: UnitCommitment, signature: str) -> None:
+    """By the key, in the one form that the contract Disputes takes: or nobody could ever dispute the unit."""
+    try:
+        signer = recover_strictly(typed_data(domain, message), signature)
+    except ValueError:
+        signer = "nobody"
+    if signer != to_checksum_address(message.provider):
+        raise InvalidSignature(
+            f"The commitment's signature recovers to {signer}, the lease is held by {message.provider}.",
+            field="commitment_signature",
+            remedy="Sign the EIP-712 UnitCommitment of this unit with the node's wallet, as contracts take it: "
+            "65 bytes, the lower s, v 27 or 28.",
+        )

@@ -1,0 +1,86 @@
+"""Statistics of a round's payloads: what is unusual has more of its node's segments replayed, and nothing else.
+
+They are computed beside the rounds, as losses are, over the newest round alone. What is left out of an aggregate is
+decided when that is made, by rules that anybody recomputes (:mod:`training_gym.aggregate.robust`); such a verdict is
+a doubt too.
+"""
+
+from contextlib import suppress
+
+from sqlalchemy.orm import Session
+
+from market.domain.verification.sampling import COMPARABLE_SHARE, DOUBTED_UNITS
+from market.jobs import repository as jobs_repository
+from market.platform.db.session import Database
+from market.platform.storage.client import Storage
+from market.platform.storage.errors import BlobCorrupt, BlobNotFound
+from market.training.checkpoints.service import load_parameters
+from market.training.units import repository as units_repository
+from market.training.units.facts import UnitSummary
+from training_gym.aggregate.aggregation import sketch_seed
+from training_gym.compress.link_adaptation import decode_adapted
+from training_gym.compress.payload_format import payload_size
+from training_gym.data.dataset import DatasetManifest, tokens_of
+from training_gym.spec.config import TrainingSpec
+from training_gym.spec.errors import PayloadError
+from training_gym.spec.manifests import MAX_MANIFEST_BYTES
+from training_gym.verify.consistency import doubts, held_out, measure
+from zoo_protocol.hashing import sha256
+
+MOST_VALUES = 1 << 27
+"""Payloads times parameters beyond which a round is not examined: all of them are held in memory at once."""
+
+
+EXCLUDED_FOR = ("norm_outlier", "near_copy", "krum_outlier")
+"""Verdicts of :mod:`training_gym.aggregate.robust` that concern the node; others concern time or format."""
+
+
+def is_doubted(session: Session, unit: UnitSummary) -> bool:
+    """Whether one of its provider's newest comparable units was unusual beside the others of its round."""
+    newest = units_repository.newest_doubts(session, unit.provider, unit.gross_wei // COMPARABLE_SHARE, DOUBTED_UNITS)
+    return any(found or reason in EXCLUDED_FOR for found, reason in newest)
+
+
+def examine(database: Database, storage: Storage, job_id: str) -> None:
+    """Examine the payloads of the job's last closed round, unless that was done. Late ones started from another model.
+
+    Raises:
+        StorageError: storage failed. GymError: the dataset is not what its manifest says.
+    """
+    with database.transaction() as session:
+        job = jobs_repository.job(session, job_id)
+        if job is None or job.current_round == 0:
+            return
+        spec = TrainingSpec.from_dict(job.spec)
+        units = units_repository.unexamined_units(session, job_id, job.current_round - 1)
+    if not units or len(units) * spec.num_parameters() > MOST_VALUES:
+        return
+    payloads = {}
+    for unit in units:
+        with suppress(BlobNotFound, BlobCorrupt):  # lost by storage, which says nothing of the node
+            payloads[unit.slot] = storage.get(unit.payload_cid or "", max_bytes=payload_size(spec))
+    found = _doubts(storage, spec, units[0].start_checkpoint_cid, payloads)
+    with database.transaction() as session:
+        rows = units_repository.units_by_id(session, [unit.id for unit in units])
+        for unit in units:
+            rows[unit.id].doubts = found.get(unit.slot, [])
+
+
+def _doubts(
+    storage: Storage, spec: TrainingSpec, checkpoint_cid: str, payloads: dict[int, bytes]
+) -> dict[int, list[str]]:
+    """Codes by slot of what is unusual. The held-out windows follow from all payloads, so no node knew them before."""
+    from training_gym.evaluate.loss import mean_loss  # imports torch, which only workers load
+
+    split = DatasetManifest.from_bytes(storage.get(spec.dataset, max_bytes=MAX_MANIFEST_BYTES)).validation
+    validation = tokens_of(storage.get(split.cid, max_bytes=split.size), spec, "validation")
+    windows = held_out(spec, validation, sketch_seed({slot: sha256(data) for slot, data in payloads.items()}))
+    decoded = {}
+    for slot, data in payloads.items():
+        try:
+            decoded[slot] = decode_adapted(spec, data)
+        except PayloadError:  # left out of the aggregate, by its own code
+            continue
+    parameters = load_parameters(storage, spec, checkpoint_cid)
+    found = measure(spec, parameters, decoded, lambda tried: mean_loss(spec, tried, windows))
+    return {slot: doubts(one) for slot, one in found.items()}

@@ -1,0 +1,56 @@
+"""The validation losses of checkpoints, computed beside the rounds that follow.
+
+Nothing waits for one: the next round opens without it, and settlement writes those that are known. Only those of the
+initial model and of the final one are computed in place, because a job's receipt states them.
+"""
+
+from sqlalchemy.orm import Session
+
+from market.jobs import repository as jobs_repository
+from market.platform.db.session import Database
+from market.platform.events.service import emit
+from market.platform.storage.client import Storage
+from market.training.checkpoints import repository as checkpoints_repository
+from market.training.checkpoints.models import Checkpoint
+from market.training.checkpoints.service import load_parameters, validation_loss
+from market.training.evaluation.consistency import examine
+from training_gym.spec.config import TrainingSpec
+
+
+def jobs_to_validate(database: Database) -> list[str]:
+    """Ids of all jobs that :func:`validate` has something to do for; the sweep calls it for each."""
+    with database.transaction() as session:
+        return list(checkpoints_repository.jobs_without_a_loss(session))
+
+
+def validate(database: Database, storage: Storage, job_id: str) -> None:
+    """Compute the losses of the job's checkpoints that are not known, the newest first; then examine the last round.
+
+    Nothing if there are none, or another worker is at it.
+
+    Raises:
+        StorageError: storage failed; the sweep has it tried again.
+    """
+    with database.advisory_lock(f"validate:{job_id}") as alone:
+        while alone and (due := _newest_unknown(database, job_id)) is not None:
+            spec, checkpoint = due
+            loss = validation_loss(storage, spec, load_parameters(storage, spec, checkpoint.cid))
+            with database.transaction() as session:
+                _note(session, checkpoint.id, loss)
+        if alone:
+            examine(database, storage, job_id)
+
+
+def _newest_unknown(database: Database, job_id: str) -> tuple[TrainingSpec, Checkpoint] | None:
+    with database.transaction() as session:
+        unknown = [row for row in checkpoints_repository.checkpoints(session, job_id) if row.validation_loss is None]
+        job = jobs_repository.job(session, job_id)
+        return None if job is None or not unknown else (TrainingSpec.from_dict(job.spec), unknown[-1])
+
+
+def _note(session: Session, checkpoint_id: int, loss: str) -> None:
+    checkpoint = checkpoints_repository.checkpoint_by_id(session, checkpoint_id)
+    assert checkpoint is not None  # checkpoints are never deleted
+    checkpoint.validation_loss = loss
+    seen = {"round": checkpoint.round, "cid": checkpoint.cid, "validation_loss": loss}
+    emit(session, checkpoint.job_id, "validation", seen)

@@ -1,0 +1,95 @@
+"""Leases that run out."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import structlog
+from sqlalchemy.orm import Session
+
+from market.domain.lifecycle import NODE_SILENT, REPLAY_OVERDUE, LeaseEvent
+from market.platform.db.base import utc_now
+from market.platform.db.session import Database
+from market.providers.outages import service as outages
+from market.training.leases import repository
+from market.training.leases import repository as leases_repository
+from market.training.leases.service import UPLOAD_OVERDUE, abandon
+from training_gym.spec.config import TrainingSpec
+from training_gym.units.replica_state import slot_state_bytes
+from training_gym.units.trace import boundary_state_bytes
+from zoo_protocol.verification import reveal_deadline
+
+_log = structlog.get_logger(__name__)
+
+
+def report_api(session: Session, lease_seconds: float) -> None:
+    """The API takes calls now. What ran out while it did not begins anew: nobody could have kept it."""
+    outage = outages.report(session, outages.API, outages.api_gap(lease_seconds))
+    if outage is not None:
+        until = outage.ends_at + timedelta(seconds=lease_seconds)
+        renewed = leases_repository.extend_leases(session, outage.starts_at, until)
+        _log.warning("the API was away", since=str(outage.starts_at), until=str(outage.ends_at), leases=renewed)
+
+
+def expire_due(database: Database, now: datetime) -> int:
+    """End every lease whose time has passed, each in its own transaction; returns how many there were."""
+    with database.transaction() as session:
+        due = leases_repository.expired_leases(session, now)
+    _expire(database, due, NODE_SILENT, ran_out_by=now)
+    return len(due)
+
+
+def expire_uploads(database: Database, committed_before: datetime) -> int:
+    """Lose every unit that was committed before then and is still not uploaded; returns how many there were.
+
+    Its commitment was acknowledged and must enter a window in time, and after that it is too late to upload. Time in
+    which the API was away does not count.
+    """
+    with database.transaction() as session:
+        old = leases_repository.overdue_uploads(session, committed_before)
+        due = [lease_id for lease_id, since in old if since + _away(session, since) < committed_before]
+    _expire(database, due, UPLOAD_OVERDUE)
+    return len(due)
+
+
+def was_busy(session: Session, lease_id: str) -> bool:
+    """Whether the holder of a replay's lease never pulled it because it had another one in hand: a node replays one
+    segment at a time."""
+    lease = leases_repository.lease(session, lease_id)
+    assert lease is not None  # a lease goes only long after its job has ended
+    return lease.pulled_at is None and leases_repository.held_another_lease(session, lease)
+
+
+def expire_replays(database: Database, longest: timedelta, now: datetime) -> int:
+    """End every replay that its verifier holds for longer than ``longest`` and the time that its files take: heartbeats
+    keep a lease, and nobody decides over the unit before it has ended. Time in which the API was away does not count.
+    Returns how many there were."""
+    with database.transaction() as session:
+        old = leases_repository.replays_since(session, now - longest)
+        due = [id_ for id_, since, spec in old if since + longest + _transfer(spec) + _away(session, since) <= now]
+    _expire(database, due, REPLAY_OVERDUE)
+    return len(due)
+
+
+def _expire(database: Database, lease_ids: Sequence[str], reason: str, *, ran_out_by: datetime | None = None) -> None:
+    """End those of the leases that are still open, each in its own transaction; with ``ran_out_by`` only those that no
+    heartbeat has extended beyond it meanwhile."""
+    for lease_id in lease_ids:
+        with database.transaction() as session:
+            locked = leases_repository.lock_lease(session, lease_id)
+            if not locked or locked[2].status not in repository.OPEN_LEASE:
+                continue
+            if ran_out_by is None or locked[2].expires_at <= ran_out_by:
+                abandon(session, *locked, LeaseEvent.EXPIRE, reason)
+
+
+def _away(session: Session, since: datetime) -> timedelta:
+    """For how long no node could call the market since then."""
+    return outages.time_away(session, since, utc_now(), [outages.API])
+
+
+def _transfer(spec: dict[str, Any]) -> timedelta:
+    """To fetch what a replay of a job's segment starts from, and in another class to show where it ends."""
+    parsed = TrainingSpec.from_dict(spec)
+    size = boundary_state_bytes(parsed) + slot_state_bytes(parsed)
+    return timedelta(seconds=2 * size / reveal_deadline.BYTES_PER_SECOND)

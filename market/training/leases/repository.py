@@ -1,0 +1,141 @@
+"""Queries over leases. What is locked is locked as :mod:`market.jobs.repository` says."""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import exists, or_, select
+from sqlalchemy.orm import Session
+
+from market.domain.lifecycle import JobStatus, LeaseStatus, UnitStatus
+from market.jobs.models import Job, Slot
+from market.platform.db.locks import locked
+from market.training.leases.models import Lease
+from market.training.units.models import Unit
+
+OPEN_LEASE = (LeaseStatus.OFFERED, LeaseStatus.ACTIVE)
+
+
+def lease(session: Session, lease_id: str) -> Lease | None:
+    return session.get(Lease, lease_id)
+
+
+def lock_lease(session: Session, lease_id: str) -> tuple[Job, Unit | None, Lease] | None:
+    """The lease with its job and unit, all locked."""
+    found = session.execute(select(Lease.job_id, Lease.unit_id).where(Lease.id == lease_id)).one_or_none()
+    if found is None:
+        return None
+    job_row = session.scalars(locked(select(Job).where(Job.id == found.job_id))).one()
+    unit_row = session.scalar(locked(select(Unit).where(Unit.id == found.unit_id)))
+    return job_row, unit_row, session.scalars(locked(select(Lease).where(Lease.id == lease_id))).one()
+
+
+def lock_lease_alone(session: Session, lease_id: str) -> Lease | None:
+    """The lease, locked; for callers that touch neither its job nor its unit."""
+    return session.scalar(locked(select(Lease).where(Lease.id == lease_id)))
+
+
+def lock_next_lease(session: Session, holder: str, kinds: Sequence[str], now: datetime) -> Lease | None:
+    """The oldest lease offered to the node, unless another request of it is just taking it."""
+    query = select(Lease).where(
+        Lease.holder == holder, Lease.status == LeaseStatus.OFFERED, Lease.kind.in_(kinds), Lease.expires_at > now
+    )
+    return session.scalar(locked(query.order_by(Lease.created_at, Lease.id).limit(1), skip_locked=True))
+
+
+def offers(session: Session, holders: Collection[str], now: datetime) -> set[tuple[str, str]]:
+    """(holder, kind) of the leases that are offered to these nodes."""
+    query = select(Lease.holder, Lease.kind).where(
+        Lease.holder.in_(holders), Lease.status == LeaseStatus.OFFERED, Lease.expires_at > now
+    )
+    return set(session.execute(query).tuples())
+
+
+def open_leases(
+    session: Session,
+    job_id: str,
+    *,
+    holder: str | None = None,
+    unit_id: int | None = None,
+    kinds: Sequence[str] | None = None,
+) -> list[str]:
+    """Ids of the job's open leases, optionally only those of one node, one unit or some kinds."""
+    query = select(Lease.id).where(Lease.job_id == job_id, Lease.status.in_(OPEN_LEASE))
+    if holder is not None:
+        query = query.where(Lease.holder == holder)
+    if unit_id is not None:
+        query = query.where(Lease.unit_id == unit_id)
+    if kinds is not None:
+        query = query.where(Lease.kind.in_(kinds))
+    return list(session.scalars(query.order_by(Lease.id)))
+
+
+def follow_leases(session: Session, checkpoint_id: int) -> list[Lease]:
+    """All that were ever made for a checkpoint."""
+    query = select(Lease).where(Lease.kind == "follow", Lease.checkpoint_id == checkpoint_id)
+    return list(session.scalars(query.order_by(Lease.created_at, Lease.id)))
+
+
+def followed_jobs(session: Session, holders: Collection[str]) -> dict[str, str]:
+    """Of these nodes those that follow a running job: the one whose checkpoints they were the last to fetch."""
+    query = (
+        select(Lease.holder, Lease.job_id)
+        .join(Job, Job.id == Lease.job_id)
+        .where(Lease.kind == "follow", Lease.holder.in_(holders), Job.status == JobStatus.RUNNING)
+        .where(Lease.status.in_((*OPEN_LEASE, LeaseStatus.DONE)))
+        .distinct(Lease.holder)
+        .order_by(Lease.holder, Lease.created_at.desc(), Lease.id)
+    )
+    return dict(session.execute(query).tuples().all())
+
+
+def expired_leases(session: Session, now: datetime) -> list[str]:
+    query = select(Lease.id).where(Lease.status.in_(OPEN_LEASE), Lease.expires_at <= now)
+    return list(session.scalars(query.order_by(Lease.expires_at, Lease.id)))
+
+
+def extend_leases(session: Session, ran_out_since: datetime, until: datetime) -> int:
+    """Let no open lease end before ``until``, but those that had run out before ``ran_out_since``; gives how many."""
+    ended = Lease.status.in_(OPEN_LEASE), Lease.expires_at >= ran_out_since, Lease.expires_at < until
+    extended = session.scalars(locked(select(Lease).where(*ended).order_by(Lease.id))).all()
+    for found in extended:
+        found.expires_at = until
+    return len(extended)
+
+
+def overdue_uploads(session: Session, committed_before: datetime) -> list[tuple[str, datetime]]:
+    """Of the open train leases whose unit was committed before then and is not uploaded: the id, and when that was."""
+    query = select(Lease.id, Unit.committed_at).join(Unit, Unit.id == Lease.unit_id)
+    query = query.where(Lease.status.in_(OPEN_LEASE), Lease.kind == "train")
+    query = query.where(Unit.status == UnitStatus.COMMITTED, Unit.committed_at < committed_before)
+    found = session.execute(query.order_by(Unit.committed_at, Lease.id)).tuples()
+    return [(lease_id, committed_at) for lease_id, committed_at in found if committed_at is not None]
+
+
+def held_another_lease(session: Session, lease: Lease) -> bool:
+    """Whether the holder of a lease had pulled another one of its kind that it held at some time since this one was
+    offered."""
+    others = select(Lease.id).where(Lease.holder == lease.holder, Lease.kind == lease.kind, Lease.id != lease.id)
+    is_held = or_(Lease.ended_at.is_(None), Lease.ended_at > lease.created_at)
+    return bool(session.scalar(select(others.where(Lease.pulled_at.is_not(None), is_held).exists())))
+
+
+def replays_since(session: Session, asked_before: datetime) -> list[tuple[str, datetime, dict[str, Any]]]:
+    """The open replay leases that were offered before then: id, when that was, and the job's specification."""
+    query = select(Lease.id, Lease.created_at, Lease.task["spec"]).where(Lease.status.in_(OPEN_LEASE))
+    query = query.where(Lease.kind == "replay", Lease.created_at < asked_before).order_by(Lease.created_at, Lease.id)
+    return list(session.execute(query).tuples())
+
+
+def is_at_work(session: Session, provider: str) -> bool:
+    """Whether the node holds a slot, or trains or shows a state for a job that it has left."""
+    holds = exists().where(Slot.provider == provider)
+    works = exists().where(Lease.holder == provider, Lease.status.in_(OPEN_LEASE), Lease.kind.in_(("train", "reveal")))
+    return session.scalar(select(or_(holds, works))) or False
+
+
+def jobs_held_by(session: Session, provider: str) -> list[str]:
+    """Ids of the jobs in which the node holds a slot or an open lease, in the order in which to lock them."""
+    held = select(Slot.job_id).where(Slot.provider == provider)
+    leased = select(Lease.job_id).where(Lease.holder == provider, Lease.status.in_(OPEN_LEASE))
+    return sorted(set(session.scalars(held.union(leased))))

@@ -1,0 +1,214 @@
+"""Requests and answers of leases: the work of nodes. Times ISO 8601 in UTC, hashes 0x hex."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag
+
+from market.platform.http.types import CidString, HashString, RequestModel, SignatureString
+from market.training.commitments.schemas import AcknowledgementView
+
+MAX_WAIT_SECONDS = 30.0
+
+
+class LeaseKind(StrEnum):
+    TRAIN = "train"
+    REVEAL = "reveal"
+    REPLAY = "replay"
+    PIN = "pin"
+    PUBLISH = "publish"
+    FOLLOW = "follow"
+
+
+Token = Annotated[str, StringConstraints(pattern=r"^0x[0-9a-f]{64}$")]
+
+
+ReasonCode = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]{1,64}$")]
+
+
+DecimalString = Annotated[str, StringConstraints(pattern=r"^-?[0-9]{1,12}(\.[0-9]{1,12})?$")]
+
+
+class NextLease(RequestModel):
+    wait_seconds: float = Field(default=0, ge=0, le=MAX_WAIT_SECONDS, description="How long to wait for work.")
+    kinds: list[LeaseKind] = Field(default_factory=lambda: list(LeaseKind), min_length=1, max_length=len(LeaseKind))
+
+
+class LeaseView(BaseModel):
+    """Work addressed to the caller. ``token`` goes into every later call; ``task`` depends on ``kind``."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    kind: LeaseKind
+    job_id: str
+    token: str
+    task: dict[str, Any]
+    expires_at: datetime
+    lease_seconds: float = Field(description="A heartbeat extends the lease to this long from then.")
+
+
+class Heartbeat(RequestModel):
+    token: Token
+    step: int = Field(default=0, ge=0, lt=2**31, description="Inner steps done.")
+
+
+class HeartbeatView(BaseModel):
+    expires_at: datetime
+
+
+class CommitTraining(RequestModel):
+    """The signed result of a unit, before anything is revealed (EIP-712 UnitCommitment).
+
+    A job with ``round_delay`` offers the slot's next unit at once if the commitment also declares what that starts
+    from: the payload and the slot state, which the completion then has to be of.
+    """
+
+    token: Token
+    trace_root: HashString
+    payload_hash: HashString
+    commitment_signature: SignatureString
+    payload_cid: CidString | None = None
+    slot_state_cid: CidString | None = None
+    slot_state_digest: HashString | None = None
+
+    @property
+    def declared(self) -> tuple[str, str, str] | None:
+        """Payload, slot state and its digest, if all of them are declared."""
+        if self.payload_cid is None or self.slot_state_cid is None or self.slot_state_digest is None:
+            return None
+        return self.payload_cid, self.slot_state_cid, self.slot_state_digest
+
+
+class CommitReplay(RequestModel):
+    """keccak(end_leaf || verifier || salt) of a replayed segment; with ``inner_digest`` after the end leaf where the
+    task asks for one (``inner``)."""
+
+    token: Token
+    result_hash: HashString
+
+
+class NodeReport(RequestModel):
+    """What a unit took, as its node measured it. Claims: nothing is paid or punished by them."""
+
+    compute_ms: int = Field(ge=0, lt=2**40)
+    transfer_ms: int = Field(ge=0, lt=2**40, description="Time in which the node only fetched inputs or uploaded.")
+    bytes_up: int = Field(ge=0, lt=2**50)
+    bytes_down: int = Field(ge=0, lt=2**50)
+    up_bytes_per_second: int | None = Field(default=None, gt=0, lt=2**50)
+    down_bytes_per_second: int | None = Field(default=None, gt=0, lt=2**50)
+
+
+class CompleteTraining(RequestModel):
+    """What was committed, now uploaded. ``leaves`` has one leaf per segment boundary, so ``segments + 1``.
+
+    The digests (:mod:`training_gym.units.trace`) show that the last leaf is of this payload and slot state. The
+    slot state itself stays on the node, under the CID that it is declared with here.
+    """
+
+    token: Token
+    payload_cid: CidString
+    payload_sha256: HashString
+    salt: HashString
+    slot_state_cid: CidString
+    slot_state_digest: HashString
+    leaves: list[HashString] = Field(min_length=2, max_length=1025)
+    end_parameters_digest: HashString
+    train_loss: DecimalString
+    steps: int = Field(ge=1, lt=2**31)
+    report: NodeReport | None = None
+
+
+class CompleteReveal(RequestModel):
+    """``state_cid`` is null for segment 0; ``slot_state_cid`` is that of the task, null where the task has none."""
+
+    token: Token
+    state_cid: CidString | None
+    slot_state_cid: CidString | None = None
+
+
+class CompleteReplay(RequestModel):
+    """The opened commitment. In another class than the unit's (task ``across``) the end state is uploaded too.
+
+    Its ``end_leaf`` is then of the state before anything is compressed, also of the last segment. ``inner_digest`` is
+    of the state after the inner step that the task names in ``inner``; left out where that is null.
+    """
+
+    token: Token
+    end_leaf: HashString
+    salt: HashString
+    inner_digest: HashString | None = None
+    end_state_cid: CidString | None = None
+
+
+class CompletePin(RequestModel):
+    """``proof`` as :mod:`market.training.replication.checkpoint_pins` defines it."""
+
+    token: Token
+    proof: HashString
+
+
+class CompletePublish(RequestModel):
+    """The slot state that the task names, now uploaded."""
+
+    token: Token
+    published_cid: CidString
+
+
+class CompleteFollow(RequestModel):
+    """The checkpoint that the task names, whose model is on the node now, and the job's data too."""
+
+    token: Token
+    followed_cid: CidString
+
+
+def _by_key(keys: dict[str, str], default: str) -> Discriminator:
+    """Tells the members of a union apart by a key that only one of them has."""
+
+    def tag(value: Any) -> str:
+        present = value if isinstance(value, dict) else getattr(value, "__dict__", {})  # anything may be sent
+        return next((name for key, name in keys.items() if key in present), default)
+
+    return Discriminator(tag)
+
+
+Commit = Annotated[
+    Annotated[CommitTraining, Tag("train")] | Annotated[CommitReplay, Tag("replay")],
+    _by_key({"result_hash": "replay"}, "train"),
+]
+
+
+Complete = Annotated[
+    Annotated[CompleteTraining, Tag("train")]
+    | Annotated[CompleteReveal, Tag("reveal")]
+    | Annotated[CompleteReplay, Tag("replay")]
+    | Annotated[CompletePin, Tag("pin")]
+    | Annotated[CompletePublish, Tag("publish")]
+    | Annotated[CompleteFollow, Tag("follow")],
+    _by_key(
+        {
+            "state_cid": "reveal",
+            "end_leaf": "replay",
+            "proof": "pin",
+            "published_cid": "publish",
+            "followed_cid": "follow",
+        },
+        "train",
+    ),
+]
+
+
+class FailLease(RequestModel):
+    token: Token
+    code: ReasonCode
+    detail: str = Field(default="", max_length=500)
+
+
+class LeaseState(BaseModel):
+    id: str
+    status: str
+
+
+class CommitState(LeaseState):
+    acknowledgement: AcknowledgementView | None = Field(description="Of a training commitment. Keep it.")

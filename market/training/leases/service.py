@@ -1,0 +1,228 @@
+"""Leases: how work reaches a node, and what happens when the node goes silent or gives up.
+
+A lease is addressed to one node, which pulls it, keeps it by heartbeats and ends it. Every call after the pull carries
+the lease's token. A lease whose time has passed is gone, even before the sweep has noticed: a call with it is refused
+(``lease-lost``), so a node that was away never delivers into somebody else's place.
+"""
+
+import hmac
+import secrets
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+from sqlalchemy.orm import Session
+
+from market.domain.lifecycle import NODE_SILENT, NODE_STOPPING, JobStatus, LeaseEvent, LeaseStatus, UnitEvent
+from market.domain.verification.sampling import DIVERGED
+from market.jobs import repository as jobs_repository
+from market.jobs.models import Job
+from market.platform.db.base import utc_now
+from market.platform.db.session import enqueue_after_commit
+from market.platform.events.service import emit
+from market.providers import service as providers
+from market.providers.record import reliability
+from market.training.leases import repository
+from market.training.leases import repository as leases_repository
+from market.training.leases.errors import LeaseLost
+from market.training.leases.models import Lease
+from market.training.leases.schemas import LeaseKind, LeaseView
+from market.training.leases.transitions import transition_lease
+from market.training.leases.verification_hooks import hooks
+from market.training.units import repository as units_repository
+from market.training.units import slot_states
+from market.training.units.models import Unit
+from market.training.units.service import settle_if_decided
+from market.training.units.transitions import transition_unit
+from zoo_protocol.hashing import to_hex
+
+UPLOAD_OVERDUE, START_LOST = "upload_overdue", "start_lost"
+
+
+_NODES_FAULT = (NODE_SILENT, UPLOAD_OVERDUE)  # otherwise it was told to stop, because its job ends or it was jailed
+
+
+def create_lease(
+    session: Session,
+    *,
+    kind: LeaseKind | str,
+    holder: str,
+    job_id: str,
+    task: dict[str, Any],
+    unit_id: int | None = None,
+    replay_id: int | None = None,
+    checkpoint_id: int | None = None,
+    seconds: float,
+) -> Lease:
+    """Offer work to a node, which has ``seconds`` to pull it."""
+    lease = Lease(
+        id=str(uuid4()),
+        kind=LeaseKind(kind),
+        holder=holder,
+        status=LeaseStatus.OFFERED,
+        token=to_hex(secrets.token_bytes(32)),
+        task=task,
+        job_id=job_id,
+        unit_id=unit_id,
+        replay_id=replay_id,
+        checkpoint_id=checkpoint_id,
+        step=0,
+        expires_at=utc_now() + timedelta(seconds=seconds),
+    )
+    session.add(lease)
+    session.flush()
+    return lease
+
+
+def is_offered_some(session: Session, address: str, kinds: Sequence[LeaseKind]) -> bool:
+    """Whether :func:`next_lease` may find something. Most often it does not, and this takes no transaction."""
+    return any(kind in kinds for _, kind in leases_repository.offers(session, [address], utc_now()))
+
+
+def next_lease(session: Session, address: str, kinds: Sequence[LeaseKind], lease_seconds: float) -> LeaseView | None:
+    """Hand the node the oldest lease offered to it, if there is one. From now on it must heartbeat."""
+    now = utc_now()
+    lease = leases_repository.lock_next_lease(session, address, kinds, now)
+    if lease is None:
+        return None
+    transition_lease(session, lease, LeaseEvent.PULL, at=now)
+    lease.pulled_at = now
+    lease.expires_at = now + timedelta(seconds=lease_seconds)
+    return LeaseView(
+        id=lease.id,
+        kind=LeaseKind(lease.kind),
+        job_id=lease.job_id,
+        token=lease.token,
+        task=lease.task,
+        expires_at=lease.expires_at,
+        lease_seconds=lease_seconds,
+    )
+
+
+def require_held(lease: Lease | None, address: str, token: str, now: datetime) -> Lease:
+    """``lease``, if the caller may still act on it.
+
+    Raises:
+        LeaseLost: no such lease, another holder's, a wrong token, ended, or out of time.
+    """
+    if lease is None or lease.holder != address or not hmac.compare_digest(lease.token, token):
+        raise LeaseLost("No lease with this id and token is yours.", field="token")
+    if lease.status != LeaseStatus.ACTIVE:
+        reason = f" ({lease.reason})" if lease.reason else ""
+        raise LeaseLost(f"The lease is {lease.status}{reason}.")
+    if lease.expires_at <= now:
+        raise LeaseLost("The lease's time has passed without a heartbeat.")
+    return lease
+
+
+def lock_held(session: Session, lease_id: str, address: str, token: str) -> tuple[Job, Unit | None, Lease]:
+    """The lease that the caller holds, with its job and unit, all locked. Raises LeaseLost."""
+    locked = leases_repository.lock_lease(session, lease_id)
+    require_held(None if locked is None else locked[2], address, token, utc_now())
+    assert locked is not None
+    return locked
+
+
+def heartbeat(session: Session, lease_id: str, address: str, token: str, step: int, lease_seconds: float) -> datetime:
+    """Extend the lease and note progress; returns the new end. Raises LeaseLost."""
+    now = utc_now()
+    seen = require_held(leases_repository.lease(session, lease_id), address, token, now)
+    if step > 0 and seen.kind == LeaseKind.TRAIN:
+        mark_first_step(session, seen.job_id, now)
+    lease = require_held(leases_repository.lock_lease_alone(session, lease_id), address, token, now)
+    lease.expires_at = now + timedelta(seconds=lease_seconds)
+    if step > lease.step:
+        lease.step = step
+        if lease.kind == LeaseKind.TRAIN:
+            place = {"round": lease.task["round"], "slot": lease.task["slot"]}
+            emit(session, lease.job_id, "step", {**place, "provider": address, "step": step})
+    return lease.expires_at
+
+
+def mark_first_step(session: Session, job_id: str, now: datetime) -> None:
+    """Note when the job's first training step was reported. Takes the job's lock, so call it before a lease's."""
+    job = jobs_repository.job(session, job_id)
+    if job is not None and job.first_step_at is None:
+        job = jobs_repository.lock_job(session, job_id)
+        if job is not None and job.first_step_at is None:
+            job.first_step_at = now
+
+
+def fail(session: Session, lease_id: str, address: str, token: str, code: str, detail: str) -> None:
+    """The node says that it cannot do the work, or is about to stop. Raises LeaseLost."""
+    job, unit, lease = lock_held(session, lease_id, address, token)
+    if code == NODE_STOPPING:
+        providers.record_shutdown(session, address)
+    abandon(session, job, unit, lease, LeaseEvent.FAIL, code, detail)
+
+
+def abandon(
+    session: Session, job: Job, unit: Unit | None, lease: Lease, event: LeaseEvent, reason: str, detail: str = ""
+) -> None:
+    """End an open lease without its result; the caller has locked all three. What it was for goes to somebody else."""
+    now = utc_now()
+    transition_lease(session, lease, event, at=now, reason=reason, detail=detail)
+    if lease.kind == LeaseKind.REPLAY:
+        hooks().replay_abandoned(session, lease)
+    elif lease.kind == LeaseKind.REVEAL:
+        hooks().reveal_abandoned(session, lease)
+    elif lease.kind == LeaseKind.PIN:
+        enqueue_after_commit(session, "jobs.dispatch", job.id)
+    elif lease.kind == LeaseKind.TRAIN and unit is not None and unit.status in units_repository.OPEN_UNIT:
+        transition_unit(session, unit, UnitEvent.LOSE, at=now, reason=reason)
+        if unit.payload_cid is not None:
+            _withdraw(session, unit)
+        if reason == slot_states.MISSING:
+            slot_states.reset_state(session, unit)
+        if (event is LeaseEvent.FAIL and reason != DIVERGED) or reason in _NODES_FAULT:
+            reliability.note_lost(session, lease.holder, now)
+        _free_slot(session, job.id, lease.holder)
+        settle_if_decided(session, job, now)
+
+
+def _withdraw(session: Session, unit: Unit) -> None:
+    """Nobody will ever see what a lost unit declared at its commitment: who started from it has lost its unit too."""
+    for later in units_repository.started_from(session, unit):
+        for lease_id in leases_repository.open_leases(session, unit.job_id, unit_id=later.id, kinds=[LeaseKind.TRAIN]):
+            locked = leases_repository.lock_lease(session, lease_id)
+            if locked and locked[2].status in repository.OPEN_LEASE:
+                abandon(session, *locked, LeaseEvent.EXPIRE, START_LOST)
+    unit.payload_cid = unit.slot_state_cid = unit.slot_state_digest = None
+
+
+def remove_node_from_jobs(session: Session, provider: str, reason: str) -> None:
+    """Take the node out of all running jobs: its slots become free and all its open leases end, for ``reason``."""
+    for job_id in repository.jobs_held_by(session, provider):
+        jobs_repository.lock_job(session, job_id)
+        for lease_id in leases_repository.open_leases(session, job_id, holder=provider):
+            locked = leases_repository.lock_lease(session, lease_id)
+            if locked and locked[2].status in repository.OPEN_LEASE:
+                abandon(session, *locked, LeaseEvent.EXPIRE, reason)
+        _free_slot(session, job_id, provider)
+
+
+def free_after_training(session: Session, job: Job, provider: str) -> None:
+    """A job that trains no more has got, or lost, what this node was still uploading."""
+    if job.status != JobStatus.RUNNING:
+        _free_slot(session, job.id, provider)
+
+
+def _free_slot(session: Session, job_id: str, provider: str) -> None:
+    for slot in jobs_repository.slots(session, job_id):
+        if slot.provider == provider:
+            slot.provider = None
+            enqueue_after_commit(session, "jobs.dispatch", job_id)
+
+
+def busy_providers(session: Session) -> set[str]:
+    """Addresses of the nodes that hold a slot of a running job."""
+    return jobs_repository.slot_holders(session)
+
+
+def is_at_work(session: Session, provider: str) -> bool:
+    """Whether a node holds a slot, or trains or shows a state; if not, nobody places it in this transaction's time."""
+    if repository.is_at_work(session, provider):  # without the lock: nodes ask this with every heartbeat
+        return True
+    jobs_repository.lock_placement(session)
+    return repository.is_at_work(session, provider)

@@ -1,0 +1,19 @@
+"""State transitions of leases."""
+
+from datetime import datetime
+
+from sqlalchemy.orm import Session
+
+from market.domain.lifecycle import LEASE, LeaseEvent
+from market.platform.events.service import move
+from market.training.leases.models import Lease
+
+
+def transition_lease(
+    session: Session, lease: Lease, event: LeaseEvent, *, at: datetime, reason: str | None = None, detail: str = ""
+) -> None:
+    """Move a lease whose row the caller has locked; everything but a pull ends it at ``at``."""
+    data: dict[str, object] = {"detail": detail} if detail else {}
+    move(session, lease, LEASE, event, subject=("lease", lease.id), reason=reason, actor=lease.holder, data=data)
+    if event is not LeaseEvent.PULL:
+        lease.ended_at = at

@@ -1,0 +1,55 @@
+"""Verification's hooks into the end of its leases: jobs cannot import verification, which builds on them.
+
+:func:`market.wiring.connect_features` registers them once per process, before any lease is handled.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
+
+from market.training.leases.models import Lease
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationHooks:
+    """Calls into verification; each is part of the caller's unit of work.
+
+    Attributes:
+        replay_committed: takes the replay's result hash.
+        replay_revealed: takes the end leaf, the salt, the CID of the end state and the inner digest.
+        replay_abandoned: for a replay lease that expired or failed.
+        state_revealed: takes the CID of the shown state, if there is one.
+        reveal_abandoned: for a reveal lease that expired or failed.
+        is_revealed: takes a CID; True if a drawn segment starts from the state in that file.
+    """
+
+    replay_committed: Callable[[Session, Lease, str], None]
+    replay_revealed: Callable[[Session, Lease, str, str, str | None, str | None], None]
+    replay_abandoned: Callable[[Session, Lease], None]
+    state_revealed: Callable[[Session, Lease, str | None], None]
+    reveal_abandoned: Callable[[Session, Lease], None]
+    is_revealed: Callable[[Session, str], bool]
+
+
+class HooksMissing(RuntimeError):
+    """A lease was handled before the features were connected."""
+
+
+_registered: list[VerificationHooks] = []
+
+
+def register(given: VerificationHooks) -> None:
+    """Set the process's hooks; later calls replace them."""
+    _registered[:] = [given]
+
+
+def hooks() -> VerificationHooks:
+    """Return the process's hooks.
+
+    Raises:
+        HooksMissing: none are registered.
+    """
+    if not _registered:
+        raise HooksMissing("No verification hooks are registered. Call market.wiring.connect_features first.")
+    return _registered[0]

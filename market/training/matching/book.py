@@ -1,0 +1,92 @@
+"""Jobs in the book: what they bid, who gets them, and how they leave it without a match."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy.orm import Session
+
+from market.domain.auctions.books import StandingBid
+from market.domain.lifecycle import JobEvent, JobStatus
+from market.domain.nodes.placement import Requirements
+from market.jobs import repository as jobs_repository
+from market.jobs.models import Slot
+from market.jobs.pricing import job_limit
+from market.jobs.transitions import transition_job
+from market.platform.db.session import Database, database_now, enqueue_after_commit
+from market.providers import service as providers
+from market.settings import Settings
+
+
+def open_bids(session: Session, tier_id: int, zone: str, now: datetime) -> list[StandingBid]:
+    """The jobs waiting in the book of a tier and zone, oldest first.
+
+    A job bids for ``nodes`` at the highest price that its payer takes and at which its budget pays all its units.
+    """
+    return [
+        StandingBid(
+            id=job.id,
+            qty=job.nodes,
+            limit_price=job_limit(job),
+            time=job.funded_at or job.created_at,
+            requirements=requirements,
+        )
+        for job in jobs_repository.jobs_in_book(session, tier_id, now)
+        if (requirements := Requirements.of(job.requirements)).allows_region(zone)
+    ]
+
+
+def assign(
+    session: Session,
+    settings: Settings,
+    job_id: str,
+    price: int,
+    auction_round_id: int,
+    addresses: Sequence[str],
+    environment_class: str,
+) -> bool:
+    """Give a cleared job its nodes, slot by slot, at ``price`` wei per GPU-hour; training starts after the commit.
+
+    All its nodes are of one environment class, so that any unit can be replayed bit for bit by the same verifiers.
+
+    Returns:
+        False, with nothing done, if the job has left the book or bids less by now, or one of the nodes was placed
+        elsewhere, has to show its hardware, or ceased to meet the job's requirements meanwhile.
+    """
+    job = jobs_repository.lock_job(session, job_id)
+    jobs_repository.lock_placement(session)
+    now = database_now(session)
+    if job is None or job.status != JobStatus.MATCHING or job.expires_at <= now or job.paused_at is not None:
+        return False
+    if price > job_limit(job):
+        return False
+    if jobs_repository.slot_holders(session) & set(addresses) or providers.providers_in_benchmark(
+        session, addresses, now
+    ):
+        return False
+    requirements = Requirements.of(job.requirements)
+    if not all(
+        requirements.accepts(node) for node in providers.nodes_among(session, settings, addresses, now).values()
+    ):
+        return False
+    session.add_all(Slot(job_id=job_id, slot=slot, provider=address) for slot, address in enumerate(addresses))
+    job.clearing_price_wei = price
+    job.auction_round_id = auction_round_id
+    job.environment_class = environment_class
+    job.matched_at = job.round_started_at = now
+    job.current_round = 0
+    transition_job(session, job, JobEvent.MATCHED)
+    enqueue_after_commit(session, "jobs.dispatch", job_id)
+    return True
+
+
+def expire_due(database: Database, now: datetime) -> int:
+    """Take jobs out of the book whose payers wait no longer; they are refunded in full. Returns how many."""
+    with database.transaction() as session:
+        due = jobs_repository.jobs_past_waiting(session, now)
+    for job_id in due:
+        with database.transaction() as session:
+            job = jobs_repository.lock_job(session, job_id)
+            if job is not None and job.status == JobStatus.MATCHING and job.expires_at <= now:
+                transition_job(session, job, JobEvent.EXPIRE, reason="expired")
+                enqueue_after_commit(session, "settlement.settle")
+    return len(due)

@@ -1,0 +1,123 @@
+"""Nodes held back for a job that has waited long, so that a gang is not starved by jobs that fit sooner.
+
+Of jobs that stand in the book longer than ``reservation_after_seconds`` one at a time, of each tier, has a reservation:
+the one that had none for the longest, of those that never had one the one that was funded first, in the zone and class
+where most of what it needs is free. While fewer nodes than it
+wants are free there, nobody else is sold them. Once there are enough, the next round of that book begins with the part
+in which the job stands. Its price is made like every other: a reservation keeps nodes from being sold, it buys none.
+
+A reservation that led to nothing ends after ``reservation_seconds``, and while its job waits on there is no other for
+as long again. So neither jobs that are outbid nor jobs whose nodes do not come hold up the others for ever, however
+many they are; one whose limit is below the tier's reserve, which nothing is sold under, gets none at all. Running jobs
+come first: their vacant slots are filled from reserved nodes too.
+"""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from operator import itemgetter
+
+from sqlalchemy.orm import Session
+
+from market.domain.auctions.clearing import gross_ask
+from market.domain.network import Tier
+from market.domain.nodes.placement import Requirements
+from market.jobs import repository as jobs_repository
+from market.jobs.models import Job
+from market.jobs.pricing import job_limit
+from market.providers.service import Offer
+from market.settings import Settings
+
+_Book = tuple[str, str]  # zone and environment class
+
+
+_NEVER = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """``nodes``: the free ones that the job accepts in this zone and class; ``gathers``: there are too few as yet."""
+
+    job_id: str
+    zone: str
+    environment_class: str
+    nodes: frozenset[str]
+    gathers: bool
+
+
+def reserve(
+    session: Session, settings: Settings, tier: Tier, offers: Sequence[Offer], free: frozenset[str], now: datetime
+) -> Reservation | None:
+    """The tier's reservation, if a job has one or one is due; the caller holds the books of the tier.
+
+    Args:
+        offers: all that stand in the tier, those of busy nodes too.
+        free: nodes that hold no slot.
+    """
+    found = standing(session, tier.id, offers, free, now)
+    if found is not None:
+        return found
+    jobs, supply = jobs_repository.jobs_in_book(session, tier.id, now), _Supply(offers)
+    waited_since = now - timedelta(seconds=settings.reservation_after_seconds)
+    length = timedelta(seconds=settings.reservation_seconds)
+    if any(job.reserved_until is not None and job.reserved_until + length > now for job in jobs):
+        return None
+    for job in sorted(jobs, key=lambda job: job.reserved_until or _NEVER):
+        waited = (job.funded_at or job.created_at) <= waited_since
+        if not waited or job_limit(job) < tier.reserve_price_wei:
+            continue
+        enough = {book: nodes for book, nodes in supply.within_limit(job).items() if len(nodes) >= job.nodes}
+        if enough:
+            free_in = {book: len(free.intersection(nodes)) for book, nodes in enough.items()}
+            job.reserved_zone, job.reserved_class = best = max(sorted(free_in), key=free_in.__getitem__)
+            job.reserved_until = now + length
+            return _of(job, enough[best], free)
+    return None
+
+
+def standing(
+    session: Session, tier_id: int, offers: Sequence[Offer], free: frozenset[str], now: datetime
+) -> Reservation | None:
+    """The tier's reservation, if a job has one; arguments as of :func:`reserve`. Writes nothing."""
+    for job in jobs_repository.jobs_in_book(session, tier_id, now):
+        if job.reserved_until is not None and job.reserved_until > now:
+            books = _Supply(offers).within_limit(job)
+            return _of(job, books.get((job.reserved_zone or "", job.reserved_class or ""), []), free)
+    return None
+
+
+def _of(job: Job, nodes: Sequence[str], free: frozenset[str]) -> Reservation:
+    assert job.reserved_zone is not None
+    assert job.reserved_class is not None
+    held = free.intersection(nodes)
+    return Reservation(job.id, job.reserved_zone, job.reserved_class, held, gathers=len(held) < job.nodes)
+
+
+class _Supply:
+    """Offers by zone and class, cheapest first; sorted once for all jobs that require the same."""
+
+    def __init__(self, offers: Sequence[Offer]) -> None:
+        self._offers = offers
+        self._books: dict[tuple[Requirements, int], dict[_Book, list[tuple[int, str]]]] = {}
+
+    def within_limit(self, job: Job) -> dict[_Book, list[str]]:
+        """The nodes that the job accepts and can pay."""
+        assert job.fee_bps is not None  # set when it was funded
+        books = self._of_kind(Requirements.of(job.requirements), job.fee_bps)
+        limit = job_limit(job)
+        return {
+            book: [provider for _, provider in ranked[: bisect_right(ranked, limit, key=itemgetter(0))]]
+            for book, ranked in books.items()
+        }
+
+    def _of_kind(self, requirements: Requirements, fee_bps: int) -> dict[_Book, list[tuple[int, str]]]:
+        kind = requirements, fee_bps
+        if kind not in self._books:
+            found: defaultdict[_Book, list[tuple[int, str]]] = defaultdict(list)
+            for offer in filter(requirements.accepts, self._offers):
+                book = offer.region, offer.environment_class
+                found[book].append((gross_ask(offer.min_price_wei, fee_bps), offer.provider))
+            self._books[kind] = {book: sorted(nodes) for book, nodes in found.items()}
+        return self._books[kind]

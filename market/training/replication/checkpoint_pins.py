@@ -1,0 +1,109 @@
+"""Checkpoints kept by distinct nodes, each of which proves that it has every byte.
+
+The proof of a ``pin`` lease whose task is ``{"checkpoint_cid", "round", "nonce", "cids", "release"}`` is::
+
+    SHA2-256( nonce || file(cids[0]) || file(cids[1]) || ... )        as 0x hex
+
+``nonce`` is 32 fresh random bytes (0x hex in the task), ``file(cid)`` the whole content of the file (not its IPFS
+blocks with their framing). ``cids`` are, in this order: the manifest itself, the model, and the outer state, the update
+and the aggregation record if the manifest names them. Slot states are not among them: they come later, or not at all
+(:mod:`market.training.replication.slot_state_uploads`). The market reads the same files from storage and compares.
+The node keeps all of them
+until a later lease names the checkpoint in ``release``: a newer one is then proven to be kept by enough nodes
+(:func:`releasable`).
+"""
+
+import secrets
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from market.jobs.models import Job
+from market.platform.db.base import utc_now
+from market.platform.events.service import emit
+from market.providers import service as providers
+from market.providers.record import reliability
+from market.settings import Settings
+from market.training.checkpoints import repository as checkpoints_repository
+from market.training.checkpoints.models import Checkpoint, Pin
+from market.training.checkpoints.pin_rules import is_kept, missing_pins
+from market.training.leases.models import Lease
+from market.training.leases.schemas import LeaseKind
+from market.training.leases.service import create_lease
+from market.training.replication import pin_repository
+from market.training.units import repository as units_repository
+from zoo_protocol.hashing import to_hex
+
+MAX_ATTEMPTS = 3
+"""How often one node that gives no valid proof is asked to pin the same checkpoint."""
+
+
+def releasable(wanted: Sequence[Checkpoint], holders: Mapping[int, Sequence[str]], redundancy: int) -> list[str]:
+    """CIDs of the checkpoints that nodes need not keep any longer.
+
+    A checkpoint is released once it and a newer one are each proven to be kept by ``redundancy`` distinct nodes.
+
+    Args:
+        wanted: the checkpoints that are to be kept, in ascending order of their rounds.
+        holders: addresses of the proven holders by checkpoint id.
+    """
+    proven = [checkpoint for checkpoint in wanted if len(set(holders.get(checkpoint.id, []))) >= redundancy]
+    return [checkpoint.cid for checkpoint in proven[:-1]]
+
+
+def request_pins(session: Session, settings: Settings, job: Job) -> None:
+    """Ask as many nodes as are still needed to pin the job's checkpoints: its own first, then others of its tier."""
+    missing = missing_pins(session, job)
+    if not missing:
+        return
+    offers = providers.open_offers(session, settings, job.tier_id, utc_now())
+    nodes = list(
+        dict.fromkeys([*units_repository.nodes_of_job(session, job.id), *(offer.provider for offer in offers)])
+    )
+    holders = checkpoints_repository.pins_of_job(session, job.id)
+    attempts = pin_repository.pin_attempts(session, job.id)
+    checkpoints = checkpoints_repository.checkpoints(session, job.id)
+    release = releasable([one for one in checkpoints if is_kept(job, one)], holders, job.redundancy)
+    for checkpoint in checkpoints:
+        running, failed = attempts.get(checkpoint.id, (set(), Counter()))
+        wanted = missing.get(checkpoint.id, 0) - len(running)
+        taken = running | set(holders.get(checkpoint.id, []))
+        candidates = [node for node in nodes if node not in taken and failed[node] < MAX_ATTEMPTS]
+        candidates.sort(key=lambda node: failed[node])
+        for node in candidates[: max(wanted, 0)]:
+            task = {"checkpoint_cid": checkpoint.cid, "round": checkpoint.round, "cids": checkpoint.file_cids}
+            ask_to_pin(session, settings, job, node, task | {"release": release}, checkpoint_id=checkpoint.id)
+
+
+def ask_to_pin(
+    session: Session,
+    settings: Settings,
+    job: Job,
+    node: str,
+    task: dict[str, Any],
+    *,
+    checkpoint_id: int | None = None,
+    unit_id: int | None = None,
+) -> None:
+    """Offer a ``pin`` lease for a checkpoint, or for a unit's slot state, whose proof is over a fresh nonce."""
+    create_lease(
+        session,
+        kind=LeaseKind.PIN,
+        holder=node,
+        job_id=job.id,
+        task=task | {"nonce": to_hex(secrets.token_bytes(32))},
+        checkpoint_id=checkpoint_id,
+        unit_id=unit_id,
+        seconds=settings.lease_seconds,
+    )
+
+
+def record_pin(session: Session, lease: Lease, proof: str, size: int) -> None:
+    """The lease's holder has proven its copy, of ``size`` bytes."""
+    assert lease.checkpoint_id is not None
+    session.add(Pin(checkpoint_id=lease.checkpoint_id, provider=lease.holder, nonce=lease.task["nonce"], proof=proof))
+    reliability.note_served(session, lease.holder, size, utc_now())
+    seen = {"round": lease.task["round"], "cid": lease.task["checkpoint_cid"], "provider": lease.holder}
+    emit(session, lease.job_id, "pin", seen)

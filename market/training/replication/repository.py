@@ -1,0 +1,126 @@
+"""Queries over slot states, which are columns of the units that hand them on, and over the leases that ask for them."""
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, delete, exists, func, literal, or_, select, update
+from sqlalchemy.orm import Session, aliased
+
+from market.domain.lifecycle import JobStatus, UnitStatus
+from market.jobs.models import Job, Slot
+from market.training.checkpoints.models import Checkpoint, Pin, StatePin
+from market.training.leases.models import Lease
+from market.training.leases.repository import OPEN_LEASE
+from market.training.leases.schemas import LeaseKind
+from market.training.replication.pin_repository import pin_attempts_by
+from market.training.units.models import Unit
+
+
+def wanted(session: Session, job_id: str, round_: int) -> Sequence[Unit]:
+    """The units whose slot states the checkpoint before ``round_`` names and storage lacks, in slot order."""
+    query = select(Unit).where(
+        Unit.job_id == job_id,
+        Unit.slot_state_round == round_,
+        Unit.slot_state_public.is_(False),
+        Unit.status != UnitStatus.REJECTED,
+    )
+    return session.scalars(query.order_by(Unit.slot)).all()
+
+
+def publish_leases(session: Session, job_id: str, unit_ids: Collection[int]) -> Sequence[Lease]:
+    """All that were ever made for these units, and those of the job that are open."""
+    query = select(Lease).where(Lease.job_id == job_id, Lease.kind == LeaseKind.PUBLISH)
+    return session.scalars(query.where(or_(Lease.unit_id.in_(unit_ids), Lease.status.in_(OPEN_LEASE)))).all()
+
+
+def newest_published(session: Session, job_id: str) -> Sequence[Unit]:
+    """Of each slot the unit whose state storage has and the newest kept checkpoint names, in slot order."""
+    query = select(Unit).where(
+        Unit.job_id == job_id,
+        Unit.slot_state_public,
+        Unit.slot_state_round.is_not(None),
+        Unit.status != UnitStatus.REJECTED,
+    )
+    query = query.distinct(Unit.slot).order_by(Unit.slot, Unit.slot_state_round.desc(), Unit.id.desc())
+    return session.scalars(query).all()
+
+
+def holders(session: Session, unit_ids: Collection[int]) -> dict[int, set[str]]:
+    """Addresses of the proven holders of the states that these units handed on."""
+    found: dict[int, set[str]] = {}
+    query = select(StatePin.unit_id, StatePin.provider).where(StatePin.unit_id.in_(unit_ids))
+    for unit_id, provider in session.execute(query).tuples():
+        found.setdefault(unit_id, set()).add(provider)
+    return found
+
+
+def pin_attempts(session: Session, unit_ids: Collection[int]) -> dict[int, tuple[set[str], Counter[str]]]:
+    """By unit id: nodes with an open pin lease on its state, and how often each node failed one."""
+    return pin_attempts_by(session, Lease.unit_id, Lease.unit_id.in_(unit_ids))
+
+
+def to_release(session: Session, job_id: str, redundancy: int) -> dict[str, list[str]]:
+    """By node, the CIDs of the states of a job that it proved and need not keep any longer."""
+    query = select(StatePin.provider, Unit.slot_state_cid).join(Unit, Unit.id == StatePin.unit_id)
+    query = query.where(Unit.job_id == job_id, _superseded(literal(redundancy))).order_by(Unit.id)
+    found: dict[str, list[str]] = {}
+    for provider, cid in session.execute(query).tuples():
+        found.setdefault(provider, []).append(cid or "")
+    return found
+
+
+def forget_pins(session: Session, provider: str, job_id: str, cids: Collection[str]) -> None:
+    """The node was told that it need not keep these states of a job."""
+    of_states = select(Unit.id).where(Unit.job_id == job_id, Unit.slot_state_cid.in_(cids))
+    session.execute(delete(StatePin).where(StatePin.provider == provider, StatePin.unit_id.in_(of_states)))
+
+
+def _superseded(redundancy: ColumnElement[int]) -> ColumnElement[bool]:
+    """A newer state of the slot is proven to be kept, and a checkpoint that is newer than the one which names this."""
+    newer = aliased(Unit)
+    state_pins = select(func.count(StatePin.provider)).where(StatePin.unit_id == newer.id).correlate(newer)
+    checkpoint_pins = select(func.count(Pin.provider)).where(Pin.checkpoint_id == Checkpoint.id).correlate(Checkpoint)
+    is_newer_kept = exists().where(
+        newer.job_id == Unit.job_id,
+        newer.slot == Unit.slot,
+        newer.slot_state_public,
+        newer.slot_state_round > Unit.slot_state_round,
+        state_pins.scalar_subquery() >= redundancy,
+    )
+    is_checkpoint_kept = exists().where(
+        Checkpoint.job_id == Unit.job_id,
+        Checkpoint.round > Unit.slot_state_round,
+        checkpoint_pins.scalar_subquery() >= redundancy,
+    )
+    return is_newer_kept & is_checkpoint_kept
+
+
+def unneeded(session: Session, decided_before: datetime) -> Sequence[Unit]:
+    """Units whose slot states storage has and nobody needs: no slot of a running job goes on from them, no checkpoint
+    that is kept names them, and every unit that started from them was decided before then, and none refuted.
+
+    A hundred at most.
+    """
+    redundancy = select(Job.redundancy).where(Job.id == Unit.job_id).correlate(Unit).scalar_subquery()
+    goes_on = exists().where(Slot.state_unit_id == Unit.id, Slot.job_id == Job.id, Job.status == JobStatus.RUNNING)
+    after = aliased(Unit)
+    is_contestable = exists().where(
+        after.job_id == Unit.job_id,
+        after.start_slot_state_cid == Unit.slot_state_cid,
+        or_(after.decided_at.is_(None), after.decided_at > decided_before, after.status == UnitStatus.REJECTED),
+    )
+    is_kept = Unit.slot_state_round.is_not(None) & ~_superseded(redundancy)
+    query = select(Unit).where(Unit.slot_state_public, ~goes_on, ~is_contestable, ~is_kept)
+    return session.scalars(query.order_by(Unit.id).limit(100)).all()
+
+
+def is_public_of_others(session: Session, cid: str, unit_ids: Collection[int]) -> bool:
+    """Whether the file is also the public slot state, or the payload, of a unit that is none of these."""
+    others = or_((Unit.slot_state_cid == cid) & Unit.slot_state_public, Unit.payload_cid == cid)
+    return session.scalar(select(Unit.id).where(others, Unit.id.not_in(unit_ids)).limit(1)) is not None
+
+
+def note_released(session: Session, unit_ids: Collection[int]) -> None:
+    """Storage does not keep the slot states of these units any longer."""
+    session.execute(update(Unit).where(Unit.id.in_(unit_ids)).values(slot_state_public=False))

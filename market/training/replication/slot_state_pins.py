@@ -1,0 +1,69 @@
+"""Published slot states kept by distinct nodes, like the checkpoints that name them.
+
+Each state is pinned by as many nodes as a checkpoint, but by itself, each by others: a node keeps a few states, not one
+of every slot. The lease and the proof are those of a checkpoint
+(:mod:`market.training.replication.checkpoint_pins`), with the state's own CID for
+what is kept. An older state of a slot is released once a newer one, and a checkpoint newer than the older state, are
+proven to be kept; then storage drops it too (:mod:`market.training.retention.slot_states`).
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy.orm import Session
+
+from market.jobs.models import Job
+from market.platform.db.base import utc_now
+from market.platform.events.service import emit
+from market.providers import service as providers
+from market.providers.record import reliability
+from market.settings import Settings
+from market.training.checkpoints.models import StatePin
+from market.training.leases.models import Lease
+from market.training.replication import repository as replication_repository
+from market.training.replication.checkpoint_pins import MAX_ATTEMPTS, ask_to_pin
+from market.training.units import repository as units_repository
+
+
+def request_pins(session: Session, settings: Settings, job: Job) -> None:
+    """Ask as many nodes as are still needed to pin the newest published state of each slot; its own node at last."""
+    newest = replication_repository.newest_published(session, job.id)
+    holders = replication_repository.holders(session, [unit.id for unit in newest])
+    lacking = [unit for unit in newest if len(holders.get(unit.id, ())) < job.redundancy]
+    if not lacking:
+        return
+    attempts = replication_repository.pin_attempts(session, [unit.id for unit in lacking])
+    release = replication_repository.to_release(session, job.id, job.redundancy)
+    offers = providers.open_offers(session, settings, job.tier_id, utc_now())
+    nodes = list(
+        dict.fromkeys([*units_repository.nodes_of_job(session, job.id), *(offer.provider for offer in offers)])
+    )
+    for unit in lacking:
+        running, failed = attempts.get(unit.id, (set(), Counter()))
+        taken = running | holders.get(unit.id, set())
+        for node in _best(nodes, unit.slot, unit.provider, taken, failed)[: max(job.redundancy - len(taken), 0)]:
+            task = {
+                "checkpoint_cid": unit.slot_state_cid,
+                "round": unit.slot_state_round,
+                "slot": unit.slot,
+                "cids": [unit.slot_state_cid],
+                "release": release.get(node, []),
+            }
+            ask_to_pin(session, settings, job, node, task, unit_id=unit.id)
+
+
+def _best(nodes: Sequence[str], slot: int, own: str, taken: set[str], failed: Mapping[str, int]) -> list[str]:
+    """Who may pin a slot's state, the best first: each slot begins with another node, so that all keep as many."""
+    turned = [*nodes[slot % len(nodes) :], *nodes[: slot % len(nodes)]] if nodes else []
+    able = [node for node in turned if node not in taken and failed.get(node, 0) < MAX_ATTEMPTS]
+    return sorted(able, key=lambda node: (failed.get(node, 0), node == own))
+
+
+def record(session: Session, lease: Lease, proof: str, size: int) -> None:
+    """The lease's holder has proven its copy, of ``size`` bytes, and drops the older ones that the lease names."""
+    assert lease.unit_id is not None  # of a state; a checkpoint's pin has none
+    replication_repository.forget_pins(session, lease.holder, lease.job_id, lease.task["release"])
+    session.add(StatePin(unit_id=lease.unit_id, provider=lease.holder, nonce=lease.task["nonce"], proof=proof))
+    reliability.note_served(session, lease.holder, size, utc_now())
+    seen = {"round": lease.task["round"], "slot": lease.task["slot"], "cid": lease.task["cids"][0]}
+    emit(session, lease.job_id, "slot_state_pin", seen | {"provider": lease.holder})

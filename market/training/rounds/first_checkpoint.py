@@ -1,0 +1,67 @@
+"""The checkpoint that a job starts from."""
+
+from dataclasses import replace
+
+from market.jobs import repository as jobs_repository
+from market.platform.db.session import Database
+from market.platform.storage.client import Storage
+from market.platform.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge
+from market.training.checkpoints import repository as checkpoints_repository
+from market.training.checkpoints.service import record_checkpoint, state_bytes, store_checkpoint, validation_loss
+from market.training.uploads import repository as uploads_repository
+from training_gym.data.dataset import DatasetManifest
+from training_gym.spec.config import TrainingSpec
+from training_gym.spec.errors import GymError
+from training_gym.spec.manifests import MAX_MANIFEST_BYTES
+from training_gym.units.checkpoint import initial_checkpoint, load_state
+
+_WAITED_FOR_BYTES = 4 << 30
+"""Of a split that is still to come from other IPFS nodes, a worker waits for so much; a larger one has to be here."""
+
+
+class UnusableDataset(Exception):
+    """Nothing can be trained on the job's dataset."""
+
+
+def build_initial_checkpoint(database: Database, storage: Storage, job_id: str) -> None:
+    """Keep the dataset, then build, store and record the checkpoint of round 0. Whoever comes second leaves it at that.
+
+    Raises:
+        UnusableDataset: the dataset is not what its manifest says, or is gone.
+        StorageUnavailable: storage failed; it can be tried again.
+    """
+    with database.advisory_lock(f"checkpoint:{job_id}") as alone:
+        if not alone:
+            return
+        with database.transaction() as session:
+            job = jobs_repository.job(session, job_id)
+            if job is None or checkpoints_repository.checkpoint(session, job_id, 0) is not None:
+                return
+        spec = TrainingSpec.from_dict(job.spec)
+        try:
+            _pin_inputs(database, storage, spec)
+            parameters = load_state(spec, _initial_model(storage, spec))
+            stored = store_checkpoint(
+                storage, spec, job_id=job_id, round_=0, parent=None, parameters=parameters, slot_states={}
+            )
+            stored = replace(stored, validation_loss=validation_loss(storage, spec, parameters))
+        except (GymError, BlobNotFound, BlobCorrupt, BlobTooLarge) as error:
+            raise UnusableDataset(str(error)) from error
+        with database.transaction() as session:
+            record_checkpoint(session, stored)
+
+
+def _initial_model(storage: Storage, spec: TrainingSpec) -> bytes:
+    if spec.start_model is None:
+        return initial_checkpoint(spec)
+    return storage.get(spec.start_model, max_bytes=state_bytes(spec))
+
+
+def _pin_inputs(database: Database, storage: Storage, spec: TrainingSpec) -> None:
+    """Keep a copy of the dataset, so that every later round and replay finds it, whoever else drops theirs."""
+    manifest = DatasetManifest.from_bytes(storage.get(spec.dataset, max_bytes=MAX_MANIFEST_BYTES))
+    with database.transaction() as session:  # somebody may have uploaded the same as a unit's file, to be forgotten
+        uploads_repository.leave_pinned(session, [spec.dataset, manifest.train.cid, manifest.validation.cid])
+    storage.pin(spec.dataset)
+    for split in (manifest.train, manifest.validation):
+        storage.pin(split.cid, size=min(split.size, _WAITED_FOR_BYTES))

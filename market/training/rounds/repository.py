@@ -1,0 +1,16 @@
+"""Queries for jobs whose round can advance."""
+
+from sqlalchemy import exists, select
+from sqlalchemy.orm import Session
+
+from market.domain.lifecycle import JobStatus
+from market.jobs.models import Job
+from market.training.checkpoints.models import Checkpoint
+
+
+def active_jobs(session: Session) -> list[str]:
+    """Ids of jobs that dispatch may have something to do for: of those that wait, only what has no checkpoint yet."""
+    at_rest = (JobStatus.SUBMITTED, JobStatus.SETTLED, JobStatus.REJECTED)
+    has_checkpoint = exists().where(Checkpoint.job_id == Job.id, Checkpoint.round == 0)
+    is_ready = (Job.status == JobStatus.MATCHING) & has_checkpoint
+    return list(session.scalars(select(Job.id).where(Job.status.not_in(at_rest), ~is_ready).order_by(Job.id)))

@@ -1,0 +1,270 @@
+"""Moving a job on: whoever calls, whenever, does what is due and nothing twice.
+
+One transaction that holds the job's lock fills vacant slots, offers the round's units to their nodes and sees whether
+the round can be aggregated. Aggregation itself and the first checkpoint need storage and time; they run outside it.
+"""
+
+from dataclasses import replace
+from datetime import datetime
+
+from sqlalchemy.orm import Session
+
+from market.domain.lifecycle import JobEvent, JobStatus, UnitStatus
+from market.jobs import repository as jobs_repository
+from market.jobs.models import Job, Slot
+from market.jobs.transitions import transition_job
+from market.platform.db.base import utc_now
+from market.platform.db.session import Database, enqueue_after_commit
+from market.platform.events.service import MARKET
+from market.platform.storage.client import Storage
+from market.providers import service as providers
+from market.providers.outages import service as outages
+from market.settings import Settings
+from market.training.checkpoints import repository as checkpoints_repository
+from market.training.checkpoints.models import Checkpoint
+from market.training.leases.schemas import LeaseKind
+from market.training.leases.service import create_lease
+from market.training.leases.stopping import cancel_now, stop_training
+from market.training.matching import renewals, spares
+from market.training.replication import checkpoint_pins, slot_state_pins, slot_state_uploads
+from market.training.rounds import repository
+from market.training.rounds.first_checkpoint import UnusableDataset, build_initial_checkpoint
+from market.training.rounds.state import REPORT_OF_ANOTHER_JOB, RoundState, round_state
+from market.training.units import repository as units_repository
+from market.training.units import slot_states
+from market.training.units.facts import unit_spec
+from market.training.units.models import Unit
+from market.training.units.service import settle_if_decided
+from training_gym.compress.link_adaptation import choose_top_k
+from training_gym.exchange import deadlines
+from training_gym.spec.config import TrainingSpec
+
+_DATASET_UNUSABLE = "dataset_unusable"
+
+
+def dispatch(database: Database, settings: Settings, storage: Storage, job_id: str) -> None:
+    """Do whatever is due for a job, in any status; finds nothing to do when called again."""
+    with database.transaction() as session:
+        job = jobs_repository.job(session, job_id)
+        starts = job is not None and job.status in (JobStatus.MATCHING, JobStatus.RUNNING)
+        needs_checkpoint = starts and checkpoints_repository.checkpoint(session, job_id, 0) is None
+    usable = True
+    if needs_checkpoint:
+        try:
+            build_initial_checkpoint(database, storage, job_id)
+        except UnusableDataset:
+            usable = False
+    with database.transaction() as session:
+        job = jobs_repository.lock_job(session, job_id)
+        if job is None:
+            return
+        if not usable:
+            _end_without_data(session, job)
+        if job.status == JobStatus.RUNNING:
+            _advance_round(session, settings, job)
+        if job.status in (JobStatus.RUNNING, JobStatus.VERIFYING):
+            checkpoint_pins.request_pins(session, settings, job)
+            slot_state_pins.request_pins(session, settings, job)
+        if job.status == JobStatus.RUNNING:
+            slot_state_uploads.request_uploads(session, settings, job)
+        settle_if_decided(session, job, utc_now())
+
+
+def _end_without_data(session: Session, job: Job) -> None:
+    """End a job that nothing can be trained on; one that waits still, before it takes nodes that others could use."""
+    if job.status == JobStatus.RUNNING:
+        _fail(session, job, _DATASET_UNUSABLE)
+    elif job.status == JobStatus.MATCHING:
+        cancel_now(session, job, MARKET, _DATASET_UNUSABLE)
+
+
+def due_jobs(database: Database) -> list[str]:
+    """Ids of all jobs that :func:`dispatch` may have something to do for; the sweep calls it for each."""
+    with database.transaction() as session:
+        return repository.active_jobs(session)
+
+
+def round_to_offer(
+    state: RoundState, now: datetime, own: UnitStatus | None, ahead: UnitStatus | None, *, may_go_ahead: bool
+) -> int | None:
+    """For which round a slot gets a unit now: 0 is the round at hand, 1 the next one, None is none.
+
+    Args:
+        state: of the round at hand.
+        now: the time.
+        own, ahead: where the slot's unit of this round and of the next stand; None where there is none that counts.
+        may_go_ahead: whether units of the next round are offered already, and this one would come in time for it. A
+            slot that waits a little then is ahead of the others, and one that does not is behind them for good.
+    """
+    if own in units_repository.OPEN_UNIT or ahead in units_repository.OPEN_UNIT:
+        return None
+    if own is None and (ahead is None or state.lacks_quorum) and state.can_finish_in_time(now):
+        return 0
+    return 1 if may_go_ahead and ahead is None else None
+
+
+def _advance_round(session: Session, settings: Settings, job: Job) -> None:
+    checkpoint = checkpoints_repository.checkpoint(session, job.id, job.current_round)
+    if checkpoint is None:
+        return
+    units = units_repository.units_of_round(session, job.id, job.current_round)
+    next_units = units_repository.units_of_round(session, job.id, job.current_round + 1)
+    slots = jobs_repository.slots(session, job.id)
+    if job.paused_at is not None:
+        _rest(session, settings, job, slots, units, next_units)
+        return
+    _offer_units(session, settings, job, slots, units, next_units, checkpoint)
+    spares.offer_prefetch_leases(session, settings, job, checkpoint)
+    state, now = round_state(session, job, units, settings), utc_now()
+    if state.can_close(now):
+        enqueue_after_commit(session, "jobs.aggregate", job.id)
+    elif state.is_infeasible(now) and state.is_infeasible(now - outages.time_away(session, state.started_at, now)):
+        _give_up(session, job, state, now)
+
+
+def _give_up(session: Session, job: Job, state: RoundState, now: datetime) -> None:
+    """Fail a job whose round cannot be closed. If that is because the market itself was away, and nodes are at work on
+    the round again, its time begins anew."""
+    if state.open and providers.was_silent(session, job.round_started_at or job.created_at, now):
+        job.round_started_at = now
+    else:
+        _fail(session, job, "no_capacity")
+
+
+def _offer_units(
+    session: Session,
+    settings: Settings,
+    job: Job,
+    slots: list[Slot],
+    units: list[Unit],
+    next_units: list[Unit],
+    checkpoint: Checkpoint,
+) -> None:
+    """Fill vacant slots and offer each slot its unit, of this round (it is added to ``units``) or of the next."""
+    state, now = round_state(session, job, units, settings), utc_now()
+    own, ahead = _counting(units), _counting(next_units)
+    # What a late unit hands on is what the slot's next one starts with, so that has to wait for it.
+    waiting = units_repository.late_slots(session, job.id, job.current_round)
+    may_go_ahead = (
+        slot_states.continues_on_delivery(job)
+        and job.current_round + 1 < job.rounds
+        and state.can_start_next_round(now, deadlines.round_start([unit.created_at for unit in next_units], job.nodes))
+    )
+
+    def next_of(slot: Slot) -> int | None:
+        has = [_standing(slot, units.get(slot.slot)) for units in (own, ahead)]
+        return None if slot.slot in waiting else round_to_offer(state, now, *has, may_go_ahead=may_go_ahead)
+
+    # A slot that waits for the next round, since it would be too late for this one, gets its node now.
+    idle = [slot for slot in slots if next_of(slot) is not None or slot.slot not in own.keys() | ahead.keys() | waiting]
+    renewals.drop_overpriced_nodes(session, settings, job, idle)
+    renewals.drop_ineligible_nodes(session, settings, job, idle)
+    spares.fill(session, settings, job, slots, idle, [*units, *next_units])
+    for slot in slots:
+        which = None if slot.provider is None else next_of(slot)
+        if which is None or slot.provider is None:
+            continue
+        before = own.get(slot.slot)
+        eager = before.payload_cid if which and before is not None else None
+        unit = _offer_unit(session, settings, job, slot, slot.provider, checkpoint, job.current_round + which, eager)
+        if not which:
+            units.append(unit)
+            state = replace(state, open=state.open + 1)
+
+
+def _standing(slot: Slot, unit: Unit | None) -> UnitStatus | None:
+    """Where a slot's unit stands for what follows it: one whose commitment says what it leaves is as good as delivered
+    to its own node."""
+    if unit is None:
+        return None
+    is_declared = unit.status == UnitStatus.COMMITTED and unit.payload_cid is not None
+    return UnitStatus.UPLOADED if is_declared and unit.provider == slot.provider else UnitStatus(unit.status)
+
+
+def _counting(units: list[Unit]) -> dict[int, Unit]:
+    """By slot, the unit that is neither lost nor rejected."""
+    return {unit.slot: unit for unit in units if unit.status not in (UnitStatus.LOST, UnitStatus.REJECTED)}
+
+
+def _rest(
+    session: Session, settings: Settings, job: Job, slots: list[Slot], units: list[Unit], next_units: list[Unit]
+) -> None:
+    """A paused job gets no new units: what is out comes in, the round closes if it can, and then its nodes are free."""
+    state = round_state(session, job, units, settings)
+    if state.can_close(utc_now()):
+        enqueue_after_commit(session, "jobs.aggregate", job.id)
+    elif not any(unit.status in units_repository.OPEN_UNIT for unit in (*units, *next_units)):
+        for slot in slots:
+            slot.provider = None
+
+
+def _fail(session: Session, job: Job, reason: str) -> None:
+    transition_job(session, job, JobEvent.FAIL, reason=reason)
+    stop_training(session, job, reason)
+
+
+def _offer_unit(
+    session: Session,
+    settings: Settings,
+    job: Job,
+    slot: Slot,
+    provider: str,
+    checkpoint: Checkpoint,
+    round_: int,
+    eager_payload_cid: str | None,
+) -> Unit:
+    start = slot_states.start_of(session, job, round_, slot, provider)
+    unit = Unit(
+        job_id=job.id,
+        round=round_,
+        slot=slot.slot,
+        provider=provider,
+        status=UnitStatus.LEASED,
+        start_checkpoint_cid=checkpoint.cid,
+        start_slot_state_cid=start.cid,
+        start_slot_state_digest=start.digest,
+        start_restored_payload_cid=start.restored_payload_cid,
+        start_eager_payload_cid=eager_payload_cid,
+        top_k=_top_k(session, job, provider),
+    )
+    session.add(unit)
+    session.flush()
+    task = {
+        "job_id": job.id,
+        "spec": unit_spec(job, unit).to_dict(),
+        "round": unit.round,
+        "slot": unit.slot,
+        "checkpoint_cid": unit.start_checkpoint_cid,
+        "slot_state_cid": unit.start_slot_state_cid,
+        "restored_payload_cid": unit.start_restored_payload_cid,
+        "eager_payload_cid": unit.start_eager_payload_cid,
+        "environment": job.environment_class,
+    }
+    create_lease(
+        session,
+        kind=LeaseKind.TRAIN,
+        holder=provider,
+        job_id=job.id,
+        task=task,
+        unit_id=unit.id,
+        seconds=settings.lease_seconds,
+    )
+    return unit
+
+
+def _top_k(session: Session, job: Job, provider: str) -> int:
+    """Entries per chunk for a node's next unit, by what it reported of its last unit of the job.
+
+    If there is no such report, by its newest of another job: the link is the same, and the time that it computed counts
+    by how much more or less work a unit of this job is.
+    """
+    spec = TrainingSpec.from_dict(job.spec)
+    report, work = units_repository.last_report(session, job.id, provider), 1.0
+    if report is None and (
+        found := units_repository.newest_report(session, provider, utc_now() - REPORT_OF_ANOTHER_JOB)
+    ):
+        report, other = found
+        work = spec.flops_per_unit() / TrainingSpec.from_dict(other).flops_per_unit()
+    if report is None:
+        return choose_top_k(spec, None, None)
+    return choose_top_k(spec, report.get("up_bytes_per_second"), work * report["compute_ms"] / 1000)

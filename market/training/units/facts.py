@@ -1,0 +1,99 @@
+"""Units as other packages may read them, and their training specs."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from market.domain.money import unit_price
+from market.jobs.models import Job
+from market.training.units.models import Unit
+from training_gym.compress.link_adaptation import with_top_k
+from training_gym.spec.config import TrainingSpec
+from zoo_protocol.messages import UnitCommitment
+
+
+@dataclass(frozen=True, slots=True)
+class UnitSummary:
+    """One unit, with what its job fixes; ``spec`` is the job's with the ``top_k`` that this unit was told.
+
+    ``leaves`` and ``salt`` are private until the unit is decided.
+
+    Fields from ``trace_root`` to ``leaves`` are empty for a unit that was lost before it was delivered.
+    """
+
+    id: int
+    job_id: str
+    round: int
+    slot: int
+    provider: str
+    status: str
+    reason: str | None
+    start_checkpoint_cid: str
+    start_slot_state_cid: str | None
+    start_restored_payload_cid: str | None
+    start_eager_payload_cid: str | None
+    environment_class: str
+    segments: int
+    spec: dict[str, Any]
+    top_k: int | None
+    trace_root: str
+    payload_hash: str
+    commitment_signature: str
+    payload_cid: str
+    slot_state_cid: str
+    salt: str
+    leaves: list[str]
+    window_id: int | None
+    sampling_bps: int | None
+    tolerated_segments: list[int]  # drawn, and passed by tolerance alone
+    least_sampling_bps: int
+    gross_wei: int  # what the payer pays for it, if it is verified
+
+    @property
+    def commitment(self) -> UnitCommitment:
+        """What the provider signed, once there is a trace root."""
+        return UnitCommitment(self.job_id, self.round, self.slot, self.provider, self.trace_root, self.payload_hash)
+
+
+def unit_spec(job: Job, unit: Unit) -> TrainingSpec:
+    """The job's specification with what this unit was told to send."""
+    return with_top_k(TrainingSpec.from_dict(job.spec), unit.top_k)
+
+
+def _spec_document(job: Job, unit: Unit) -> dict[str, Any]:
+    """:func:`unit_spec` as JSON, without reading the job's anew for each of its units."""
+    if unit.top_k is None:
+        return job.spec
+    return job.spec | {"training_config": job.spec["training_config"] | {"top_k": unit.top_k}}
+
+
+def facts(job: Job, unit: Unit) -> UnitSummary:
+    """The facts of ``unit`` of ``job``."""
+    return UnitSummary(
+        id=unit.id,
+        job_id=unit.job_id,
+        round=unit.round,
+        slot=unit.slot,
+        provider=unit.provider,
+        status=unit.status,
+        reason=unit.reason,
+        start_checkpoint_cid=unit.start_checkpoint_cid,
+        start_slot_state_cid=unit.start_slot_state_cid,
+        start_restored_payload_cid=unit.start_restored_payload_cid,
+        start_eager_payload_cid=unit.start_eager_payload_cid,
+        environment_class=job.environment_class or "",
+        segments=job.segments,
+        spec=_spec_document(job, unit),
+        top_k=unit.top_k,
+        trace_root=unit.trace_root or "",
+        payload_hash=unit.payload_hash or "",
+        commitment_signature=unit.commitment_signature or "",
+        payload_cid=unit.payload_cid or "",
+        slot_state_cid=unit.slot_state_cid or "",
+        salt=unit.salt or "",
+        leaves=unit.leaves or [],
+        window_id=unit.window_id,
+        sampling_bps=unit.sampling_bps,
+        tolerated_segments=unit.tolerated_segments or [],
+        least_sampling_bps=job.sampling_bps,
+        gross_wei=unit_price(job.clearing_price_wei or 0, job.unit_weight_us),
+    )

@@ -1,0 +1,94 @@
+"""Table of units."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, Integer, String, text
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.orm import Mapped, mapped_column
+
+from market.platform.db.base import Address, Base, Cid, CreatedAt, Hash32, UtcDateTime
+
+
+class Unit(Base, CreatedAt):
+    """One slot's one outer round, computed by one provider: what is committed, checked and paid."""
+
+    __tablename__ = "units"
+    __table_args__ = (
+        # A lost or rejected unit may be done over by somebody else while its round is open.
+        Index(
+            "uq_units_live",
+            "job_id",
+            "round",
+            "slot",
+            unique=True,
+            postgresql_where=text("status NOT IN ('lost', 'rejected')"),
+        ),
+        Index(
+            "ix_units_windowless",
+            "committed_at",
+            "id",
+            postgresql_where=text("window_id IS NULL AND commitment_signature IS NOT NULL"),
+        ),
+        Index(
+            "ix_units_unpaid", "job_id", "round", postgresql_where=text("status = 'verified' AND settlement_id IS NULL")
+        ),
+        Index("ix_units_payload_cid", "payload_cid"),
+        Index("ix_units_provider_uploaded_at", "provider", "uploaded_at"),
+        Index("ix_units_slot_state_round", "job_id", "slot_state_round"),
+        Index("ix_units_slot_state_cid", "slot_state_cid"),
+        Index("ix_units_slot_state_public", "id", postgresql_where=text("slot_state_public")),
+        Index("ix_units_start_slot_state_cid", "start_slot_state_cid"),
+        Index("ix_units_to_restore", "job_id", "slot", postgresql_where=text("to_restore")),
+        CheckConstraint("settlement_id IS NULL OR status = 'verified'", name="only_verified_is_paid"),
+    )
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), index=True)
+    round: Mapped[int] = mapped_column(Integer)
+    slot: Mapped[int] = mapped_column(Integer)
+    provider: Mapped[str] = mapped_column(Address, index=True)
+    status: Mapped[str] = mapped_column(String(16), index=True)  # lifecycle.UnitStatus
+    reason: Mapped[str | None] = mapped_column(String(64))
+    start_checkpoint_cid: Mapped[str] = mapped_column(Cid)
+    # What it starts from: a slot state (None: a fresh one), to which a payload may be added back.
+    start_slot_state_cid: Mapped[str | None] = mapped_column(Cid)
+    start_slot_state_digest: Mapped[str | None] = mapped_column(Hash32)
+    start_restored_payload_cid: Mapped[str | None] = mapped_column(Cid)
+    # The slot's payload that the checkpoint does not have yet, and that its parameters are moved by (None: none).
+    start_eager_payload_cid: Mapped[str | None] = mapped_column(Cid)
+    trace_root: Mapped[str | None] = mapped_column(Hash32)
+    payload_hash: Mapped[str | None] = mapped_column(Hash32)
+    commitment_signature: Mapped[str | None] = mapped_column(String(132))
+    leaves: Mapped[list[str] | None] = mapped_column(JSONB)  # private until the unit is decided
+    salt: Mapped[str | None] = mapped_column(Hash32)
+    payload_cid: Mapped[str | None] = mapped_column(Cid)
+    payload_sha256: Mapped[str | None] = mapped_column(Hash32)
+    top_k: Mapped[int | None] = mapped_column(Integer)  # entries that it sends per chunk; None: the job's
+    # What it hands on, as its node declared it: the file, which stays there, and the digest that the last leaf binds.
+    slot_state_cid: Mapped[str | None] = mapped_column(Cid)
+    slot_state_digest: Mapped[str | None] = mapped_column(Hash32)
+    slot_state_public: Mapped[bool] = mapped_column(default=False, server_default="false")  # on storage, and checked
+    slot_state_round: Mapped[int | None] = mapped_column(Integer)  # of the newest checkpoint to be kept that names it
+    uploaded_bytes: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")  # as the market read them
+    train_loss: Mapped[str | None] = mapped_column(String(32))  # decimal string, informative only
+    included: Mapped[bool | None]  # in its round's aggregate, or a later one's if it was late; None: not decided
+    # What is unusual about its payload beside the others' (training_gym.verify.consistency); None: not examined.
+    doubts: Mapped[list[str] | None] = mapped_column(JSONB)
+    rounds_late: Mapped[int | None] = mapped_column(Integer)  # rounds closed between its own and its delivery
+    exclusion_reason: Mapped[str | None] = mapped_column(String(64))
+    # Its slot went on from what it left unsent, but what it sent was not used: a later unit's start gets that back.
+    to_restore: Mapped[bool] = mapped_column(default=False, server_default="false")
+    report: Mapped[dict[str, Any] | None] = mapped_column(JSONB)  # schemas.NodeReport: the node's own measurements
+    window_id: Mapped[int | None] = mapped_column(ForeignKey("windows.id"), index=True)
+    window_index: Mapped[int | None] = mapped_column(Integer)
+    sampling_bps: Mapped[int | None] = mapped_column(Integer)
+    # Drawn ones that no verifier of the job's class replayed: one of another passed them. None: not decided.
+    tolerated_segments: Mapped[list[int] | None] = mapped_column(JSONB)
+    committed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    uploaded_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    decided_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    dispute_id: Mapped[str | None] = mapped_column(Hash32)  # of the market's dispute of it, in the contract
+    # The batch that pays it. A trigger (market.training.units.ddl) keeps a unit in its batch while that stands.
+    settlement_id: Mapped[int | None] = mapped_column(ForeignKey("settlement_batches.id"), index=True)
+    settlement_reason: Mapped[str | None] = mapped_column(String(64))  # why the batch that it was in is void

@@ -1,0 +1,20 @@
+"""State transitions of units."""
+
+from datetime import datetime
+
+from sqlalchemy.orm import Session
+
+from market.domain.lifecycle import UNIT, UNIT_DECIDED, UnitEvent
+from market.platform.events.service import emit, move
+from market.providers.record import reliability as providers
+from market.training.units.models import Unit
+
+
+def transition_unit(session: Session, unit: Unit, event: UnitEvent, *, at: datetime, reason: str | None = None) -> None:
+    """Move a unit whose row the caller has locked; ``at`` becomes its time of decision if it is decided by this."""
+    status = move(session, unit, UNIT, event, subject=("unit", str(unit.id)), reason=reason)
+    if status in UNIT_DECIDED:
+        unit.decided_at = at
+        providers.note_unit(session, unit.provider, event, served_bytes=unit.uploaded_bytes, at=at)
+    seen = {"round": unit.round, "slot": unit.slot, "provider": unit.provider, "status": status, "reason": reason}
+    emit(session, unit.job_id, "unit", seen)

@@ -1,0 +1,161 @@
+"""Large files of units over REST: what of a file is here, a piece of it, and all pieces made one file."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from tempfile import SpooledTemporaryFile
+from typing import Annotated, BinaryIO, cast
+
+from fastapi import APIRouter, Header, Path, Query, Request
+from fastapi.concurrency import run_in_threadpool
+from pydantic import BaseModel, Field
+
+from market.accounts.deps import CurrentAccount
+from market.accounts.errors import NotAuthenticated
+from market.platform.http.deps import ServicesDep
+from market.platform.http.errors import BodyTooLarge, InvalidRequest, StorageDown, StorageQuotaExceeded
+from market.platform.http.refusals import refusals
+from market.platform.http.services import Services
+from market.platform.http.types import CidString
+from market.platform.storage.client import Storage
+from market.platform.storage.errors import StorageError
+from market.training.leases.deps import PRESENT, LeaseId
+from market.training.leases.errors import LeaseLost
+from market.training.leases.schemas import Token
+from market.training.uploads import service
+from market.training.uploads.blobs_router import BINARY_BODY, received
+from market.training.uploads.errors import FileNotAsked, PieceRefused, UploadIncomplete, WrongFile
+from zoo_protocol.content.cid import InvalidCid
+from zoo_protocol.content.unixfs import PIECE_BYTES
+
+router = APIRouter(prefix="/v1/leases/{lease_id}/files/{cid}", tags=["leases"], dependencies=[PRESENT])
+
+
+PIECE_PATH = "/v1/leases/[^/]+/files/[^/]+/pieces/[^/]+"
+"""Matches the paths of pieces, whose bodies are not for memory."""
+
+
+FileCid = Annotated[CidString, Path(description="The whole file's CID.")]
+
+
+PieceNumber = Annotated[int, Path(ge=0, lt=2**20, description="The piece's number, from 0.")]
+
+
+PieceCid = Annotated[CidString, Query(description="CID of the piece as a file of its own.")]
+
+
+LeaseToken = Annotated[Token, Header(alias="X-Lease-Token", description="The lease's token.")]
+
+
+@contextmanager
+def _storage_errors() -> Iterator[None]:
+    try:
+        yield
+    except InvalidCid as error:
+        raise InvalidRequest(str(error), field="cid") from error
+    except StorageError as error:  # also where it has lost, or garbled, what it had
+        raise StorageDown(str(error)) from error
+
+
+class FileView(BaseModel):
+    """How much of a file storage has. A piece is ``piece_bytes`` of the file; the last one has what is left."""
+
+    cid: str
+    max_bytes: int = Field(description="Bytes that the file may have at most, by the job's specification.")
+    piece_bytes: int
+    pieces: dict[int, str] = Field(description="CID of each piece that is here, by its number from 0.")
+    complete: bool = Field(description="Whether the file is here as a whole, so that nothing is to be sent.")
+
+
+class PieceView(BaseModel):
+    """A piece that storage has."""
+
+    number: int
+    cid: str
+
+
+class JoinedView(BaseModel):
+    """A file that storage has and keeps."""
+
+    cid: str
+    size: int = Field(description="Bytes.")
+
+
+@router.get("", responses=refusals(NotAuthenticated, LeaseLost, FileNotAsked, StorageDown))
+def read_file(
+    lease_id: LeaseId, cid: FileCid, token: LeaseToken, account: CurrentAccount, services: ServicesDep
+) -> FileView:
+    """What is here of a file that the lease asks for; pieces that an earlier lease on the unit sent count."""
+    return file_view(services, service.of_lease(lease_id, account.address, token, cid), cid)
+
+
+def file_view(services: Services, asked: service.Asked, cid: str) -> FileView:
+    """What is here of a file. Raises as ``asked``; StorageDown."""
+    with _storage_errors():
+        found = service.progress(services.database, services.part(Storage), asked, cid)
+    limit = found.expected.max_bytes
+    return FileView(cid=cid, max_bytes=limit, piece_bytes=PIECE_BYTES, pieces=found.pieces, complete=found.complete)
+
+
+@router.put(
+    "/pieces/{number}",
+    responses=refusals(
+        NotAuthenticated, LeaseLost, FileNotAsked, PieceRefused, StorageQuotaExceeded, BodyTooLarge, StorageDown
+    ),
+    openapi_extra=BINARY_BODY,
+)
+async def put_piece(
+    lease_id: LeaseId,
+    cid: FileCid,
+    number: PieceNumber,
+    piece_cid: PieceCid,
+    token: LeaseToken,
+    request: Request,
+    account: CurrentAccount,
+    services: ServicesDep,
+) -> PieceView:
+    """Store a piece of a file. It is compared with its CID and with what the specification allows the file to be."""
+    asked = service.of_lease(lease_id, account.address, token, cid)
+    return await take_piece(services, request, asked, account.address, cid, number, piece_cid)
+
+
+async def take_piece(
+    services: Services, request: Request, asked: service.Asked, address: str, cid: str, number: int, piece_cid: str
+) -> PieceView:
+    """Store the request's body as a piece of a file. Raises as :func:`uploads.take_piece`, and BodyTooLarge."""
+    with SpooledTemporaryFile(max_size=PIECE_BYTES // 16) as file:
+        await received(request, file, PIECE_BYTES, "Send the file in pieces of piece_bytes.")
+        with _storage_errors():
+            await run_in_threadpool(
+                service.store_chunk,
+                services.database,
+                services.part(Storage),
+                asked,
+                address,
+                cid,
+                number,
+                piece_cid,
+                cast(BinaryIO, file),
+                services.settings.blob_bytes_per_day,
+            )
+    return PieceView(number=number, cid=piece_cid)
+
+
+@router.post(
+    "",
+    responses=refusals(
+        NotAuthenticated, LeaseLost, FileNotAsked, UploadIncomplete, WrongFile, StorageQuotaExceeded, StorageDown
+    ),
+)
+def join_pieces(
+    lease_id: LeaseId, cid: FileCid, token: LeaseToken, account: CurrentAccount, services: ServicesDep
+) -> JoinedView:
+    """Make one file of the pieces. Repeating it is harmless."""
+    return joined_view(services, service.of_lease(lease_id, account.address, token, cid), account.address, cid)
+
+
+def joined_view(services: Services, asked: service.Asked, address: str, cid: str) -> JoinedView:
+    """Make one file of the pieces. Raises as :func:`uploads.join`; StorageDown."""
+    with _storage_errors():
+        most = services.settings.blob_bytes_per_day
+        size = service.join(services.database, services.part(Storage), asked, address, cid, most)
+    return JoinedView(cid=cid, size=size)

@@ -1,0 +1,351 @@
+"""Large files of units, which nodes upload in pieces: any interruption costs a piece at most.
+
+A lease, or a dispute of the unit, says which files may be uploaded, and the job's specification how large each may be;
+so what a unit can put on storage is bounded, whatever a node does. A piece is ``PIECE_BYTES`` of the file (the last one
+has the rest) and is compared with its CID when it comes. What storage has of a unit's file is remembered for the unit,
+not for the lease, so that the next lease on it goes on there. Once all pieces are here they are joined into one file,
+which is compared with its CID, pinned, and delivered like a file that was uploaded at once (``POST /v1/blobs``).
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import BinaryIO
+
+from sqlalchemy.orm import Session
+
+from market.jobs.models import Job
+from market.platform.db.base import utc_now
+from market.platform.db.session import Database
+from market.platform.storage import quota
+from market.platform.storage.client import Storage
+from market.platform.storage.errors import BlobCorrupt, BlobNotFound, StorageUnavailable
+from market.training.commitments import repository as commitments_repository
+from market.training.leases import repository as leases_repository
+from market.training.leases.models import Lease
+from market.training.leases.schemas import LeaseKind
+from market.training.leases.service import require_held
+from market.training.leases.verification_hooks import hooks
+from market.training.units import repository as units_repository
+from market.training.units.facts import unit_spec
+from market.training.units.models import Unit
+from market.training.uploads import repository as uploads_repository
+from market.training.uploads.errors import FileNotAsked, PieceRefused, UploadIncomplete, WrongFile
+from market.training.uploads.models import Upload
+from training_gym.compress.payload_format import payload_size
+from training_gym.units.replica_state import slot_state_bytes
+from training_gym.units.trace import boundary_state_bytes
+from zoo_protocol.content.cid import parse
+from zoo_protocol.content.unixfs import PIECE_BYTES, cid_of_file
+
+PAYLOAD, SLOT_STATE, START_SLOT_STATE = "payload", "slot_state", "start_slot_state"
+"""What a file of a unit is for; states between segments are ``state_<segment>``, and those in which verifiers of other
+classes end are ``end_state_<segment>``. What a committee is to have is kept for as long as the unit is disputed."""
+
+
+DISPUTED = "disputed_"
+
+
+DISPUTED_START = f"{DISPUTED}start"
+
+
+MAX_NAMED = 64
+"""Missing pieces that a refusal names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """A file that a lease's holder may upload: what for, and its bytes at most."""
+
+    unit_id: int
+    purpose: str
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How much of a file is here: its pieces' CIDs by number; ``complete`` where it is here as one file."""
+
+    expected: Expected
+    pieces: dict[int, str]
+    complete: bool
+
+
+Asked = Callable[[Session], Expected]
+"""What a file would be for who uploads it. Raises FileNotAsked, or why that one may upload nothing (any more)."""
+
+
+def of_lease(lease_id: str, address: str, token: str, cid: str) -> Asked:
+    """For the holder of a lease; raises LeaseLost, FileNotAsked."""
+    return lambda session: _held(session, lease_id, address, token, cid)
+
+
+def of_disputed_unit(session: Session, unit_key: str, step: int, cid: str) -> Expected:
+    """What the file would be for the provider of a disputed unit of which this step is named.
+
+    Raises:
+        FileNotAsked: nothing of that unit is to be uploaded, or not this file.
+    """
+    found = commitments_repository.acknowledged_unit(session, unit_key)
+    if found is None:
+        raise FileNotAsked("We acknowledged no such unit.", field="cid")
+    _, job, unit = found
+    spec = unit_spec(job, unit)
+    if cid == unit.start_slot_state_cid:
+        return Expected(unit.id, DISPUTED_START, slot_state_bytes(spec))
+    if step == 0:
+        raise FileNotAsked(f"The first step starts from the slot state {unit.start_slot_state_cid}.", field="cid")
+    return Expected(unit.id, f"{DISPUTED}{step}", boundary_state_bytes(spec))
+
+
+def expected(lease: Lease, job: Job, unit: Unit, cid: str) -> Expected:
+    """What the file ``cid`` would be for the holder of ``lease``.
+
+    Raises:
+        FileNotAsked: the lease is of a kind that uploads nothing, or asks for another file.
+    """
+    spec = unit_spec(job, unit)
+    asked = lease.task.get("slot_state_cid")
+    match lease.kind:
+        case LeaseKind.TRAIN:
+            return Expected(unit.id, PAYLOAD, payload_size(spec))
+        case LeaseKind.PUBLISH if cid == asked:
+            return Expected(unit.id, SLOT_STATE, slot_state_bytes(spec))
+        case LeaseKind.REVEAL if cid == asked:
+            return Expected(unit.id, START_SLOT_STATE, slot_state_bytes(spec))
+        case LeaseKind.REVEAL if lease.task["segment"]:
+            return Expected(unit.id, f"state_{lease.task['segment']}", boundary_state_bytes(spec))
+        case LeaseKind.REPLAY if lease.task.get("across"):
+            return Expected(unit.id, _end_state(lease), boundary_state_bytes(spec))
+    what = f"the slot state {asked}" if asked else "no file"
+    raise FileNotAsked(f"This {lease.kind} lease asks for {what}.", field="cid")
+
+
+def _end_state(lease: Lease) -> str:
+    return f"end_state_{lease.task.get('segment')}"
+
+
+def progress(database: Database, storage: Storage, asked: Asked, cid: str) -> Progress:
+    """How much of a file is here.
+
+    Raises:
+        InvalidCid, what ``asked`` raises; StorageUnavailable.
+    """
+    parse(cid)
+    with database.transaction() as session:
+        file = asked(session)
+        row = uploads_repository.lock_upload(session, file.unit_id, file.purpose)
+        mine = row is not None and row.cid == cid
+        found = uploads_repository.pieces(session, file.unit_id, file.purpose) if mine else []
+        pieces = {piece.number: piece.cid for piece in found}
+        joined = row is not None and mine and row.joined
+    return Progress(file, pieces, joined or storage.is_pinned(cid))
+
+
+def store_chunk(
+    database: Database,
+    storage: Storage,
+    asked: Asked,
+    address: str,
+    cid: str,
+    number: int,
+    piece_cid: str,
+    body: BinaryIO,
+    day_quota: int,
+) -> None:
+    """Store a piece of a file. The same again changes nothing; another file for the same purpose replaces the earlier.
+
+    What is replaced counts against the account's quota, or a lease would be a way around it.
+
+    Args:
+        address: whose quota.
+        cid: the whole file's.
+        number: of the piece, from 0.
+        piece_cid: of the piece as a file of its own.
+        body: a stream of at most ``PIECE_BYTES``.
+        day_quota: bytes that the account may put on storage within a day, beside what leases ask for.
+
+    Raises:
+        PieceRefused, StorageQuotaExceeded, InvalidCid, what ``asked`` raises; StorageUnavailable: it can be sent again.
+    """
+    parse(cid)
+    parse(piece_cid)
+    with database.transaction() as session:
+        file = asked(session)
+        row = uploads_repository.lock_upload(session, file.unit_id, file.purpose)
+        if row is not None and row.cid == cid and row.joined:
+            return
+        if row is not None and (useless := uploads_repository.replaced_bytes(session, row, cid, number, piece_cid)):
+            quota.take_room(session, address, useless, day_quota)
+        replaced = _begin(session, file, cid)
+    _release(database, storage, replaced)
+    content = body.read()
+    _check_piece(file, number, piece_cid, content)
+    storage.put(content, max_bytes=PIECE_BYTES, pin=False)
+    with database.transaction() as session:
+        row = uploads_repository.lock_upload(session, file.unit_id, file.purpose)
+        if row is not None and row.cid == cid and not row.joined:
+            row.touched_at = utc_now()
+            uploads_repository.put_piece(session, file.unit_id, file.purpose, number, piece_cid, len(content))
+
+
+def _check_piece(file: Expected, number: int, piece_cid: str, content: bytes) -> None:
+    left = file.max_bytes - number * PIECE_BYTES
+    if left <= 0 or len(content) > left:
+        raise PieceRefused(
+            f"The file may have {file.max_bytes} bytes by the job's specification.",
+            field="number" if left <= 0 else "body",
+            extra={"reason": "file_too_large", "max_bytes": file.max_bytes},
+        )
+    if not content:
+        raise PieceRefused("The piece is empty.", field="body", extra={"reason": "piece_empty"})
+    if (found := cid_of_file(content)) != piece_cid:
+        raise PieceRefused(
+            f"The bytes have the CID {found}, not {piece_cid}.", field="piece_cid", extra={"reason": "piece_mismatch"}
+        )
+
+
+def join(database: Database, storage: Storage, asked: Asked, address: str, cid: str, day_quota: int) -> int:
+    """Make one file of its pieces, pin it and return its bytes. Repeating it is harmless.
+
+    Pieces that make another file count against the account's quota, as those that are replaced do.
+
+    Raises:
+        InvalidCid, what ``asked`` raises; StorageUnavailable: it can be asked again.
+        UploadIncomplete: pieces are missing, or storage has lost some; those that are named are to be sent.
+        WrongFile: the pieces make another file; all of them are to be sent again.
+        StorageQuotaExceeded: they do, and the account may put no more on storage.
+    """
+    parse(cid)
+    with database.transaction() as session:
+        file = asked(session)
+        row = uploads_repository.lock_upload(session, file.unit_id, file.purpose)
+        joined = row is not None and row.cid == cid and row.joined
+        found = uploads_repository.pieces(session, file.unit_id, file.purpose)
+        pieces = [(piece.number, piece.cid, piece.size) for piece in found] if row and row.cid == cid else []
+    if joined or (not pieces and storage.is_pinned(cid)):
+        return storage.stat(cid)
+    _require_whole(pieces)
+    try:
+        blob = storage.join([(piece_cid, size) for _, piece_cid, size in pieces])
+        if blob.cid != cid:
+            raise WrongFile(f"The pieces make the file {blob.cid}.", field="cid")
+        if not storage.is_pinned(cid):
+            _note_pin(database, file, cid)
+        storage.pin(cid, size=blob.size)
+    except (BlobNotFound, BlobCorrupt) as error:
+        _drop_pieces(database, file, cid)
+        detail = f"Storage no longer has all pieces: {error}"
+        raise UploadIncomplete(detail, field="cid", extra={"missing": []}) from error
+    except WrongFile:
+        with database.transaction() as session:
+            quota.take_room(session, address, blob.size, day_quota)
+        _drop_pieces(database, file, cid)
+        raise
+    with database.transaction() as session:
+        row = uploads_repository.lock_upload(session, file.unit_id, file.purpose)
+        if row is not None and row.cid == cid and not row.joined:
+            row.joined, row.touched_at = True, utc_now()
+            uploads_repository.drop_pieces(session, file.unit_id, file.purpose)
+    return blob.size
+
+
+def _require_whole(pieces: Sequence[tuple[int, str, int]]) -> None:
+    """Raise UploadIncomplete unless the pieces are all there, and all but the last are full."""
+    full = {number for number, _, size in pieces if size == PIECE_BYTES}
+    last = max((number for number, _, _ in pieces), default=0)
+    missing = [number for number in range(last) if number not in full]
+    if missing or not pieces:
+        raise UploadIncomplete(
+            f"{len(missing) or 'All'} pieces are missing, or are not full.",
+            field="cid",
+            extra={"missing": missing[:MAX_NAMED]},
+        )
+
+
+def accepted(session: Session, lease: Lease, cids: Sequence[str | None]) -> None:
+    """What the holder of ``lease`` delivered has passed its checks: its files belong to the unit from now on."""
+    if lease.unit_id is None:
+        return
+    quota.taken_over(session, lease.holder, cids)
+    purposes = {
+        LeaseKind.TRAIN: [PAYLOAD],
+        LeaseKind.PUBLISH: [SLOT_STATE],
+        LeaseKind.REVEAL: [START_SLOT_STATE, f"state_{lease.task.get('segment')}"],
+        LeaseKind.REPLAY: [_end_state(lease)],
+    }
+    uploads_repository.drop(session, lease.unit_id, purposes.get(LeaseKind(lease.kind), []))
+
+
+def discard_stale(database: Database, storage: Storage, before: datetime) -> int:
+    """Forget the uploads that were never finished or accepted, and that nothing was added to since then."""
+    with database.transaction() as session:
+        due = uploads_repository.stale(session, before, besides=DISPUTED)
+    return _discard(database, storage, due)
+
+
+def release_disputed(database: Database, storage: Storage, disputed: Collection[str]) -> int:
+    """Forget what was uploaded for disputes of units that none is open of any more; ``disputed``: the others' keys."""
+    with database.transaction() as session:
+        found = [commitments_repository.acknowledged_unit(session, key) for key in disputed]
+        kept = {one[2].id for one in found if one is not None}
+        due = [row for row in uploads_repository.uploads_for(session, DISPUTED) if row.unit_id not in kept]
+    return _discard(database, storage, due)
+
+
+def _discard(database: Database, storage: Storage, uploads: Sequence[Upload]) -> int:
+    due = [(row.unit_id, row.purpose, row.cid, row.pinned_here) for row in uploads]
+    for unit_id, purpose, cid, pinned_here in due:
+        try:
+            _release(database, storage, cid if pinned_here else None)
+        except StorageUnavailable:
+            return 0  # the next sweep finds them again
+        with database.transaction() as session:
+            uploads_repository.drop(session, unit_id, [purpose])
+    return len(due)
+
+
+def _held(session: Session, lease_id: str, address: str, token: str, cid: str) -> Expected:
+    lease = require_held(leases_repository.lease(session, lease_id), address, token, utc_now())
+    found = None if lease.unit_id is None else units_repository.unit(session, lease.unit_id)
+    if found is None:
+        raise FileNotAsked(f"This {lease.kind} lease asks for no file.", field="cid")
+    return expected(lease, *found, cid)
+
+
+def _begin(session: Session, file: Expected, cid: str) -> str | None:
+    """Let the upload for this purpose be of ``cid``; the CID of a file that it replaces and that was pinned for it."""
+    now = utc_now()
+    row = uploads_repository.begin(session, file.unit_id, file.purpose, cid, now)
+    if row.cid == cid:
+        return None
+    replaced = row.cid if row.pinned_here else None
+    uploads_repository.drop_pieces(session, file.unit_id, file.purpose)
+    row.cid, row.joined, row.pinned_here, row.touched_at = cid, False, False, now
+    return replaced
+
+
+def _note_pin(database: Database, file: Expected, cid: str) -> None:
+    """The file is about to be pinned for this upload: noted before, so that who comes to nothing then leaves no pin."""
+    with database.transaction() as session:
+        row = uploads_repository.lock_upload(session, file.unit_id, file.purpose)
+        if row is not None and row.cid == cid and not row.joined:
+            row.pinned_here = True
+
+
+def _drop_pieces(database: Database, file: Expected, cid: str) -> None:
+    with database.transaction() as session:
+        row = uploads_repository.lock_upload(session, file.unit_id, file.purpose)
+        if row is not None and row.cid == cid and not row.joined:
+            row.pinned_here = False  # what is not whole was not pinned either
+            uploads_repository.drop_pieces(session, file.unit_id, file.purpose)
+
+
+def _release(database: Database, storage: Storage, cid: str | None) -> None:
+    """Unpin a file that was pinned for an upload which came to nothing, unless it is needed for something else."""
+    if cid is None:
+        return
+    with database.transaction() as session:
+        needed = uploads_repository.is_named(session, cid) or hooks().is_revealed(session, cid)
+    if not needed:
+        storage.unpin(cid)

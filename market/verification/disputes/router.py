@@ -1,0 +1,171 @@
+"""Disputes over REST: what they are about, and the verdicts of their referees, for everybody to read and to send."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request
+
+from market.accounts.deps import CurrentAccount
+from market.accounts.errors import NotAuthenticated
+from market.chain.contracts.codec import Deployment
+from market.platform.http.deps import Reads, ServicesDep, Uow
+from market.platform.http.errors import BodyTooLarge, StorageDown, StorageQuotaExceeded
+from market.platform.http.refusals import refusals
+from market.training.uploads.blobs_router import BINARY_BODY
+from market.training.uploads.errors import FileNotAsked, PieceRefused, UploadIncomplete, WrongFile
+from market.training.uploads.router import (
+    FileCid,
+    FileView,
+    JoinedView,
+    PieceCid,
+    PieceNumber,
+    PieceView,
+    file_view,
+    joined_view,
+    take_piece,
+)
+from market.verification.disputes import repository, service
+from market.verification.disputes.errors import (
+    CommitteeNotJudging,
+    DisputeNotFound,
+    NotDisputedProvider,
+    NotInCommittee,
+    StepNotNamed,
+    VerdictDiffers,
+)
+from market.verification.disputes.models import Dispute, Verdict
+from market.verification.disputes.schemas import (
+    DisputeSummary,
+    DisputeView,
+    RefereeVerdict,
+    StateRequest,
+    VerdictRequest,
+)
+from zoo_protocol.messages import disputes_domain
+
+router = APIRouter(prefix="/v1/disputes", tags=["leases"])
+
+
+PIECE_PATH = "/v1/disputes/[^/]+/files/[^/]+/pieces/[^/]+"
+"""Matches the paths of pieces, whose bodies are not for memory."""
+
+
+_NOT_WANTED = (NotDisputedProvider, DisputeNotFound, StepNotNamed, FileNotAsked)
+
+
+DisputeId = Annotated[str, Path(pattern=r"^0x[0-9a-f]{64}$", description="As the contract Disputes has it.")]
+
+
+Draw = Annotated[int | None, Query(ge=0, le=255, description="Number of the committee; default: the present one.")]
+
+
+@router.get("")
+def list_disputes(session: Reads) -> list[DisputeSummary]:
+    """For everybody: each dispute that has not ended, as final blocks have them."""
+    return [DisputeSummary(**_summary(dispute)) for dispute in repository.open_disputes(session)]
+
+
+@router.get("/{dispute_id}", responses=refusals(DisputeNotFound))
+def get_dispute(dispute_id: DisputeId, session: Reads) -> DisputeView:
+    """For everybody: what was shown and named in a dispute, and what its unit started from."""
+    dispute = service.get(session, dispute_id)
+    return DisputeView(
+        **_summary(dispute),
+        environment_class=dispute.environment_class,
+        states=dispute.states,
+        case=service.case(session, dispute.unit_key),
+    )
+
+
+@router.put(
+    "/{dispute_id}/state", responses=refusals(NotAuthenticated, NotDisputedProvider, DisputeNotFound, StepNotNamed)
+)
+def put_state(dispute_id: DisputeId, body: StateRequest, account: CurrentAccount, session: Uow) -> DisputeSummary:
+    """Say where the state at the start of the named step is. Only the disputed unit's provider; it may be said anew.
+
+    Referees check the file by its digest on chain. One that is nowhere to be had costs what a false step costs.
+    """
+    return DisputeSummary(**_summary(service.tell_state(session, dispute_id, account.address, body.state_cid)))
+
+
+@router.get("/{dispute_id}/files/{cid}", responses=refusals(NotAuthenticated, *_NOT_WANTED, StorageDown))
+def read_disputed_file(dispute_id: DisputeId, cid: FileCid, account: CurrentAccount, services: ServicesDep) -> FileView:
+    """What is here of what the named step starts from: the state before it, or the unit's slot state."""
+    return file_view(services, service.asked_of(dispute_id, account.address, cid), cid)
+
+
+@router.put(
+    "/{dispute_id}/files/{cid}/pieces/{number}",
+    responses=refusals(NotAuthenticated, *_NOT_WANTED, PieceRefused, StorageQuotaExceeded, BodyTooLarge, StorageDown),
+    openapi_extra=BINARY_BODY,
+)
+async def put_disputed_piece(
+    dispute_id: DisputeId,
+    cid: FileCid,
+    number: PieceNumber,
+    piece_cid: PieceCid,
+    request: Request,
+    account: CurrentAccount,
+    services: ServicesDep,
+) -> PieceView:
+    """Store a piece of such a file, as large as the job's specification has it."""
+    asked = service.asked_of(dispute_id, account.address, cid)
+    return await take_piece(services, request, asked, account.address, cid, number, piece_cid)
+
+
+@router.post(
+    "/{dispute_id}/files/{cid}",
+    responses=refusals(NotAuthenticated, *_NOT_WANTED, UploadIncomplete, WrongFile, StorageQuotaExceeded, StorageDown),
+)
+def join_disputed_pieces(
+    dispute_id: DisputeId, cid: FileCid, account: CurrentAccount, services: ServicesDep
+) -> JoinedView:
+    """Make one file of the pieces. It is kept until the unit's disputes are over. Repeating it is harmless."""
+    return joined_view(services, service.asked_of(dispute_id, account.address, cid), account.address, cid)
+
+
+@router.get("/{dispute_id}/verdicts", responses=refusals(DisputeNotFound))
+def list_verdicts(dispute_id: DisputeId, session: Reads, draw: Draw = None) -> list[RefereeVerdict]:
+    """For everybody: what the members of a committee have signed, enough for anybody to send it to the contract."""
+    return _views(service.given(session, dispute_id, draw))
+
+
+@router.post(
+    "/{dispute_id}/verdicts",
+    responses=refusals(NotAuthenticated, NotInCommittee, DisputeNotFound, CommitteeNotJudging, VerdictDiffers),
+)
+def post_verdict(
+    dispute_id: DisputeId, body: VerdictRequest, account: CurrentAccount, session: Uow, services: ServicesDep
+) -> RefereeVerdict:
+    """Deliver a verdict that a member of the present committee signed. The same again is answered like the first."""
+    domain = disputes_domain(services.part(Deployment).chain_id, services.part(Deployment).address("Disputes"))
+    (view,) = _views([service.give(session, domain, dispute_id, body)])
+    return view
+
+
+def _views(found: Sequence[Verdict]) -> list[RefereeVerdict]:
+    return [
+        RefereeVerdict(
+            referee=verdict.referee,
+            draw=verdict.draw,
+            provider_correct=verdict.provider_correct,
+            reason=verdict.reason,
+            signature=verdict.signature,
+        )
+        for verdict in found
+    ]
+
+
+def _summary(dispute: Dispute) -> dict[str, Any]:
+    return {
+        "dispute_id": dispute.id,
+        "unit_id": dispute.unit_key,
+        "provider": dispute.provider,
+        "challenger": dispute.challenger,
+        "status": dispute.status,
+        "segments": dispute.segments,
+        "step": dispute.step,
+        "draw": dispute.draw,
+        "committee": dispute.committee,
+        "state_cid": dispute.state_cid,
+    }

@@ -1,0 +1,258 @@
+"""Decisions about units: pass what every replay confirmed; what two verifiers refuted goes to a committee on chain,
+or, where that cannot decide, is convicted by the operator's key (:mod:`market.domain.verification.dispute_routes`).
+
+Either needs its evidence in storage first. A conviction is one transaction: it jails the provider, rejects all that it
+has delivered and was not verified, frees its slots, and notes the penalty. What makes it happen once: it is applied
+only while the unit is undecided, under lock.
+"""
+
+import structlog
+from sqlalchemy.orm import Session
+
+from market.chain.contracts.codec import ChainEvent
+from market.chain.errors import ChainError
+from market.chain.service import final_events
+from market.domain.lifecycle import (
+    DISPUTE_STATUSES,
+    UNIT_DECIDED,
+    ChallengeStatus,
+    DisputeStatus,
+    ProviderStatus,
+    UnitStatus,
+)
+from market.domain.verification.dispute_routes import DecidedBy, Reason, Route
+from market.domain.verification.late_states import REFUSED_DATA, WITHHELD_DATA
+from market.domain.verification.lifecycle import SAMPLE_OPEN, SampleEvent, SampleStatus, WindowEvent, WindowStatus
+from market.platform.db.base import utc_now
+from market.platform.db.session import Database
+from market.platform.storage.client import Storage
+from market.providers import service as providers
+from market.providers import standing
+from market.training.commitments import service as commitments
+from market.training.leases import service as leases
+from market.training.units import service as units_service
+from market.training.units.facts import UnitSummary
+from market.verification.disputes import challenger
+from market.verification.disputes.chain_events import provider_of
+from market.verification.disputes.challenger import Ending
+from market.verification.judgement.dispute_routing import Adjudicator
+from market.verification.judgement.slashes import evidence, operators_slash
+from market.verification.penalties.models import Slash
+from market.verification.penalties.service import bring
+from market.verification.replays.comparisons import TOLERANCE
+from market.verification.replays.service import cleared_by_committee, refuted_for_good
+from market.verification.samples import repository as samples_repository
+from market.verification.samples.models import Sample
+from market.verification.samples.transitions import transition_sample
+from market.verification.windows import repository as windows_repository
+from market.verification.windows.models import Window
+from market.verification.windows.transitions import transition_window
+from zoo_protocol.hashing import canonical_json
+
+PROVIDER_JAILED = "provider_jailed"
+
+
+IN_DISPUTE = "in_dispute"
+
+
+INCORRECT = "incorrect_computation"
+
+
+_CHEATING = (INCORRECT, WITHHELD_DATA, REFUSED_DATA)
+
+
+_log = structlog.get_logger(__name__)
+
+
+def decide_units(database: Database, storage: Storage, court: Adjudicator) -> None:
+    """Decide every unit of the latched windows that can be decided, each in its own transaction.
+
+    Raises:
+        StorageError: evidence could not be stored; the conviction waits for the next call.
+    """
+    with database.transaction() as session:
+        windows = [window.id for window in windows_repository.windows(session, WindowStatus.LATCHED)]
+    for window_id in windows:
+        with database.transaction() as session:
+            units = commitments.window_units(session, window_id)
+            samples = samples_repository.samples_of_units(session, [unit.id for unit in units])
+            watched = samples_repository.units_with_a_canary(session, [unit.id for unit in units])
+        for unit in units:
+            states = {SampleStatus(sample.status) for sample in samples.get(unit.id, [])}
+            if unit.status == UnitStatus.DISPUTED:
+                _book_dispute(database, storage, unit.id)
+            elif unit.status != UnitStatus.CHECKING:
+                continue
+            elif SampleStatus.FAILED in states:
+                is_open = bool(states & SAMPLE_OPEN) or unit.id in watched
+                _refuted(database, storage, court, unit, is_open=is_open)
+            elif states <= {SampleStatus.PASSED} and unit.id not in watched:
+                tolerated = [sample.segment for sample in samples.get(unit.id, []) if sample.reason == TOLERANCE]
+                with database.transaction() as session:
+                    units_service.pass_unit(session, unit.id, tolerated)
+        _close_if_decided(database, window_id)
+
+
+def _close_if_decided(database: Database, window_id: int) -> None:
+    with database.transaction() as session:
+        window = windows_repository.lock_window(session, window_id)
+        undecided = any(unit.status not in UNIT_DECIDED for unit in commitments.window_units(session, window_id))
+        if window is not None and window.status == WindowStatus.LATCHED and not undecided:
+            transition_window(session, window, WindowEvent.DECIDE)
+
+
+def _refuted(database: Database, storage: Storage, court: Adjudicator, unit: UnitSummary, *, is_open: bool) -> None:
+    """Dispute the unit, or convict it by the operator's key where a dispute cannot decide.
+
+    A dispute makes the unit's trace public, so it waits for the samples that are ``is_open``. A provider is in one
+    dispute of the market's at a time, as the operator slashes it once: what it has delivered waits for that.
+    """
+    with database.transaction() as session:
+        failed = _failed_sample(session, unit.id)
+        provider = providers.require(session, unit.provider)
+        is_convicted, is_busy = _is_convicted(session, unit.provider), provider.disputed_at is not None
+        window = windows_repository.window(session, unit.window_id or 0)
+    assert window is not None  # samples are drawn by a window's seed
+    try:
+        route = court.route(database, unit, window, failed.reason or "")
+    except ChainError as error:  # this unit waits; others need not
+        _log.warning("who decides over a refuted unit is not known", unit=unit.id, code=error.code, detail=str(error))
+        return
+    if route.path is DecidedBy.OPERATOR or is_convicted:
+        _convict(database, storage, unit, route)
+    elif not (is_open or is_busy):
+        _dispute(database, storage, court, unit, window)
+
+
+def _dispute(database: Database, storage: Storage, court: Adjudicator, unit: UnitSummary, window: Window) -> None:
+    """Put the unit into dispute. Its provider gets no work until that has ended."""
+    with database.transaction() as session:
+        failed = _failed_sample(session, unit.id)
+        document = evidence(session, unit, failed, Route(DecidedBy.DISPUTE))
+    evidence_cid = storage.put_block(canonical_json(document)).cid
+    with database.transaction() as session:
+        provider = providers.require(session, unit.provider, lock=True)
+        if units_service.unit_facts(session, unit.id).status != UnitStatus.CHECKING or provider.disputed_at is not None:
+            return
+        dispute_id = court.accuse(session, unit, window, failed.segment, evidence_cid)
+        units_service.dispute_unit(session, unit.id, dispute_id)
+        providers.note_disputed(session, unit.provider, utc_now())
+        leases.remove_node_from_jobs(session, unit.provider, IN_DISPUTE)
+
+
+def _book_dispute(database: Database, storage: Storage, unit_id: int) -> None:
+    """Book how the market's dispute of the unit ended, if it has. Whatever crashes, the unit leaves dispute once."""
+    with database.transaction() as session:
+        ending = challenger.ending(session, unit_id)
+    if ending is None:
+        return
+    if ending.status is ChallengeStatus.MISSED:
+        with database.transaction() as session:
+            unit = units_service.unit_facts(session, unit_id)
+        _convict(database, storage, unit, Route(DecidedBy.OPERATOR, Reason(ending.reason or "")))
+        return
+    with database.transaction() as session:
+        unit = units_service.unit_facts(session, unit_id)
+        providers.require(session, unit.provider, lock=True)
+        if unit.status != UnitStatus.DISPUTED:
+            return
+        providers.note_disputed(session, unit.provider, None)
+        if ending.status is ChallengeStatus.WON:
+            _bar(session, unit, ending.reason or "", _slash_by_dispute(session, unit, ending))
+        elif ending.status is ChallengeStatus.LOST:
+            units_service.acquit_unit(session, unit.id)
+            failed = samples_repository.lock_sample_of(session, unit.id, ending.step)
+            assert failed is not None  # it is what was disputed
+            cleared_by_committee(session, failed, unit)
+        else:  # nobody has judged it: not paid, and nobody is punished
+            _reject(session, unit.id, ending.reason or "")
+
+
+def _slash_by_dispute(session: Session, unit: UnitSummary, ending: Ending) -> Slash:
+    """The penalty that the contract has taken; amount and transaction are in its final event."""
+    assert ending.convicted_in is not None  # it was won
+    event = next(event for event in final_events(session, ending.convicted_in) if event.name == "Slashed")
+    return Slash(
+        job_id=unit.job_id,
+        unit_id=unit.id,
+        provider=unit.provider,
+        offence=INCORRECT,
+        evidence=ending.convicted_in,
+        evidence_cid=ending.evidence_cid,
+        path=DecidedBy.DISPUTE,
+        amount_wei=event.args["amount"],
+        tx=event.tx_hash,
+    )
+
+
+def _convict(database: Database, storage: Storage, unit: UnitSummary, route: Route) -> None:
+    """By the operator's key: what a dispute cannot decide."""
+    with database.transaction() as session:
+        failed = _failed_sample(session, unit.id)
+        document = evidence(session, unit, failed, route)
+    evidence_cid = storage.put_block(canonical_json(document)).cid
+    with database.transaction() as session:
+        providers.require(session, unit.provider, lock=True)
+        status = units_service.unit_facts(session, unit.id).status
+        if status not in (UnitStatus.CHECKING, UnitStatus.DISPUTED):
+            return
+        if status == UnitStatus.DISPUTED:
+            providers.note_disputed(session, unit.provider, None)
+        offence = failed.reason or ""
+        if _is_convicted(session, unit.provider):
+            _reject(session, unit.id, offence)
+        else:
+            _bar(session, unit, offence, operators_slash(unit, unit.provider, offence, evidence_cid, route))
+
+
+def _is_convicted(session: Session, provider: str) -> bool:
+    """Whether it is jailed for false or withheld work: then it is not slashed again for what it delivered beside that.
+
+    Who is jailed for downtime or lateness has lost far less than a cheat loses, whatever it was convicted of before.
+    """
+    found = providers.require(session, provider)
+    return found.status == ProviderStatus.JAILED and found.reason in _CHEATING
+
+
+def on_dispute_ended(session: Session, event: ChainEvent) -> None:
+    """Handler of the final DisputeEnded event, whoever brought the dispute: who is convicted, and so jailed, works no
+    more.
+
+    What becomes of the unit is booked by :func:`decide_units` if the dispute is the market's, else by its settlement.
+    """
+    provider = provider_of(session, event.args["disputeId"])
+    if DISPUTE_STATUSES[event.args["outcome"]] is DisputeStatus.PROVIDER_LOST and provider is not None:
+        _dismiss_from_work(session, provider)
+
+
+def _dismiss_from_work(session: Session, provider: str) -> None:
+    """Free the slots of a provider that is jailed, and reject all of its that was not verified."""
+    leases.remove_node_from_jobs(session, provider, PROVIDER_JAILED)
+    for unit_id in units_service.unverified_units_of(session, provider):
+        _reject(session, unit_id, PROVIDER_JAILED)
+
+
+def _bar(session: Session, unit: UnitSummary, reason: str, slash: Slash) -> None:
+    """The unit's provider is convicted: jail it, free its slots, and reject all of its that was not verified."""
+    bring(session, unit, slash)
+    standing.jail(session, unit.provider, slash.offence)
+    _reject(session, unit.id, reason)
+    _dismiss_from_work(session, unit.provider)
+
+
+def _failed_sample(session: Session, unit_id: int) -> Sample:
+    """The sample that the unit is convicted by: the first that replays refute, else the first withheld one."""
+    samples = samples_repository.lock_samples_of_unit(session, unit_id)
+    failed = [sample for sample in samples if sample.status == SampleStatus.FAILED]
+    return min(failed, key=lambda sample: (sample.reason != INCORRECT, sample.segment))
+
+
+def _reject(session: Session, unit_id: int, reason: str) -> None:
+    """Reject a unit; drop the samples that are of no more use, and pay or overrule the verifiers of refuted ones."""
+    unit = units_service.unit_facts(session, unit_id)
+    units_service.reject_unit(session, unit_id, reason)
+    for sample in samples_repository.lock_samples_of_unit(session, unit_id):
+        if sample.status in SAMPLE_OPEN:
+            transition_sample(session, sample, SampleEvent.DROP, reason=reason)
+        elif sample.status == SampleStatus.FAILED:
+            refuted_for_good(session, sample, unit)

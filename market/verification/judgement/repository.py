@@ -1,0 +1,79 @@
+"""Queries that join samples with penalties and stored states."""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+
+from sqlalchemy import exists, or_, select, update
+from sqlalchemy.orm import Session
+
+from market.domain.verification.late_states import LatenessOutcome
+from market.domain.verification.lifecycle import CanaryStatus, ComparisonStatus, ReplayStatus
+from market.domain.verification.sampling import VerifierSanction
+from market.verification.penalties.models import Slash
+from market.verification.samples.models import Canary, Comparison, LateState, Replay, Sample
+
+PAGE = 200
+"""Rows with states to release that are read at once."""
+
+
+def samples_with_states(session: Session, before: datetime, after: int) -> Sequence[Sample]:
+    """Samples drawn before then whose start states storage keeps, but for those of a unit that somebody was slashed
+    for, whose evidence names them. A page of them, the oldest first, after that id."""
+    is_evidence = exists().where(Slash.unit_id == Sample.unit_id)
+    query = select(Sample).where(Sample.state_cid.is_not(None), Sample.created_at < before, ~is_evidence)
+    return session.scalars(query.where(Sample.id > after).order_by(Sample.id).limit(PAGE)).all()
+
+
+def drop_states(session: Session, sample_ids: Collection[int]) -> None:
+    """Storage does not keep the start states of these samples any longer."""
+    session.execute(update(Sample).where(Sample.id.in_(sample_ids)).values(state_cid=None))
+
+
+def unbooked_late_states(session: Session) -> list[LateState]:
+    """Those whose units were not decided when last looked at, by sample."""
+    query = select(LateState).where(LateState.booked.is_(None)).order_by(LateState.sample_id)
+    return list(session.scalars(query))
+
+
+def counted_late_states(session: Session, due_after: datetime, provider: str | None = None) -> Sequence[LateState]:
+    """Those that count and were due after then, of one provider or of all, by when they were due."""
+    query = select(LateState).where(LateState.booked == LatenessOutcome.COUNTED, LateState.due_at > due_after)
+    if provider is not None:
+        query = query.where(LateState.provider == provider)
+    return session.scalars(query.order_by(LateState.due_at, LateState.sample_id)).all()
+
+
+def canaries_with_states(session: Session, before: datetime, after: int) -> Sequence[Canary]:
+    """Canaries made before then whose altered states storage may keep though nobody replays them, but for those for
+    which a verifier was slashed, or is to be: the evidence names the state. A page of them, as above."""
+    is_punished = (Replay.status == ReplayStatus.OVERRULED) & (Replay.reason == VerifierSanction.SLASHED)
+    is_evidence = exists().where(Replay.canary_id == Canary.id, is_punished)
+    is_over = Canary.status.in_((CanaryStatus.ANSWERED, CanaryStatus.DROPPED))
+    query = select(Canary).where(Canary.state_cid.is_not(None), is_over, Canary.created_at < before, ~is_evidence)
+    return session.scalars(query.where(Canary.id > after).order_by(Canary.id).limit(PAGE)).all()
+
+
+def drop_canary_states(session: Session, canary_ids: Collection[int]) -> None:
+    """Storage does not keep the altered states of these canaries any longer."""
+    session.execute(update(Canary).where(Canary.id.in_(canary_ids)).values(state_cid=None))
+
+
+def comparisons_with_states(session: Session, before: datetime, after: int) -> Sequence[Comparison]:
+    """Decided comparisons begun before then of which storage keeps a state. A page of them, as above."""
+    is_over = Comparison.status.in_((ComparisonStatus.PASSED, ComparisonStatus.FAILED))
+    is_stored = or_(Comparison.computed_cid.is_not(None), Comparison.claimed_cid.is_not(None))
+    query = select(Comparison).where(is_over, is_stored, Comparison.created_at < before)
+    return session.scalars(query.where(Comparison.id > after).order_by(Comparison.id).limit(PAGE)).all()
+
+
+def drop_comparison_states(session: Session, comparison_ids: Collection[int]) -> None:
+    """Storage does not keep the states of these comparisons any longer."""
+    none = {"computed_cid": None, "claimed_cid": None}
+    session.execute(update(Comparison).where(Comparison.id.in_(comparison_ids)).values(none))
+
+
+def replays_to_punish(session: Session) -> Sequence[int]:
+    """Ids of the replays for which their verifiers are to be slashed, oldest first."""
+    wrong = (Replay.status == ReplayStatus.OVERRULED, Replay.reason == VerifierSanction.SLASHED)
+    is_punished = exists().where(Slash.replay_id == Replay.id)
+    return session.scalars(select(Replay.id).where(*wrong, ~is_punished).order_by(Replay.id)).all()

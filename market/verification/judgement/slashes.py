@@ -1,0 +1,137 @@
+"""Penalties: who is punished for what, by whose decision, on what evidence, and what the chain made of it."""
+
+from sqlalchemy.orm import Session
+
+from market.domain.lifecycle import UNIT_DECIDED, ProviderStatus
+from market.domain.verification.dispute_routes import DecidedBy, Reason, Route
+from market.domain.verification.sampling import VerifierSanction
+from market.platform.db.session import Database
+from market.platform.storage.client import Storage
+from market.providers import service as providers
+from market.providers import standing
+from market.training.units import service as units
+from market.training.units.facts import UnitSummary
+from market.verification.judgement import repository
+from market.verification.penalties import repository as penalties_repository
+from market.verification.penalties.models import Slash
+from market.verification.penalties.service import bring
+from market.verification.replays import canaries
+from market.verification.samples import repository as samples_repository
+from market.verification.samples.models import Canary, Comparison, Sample
+from market.verification.windows import repository as windows_repository
+from zoo_protocol.content.cid import digest_of
+from zoo_protocol.hashing import canonical_json, to_hex
+
+WRONG_REPLAY = VerifierSanction.SLASHED.value
+
+
+BY_OPERATOR = Route(DecidedBy.OPERATOR, Reason.NOT_REPLAYABLE)
+
+
+def slash_verifiers(database: Database, storage: Storage) -> None:
+    """Slash and jail every verifier that was overruled again after its warning, each in its own transaction.
+
+    The evidence has the unit's whole trace, which is nobody's business before the unit is decided.
+
+    Raises:
+        StorageError: evidence could not be stored; the penalty waits for the next call.
+    """
+    with database.transaction() as session:
+        due = repository.replays_to_punish(session)
+    for replay_id in due:
+        with database.transaction() as session:
+            posed = samples_repository.lock_posed(session, replay_id)
+            replay = samples_repository.lock_replay(session, replay_id)
+            assert replay is not None  # replays are not deleted
+            unit = units.unit_facts(session, posed.unit_id)
+            document = _evidence_of_replays(session, unit, posed)
+            document |= {"offence": WRONG_REPLAY, "verifier": replay.verifier}
+        if unit.status in UNIT_DECIDED:
+            evidence_cid = storage.put_block(canonical_json(document)).cid
+            with database.transaction() as session:
+                _punish(session, unit, replay_id, evidence_cid)
+
+
+def _evidence_of_replays(session: Session, unit: UnitSummary, posed: Sample | Canary | Comparison) -> dict[str, object]:
+    assert not isinstance(posed, Comparison)  # which blames nobody
+    if isinstance(posed, Canary):
+        return canaries.evidence(session, unit, posed, BY_OPERATOR)
+    return evidence(session, unit, posed, BY_OPERATOR)
+
+
+def _punish(session: Session, unit: UnitSummary, replay_id: int, evidence_cid: str) -> None:
+    """Slash the replay's verifier, unless that was done or it is jailed for another one, or has paid for this unit;
+    being jailed for less buys nothing off."""
+    replay = samples_repository.lock_replay(session, replay_id)
+    assert replay is not None  # replays are not deleted
+    if replay.id not in repository.replays_to_punish(session):
+        return
+    verifier = providers.require(session, replay.verifier, lock=True)
+    is_jailed = verifier.status == ProviderStatus.JAILED and verifier.reason == WRONG_REPLAY
+    if is_jailed or penalties_repository.is_slashed_for(session, unit.id, replay.verifier):
+        replay.reason = "verifier_jailed"
+        return
+    slash = operators_slash(unit, replay.verifier, WRONG_REPLAY, evidence_cid, BY_OPERATOR, replay_id)
+    bring(session, unit, slash)
+    standing.jail(session, replay.verifier, WRONG_REPLAY)
+
+
+def operators_slash(
+    unit: UnitSummary,
+    wallet: str,
+    offence: str,
+    evidence_cid: str,
+    route: Route,
+    replay_id: int | None = None,
+) -> Slash:
+    """A penalty that the operator's key is to bring."""
+    return Slash(
+        job_id=unit.job_id,
+        unit_id=unit.id,
+        replay_id=replay_id,
+        provider=wallet,
+        offence=offence,
+        evidence=to_hex(digest_of(evidence_cid)),
+        evidence_cid=evidence_cid,
+        path=route.path,
+        path_reason=route.reason,
+    )
+
+
+def evidence(session: Session, unit: UnitSummary, sample: Sample, route: Route) -> dict[str, object]:
+    """All that an outsider needs to replay the segment and judge again. The same sample always gives the same bytes."""
+    window = windows_repository.window(session, unit.window_id or 0)
+    assert window is not None  # samples are drawn by a window's seed
+    return {
+        "kind": "zoo-evidence/5",
+        "offence": sample.reason,
+        "path": route.path,
+        "path_reason": route.reason,
+        "job_id": unit.job_id,
+        "spec": unit.spec,
+        "unit": {
+            "round": unit.round,
+            "slot": unit.slot,
+            "provider": unit.provider,
+            "environment_class": unit.environment_class,
+            "start_checkpoint_cid": unit.start_checkpoint_cid,
+            "start_slot_state_cid": unit.start_slot_state_cid,
+            "start_restored_payload_cid": unit.start_restored_payload_cid,
+            "start_eager_payload_cid": unit.start_eager_payload_cid,
+            "trace_root": unit.trace_root,
+            "leaves": unit.leaves,
+            "payload_hash": unit.payload_hash,
+            "salt": unit.salt,
+            "payload_cid": unit.payload_cid,
+            "commitment_signature": unit.commitment_signature,
+        },
+        "window": {"id": window.chain_id_in_contract, "root": window.root, "seed": window.seed},
+        "sampling_bps": unit.sampling_bps,
+        "segment": sample.segment,
+        "state_cid": sample.state_cid,
+        "inner": canaries.inner_state_request(sample),
+        "reveal_deadline_at": None if sample.reveal_deadline_at is None else sample.reveal_deadline_at.isoformat(),
+        "reveal_until_at": None if sample.reveal_until_at is None else sample.reveal_until_at.isoformat(),
+        "refusal": sample.refusal,
+        "replays": [replay.as_evidence() for replay in samples_repository.lock_replays(session, sample.id)],
+    }

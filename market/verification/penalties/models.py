@@ -1,0 +1,53 @@
+"""Tables of slashes and of penalties for late states."""
+
+from typing import ClassVar
+
+from sqlalchemy import ForeignKey, String, UniqueConstraint
+from sqlalchemy.orm import Mapped, mapped_column
+
+from market.domain.verification.dispute_routes import DecidedBy, Reason
+from market.domain.verification.late_states import BANDWIDTH_VIOLATION
+from market.platform.db.base import Address, Base, Cid, CreatedAt, Hash32, Wei
+
+
+class LatePenalty(Base, CreatedAt):
+    """A provider's states were late on too many days; amount and tx are what the chain said. The operator brings it, as
+    there is nothing to be replayed."""
+
+    __tablename__ = "late_penalties"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    provider: Mapped[str] = mapped_column(Address, index=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))  # of the last of them
+    evidence: Mapped[str] = mapped_column(Hash32, unique=True)  # digest of the evidence document
+    evidence_cid: Mapped[str] = mapped_column(Cid)
+    amount_wei: Mapped[int | None] = mapped_column(Wei)
+    tx: Mapped[str | None] = mapped_column(Hash32)
+    offence: ClassVar[str] = BANDWIDTH_VIOLATION
+    path: ClassVar[str] = DecidedBy.OPERATOR
+    path_reason: ClassVar[str] = Reason.NOT_REPLAYABLE
+
+
+class Slash(Base, CreatedAt):
+    """A penalty that was proven by replay; amount and tx are what the chain said.
+
+    ``path`` says who decided: a committee in the contract Disputes, or the operator, with ``path_reason`` why not they.
+
+    ``provider`` is the wallet that it meets: who delivered the unit or, by ``replay_id``, a verifier that was wrong.
+    """
+
+    __tablename__ = "slashes"
+    __table_args__ = (UniqueConstraint("unit_id", "provider"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), index=True)
+    unit_id: Mapped[int] = mapped_column(ForeignKey("units.id"))
+    replay_id: Mapped[int | None] = mapped_column(ForeignKey("replays.id"), unique=True)
+    provider: Mapped[str] = mapped_column(Address, index=True)
+    offence: Mapped[str] = mapped_column(String(32))
+    evidence: Mapped[str] = mapped_column(Hash32, unique=True)  # on chain: digest of the evidence, or id of the dispute
+    evidence_cid: Mapped[str] = mapped_column(Cid)
+    path: Mapped[str] = mapped_column(String(16), server_default="operator")  # disputes.route.Path
+    path_reason: Mapped[str | None] = mapped_column(String(64))
+    amount_wei: Mapped[int | None] = mapped_column(Wei)
+    tx: Mapped[str | None] = mapped_column(Hash32)

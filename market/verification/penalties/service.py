@@ -1,0 +1,94 @@
+"""Slashes on chain: requested, executed, recorded."""
+
+from sqlalchemy.orm import Session
+
+from market.chain.contracts.bindings import ProviderStaking
+from market.chain.contracts.codec import ChainEvent
+from market.chain.requests import request_call
+from market.domain.verification.sampling import OFFENCE_IDS
+from market.platform.db.session import Database
+from market.platform.events.service import emit
+from market.providers import service as providers
+from market.training.units import service as units
+from market.training.units.facts import UnitSummary
+from market.verification.penalties import repository
+from market.verification.penalties.models import LatePenalty, Slash
+from zoo_protocol.payments.job_record import SlashRecord
+
+
+def bring(session: Session, unit: UnitSummary, slash: Slash | LatePenalty) -> None:
+    """Note a penalty, tell the job's subscribers of it and who decided it, and have it executed unless it was."""
+    session.add(slash)
+    data: dict[str, object] = {
+        "provider": slash.provider,
+        "round": unit.round,
+        "slot": unit.slot,
+        "reason": slash.offence,
+        "evidence_cid": slash.evidence_cid,
+        "path": slash.path,
+        "path_reason": slash.path_reason,
+    }
+    if slash.tx is not None:
+        data |= {"amount_wei": str(slash.amount_wei), "tx": slash.tx}
+    emit(session, unit.job_id, "slash", data)
+    if slash.tx is None:
+        _ask_for_slash(session, slash)
+
+
+def execute_slashes(database: Database) -> None:
+    """See to it that every penalty that the chain does not have is on its way there."""
+    with database.transaction() as session:
+        for slash in repository.unexecuted_penalties(session):
+            _ask_for_slash(session, slash)
+
+
+def _ask_for_slash(session: Session, slash: Slash | LatePenalty) -> None:
+    request_call(
+        session,
+        key=f"slash:{slash.evidence}",
+        kind="slash",
+        subject=slash.job_id,
+        **ProviderStaking.slash(slash.provider, OFFENCE_IDS[slash.offence], slash.evidence),
+        amount=providers.at_risk(session, slash.provider),  # the penalty table may change before it is executed
+    )
+
+
+def on_slashed(session: Session, event: ChainEvent) -> None:
+    """Handler of the final Slashed event: what the penalty came to."""
+    slash = repository.lock_penalty(session, event.args["evidence"])
+    if slash is None or slash.tx is not None:
+        return
+    slash.amount_wei, slash.tx = event.args["amount"], event.tx_hash
+    emit(
+        session,
+        slash.job_id,
+        "slash",
+        {
+            "provider": slash.provider,
+            "reason": slash.offence,
+            "amount_wei": str(slash.amount_wei),
+            "tx": slash.tx,
+            "path": slash.path,
+            "path_reason": slash.path_reason,
+        },
+    )
+
+
+def job_slashes(session: Session, job_id: str) -> list[SlashRecord]:
+    """The penalties that a job's units led to, oldest first."""
+    found = []
+    for slash in repository.slashes_of_job(session, job_id):
+        unit = units.unit_facts(session, slash.unit_id)
+        found.append(
+            SlashRecord(
+                unit.round,
+                unit.slot,
+                slash.provider,
+                slash.offence,
+                slash.evidence,
+                slash.evidence_cid,
+                slash.path,
+                slash.path_reason,
+            )
+        )
+    return found

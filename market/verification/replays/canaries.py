@@ -1,0 +1,194 @@
+"""Canaries: segments that nobody trained, planted among the drawn ones to see whether verifiers replay.
+
+A canary is a drawn segment posed once more from a state that the market has altered a little. Nobody has a claim
+about it: not the provider, not who replayed the segment itself, not who looks the unit's trace up. So only a verifier
+that replays it in full comes to the same end leaf as others who do. Its rows are no samples: what decides, pays or
+rejects units never reads them, and the provider never hears of them. The unit only waits until they are answered, or a
+verifier could tell a canary by its unit's being decided.
+"""
+
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+import structlog
+from sqlalchemy.orm import Session
+
+from market.domain.lifecycle import UnitStatus
+from market.domain.network import BPS
+from market.domain.verification import canaries as rules
+from market.domain.verification.dispute_routes import Route
+from market.domain.verification.lifecycle import CanaryEvent, CanaryStatus, SampleStatus
+from market.platform.db.session import Database
+from market.platform.storage.client import Storage
+from market.platform.storage.errors import StorageError
+from market.settings import Settings
+from market.training.deliveries import replay_inputs
+from market.training.units import service as units
+from market.training.units.facts import UnitSummary
+from market.verification.replays.verifier_choice import (
+    ReplayRequest,
+    has_open_request,
+    of_class,
+    overrule,
+    pay,
+    request_replay,
+)
+from market.verification.samples import repository as samples_repository
+from market.verification.samples.models import Canary, Sample
+from market.verification.samples.transitions import transition_canary
+from training_gym.spec.errors import GymError
+from zoo_protocol.content.unixfs import cid_of_file
+from zoo_protocol.hashing import to_hex
+
+_log = structlog.get_logger(__name__)
+
+
+def schedule_canary(settings: Settings, unit: UnitSummary, drawn: Sequence[int], sample: Sample) -> None:
+    """Decide by a secret lot, unlike that of the segments, whether one that was just drawn is posed once more.
+
+    The first one is to a second verifier, any other as a canary. All who are asked for a first one, whether or not
+    there is a second, are asked for the digest of one of its states too.
+    """
+    is_due = rules.is_due(secrets.randbelow(BPS), settings.canary_bps)
+    if sample.segment > 0:
+        sample.canary_due = is_due
+    elif settings.canary_bps:
+        steps = int(unit.spec["training_config"]["segment_steps"])
+        end_is_shown = unit.segments == 1 or 1 in drawn
+        sample.inner_step = rules.inner_step(secrets.randbits(64), steps, end_is_shown=end_is_shown)
+        if sample.inner_step is not None:
+            sample.inner_nonce, sample.second_opinion = to_hex(secrets.token_bytes(32)), is_due
+
+
+def inner_state_request(sample: Sample) -> dict[str, Any] | None:
+    """What a replay of a first segment is asked for beside its end: the state after ``step``, digested with ``nonce``.
+    None: nothing."""
+    return None if sample.inner_nonce is None else {"step": sample.inner_step, "nonce": sample.inner_nonce}
+
+
+def plant_canaries(database: Database, storage: Storage, settings: Settings) -> None:
+    """Plant one on every sample that is due for it and whose start state is at hand, before anybody replays that.
+
+    One at a time, by one worker: a canary that is found prepared is one whose planting was cut off. It is dropped, and
+    its state, stored or not, released like any other's (:mod:`market.verification.judgement.state_release`).
+    """
+    with database.transaction() as session:
+        for canary in samples_repository.lock_canaries(session, CanaryStatus.PREPARED):
+            transition_canary(session, canary, CanaryEvent.DROP)
+        due = samples_repository.samples_due_for_a_canary(session)
+    for sample_id in due:
+        with database.transaction() as session:
+            sample = samples_repository.lock_sample(session, sample_id)
+            assert sample is not None  # samples are not deleted
+            unit = units.unit_facts(session, sample.unit_id)
+            sample.canary_due = False
+            posed = sample.segment, sample.state_cid
+            suitable = (
+                sample.status == SampleStatus.REVEALED
+                and unit.status == UnitStatus.CHECKING
+                and len(of_class(session, settings, unit)) >= rules.LEAST_VERIFIERS
+            )
+        if suitable and posed[1] is not None:
+            _plant(database, storage, unit, posed[0], posed[1])
+
+
+def _plant(database: Database, storage: Storage, unit: UnitSummary, segment: int, state_cid: str) -> None:
+    try:
+        altered = replay_inputs.altered_state(database, storage, unit.id, segment, state_cid)
+    except (StorageError, GymError) as error:  # then this segment has none: nothing may wait for a canary
+        _log.warning("no canary could be planted", unit=unit.id, segment=segment, error=str(error))
+        return
+    if altered is None:
+        return
+    state, start_leaf = altered
+    with database.transaction() as session:
+        canary = Canary(unit_id=unit.id, segment=segment, status=CanaryStatus.PREPARED, start_leaf=start_leaf)
+        canary.state_cid = str(cid_of_file(state))
+        session.add(canary)
+        session.flush()
+        canary_id = canary.id
+    event = CanaryEvent.PLANT
+    try:
+        storage.put(state, max_bytes=len(state))
+    except StorageError as error:
+        _log.warning("no canary could be planted", unit=unit.id, segment=segment, error=str(error))
+        event = CanaryEvent.DROP
+    with database.transaction() as session:
+        prepared = samples_repository.lock_canary(session, canary_id)
+        assert prepared is not None  # canaries are not deleted
+        transition_canary(session, prepared, event)
+
+
+def assign(session: Session, settings: Settings, canary_id: int) -> None:
+    """Ask one more verifier, if nobody is at it; where none is left, or the unit is decided, judge by what is there."""
+    canary = samples_repository.lock_canary(session, canary_id)
+    if canary is None or canary.status != CanaryStatus.PLANTED:
+        return
+    replays = samples_repository.lock_canary_replays(session, canary.id)
+    if has_open_request(replays):
+        return
+    unit = units.unit_facts(session, canary.unit_id)
+    sample = samples_repository.lock_sample_of(session, canary.unit_id, canary.segment)
+    question = ReplayRequest(
+        unit=unit,
+        segment=canary.segment,
+        state_cid=canary.state_cid,
+        start_leaf=canary.start_leaf,
+        replays=replays,
+        of_the_other=[] if sample is None else samples_repository.lock_replays(session, sample.id),
+        canary_id=canary.id,
+    )
+    is_open = unit.status == UnitStatus.CHECKING  # else everybody sees that this is no sample
+    if not is_open or not request_replay(session, settings, question):
+        judge(session, canary, unit, nobody_left=True)
+
+
+def judge(session: Session, canary: Canary, unit: UnitSummary, *, nobody_left: bool = False) -> None:
+    """Pay who found the answer and see to who is wrong beyond doubt; where there is doubt nobody is either.
+
+    There is none about who answers what the provider has claimed of the segment.
+    """
+    if canary.status != CanaryStatus.PLANTED:
+        return
+    replays = samples_repository.lock_canary_replays(session, canary.id)
+    claimed = unit.leaves[canary.segment + 1]
+    results = [known.end_leaf for known in replays if known.end_leaf is not None]
+    right = rules.answer(results, claimed, nobody_left=nobody_left)
+    if right is None and not nobody_left:
+        return
+    transition_canary(session, canary, CanaryEvent.DROP if right is None else CanaryEvent.ANSWER)
+    for known in replays:
+        copied = known.end_leaf == claimed
+        if known.end_leaf is None or (right is None and not copied):
+            continue
+        if known.end_leaf == right:
+            pay(session, known, unit)
+        else:
+            _log.warning("a verifier failed a canary", verifier=known.verifier, canary=canary.id, copied=copied)
+            overrule(session, known, copied=copied)
+
+
+def evidence(session: Session, unit: UnitSummary, canary: Canary, route: Route) -> dict[str, object]:
+    """All that an outsider needs to replay a canary and see who was right."""
+    return {
+        "kind": "zoo-canary/3",
+        "path": route.path,
+        "path_reason": route.reason,
+        "job_id": unit.job_id,
+        "spec": unit.spec,
+        "unit": {
+            "round": unit.round,
+            "slot": unit.slot,
+            "environment_class": unit.environment_class,
+            "start_checkpoint_cid": unit.start_checkpoint_cid,
+            "start_slot_state_cid": unit.start_slot_state_cid,
+            "start_restored_payload_cid": unit.start_restored_payload_cid,
+            "start_eager_payload_cid": unit.start_eager_payload_cid,
+        },
+        "segment": canary.segment,
+        "state_cid": canary.state_cid,
+        "start_leaf": canary.start_leaf,
+        "claimed_leaf": unit.leaves[canary.segment + 1],  # the end of another start; in the unit's trace
+        "replays": [replay.as_evidence() for replay in samples_repository.lock_canary_replays(session, canary.id)],
+    }

@@ -1,0 +1,30 @@
+"""Inclusion of commitments as JSON."""
+
+from datetime import datetime
+
+from pydantic import BaseModel, Field
+
+from market.platform.http.types import WeiOut
+from market.training.commitments.schemas import AcknowledgementView
+
+
+class CommitmentView(AcknowledgementView):
+    """The acknowledgement of a commitment, and the way from its leaf to the root of its window."""
+
+    window_root: str | None = Field(description="Null while it waits for a window.")
+    proof: list[str] = Field(description="Sibling hashes from the leaf to the root, 0x hex.")
+    trace: list[str] | None = Field(
+        description="The trace's leaves; null until the unit is decided, or if never shown."
+    )
+    states: dict[int, str] = Field(description="CIDs of the states that were served for replays, by segment.")
+
+
+class OmissionView(BaseModel):
+    """One claim in the contract Omissions, from final events."""
+
+    unit_id: str
+    status: str = Field(description="open, answered (you lost the stake) or compensated.")
+    include_by: datetime
+    deadline: datetime = Field(description="Until when it can be answered; then anybody can have you compensated.")
+    compensation_wei: WeiOut | None
+    tx: str | None = Field(description="What answered or compensated it.")

@@ -1,0 +1,34 @@
+"""The moves of windows, omission claims, samples, canaries, comparisons and replays, by name in the audit log."""
+
+from sqlalchemy.orm import Session
+
+from market.domain.verification.lifecycle import (
+    CANARY,
+    COMPARISON,
+    REPLAY,
+    SAMPLE,
+    CanaryEvent,
+    ComparisonEvent,
+    ReplayEvent,
+    SampleEvent,
+)
+from market.platform.events.service import move
+from market.verification.samples.models import Canary, Comparison, Replay, Sample
+
+
+def transition_sample(session: Session, sample: Sample, event: SampleEvent, *, reason: str | None = None) -> None:
+    move(session, sample, SAMPLE, event, subject=("sample", str(sample.id)), reason=reason)
+
+
+def transition_canary(session: Session, canary: Canary, event: CanaryEvent) -> None:
+    move(session, canary, CANARY, event, subject=("canary", str(canary.id)))
+
+
+def transition_comparison(
+    session: Session, comparison: Comparison, event: ComparisonEvent, *, reason: str | None = None
+) -> None:
+    move(session, comparison, COMPARISON, event, subject=("comparison", str(comparison.id)), reason=reason)
+
+
+def transition_replay(session: Session, replay: Replay, event: ReplayEvent, *, reason: str | None = None) -> None:
+    move(session, replay, REPLAY, event, subject=("replay", str(replay.id)), reason=reason, actor=replay.verifier)

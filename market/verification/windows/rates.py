@@ -1,0 +1,36 @@
+"""Sampling rates of providers."""
+
+from sqlalchemy.orm import Session
+
+from market.domain.lifecycle import UnitStatus
+from market.domain.network import NetworkParameters
+from market.domain.verification.sampling import sampling_rate_bps
+from market.platform.db.base import utc_now
+from market.providers import service as providers
+from market.providers.attestation.chain_events import attested_until
+from market.training.evaluation import consistency
+from market.training.units import service as units_service
+from market.training.units.facts import UnitSummary
+from market.verification.penalties import repository as penalties_repository
+
+
+def min_rate_bps(session: Session, network: NetworkParameters, unit: UnitSummary) -> int | None:
+    """What is known of the provider before anybody can know the seed; None of a unit that was not delivered."""
+    return rate_bps(session, network, unit) if unit.status == UnitStatus.UPLOADED else None
+
+
+def rate_bps(session: Session, network: NetworkParameters, unit: UnitSummary) -> int:
+    """The rate at which the unit's segments would be drawn now, in basis points."""
+    attested = bool(attested_until(session, network, [unit.provider], utc_now()))
+    doubted = consistency.is_doubted(session, unit)
+    newcomer, least = network.newcomer_sampling_bps, unit.least_sampling_bps
+    return sampling_rate_bps(clean_units(session, unit), newcomer, least, attested=attested, doubted=doubted)
+
+
+def clean_units(session: Session, unit: UnitSummary) -> int:
+    """How many verified units speak for its provider: none while one is disputed or from before a slash."""
+    if providers.is_disputed(session, unit.provider):
+        return 0
+    return units_service.clean_units_of(
+        session, unit, since=penalties_repository.last_slashed_at(session, unit.provider)
+    )

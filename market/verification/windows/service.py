@@ -1,0 +1,148 @@
+"""Windows: one root over delivered units goes on chain before the seed that draws their segments can exist.
+
+closed (units fixed, root on its way) → committed (root final, seed block known) → latched (seed final; segments are
+drawn and replayed) → decided.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from datetime import timedelta
+
+from sqlalchemy.orm import Session
+
+from market.chain.contracts.bindings import WorkWindows
+from market.chain.contracts.codec import ChainEvent
+from market.chain.requests import request_call
+from market.domain.network import NetworkParameters
+from market.domain.verification.lifecycle import WindowEvent, WindowStatus
+from market.platform.db.base import from_unix, utc_now
+from market.platform.db.session import Database, enqueue_after_commit
+from market.settings import Settings
+from market.training.commitments import service as commitments
+from market.verification.windows import repository
+from market.verification.windows.models import Window
+from market.verification.windows.rates import min_rate_bps
+from market.verification.windows.transitions import transition_window
+from zoo_protocol import merkle
+from zoo_protocol.hashing import to_hex
+from zoo_protocol.payments.job_record import leaf_of
+
+MAX_LEAVES = 4096
+
+
+ADVANCE = "verification.advance"
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSummary:
+    """One committed window; ``leaves`` as 0x hex, in the order that makes its root."""
+
+    id: int
+    id_in_contract: int
+    root: str
+    leaves: list[str]
+
+
+def close_window(database: Database, settings: Settings, network: NetworkParameters) -> None:
+    """Put all committed units that are in no window into a new one, and ask for its root to be committed.
+
+    Also those that were lost or rejected since: each commitment was acknowledged, and an omitted one costs the
+    operator's bond. Only what is still being uploaded waits. A window is closed as soon as no other is on its way to
+    the chain, at the latest after ``window_seconds``.
+
+    The rates that delivered units are drawn at are noted here: once the seed is known they may only rise.
+    """
+    with database.transaction() as session:
+        newest = repository.newest_window(session)
+        if newest is not None and _is_on_its_way(newest, timedelta(seconds=settings.window_seconds)):
+            return
+        units = commitments.windowless_units(session, MAX_LEAVES)
+        if not units:
+            return
+        units.sort(key=lambda unit: (unit.job_id, unit.round, unit.slot))
+        root = to_hex(merkle.root([leaf_of(unit.commitment) for unit in units]))
+        window = Window(status=WindowStatus.CLOSED, root=root, leaf_count=len(units))
+        session.add(window)
+        session.flush()
+        rates = {unit.id: min_rate_bps(session, network, unit) for unit in units}
+        commitments.assign_window(session, rates, window.id)
+        _ask_for_commitment(session, window)
+
+
+def commit_windows(database: Database) -> None:
+    """See to it that every closed window's root is on its way to the chain."""
+    with database.transaction() as session:
+        for window in repository.windows(session, WindowStatus.CLOSED):
+            _ask_for_commitment(session, window)
+
+
+def _ask_for_commitment(session: Session, window: Window) -> None:
+    request_call(
+        session,
+        key=f"window:{window.root}",
+        kind="commit_window",
+        subject=f"window:{window.id}",
+        **WorkWindows.commitWindow(window.root, window.leaf_count),
+    )
+
+
+def _is_on_its_way(window: Window, patience: timedelta) -> bool:
+    return window.status == WindowStatus.CLOSED and utc_now() < window.created_at + patience
+
+
+def on_window_committed(session: Session, event: ChainEvent) -> None:
+    """Handler of the final WindowCommitted event."""
+    window = repository.lock_window_by_root(session, event.args["root"])
+    if window is None or window.status != WindowStatus.CLOSED:
+        return
+    window.chain_id_in_contract, window.seed_block = event.args["id"], event.args["seedBlock"]
+    window.commit_tx, window.committed_at = event.tx_hash, from_unix(event.timestamp)
+    transition_window(session, window, WindowEvent.COMMIT)
+    enqueue_after_commit(session, ADVANCE)
+
+
+def on_seed_rescheduled(session: Session, event: ChainEvent) -> None:
+    """Handler of the final SeedRescheduled event: nobody latched in time, so a later block makes the seed."""
+    window = repository.lock_window_by_contract_id(session, event.args["id"])
+    if window is not None and window.status == WindowStatus.COMMITTED:
+        window.seed_block = event.args["seedBlock"]
+
+
+def latch_seeds(database: Database, head_number: Callable[[], int]) -> None:
+    """Ask for the seed of every committed window whose seed block is behind the head."""
+    with database.transaction() as session:
+        waiting = repository.windows(session, WindowStatus.COMMITTED)
+    if not waiting:
+        return
+    head = head_number()
+    with database.transaction() as session:
+        for window in waiting:
+            if window.seed_block is not None and head > window.seed_block:
+                request_call(
+                    session,
+                    key=f"latch:{window.chain_id_in_contract}:{window.seed_block}",
+                    kind="latch_seed",
+                    subject=f"window:{window.id}",
+                    **WorkWindows.latchSeed(window.root),
+                )
+
+
+def on_seed_latched(session: Session, event: ChainEvent) -> None:
+    """Handler of the final SeedLatched event; the draw follows from it in the background."""
+    window = repository.lock_window_by_contract_id(session, event.args["id"])
+    if window is None or window.status != WindowStatus.COMMITTED:
+        return
+    window.seed, window.latch_tx = event.args["seed"], event.tx_hash
+    transition_window(session, window, WindowEvent.LATCH)
+    enqueue_after_commit(session, ADVANCE)
+
+
+def committed_windows(session: Session, ids: Collection[int]) -> list[WindowSummary]:
+    """Those of these windows that are committed, oldest first, with the leaves of all their units."""
+    found = []
+    for window_id in sorted(ids):
+        window = repository.window(session, window_id)
+        if window is not None and window.chain_id_in_contract is not None:
+            leaves = [to_hex(leaf) for leaf in commitments.window_leaves(session, window_id)]
+            found.append(WindowSummary(window.id, window.chain_id_in_contract, window.root, leaves))
+    return found

@@ -1,0 +1,124 @@
+"""The continuous comparison of ledger and chain: metrics, alarm, endpoint and command."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+import structlog
+from fastapi import FastAPI
+from kit.api.clients import refusal
+from kit.chain.deployed_chain import OTHER, PROVIDER, Chain
+from kit.chain.faulty_rpc import FaultyRpc
+
+from market.chain.contracts.codec import Deployment
+from market.chain.service import queue_intent
+from market.chain.views import ChainViews
+from market.ledger.reconciliation import watch
+from market.ledger.service import post
+from market.platform.db.session import Database
+from zoo_compute.base.errors import ExitCode
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def market(app: FastAPI, chain: Chain) -> Chain:
+    """The API before a real chain."""
+    app.state.services = app.state.services.with_part(ChainViews, chain.views).with_part(Deployment, chain.deployment)
+    return chain
+
+
+def command(url: str, *options: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("ZOO_")}
+    return subprocess.run(
+        [sys.executable, "-m", "zoo_compute", "admin", "reconcile", "--api-url", url, *options],
+        env={**clean, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def metric(api: httpx.Client, name: str) -> float:
+    lines = api.get("/metrics").text.splitlines()
+    return next(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name + " "))
+
+
+def plant(database: Database, wei: int) -> None:
+    """Book something that did not happen."""
+    with database.transaction() as session:
+        lines = [(f"stake:{PROVIDER.address}", -wei), (f"stake:{OTHER.address}", wei)]
+        post(session, kind="planted", key="planted", lines=lines, block=1)
+
+
+def test_agreement_and_difference_reach_metrics_alarm_and_command(
+    market: Chain, database: Database, api: httpx.Client, server: tuple[FastAPI, str]
+) -> None:
+    market.stake(PROVIDER, 2**75)
+    market.anvil.mine(3)
+    market.index(database)
+    client = market.client()
+    with structlog.testing.capture_logs() as quiet:
+        watch(database, client, market.deployment)
+    assert quiet == []
+    assert (metric(api, "zoo_ledger_reconciled"), metric(api, "zoo_ledger_difference_wei")) == (1, 0)
+    assert metric(api, "zoo_ledger_reconciled_block") == client.finalised().number
+    done = command(server[1], "--json")
+    assert done.returncode == ExitCode.OK, done.stderr
+    assert json.loads(done.stdout)["agrees"] is True
+
+    plant(database, 2**70 + 1)
+    with structlog.testing.capture_logs() as alarms:
+        watch(database, client, market.deployment)
+    [alarm] = alarms
+    assert (alarm["log_level"], alarm["code"], alarm["difference_wei"]) == ("error", "ledger_differs", str(2**71 + 2))
+    assert {found["name"] for found in alarm["differences"]} == {f"stake:{a.address}" for a in (PROVIDER, OTHER)}
+    assert metric(api, "zoo_ledger_reconciled") == 0
+    assert metric(api, "zoo_ledger_difference_wei") == float(2**71 + 2)
+    done = command(server[1], "--json")
+    assert done.returncode == ExitCode.MISMATCH
+    assert json.loads(done.stdout)["difference_wei"] == str(2**71 + 2)
+    assert json.loads(done.stderr)["error"]["code"] == "ledger-differs"
+    plain = command(server[1])
+    assert plain.returncode == ExitCode.MISMATCH
+    assert str(2**75 - 2**70 - 1) in plain.stdout
+
+
+def test_a_silent_node_leaves_the_last_result_and_is_no_alarm(
+    market: Chain, database: Database, api: httpx.Client, app: FastAPI
+) -> None:
+    market.index(database)
+    watch(database, market.client(), market.deployment)
+    compared_at = metric(api, "zoo_ledger_reconciled_timestamp_seconds")
+    with FaultyRpc(market.anvil.url) as proxy:
+        proxy.go_down()
+        with structlog.testing.capture_logs() as logs:
+            watch(database, market.client(proxy.url), market.deployment)
+        assert [(entry["log_level"], entry["reason"]) for entry in logs] == [("warning", "rpc_unavailable")]
+        silent = ChainViews(market.client(proxy.url), market.deployment)
+        app.state.services = app.state.services.with_part(ChainViews, silent)
+        refusal(api.get("/v1/ledger/reconciliation"), 503, "chain-unavailable")
+    assert metric(api, "zoo_ledger_reconciled") == 1
+    assert metric(api, "zoo_ledger_reconciled_timestamp_seconds") == compared_at
+
+
+def test_transactions_that_are_held_back_are_counted(market: Chain, database: Database, api: httpx.Client) -> None:
+    assert "zoo_transactions_waiting{" not in api.get("/metrics").text
+    with database.transaction() as session:
+        queue_intent(
+            session,
+            key="pay",
+            kind="payment",
+            subject="pay",
+            contract="ZenToken",
+            function="transfer",
+            arguments=[OTHER.address, 1],
+            amount=10**30,
+        )
+    market.sender(database).step()
+    assert 'zoo_transactions_waiting{reason="limit_per_transaction"} 1.0' in api.get("/metrics").text

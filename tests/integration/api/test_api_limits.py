@@ -1,0 +1,351 @@
+"""Rate limits, conditional requests, browsers of other origins, scopes of keys, roles, and caps under concurrency."""
+
+import asyncio
+import math
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from kit.api.clients import Caller, refusal, sign_in
+from kit.jobs.jobs_fixtures import at_once
+from sqlalchemy import func, select
+from starlette.datastructures import Headers
+from starlette.testclient import TestClient
+from starlette.types import Message, Receive, Scope, Send
+
+from market.accounts import spending
+from market.accounts.errors import SpendingCapReached
+from market.accounts.models import Account, Credential, IdempotentRequest, Spending
+from market.accounts.spending import Caps
+from market.app import create_app
+from market.platform.db.base import utc_now
+from market.platform.db.session import Database
+from market.platform.http.ratelimit import RateLimit, _Bucket
+from market.settings import Settings
+from zoo_protocol.hashing import sha256, to_hex
+
+ZEN = 10**18
+
+
+@pytest.fixture
+def client(settings: Settings) -> Iterator[TestClient]:
+    """An API of 5 requests a minute for each credential and 8 for each address, open to one origin."""
+    limits = {"requests_per_minute": 5, "requests_per_minute_ip": 8, "cors_origins": "https://app.test"}
+    with TestClient(create_app(settings.model_copy(update=limits)), client=("192.0.2.1", 1)) as client:
+        client.app.state.services.redis.flushdb()  # type: ignore[attr-defined]
+        yield client
+
+
+@pytest.fixture
+def by_account(settings: Settings) -> Iterator[TestClient]:
+    """An API of 5 requests a minute for each account, and any number for an address."""
+    with TestClient(create_app(settings.model_copy(update={"requests_per_minute": 5}))) as client:
+        client.app.state.services.redis.flushdb()  # type: ignore[attr-defined]
+        yield client
+
+
+def test_a_credential_has_its_rate_and_so_has_an_address(client: TestClient) -> None:
+    answers = [client.get("/v1/network", headers={"Authorization": "Bearer one"}) for _ in range(6)]
+    assert [answer.status_code for answer in answers] == [200] * 5 + [429]
+    assert answers[0].headers["ratelimit-policy"] == '"credential";q=5;w=60, "address";q=8;w=60'
+    assert answers[0].headers["ratelimit"] == '"credential";r=4;t=12'
+    assert refusal(answers[5], 429, "rate-limited")["retry_after"] == int(answers[5].headers["retry-after"])
+    assert 1 <= int(answers[5].headers["retry-after"]) <= 12
+    others = [client.get("/v1/network", headers={"Authorization": "Bearer two"}).status_code for _ in range(4)]
+    assert others == [200, 200, 200, 429]  # the address's eight; what was refused did not count
+    assert client.get("/healthz").status_code == 200  # never limited
+
+
+def test_all_keys_of_an_account_share_its_rate_from_the_first_request_on(by_account: TestClient) -> None:
+    owner, other = sign_in(by_account), sign_in(by_account)
+    keys = [_key(by_account, owner) for _ in range(3)]  # with the session's own requests, three of the account's five
+    answers = [by_account.get("/v1/jobs", headers=key) for key in (*keys, keys[0])]
+    assert [answer.status_code for answer in answers] == [200, 200, 429, 429]
+    assert [answer.headers["ratelimit"].split(";")[:2] for answer in answers] == [
+        ['"account"', "r=1"],
+        ['"account"', "r=0"],
+        ['"account"', "r=0"],
+        ['"account"', "r=0"],
+    ]
+    assert '"account";q=5;w=60' in answers[0].headers["ratelimit-policy"]
+    for refused in answers[2:]:
+        wait = refusal(refused, 429, "rate-limited")["retry_after"]
+        assert wait == int(refused.headers["retry-after"]) >= 1
+    assert by_account.get("/v1/jobs", headers=other.headers).status_code == 200  # another account has its own
+
+
+def test_a_revoked_key_takes_nothing_of_its_account(by_account: TestClient) -> None:
+    owner = sign_in(by_account)
+    made = by_account.post("/v1/me/keys", json={"name": "leaked"}, headers=owner.headers).json()
+    leaked = {"Authorization": f"Bearer {made['key']}"}
+    assert by_account.get("/v1/jobs", headers=leaked).status_code == 200
+    assert by_account.delete(f"/v1/me/keys/{made['id']}", headers=owner.headers).status_code == 204
+    assert (
+        by_account.get("/v1/jobs", headers=leaked).headers["ratelimit"].startswith('"account";r=1')
+    )  # still thought its
+    answer = by_account.get("/v1/jobs", headers=leaked)
+    assert (answer.status_code, answer.headers["ratelimit"].split(";")[:2]) == (
+        401,
+        ['"credential"', "r=3"],
+    )  # and its first
+    assert by_account.get("/v1/jobs", headers=owner.headers).status_code == 200
+
+
+@asynccontextmanager
+async def _limits(settings: Settings, count: int, quota: int) -> AsyncIterator[list[RateLimit]]:
+    """That many processes' limiters on one Redis, of so many requests a minute and address."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    made = [RateLimit(answer, settings.redis_url, 0, quota) for _ in range(count)]
+    await made[0]._redis.flushdb()
+    yield made
+    for one in made:
+        if one._reporting is not None:
+            await one._reporting
+        await one._redis.aclose()
+
+
+async def _get(limit: RateLimit) -> tuple[int, int]:
+    """(status, what is said to be left)"""
+    heads: list[Message] = []
+
+    async def send(message: Message) -> None:
+        heads.append(message)
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b""}
+
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": [], "client": ("192.0.2.9", 1)}
+    await limit(scope, receive, send)
+    said = Headers(raw=heads[0]["headers"])["ratelimit"]
+    return heads[0]["status"], int(said.split(";r=")[1].split(";")[0])
+
+
+def test_far_from_the_limit_requests_are_counted_without_asking_redis_and_none_is_lost(settings: Settings) -> None:
+    async def ask() -> None:
+        async with _limits(settings, 2, 3_200) as (first, second):
+            told: list[int] = []
+            tell = first._tell
+
+            async def count(buckets: Sequence[_Bucket], asked: int) -> int:
+                told.append(asked)
+                return await tell(buckets, asked)
+
+            first._tell = count  # type: ignore[method-assign]
+            answers = [await _get(first) for _ in range(150)]
+            assert {status for status, _ in answers} == {200}
+            assert answers[0][1] == 3_199
+            assert 3_050 <= answers[-1][1] <= 3_062  # 150 are gone, and a few have come back meanwhile
+            assert sum(told) < 20  # the first, and where 200 had been let through since Redis heard of any
+            assert first._reporting is not None
+            await first._reporting
+            assert 3_049 <= (await _get(second))[1] <= 3_065  # another process knows of them
+
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize("processes", [1, 4])
+def test_near_the_limit_all_processes_together_hold_to_it(settings: Settings, processes: int) -> None:
+    quota = 160
+
+    async def ask() -> int:
+        async with _limits(settings, processes, quota) as limits:
+            answers = [await asyncio.gather(*(_get(limit) for limit in limits)) for _ in range(2 * quota // processes)]
+            return sum(status == 200 for at_once in answers for status, _ in at_once)
+
+    begun = time.monotonic()
+    passed = asyncio.run(ask())
+    refilled = math.ceil((time.monotonic() - begun) * quota / 60)
+    assert quota <= passed <= quota + refilled + (processes - 1) * quota // 16
+
+
+def test_without_redis_nothing_is_limited_and_nothing_fails(settings: Settings) -> None:
+    changes = {"requests_per_minute_ip": 1, "redis_url": "redis://127.0.0.1:1"}
+    with TestClient(create_app(settings.model_copy(update=changes))) as client:
+        assert [client.get("/v1/network").status_code for _ in range(3)] == [200] * 3
+
+
+def test_a_poll_gets_304_until_something_changes(api: httpx.Client) -> None:
+    caller = sign_in(api)
+    first = api.get("/v1/organisations", headers=caller.headers)
+    tag = first.headers["etag"]
+    for seen in (tag, f"W/{tag}", f'"x", {tag}', "*"):
+        again = api.get("/v1/organisations", headers=caller.headers | {"If-None-Match": seen})
+        assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
+    api.post("/v1/organisations", json={"name": "Zoo"}, headers=caller.headers)
+    changed = api.get("/v1/organisations", headers=caller.headers | {"If-None-Match": tag})
+    assert (changed.status_code, len(changed.json())) == (200, 1)
+    assert changed.headers["etag"] != tag
+    assert "etag" not in api.get("/v1/nothing").headers
+
+
+def test_other_origins_are_let_in_only_by_name(client: TestClient, api: httpx.Client) -> None:
+    ask = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
+    allowed = client.options("/v1/jobs", headers={"Origin": "https://app.test", **ask})
+    assert allowed.headers["access-control-allow-origin"] == "https://app.test"
+    refused = client.options("/v1/jobs", headers={"Origin": "https://evil.test", **ask})
+    assert "access-control-allow-origin" not in refused.headers
+    assert "access-control-allow-origin" not in api.get("/v1/network", headers={"Origin": "https://app.test"}).headers
+
+
+def test_a_key_does_only_what_its_scopes_say(api: httpx.Client) -> None:
+    caller = sign_in(api)
+    reads = _key(api, caller, scopes=["jobs:read"])
+    assert api.get("/v1/jobs", headers=reads).status_code == 200
+    assert api.get("/v1/me", headers=reads).json()["scopes"] == ["jobs:read"]
+    problem = refusal(api.post(f"/v1/jobs/0x{'0' * 64}/cancel", headers=reads), 403, "scope-missing")
+    assert problem["scope"] == "jobs:write"
+    refusal(api.get("/v1/webhooks", headers=reads), 403, "scope-missing")
+    writes = _key(api, caller, scopes=["jobs:write"])
+    assert api.get("/v1/jobs", headers=writes).status_code == 200  # writing includes reading
+    refusal(api.post(f"/v1/jobs/0x{'0' * 64}/cancel", headers=writes), 404, "job-not-found")
+    wrong = api.post("/v1/me/keys", json={"name": "x", "scopes": ["jobs:fly"]}, headers=caller.headers)
+    assert refusal(wrong, 422, "invalid-request")["field"] == "scopes.0"
+
+
+def test_a_rotated_key_keeps_its_limits_and_its_old_secret_for_a_while(api: httpx.Client, database: Database) -> None:
+    caller = sign_in(api)
+    body = {"name": "ci", "scopes": ["jobs:write"], "spending": {"per_day_wei": str(ZEN)}}
+    old = api.post("/v1/me/keys", json=body, headers=caller.headers).json()
+    path = f"/v1/me/keys/{old['id']}/rotate"
+    new = api.post(path, json={"overlap_hours": 1}, headers=caller.headers).json()
+    assert (new["name"], new["scopes"], new["spending"]) == (old["name"], old["scopes"], old["spending"])
+    for key in (old, new):
+        assert api.get("/v1/jobs", headers={"Authorization": f"Bearer {key['key']}"}).status_code == 200
+    with database.transaction() as session:
+        limits = {row.limit_id for row in session.scalars(select(Credential).where(Credential.kind == "key"))}
+        session.get_one(Credential, old["id"]).expires_at -= timedelta(hours=1, seconds=1)
+    assert len(limits) == 1
+    refusal(api.get("/v1/jobs", headers={"Authorization": f"Bearer {old['key']}"}), 401, "not-authenticated")
+
+
+def test_a_repeated_creation_of_a_key_makes_one_key_and_keeps_no_secret(api: httpx.Client, database: Database) -> None:
+    caller = sign_in(api)
+    headers = caller.headers | {"Idempotency-Key": "key-1"}
+    first = api.post("/v1/me/keys", json={"name": "ci"}, headers=headers).json()
+    again = api.post("/v1/me/keys", json={"name": "ci"}, headers=headers).json()
+    assert again == first | {"key": None}
+    assert len(api.get("/v1/me/keys", headers=caller.headers).json()) == 1
+    with database.transaction() as session:
+        assert first["key"] not in str(session.scalars(select(IdempotentRequest)).one().response)
+
+
+def test_roles_are_granted_by_admins_only(api: httpx.Client, app: FastAPI, database: Database) -> None:
+    admin, other = sign_in(api), sign_in(api)
+    path, body = f"/v1/accounts/{other.address}/roles", {"roles": ["treasury"]}
+    refusal(api.put(path, json=body, headers=admin.headers), 403, "not-permitted")
+    with database.transaction() as session:
+        session.get_one(Account, admin.address).roles = ["admin"]
+    assert api.put(path, json=body, headers=admin.headers).json()["roles"] == ["treasury"]
+    assert api.get("/v1/me", headers=other.headers).json()["roles"] == ["user", "treasury"]
+    refusal(api.put(path, json=body, headers=_key(api, admin)), 403, "session-required")
+    unknown = f"/v1/accounts/0x{'1' * 40}/roles"
+    refusal(api.put(unknown, json=body, headers=admin.headers), 404, "account-not-found")
+
+
+def test_caps_hold_for_many_at_once_and_nothing_stays_of_what_fails(database: Database) -> None:
+    with database.transaction() as session:
+        day = spending.create_limit(session, Caps(per_day_wei=10 * ZEN))
+        total = spending.create_limit(session, Caps(per_job_wei=ZEN, total_wei=7 * ZEN))
+    both = [(day, "the organisation"), (total, "the member")]
+
+    def submit(number: int) -> None:
+        with database.transaction() as session:
+            spending.reserve(session, to_hex(sha256(str(number).encode())), ZEN, both[:: -1 if number % 2 else 1])
+            if number % 5 == 0:
+                raise RuntimeError("the submission fails after its reservation")
+
+    errors = at_once([lambda number=number: submit(number) for number in range(40)])
+    assert sum(error is None for error in errors) == 7
+    refused = [error for error in errors if isinstance(error, SpendingCapReached)]
+    assert all(error.extra["cap"] == "total_wei" for error in refused)
+    assert len(refused) + sum(isinstance(error, RuntimeError) for error in errors) == 33
+    with database.transaction() as session:
+        assert spending.usage(session, day).today_wei == spending.usage(session, total).total_wei == 7 * ZEN
+        assert session.scalar(select(func.count()).select_from(Spending)) == 14
+
+
+def test_caps_count_a_job_by_its_cost_once_it_is_known_and_days_begin_anew(database: Database) -> None:
+    job, other, third = (to_hex(sha256(name)) for name in (b"1", b"2", b"3"))
+    with database.transaction() as session:
+        limit = spending.create_limit(session, Caps(per_job_wei=3 * ZEN, per_day_wei=4 * ZEN))
+        limits = [(limit, "the key")]
+        spending.reserve(session, job, 3 * ZEN, limits)
+        with pytest.raises(SpendingCapReached) as refused:
+            spending.reserve(session, other, 2 * ZEN, limits)
+        assert (refused.value.extra["cap"], refused.value.extra["left_wei"]) == ("per_day_wei", str(ZEN))
+        with pytest.raises(SpendingCapReached) as refused:
+            spending.reserve(session, other, 3 * ZEN + 1, limits)
+        assert refused.value.extra["cap"] == "per_job_wei"
+        spending.set_cost(session, job, ZEN)
+        spending.reserve(session, other, 3 * ZEN, limits)
+        session.get_one(Spending, (other, limit)).created_at = utc_now() - timedelta(days=1)
+        session.flush()
+        spending.reserve(session, third, 3 * ZEN, limits)
+        used = spending.usage(session, limit)
+        assert (used.today_wei, used.total_wei) == (4 * ZEN, 7 * ZEN)
+
+
+class TestOrganisations:
+    """Who may do what in an organisation."""
+
+    def test_members_are_managed_by_admins_and_admins_by_owners(self, api: httpx.Client) -> None:
+        owner, admin, member, stranger = (sign_in(api) for _ in range(4))
+        caps = {"per_day_wei": str(5 * ZEN)}
+        made = api.post("/v1/organisations", json={"name": "Zoo", "spending": caps}, headers=owner.headers)
+        assert made.status_code == 201, made.text
+        path = f"/v1/organisations/{made.json()['id']}"
+        refusal(api.get(path, headers=stranger.headers), 404, "organisation-not-found")
+        assert _set(api, path, owner, admin, "admin").json()["role"] == "admin"
+        assert _set(api, path, admin, member, "member").status_code == 200
+        refusal(_set(api, path, admin, stranger, "admin"), 403, "not-permitted")
+        refusal(_set(api, path, admin, owner, "viewer"), 403, "not-permitted")
+        refusal(_set(api, path, member, stranger, "viewer"), 403, "not-permitted")
+        refusal(api.patch(path, json={"name": "Mine"}, headers=member.headers), 403, "not-permitted")
+        assert api.patch(path, json={"name": "Z"}, headers=admin.headers).json()["spending"]["per_day_wei"] == str(
+            5 * ZEN
+        )
+        refusal(_set(api, path, owner, owner, "admin"), 409, "last-owner")
+        refusal(api.delete(f"{path}/members/{owner.address}", headers=owner.headers), 409, "last-owner")
+        assert api.delete(f"{path}/members/{member.address}", headers=member.headers).status_code == 204  # it leaves
+        refusal(api.delete(f"{path}/members/{member.address}", headers=admin.headers), 404, "member-not-found")
+        members = api.get(path, headers=owner.headers).json()["members"]
+        assert [(item["address"], item["role"]) for item in members] == [
+            (owner.address, "owner"),
+            (admin.address, "admin"),
+        ]
+
+    def test_two_owners_who_leave_at_once_leave_one(self, api: httpx.Client) -> None:
+        owners = [sign_in(api) for _ in range(2)]
+        made = api.post("/v1/organisations", json={"name": "Z"}, headers=owners[0].headers).json()
+        path = f"/v1/organisations/{made['id']}"
+        _set(api, path, owners[0], owners[1], "owner")
+        answers: list[int] = []
+
+        def leave(caller: Caller) -> None:
+            answers.append(api.delete(f"{path}/members/{caller.address}", headers=caller.headers).status_code)
+
+        threads = [threading.Thread(target=leave, args=(caller,)) for caller in owners]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(answers) == [204, 409]
+
+
+def _set(api: httpx.Client, path: str, actor: Caller, subject: Caller, role: str) -> httpx.Response:
+    return api.put(f"{path}/members/{subject.address}", json={"role": role}, headers=actor.headers)
+
+
+def _key(api: httpx.Client, caller: Caller, **options: object) -> dict[str, str]:
+    made = api.post("/v1/me/keys", json={"name": "key", **options}, headers=caller.headers)
+    assert made.status_code == 201, made.text
+    return {"Authorization": f"Bearer {made.json()['key']}"}

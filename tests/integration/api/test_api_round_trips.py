@@ -1,0 +1,365 @@
+"""How often requests go to the database and the chain, which is what they cost; and that saving trips loses nothing."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import pytest
+from kit.api.clients import Caller, refusal, sign_in
+from kit.api.submission_fixtures import Body, app_on_chain, job_body, sign_job, stored_dataset  # noqa: F401  (fixtures)
+from kit.jobs.jobs_fixtures import ZEN, FakeChain, World
+from kit.waiting import delay, wait_until
+from sqlalchemy import event, func, literal, select, update
+from sqlalchemy.exc import IntegrityError
+
+from market.accounts import service as accounts
+from market.accounts.caller_lookup import Callers
+from market.accounts.models import Credential
+from market.accounts.service import Principal
+from market.chain.contracts.codec import Deployment, encode_call
+from market.chain.models import TxIntent
+from market.chain.views import ChainViews, Funds
+from market.domain.lifecycle import IntentStatus
+from market.jobs import repository as jobs_repository
+from market.jobs.models import Job
+from market.orders import submission
+from market.platform.db.base import utc_now
+from market.platform.db.bulk_insert import insert_together
+from market.platform.db.prepared import Prepared
+from market.platform.db.session import Database, enqueue_after_commit
+from market.platform.db.task_queue import TaskQueue
+from market.platform.events.models import JobEventRow
+from market.platform.http.services import Services
+from market.providers.models import SignerNonce
+from market.training.leases import service as leases
+from market.training.leases.long_poll import LOOK_SECONDS, LeaseWaiters
+from market.training.leases.schemas import LeaseKind
+
+
+@dataclass
+class StaleChain(FakeChain):
+    """A chain whose remembered view is not its present one."""
+
+    remembered: Funds = field(default_factory=lambda: Funds(0, 0))
+
+    def funds(self, address: str, max_age_seconds: float = 0.0) -> Funds:
+        return self.remembered if max_age_seconds else super().funds(address)
+
+
+@pytest.fixture
+def chain() -> StaleChain:
+    return StaleChain()
+
+
+@pytest.fixture
+def payer(api: httpx.Client, chain: StaleChain) -> Caller:
+    caller = sign_in(api)
+    chain.balances[caller.address] = 100 * ZEN
+    chain.remembered = Funds(100 * ZEN, 0)
+    return caller
+
+
+@contextmanager
+def _statements(database: Database) -> Iterator[list[str]]:
+    """The statements that are sent meanwhile."""
+    seen: list[str] = []
+
+    def note(connection: object, cursor: object, statement: str, *_: object) -> None:
+        seen.append(statement)
+
+    event.listen(database.engine, "before_cursor_execute", note)
+    try:
+        yield seen
+    finally:
+        event.remove(database.engine, "before_cursor_execute", note)
+
+
+def _counts(database: Database) -> list[int]:
+    with database.reading() as session:
+        tables = (SignerNonce, Job, JobEventRow, TxIntent)
+        return [session.scalar(select(func.count()).select_from(table)) or 0 for table in tables]
+
+
+def test_a_submission_without_caps_is_one_statement_once_its_caller_is_known(
+    api: httpx.Client, services: Services, payer: Caller, body: Body
+) -> None:
+    first, second = sign_job(api, payer, body), sign_job(api, payer, body)
+    assert api.post("/v1/jobs", json=first, headers=payer.headers).status_code == 201
+    with _statements(services.database) as seen:
+        assert api.post("/v1/jobs", json=second, headers=payer.headers).status_code == 201
+    assert len(seen) == 1
+    assert _counts(services.database) == [2, 2, 2, 2]
+
+
+@pytest.mark.parametrize("ended", ["revoked_at", "expires_at"])
+@pytest.mark.parametrize("request_is", ["right", "wrong", "wrongly signed", "repeated"])
+def test_a_remembered_caller_whose_credential_ended_is_refused_before_all_else(
+    api: httpx.Client, services: Services, payer: Caller, body: Body, ended: str, request_is: str
+) -> None:
+    first, second = sign_job(api, payer, body), sign_job(api, payer, body)
+    headers = payer.headers | {"Idempotency-Key": "k"}
+    assert api.post("/v1/jobs", json=first, headers=headers).status_code == 201
+    with services.database.transaction() as session:  # as another process does
+        session.execute(update(Credential).where(Credential.address == payer.address).values({ended: utc_now()}))
+    again: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
+        "right": (second, payer.headers),
+        "wrong": (second | {"nodes": 0}, payer.headers),
+        "wrongly signed": (second | {"order_signature": first["order_signature"]}, payer.headers),
+        "repeated": (first, headers),
+    }
+    content, headers = again[request_is]
+    with _statements(services.database) as seen:
+        refusal(api.post("/v1/jobs", json=content, headers=headers), 401, "not-authenticated")
+    assert sum("INSERT" in statement for statement in seen) == (request_is == "right")  # which wrote nothing
+    assert _counts(services.database) == [1, 1, 1, 1]
+
+
+def test_a_replayed_submission_writes_nothing(api: httpx.Client, services: Services, payer: Caller, body: Body) -> None:
+    signed = sign_job(api, payer, body)
+    codes = [api.post("/v1/jobs", json=signed, headers=payer.headers).status_code for _ in range(3)]
+    assert codes == [201, 409, 409]
+    assert _counts(services.database) == [1, 1, 1, 1]
+
+
+def test_of_equal_submissions_at_once_one_is_written(
+    api: httpx.Client, services: Services, payer: Caller, body: Body
+) -> None:
+    signed = sign_job(api, payer, body)
+    codes: list[int] = []
+
+    def submit() -> None:
+        codes.append(httpx.post(f"{api.base_url}/v1/jobs", json=signed, headers=payer.headers).status_code)
+
+    threads = [threading.Thread(target=submit) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(codes) == [201] + [409] * 7
+    assert _counts(services.database) == [1, 1, 1, 1]
+
+
+def test_a_job_is_read_by_two_statements_after_that_which_finds_the_caller(
+    api: httpx.Client, services: Services, payer: Caller, body: Body
+) -> None:
+    job = api.post("/v1/jobs", json=sign_job(api, payer, body), headers=payer.headers).json()
+    with _statements(services.database) as seen:
+        assert api.get(f"/v1/jobs/{job['id']}", headers=payer.headers).json() == job
+    assert len(seen) == 3
+
+
+def test_callers_that_come_together_are_looked_up_together_and_afresh(api: httpx.Client, services: Services) -> None:
+    secrets = [sign_in(api).headers["Authorization"].removeprefix("Bearer ") for _ in range(3)]
+
+    async def find() -> list[Principal | None]:
+        callers = Callers(services.database, ())
+        first = await callers.find(secrets[0])
+        assert first is not None
+        with services.database.transaction() as session:
+            accounts.sign_out(session, first)
+        return await asyncio.gather(*(callers.find(secret) for secret in [*secrets, "zcs_unknown"]))
+
+    with _statements(services.database) as seen:
+        found = asyncio.run(find())
+    assert [principal is not None for principal in found] == [False, True, True, False]
+    assert sum("FROM credentials" in statement for statement in seen) == 2
+
+
+def test_a_look_up_that_fails_fails_its_requests_and_not_the_next(database: Database) -> None:
+    class Failing(Callers):
+        broken = True
+
+        def _look_up(self, secrets: Collection[str]) -> dict[str, Principal]:
+            if self.broken:
+                raise OSError("no database")
+            return super()._look_up(secrets)
+
+    async def find() -> None:
+        callers = Failing(database, ())
+        failures = await asyncio.gather(callers.find("a"), callers.find("b"), return_exceptions=True)
+        assert [type(failure) for failure in failures] == [OSError, OSError]
+        callers.broken = False
+        assert await callers.find("a") is None
+
+    asyncio.run(find())
+
+
+@pytest.mark.parametrize("remembered", [Funds(0, 0), Funds(100 * ZEN, 7)])
+def test_a_remembered_view_of_the_chain_refuses_nobody(
+    api: httpx.Client, chain: StaleChain, payer: Caller, body: Body, remembered: Funds
+) -> None:
+    chain.remembered = remembered
+    assert api.post("/v1/jobs", json=sign_job(api, payer, body), headers=payer.headers).status_code == 201
+
+
+def test_a_job_whose_money_went_within_the_second_ends_with_its_reason(
+    api: httpx.Client, services: Services, chain: StaleChain, payer: Caller, body: Body
+) -> None:
+    signed = sign_job(api, payer, body)
+    chain.balances[payer.address] = 0  # after the view that is remembered
+    job_id = api.post("/v1/jobs", json=signed, headers=payer.headers).json()["id"]
+    with services.database.transaction() as session:
+        intent = session.scalars(select(TxIntent)).one()
+        intent.status, intent.detail = IntentStatus.REVERTED, "ERC20InsufficientBalance(needed=1)"  # says the escrow
+        submission.on_deposit_intent(session, intent)
+    job = api.get(f"/v1/jobs/{job_id}", headers=payer.headers).json()
+    assert (job["status"], job["reason"]) == ("rejected", "insufficient_balance")
+
+
+class _CountingClient:
+    """Answers every batch of calls with the same two numbers."""
+
+    def __init__(self) -> None:
+        self.batches = 0
+
+    def call_many(self, calls: list[tuple[str, bytes]], block: str) -> list[bytes]:
+        self.batches += 1
+        assert [data[:4] for _, data in calls] == [
+            encode_call("ZenToken", function, ["0x" + "11" * 20])[:4] for function in ("balanceOf", "nonces")
+        ]
+        return [number.to_bytes(32) for number in (5, self.batches)]
+
+
+def test_funds_are_one_batch_and_as_old_as_allowed(services: Services) -> None:
+    client = _CountingClient()
+    views = ChainViews(client, services.part(Deployment))  # type: ignore[arg-type]
+    address = "0x" + "11" * 20
+    assert views.funds(address, 60) == views.funds(address, 60) == Funds(5, 1)
+    assert views.funds(address) == Funds(5, 2)
+    assert views.funds(address, 60) == Funds(5, 2)
+    assert client.batches == 2
+
+
+def test_rows_are_written_together_or_not_at_all(database: Database) -> None:
+    def write(nonce: int) -> bool:
+        with database.single_statement() as session:
+            event_row = JobEventRow(job_id="0x" + "22" * 32, kind="status", data={"nonce": nonce})
+            written = insert_together(session, SignerNonce(signer="0x1", nonce=nonce, used_for="0x2"), event_row)
+            assert not written or event_row.created_at is not None
+            return written
+
+    assert [write(1), write(1), write(2)] == [True, False, True]
+    with database.reading() as session:
+        assert [row.data["nonce"] for row in session.scalars(select(JobEventRow).order_by(JobEventRow.id))] == [1, 2]
+
+
+def test_a_job_to_read_equals_the_row_and_is_no_part_of_the_session(world: World) -> None:
+    job_id = world.job(nodes=2)
+    with world.database.transaction() as session:
+        copy, row = jobs_repository.job_to_read(session, job_id), jobs_repository.job(session, job_id)
+        assert copy is not None
+        assert row is not None
+        names = Job.__table__.columns.keys()
+        assert [(name, getattr(copy, name)) for name in names] == [(name, getattr(row, name)) for name in names]
+        assert [type(getattr(copy, name)) for name in names] == [type(getattr(row, name)) for name in names]
+        assert copy not in session
+        assert jobs_repository.job_to_read(session, "0x" + "00" * 32) is None
+
+
+def test_a_unit_of_work_of_one_statement_refuses_a_second(database: Database) -> None:
+    prepared = Prepared(select(literal(2)))
+    with database.single_statement() as unit:
+        assert prepared.rows(unit, {}) == [(2,)]
+        with pytest.raises(RuntimeError):
+            prepared.rows(unit, {})
+
+
+def test_a_unit_of_work_of_one_statement_wakes_workers_only_if_it_succeeds(database: Database) -> None:
+    woken: list[str] = []
+    url = database.engine.url.render_as_string(hide_password=False)
+    waking = Database(url, wake=lambda task, _: woken.append(task))
+
+    def fail() -> None:
+        with waking.single_statement() as unit:
+            enqueue_after_commit(unit, "never")
+            unit.connection().exec_driver_sql("INSERT INTO job_events (job_id) VALUES (NULL)")
+
+    with pytest.raises(IntegrityError):
+        fail()
+    with waking.single_statement() as unit:
+        enqueue_after_commit(unit, "once")
+        assert woken == []
+        Prepared(select(literal(2))).rows(unit, {})
+    waking.dispose()
+    assert woken == ["once"]
+
+
+def test_connections_that_broke_at_rest_are_replaced(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    with database.reading() as session:
+        process = session.scalar(select(func.pg_backend_pid()))
+    with Database(database.engine.url.render_as_string(hide_password=False)).reading() as other:
+        other.execute(select(func.pg_terminate_backend(process)))
+    monkeypatch.setattr("market.platform.db.session._TRUSTED_SECONDS", 0.0)
+    with database.reading() as session:
+        assert session.scalar(select(func.pg_backend_pid())) != process
+
+
+def test_nodes_that_wait_are_asked_for_at_once_and_only_those_with_work_are_woken(
+    world: World, nodes: list[str]
+) -> None:
+    async def wait() -> list[float]:
+        offers = LeaseWaiters(world.database)
+        begun = time.monotonic()
+
+        async def one(node: str, kind: LeaseKind) -> float:
+            await offers.wait(node, [kind], 5.0)
+            return time.monotonic() - begun
+
+        waiting = [asyncio.create_task(one(node, LeaseKind.PIN)) for node in nodes]
+        waiting.append(asyncio.create_task(one(nodes[0], LeaseKind.TRAIN)))
+        await asyncio.to_thread(delay, 0.5)
+        await asyncio.to_thread(_offer, world, nodes[0])
+        return await asyncio.gather(*waiting)
+
+    with _statements(world.database) as seen:
+        taken = asyncio.run(wait())
+    assert taken[0] < 4.9
+    assert min(taken[1:]) >= 4.9
+    assert sum("FROM leases" in statement for statement in seen) <= max(taken) / LOOK_SECONDS + 1  # not for each node
+
+
+def _offer(world: World, node: str) -> None:
+    job_id = world.job(nodes=1)
+    with world.database.transaction() as session:
+        leases.create_lease(session, kind=LeaseKind.PIN, holder=node, job_id=job_id, task={}, seconds=60)
+
+
+def test_equal_wake_ups_are_merged_and_a_failure_stops_none() -> None:
+    sent: list[str] = []
+    go = threading.Event()
+
+    def send(task: str, arguments: tuple[str, ...]) -> None:
+        go.wait()
+        sent.append(task)
+        if task == "first":
+            raise RuntimeError("no broker")
+
+    outbox = TaskQueue(send)
+    outbox("first", ())
+    delay(0.05)  # its sending has begun
+    for _ in range(50):
+        outbox("second", ())
+        outbox("third", ("x",))
+    go.set()
+    wait_until(lambda: len(sent) == 3)
+    assert sent == ["first", "second", "third"]
+
+
+def test_a_thread_that_cannot_be_started_costs_no_later_wake_up() -> None:
+    sent: list[str] = []
+    outbox = TaskQueue(lambda task, _arguments: sent.append(task))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threading.Thread, "start", _no_thread)
+        outbox("first", ())
+    assert not sent
+    outbox("second", ())
+    wait_until(lambda: sent == ["first", "second"])
+
+
+def _no_thread(_thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")

@@ -1,0 +1,62 @@
+"""Query parameters that a route does not have are refused, wherever they are sent; those that it has work as before."""
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+from kit.api.clients import refusal, sign_in
+
+from market.app import create_app
+from market.settings import Settings
+
+
+def test_a_mistyped_parameter_is_named_with_the_nearest_that_there_is(api: httpx.Client) -> None:
+    problem = refusal(api.get("/v1/providers", params={"limt": 5}), 422, "invalid-request")
+    assert problem["field"] == "query.limt"
+    assert "'limit'" in str(problem["remedy"])
+    assert api.get("/v1/providers", params={"limit": 5}).status_code == 200
+
+
+def test_where_there_are_none_every_parameter_is_refused(api: httpx.Client) -> None:
+    problem = refusal(api.get("/v1/network", params={"limit": 5}), 422, "invalid-request")
+    assert "Remove it" in str(problem["remedy"])
+    caller = sign_in(api)
+    answer = api.post("/v1/leases/next?wait=5", json={"kinds": ["train"]}, headers=caller.headers)
+    assert refusal(answer, 422, "invalid-request")["field"] == "query.wait"
+
+
+def test_every_route_refuses_what_it_does_not_have_and_takes_what_it_documents(api: httpx.Client, app: FastAPI) -> None:
+    """Whatever else may be wrong with such a request: it is not its parameters."""
+    caller, tried = sign_in(api), 0
+    for path, operations in app.openapi()["paths"].items():
+        if not path.startswith("/v1/"):
+            continue
+        for method, operation in operations.items():
+            place = path.replace("{", "").replace("}", "")
+            problem = refusal(
+                api.request(method, place, params={"no_such": "1"}, headers=caller.headers), 422, "invalid-request"
+            )
+            assert "query.no_such" in [error["field"] for error in problem["errors"]]  # type: ignore[attr-defined]
+            tried += 1
+            names = [one["name"] for one in operation.get("parameters", []) if one["in"] == "query"]
+            if names:
+                answer = api.request(method, place, params=dict.fromkeys(names, "1"), headers=caller.headers)
+                said = answer.json() if "json" in answer.headers.get("content-type", "") else {}
+                unknown = [e["field"] for e in said.get("errors", []) if "no such key" in e["detail"]]
+                assert unknown == [], (method, path)
+    assert tried > 60
+
+
+@pytest.mark.parametrize("path", ["/console/?tab=jobs", "/healthz?probe=1", "/problems?x=1", "/docs?x=1"])
+def test_pages_and_probes_take_whatever_is_appended(api: httpx.Client, path: str) -> None:
+    assert api.get(path, follow_redirects=True).status_code == 200
+
+
+def test_a_preflight_is_answered_and_a_refusal_may_be_read(settings: Settings) -> None:
+    app = create_app(settings.model_copy(update={"cors_origins": "https://app.test"}))
+    client, headers = TestClient(app), {"Origin": "https://app.test"}
+    asked = headers | {"Access-Control-Request-Method": "GET"}
+    assert client.options("/v1/providers?limt=5", headers=asked).status_code == 200
+    answer = client.get("/v1/providers?limt=5", headers=headers)
+    refusal(answer, 422, "invalid-request")
+    assert answer.headers["access-control-allow-origin"] == "https://app.test"

@@ -1,0 +1,116 @@
+"""Why a job waits: every finding from a market in which it is so."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from kit.jobs.jobs_fixtures import ENVIRONMENT, ZEN, World
+from sqlalchemy import update
+
+from market.auctions import service as auctions
+from market.domain.network import DEVNET
+from market.jobs.models import Job
+from market.orders.reports.match_diagnostics import diagnose_unmatched_job
+from market.platform.db.base import utc_now
+from market.providers.models import Provider, Stake
+
+
+def explain(world: World, job_id: str) -> Any:
+    with world.database.transaction() as session:
+        job = session.get(Job, job_id)
+        assert job is not None
+        return diagnose_unmatched_job(
+            session, world.settings, DEVNET, job, auctions.book_status(session, job.tier_id, job.id)
+        )
+
+
+def codes(found: Any) -> list[str]:
+    return [finding.code.value for finding in found.findings]
+
+
+def steps(found: Any) -> dict[str, tuple[int, int]]:
+    return {step.code: (step.removes, step.left) for step in found.constraints}
+
+
+def test_an_empty_market_and_one_without_a_suitable_node(world: World) -> None:
+    job_id = world.job(nodes=1, requirements={"attested_only": True, "regions": ["us"]})
+    assert codes(explain(world, job_id)) == ["no_nodes"]
+    world.node(region="us")
+    world.node(region="eu")
+    found = explain(world, job_id)
+    assert codes(found) == ["no_suitable_nodes"]
+    assert (steps(found)["region"], steps(found)["attestation"]) == ((1, 1), (2, 0))
+    assert [change.field for change in found.changes] == ["requirements.attested_only"]
+
+
+@pytest.mark.parametrize(
+    ("job", "prices", "expected", "changed"),
+    [
+        ({"nodes": 3}, [1, 1], "gang_too_large", "nodes"),
+        ({"nodes": 1, "max_price": 2 * ZEN}, [1], "limit_below_reserve", "max_price"),
+        ({"nodes": 2, "max_price": 3 * ZEN}, [1, 9], "asks_above_limit", "nodes"),
+        ({"nodes": 2}, [1, 1], "next_round", None),
+    ],
+)
+def test_what_is_in_the_way_is_named_and_what_would_help(
+    world: World, job: dict[str, Any], prices: list[int], expected: str, changed: str | None
+) -> None:
+    job_id = world.job(**job)
+    for price in prices:
+        world.node(price=price * ZEN)
+    found = explain(world, job_id)
+    assert expected in codes(found)
+    assert [change.field for change in found.changes] == ([changed] if changed else [])
+
+
+def test_busy_nodes_are_expected_by_the_rounds_that_their_job_has_done(world: World) -> None:
+    world.be_patient()
+    nodes = [world.node() for _ in range(2)]
+    running = world.running(nodes, rounds=4)
+    waiting = world.job(nodes=2)
+    found = explain(world, waiting)
+    assert (codes(found), found.expected_at) == (["nodes_busy"], None)  # no round is done, so nothing is measured
+    now = utc_now()
+    with world.database.transaction() as session:
+        done = {"current_round": 1, "matched_at": now - timedelta(seconds=100), "round_started_at": now}
+        session.execute(update(Job).where(Job.id == running).values(done))
+    found = explain(world, waiting)
+    assert abs(found.expected_at - now - timedelta(seconds=300)) < timedelta(seconds=1)
+    assert found.books[0].suitable == 2
+    assert found.books[0].free == 0
+    assert codes(explain(world, running)) == ["matched", "few_verifiers"]
+
+
+def test_a_payer_is_told_that_too_few_can_judge_the_jobs_class(world: World) -> None:
+    world.be_patient()
+    job_id = world.running([world.node()], rounds=4)
+    for _ in range(2):
+        assert codes(explain(world, job_id)) == ["matched", "few_verifiers"]
+        _verifier(world, ENVIRONMENT)
+        _verifier(world, "0x" + "cc" * 32)  # of another class, which can refute nothing
+    assert codes(explain(world, job_id)) == ["matched"]
+
+
+def _verifier(world: World, environment: str) -> None:
+    row = Provider(address=str(world.wallet().address), kind="verifier", name="verifier", region="eu", hardware={})
+    row.environment_class, row.status, row.last_seen_at = environment, "active", utc_now()
+    with world.database.transaction() as session:
+        session.add(row)
+        session.flush()
+        session.add(Stake(address=row.address, stake_wei=500 * ZEN, unbonding_wei=0))
+
+
+def test_the_price_that_would_serve_it_now_is_rounded_up(world: World) -> None:
+    for _ in range(5):
+        world.node(price=3 * ZEN)
+    rivals = [world.job(nodes=1, max_price=6 * ZEN + rank) for rank in range(5)]
+    poor = world.job(nodes=1, max_price=5 * ZEN)
+    found = explain(world, poor)
+    assert "outbid" in codes(found)
+    price = found.books[0].price_now_wei_per_gpu_hour
+    step = DEVNET.tier("bronze").reserve_price_wei // 100
+    assert price is not None
+    assert price % step == 0
+    assert 6 * ZEN < price <= 6 * ZEN + step + 5
+    assert [change.field for change in found.changes] == ["max_price"]
+    assert len(rivals) == 5

@@ -1,0 +1,239 @@
+"""Requirements, reservations and the choice of nodes in the running market."""
+
+from datetime import timedelta
+
+from kit.jobs.jobs_fixtures import ZEN, World
+from sqlalchemy import func, select, update
+
+from market.accounts.service import Principal
+from market.auctions import clearing
+from market.auctions.models import AuctionRound
+from market.domain.network import DEVNET
+from market.jobs.models import Job, Slot
+from market.orders import cancellation
+from market.platform.db.base import utc_now
+from market.providers.models import Attestation, Provider
+from market.training.aggregation import service as aggregation
+from market.training.checkpoints.models import Checkpoint, Pin
+from market.training.leases import expiry
+from market.training.matching import book
+
+
+def clear(world: World) -> int:
+    """Let the open rounds become due, and clear; opens the books first if need be."""
+    matched = clearing.clear_due(world.database, world.settings, DEVNET)
+    with world.database.transaction() as session:
+        session.execute(update(AuctionRound).values(closes_at=utc_now()))
+    return matched + clearing.clear_due(world.database, world.settings, DEVNET)
+
+
+def declare(world: World, address: str, **said: object) -> str:
+    with world.database.transaction() as session:
+        session.execute(update(Provider).where(Provider.address == address).values(**said))
+    return address
+
+
+def attest(world: World, address: str, *, hours: float = 1) -> str:
+    with world.database.transaction() as session:
+        until = utc_now() + timedelta(hours=hours)
+        session.merge(Attestation(address=address, measurement="0x" + "0a" * 32, expires_at=until))
+    return address
+
+
+def test_attested_only_takes_nobody_whose_tier_has_gpus_that_are_not_attested(world: World) -> None:
+    world.settings = world.settings.model_copy(update={"network": "mainnet"})
+    attest(world, world.node())
+    world.job(nodes=1, requirements={"attested_only": True})
+    assert clear(world) == 0
+    world.settings = world.settings.model_copy(update={"network": "devnet"})  # where a processor meets every tier
+    assert clear(world) == 1
+
+
+def holders(world: World, job_id: str) -> list[str | None]:
+    query = select(Slot.provider).where(Slot.job_id == job_id).order_by(Slot.slot)
+    return world.rows(lambda session: list(session.scalars(query)))
+
+
+def cancel(world: World, job_id: str) -> None:
+    with world.database.transaction() as session:
+        cancellation.cancel(session, Principal(world.read(job_id).payer, False, 1, "session"), job_id)
+
+
+def test_a_job_gets_only_nodes_that_meet_its_requirements_and_others_use_the_rest(world: World) -> None:
+    plain = world.node()
+    big = declare(world, world.node(), hardware={"gpu_memory_gb": 80})
+    safe = attest(world, declare(world, world.node(), hardware={"gpu_memory_gb": 80}))
+    stale = attest(world, world.node(), hours=-1)
+    secret = world.job(nodes=1, requirements={"attested_only": True, "min_gpu_memory_gb": 80})
+    roomy = world.job(nodes=2, requirements={"min_gpu_memory_gb": 80})
+    for _ in range(3):
+        clear(world)
+    placed = {job: holders(world, job) for job in (secret, roomy)}
+    if placed[secret]:  # whichever part of the book had its turn first
+        assert (placed[secret], placed[roomy]) == ([safe], [])
+    else:
+        assert sorted(map(str, placed[roomy])) == sorted([big, safe])
+    anyone = world.job(nodes=2)
+    clear(world)
+    assert {plain, stale} >= set(holders(world, anyone)) - {big, safe}
+    assert world.read(anyone).status == "running"
+
+
+def test_a_job_asks_for_reliability(world: World) -> None:
+    good, bad = (world.node() for _ in range(2))
+    declare(world, bad, reliability_bps=7_999)
+    picky = [world.job(nodes=1, requirements={"min_reliability_bps": 8_000}) for _ in range(2)]
+    clear(world)
+    clear(world)
+    assert sorted(str(holder) for job in picky for holder in holders(world, job)) == [good]  # the bad one stays free
+
+
+def test_a_lost_node_is_replaced_by_one_that_meets_the_requirements_and_stands_apart(world: World) -> None:
+    first, second = (
+        attest(world, declare(world, world.node(), site=site, asn=1, owner=site, round_trip_ms=10)) for site in "ab"
+    )
+    job_id = world.running([first, second], requirements={"attested_only": True})
+    declare(world, world.node(price=ZEN // 2), site="z", asn=9, owner="z", round_trip_ms=1)  # better, but not attested
+    attest(world, declare(world, world.node(), site="b", asn=1, owner="b", round_trip_ms=10))  # next to the second
+    apart = attest(world, declare(world, world.node(), site="c", asn=2, owner="c", round_trip_ms=10))
+    lease = world.pull(first)
+    assert lease is not None
+    world.age(lease.id)
+    assert expiry.expire_due(world.database, utc_now()) == 1
+    world.dispatch(job_id)
+    assert holders(world, job_id) == [apart, second]
+
+
+def test_a_slot_that_any_node_could_fill_leaves_the_node_that_a_waiting_job_needs(world: World) -> None:
+    first = world.node()
+    job_id = world.running([first])
+    scarce, plain = attest(world, world.node()), world.node()  # the scarce one offered first
+    waiting = world.job(nodes=1, requirements={"attested_only": True})
+    lease = world.pull(first)
+    assert lease is not None
+    world.age(lease.id)
+    assert expiry.expire_due(world.database, utc_now()) == 1
+    world.dispatch(job_id)
+    assert holders(world, job_id) == [plain]
+    clear(world)
+    assert holders(world, waiting) == [scarce]
+
+
+def test_a_node_whose_attestation_ended_is_replaced_at_the_next_round_and_not_placed_after_the_close(
+    world: World,
+) -> None:
+    lapsed = attest(world, world.node())
+    job_id = world.running([lapsed], requirements={"attested_only": True}, rounds=3)
+    spare = attest(world, world.node())
+    attest(world, lapsed, hours=-1)
+    world.dispatch(job_id)
+    assert holders(world, job_id) == [lapsed]  # its unit is out
+    world.deliver(lapsed)
+    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    world.dispatch(job_id)
+    assert holders(world, job_id) == [spare]
+    late = world.job(nodes=1, requirements={"attested_only": True})
+    with world.database.transaction() as session:
+        assert not book.assign(session, world.settings, late, 5 * ZEN // 2, None, [lapsed], "0x")  # type: ignore[arg-type]
+
+
+def test_of_nodes_sold_together_each_job_gets_those_that_have_its_data(world: World) -> None:
+    nodes = [declare(world, world.node(), site=str(i), asn=i + 1, owner=str(i), round_trip_ms=1) for i in range(4)]
+    jobs = [world.job(nodes=2) for _ in range(2)]
+    with world.database.transaction() as session:  # the first one's checkpoint is on the last two nodes
+        kept = Checkpoint(job_id=jobs[0], round=0, cid="c", model_cid="m", file_cids=[], validation_loss="1")
+        session.add(kept)
+        session.flush()
+        session.add_all(Pin(checkpoint_id=kept.id, provider=node, nonce="0x", proof="0x") for node in nodes[2:])
+    assert clear(world) == 2
+    assert sorted(map(str, holders(world, jobs[0]))) == sorted(nodes[2:])
+    assert sorted(map(str, holders(world, jobs[1]))) == sorted(nodes[:2])
+
+
+def churn(world: World, singles: list[str], steps: int, gang: str) -> int | None:
+    """One short job ends and another comes, again and again; the step at which the gang was matched."""
+    for step in range(steps):
+        running = [job for job in singles if world.read(job).status == "running"]
+        if running:
+            cancel(world, running[0])
+        singles.append(world.job(nodes=1))
+        clear(world)
+        if world.read(gang).status == "running":
+            return step
+    return None
+
+
+def test_a_gang_is_not_starved_by_jobs_that_fit_sooner(world: World) -> None:
+    for _ in range(3):
+        world.node()
+    singles = [world.job(nodes=1) for _ in range(4)]
+    clear(world)
+    gang = world.job(nodes=3)
+    with world.database.transaction() as session:  # blocks count whole seconds; it came before the others to come
+        session.execute(update(Job).where(Job.id == gang).values(funded_at=utc_now() - timedelta(minutes=1)))
+    world.settings = world.settings.model_copy(update={"reservation_after_seconds": 3600.0})
+    assert churn(world, singles, 5, gang) is None  # it would wait for ever
+    world.settings = world.settings.model_copy(update={"reservation_after_seconds": 0.001})
+    for job in [job for job in singles if world.read(job).status == "matching"]:
+        cancel(world, job)
+    assert churn(world, singles, 4, gang) is not None
+    assert world.read(gang).reserved_until is not None
+
+
+def test_a_reservation_that_leads_to_nothing_ends_and_others_have_their_turn(world: World) -> None:
+    nodes = [world.node() for _ in range(2)]
+    busy = world.job(nodes=1)
+    clear(world)
+    gang = world.job(nodes=2)
+    world.settings = world.settings.model_copy(update={"reservation_after_seconds": 0.001})
+    assert clear(world) == 0
+    late = world.job(nodes=1)
+    assert clear(world) == 0  # the free node is held back
+    with world.database.transaction() as session:
+        session.execute(update(Job).where(Job.id == gang).values(reserved_until=utc_now()))
+    assert clear(world) == 1
+    assert world.read(late).status == "running"
+    free = world.rows(lambda session: session.scalar(select(func.count()).select_from(Slot)))
+    assert (free, len(nodes), world.read(busy).status) == (2, 2, "running")
+
+
+def test_jobs_whose_nodes_never_come_do_not_take_turns_to_keep_others_from_theirs(world: World) -> None:
+    for _ in range(2):
+        world.node()
+    busy = world.job(nodes=1)
+    clear(world)
+    gangs = [world.job(nodes=2) for _ in range(2)]
+    waited = update(Job).where(Job.id.in_(gangs)).values(funded_at=utc_now() - timedelta(minutes=1))
+    world.rows(lambda session: session.execute(waited))
+    late = world.job(nodes=1)
+    world.settings = world.settings.model_copy(update={"reservation_after_seconds": 0.001})
+    reserved = []
+    for _ in range(4):  # each time a reservation has led to nothing and is over
+        assert world.read(late).status == "matching"
+        clear(world)
+        reserved = [job for job in (*gangs, late) if world.read(job).reserved_until is not None]
+        over = update(Job).where(Job.reserved_until.is_not(None)).values(reserved_until=utc_now())
+        world.rows(lambda session, over=over: session.execute(over))
+        if world.read(late).status == "running":
+            break
+    assert world.read(late).status == "running"
+    assert (len(reserved), world.read(busy).status) == (1, "running")
+    cancel(world, late)
+    past = update(Job).where(Job.reserved_until.is_not(None)).values(reserved_until=utc_now() - timedelta(days=1))
+    world.rows(lambda session: session.execute(past))
+    clear(world)
+    assert all(world.read(job).reserved_until is not None for job in gangs)  # now it is the other's turn
+
+
+def test_no_node_is_held_back_for_a_job_that_bids_less_than_anything_is_sold_for(world: World) -> None:
+    for _ in range(2):
+        world.node()
+    world.job(nodes=1)
+    clear(world)
+    cheap = world.job(nodes=2, max_price=2 * ZEN)  # both nodes ask less, but the reserve is 2.5
+    world.settings = world.settings.model_copy(update={"reservation_after_seconds": 0.001})
+    clear(world)
+    late = world.job(nodes=1)
+    clear(world)
+    assert world.read(late).status == "running"
+    assert world.read(cheap).reserved_until is None

@@ -1,0 +1,247 @@
+"""States that were stored for canaries and comparisons: kept while anybody may need them, and not for ever."""
+
+import secrets
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from kit.verification.verification_fixtures import VerificationWorld
+from sqlalchemy import select, update
+
+from market.domain.network import DEVNET
+from market.platform.db.base import utc_now
+from market.platform.storage.client import Storage
+from market.platform.storage.errors import StorageUnavailable
+from market.settings import Settings
+from market.training.deliveries import replay_inputs
+from market.training.units import service as units
+from market.training.units.models import Unit
+from market.verification.judgement import repository as judgement_repository
+from market.verification.judgement import state_release as verification
+from market.verification.replays import canaries
+from market.verification.samples.models import Canary, Comparison, Replay, Sample
+
+LEAF = "0x" + "ee" * 32
+LONG_AFTER = DEVNET.disputes.longest + timedelta(minutes=1)
+
+
+@pytest.fixture
+def world(database_url: str, settings: Settings, ipfs: dict[str, str]) -> Iterator[VerificationWorld]:
+    world = VerificationWorld(database_url, Storage(ipfs["rpc"], lookup_timeout=0.2), settings)
+    world.be_patient()
+    yield world
+    world.database.dispose()
+
+
+@pytest.fixture
+def unit_id(world: VerificationWorld) -> int:
+    """A unit whose second segment was drawn and is replayed."""
+    for _ in range(4):
+        world.verifier()
+    job_id = world.running([node := world.node()])
+    world.deliver(node)
+    (unit,) = world.units(job_id)
+    world.settings = world.settings.model_copy(update={"canary_bps": 0})
+    world.challenge({unit.id: [1]})
+    assert world.reveal(node) is not None
+    return unit.id
+
+
+def stored(world: VerificationWorld) -> str:
+    return world.storage.put(secrets.token_bytes(1000), max_bytes=1000).cid
+
+
+def put(world: VerificationWorld, row: Any) -> int:
+    with world.database.transaction() as session:
+        session.add(row)
+        session.flush()
+        return int(row.id)
+
+
+def canary(world: VerificationWorld, unit_id: int, status: str, segment: int = 1) -> tuple[int, str]:
+    cid = stored(world)
+    row = Canary(unit_id=unit_id, segment=segment, status=status, state_cid=cid, start_leaf=LEAF)
+    return put(world, row), cid
+
+
+def release(world: VerificationWorld, after: timedelta = LONG_AFTER) -> int:
+    return verification.unpin_expired_states(world.database, world.storage, DEVNET, utc_now() + after)
+
+
+def decide(world: VerificationWorld, unit_id: int) -> None:
+    world.rows(lambda session: units.pass_unit(session, unit_id))
+    assert world.unit(unit_id).status == "verified"
+
+
+def state_of(world: VerificationWorld, canary_id: int) -> str | None:
+    return str(cid) if (cid := world.rows(lambda session: session.get_one(Canary, canary_id).state_cid)) else None
+
+
+@pytest.mark.parametrize("status", ["answered", "dropped"])
+def test_a_canarys_state_is_released_once_its_unit_can_be_disputed_no_more(
+    world: VerificationWorld, unit_id: int, status: str
+) -> None:
+    canary_id, cid = canary(world, unit_id, status)
+    assert release(world) == 0  # the unit is not decided
+    decide(world, unit_id)
+    assert release(world, timedelta(0)) == 0  # somebody may dispute it
+    assert world.storage.is_pinned(cid)
+    assert release(world) == 2  # and the state that was revealed
+    assert not world.storage.is_pinned(cid)
+    assert (state_of(world, canary_id), release(world)) == (None, 0)
+
+
+def test_a_canary_that_is_replayed_keeps_its_state_and_so_does_the_evidence_against_a_verifier(
+    world: VerificationWorld, unit_id: int
+) -> None:
+    planted, planted_cid = canary(world, unit_id, "planted")
+    slashed, slashed_cid = canary(world, unit_id, "answered", segment=0)
+    (verifier, *_) = world.rows(lambda session: list(session.scalars(select(Replay.verifier)))) or [world.verifier()]
+    found = {"verifier": verifier, "status": "overruled", "end_leaf": LEAF}
+    put(world, Replay(canary_id=slashed, reason="wrong_replay", **found))
+    decide(world, unit_id)
+    release(world)
+    assert [state_of(world, planted), state_of(world, slashed)] == [planted_cid, slashed_cid]
+    assert world.storage.is_pinned(planted_cid)
+    assert world.storage.is_pinned(slashed_cid)
+    warned = update(Replay).where(Replay.canary_id == slashed).values(reason="suspended")
+    world.rows(lambda session: session.execute(warned))
+    assert release(world) == 1  # a warning costs nothing that could be contested with it
+    assert not world.storage.is_pinned(slashed_cid)
+
+
+def test_storage_that_is_away_releases_nothing_and_the_next_sweep_does(
+    world: VerificationWorld, unit_id: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    canary_id, cid = canary(world, unit_id, "answered")
+    decide(world, unit_id)
+
+    def away(*_: object) -> None:
+        raise StorageUnavailable("a test")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Storage, "unpin", away)
+        assert release(world) == 0
+    assert state_of(world, canary_id) == cid
+    assert release(world) == 2
+    assert not world.storage.is_pinned(cid)
+
+
+class _Killed(Exception):
+    """The market's process is gone."""
+
+
+@pytest.mark.parametrize("before_it_is_stored", [True, False])
+def test_a_market_killed_while_it_plants_a_canary_leaves_no_file_behind(
+    world: VerificationWorld, unit_id: int, monkeypatch: pytest.MonkeyPatch, before_it_is_stored: bool
+) -> None:
+    altered = secrets.token_bytes(1000)
+    monkeypatch.setattr(replay_inputs, "altered_state", lambda *_: (altered, LEAF))
+    due = update(Sample).where(Sample.unit_id == unit_id).values(canary_due=True)
+    world.rows(lambda session: session.execute(due))
+    put_file = Storage.put
+
+    def dies(*arguments: Any, **named: Any) -> None:
+        if not before_it_is_stored:
+            put_file(*arguments, **named)
+        raise _Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Storage, "put", dies)
+        with pytest.raises(_Killed):
+            canaries.plant_canaries(world.database, world.storage, world.settings)
+    world.advance()  # another process
+    [row] = world.rows(lambda session: list(session.scalars(select(Canary))))
+    assert (row.status, row.state_cid is not None) == ("dropped", True)
+    assert world.storage.is_pinned(row.state_cid) is not before_it_is_stored
+    decide(world, unit_id)  # nothing waits for it
+    assert release(world) == 2
+    assert not world.storage.is_pinned(row.state_cid)
+
+
+def test_a_canary_whose_state_storage_refuses_is_dropped(
+    world: VerificationWorld, unit_id: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay_inputs, "altered_state", lambda *_: (b"altered", LEAF))
+    due = update(Sample).where(Sample.unit_id == unit_id).values(canary_due=True)
+    world.rows(lambda session: session.execute(due))
+
+    def refuses(*_: object, **__: object) -> None:
+        raise StorageUnavailable("a test")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Storage, "put", refuses)
+        canaries.plant_canaries(world.database, world.storage, world.settings)
+    assert world.rows(lambda session: list(session.scalars(select(Canary.status)))) == ["dropped"]
+
+
+@pytest.mark.parametrize("status", ["passed", "failed"])
+def test_what_a_comparison_had_is_released_unless_somebody_else_needs_it(
+    world: VerificationWorld, unit_id: int, status: str
+) -> None:
+    [sample] = world.samples()
+    computed, shared = stored(world), sample.state_cid
+    own, of_unit = stored(world), world.unit(unit_id).payload_cid
+    row = Comparison(sample_id=sample.id, unit_id=unit_id, segment=1, status=status)
+    row.computed_cid, row.claimed_cid = computed, own
+    comparison_id = put(world, row)
+    assert release(world) == 0  # the unit is not decided
+    decide(world, unit_id)
+    assert release(world, timedelta(0)) == 0
+    # Its claimed end may be the start of another drawn segment, or the unit's payload or slot state.
+    for cid in (shared, of_unit):
+        again = update(Comparison).values(computed_cid=computed, claimed_cid=cid)
+        world.rows(lambda session, again=again: session.execute(again))
+        keeps = update(Sample).values(state_cid=shared, created_at=utc_now() + 2 * LONG_AFTER)
+        world.rows(lambda session, keeps=keeps: session.execute(keeps))
+        assert release(world) == 1
+        assert world.storage.is_pinned(cid or "")
+    assert not world.storage.is_pinned(computed)
+    again = update(Comparison).values(claimed_cid=own)
+    world.rows(lambda session: session.execute(again))
+    assert release(world) == 1
+    assert not world.storage.is_pinned(own)
+    named = world.rows(lambda session: session.get_one(Comparison, comparison_id))
+    assert (named.computed_cid, named.claimed_cid) == (None, None)
+
+
+def test_a_revealed_state_that_a_comparison_has_too_goes_with_the_last_of_them(
+    world: VerificationWorld, unit_id: int
+) -> None:
+    [sample] = world.samples()
+    cid = sample.state_cid or ""
+    row = Comparison(sample_id=sample.id, unit_id=unit_id, segment=1, status="computed")
+    row.computed_cid = cid
+    put(world, row)
+    decide(world, unit_id)
+    assert release(world) == 1  # of the sample
+    assert world.storage.is_pinned(cid)
+    world.rows(lambda session: session.execute(update(Comparison).values(status="failed")))
+    assert release(world) == 1
+    assert not world.storage.is_pinned(cid)
+
+
+def test_lost_units_free_what_they_had(world: VerificationWorld, unit_id: int) -> None:
+    _, cid = canary(world, unit_id, "dropped")
+    world.rows(lambda session: units.reject_unit(session, unit_id, "provider_jailed"))
+    assert world.rows(lambda session: session.get_one(Unit, unit_id)).decided_at is not None
+    release(world)
+    assert not world.storage.is_pinned(cid)
+
+
+def test_old_states_of_units_that_are_not_decided_keep_no_later_ones(
+    world: VerificationWorld, unit_id: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judgement_repository, "PAGE", 2)
+    waiting = [canary(world, unit_id, "answered", segment)[1] for segment in range(5)]  # of a unit that is not decided
+    other = world.node()
+    job_id = world.running([other])
+    world.deliver(other)
+    (unit,) = world.units(job_id)
+    later = [canary(world, unit.id, "answered", segment)[1] for segment in range(3)]
+    world.rows(lambda session: units.reject_unit(session, unit.id, "provider_jailed"))
+    release(world)
+    release(world)
+    assert [world.storage.is_pinned(cid) for cid in later] == [False] * 3
+    assert all(world.storage.is_pinned(cid) for cid in waiting)

@@ -1,0 +1,228 @@
+"""Published slot states: pinned by distinct nodes, and what nodes and storage may drop when."""
+
+from collections import Counter
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from kit.jobs.jobs_fixtures import World
+from sqlalchemy import select, update
+
+from market.domain.network import DEVNET
+from market.jobs import repository as jobs_repository
+from market.jobs.models import Job
+from market.platform.db.base import utc_now
+from market.platform.events.models import JobEventRow
+from market.training.checkpoints.models import StatePin
+from market.training.leases import service as leases
+from market.training.leases import stopping
+from market.training.leases.errors import ResultRefused
+from market.training.leases.schemas import CompletePin, LeaseKind
+from market.training.replication.checkpoint_pins import MAX_ATTEMPTS
+from market.training.retention import slot_states
+from market.training.units import service as units
+from market.training.units.models import Unit
+from zoo_protocol.hashing import from_hex, sha256, to_hex
+
+LONG_AFTER = DEVNET.disputes.longest + timedelta(minutes=1)
+
+
+@pytest.fixture
+def job_id(world: World, nodes: list[str]) -> str:
+    return world.running(nodes, rounds=6)
+
+
+def _published(world: World, job_id: str, nodes: list[str]) -> list[str]:
+    """A round whose checkpoint is kept, with all its slot states on storage; their CIDs by slot."""
+    done = world.train_round(job_id, nodes)
+    assert all(world.publish(node) for node in nodes)
+    world.dispatch(job_id)
+    return [work.slot_state_cid for work in done]
+
+
+def _pin_all(world: World, job_id: str, nodes: list[str]) -> list[dict[str, Any]]:
+    """Serve every pin lease there is; what they asked for."""
+    asked = []
+    while True:
+        before = len(asked)
+        for node in nodes:
+            lease = world.pull(node, LeaseKind.PIN)
+            if lease is not None:
+                asked.append(lease.task)
+                _prove(world, node, lease)
+        world.dispatch(job_id)
+        if len(asked) == before:
+            return asked
+
+
+def _prove(world: World, node: str, lease: Any) -> None:
+    content = b"".join(world.storage.get(cid, max_bytes=2**24) for cid in lease.task["cids"])
+    world.complete(
+        lease, node, CompletePin(token=lease.token, proof=to_hex(sha256(from_hex(lease.task["nonce"]) + content)))
+    )
+
+
+def _holders(world: World, job_id: str) -> dict[str, list[str]]:
+    """By CID of a state, the nodes that proved a copy."""
+    query = select(Unit.slot_state_cid, StatePin.provider).join(StatePin, StatePin.unit_id == Unit.id)
+    found: dict[str, list[str]] = {}
+    for cid, provider in world.rows(lambda session: session.execute(query.where(Unit.job_id == job_id)).all()):
+        found.setdefault(cid, []).append(provider)
+    return found
+
+
+def _release(world: World, now: datetime | None = None) -> int:
+    return slot_states.unpin_states(world.database, world.storage, DEVNET, now or utc_now())
+
+
+def _verify(world: World, job_id: str) -> None:
+    for unit in world.units(job_id, status="uploaded"):
+        world.rows(lambda session, unit=unit: units.mark_checking(session, unit.id, 2500))
+        world.rows(lambda session, unit=unit: units.pass_unit(session, unit.id))
+
+
+def test_each_published_state_is_proven_by_three_distinct_nodes_and_the_load_is_even(
+    world: World, nodes: list[str], job_id: str
+) -> None:
+    cids = _published(world, job_id, nodes)
+    asked = _pin_all(world, job_id, nodes)
+    holders = _holders(world, job_id)
+    assert set(holders) == set(cids)
+    assert [len(set(holders[cid])) for cid in cids] == [3] * 4
+    assert all(nodes[slot] not in holders[cid] for slot, cid in enumerate(cids))  # its own has it anyway
+    kept = [sum(node in who for who in holders.values()) for node in nodes]
+    assert kept == [3] * 4
+    assert all(task["cids"] == [task["checkpoint_cid"]] for task in asked if "slot" in task)
+    events = select(JobEventRow.data).where(JobEventRow.kind == "slot_state_pin")
+    assert len(world.rows(lambda session: session.scalars(events).all())) == 12
+    assert _pin_all(world, job_id, nodes) == []  # nobody is asked twice
+
+
+def test_a_state_that_is_not_held_is_not_proven_and_others_are_asked(
+    world: World, nodes: list[str], job_id: str
+) -> None:
+    [cid, *_] = _published(world, job_id, nodes)
+    for node in nodes:
+        while (lease := world.pull(node, LeaseKind.PIN)) is not None:
+            if lease.task["cids"] == [cid] and node == nodes[1]:
+                with pytest.raises(ResultRefused) as refused:
+                    world.complete(lease, node, CompletePin(token=lease.token, proof="0x" + "00" * 32))
+                assert refused.value.extra["reason"] == "wrong_pin_proof"
+            else:
+                _prove(world, node, lease)
+    world.dispatch(job_id)
+    _pin_all(world, job_id, nodes)
+    assert len(set(_holders(world, job_id)[cid])) == 3
+
+
+def test_who_fails_to_pin_is_asked_after_others_and_three_times_at_most(
+    world: World, nodes: list[str], job_id: str
+) -> None:
+    """Of a checkpoint as of a slot's state: else a node without a disk would be asked for ever."""
+    cids = _published(world, job_id, nodes)
+    in_turn = []
+    while turn := _fail_all(world, nodes):
+        in_turn.append(turn)
+        assert len(in_turn) <= len(nodes) * MAX_ATTEMPTS
+        world.dispatch(job_id)
+    asked = Counter(one for turn in in_turn for one in turn)
+    pinned = {cid for cid, _ in asked}
+    assert pinned > set(cids)  # the checkpoint is pinned too
+    assert asked == Counter({(cid, node): MAX_ATTEMPTS for cid in pinned for node in nodes})
+    for cid in pinned:
+        first, second = ([node for one, node in turn if one == cid] for turn in in_turn[:2])
+        assert len(first) == 3
+        assert set(nodes) - set(first) <= set(second)
+
+
+def _fail_all(world: World, nodes: list[str]) -> list[tuple[str, str]]:
+    """Fail every pin lease there is; (CID, node) of each."""
+    asked = []
+    for node in nodes:
+        while (lease := world.pull(node, LeaseKind.PIN)) is not None:
+            asked.append((lease.task["checkpoint_cid"], node))
+            with world.database.transaction() as session:
+                leases.fail(session, lease.id, node, lease.token, "input_missing", "a test")
+    return asked
+
+
+def test_an_older_state_is_released_only_when_a_newer_one_is_proven(
+    world: World, nodes: list[str], job_id: str
+) -> None:
+    older = _published(world, job_id, nodes)
+    _pin_all(world, job_id, nodes)
+    newer = _published(world, job_id, nodes)
+    _verify(world, job_id)
+    for node in nodes:  # the checkpoint that names the newer ones is proven, they are not
+        while (lease := world.pull(node, LeaseKind.PIN)) is not None:
+            if "slot" in lease.task:
+                with world.database.transaction() as session:
+                    leases.fail(session, lease.id, node, lease.token, "input_missing", "a test")
+            else:
+                _prove(world, node, lease)
+    assert _release(world, utc_now() + LONG_AFTER) == 0
+    world.dispatch(job_id)
+    assert all(world.storage.is_pinned(cid) for cid in older)
+    asked = [task for task in _pin_all(world, job_id, nodes) if "slot" in task]
+    assert asked[0]["release"] == []
+    _verify(world, job_id)
+    world.train_round(job_id, nodes)  # whoever started from the older ones is past
+    assert _release(world) == 0  # who started from them can still be disputed
+    later = utc_now() + LONG_AFTER
+    assert _release(world, later) == 4
+    assert not any(world.storage.is_pinned(cid) for cid in older)
+    assert all(world.storage.is_pinned(cid) for cid in newer)
+    assert _release(world, later) == 0
+
+
+def test_nodes_are_told_to_release_older_states(world: World, nodes: list[str], job_id: str) -> None:
+    first = _published(world, job_id, nodes)
+    _pin_all(world, job_id, nodes)
+    held = _holders(world, job_id)
+    second = _published(world, job_id, nodes)
+    assert not any(task["release"] for task in _pin_all(world, job_id, nodes) if "slot" in task)
+    _published(world, job_id, nodes)
+    asked = [task for task in _pin_all(world, job_id, nodes) if "slot" in task]
+    assert {cid for task in asked for cid in task["release"]} == set(first)
+    left = _holders(world, job_id)
+    assert not set(left) & set(first)  # each node was told of those that it had, once
+    assert sum(len(held[cid]) for cid in first) == 12
+    assert all(len(left[cid]) == 3 for cid in second)
+
+
+def test_what_a_slot_goes_on_from_is_not_released(world: World, nodes: list[str], job_id: str) -> None:
+    _published(world, job_id, nodes)
+    query = update(Unit).where(Unit.job_id == job_id).values(slot_state_round=None)  # as if shown for a drawn unit
+    world.rows(lambda session: session.execute(query))
+    _verify(world, job_id)
+    begun = update(Unit).where(
+        Unit.job_id == job_id, Unit.round == 1
+    )  # those that started from them have come to naught
+    world.rows(lambda session: session.execute(begun.values(status="lost", decided_at=utc_now())))
+    assert _release(world, utc_now() + LONG_AFTER) == 0
+    world.rows(lambda session: session.execute(update(Job).values(status="failed")))
+    assert _release(world, utc_now() + LONG_AFTER) == 4
+
+
+def test_the_last_states_stay_with_their_checkpoint_when_the_job_is_over(
+    world: World, nodes: list[str], job_id: str
+) -> None:
+    cids = _published(world, job_id, nodes)
+    _pin_all(world, job_id, nodes)
+    world.rows(lambda session: stopping.cancel_now(session, jobs_repository.lock_job(session, job_id), "a test"))
+    _verify(world, job_id)
+    assert _release(world, utc_now() + LONG_AFTER) == 0
+    assert all(world.storage.is_pinned(cid) for cid in cids)
+
+
+def test_states_that_start_a_refuted_unit_are_evidence(world: World, nodes: list[str], job_id: str) -> None:
+    _published(world, job_id, nodes)
+    world.train_round(job_id, nodes)
+    [refuted] = world.units(job_id, round=1, slot=0)
+    world.rows(lambda session: units.reject_unit(session, refuted.id, "incorrect_computation"))
+    _verify(world, job_id)
+    world.rows(lambda session: session.execute(update(Job).values(status="settled")))
+    query = update(Unit).where(Unit.job_id == job_id).values(slot_state_round=None)
+    world.rows(lambda session: session.execute(query))
+    assert _release(world, utc_now() + LONG_AFTER) == 3
+    assert world.storage.is_pinned(refuted.start_slot_state_cid or "")

@@ -1,0 +1,124 @@
+"""What becomes of uploaded pieces and files: accepted, released, replaced, and counted against a quota."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit.api.upload_fixtures import Node, complete, file_cid, pieces_of, published_state, publishing_node, stored  # noqa: F401  (fixtures)
+from kit.jobs.jobs_fixtures import World
+from sqlalchemy import select
+
+from market.platform.db.base import utc_now
+from market.platform.http.services import Services
+from market.platform.storage import quota
+from market.platform.storage.client import Storage
+from market.platform.storage.errors import StorageUnavailable
+from market.platform.storage.models import BlobUpload
+from market.training.leases.schemas import CompletePublish
+from market.training.uploads import service as uploads
+from zoo_compute.base.errors import ApiError
+from zoo_compute.node.market.calls import Lease
+from zoo_compute.node.work.uploads import measured_rate
+from zoo_protocol.content.unixfs import PIECE_BYTES, cid_of_file
+
+
+def test_a_unit_uploads_one_payload_and_what_was_not_accepted_is_released(
+    node: Node, world: World, services: Services, tmp_path: Path
+) -> None:
+    lease = node.lease("train")
+    files = [tmp_path / "one", tmp_path / "two"]
+    limit = None
+    for number, path in enumerate(files):
+        content = b"nobody else's %d" % number * 8_000
+        path.write_bytes(content)
+        cid = cid_of_file(content)
+        limit = node.market.file_state(lease, cid)["max_bytes"]
+        node.market.put_piece(lease, cid, 0, cid, content)
+        node.market.join_pieces(lease, cid, len(content))
+        assert world.storage.is_pinned(cid)
+    assert limit is not None
+    assert limit < 2**22
+    first, second = (file_cid(path) for path in files)
+    assert not world.storage.is_pinned(first)  # the second took its place
+    assert uploads.discard_stale(world.database, world.storage, utc_now() - timedelta(minutes=1)) == 0
+    assert uploads.discard_stale(world.database, world.storage, utc_now()) >= 1
+    assert not world.storage.is_pinned(second)
+    assert uploads.discard_stale(world.database, world.storage, utc_now()) == 0
+
+
+def test_a_node_measures_its_link_by_a_piece_that_the_payload_replaces(node: Node, world: World) -> None:
+    lease = node.lease("train")
+    rate = measured_rate(node.market, lease, node.link)
+    assert rate > 10_000
+    assert uploads.discard_stale(world.database, world.storage, utc_now()) == 1  # it is nobody's
+    assert _charges(world, node.address) == []
+
+
+def test_a_pin_whose_answer_was_lost_is_released_with_its_upload(
+    node: Node, state: Path, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pin, lost = Storage.pin, [True]
+
+    def pin_and_fall_silent(storage: Storage, cid: str, *, size: int = 0) -> None:
+        pin(storage, cid, size=size)
+        if lost and lost.pop():
+            raise StorageUnavailable("IPFS does not answer: it is still at it")
+
+    monkeypatch.setattr(Storage, "pin", pin_and_fall_silent)
+    cid = node.upload(node.lease(), state)
+    assert (lost, world.storage.is_pinned(cid)) == ([], True)
+    uploads.discard_stale(world.database, world.storage, utc_now())  # the node did not complete its lease
+    assert not world.storage.is_pinned(cid)
+
+
+def test_nobody_has_anothers_file_released(node: Node, world: World, tmp_path: Path) -> None:
+    content = b"a dataset" * 10_000
+    cid = world.storage.put(content, max_bytes=2**20).cid  # somebody put it there
+    lease = node.lease("train")
+    node.market.put_piece(lease, cid, 0, cid, content)
+    node.market.join_pieces(lease, cid, len(content))
+    uploads.discard_stale(world.database, world.storage, utc_now())
+    assert world.storage.is_pinned(cid)
+
+
+def _charges(world: World, address: str) -> list[int]:
+    mine = select(BlobUpload.charged).where(BlobUpload.account == address).order_by(BlobUpload.id)
+    return world.rows(lambda session: list(session.scalars(mine)))
+
+
+def test_pieces_that_come_to_nothing_count_against_the_nodes_quota(node: Node, state: Path, world: World) -> None:
+    """A lease bounds what a unit's files may have; replacing its pieces again and again must not be a way around."""
+    lease, cid, pieces = node.lease(), file_cid(state), pieces_of(state)
+    for _ in range(2):  # the same again is no other piece
+        node.market.put_piece(lease, cid, 0, cid_of_file(pieces[1]), pieces[1])
+    assert _charges(world, node.address) == []
+    node.market.put_piece(lease, cid, 0, cid_of_file(pieces[0]), pieces[0])
+    assert _charges(world, node.address) == [PIECE_BYTES]
+    with pytest.raises(ApiError) as refused:
+        node.market.join_pieces(lease, cid, 0)  # whole, but another file
+    assert refused.value.code == "wrong-file"
+    assert _charges(world, node.address) == [PIECE_BYTES] * 2
+    assert node.upload(lease, state) == cid
+    other = b"after it was joined"
+    node.market.put_piece(lease, cid, 0, cid_of_file(other), other)
+    assert not stored(world, cid_of_file(other))
+    with world.database.transaction() as session:  # as one that was uploaded at once
+        quota.note_stored(session, quota.take_room(session, node.address, state.stat().st_size, 2**40), cid)
+    complete(node, lease, cid)
+    assert _charges(world, node.address) == [PIECE_BYTES] * 2  # what was accepted counts no longer
+
+
+def test_what_was_accepted_stays(node: Node, state: Path, world: World) -> None:
+    lease = node.lease()
+    cid = node.upload(lease, state)
+    world.complete(_view(lease), node.address, CompletePublish(token=lease.token, published_cid=cid))
+    assert uploads.discard_stale(world.database, world.storage, utc_now()) == 0  # it is the unit's now
+    assert world.storage.is_pinned(cid)
+
+
+def _view(lease: Lease) -> Any:
+    class View:
+        id = lease.id
+
+    return View

@@ -1,0 +1,245 @@
+"""Large files of units in pieces, over HTTP: interrupted and continued, refused, joined."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+from kit.api.clients import refusal
+from kit.api.upload_fixtures import (  # noqa: F401  (fixtures)
+    Node,
+    Stopped,
+    complete,
+    file_cid,
+    pieces_of,
+    published_state,
+    publishing_node,
+    stored,
+)
+from kit.jobs.jobs_fixtures import World
+from kit.waiting import wait_until
+from sqlalchemy import select
+
+from market.domain.lifecycle import NODE_STOPPING
+from market.platform.db.base import utc_now
+from market.training.leases import expiry
+from market.training.leases import service as leases
+from market.training.replication import slot_state_uploads
+from market.training.units.models import Unit
+from zoo_compute.base.errors import ApiError
+from zoo_compute.content.blockstore import BlockStore
+from zoo_compute.node.market.calls import Lease
+from zoo_protocol.content.unixfs import PIECE_BYTES, cid_of_file
+
+
+def test_an_upload_that_was_interrupted_goes_on_in_another_lease_and_process(
+    node: Node, state: Path, world: World
+) -> None:
+    first = node.lease()
+    with pytest.raises(Stopped):
+        node.upload(first, state, stop_after=2)
+    assert not stored(world, file_cid(state))
+    with world.database.transaction() as session:
+        leases.fail(session, first.id, node.address, first.token, NODE_STOPPING, "restarted")
+    before = node.link.up.bytes
+    world.dispatch(first.job_id)
+    node.restart()
+    second = node.lease()
+    assert second.id != first.id
+    cid = node.upload(second, state)
+    assert (cid, node.sent) == (file_cid(state), 1)
+    assert before + node.link.up.bytes < state.stat().st_size + 10_000  # nothing of the file went twice
+    complete(node, second, cid)
+    assert world.storage.is_pinned(cid)
+    assert world.storage.get(cid, max_bytes=2**26) == state.read_bytes()
+    [unit] = world.units(second.job_id, round=0)
+    assert unit.slot_state_public
+    node.market.complete(second, {"published_cid": cid})  # repeating it changes nothing
+
+
+def test_a_process_that_is_killed_in_the_middle_sends_again_what_was_on_its_way(
+    node: Node, state: Path, world: World
+) -> None:
+    lease = node.lease()
+    script = """
+import json, sys
+from pathlib import Path
+from zoo_compute.client.http import Connection
+from zoo_compute.base.link import Link
+from zoo_compute.node.work.held_lease import HeldLease
+from zoo_compute.node.market import Lease, Market
+from zoo_compute.node.work.uploads import measured_rate, upload_file
+from zoo_compute.chain.wallet import Wallet
+url, key, lease, path = sys.argv[1:]
+link = Link(mbps=16)
+market = Market(Connection(url, wallet=Wallet(key), link=link))
+with HeldLease(market, Lease.from_dict(json.loads(lease))) as held:
+    upload_file(market, held, Path(path), link)
+"""
+    arguments = [node.url, node.key, json.dumps(lease.as_dict()), str(state)]
+    process = subprocess.Popen([sys.executable, "-c", script, *arguments])
+
+    def has_begun() -> object:
+        assert process.poll() is None
+        return node.market.file_state(lease, file_cid(state))["pieces"]
+
+    wait_until(has_begun, seconds=300)
+    process.send_signal(signal.SIGKILL)
+    process.wait(60)
+    have = len(node.market.file_state(lease, file_cid(state))["pieces"])
+    assert 1 <= have < 3
+    cid = node.upload(lease, state)  # the lease is taken up again, as the node's journal says
+    assert node.sent == 3 - have
+    assert node.link.up.bytes < (3 - have) * PIECE_BYTES + 10_000
+    complete(node, lease, cid)
+    assert world.units(lease.job_id, round=0)[0].slot_state_public
+
+
+def test_a_file_that_is_there_is_not_sent_at_all(node: Node, state: Path, world: World) -> None:
+    assert world.storage.put(state.read_bytes(), max_bytes=2**26).cid == file_cid(state)
+    lease = node.lease()
+    assert node.upload(lease, state) == file_cid(state)
+    assert (node.sent, node.link.up.bytes < 10_000) == (0, True)
+    complete(node, lease, file_cid(state))
+
+
+@pytest.mark.parametrize(
+    ("number", "piece", "reason", "field"),
+    [
+        (0, b"other bytes", "piece_mismatch", "piece_cid"),
+        (0, b"", "piece_empty", "body"),
+        (2, b"full", "file_too_large", "body"),
+        (3, b"one more", "file_too_large", "number"),
+    ],
+)
+def test_a_wrong_piece_is_refused_with_a_reason(
+    node: Node, state: Path, api: httpx.Client, number: int, piece: bytes, reason: str, field: str
+) -> None:
+    lease, cid = node.lease(), file_cid(state)
+    content = bytes(PIECE_BYTES) if piece == b"full" else piece
+    claimed = cid_of_file(pieces_of(state)[0] if reason == "piece_mismatch" else content)
+    with pytest.raises(ApiError) as refused:
+        node.market.put_piece(lease, cid, number, claimed, content)
+    assert (refused.value.code, refused.value.field) == ("piece-refused", field)
+    assert refused.value.extra["reason"] == reason
+    assert refused.value.remedy
+    assert node.market.file_state(lease, cid)["pieces"] == {}
+
+
+def test_a_piece_beyond_its_size_is_refused_before_it_is_read(node: Node, state: Path) -> None:
+    content = bytes(PIECE_BYTES + 1)
+    with pytest.raises(ApiError) as refused:
+        node.market.put_piece(node.lease(), file_cid(state), 0, cid_of_file(content), content)
+    assert refused.value.code == "body-too-large"
+
+
+def test_pieces_of_another_file_are_found_when_they_are_joined_and_can_be_sent_again(node: Node, state: Path) -> None:
+    lease, cid, pieces = node.lease(), file_cid(state), pieces_of(state)
+    with pytest.raises(ApiError) as refused:
+        node.market.join_pieces(lease, cid, 0)
+    assert refused.value.code == "upload-incomplete"
+    for number in (1, 0, 2):
+        node.market.put_piece(lease, cid, number, cid_of_file(pieces[(number + 1) % 2]), pieces[(number + 1) % 2])
+        if number == 1:
+            with pytest.raises(ApiError) as refused:
+                node.market.join_pieces(lease, cid, 0)
+            assert (refused.value.code, refused.value.extra["missing"]) == ("upload-incomplete", [0])
+        if number == 0:
+            break
+    with pytest.raises(ApiError) as refused:
+        node.market.join_pieces(lease, cid, 0)
+    assert refused.value.code == "wrong-file"
+    assert node.upload(lease, state) == cid
+    assert node.sent == 3
+
+
+def test_what_storage_has_lost_is_sent_again(node: Node, state: Path, ipfs: dict[str, str]) -> None:
+    lease, cid = node.lease(), file_cid(state)
+    with pytest.raises(Stopped):
+        node.upload(lease, state, stop_after=2)
+    assert BlockStore(Path(ipfs["directory"])).collect()  # what is not pinned
+    assert node.upload(lease, state) == cid
+    assert node.sent == 4  # the third, and then all three
+    complete(node, lease, cid)
+
+
+def test_only_the_holder_sends_only_what_it_is_asked_for(
+    node: Node, state: Path, world: World, api: httpx.Client
+) -> None:
+    lease, cid = node.lease(), file_cid(state)
+    for holder, token in ((world.node(), lease.token), (node.address, "0x" + "11" * 32)):
+        other = Node(world, api, holder)
+        forged = Lease.from_dict(lease.as_dict() | {"token": token})
+        with pytest.raises(ApiError) as refused:
+            other.market.file_state(forged, cid)
+        assert refused.value.code == "lease-lost"
+    content = b"something else"
+    with pytest.raises(ApiError) as refused:
+        node.market.put_piece(lease, cid_of_file(content), 0, cid_of_file(content), content)
+    assert (refused.value.code, refused.value.field) == ("file-not-asked", "cid")
+    pin = node.lease("pin")
+    with pytest.raises(ApiError) as refused:
+        node.market.file_state(pin, cid)
+    assert refused.value.code == "file-not-asked"
+    world.age(lease.id)
+    with pytest.raises(ApiError) as refused:
+        node.market.join_pieces(lease, cid, 0)
+    assert refused.value.code == "lease-lost"
+
+
+def test_without_a_token_or_with_no_cid_the_request_is_refused(node: Node, state: Path, api: httpx.Client) -> None:
+    lease = node.lease()
+    path = f"/v1/leases/{lease.id}/files/{file_cid(state)}"
+    refusal(api.get(path, headers={"X-Lease-Token": lease.token}), 401, "not-authenticated")
+    with pytest.raises(ApiError) as refused:
+        node.market.file_state(lease, "bafkreiaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa")
+    assert refused.value.code in ("invalid-request", "file-not-asked")
+
+
+def test_attempts_that_brought_the_upload_on_are_not_counted(node: Node, state: Path, world: World) -> None:
+    content = state.read_bytes()
+    job_id = ""
+    for number in range(2):  # each time it falls silent after another piece
+        lease = node.lease()
+        job_id = lease.job_id
+        piece = content[number * PIECE_BYTES : (number + 1) * PIECE_BYTES]
+        node.market.put_piece(lease, file_cid(state), number, cid_of_file(piece), piece)
+        world.age(lease.id)
+        expiry.expire_due(world.database, utc_now())
+        world.dispatch(job_id)
+    for _ in range(slot_state_uploads.MAX_ATTEMPTS):  # and then without one
+        lease = node.lease()
+        world.age(lease.id)
+        expiry.expire_due(world.database, utc_now())
+        world.dispatch(job_id)
+    assert node.market.next_lease(["publish"], 0) is None
+
+
+def test_a_verifier_of_another_class_uploads_its_end_state_in_pieces_and_other_verifiers_nothing(
+    node: Node, world: World, api: httpx.Client, tmp_path: Path
+) -> None:
+    verifier = Node(world, api, world.node())
+    with world.database.transaction() as session:
+        unit = session.scalars(select(Unit).where(Unit.round == 0)).one()
+    end = tmp_path / "end"
+    end.write_bytes(bytes(2 * PIECE_BYTES + 1))
+    for task in ({"segment": 1, "across": True}, {"segment": 1}):
+        with world.database.transaction() as session:
+            leases.create_lease(
+                session,
+                kind="replay",
+                holder=verifier.address,
+                job_id=unit.job_id,
+                task=task,
+                unit_id=unit.id,
+                seconds=600,
+            )
+    cid = verifier.upload(verifier.lease("replay"), end)
+    assert (cid, verifier.sent) == (file_cid(end), 3)
+    assert world.storage.is_pinned(cid)
+    with pytest.raises(ApiError) as refused:
+        verifier.upload(verifier.lease("replay"), end)
+    assert refused.value.code == "file-not-asked"

@@ -1,0 +1,368 @@
+"""The market disputes what replays refute: live training and replays, real referees, the contract, the ledger.
+
+A committee decides, not the operator: the cheat is slashed by the contract, or the market loses its bond and the unit
+is paid. Where a committee cannot decide, the operator slashes, and says why.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kit.chain.deployed_chain import OTHER, wallet
+from kit.disputes.adjudication_fixtures import MARKET, CourtWorld, LyingExecutor, listed_referees, world_with_court  # noqa: F401  (fixtures)
+from kit.disputes.dispute_fixtures import TERMS, ZEN, chain_of_disputes, settings_of_disputes  # noqa: F401  (fixtures)
+from kit.disputes.referee_fixtures import REFEREES, provider
+from kit.payments.settlement_helpers import deposit, settle_and_claim
+from kit.verification.live_fixtures import CHEAT_ACCOUNT, HONEST_ACCOUNT, Node, executors
+
+from market.chain.rpc.client import ChainClient
+from market.chain.service import final_events
+from market.domain.network import DEVNET
+from market.domain.verification.dispute_routes import DecidedBy as Decider
+from market.domain.verification.dispute_routes import Reason, Route
+from market.jobs import service as jobs_service
+from market.ledger.reconciliation import reconcile
+from market.payments.settlement.record import build_record
+from market.platform.db.base import utc_now
+from market.providers import service as providers
+from market.training.leases.schemas import LeaseKind
+from market.training.units import service as units
+from market.verification.disputes.challenger import Challenger
+from market.verification.judgement.dispute_routing import Adjudicator
+from market.verification.windows.models import Window
+from zoo_compute.chain.disputes import Turn
+from zoo_compute.chain.settlements import ChainReader
+from zoo_compute.node.execution.executor import Executor
+from zoo_protocol.hashing import to_hex
+from zoo_protocol.payments.job_record import leaf_of
+from zoo_protocol.payments.receipt import JobSettlement
+
+STAKE, BOND, COST = 1_000 * ZEN, TERMS.bond_wei, TERMS.cost_wei
+OTHER_CHEAT = wallet(9)
+
+
+@pytest.fixture(scope="module")
+def lying(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
+    with executors(tmp_path_factory.mktemp("lying"), LyingExecutor) as running:
+        yield running[0]
+
+
+@pytest.fixture
+def honest(live: CourtWorld, executor: Executor) -> Node:
+    return provider(live, HONEST_ACCOUNT, executor)
+
+
+@pytest.fixture
+def cheat(live: CourtWorld, cheating: Executor) -> Node:
+    return provider(live, CHEAT_ACCOUNT, cheating)
+
+
+@pytest.fixture
+def verifiers(live: CourtWorld, executor: Executor) -> list[Node]:
+    return [live.verifier_node(executor) for _ in range(2)]
+
+
+@pytest.fixture
+def liars(live: CourtWorld, lying: Executor) -> list[Node]:
+    return [live.verifier_node(lying) for _ in range(2)]
+
+
+def unit_of(live: CourtWorld, job_id: str, node: Node) -> Any:
+    (unit,) = live.units(job_id, provider=node.address)
+    return unit
+
+
+def check_books(live: CourtWorld) -> None:
+    """The ledger has every wei where the chain has it."""
+    found = reconcile(live.database, live.deployed.client(), live.deployed.deployment)
+    assert found.difference_wei == 0, found.as_json()
+
+
+def check_convicted(live: CourtWorld, job_id: str, cheat: Node, reason: str = "incorrect_computation") -> None:
+    """The contract has slashed it once, by the market's dispute, and its unit is not paid."""
+    unit = unit_of(live, job_id, cheat)
+    assert (unit.status, unit.reason) == ("rejected", reason)
+    [slash] = [slash for slash in live.slashes() if slash.provider == cheat.address]
+    assert (slash.path, slash.path_reason, slash.offence) == ("dispute", None, "incorrect_computation")
+    assert slash.evidence == unit.dispute_id
+    reader = ChainReader(live.deployed.anvil.url, live.deployed.deployment.contracts)
+    on_chain = reader.slash(slash.evidence, slash.offence)
+    assert (on_chain.provider, on_chain.amount, on_chain.tx) == (cheat.address, STAKE // 2, slash.tx)
+    assert slash.amount_wei == STAKE // 2
+    assert reader.conviction(slash.evidence)[1] == slash.tx
+    assert live.deployed.views.stake_of(cheat.address) == STAKE // 2
+    assert live.provider(cheat.address).status == "jailed"
+    assert live.provider(cheat.address).disputed_at is None
+    assert live.intents("slash") == []  # the operator's key had no part in it
+    with live.database.transaction() as session:
+        (recorded,) = build_record(session, DEVNET, jobs_service.get(session, job_id), None).slashes
+    assert (recorded.path, recorded.evidence) == ("dispute", unit.dispute_id)
+
+
+@pytest.mark.usefixtures("with_referees")
+def test_a_cheat_is_convicted_by_a_committee_and_the_honest_beside_it_is_paid(
+    live: CourtWorld, honest: Node, cheat: Node, verifiers: list[Node]
+) -> None:
+    job_id = live.train(honest, cheat)
+    deposit(live, job_id)
+    before = live.count_sent_by(cheat.address)
+    unit = live.until("disputed", job_id, cheat, [honest, cheat], verifiers)
+    assert live.provider(cheat.address).disputed_at is not None
+    with live.database.transaction() as session:
+        assert providers.working_among(session, live.settings, [cheat.address, honest.address]) == {honest.address}
+    live.until_decided(job_id, [honest, cheat], verifiers)
+
+    check_convicted(live, job_id, cheat)
+    assert unit_of(live, job_id, honest).status == "verified"
+    by_market = [intent.function for intent in live.sent() if intent.status == "final"]
+    assert by_market == ["approve", "open", "nameStep", "withdraw"]
+    kept = [intent.function for intent in live.intents("keep_dispute") if intent.status == "final"]
+    assert kept == ["drawCommittee", "submitVerdict"]
+    assert live.count_sent_by(cheat.address) - before == 1  # it showed its trace: five in all
+    assert live.deployed.views.balance_of(MARKET.address) == 3 * BOND + COST
+    (ended,) = live.challenges()
+    assert (ended.status, ended.reason, ended.dispute_id) == ("won", "incorrect_computation", unit.dispute_id)
+    assert {replay.status for replay in live.replays()} <= {"agreed", "disagreed"}
+    check_books(live)
+    check_paid(live, job_id, honest, cheat)
+
+
+def check_paid(live: CourtWorld, job_id: str, honest: Node, cheat: Node) -> None:
+    """Of the deposit one unit is paid, the honest one; what it did not cost, fee included, its payer has back."""
+    paid = settle_and_claim(live, [job_id], [honest, cheat])
+    assert paid.claimed == {honest.address: paid.unit_pay, cheat.address: 0}
+    gross = 25 * ZEN // 1_000  # 36 seconds at 2.5 ZEN an hour
+    assert (paid.unit_pay, paid.fees) == (gross * 95 // 100, gross * 5 // 100)
+    assert paid.refunded == paid.deposited - gross
+    with live.database.transaction() as session:
+        record = build_record(session, DEVNET, jobs_service.get(session, job_id), None)
+    assert {unit.provider: unit.status for unit in record.units} == {
+        honest.address: "verified",
+        cheat.address: "rejected",
+    }
+
+
+@pytest.mark.usefixtures("with_referees")
+def test_a_false_accusation_costs_the_market_its_bond_and_the_unit_is_paid(
+    live: CourtWorld, honest: Node, liars: list[Node], executor: Executor
+) -> None:
+    job_id = live.train(honest)
+    live.until("disputed", job_id, honest, [honest], liars)
+    live.until("checking", job_id, honest, [honest], liars)  # acquitted: what else they refuted is replayed anew
+    assert live.provider(honest.address).disputed_at is None
+    fair = [live.verifier_node(executor) for _ in range(2)]
+    live.until_decided(job_id, [honest], [*liars, *fair])
+
+    unit = unit_of(live, job_id, honest)
+    assert (unit.status, unit.reason) == ("verified", None)
+    assert live.deployed.views.stake_of(honest.address) == STAKE
+    assert live.deployed.views.balance_of(MARKET.address) == 2 * BOND
+    (ended,) = live.challenges()
+    assert (ended.status, ended.reason) == ("lost", "step_found_correct")
+    assert live.deployed.views.balance_of(honest.address) + live.chain_of(honest).credits() == 1_000 * ZEN + COST
+    assert live.slashes() == []
+    assert {live.provider(liar.address).status for liar in liars} == {
+        "demoted"
+    }  # suspended: a first case costs no more
+    said = {replay.verifier: set() for replay in live.replays()}  # type: ignore[var-annotated]
+    for replay in live.replays():
+        said[replay.verifier].add(replay.status)
+    assert all(said[liar.address] == {"overruled"} for liar in liars)
+    assert all(said[node.address] == {"agreed"} for node in fair if node.address in said)
+    check_books(live)
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("with_referees")
+def test_a_provider_that_is_silent_is_convicted_when_its_turn_is_over(
+    live: CourtWorld, cheat: Node, verifiers: list[Node]
+) -> None:
+    job_id = live.train(cheat)
+    for _ in range(20):
+        live.turn([], verifiers)
+        live.work_off(cheat, LeaseKind.REVEAL)
+        if any(intent.function == "open" and intent.status == "final" for intent in live.sent()):
+            break
+    live.pass_turn()
+    live.until_decided(job_id, [], verifiers)
+    check_convicted(live, job_id, cheat, "trace_not_shown")
+    assert [intent.function for intent in live.sent() if intent.status == "final"] == ["approve", "open", "withdraw"]
+    assert live.deployed.views.balance_of(MARKET.address) == 3 * BOND + COST
+    check_books(live)
+
+
+def test_with_too_few_referees_the_operator_slashes_and_says_why(
+    live: CourtWorld, cheat: Node, verifiers: list[Node]
+) -> None:
+    job_id = live.train(cheat)
+    live.until_decided(job_id, [cheat], verifiers)
+    (slash,) = live.slashes()
+    assert (slash.path, slash.path_reason) == ("operator", "too_few_referees")
+    assert live.challenges() == []
+    assert live.sent() == []
+    assert live.deployed.views.stake_of(cheat.address) == STAKE // 2
+    check_books(live)
+
+
+@pytest.mark.long
+def test_a_cheat_of_a_class_that_few_referees_have_is_slashed_by_the_operator(
+    live: CourtWorld, cheat: Node, verifiers: list[Node], executor: Executor
+) -> None:
+    """A committee would have stayed undecided, as most of its members sign nothing."""
+    live.referees_here = live.referees(executor, of_class=2)
+    live.step()
+    job_id = live.train(cheat)
+    live.until_decided(job_id, [cheat], verifiers)
+    (slash,) = live.slashes()
+    assert (slash.path, slash.path_reason) == ("operator", "too_few_of_class")
+    assert live.challenges() == []
+    assert live.sent() == []
+    assert live.deployed.views.stake_of(cheat.address) == STAKE // 2
+    assert live.provider(cheat.address).status == "jailed"
+    check_books(live)
+
+
+@pytest.mark.long
+def test_a_committee_decides_where_enough_referees_are_of_the_units_class(
+    live: CourtWorld, cheat: Node, verifiers: list[Node], executor: Executor
+) -> None:
+    live.referees_here = live.referees(executor, of_class=len(REFEREES) - 1)
+    live.step()
+    job_id = live.train(cheat)
+    live.until_decided(job_id, [cheat], verifiers)
+    check_convicted(live, job_id, cheat)
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("with_referees")
+def test_referees_of_the_providers_owner_make_no_committee(live: CourtWorld, honest: Node) -> None:
+    job_id = live.train(honest)
+    with live.database.transaction() as session:
+        unit = units.unit_facts(session, unit_of(live, job_id, honest).id)
+    court = Adjudicator(Challenger(MARKET.address, live.deployed.views, TERMS), enabled=True)
+
+    def route() -> Route:
+        return court.route(live.database, unit, Window(committed_at=utc_now()), "incorrect_computation")
+
+    assert route() == Route(Decider.DISPUTE)
+    for account in REFEREES[TERMS.seats - 1 :]:
+        live.declare_owner(account.address, "Zoo Labs")
+    assert route() == Route(Decider.DISPUTE)  # the provider is of nobody's owner
+    live.declare_owner(honest.address, "Zoo Labs")
+    assert route() == Route(Decider.OPERATOR, Reason.TOO_FEW_REFEREES)
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("with_referees")
+def test_two_disputes_at_once(live: CourtWorld, cheat: Node, cheating: Executor, verifiers: list[Node]) -> None:
+    second = provider(live, OTHER_CHEAT, cheating)
+    job_id = live.train(cheat, second)
+    live.until_decided(job_id, [cheat, second], verifiers)
+    for node in (cheat, second):
+        check_convicted_beside(live, job_id, node)
+    assert [challenge.status for challenge in live.challenges()] == ["won", "won"]
+    assert live.deployed.views.balance_of(MARKET.address) == 3 * BOND + 2 * COST
+    check_books(live)
+
+
+def check_convicted_beside(live: CourtWorld, job_id: str, node: Node) -> None:
+    unit = unit_of(live, job_id, node)
+    assert (unit.status, unit.reason) == ("rejected", "incorrect_computation")
+    assert live.deployed.views.stake_of(node.address) == STAKE // 2
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("with_referees")
+def test_a_market_that_was_down_for_the_whole_period_leaves_it_to_the_operator(
+    live: CourtWorld, cheat: Node, verifiers: list[Node]
+) -> None:
+    live.deployed.anvil.rpc("anvil_setBalance", MARKET.address, "0x0")  # nothing can be sent
+    job_id = live.train(cheat)
+    live.until("disputed", job_id, cheat, [cheat], verifiers)
+    live.pass_time(TERMS.period_seconds)
+    live.until("rejected", job_id, cheat, [cheat], verifiers)
+    live.step()
+    (slash,) = live.slashes()
+    assert (slash.path, slash.path_reason) == ("operator", "period_over")
+    assert live.deployed.views.stake_of(cheat.address) == STAKE // 2
+    assert [challenge.status for challenge in live.challenges()] == ["missed"]
+    check_books(live)
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("with_referees")
+def test_a_unit_that_is_settled_already_is_struck_when_somebody_else_has_it_convicted(
+    live: CourtWorld, cheat: Node
+) -> None:
+    unit = live.delivered(cheat)
+    opened = live.named(wallet(8), unit, cheat, 1)
+    withheld, payer = live.withhold(unit), unit.order.payer
+    assert withheld > 0
+    before = live.deployed.views.balance_of(payer)
+    live.discloser(cheat).watch()
+    assert live.judged(opened, list(live.referees_here)) is Turn.PROVIDER_LOST
+    live.pass_time(DEVNET.challenge_seconds + 1)
+    live.keep()
+    if (
+        live.deployed.views.balance_of(payer) == before
+    ):  # else its claims were open before the verdict, which returned it
+        # Of no batch that this market knows: it is left to others.
+        live.transact(OTHER, "JobEscrow", "returnStruck", to_hex(leaf_of(unit.unit)))
+        live.keep()
+    assert live.deployed.views.balance_of(payer) > before + withheld  # with the fee
+    reader = ChainReader(live.deployed.anvil.url, live.deployed.deployment.contracts)
+    assert reader.settled(unit.unit.jobId).struck == {to_hex(leaf_of(unit.unit))}
+    with live.database.transaction() as session:
+        of_job = [(event.name, event.args, event.tx_hash) for event in final_events(session, unit.unit.jobId)]
+    assert JobSettlement.from_events(of_job).struck == reader.settled(unit.unit.jobId).struck
+    found = live.provider(cheat.address)
+    assert (found.status, found.reason) == ("jailed", "slashed")
+    undecided = [row for row in live.units(unit.unit.jobId, provider=cheat.address) if row.status == "checking"]
+    assert undecided == []
+    assert live.slashes() == []  # it was not ours to bring
+    check_books(live)
+
+
+class _Killed(Exception):
+    """The market's process is gone."""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("is_sent", [False, True])
+@pytest.mark.usefixtures("with_referees")
+def test_a_market_killed_at_every_transaction_goes_on_and_does_nothing_twice(
+    live: CourtWorld, cheat: Node, verifiers: list[Node], monkeypatch: pytest.MonkeyPatch, is_sent: bool
+) -> None:
+    """Killed just before a transaction leaves, or just after, without having noted it."""
+    send_raw, killed = ChainClient.send_raw, set()
+
+    def dies(client: ChainClient, raw: bytes) -> Any:
+        first = raw not in killed
+        killed.add(raw)
+        if first and not is_sent:
+            raise _Killed
+        answer = send_raw(client, raw)
+        if first:
+            raise _Killed
+        return answer
+
+    job_id, before = live.train(cheat), live.count_sent_by(MARKET.address)
+    monkeypatch.setattr(ChainClient, "send_raw", dies)
+    for _ in range(60):
+        try:
+            live.until_decided(job_id, [cheat], verifiers)
+            break
+        except _Killed:
+            live.restart()
+    monkeypatch.undo()
+    check_convicted(live, job_id, cheat)
+    assert [intent.function for intent in live.sent() if intent.status == "final"] == [
+        "approve",
+        "open",
+        "nameStep",
+        "withdraw",
+    ]
+    assert live.count_sent_by(MARKET.address) - before == 4
+    assert len(killed) >= 8  # windows, seeds, draw and verdict too
+    assert live.deployed.views.balance_of(MARKET.address) == 3 * BOND + COST
+    check_books(live)

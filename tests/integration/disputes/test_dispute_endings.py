@@ -1,0 +1,241 @@
+"""How the market's disputes end that no committee judges, and what follows for unit, bond and money.
+
+Live training and replays, the contract, the ledger. Nothing that nobody verified is paid.
+"""
+
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from kit.chain.deployed_chain import wallet
+from kit.disputes.adjudication_fixtures import MARKET
+from kit.disputes.dispute_fixtures import TERMS, ZEN, chain_of_disputes, settings_of_disputes  # noqa: F401  (fixtures)
+from kit.disputes.job_end_fixtures import EndingsWorld
+from kit.verification.live_fixtures import CHEAT_ACCOUNT, LiveMaker, Node
+from kit.verification.replay_records import replay_records
+from sqlalchemy import update
+from structlog.testing import capture_logs
+
+from market.chain.models import TxIntent
+from market.chain.requests import RETRY_AFTER
+from market.platform.db.base import utc_now
+from market.training.leases.schemas import LeaseKind
+from market.verification.disputes import challenger
+from market.verification.judgement import decisions
+from zoo_compute.node.execution.executor import Executor
+
+pytestmark = pytest.mark.long
+
+STAKE, BOND, COST = 1_000 * ZEN, TERMS.bond_wei, TERMS.cost_wei
+NEW_ACCOUNT = wallet(31)
+
+
+@pytest.fixture
+def live(live_of: LiveMaker, server: tuple[FastAPI, str], app: FastAPI) -> EndingsWorld:
+    world: EndingsWorld = live_of(EndingsWorld)
+    world.api_url = server[1]
+    return world
+
+
+@pytest.fixture
+def cheat(live: EndingsWorld, cheating: Executor) -> Node:
+    """It leaves the last step of every segment away."""
+    live.deployed.anvil.rpc("anvil_setBalance", CHEAT_ACCOUNT.address, hex(ZEN))
+    return live.provider_node(CHEAT_ACCOUNT, cheating)
+
+
+@pytest.fixture
+def verifiers(live: EndingsWorld, executor: Executor) -> list[Node]:
+    return [live.verifier_node(executor) for _ in range(2)]
+
+
+@pytest.fixture
+def job_id(live: EndingsWorld, cheat: Node, verifiers: list[Node], executor: Executor) -> str:
+    """A job in escrow of which the cheat has trained a round. Six referees are listed, and do nothing."""
+    live.listed = live.referees(executor)
+    live.step()
+    job_id = live.job_of([cheat])
+    live.train_all(job_id, cheat)
+    return job_id
+
+
+class _Killed(Exception):
+    """The market's process is gone."""
+
+
+def die_once(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
+    """The process ends where it would call this, the first time."""
+    original, died = getattr(owner, name), []
+
+    def dies(*arguments: Any, **named: Any) -> Any:
+        if not died:
+            died.append(True)
+            raise _Killed
+        return original(*arguments, **named)
+
+    monkeypatch.setattr(owner, name, dies)
+
+
+def until_final(live: EndingsWorld, job_id: str, cheat: Node, verifiers: list[Node]) -> None:
+    """Go on to the end, also after the process was killed."""
+    for _ in range(3):
+        try:
+            live.until_decided(job_id, [cheat], verifiers)
+            return
+        except _Killed:
+            live.restart()
+    raise AssertionError("killed again and again")
+
+
+def opened(live: EndingsWorld, cheat: Node, verifiers: list[Node]) -> str:
+    """The dispute's id, once the contract has opened it; its provider has not answered."""
+    for _ in range(40):
+        live.turn([], verifiers)
+        live.work_off(cheat, LeaseKind.REVEAL)
+        if any(intent.function == "open" and intent.status == "final" for intent in live.sent()):
+            return live.challenges()[0].dispute_id
+    raise AssertionError([(intent.function, intent.status, intent.detail) for intent in live.sent()])
+
+
+def until_rejected(live: EndingsWorld, job_id: str, nodes: list[Node], verifiers: list[Node], seconds: int) -> None:
+    """Let turn after turn pass until the unit is rejected; whenever the market is killed it begins anew."""
+    for _ in range(30):
+        try:
+            live.turn(nodes, verifiers)
+            live.pass_time(seconds)
+        except _Killed:
+            continue
+        if {unit.status for unit in live.units(job_id, round=0)} == {"rejected"}:
+            return
+    raise AssertionError([(unit.status, unit.reason) for unit in live.units(job_id)])
+
+
+def check_unjudged(live: EndingsWorld, job_id: str, cheat: Node, verifiers: list[Node], reason: str) -> None:
+    """Nobody is punished, who refuted it is paid by the votes, and the unit is not: its payer gets all back."""
+    (unit,) = live.units(job_id, round=0)
+    assert (unit.status, unit.reason, unit.settlement_id) == ("rejected", reason, None)
+    found = live.provider(cheat.address)
+    assert (found.status, found.disputed_at) == ("active", None)
+    assert live.deployed.views.stake_of(cheat.address) == STAKE
+    assert live.slashes() == []
+    assert {replay.status for replay in live.replays()} <= {"agreed", "disagreed"}
+    paid = {address for address, (replays, _, _) in replay_records(live).items() if replays}
+    assert paid == {verifier.address for verifier in verifiers}
+    check_refunded(live, job_id)
+
+
+def check_convicted_by_operator(live: EndingsWorld, job_id: str, cheat: Node, why: str) -> None:
+    """The operator's key slashed it once and said why; its payer gets all back."""
+    live.step()
+    (slash,) = live.slashes()
+    assert (slash.path, slash.path_reason, slash.amount_wei) == ("operator", why, STAKE // 2)
+    assert live.deployed.views.stake_of(cheat.address) == STAKE // 2
+    found = live.provider(cheat.address)
+    assert (found.status, found.disputed_at) == ("jailed", None)
+    check_refunded(live, job_id)
+
+
+def check_refunded(live: EndingsWorld, job_id: str) -> None:
+    live.check_books()
+    live.cancel(job_id)
+    live.settle_job(job_id)
+    job = live.check_paid(job_id)
+    assert (job.paid_wei, job.fee_wei, job.refund_wei) == (0, 0, job.budget_wei)
+
+
+def test_a_dispute_whose_account_was_changed_lapses_with_a_warning_and_nothing_is_paid(
+    live: EndingsWorld, job_id: str, cheat: Node, verifiers: list[Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live.give_account()
+    dispute = opened(live, cheat, verifiers)
+    live.give_account(1, NEW_ACCOUNT)
+    with capture_logs() as logs:
+        live.turn([cheat], verifiers)  # it shows its trace, and nobody can name the step
+        live.turn([cheat], verifiers)
+    [said] = [entry for entry in logs if entry.get("dispute") == dispute and entry["log_level"] == "error"]
+    assert (said["account"], said["status"]) == (MARKET.address, "step")
+    assert "ZOO_PREVIOUS_CHALLENGER_KEY" in said["remedy"]
+    die_once(monkeypatch, challenger, "_end")
+    die_once(monkeypatch, decisions, "_reject")
+    until_rejected(live, job_id, [cheat], verifiers, TERMS.turn_seconds + 1)
+    live.turn([cheat], verifiers)
+
+    (ended,) = live.challenges()
+    assert (ended.status, ended.reason) == ("lapsed", "dispute_lapsed")
+    assert live.deployed.views.balance_of(MARKET.address) == 2 * BOND  # of three
+    assert live.chain_of(cheat).credits() + live.deployed.views.balance_of(cheat.address) == 1_000 * ZEN + COST
+    assert [intent.function for intent in live.sent(NEW_ACCOUNT.address) if intent.function != "approve"] == []
+    check_unjudged(live, job_id, cheat, verifiers, "dispute_lapsed")
+
+
+def test_the_former_account_brings_its_dispute_to_the_verdict(
+    live: EndingsWorld, job_id: str, cheat: Node, verifiers: list[Node]
+) -> None:
+    live.give_account()
+    opened(live, cheat, verifiers)
+    live.give_account(1, NEW_ACCOUNT)
+    live.restart(NEW_ACCOUNT, MARKET)
+    live.referees_here = live.listed
+    live.until_decided(job_id, [cheat], verifiers)
+    (ended,) = live.challenges()
+    assert (ended.status, ended.reason, ended.challenger) == ("won", "incorrect_computation", MARKET.address)
+    assert live.deployed.views.stake_of(cheat.address) == STAKE // 2
+    assert live.deployed.views.balance_of(MARKET.address) == 3 * BOND + COST
+    assert live.deployed.views.balance_of(NEW_ACCOUNT.address) == BOND
+    check_refunded(live, job_id)
+
+
+def test_a_dispute_without_a_verdict_gives_the_bond_back_and_nothing_is_paid(
+    live: EndingsWorld, job_id: str, cheat: Node, verifiers: list[Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live.give_account()
+    opened(live, cheat, verifiers)
+    die_once(monkeypatch, challenger, "_end")
+    die_once(monkeypatch, decisions, "_reject")
+    for _ in range(6):  # the trace is shown, the step named, the first committee drawn
+        live.turn([cheat], verifiers)
+    until_rejected(live, job_id, [cheat], verifiers, TERMS.verdict_seconds + 1)
+    for _ in range(3):
+        live.turn([cheat], verifiers)
+
+    (ended,) = live.challenges()
+    assert (ended.status, ended.reason) == ("undecided", "dispute_undecided")
+    assert live.deployed.views.balance_of(MARKET.address) == 3 * BOND
+    assert live.calls("drawCommittee").count("final") == 3
+    check_unjudged(live, job_id, cheat, verifiers, "dispute_undecided")
+
+
+def test_a_dispute_that_the_contract_refuses_to_open_is_left_to_the_operator(
+    live: EndingsWorld, job_id: str, cheat: Node, verifiers: list[Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live.give_account(1)
+    live.until("disputed", job_id, cheat, [cheat], verifiers)  # it is allowed to take the bond first
+    live.deployed.anvil.rpc("anvil_impersonateAccount", MARKET.address)
+    live.transact(MARKET, "ZenToken", "transfer", wallet(8).address, BOND)  # which is spent elsewhere meanwhile
+    die_once(monkeypatch, challenger, "_end")
+    die_once(monkeypatch, decisions, "_convict")
+    waited = update(TxIntent).where(TxIntent.function == "open").values(updated_at=utc_now() - RETRY_AFTER)
+    for _ in range(3 * challenger.MOST_REFUSALS):
+        try:
+            live.step()
+        except _Killed:
+            continue
+        live.rows(lambda session: session.execute(waited))
+        if {unit.status for unit in live.units(job_id, round=0)} == {"rejected"}:
+            break
+    refused = [intent.status for intent in live.sent() if intent.function == "open"]
+    assert refused == ["reverted"] * challenger.MOST_REFUSALS
+    (ended,) = live.challenges()
+    assert (ended.status, ended.reason) == ("missed", "open_refused")
+    check_convicted_by_operator(live, job_id, cheat, "open_refused")
+
+
+def test_without_a_bond_the_operator_slashes_at_once(
+    live: EndingsWorld, job_id: str, cheat: Node, verifiers: list[Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live.give_account(0)
+    die_once(monkeypatch, decisions, "_bar")
+    until_final(live, job_id, cheat, verifiers)
+    assert live.challenges() == []
+    assert live.sent() == []
+    check_convicted_by_operator(live, job_id, cheat, "bond_missing")

@@ -1,0 +1,374 @@
+"""A node answers disputes of its units by itself: live training, a live chain, challengers that are wrong."""
+
+import time
+from typing import Any
+
+import httpx
+import pytest
+from kit.api.clients import Cli
+from kit.chain.deployed_chain import OTHER, wallet
+from kit.disputes.dispute_fixtures import (  # noqa: F401  (fixtures)
+    TERMS,
+    Delivered,
+    DisputeWorld,
+    chain_of_disputes,
+    honest_node,
+    settings_of_disputes,
+    unit_of_the_node,
+)
+from kit.verification.live_fixtures import LiveMaker, Node
+
+from market.training.units.models import Unit
+from zoo_compute.base.errors import ExitCode, Unreachable
+from zoo_compute.chain import transactions
+from zoo_compute.chain import wallet as chain_wallet
+from zoo_compute.chain.disputes import Turn
+from zoo_compute.chain.wallet import Block
+from zoo_compute.node.disk.traces import Traces
+from zoo_compute.node.disk.workspace import Workspace
+from zoo_compute.node.disputes.defence import Disputes
+from zoo_protocol.messages import MAX_PROMISE_SECONDS
+
+ZEN = 10**18
+FIRST, SECOND = wallet(8), wallet(9)
+
+
+@pytest.fixture
+def live(live_of: LiveMaker) -> DisputeWorld:
+    world: DisputeWorld = live_of(DisputeWorld)
+    return world
+
+
+def test_a_false_challenger_of_an_honest_unit_loses_its_bond(
+    live: DisputeWorld, node: Node, unit: Delivered, caplog: pytest.LogCaptureFixture
+) -> None:
+    opened, watch = live.dispute(FIRST, unit), live.watch_of(node)
+    assert live.state(opened).turn is Turn.TRACE
+    watch.watch()
+    assert live.state(opened).turn is Turn.STEP
+    assert f"dispute {opened.dispute_id}: showed the trace of round 0, slot 0 of job {unit.unit.jobId}" in caplog.text
+
+    sent = live.sent_by(node)
+    live.deployed.anvil.mine()
+    watch.watch()
+    live.watch_of(node).watch()
+    assert live.sent_by(node) == sent  # it is the challenger's turn
+
+    live.pass_turn()
+    views, before = live.deployed.views, live.deployed.views.balance_of(node.address)
+    watch.watch()
+    assert live.state(opened).turn is Turn.CHALLENGER_LOST
+    watch.watch()
+    assert views.balance_of(node.address) == before + TERMS.cost_wei
+    assert views.stake_of(node.address) == 1_000 * ZEN
+    assert views.balance_of(FIRST.address) == 0
+    assert live.chain_of(FIRST).credits() == 0
+    assert "won: the challenger has lost its bond" in caplog.text
+    live.deployed.anvil.mine(3)
+    watch.watch()
+    assert watch.look() == []  # it is final, and forgotten
+
+
+def test_a_node_that_restarts_in_a_dispute_still_answers(live: DisputeWorld, node: Node, unit: Delivered) -> None:
+    opened = live.dispute(FIRST, unit)
+    live.deployed.anvil.mine(5)
+    with pytest.raises(Unreachable):
+        live.watch_of(node, "http://127.0.0.1:1").watch()
+    live.deployed.anvil.rpc("evm_increaseTime", TERMS.turn_seconds - 3_600)
+    live.deployed.anvil.mine(5)
+    live.watch_of(node).watch()
+    assert live.state(opened).turn is Turn.STEP
+
+
+def test_two_disputes_at_once_are_both_answered(live: DisputeWorld, node: Node, unit: Delivered) -> None:
+    opened = [live.dispute(FIRST, unit), live.dispute(SECOND, live.delivered(node))]
+    opened.append(live.dispute(SECOND, unit))
+    live.watch_of(node).watch()
+    assert [live.state(dispute).turn for dispute in opened] == [Turn.STEP] * 3
+
+
+@pytest.mark.long
+def test_a_dispute_that_is_opened_while_another_is_answered_is_found(
+    live: DisputeWorld, node: Node, unit: Delivered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was final before the next look, though no look had come to its block: who times it so would win by it."""
+    live.dispute(FIRST, unit)
+    live.fund(SECOND)
+    attend, opened = Disputes._attend_all, []
+
+    def slowly(watch: Disputes, latest: Block) -> bool:
+        done = attend(watch, latest)
+        if not opened:
+            opened.append(live.open(SECOND, unit))
+            live.deployed.anvil.mine(5)
+        return done
+
+    monkeypatch.setattr(Disputes, "_attend_all", slowly)
+    watch = live.watch_of(node)
+    for _ in range(2):
+        watch.watch()
+    assert live.state(opened[0]).turn is Turn.STEP
+
+
+def test_what_somebody_else_has_shown_is_not_shown_again(live: DisputeWorld, node: Node, unit: Delivered) -> None:
+    opened, sent = live.dispute(FIRST, unit), live.sent_by(node)
+    trace = Traces(Workspace(live.directory / node.address).traces).find(unit.unit_id)
+    live.chain_of(SECOND).show(opened.dispute_id, trace.unit, trace.environment, trace.states, 100)
+    live.watch_of(node).watch()
+    assert (live.state(opened).turn, live.sent_by(node)) == (Turn.STEP, sent)
+
+
+def test_a_node_without_coin_says_so_and_answers_once_it_has_some(
+    live: DisputeWorld, node: Node, unit: Delivered, caplog: pytest.LogCaptureFixture
+) -> None:
+    opened, watch = live.dispute(FIRST, unit), live.watch_of(node)
+    live.deployed.anvil.rpc("anvil_setBalance", node.address, "0x1")
+    watch.watch()
+    assert live.state(opened).turn is Turn.TRACE
+    assert "coin-too-low" in caplog.text
+    assert "to answer a dispute may cost" in caplog.text
+    live.deployed.anvil.rpc("anvil_setBalance", node.address, hex(ZEN))
+    watch.watch()  # without a new block
+    assert live.state(opened).turn is Turn.STEP
+
+
+def test_an_answer_that_is_not_mined_is_replaced_by_one_that_pays_more(
+    live: DisputeWorld, node: Node, unit: Delivered, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    opened, watch, sent = live.dispute(FIRST, unit), live.watch_of(node), live.sent_by(node)
+    monkeypatch.setattr(transactions, "_MINING_SECONDS", 0.3)
+    live.deployed.anvil.automine(False)
+    try:
+        watch.watch()
+        assert chain_wallet.NOT_MINED in caplog.text
+        [first] = live.waiting(node)
+        watch.watch()
+        [second] = live.waiting(node)
+        live.deployed.anvil.mine()
+    finally:
+        live.deployed.anvil.automine(True)
+    assert int(second["maxFeePerGas"], 16) >= int(first["maxFeePerGas"], 16) * 5 // 4
+    assert live.sent_by(node) == sent + 1
+    assert live.state(opened).turn is Turn.STEP
+
+
+@pytest.mark.long
+def test_an_answer_that_is_reorganised_away_is_given_again(live: DisputeWorld, node: Node, unit: Delivered) -> None:
+    live.fund(FIRST)
+    live.deployed.anvil.mine(3)
+    opened, watch = live.open(FIRST, unit), live.watch_of(node)
+    watch.watch()
+    assert live.state(opened).turn is Turn.STEP
+    live.deployed.anvil.reorg(2)  # dispute and answer are gone
+    assert live.state(opened).turn is Turn.NONE
+    live.deployed.anvil.mine()
+    watch.watch()
+    again = live.open(FIRST, unit)
+    watch.watch()
+    assert live.state(again).turn is Turn.STEP
+    live.deployed.anvil.reorg(1)  # the answer is gone
+    assert live.state(again).turn is Turn.TRACE
+    live.deployed.anvil.mine()
+    watch.watch()
+    assert live.state(again).turn is Turn.STEP
+
+
+@pytest.mark.long
+def test_a_dispute_that_a_reorganisation_brings_into_blocks_already_searched_is_found(
+    live: DisputeWorld, node: Node, unit: Delivered
+) -> None:
+    live.fund(FIRST)
+    live.deployed.anvil.mine(3)
+    watch, mark = live.watch_of(node), live.deployed.anvil.snapshot()
+    live.deployed.anvil.mine(2)
+    watch.watch()
+    live.deployed.anvil.revert(mark)  # neither block was final
+    opened = live.open(FIRST, unit)
+    live.deployed.anvil.mine(2)
+    watch.watch()
+    assert live.state(opened).turn is Turn.STEP
+
+
+def test_a_trace_that_is_lost_or_damaged_is_named(
+    live: DisputeWorld, node: Node, unit: Delivered, caplog: pytest.LogCaptureFixture
+) -> None:
+    live.dispute(FIRST, unit)
+    file = Workspace(live.directory / node.address).traces / f"{unit.unit_id}.json"
+    written = file.read_text()
+    watch = live.watch_of(node)
+    for content, code in (
+        (written.replace('"states": ["0x', '"states": ["0y'), "trace_damaged"),
+        (None, "trace_unknown"),
+    ):
+        file.unlink() if content is None else file.write_text(content)
+        live.deployed.anvil.mine()
+        watch.watch()
+        assert [found.problem for found in watch.look()] == [code]
+        assert f"[{code}]" in caplog.text
+    file.write_text(written)
+    live.pass_turn()
+    watch.watch()
+    assert [found.problem for found in watch.look()] == ["turn_over"]
+
+
+def test_a_full_disk_leaves_no_dispute_unanswered(
+    live: DisputeWorld, node: Node, unit: Delivered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    watch = live.watch_of(node)
+    with monkeypatch.context() as disk:
+        disk.setattr("zoo_compute.node.disputes.defence.write_json", full)
+        opened = live.dispute(FIRST, unit)
+        watch.watch()
+    assert live.state(opened).turn is Turn.STEP
+    live.deployed.anvil.mine()
+    watch.watch()  # there is room again: the other thread, which gives the state, reads it there
+    assert [found for found, _ in live.watch_of(node).noted()] == [opened.dispute_id]
+
+
+def test_a_known_dispute_is_answered_though_none_can_be_searched_and_a_note_is_damaged(
+    live: DisputeWorld, node: Node, unit: Delivered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*_: Any) -> None:
+        raise Unreachable("chain-unreachable", "no logs today")
+
+    opened = live.dispute(FIRST, unit)
+    watch = live.watch_of(node)
+    monkeypatch.setattr(watch, "_attend_all", lambda _: False)
+    watch.watch()
+    monkeypatch.undo()
+    (Workspace(live.directory / node.address).disputes / "torn.json").write_text('{"dispute')
+    monkeypatch.setattr(watch.chain, "opened", refuses)
+    with pytest.raises(Unreachable):
+        watch.watch()
+    assert live.state(opened).turn is Turn.STEP
+
+
+def test_a_clock_that_jumps_ahead_throws_no_evidence_away(
+    live: DisputeWorld, node: Node, unit: Delivered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace, watch = Workspace(live.directory / node.address), live.watch_of(node)
+    states = workspace.unit(unit.unit.jobId, unit.unit.round, unit.unit.slot)
+    a_year_later = time.time() + 365 * 86_400
+    monkeypatch.setattr(time, "time", lambda: a_year_later)
+    watch.watch()
+    assert Traces(workspace.traces).find(unit.unit_id).unit == unit.unit
+    assert watch.keep_seconds is not None
+    workspace.tidy(48, watch.keep_seconds, watch.now)
+    assert (states / "result.json").exists()
+
+
+def test_a_trace_is_kept_for_as_long_as_its_unit_can_be_disputed(
+    live: DisputeWorld, node: Node, unit: Delivered
+) -> None:
+    traces, seconds = Traces(Workspace(live.directory / node.address).traces), live.chain_of(node).keep_seconds
+    days = 7 + 1 + 5  # for a claim of its omission, for the answer, for a dispute
+    assert seconds == MAX_PROMISE_SECONDS + days * 86_400 + TERMS.turn_seconds
+    traces.tidy(seconds, time.time())
+    assert traces.find(unit.unit_id).unit == unit.unit
+    file = Workspace(live.directory / node.address).traces / f"{unit.unit_id}.json"
+    assert file.stat().st_size < 2_000
+
+
+def test_disputes_are_shown_and_answered_from_the_command_line(
+    live: DisputeWorld, node: Node, unit: Delivered, cli: Cli
+) -> None:
+    opened, directory = live.dispute(FIRST, unit), live.directory / node.address
+    cli.be(node.key)
+    shown = cli.json("node", "disputes", "--state-dir", directory)
+    deadline = live.state(opened).deadline
+    assert shown["disputes"] == [
+        {
+            "dispute_id": opened.dispute_id,
+            "unit_id": unit.unit_id,
+            "challenger": FIRST.address,
+            "turn": "trace",
+            "until": deadline,
+            "step": None,
+            "problem": None,
+        }
+    ]
+    assert int(shown["coin_wei"]) > int(shown["answer_costs_wei"]) > 0
+    assert "its trace has to be shown by" in cli("node", "disputes", "--state-dir", directory)
+    assert "was shown; the challenger has to name" in cli("node", "disputes", "--state-dir", directory, "--answer")
+    assert live.state(opened).turn is Turn.STEP
+    assert "state-dir-missing" in cli("node", "disputes", "--state-dir", directory / "none", code=ExitCode.USAGE)
+
+
+def test_a_challenger_needs_nothing_but_the_settled_record_and_its_bond(
+    live: DisputeWorld, node: Node, unit: Delivered, cli: Cli
+) -> None:
+    place = f"{unit.unit.jobId}:{unit.unit.round}:{unit.unit.slot}"
+    cli.be(FIRST.key)
+    assert "unit-unsettled" in cli("dispute", "open", place, code=ExitCode.FAILED)  # nor decided
+    live.settle(unit)
+    assert "balance-too-low" in cli("dispute", "open", place, code=ExitCode.FAILED)
+    assert "unit-unknown" in cli("dispute", "open", place, "--provider", SECOND.address, code=ExitCode.FAILED)
+    live.transact(OTHER, "ZenToken", "transfer", FIRST.address, TERMS.bond_wei)
+    opened = cli.json("dispute", "open", place)
+    assert (opened["unit_id"], opened["provider"]) == (unit.unit_id, node.address)
+    dispute_id = opened["dispute_id"]
+    assert live.chain_of(FIRST).dispute(dispute_id).turn is Turn.TRACE
+    waiting = cli.json("dispute", "status", dispute_id)
+    assert (waiting["turn"], waiting["states"]) == ("trace", [])
+    assert "has to show its trace" in cli("dispute", "status", dispute_id)
+    assert f"refuses: WrongStatus(disputeId={dispute_id}" in cli("dispute", "name", dispute_id, 1, code=ExitCode.FAILED)
+    for command in (("status",), ("name", 1), ("end",), ("draw",)):
+        refused = cli("dispute", command[0], "0x" + "00" * 32, *command[1:], code=ExitCode.FAILED)
+        assert "dispute-unknown" in refused
+
+    live.watch_of(node).watch()
+    shown = cli.json("dispute", "status", dispute_id)
+    trace = Traces(Workspace(live.directory / node.address).traces).find(unit.unit_id)
+    assert (shown["turn"], shown["states"]) == ("step", trace.states)
+    assert "state 4" in cli("dispute", "status", dispute_id)
+    cli.json("dispute", "name", dispute_id, 2)
+    named = cli.json("dispute", "status", dispute_id)
+    assert (named["turn"], named["step"], named["until"]) == ("drawing", 2, None)
+    assert "dispute-malformed" in cli("dispute", "status", "0x12", code=ExitCode.USAGE)
+    assert "dispute-exists" in cli("dispute", "open", place, code=ExitCode.FAILED)
+
+
+def test_a_decided_unit_is_disputed_before_any_settlement_and_not_after_its_period(
+    live: DisputeWorld, node: Node, unit: Delivered, cli: Cli
+) -> None:
+    """An operator may settle late, or wait until the dispute period is over."""
+    place = f"{unit.unit.jobId}:{unit.unit.round}:{unit.unit.slot}"
+    cli.be(FIRST.key)
+    with live.database.transaction() as session:
+        session.query(Unit).filter(Unit.job_id == unit.unit.jobId).update({"status": "verified"})
+    live.transact(OTHER, "ZenToken", "transfer", FIRST.address, TERMS.bond_wei)
+    opened = cli.json("dispute", "open", place)
+    assert (opened["unit_id"], opened["provider"]) == (unit.unit_id, node.address)
+    assert live.chain_of(FIRST).dispute(opened["dispute_id"]).turn is Turn.TRACE
+    live.deployed.anvil.rpc("evm_increaseTime", TERMS.period_seconds + 60)
+    live.deployed.anvil.mine()
+    assert "dispute-period-over" in cli("dispute", "open", place, code=ExitCode.FAILED)
+
+
+def test_what_is_public_of_a_unit_needs_no_account(live: DisputeWorld, unit: Delivered, api: httpx.Client) -> None:
+    record = f"/v1/jobs/{unit.unit.jobId}/units/{unit.unit.round}/{unit.unit.slot}"
+    assert api.get(record).status_code == 404  # before it is decided nothing is told
+    assert api.get(f"/v1/commitments/{unit.unit_id}").json()["trace"] is None
+    with live.database.transaction() as session:
+        session.query(Unit).filter(Unit.job_id == unit.unit.jobId).update({"status": "verified"})
+    assert len(api.get(f"/v1/commitments/{unit.unit_id}").json()["trace"]) == 5
+    (told,) = api.get(record).json()["record"]["units"]
+    assert told["commitment_signature"] == unit.signature
+
+
+def test_a_silent_provider_loses_to_a_challenger_at_the_command_line(
+    live: DisputeWorld, node: Node, unit: Delivered, cli: Cli
+) -> None:
+    opened = live.dispute(FIRST, unit)
+    cli.be(FIRST.key)
+    assert "transaction-refused" in cli("dispute", "end", opened.dispute_id, code=ExitCode.FAILED)
+    live.pass_turn()
+    ended = cli.json("dispute", "end", opened.dispute_id)
+    assert (ended["turn"], ended["withdrawn_wei"]) == ("provider_lost", str(TERMS.bond_wei + TERMS.cost_wei))
+    assert live.deployed.views.balance_of(FIRST.address) == TERMS.bond_wei + TERMS.cost_wei
+    assert live.deployed.views.stake_of(node.address) == 500 * ZEN
+    again = cli.json("dispute", "end", opened.dispute_id)
+    assert (again["tx"], again["withdrawn_wei"]) == (None, "0")

@@ -1,0 +1,121 @@
+"""A running node answers the disputes of its units whatever is away: the market, or room on its disk."""
+
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from kit.chain.deployed_chain import wallet
+from kit.disputes.dispute_fixtures import (  # noqa: F401  (fixtures)
+    Delivered,
+    DisputeWorld,
+    chain_of_disputes,
+    honest_node,
+    settings_of_disputes,
+    unit_of_the_node,
+)
+from kit.engines.disks import fill_disk
+from kit.verification.live_fixtures import LiveMaker, Node
+from kit.waiting import wait_until
+from redis import Redis
+
+from zoo_compute.base.errors import Unreachable
+from zoo_compute.chain.disputes import Opened, Turn
+from zoo_compute.node.agent import NodeAgent
+from zoo_compute.node.config import NodeConfig
+from zoo_compute.node.disk.workspace import LEAST_ROOM
+from zoo_compute.node.market.calls import Market
+
+pytestmark = pytest.mark.long
+
+FIRST = wallet(8)
+
+
+@pytest.fixture
+def live(live_of: LiveMaker, redis_url: str) -> DisputeWorld:
+    Redis.from_url(redis_url).flushdb()  # in which the node of the test before has this wallet
+    world: DisputeWorld = live_of(DisputeWorld)
+    return world
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+def test_a_running_node_watches_also_while_the_market_is_away(
+    live: DisputeWorld,
+    node: Node,
+    unit: Delivered,
+    server: tuple[FastAPI, str],
+    app: FastAPI,
+    monkeypatch: pytest.MonkeyPatch,
+    is_away: bool,
+) -> None:
+    def silent(*_: Any) -> None:
+        raise Unreachable("market-unreachable", "no answer")
+
+    if is_away:  # since it joined
+        monkeypatch.setattr(Market, "acquire_wallet", lambda *_: None)
+        monkeypatch.setattr(Market, "heartbeat", silent)
+    opened = live.dispute(FIRST, unit)
+    with running(live, node, server[1]):
+        await_answer(live, opened)
+
+
+def test_a_node_that_starts_while_the_market_is_away_answers_its_disputes(
+    live: DisputeWorld, node: Node, unit: Delivered, server: tuple[FastAPI, str], app: FastAPI
+) -> None:
+    network = live.directory / node.address / "network.json"
+    network.unlink(missing_ok=True)  # of another test's contracts
+    with running(live, node, server[1]):
+        wait_until(network.exists)
+    opened = live.dispute(FIRST, unit)
+    assert live.state(opened).turn is Turn.TRACE
+    with running(live, node, "http://127.0.0.1:1"):
+        await_answer(live, opened)
+
+
+def test_a_node_that_starts_on_a_full_disk_answers_its_disputes(
+    live: DisputeWorld, node: Node, unit: Delivered, tiny_disk: Path, server: tuple[FastAPI, str], app: FastAPI
+) -> None:
+    """A disk that is really full: of one that has no room SQLite says other things than the file system does."""
+    shutil.copytree(live.directory / node.address, tiny_disk, dirs_exist_ok=True)
+    with running(live, node, server[1], tiny_disk):
+        wait_until((tiny_disk / "network.json").exists)
+    opened = live.dispute(FIRST, unit)
+    states = tiny_disk / "units" / unit.unit.jobId / "99-0"
+    states.mkdir()
+    (states / "state").write_bytes(bytes(LEAST_ROOM + (8 << 20)))
+    fill_disk(tiny_disk / "full")
+    with running(live, node, server[1], tiny_disk) as agent:
+        await_answer(live, opened)
+        assert agent._said == ("", ""), "it takes no work"
+        os.utime(states, (0, 0))  # and once something is old enough to go, there is room for work
+        wait_until(lambda: agent._said != ("", ""))
+        assert not states.exists()
+
+
+@contextmanager
+def running(live: DisputeWorld, node: Node, api_url: str, directory: Path | None = None) -> Iterator[NodeAgent]:
+    """The node's process, as it runs in its directory, but for its training."""
+    idle = SimpleNamespace(
+        environment_class=node.executor.environment_class, last_class="", start=lambda: None, close=lambda: None
+    )
+    directory = directory or live.directory / node.address
+    config = NodeConfig(api_url, "provider", directory, "node", profile="cpu-avx2-1")
+    agent = NodeAgent(config, node.worker.wallet, lambda *_: idle)  # type: ignore[arg-type,return-value]
+    thread = threading.Thread(target=agent.run)
+    thread.start()
+    try:
+        yield agent
+    finally:
+        agent.stop()
+        thread.join()
+
+
+def await_answer(live: DisputeWorld, opened: Opened) -> None:
+    wait_until(lambda: live.state(opened).turn is not Turn.TRACE)
+    assert live.state(opened).turn is Turn.STEP

@@ -1,0 +1,338 @@
+"""Disputes judged by staked referees: live training, a live chain, the market's API and keeper in between."""
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from kit.api.clients import Cli
+from kit.chain.deployed_chain import OTHER, wallet
+from kit.disputes.dispute_fixtures import TERMS, Delivered, chain_of_disputes, settings_of_disputes  # noqa: F401  (fixtures)
+from kit.disputes.referee_fixtures import (  # noqa: F401  (fixtures)
+    REFEREES,
+    RefereeWorld,
+    cheating_executor,
+    cheating_node,
+    honest_node,
+    honest_unit,
+    world_of_referees,
+)
+from kit.verification.live_fixtures import Node
+from kit.waiting import wait_until
+
+from market.domain.lifecycle import DisputeStatus
+from zoo_compute.base.errors import ApiError, ExitCode
+from zoo_compute.chain.disputes import Turn
+from zoo_compute.chain.wallet import Wallet as NodeWallet
+from zoo_compute.node.agent import NodeAgent
+from zoo_compute.node.config import NodeConfig
+from zoo_compute.node.disk.workspace import Workspace
+from zoo_compute.node.disputes.referee import Verdicts
+from zoo_compute.node.execution.executor import Executor
+from zoo_protocol.messages import Verdict, sign, typed_data
+
+ZEN = 10**18
+FIRST, SECOND = wallet(8), wallet(9)
+NOWHERE = "http://127.0.0.1:1"
+OWNER = "Zoo Labs"
+
+
+@pytest.mark.parametrize("step", [0, pytest.param(2, marks=pytest.mark.long), 3])
+def test_an_honest_unit_is_judged_right_and_its_accuser_pays(
+    live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor, step: int
+) -> None:
+    referees = live.referees(executor)
+    opened = live.named(FIRST, unit, honest, step)
+    live.discloser(honest).watch()
+    assert (live.row(opened).state_cid is not None) == (step > 0)
+    assert live.judged(opened, referees) is Turn.CHALLENGER_LOST
+    views = live.deployed.views
+    assert views.stake_of(honest.address) == 1_000 * ZEN
+    assert views.balance_of(FIRST.address) == live.chain_of(FIRST).credits() == 0
+    assert live.chain_of(honest).credits() == TERMS.cost_wei
+    paid = [account for account in REFEREES if live.chain_of(account).credits() == TERMS.referee_fee_wei]
+    assert len(paid) == TERMS.seats
+    assert live.row(opened).status == DisputeStatus.CHALLENGER_LOST
+
+
+@pytest.mark.long
+def test_withheld_pay_is_restored_once_the_unit_can_be_disputed_no_more(
+    live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor
+) -> None:
+    referees = live.referees(executor)
+    opened = live.named(FIRST, unit, honest, 1)
+    withheld = live.withhold(unit)
+    assert withheld > 0
+    live.discloser(honest).watch()
+    assert live.judged(opened, referees) is Turn.CHALLENGER_LOST
+    live.keep()
+    assert (live.withheld_of(unit), live.calls("restore")) == (withheld, [])  # others can still dispute it
+    live.pass_time(TERMS.period_seconds)
+    live.keep()
+    assert (live.withheld_of(unit), live.calls("restore")) == (0, ["final"])
+    live.keep()
+    assert live.calls("restore") == ["final"]
+
+
+def test_a_cheat_is_convicted_by_whoever_disputes_it(live: RefereeWorld, cheat: Node, executor: Executor) -> None:
+    unit, referees = live.delivered(cheat), live.referees(executor)
+    opened = live.named(FIRST, unit, cheat, 1)
+    live.discloser(cheat).watch()  # it serves the state that it went on from: the step from there is false all the same
+    assert live.judged(opened, referees) is Turn.PROVIDER_LOST
+    verdicts = {live.market(FIRST)._connection.get(f"/v1/disputes/{opened.dispute_id}/verdicts")[0]["reason"]}
+    assert verdicts == {"step_false"}
+    assert live.deployed.views.stake_of(cheat.address) == 500 * ZEN
+    assert live.chain_of(FIRST).credits() == TERMS.bond_wei + TERMS.cost_wei
+
+
+def test_a_referee_signs_nothing_for_a_provider_of_its_owner(
+    live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor, caplog: pytest.LogCaptureFixture
+) -> None:
+    others = live.referees(executor)
+    live.declare_owner(honest.address, OWNER)
+    own = [live.referee(account, executor, owner=OWNER) for account in REFEREES]
+    opened = live.named(FIRST, unit, honest, 2)
+    live.discloser(honest).watch()
+    assert live.judged(opened, own) is Turn.JUDGING
+    assert "own_provider" in caplog.text
+    assert live.market(FIRST)._connection.get(f"/v1/disputes/{opened.dispute_id}/verdicts") == []
+    assert live.judged(opened, others) is Turn.CHALLENGER_LOST
+
+
+@pytest.mark.long
+def test_a_cheat_that_names_the_referees_owner_is_convicted_by_them(
+    live: RefereeWorld, cheat: Node, executor: Executor
+) -> None:
+    unit, _ = live.delivered(cheat), live.referees(executor)
+    live.declare_owner(cheat.address, OWNER)
+    opened = live.named(FIRST, unit, cheat, 1)
+    live.discloser(cheat).watch()
+    assert live.judged(opened, [live.referee(one, executor, owner=OWNER) for one in REFEREES]) is Turn.PROVIDER_LOST
+
+
+def test_a_referee_that_crashes_before_it_delivers_signs_the_same_again(
+    live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor
+) -> None:
+    live.referees(executor)
+    opened = live.named(FIRST, unit, honest, 2)
+    live.discloser(honest).watch()
+    live.keep()
+    committee = live.chain_of(OTHER).committee(opened.dispute_id)
+    member = next(account for account in REFEREES if account.address in committee)
+    before = live.referee(member, executor, url=NOWHERE)
+    with pytest.MonkeyPatch.context() as patch:  # the market answers while it judges, and then no more
+        patch.setattr(before._sources.market, "dispute", live.market(member).dispute)
+        before.watch()
+    journal = Verdicts(Workspace(live.directory / member.address).verdicts)
+    (signed,) = journal.all()
+    assert (signed.provider_correct, signed.delivered) == (True, False)
+
+    class Other(Executor):
+        """It would find something else now."""
+
+        environment_class = executor.environment_class  # type: ignore[assignment]
+
+        def __init__(self) -> None:
+            pass
+
+        def run(self, *_: Any) -> dict[str, Any]:  # type: ignore[override]
+            return {"end_leaf": "0x" + "00" * 32, "payload_sha256": None}
+
+    verdicts = f"/v1/disputes/{opened.dispute_id}/verdicts"
+    (written,) = Workspace(live.directory / member.address).verdicts.iterdir()
+    content = written.read_bytes()
+    written.write_bytes(content[:-1])
+    live.referee(member, Other()).watch()  # it has signed, and does not know what: nothing else is signed
+    assert live.market(member)._connection.get(verdicts) == []
+    written.write_bytes(content)
+    live.referee(member, Other()).watch()
+    (delivered,) = live.market(member)._connection.get(verdicts)
+    assert (delivered["provider_correct"], delivered["signature"]) == (True, signed.signature)
+    assert journal.all()[0].delivered
+
+
+@pytest.mark.long
+def test_a_draw_whose_block_is_too_long_ago_is_made_anew(
+    live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor
+) -> None:
+    referees = live.referees(executor)
+    opened = live.dispute(FIRST, unit)
+    live.watch_of(honest).watch()
+    live.chain_of(FIRST).name_step(opened.dispute_id, 1)
+    seeded = live.state(opened).seed_block
+    live.deployed.anvil.mine(300)
+    live.keep()
+    assert (live.state(opened).turn, live.state(opened).seed_block > seeded) == (Turn.DRAWING, True)
+    live.discloser(honest).watch()
+    assert live.judged(opened, referees) is Turn.CHALLENGER_LOST
+    assert live.calls("drawCommittee") == ["final", "final"]
+
+
+@pytest.mark.long
+def test_two_disputes_at_once_end_each_as_it_must(
+    live: RefereeWorld, honest: Node, cheat: Node, unit: Delivered, executor: Executor
+) -> None:
+    referees = live.referees(executor)
+    false = live.delivered(cheat)
+    opened = [live.named(FIRST, unit, honest, 2), live.named(FIRST, false, cheat, 0), live.dispute(SECOND, false)]
+    live.discloser(honest).watch()
+    live.discloser(cheat).watch()
+    live.watch_of(cheat).watch()
+    live.judged(opened[0], referees)
+    live.keep()
+    outcomes = [live.state(one).turn for one in opened]
+    assert outcomes == [Turn.CHALLENGER_LOST, Turn.PROVIDER_LOST, Turn.MOOT]
+    assert live.chain_of(SECOND).credits() == TERMS.bond_wei
+
+
+@pytest.mark.long
+def test_referees_of_another_class_sign_nothing_and_then_nobody_is_punished(
+    live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor, caplog: pytest.LogCaptureFixture
+) -> None:
+    live.referees(executor)
+    others = [live.referee(account, executor, environment="0x" + "99" * 32) for account in REFEREES]
+    opened = live.named(FIRST, unit, honest, 2)
+    for _ in range(TERMS.draws):
+        assert live.judged(opened, others) is Turn.JUDGING
+        live.pass_time(TERMS.verdict_seconds + 1)
+        live.keep()
+    assert "environment_mismatch" in caplog.text
+    assert live.state(opened).turn is Turn.UNDECIDED
+    assert live.deployed.views.stake_of(honest.address) == 1_000 * ZEN
+    assert live.chain_of(FIRST).credits() == TERMS.bond_wei
+
+
+@pytest.mark.parametrize(("shows", "outcome"), [(False, Turn.PROVIDER_LOST), (True, Turn.CHALLENGER_LOST)])
+def test_a_turn_that_was_let_pass_is_ended(
+    live: RefereeWorld, honest: Node, unit: Delivered, shows: bool, outcome: Turn
+) -> None:
+    opened = live.dispute(FIRST, unit)
+    if shows:
+        live.watch_of(honest).watch()
+    live.keep()
+    assert live.calls("expire") == []
+    live.pass_turn()
+    live.keep()
+    assert (live.state(opened).turn, live.calls("expire")) == (outcome, ["final"])
+
+
+def test_draw_verdict_and_restoring_need_no_keeper(
+    live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor, cli: Cli, tmp_path: Path
+) -> None:
+    referees = live.referees(executor)
+    opened = live.dispute(FIRST, unit)
+    live.withhold(unit)
+    live.watch_of(honest).watch()
+    live.chain_of(FIRST).name_step(opened.dispute_id, 2)
+    live.follow()
+    live.discloser(honest).watch()
+    cli.be(SECOND.key)
+    drawn = cli.json("dispute", "draw", opened.dispute_id)
+    assert (drawn["turn"], len(drawn["committee"])) == ("judging", TERMS.seats)
+    assert "quorum-missed" in cli("dispute", "submit", opened.dispute_id, code=ExitCode.FAILED)
+    live.follow()
+    for referee in referees:
+        referee.watch()
+    gathered = cli.json("dispute", "verdicts", opened.dispute_id)
+    assert {one["referee"] for one in gathered} == set(drawn["committee"])
+    assert "step_correct" in cli("dispute", "verdicts", opened.dispute_id)
+
+    files = []
+    for account in REFEREES:
+        directory = live.directory / account.address
+        signed = cli.json("node", "verdicts", "--state-dir", directory)
+        assert all(verdict["delivered"] for verdict in signed)
+        files.append(tmp_path / f"{account.address}.json")
+        files[-1].write_text(json.dumps(signed))
+    too_few = cli("dispute", "submit", opened.dispute_id, "--file", files[0], "--file", files[0], code=ExitCode.FAILED)
+    assert "quorum-missed" in too_few
+    assert "verdicts-malformed" in cli("dispute", "submit", opened.dispute_id, "--file", tmp_path, code=ExitCode.USAGE)
+    options = [option for file in files for option in ("--file", file)]
+    ended = cli.json("dispute", "submit", opened.dispute_id, *options)
+    assert (ended["turn"], ended["signatures"]) == ("challenger_lost", TERMS.seats)
+
+    assert "transaction-refused" in cli("dispute", "restore", unit.unit_id, code=ExitCode.FAILED)
+    live.pass_time(TERMS.period_seconds)
+    assert cli.json("dispute", "restore", unit.unit_id)["tx"]
+    assert live.withheld_of(unit) == 0
+
+
+def test_a_verdict_counts_by_its_signature_alone(
+    live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor
+) -> None:
+    live.referees(executor)
+    opened = live.named(FIRST, unit, honest, 2)
+    member = next(a for a in REFEREES if a.address in live.chain_of(OTHER).committee(opened.dispute_id))
+    market = live.market(SECOND)
+
+    def give(signer: Any, provider_correct: bool, draw: int = 0, dispute_id: str = opened.dispute_id) -> str:
+        message = Verdict(dispute_id, draw, provider_correct)
+        signature = sign(signer.key, typed_data(live.chain_of(OTHER).domain, message))
+        given = {"dispute_id": dispute_id, "draw": draw, "provider_correct": provider_correct, "reason": "step_correct"}
+        try:
+            market.give_verdict({**given, "signature": signature})
+        except ApiError as error:
+            return error.code
+        return "taken"
+
+    assert give(member, True, dispute_id="0x" + "12" * 32) == "dispute-not-found"
+    assert give(member, True, draw=1) == "committee-not-judging"
+    assert give(SECOND, True) == "not-in-committee"
+    assert [give(member, True), give(member, True), give(member, False)] == ["taken", "taken", "verdict-differs"]
+    live.keep()
+    assert live.state(opened).turn is Turn.JUDGING  # one signature is no quorum
+    with pytest.raises(ApiError) as refused:
+        market.tell_state(opened.dispute_id, "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy")
+    assert refused.value.code == "not-disputed-provider"
+    disputes = f"{live.api_url}/v1/disputes"  # for everybody
+    (listed,) = httpx.get(disputes).json()
+    assert (listed["dispute_id"], listed["status"], listed["step"]) == (opened.dispute_id, "judging", 2)
+    assert len(httpx.get(f"{disputes}/{opened.dispute_id}").json()["case"]["order"]) == 11
+    assert len(httpx.get(f"{disputes}/{opened.dispute_id}/verdicts").json()) == 1
+
+
+@pytest.mark.long
+def test_running_nodes_disclose_and_judge_by_themselves(
+    live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor, server: tuple[FastAPI, str]
+) -> None:
+    live.enlist()
+    kept = SimpleNamespace(
+        environment_class=executor.environment_class,
+        last_class="",
+        start=lambda: None,
+        close=lambda: None,
+        run=executor.run,
+    )
+    configs = [NodeConfig(server[1], "provider", live.directory / honest.address, "node", profile="cpu-avx2-1")]
+    configs += [
+        NodeConfig(
+            server[1], "verifier", live.directory / account.address, account.address[:8], gateways=(live.gateway,)
+        )
+        for account in REFEREES
+    ]
+    wallets = [honest.worker.wallet, *(NodeWallet(account.key) for account in REFEREES)]
+    agents = [NodeAgent(*pair, lambda *_: kept) for pair in zip(configs, wallets, strict=True)]  # type: ignore[arg-type,return-value]
+    threads = [threading.Thread(target=agent.run) for agent in agents]
+    for thread in threads:
+        thread.start()
+    try:
+        listed = live.referee(REFEREES[0], executor).chain
+        wait_for(lambda: listed._disputes.functions.refereeCount().call() == len(REFEREES))
+        opened = live.dispute(FIRST, unit)
+        wait_for(lambda: live.state(opened).turn is Turn.STEP)
+        live.chain_of(FIRST).name_step(opened.dispute_id, 2)
+        wait_for(lambda: live.keep() or live.state(opened).turn is Turn.CHALLENGER_LOST)  # type: ignore[func-returns-value]
+    finally:
+        for agent in agents:
+            agent.stop()
+        for thread in threads:
+            thread.join()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    wait_until(condition, seconds=240)

@@ -1,0 +1,268 @@
+"""Referees that are silent let no cheat escape: live training, a live chain, the market's watcher, nodes' own calls."""
+
+from typing import Any
+
+import pytest
+from kit.api.clients import Cli
+from kit.chain.deployed_chain import OTHER, wallet
+from kit.disputes.dispute_fixtures import TERMS, ZEN, Delivered, chain_of_disputes, settings_of_disputes  # noqa: F401  (fixtures)
+from kit.disputes.referee_fixtures import (  # noqa: F401  (fixtures)
+    REFEREES,
+    RefereeWorld,
+    cheating_executor,
+    cheating_node,
+    honest_node,
+    honest_unit,
+    world_of_referees,
+)
+from kit.verification.live_fixtures import Node
+
+from market.chain.rpc.client import ChainClient
+from market.domain.network import DEVNET
+from market.verification.disputes import referee_list
+from worker.context import INTENT_HANDLERS
+from zoo_compute.base.errors import ApiError, ExitCode
+from zoo_compute.chain.disputes import Opened, Turn
+from zoo_compute.node.disputes.referee import Referee
+from zoo_compute.node.execution.executor import Executor
+
+STAKE = 1_000 * ZEN
+FIRST = wallet(8)
+NOWHERE = "http://127.0.0.1:1"
+LATE = TERMS.verdict_seconds - 60  # after the draw: in the last minute of a committee's time
+
+
+def listed(live: RefereeWorld) -> set[str]:
+    """Who can be drawn for the next dispute."""
+    contract, now = live.chain_of(OTHER)._disputes.functions, live.chain_of(OTHER).latest_block().timestamp
+    return {account.address for account in REFEREES if contract.listedUntil(account.address).call() >= now}
+
+
+def accused(live: RefereeWorld, cheat: Node) -> Opened:
+    """A dispute over a false unit whose committee is drawn, and whose provider serves all that it has to."""
+    opened = live.named(FIRST, live.delivered(cheat), cheat, 0)
+    live.discloser(cheat).watch()
+    live.keep()
+    assert live.state(opened).turn is Turn.JUDGING
+    return opened
+
+
+def committee(live: RefereeWorld, opened: Opened) -> list[str]:
+    return live.chain_of(OTHER).committee(opened.dispute_id)
+
+
+def of(live: RefereeWorld, address: str, executor: Executor, url: str | None = None) -> Referee:
+    (account,) = [account for account in REFEREES if account.address == address]
+    return live.referee(account, executor, url=url)
+
+
+def everybody() -> set[str]:
+    return {account.address for account in REFEREES}
+
+
+def test_a_committee_that_was_silent_is_replaced_and_the_cheat_convicted(
+    live: RefereeWorld, cheat: Node, executor: Executor
+) -> None:
+    referees = live.referees(executor)
+    opened = accused(live, cheat)
+    silent = set(committee(live, opened))
+    live.pass_time(TERMS.verdict_seconds + 1)
+    live.keep()
+    assert live.calls("replaceCommittee") == ["final"]
+    assert listed(live) == everybody() - silent
+    live.keep()
+    second = set(committee(live, opened))
+    assert (live.state(opened).draw, second & silent) == (1, set())
+
+    assert live.judged(opened, referees) is Turn.PROVIDER_LOST
+    assert live.deployed.views.stake_of(cheat.address) == STAKE // 2
+    assert live.chain_of(FIRST).credits() == TERMS.bond_wei + TERMS.cost_wei
+    assert listed(live) == everybody()  # their nodes run, so they are on the list again
+    assert {live.deployed.views.stake_of(account) for account in silent} == {500 * ZEN}
+
+
+@pytest.mark.long
+def test_who_was_struck_and_does_not_run_loses_its_place(live: RefereeWorld, cheat: Node, executor: Executor) -> None:
+    live.referees(executor)
+    opened = accused(live, cheat)
+    silent = set(committee(live, opened))
+    live.pass_time(TERMS.verdict_seconds + 1)
+    live.keep()
+    referee_list.evict_idle(live.database, live.deployed.views)  # not while a committee is to be drawn
+    live.keep()
+    assert live.state(opened).turn is Turn.JUDGING
+    assert set(referee_list.eligible(live.database, live.deployed.views, [])) == everybody() - silent
+    for _ in range(2):
+        referee_list.evict_idle(live.database, live.deployed.views)
+        live.keep()
+    contract = live.chain_of(OTHER)._disputes.functions
+    assert {one for one in everybody() if contract.isReferee(one).call()} == everybody() - silent
+
+
+@pytest.mark.long
+def test_the_watcher_sends_what_makes_no_quorum_so_that_its_signer_stays(
+    live: RefereeWorld, cheat: Node, executor: Executor
+) -> None:
+    live.referees(executor)
+    opened = accused(live, cheat)
+    signer, *silent = committee(live, opened)
+    of(live, signer, executor).watch()
+    live.keep()
+    assert live.calls("submitVerdict") == []  # there is time for the others
+    live.pass_time(LATE)
+    live.keep()
+    live.keep()
+    assert live.calls("submitVerdict") == ["final"]
+    assert live.state(opened).signed == {0}
+    live.pass_time(120)
+    live.keep()
+    assert listed(live) == everybody() - set(silent)
+    live.keep()
+    assert not set(committee(live, opened)) & set(silent)
+
+
+@pytest.mark.long
+def test_nodes_send_their_own_signatures_while_the_market_is_down_and_these_decide(
+    live: RefereeWorld, cheat: Node, executor: Executor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live.referees(executor)
+    opened = accused(live, cheat)
+    quorum = [of(live, address, executor, NOWHERE) for address in committee(live, opened)[: TERMS.quorum]]
+
+    def told(dispute_id: str) -> dict[str, Any]:  # what they had asked the market for while it was there
+        found: dict[str, Any] = live.market(FIRST).dispute(dispute_id)
+        return found
+
+    for referee in quorum:
+        monkeypatch.setattr(referee._sources.market, "dispute", told)
+        referee.watch()
+    assert live.state(opened).signed == set()
+    live.pass_time(LATE)
+    first = committee(live, opened)[0]
+    quorum[0].watch()
+    sent = live.deployed.anvil.rpc("eth_getTransactionCount", first, "latest")
+    quorum[0].watch()
+    assert live.deployed.anvil.rpc("eth_getTransactionCount", first, "latest") == sent  # once is enough
+    assert (live.state(opened).turn, live.state(opened).signed) == (Turn.JUDGING, {0})
+    quorum[1].watch()
+    assert live.state(opened).turn is Turn.PROVIDER_LOST
+    assert live.deployed.views.stake_of(cheat.address) == STAKE // 2
+
+
+@pytest.mark.long
+def test_when_every_committee_is_silent_nobody_is_punished_and_the_bond_goes_back(
+    live: RefereeWorld, cheat: Node, executor: Executor, cli: Cli
+) -> None:
+    live.referees(executor)
+    opened = accused(live, cheat)
+    for _ in range(TERMS.draws):
+        live.pass_time(TERMS.verdict_seconds + 1)
+        live.keep()
+        live.keep()
+    assert live.state(opened).turn is Turn.UNDECIDED
+    assert live.calls("replaceCommittee") == ["final"] * TERMS.draws
+    assert live.deployed.views.stake_of(cheat.address) == STAKE
+    assert live.chain_of(FIRST).credits() == TERMS.bond_wei
+    cli.be(OTHER.key)
+    shown = cli.json("dispute", "status", opened.dispute_id)
+    assert (shown["turn"], shown["reason"], shown["draw"]) == ("undecided", "no_quorum", TERMS.draws - 1)
+
+
+def test_without_referees_to_draw_the_dispute_ends_at_once_and_says_why(
+    live: RefereeWorld, cheat: Node, executor: Executor, cli: Cli
+) -> None:
+    live.referees(executor)
+    opened = accused(live, cheat)
+    for account in REFEREES:
+        live.transact(account, "Disputes", "resign")
+    live.pass_time(TERMS.verdict_seconds + 1)
+    for _ in range(TERMS.draws):
+        live.keep()
+    assert live.state(opened).turn is Turn.UNDECIDED
+    cli.be(OTHER.key)
+    assert cli.json("dispute", "status", opened.dispute_id)["reason"] == "too_few_referees"
+    assert "too_few_referees" in cli("dispute", "status", opened.dispute_id)
+
+
+class _Killed(Exception):
+    """The market's process is gone."""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("is_sent", [False, True])
+def test_a_market_killed_between_deadline_and_redraw_goes_on(
+    live: RefereeWorld, cheat: Node, executor: Executor, monkeypatch: pytest.MonkeyPatch, is_sent: bool
+) -> None:
+    """Killed just before the call leaves, or just after, without having noted it; and again at the draw."""
+    referees = live.referees(executor)
+    opened = accused(live, cheat)
+    live.pass_time(TERMS.verdict_seconds + 1)
+    send_raw, killed = ChainClient.send_raw, set()
+
+    def dies(client: ChainClient, raw: bytes) -> Any:
+        first = raw not in killed
+        killed.add(raw)
+        if first and not is_sent:
+            raise _Killed
+        answer = send_raw(client, raw)
+        if first:
+            raise _Killed
+        return answer
+
+    monkeypatch.setattr(ChainClient, "send_raw", dies)
+    for _ in range(12):
+        try:
+            live.keep()
+        except _Killed:
+            live._sender = live.deployed.sender(live.database, INTENT_HANDLERS)
+        if (live.state(opened).turn, live.state(opened).draw) == (Turn.JUDGING, 1):
+            break
+    monkeypatch.undo()
+    assert len(killed) == 2  # replaced, and drawn
+    live.keep()
+    assert live.calls("replaceCommittee") == ["final"]
+    assert live.judged(opened, referees) is Turn.PROVIDER_LOST
+    live.keep()
+    assert live.calls("replaceCommittee") == ["final"]  # nothing more once it is decided
+
+
+@pytest.mark.long
+def test_redraw_and_votes_need_no_keeper(live: RefereeWorld, cheat: Node, executor: Executor, cli: Cli) -> None:
+    live.referees(executor)
+    opened = accused(live, cheat)
+    signer, *silent = committee(live, opened)
+    of(live, signer, executor).watch()
+    cli.be(OTHER.key)
+    assert "--partial" in cli("dispute", "submit", opened.dispute_id, code=ExitCode.FAILED)
+    kept = cli.json("dispute", "submit", opened.dispute_id, "--partial")
+    assert (kept["turn"], kept["signatures"]) == ("judging", 1)
+    assert cli.json("dispute", "status", opened.dispute_id)["signed"] == [signer]
+    assert signer in cli("dispute", "status", opened.dispute_id)
+    assert "transaction-refused" in cli("dispute", "end", opened.dispute_id, code=ExitCode.FAILED)
+    live.pass_time(TERMS.verdict_seconds + 1)
+    assert cli.json("dispute", "end", opened.dispute_id)["turn"] == "drawing"
+    assert listed(live) == everybody() - set(silent)
+    live.deployed.anvil.mine(DEVNET.disputes.seed_delay_blocks + 1)
+    assert cli.json("dispute", "draw", opened.dispute_id)["draw"] == 1
+
+
+@pytest.mark.long
+def test_a_signature_for_the_first_committee_is_none_of_the_second(
+    live: RefereeWorld, cheat: Node, executor: Executor
+) -> None:
+    live.referees(executor)
+    opened = accused(live, cheat)
+    signer = committee(live, opened)[0]
+    of(live, signer, executor).watch()
+    (given,) = live.market(FIRST)._connection.get(f"/v1/disputes/{opened.dispute_id}/verdicts")
+    live.pass_time(LATE)
+    live.keep()
+    live.keep()
+    live.pass_time(120)
+    for _ in range(3):
+        live.keep()
+    assert (live.state(opened).turn, live.state(opened).draw, live.state(opened).signed) == (Turn.JUDGING, 1, set())
+    assert live.market(FIRST)._connection.get(f"/v1/disputes/{opened.dispute_id}/verdicts") == []
+    with pytest.raises(ApiError) as refused:
+        live.market(FIRST).give_verdict({**given, "dispute_id": opened.dispute_id})
+    assert refused.value.code == "committee-not-judging"

@@ -1,0 +1,191 @@
+"""Each cheat as a provider beside an honest one, with real training, real replays and a real chain.
+
+A cheat's unit is not verified, hence never paid, and its stake is cut on chain by the row of the penalty table that it
+deserves; the honest provider's unit is verified and its stake whole.
+"""
+
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from kit.verification.live_fixtures import CHEAT_ACCOUNT, HONEST_ACCOUNT, LiveWorld, Node, executors
+from kit.verification.verification_fixtures import VerificationWorld, let_time_pass
+from sqlalchemy import func, select
+
+from market.chain.service import final_events
+from market.domain.verification.sampling import OFFENCE_IDS
+from market.platform.db.base import utc_now
+from market.providers.models import Provider, ProviderEpoch
+from market.training.leases.schemas import LeaseKind
+from market.verification.samples import inclusion
+from market.verification.samples.models import Sample
+from zoo_compute.chain.settlements import ChainReader
+from zoo_compute.devnet.cheats.cheat import KINDS, REFUSE, WITHHOLD, executor_of
+from zoo_compute.node.execution.executor import Executor
+from zoo_protocol.hashing import to_hex
+from zoo_protocol.payments.job_record import unit_leaf
+
+ZEN = 10**18
+
+
+OFFENCES = {WITHHOLD: "withheld_data", REFUSE: "refused_data"}
+
+
+def let_time_run_out(live: LiveWorld) -> None:
+    with live.database.transaction() as session:
+        for sample in session.scalars(select(Sample)):
+            let_time_pass(sample)
+
+
+def be_asked(live: LiveWorld, cheat: Node, honest: Node, kind: str) -> None:
+    """Let the cheat be asked for states until its time is over; one that withholds does not answer."""
+    for _ in range(10):
+        live.step()
+        if any(sample.status == "drawn" for sample in live.samples()):
+            break
+    if kind == REFUSE:
+        live.work_off(cheat, LeaseKind.REVEAL)
+        assert cheat.failures  # it was asked, and could not: nor can it train a state again that lies in its way
+        assert set(cheat.failures) <= {"IsADirectoryError", "ExecutorError"}
+    live.work_off(honest, LeaseKind.REVEAL)
+    let_time_run_out(live)
+
+
+IN_EVERY_RUN = ("skip-step", WITHHOLD)
+
+
+@pytest.mark.parametrize(
+    "kind", [kind if kind in IN_EVERY_RUN else pytest.param(kind, marks=pytest.mark.long) for kind in KINDS]
+)
+def test_a_cheat_loses_stake_and_pay_and_the_honest_beside_it_neither(
+    live: LiveWorld, executor: Executor, tmp_path: Path, kind: str
+) -> None:
+    with executors(tmp_path, executor_of(kind)) as (cheating,):
+        honest = live.provider_node(HONEST_ACCOUNT, executor)
+        cheat = live.provider_node(CHEAT_ACCOUNT, cheating)
+        verifiers = [live.verifier_node(executor) for _ in range(2)]
+        providers = [honest, cheat]
+        job_id = live.live_job(providers)
+        if kind == "stale":  # what it repeats it must have trained once
+            live.work_off(cheat, LeaseKind.TRAIN)
+            job_id = live.live_job(providers)
+        for node in providers:
+            live.work_off(node, LeaseKind.TRAIN)
+        if kind in OFFENCES:
+            be_asked(live, cheat, honest, kind)
+            unshown = [sample for sample in live.samples() if sample.status == "drawn"]
+            assert {sample.unit_id for sample in unshown} == {unit_of(live, job_id, cheat).id}
+        live.decide(job_id, providers, verifiers)
+
+    offence, share = OFFENCES.get(kind, "incorrect_computation"), 50
+    assert (unit_of(live, job_id, honest).status, unit_of(live, job_id, honest).reason) == ("verified", None)
+    assert (unit_of(live, job_id, cheat).status, unit_of(live, job_id, cheat).reason) == ("rejected", offence)
+    (slash,) = live.slashes()
+    reader = ChainReader(live.deployed.anvil.url, live.deployed.deployment.contracts)
+    on_chain = reader.slash(slash.evidence, offence)
+    assert (on_chain.provider, on_chain.amount) == (cheat.address, share * 10 * ZEN)
+    with live.database.transaction() as session:
+        [slashed] = [event for event in final_events(session, slash.evidence) if event.name == "Slashed"]
+    assert slashed.args["offence"] == OFFENCE_IDS[offence]
+    document = json.loads(live.storage.get(slash.evidence_cid, max_bytes=2**20))
+    assert (document["offence"], document["refusal"]) == (offence, "input_missing" if kind == REFUSE else None)
+    views = live.deployed.views
+    assert (views.stake_of(honest.address), views.stake_of(cheat.address)) == (1_000 * ZEN, (100 - share) * 10 * ZEN)
+    assert live.provider(cheat.address).status == "jailed"
+    assert live.provider(honest.address).status == "active"
+    _check_what_is_shown(live, job_id, cheat)
+
+
+def unit_of(live: VerificationWorld, job_id: str, node: Node):  # type: ignore[no-untyped-def]
+    (unit,) = live.units(job_id, provider=node.address)
+    return unit
+
+
+def _check_what_is_shown(live: LiveWorld, job_id: str, node: Node) -> None:
+    """Once decided, a unit's trace is there for anybody who replays it."""
+    unit = unit_of(live, job_id, node)
+    leaf = to_hex(unit_leaf(job_id, unit.round, unit.slot, node.address, unit.trace_root, unit.payload_hash))
+    with live.database.transaction() as session:
+        shown = inclusion.inclusion(session, leaf)
+    assert shown is not None
+    assert shown.trace == unit.leaves
+    served = {sample.segment: sample.state_cid for sample in live.samples() if sample.unit_id == unit.id}
+    assert shown.states == {segment: cid for segment, cid in served.items() if cid is not None}
+
+
+def test_before_it_is_decided_a_trace_is_nobodys_business(live: LiveWorld, executor: Executor) -> None:
+    """A verifier that could see the claimed leaves need not replay."""
+    node = live.provider_node(HONEST_ACCOUNT, executor)
+    job_id = live.live_job([node])
+    live.work_off(node, LeaseKind.TRAIN)
+    unit = unit_of(live, job_id, node)
+    leaf = to_hex(unit_leaf(job_id, unit.round, unit.slot, node.address, unit.trace_root, unit.payload_hash))
+    with live.database.transaction() as session:
+        shown = inclusion.inclusion(session, leaf)
+    assert shown is not None
+    assert (shown.trace, shown.states) == (None, {})
+
+
+class _GuessingExecutor(Executor):
+    """A verifier's that computes nothing and echoes the one leaf that it was given."""
+
+    def run(self, task, timeout, on_progress=None, **more):  # type: ignore[no-untyped-def]
+        return {"end_leaf": task["start_leaf"], "steps": 0}
+
+
+def test_a_verifier_that_echoes_is_overruled_and_not_paid(live: LiveWorld, executor: Executor, tmp_path: Path) -> None:
+    with executors(tmp_path, _GuessingExecutor) as (lazy,):
+        provider = live.provider_node(HONEST_ACCOUNT, executor)
+        echo = live.verifier_node(lazy)
+        verifiers = [echo, *(live.verifier_node(executor) for _ in range(2))]
+        for _ in range(6):  # until it was drawn by lot at least once
+            job_id = live.live_job([provider])
+            live.work_off(provider, LeaseKind.TRAIN)
+            live.decide(job_id, [provider], verifiers)
+            if any(replay.verifier == echo.address for replay in live.replays()):
+                break
+    assert unit_of(live, job_id, provider).status == "verified"
+    assert live.slashes() == []
+    by_verifier = {node.address: set() for node in verifiers}  # type: ignore[var-annotated]
+    for replay in live.replays():
+        by_verifier[replay.verifier].add(replay.status)
+    assert by_verifier[echo.address] == {"overruled"}
+    with live.database.transaction() as session:
+        paid = dict(
+            session.execute(
+                select(ProviderEpoch.provider, func.sum(ProviderEpoch.replays)).group_by(ProviderEpoch.provider)
+            ).all()
+        )
+    assert paid.get(echo.address, 0) == 0
+    assert sum(paid.get(node.address, 0) for node in verifiers[1:]) > 0
+
+
+@pytest.mark.long
+def test_a_verifier_that_echoes_after_its_warning_loses_stake_on_chain(
+    live: LiveWorld, executor: Executor, tmp_path: Path
+) -> None:
+    with executors(tmp_path, _GuessingExecutor) as (lazy,):
+        provider = live.provider_node(HONEST_ACCOUNT, executor)
+        echo = live.staked_verifier_node(CHEAT_ACCOUNT, lazy)
+        with live.database.transaction() as session:
+            session.get_one(Provider, echo.address).warned_at = utc_now() - timedelta(days=31)
+        verifiers = [echo, *(live.verifier_node(executor) for _ in range(2))]
+        for _ in range(6):  # until it was drawn by lot at least once
+            job_id = live.live_job([provider])
+            live.work_off(provider, LeaseKind.TRAIN)
+            live.decide(job_id, [provider], verifiers)
+            if live.slashes():
+                break
+    (slash,) = live.slashes()
+    reader = ChainReader(live.deployed.anvil.url, live.deployed.deployment.contracts)
+    on_chain = reader.slash(slash.evidence, "wrong_replay")
+    assert (on_chain.provider, on_chain.amount) == (echo.address, 100 * ZEN)
+    views = live.deployed.views
+    assert (views.stake_of(echo.address), views.stake_of(provider.address)) == (400 * ZEN, 1_000 * ZEN)
+    assert views.is_jailed(echo.address)
+    assert live.provider(echo.address).status == "jailed"
+    assert unit_of(live, job_id, provider).status == "verified"
+    assert {live.provider(node.address).status for node in [provider, *verifiers[1:]]} == {"active"}
+    reasons = {replay.reason for replay in live.replays() if replay.verifier == echo.address}
+    assert reasons <= {"wrong_replay", "verifier_jailed"}

@@ -1,0 +1,230 @@
+"""A cheating provider and a verifier of another owner that confirms whatever it claims: real training and replays.
+
+The verifier computes nothing for its friend: it is told the leaves that the provider has signed, and answers those.
+What the two can get through with is what the lot gives them. A segment for which the accomplice is asked first, and
+alone, passes on its word, which is even paid; a unit passes if that happens in all segments that are drawn of it. In
+every other segment somebody honest dissents, the accomplice is outvoted, and the unit is refuted
+(decision 13). Canaries and second opinions, which are asked for in secret, find the accomplice by itself
+(decision 8).
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from kit.chain.deployed_chain import Wallet, wallet
+from kit.disputes.adjudication_fixtures import CourtWorld, listed_referees, world_with_court  # noqa: F401  (fixtures)
+from kit.disputes.dispute_fixtures import ZEN, chain_of_disputes, settings_of_disputes  # noqa: F401  (fixtures)
+from kit.disputes.referee_fixtures import provider
+from kit.payments.settlement_helpers import deposit, settle_and_claim
+from kit.verification.live_fixtures import HONEST_ACCOUNT, Node, executors
+from sqlalchemy import func, select
+
+from market.providers.models import Provider, ProviderEpoch
+from zoo_compute.chain.settlements import ChainReader
+from zoo_compute.node.execution.executor import Executor
+from zoo_protocol.hashing import keccak, to_hex
+
+pytestmark = pytest.mark.long
+
+CHEATS = [wallet(index) for index in range(10, 18)]
+ACCOMPLICES = [wallet(index) for index in range(40, 48)]
+"""One after the other tries, until the lot has shown what a test is about."""
+MakeNode = Callable[[Wallet], Node]
+MADE_UP = to_hex(keccak(b"a state that it has not computed"))
+
+
+class AccompliceExecutor(Executor):
+    """A verifier's that answers what its friend has told it, and is honest about everybody else's work."""
+
+    told: dict[tuple[str, int, int], list[str]] = {}  # noqa: RUF012  leaves by job, round and slot; the test fills it
+
+    def run(self, task: dict[str, Any], timeout: float, on_progress: Any = None, **more: Any) -> dict[str, Any]:
+        leaves = self.told.get((task["job_id"], task["round"], task["slot"]))
+        if leaves is None:
+            return super().run(task, timeout, on_progress, **more)
+        return {"end_leaf": leaves[task["segment"] + 1], "inner_digest": MADE_UP, "steps": 0}
+
+
+@pytest.fixture(scope="module")
+def confirming(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
+    with executors(tmp_path_factory.mktemp("confirming"), AccompliceExecutor) as running:
+        yield running[0]
+
+
+@pytest.fixture
+def honest(live: CourtWorld, executor: Executor) -> Node:
+    return provider(live, HONEST_ACCOUNT, executor)
+
+
+@pytest.fixture
+def accomplice_of(live: CourtWorld, confirming: Executor) -> MakeNode:
+    """A verifier by its account, whose friend is of another owner."""
+
+    def make(account: Wallet) -> Node:
+        be_impersonated(live, account)
+        node = live.staked_verifier_node(account, confirming)
+        live.declare_owner(node.address, "Fair Replays")
+        return node
+
+    return make
+
+
+@pytest.fixture
+def accomplice(accomplice_of: MakeNode) -> Node:
+    return accomplice_of(ACCOMPLICES[0])
+
+
+def be_impersonated(live: CourtWorld, account: Wallet) -> None:
+    """The chain signs for an account that it has not made itself."""
+    live.deployed.anvil.rpc("anvil_impersonateAccount", account.address)
+    live.deployed.anvil.rpc("anvil_setBalance", account.address, hex(ZEN))
+
+
+@pytest.fixture
+def cheat_of(live: CourtWorld, cheating: Executor) -> MakeNode:
+    """A provider by its account, of another owner than the accomplice's."""
+
+    def make(account: Wallet) -> Node:
+        be_impersonated(live, account)
+        node = provider(live, account, cheating)
+        live.declare_owner(node.address, "Fast Compute")
+        return node
+
+    return make
+
+
+def train_and_tell(live: CourtWorld, cheat: Node, *others: Node) -> str:
+    """A job in escrow that the nodes have trained a round of; the cheat has told its accomplice what it claims."""
+    job_id = live.train(cheat, *others)
+    deposit(live, job_id)
+    (unit,) = live.units(job_id, provider=cheat.address)
+    AccompliceExecutor.told[job_id, unit.round, unit.slot] = list(unit.leaves or [])
+    return job_id
+
+
+def check_by_the_lot(live: CourtWorld, job_id: str, cheat: Node, accomplice: Node) -> bool:
+    """Those segments of the cheat's passed for which its accomplice alone was asked; whether it was convicted."""
+    (unit,) = live.units(job_id, provider=cheat.address)
+    samples = [sample for sample in live.samples() if sample.unit_id == unit.id]
+    assert len(samples) == 4
+    for sample in samples:
+        said = live.outcomes(sample.id)
+        if sample.status == "passed":
+            assert said == {accomplice.address: ("agreed", None)}
+            continue
+        assert (sample.status, sample.reason) == ("failed", "incorrect_computation")
+        assert said.pop(accomplice.address, ("overruled", ""))[0] == "overruled"
+        assert len(said) >= 2
+        assert set(said.values()) == {("disagreed", None)}, said
+    is_refuted = any(sample.status == "failed" for sample in samples)
+    assert (unit.status, unit.reason) == (("rejected", "incorrect_computation") if is_refuted else ("verified", None))
+    slashes = [slash for slash in live.slashes() if slash.provider == cheat.address]
+    assert [(slash.path, slash.amount_wei) for slash in slashes] == [("dispute", 500 * ZEN)] * is_refuted
+    views = live.deployed.views
+    assert views.stake_of(cheat.address) == (500 * ZEN if is_refuted else 1_000 * ZEN)
+    assert live.provider(cheat.address).status == ("jailed" if is_refuted else "active")
+    return is_refuted
+
+
+def leave(live: CourtWorld, verifier: Node) -> None:
+    """It is asked for nothing more."""
+    with live.database.transaction() as session:
+        session.get_one(Provider, verifier.address).last_seen_at = None
+
+
+def statuses(live: CourtWorld, verifier: Node) -> list[str]:
+    return [replay.status for replay in live.replays() if replay.verifier == verifier.address]
+
+
+@pytest.mark.usefixtures("with_referees")
+def test_an_accomplice_saves_a_cheat_only_where_nobody_else_is_asked(
+    live: CourtWorld, executor: Executor, honest: Node, accomplice: Node, cheat_of: MakeNode
+) -> None:
+    verifiers = [accomplice, *(live.verifier_node(executor) for _ in range(2))]
+    job_ids, convicted = [], {}
+    for account in CHEATS:
+        cheat = cheat_of(account)
+        job_ids.append(train_and_tell(live, cheat, honest))
+        live.until_decided(job_ids[-1], [honest, cheat], verifiers)
+        convicted[cheat.address] = check_by_the_lot(live, job_ids[-1], cheat, accomplice)
+        if "overruled" in statuses(live, accomplice):
+            break
+    assert convicted[cheat.address]
+    assert "overruled" in statuses(live, accomplice)
+
+    # Its first case costs it the pay, and that it is not drawn for a while; those who dissented are paid.
+    assert live.provider(accomplice.address).status == "demoted"
+    assert live.deployed.views.stake_of(accomplice.address) == 500 * ZEN
+    paid = live.rows(
+        lambda session: dict(
+            session.execute(
+                select(ProviderEpoch.provider, func.sum(ProviderEpoch.replays)).group_by(ProviderEpoch.provider)
+            ).all()
+        )
+    )
+    assert paid.get(accomplice.address, 0) == statuses(live, accomplice).count("agreed")
+    for node in verifiers[1:]:
+        assert live.provider(node.address).status == "active"
+        assert set(statuses(live, node)) <= {"agreed", "disagreed"}
+        assert paid.get(node.address, 0) == len(statuses(live, node))
+    assert {unit.status for unit in live.units(job_ids[-1], provider=honest.address)} == {"verified"}
+    assert live.deployed.views.stake_of(honest.address) == 1_000 * ZEN
+
+    day = settle_and_claim(live, job_ids, [honest, cheat])
+    assert day.claimed == {honest.address: len(job_ids) * day.unit_pay, cheat.address: 0}
+
+
+@pytest.mark.usefixtures("with_referees")
+def test_with_canaries_an_accomplice_is_slashed_beside_its_cheat(
+    live: CourtWorld, executor: Executor, honest: Node, accomplice_of: MakeNode, cheat_of: MakeNode
+) -> None:
+    """Beside every later segment an altered one is posed, of which its friend can tell it nothing; of every first one
+    two are asked at once, so that nobody who answers has it alone. An accomplice that is drawn for samples only is
+    outvoted there, and suspended, as without canaries; then the next pair tries."""
+    live.settings = live.settings.model_copy(update={"canary_bps": 10_000})
+    verifiers = [live.verifier_node(executor) for _ in range(3)]
+    for accounts in zip(ACCOMPLICES, CHEATS, strict=True):
+        accomplice, cheat = accomplice_of(accounts[0]), cheat_of(accounts[1])
+        job_id = train_and_tell(live, cheat, honest)
+        live.until_decided(job_id, [honest, cheat], [accomplice, *verifiers])
+        (unit,) = live.units(job_id, provider=cheat.address)
+        assert (unit.status, unit.reason) == ("rejected", "incorrect_computation")
+        found = [slash for slash in live.slashes() if slash.provider == accomplice.address]
+        if found:
+            break
+        leave(live, accomplice)
+    (slash,) = found
+    reader = ChainReader(live.deployed.anvil.url, live.deployed.deployment.contracts)
+    on_chain = reader.slash(slash.evidence, "wrong_replay")
+    assert (on_chain.provider, on_chain.amount) == (accomplice.address, 100 * ZEN)  # at once: there is no warning
+    views = live.deployed.views
+    assert (views.stake_of(accomplice.address), views.stake_of(cheat.address)) == (400 * ZEN, 500 * ZEN)
+    assert {live.provider(node.address).status for node in (accomplice, cheat)} == {"jailed"}
+    of_canaries = {
+        (replay.status, replay.reason)
+        for replay in live.replays()
+        if replay.verifier == accomplice.address and replay.canary_id is not None
+    }
+    assert ("overruled", "wrong_replay") in of_canaries
+    assert {live.provider(node.address).status for node in (honest, *verifiers)} == {"active"}
+    assert views.stake_of(honest.address) == 1_000 * ZEN
+    assert {unit.status for unit in live.units(job_id, provider=honest.address)} == {"verified"}
+
+
+def test_who_declares_the_providers_owner_is_never_asked_about_it(
+    live: CourtWorld, executor: Executor, honest: Node, accomplice: Node, cheat_of: MakeNode
+) -> None:
+    verifiers = [accomplice, *(live.verifier_node(executor) for _ in range(2))]
+    cheat = cheat_of(CHEATS[0])
+    live.declare_owner(accomplice.address, "Fast Compute")
+    job_id = train_and_tell(live, cheat, honest)
+    live.until_decided(job_id, [honest, cheat], verifiers)
+    (unit,) = live.units(job_id, provider=cheat.address)
+    assert (unit.status, unit.reason) == ("rejected", "incorrect_computation")
+    asked = {
+        (sample.unit_id == unit.id, verifier) for sample in live.samples() for verifier in live.outcomes(sample.id)
+    }
+    assert (True, accomplice.address) not in asked
+    assert {sample.status for sample in live.samples() if sample.unit_id == unit.id} <= {"failed", "dropped"}
+    assert live.deployed.views.stake_of(cheat.address) == 500 * ZEN

@@ -1,0 +1,73 @@
+"""States that a provider's disk has changed or lost: what its node shows is what was signed, or nothing."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from kit.verification.live_fixtures import HONEST_ACCOUNT, LiveWorld, Node
+from sqlalchemy import select
+
+from market.training.leases.models import Lease
+from market.training.leases.schemas import LeaseKind
+from training_gym.units.trace import state_path
+from zoo_compute.node.disk.durable_files import write_json
+from zoo_compute.node.execution.executor import Executor
+
+
+def one_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-2] ^= 1  # of the last value: a number as good as the one that was
+    path.write_bytes(content)
+
+
+DAMAGES: dict[str, Callable[[Path], None]] = {
+    "one bit": one_bit,
+    "cut": lambda path: os.truncate(path, path.stat().st_size - 1),
+    "gone": lambda path: path.unlink(),
+}
+
+
+def trained(live: LiveWorld, provider: Node) -> tuple[str, Path]:
+    """A job with one unit of this node, whose segments are all drawn; the job and the unit's directory."""
+    job_id = live.live_job([provider])
+    live.work_off(provider, LeaseKind.TRAIN)
+    return job_id, provider.worker.workspace.unit(job_id, 0, 0)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_state_is_made_again_before_it_is_shown(
+    live: LiveWorld, executor: Executor, caplog: pytest.LogCaptureFixture, damage: str
+) -> None:
+    provider = live.provider_node(HONEST_ACCOUNT, executor)
+    verifiers = [live.verifier_node(executor) for _ in range(2)]
+    job_id, directory = trained(live, provider)
+    for segment in (1, 3):
+        DAMAGES[damage](state_path(directory, segment))
+    live.decide(job_id, [provider], verifiers)
+    assert [unit.status for unit in live.units(job_id)] == ["verified"]
+    assert {sample.status for sample in live.samples()} == {"passed"}
+    assert (live.slashes(), provider.failures) == ([], [])
+    assert caplog.text.count("again: its state is gone") == 1  # all of its states are there from then on
+
+
+def test_what_cannot_be_made_again_is_not_shown_and_the_market_hears_why(live: LiveWorld, executor: Executor) -> None:
+    """As after an update of a driver: garbage would be refused, and here nothing is sent for it."""
+    provider = live.provider_node(HONEST_ACCOUNT, executor)
+    _, directory = trained(live, provider)
+    for segment in (1, 2, 3):
+        one_bit(state_path(directory, segment))
+    [note] = provider.worker.workspace.traces.glob("*.json")
+    document = json.loads(note.read_text())
+    document["task"]["spec"]["training_config"]["seed"] += 1  # trained again, it comes to other states
+    write_json(note, document)
+    for _ in range(10):
+        live.step()
+        live.work_off(provider, LeaseKind.REVEAL)
+        if provider.failures:
+            break
+    assert provider.failures == ["Unmade"] * 3
+    given_up = select(Lease.reason).where(Lease.kind == LeaseKind.REVEAL, Lease.status == "failed")
+    assert set(live.rows(lambda session: session.scalars(given_up).all())) == {"state_lost"}
+    assert {sample.status for sample in live.samples() if sample.segment} == {"drawn"}

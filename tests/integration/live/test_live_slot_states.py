@@ -1,0 +1,131 @@
+"""Slot states with nothing played: nodes train from what they kept, verifiers replay from what was revealed."""
+
+import shutil
+from datetime import timedelta
+
+import pytest
+from kit.chain.deployed_chain import wallet
+from kit.verification.live_fixtures import CHEAT_ACCOUNT, HONEST_ACCOUNT, LiveWorld, Node
+from kit.verification.verification_fixtures import let_time_pass
+from sqlalchemy import select, update
+
+from market.jobs.models import Job
+from market.platform.db.base import utc_now
+from market.platform.storage.errors import BlobNotFound
+from market.training.aggregation import service as aggregation
+from market.training.deliveries import service as deliveries
+from market.training.leases import service as leases
+from market.training.leases.schemas import LeaseKind
+from market.training.units.models import Unit
+from market.verification.samples.models import Sample
+from zoo_compute.node.execution.executor import Executor
+
+THIRD_ACCOUNT = wallet(8)
+
+
+def _close_round(live: LiveWorld, job_id: str) -> None:
+    before = live.read(job_id).current_round
+    aggregation.aggregate(live.database, live.settings, live.storage, job_id)
+    assert live.read(job_id).current_round == before + 1
+    live.dispatch(job_id)
+
+
+def _unit(live: LiveWorld, job_id: str, round_: int, node: Node) -> Unit:
+    [unit] = live.units(job_id, round=round_, provider=node.address)
+    return unit
+
+
+def _stored(live: LiveWorld, cid: str | None) -> bool:
+    assert cid is not None
+    try:
+        live.storage.get(cid, max_bytes=2**26)
+    except BlobNotFound:
+        return False
+    return True
+
+
+def test_a_unit_from_its_nodes_own_state_and_a_successors_fresh_one_are_verified(
+    live: LiveWorld, executor: Executor
+) -> None:
+    first, second = (live.provider_node(account, executor) for account in (HONEST_ACCOUNT, CHEAT_ACCOUNT))
+    verifiers = [live.verifier_node(executor) for _ in range(2)]
+    job_id = live.live_job([first, second])
+    live.work_off(first, LeaseKind.TRAIN)
+    live.work_off(second, LeaseKind.TRAIN)
+    _close_round(live, job_id)
+    live.work_off(first, LeaseKind.TRAIN)
+    own = _unit(live, job_id, 1, first)
+    assert own.start_slot_state_cid == _unit(live, job_id, 0, first).slot_state_cid
+    assert not _stored(live, own.start_slot_state_cid)
+    left = _unit(live, job_id, 0, second).slot_state_cid
+    with live.database.transaction() as session:
+        leases.remove_node_from_jobs(session, second.address, "a test")
+    third = live.provider_node(THIRD_ACCOUNT, executor)
+    live.dispatch(job_id)
+    live.work_off(third, LeaseKind.TRAIN)
+    assert _unit(live, job_id, 1, third).start_slot_state_cid is None
+    live.decide(job_id, [first, second, third], verifiers)
+    assert {unit.status for unit in live.units(job_id) if unit.reason != "a test"} == {"verified"}
+    assert live.slashes() == []
+    assert _stored(live, own.start_slot_state_cid)  # it was drawn
+    assert not _stored(live, left)  # nobody needed it
+    assert [first.failures, second.failures, third.failures] == [[], [], []]
+
+
+def test_a_node_that_deletes_its_slot_state_and_is_drawn_has_withheld_it(live: LiveWorld, executor: Executor) -> None:
+    node = live.provider_node(HONEST_ACCOUNT, executor)
+    verifiers = [live.verifier_node(executor) for _ in range(2)]
+    job_id = live.live_job([node])
+    live.work_off(node, LeaseKind.TRAIN)
+    _close_round(live, job_id)
+    live.work_off(node, LeaseKind.TRAIN)
+    shutil.rmtree(live.directory / node.address / "slots")
+    for _ in range(10):
+        if node.failures:
+            break
+        live.step()
+        live.work_off(node, LeaseKind.REVEAL)
+    assert set(node.failures) == {"SlotStateMissing"}
+    with live.database.transaction() as session:
+        second = _unit(live, job_id, 1, node).id
+        for sample in session.scalars(select(Sample).where(Sample.unit_id == second)):
+            let_time_pass(sample)
+    live.decide(job_id, [node], verifiers)
+    unit = _unit(live, job_id, 1, node)
+    assert (unit.status, unit.reason) == ("rejected", "refused_data")
+    [slash] = live.slashes()
+    assert (slash.offence, slash.provider) == ("refused_data", node.address)
+
+
+def test_a_start_with_a_late_payload_added_back_is_verified_by_replay(
+    live: LiveWorld, executor: Executor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deliveries, "MAX_STALENESS", 0)  # one round late is too late
+    accounts = (HONEST_ACCOUNT, CHEAT_ACCOUNT, THIRD_ACCOUNT)
+    late, *others = (live.provider_node(account, executor) for account in accounts)
+    verifiers = [live.verifier_node(executor) for _ in range(2)]
+    job_id = live.live_job([late, *others])
+    for node in others:
+        live.work_off(node, LeaseKind.TRAIN)
+    upload, closed = late.worker.market.upload, []
+
+    def close_first(content: bytes) -> str:
+        """The round closes between the commitment and the upload."""
+        if not closed:
+            closed.append(True)
+            passed = update(Job).values(round_started_at=utc_now() - timedelta(days=1))
+            live.rows(lambda session: session.execute(passed))
+            _close_round(live, job_id)
+        return upload(content)
+
+    monkeypatch.setattr(late.worker.market, "upload", close_first)
+    for node in (late, late, *others):  # its late unit, then its next one
+        live.work_off(node, LeaseKind.TRAIN)
+        live.dispatch(job_id)
+    before, after = (_unit(live, job_id, round_, late) for round_ in (0, 1))
+    assert (before.included, before.exclusion_reason) == (False, "too_late")
+    start = (after.start_slot_state_cid, after.start_restored_payload_cid)
+    assert start == (before.slot_state_cid, before.payload_cid)
+    live.decide(job_id, [late, *others], verifiers)
+    assert {unit.status for unit in live.units(job_id)} == {"verified"}
+    assert live.slashes() == []

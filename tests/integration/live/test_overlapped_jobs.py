@@ -1,0 +1,162 @@
+"""Jobs with ``round_delay`` to their end: replayed, settled and claimed on chain, and disputed before real referees.
+
+Their units start from a payload that no checkpoint has yet; one here also gets back what was left out.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from kit.chain.deployed_chain import Wallet, wallet
+from kit.disputes.adjudication_fixtures import MARKET
+from kit.disputes.dispute_fixtures import TERMS, ZEN, Delivered, chain_of_disputes, settings_of_disputes  # noqa: F401  (fixtures)
+from kit.disputes.job_end_fixtures import EndingsWorld
+from kit.verification.live_fixtures import CHEAT_ACCOUNT, HONEST_ACCOUNT, LiveMaker, Node
+
+from market.training.aggregation import service as aggregation
+from market.training.leases.schemas import LeaseKind
+from market.training.units.models import Unit
+from training_gym.aggregate.aggregation import Aggregate, aggregate
+from training_gym.aggregate.robust import Verdict
+from zoo_compute.audit.receipt import verify_job
+from zoo_compute.audit.settlements import fetch_record
+from zoo_compute.chain.disputes import Turn
+from zoo_compute.chain.settlements import ChainReader
+from zoo_compute.content.gateway import GatewayClient
+from zoo_compute.node.execution.executor import Executor
+from zoo_protocol.payments.job_record import JobRecord
+
+pytestmark = pytest.mark.long
+
+ACCUSER = wallet(8)
+
+
+@pytest.fixture
+def live(live_of: LiveMaker, server: tuple[FastAPI, str], app: FastAPI) -> EndingsWorld:
+    world: EndingsWorld = live_of(EndingsWorld)
+    world.api_url = server[1]
+    return world
+
+
+def provider(live: EndingsWorld, account: Wallet, executor: Executor) -> Node:
+    live.deployed.anvil.rpc("anvil_setBalance", account.address, hex(ZEN))
+    return live.provider_node(account, executor)
+
+
+@pytest.fixture
+def honest(live: EndingsWorld, executor: Executor) -> Node:
+    return provider(live, HONEST_ACCOUNT, executor)
+
+
+def close(live: EndingsWorld, job_id: str) -> None:
+    before = live.read(job_id).current_round
+    aggregation.aggregate(live.database, live.settings, live.storage, job_id)
+    assert live.read(job_id).current_round == before + 1
+    live.dispatch(job_id)
+
+
+def leave_out(place: int) -> Any:
+    """Joining as ever, but what stands at this place does not count: too few take part for one to be an outlier."""
+
+    def without(spec: Any, parameters: Any, payloads: Mapping[int, bytes], weights: Any, state: Any) -> Aggregate:
+        others = {at: data for at, data in payloads.items() if at != place}
+        joined = aggregate(spec, parameters, others, {at: weights[at] for at in others}, state)
+        verdicts = joined.verdicts | {place: Verdict(False, "krum_outlier", "a test")}
+        return replace(joined, verdicts=dict(sorted(verdicts.items())))
+
+    return without
+
+
+def test_a_job_with_overlapped_rounds_is_settled_and_claimed_also_where_a_payload_was_left_out(
+    live: EndingsWorld, honest: Node, executor: Executor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = provider(live, CHEAT_ACCOUNT, executor)
+    verifiers = [live.verifier_node(executor) for _ in range(2)]
+    job_id = live.job_of([honest, other], rounds=4, round_delay=1)
+    live.train_all(job_id, honest, other)
+    with monkeypatch.context() as patch:
+        patch.setattr(aggregation, "join", leave_out(1))
+        close(live, job_id)
+    while live.read(job_id).status == "running":
+        live.train_all(job_id, honest, other)
+        close(live, job_id)
+    live.decide(job_id, [honest, other], verifiers)
+
+    units = live.units(job_id)
+    assert [(unit.round, unit.slot, unit.status) for unit in units] == [
+        (round_, slot, "verified") for round_ in range(4) for slot in range(2)
+    ]
+    assert [unit.start_eager_payload_cid is not None for unit in units] == [False] * 2 + [True] * 6
+    restored = {(unit.round, unit.slot): unit.start_restored_payload_cid for unit in units}
+    [left_out] = live.units(job_id, round=0, slot=1)
+    assert {place: cid for place, cid in restored.items() if cid} == {(2, 1): left_out.payload_cid}
+    assert left_out.included is False
+    assert (live.slashes(), honest.failures, other.failures) == ([], [], [])
+
+    job = live.settle_job(job_id)
+    total = 4 * live.unit_pay(job)
+    assert [live.claim(honest), live.claim(other), live.claim(honest)] == [total, total, 0]  # each once
+    job = live.check_paid(job_id)
+    check_receipt(live, job_id)
+    assert job.reason == "completed"
+
+
+def check_receipt(live: EndingsWorld, job_id: str) -> None:
+    """What outsiders find on chain and in storage is the same."""
+    reader = ChainReader(live.deployed.anvil.url, live.deployed.deployment.contracts)
+    with GatewayClient([live.gateway]) as gateway:
+        record = JobRecord.from_bytes(fetch_record(gateway, reader.settlement(job_id).parts[-1].record))
+        findings = verify_job(job_id, reader, gateway).findings
+    assert [(finding.code, finding.where) for finding in findings] == [("foreign_signature", "record.order_signature")]
+    assert record.order_signature == "0x", "jobs of this world are not signed; all else has to be right"
+    eager = [unit.start_eager_payload_cid for unit in record.units]
+    assert eager == [unit.start_eager_payload_cid for unit in live.units(job_id)]
+
+
+def ahead(live: EndingsWorld, node: Node, second: Executor | None = None) -> Unit:
+    """The node's unit of round 1, trained before round 0 was joined, by the ``second`` executor if one is given."""
+    job_id = live.job_of([node], rounds=2, round_delay=1)
+    live.work_off(node, LeaseKind.TRAIN)
+    live.dispatch(job_id)
+    if second is not None:
+        node.executor, node.worker = second, replace(node.worker, executor=second)
+    live.work_off(node, LeaseKind.TRAIN)
+    [unit] = live.units(job_id, round=1)
+    assert unit.start_eager_payload_cid == live.units(job_id, round=0)[0].payload_cid
+    return unit
+
+
+@pytest.mark.parametrize("step", [0, 3])
+def test_referees_find_an_honest_unit_right_that_starts_from_a_payload_taken_ahead(
+    live: EndingsWorld, honest: Node, executor: Executor, step: int
+) -> None:
+    delivered: Delivered = live.included(ahead(live, honest))
+    referees = live.referees(executor)
+    disputed = live.named(ACCUSER, delivered, honest, step)
+    live.discloser(honest).watch()
+    assert live.judged(disputed, referees) is Turn.CHALLENGER_LOST
+    assert live.deployed.views.stake_of(honest.address) == 1_000 * ZEN
+    live.check_books()
+
+
+def test_a_cheat_in_a_unit_that_starts_from_a_payload_taken_ahead_is_convicted_and_the_one_before_is_paid(
+    live: EndingsWorld, honest: Node, executor: Executor, cheating: Executor
+) -> None:
+    live.give_account()
+    live.referees_here = live.referees(executor)
+    verifiers = [live.verifier_node(executor) for _ in range(2)]
+    false = ahead(live, honest, cheating)
+    live.until_decided(false.job_id, [honest], verifiers)
+
+    before, false = live.units(false.job_id)
+    assert (before.status, false.status, false.reason) == ("verified", "rejected", "incorrect_computation")
+    (slash,) = live.slashes()
+    assert (slash.path, slash.evidence) == ("dispute", false.dispute_id)
+    assert live.deployed.views.stake_of(honest.address) == 500 * ZEN
+    assert live.deployed.views.balance_of(MARKET.address) == 3 * TERMS.bond_wei + TERMS.cost_wei
+    live.cancel(false.job_id)
+    job = live.settle_job(false.job_id)
+    assert live.claim(honest) == live.unit_pay(job)
+    live.check_paid(false.job_id)

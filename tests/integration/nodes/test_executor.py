@@ -1,0 +1,396 @@
+"""The executor with its real child process, real training and the kernel's limits."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import safetensors.numpy
+from kit.waiting import wait_until
+from safetensors import SafetensorError
+
+from training_gym.aggregate.outer_step import initial_outer_state, outer_step
+from training_gym.runtime.profile import CPU
+from training_gym.spec.config import TrainingSpec
+from training_gym.units.checkpoint import initial_checkpoint, load_state, save_state
+from zoo_compute.devnet.cheats.cheat import KINDS, REFUSE, WITHHOLD, executor_of
+from zoo_compute.devnet.cheats.child import COPY, FABRICATE
+from zoo_compute.node.execution.executor import Executor, ExecutorError
+
+MEMORY = 1 << 30
+ROOT = Path(__file__).parents[3]
+TEXT = b"".join(b"line %d of a text that a model can learn\n" % n for n in range(2000))
+
+
+def specification(**training: Any) -> dict[str, Any]:
+    settings = {"inner_steps": 8, "segment_steps": 2, "batch_size": 4, "warmup_steps": 2, **training}
+    document = {"data_config": {"dataset": "Qm" + "a" * 44}, "training_config": settings}
+    return TrainingSpec.from_dict(document).to_dict()
+
+
+@pytest.fixture(scope="module")
+def executor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
+    with Executor(CPU, MEMORY, tmp_path_factory.mktemp("executor")) as running:
+        running.start()
+        yield running
+
+
+@pytest.fixture
+def task(executor: Executor, tmp_path: Path) -> dict[str, Any]:
+    spec = specification()
+    (tmp_path / "text").write_bytes(TEXT)
+    (tmp_path / "checkpoint").write_bytes(initial_checkpoint(TrainingSpec.from_dict(spec)))
+    (tmp_path / "output").mkdir()
+    return {
+        "kind": "train",
+        "spec": spec,
+        "job_id": "0x" + "11" * 32,
+        "round": 0,
+        "slot": 1,
+        "checkpoint": str(tmp_path / "checkpoint"),
+        "train_data": str(tmp_path / "text"),
+        "slot_state": None,
+        "environment": executor.environment_class,
+        "output": str(tmp_path / "output"),
+    }
+
+
+def long(task: dict[str, Any]) -> dict[str, Any]:
+    return {**task, "spec": specification(inner_steps=10_000, segment_steps=500)}
+
+
+def children() -> list[psutil.Process]:
+    return [child for child in psutil.Process().children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE]
+
+
+def child_in(workdir: Path) -> psutil.Process:
+    """The training child that runs in ``workdir``."""
+    (found,) = [child for child in children() if child.cwd() == str(workdir)]
+    return found
+
+
+def child_of(executor: Executor) -> psutil.Process:
+    return child_in(executor.workdir)
+
+
+def refused(executor: Executor, task: dict[str, Any], timeout: float = 60) -> ExecutorError:
+    with pytest.raises(ExecutorError) as refusal:
+        executor.run(task, timeout)
+    return refusal.value
+
+
+def test_every_segment_replays_to_the_committed_leaf(executor: Executor, task: dict[str, Any]) -> None:
+    seen: list[dict[str, Any]] = []
+    result = executor.run(task, 60, seen.append)
+    assert [progress["step"] for progress in seen] == list(range(1, 9))
+    assert result["steps"] == seen[-1]["steps"] == 8
+    for segment in range(4):
+        replay = {**task, "kind": "replay", "segment": segment, "start_leaf": result["leaves"][segment]}
+        replayed = executor.run({**replay, "state": result["states"][segment]}, 60)
+        assert replayed["end_leaf"] == result["leaves"][segment + 1]
+    tampered = {**replay, "start_leaf": result["leaves"][0], "state": result["states"][3]}
+    assert refused(executor, tampered).code == "start_state_mismatch"
+
+
+def test_two_children_train_to_the_same_bytes(executor: Executor, task: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    first = executor.run(task, 60)
+    with Executor(CPU, MEMORY, tmp_path) as other:
+        assert other.environment_class == executor.environment_class
+        second = other.run({**task, "output": str(tmp_path / "other")}, 60)
+    assert second["trace_root"] == first["trace_root"]
+    for file in ("payload", "slot_state"):
+        assert Path(second[file]).read_bytes() == Path(first[file]).read_bytes()
+
+
+def test_the_command_line_tells_the_class_that_a_node_here_would_register(executor: Executor, tmp_path: Path) -> None:
+    def ask(profile: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "zoo_compute", "node", "environment", "--profile", profile, "--json"]
+        variables = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}  # no market, and no wallet
+        return subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True)
+
+    shown = json.loads(ask(CPU.name).stdout)
+    assert shown == {"profile": CPU.name, "environment_class": executor.environment_class}
+    refused = json.loads(ask("cpu-avx512").stderr)["error"]
+    assert refused["code"] == "unknown-profile"
+    assert "Leave --profile away" in refused["remedy"]
+
+
+def test_a_fabricated_unit_fails_the_replay_of_each_segment(
+    executor: Executor, task: dict[str, Any], tmp_path: Path
+) -> None:
+    with executor_of(FABRICATE)(CPU, MEMORY, tmp_path) as cheat:
+        result = cheat.run(task, 60)
+        assert cheat.run({"kind": "probe"}, 60)["environment"] == executor.environment_class
+    assert set(result) == set(executor.run({**task, "output": str(tmp_path)}, 60))
+    for segment in range(4):
+        replay = {**task, "kind": "replay", "segment": segment, "start_leaf": result["leaves"][segment]}
+        replayed = executor.run({**replay, "state": result["states"][segment]}, 60)
+        assert replayed["end_leaf"] != result["leaves"][segment + 1]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in (FABRICATE, WITHHOLD, REFUSE)])
+def test_a_cheat_of_the_devnet_fails_the_replay_of_each_segment(
+    executor: Executor, task: dict[str, Any], tmp_path: Path, kind: str
+) -> None:
+    with executor_of(kind)(CPU, MEMORY, tmp_path) as cheat:
+        assert cheat.environment_class == executor.environment_class
+        if kind == "stale":  # its first unit is honest: it must have something to repeat
+            cheat.run(task, 60)
+            task = {**task, "round": 1}
+        result = cheat.run(task, 60)
+    for segment in range(4):
+        replay = {**task, "kind": "replay", "segment": segment, "start_leaf": result["leaves"][segment]}
+        replayed = executor.run({**replay, "state": result["states"][segment]}, 60)
+        assert replayed["end_leaf"] != result["leaves"][segment + 1]
+
+
+@pytest.mark.parametrize("kind", [WITHHOLD, REFUSE])
+def test_a_withholder_of_the_devnet_works_and_has_no_states(task: dict[str, Any], tmp_path: Path, kind: str) -> None:
+    with executor_of(kind)(CPU, MEMORY, tmp_path) as cheat:
+        result = cheat.run(task, 60)
+    assert Path(result["payload"]).is_file()
+    assert result["states"]
+    for state in map(Path, result["states"]):
+        assert state.is_file() is (kind == WITHHOLD)
+        if state.is_file():
+            with pytest.raises(SafetensorError):
+                safetensors.numpy.load(state.read_bytes())
+
+
+def test_an_unknown_cheat_is_refused() -> None:
+    with pytest.raises(ValueError, match="'nap' is none of fabricate, skip-step"):
+        executor_of("nap")
+
+
+def test_a_model_is_made_of_an_earlier_one_and_updates(
+    executor: Executor, task: dict[str, Any], tmp_path: Path
+) -> None:
+    spec = TrainingSpec.from_dict(specification(down_top_k=64))
+    model, state, updates = load_state(spec, Path(task["checkpoint"]).read_bytes()), initial_outer_state(spec), []
+    for round_ in range(2):
+        mean = np.random.default_rng(round_).normal(0.0, 1e-3, spec.num_parameters()).astype(np.float32)
+        step = outer_step(spec, model, mean, state)
+        model, state = step.parameters, step.state
+        updates.append(tmp_path / f"update-{round_}")
+        updates[-1].write_bytes(step.update)
+    wanted = {"kind": "catch_up", "spec": spec.to_dict(), "checkpoint": task["checkpoint"]}
+    wanted |= {"updates": [str(path) for path in updates], "output": str(tmp_path / "made")}
+    executor.run(wanted, 60)
+    assert (tmp_path / "made").read_bytes() == save_state(model)
+    updates[1].write_bytes(b"anything")
+    assert refused(executor, wanted).code not in ("crashed", "task_failed")
+    assert refused(executor, wanted | {"updates": [7]}).code == "invalid_task"
+
+
+def test_a_checkpoint_is_evaluated(executor: Executor, task: dict[str, Any]) -> None:
+    evaluation = {"kind": "evaluate", "spec": task["spec"], "checkpoint": task["checkpoint"]}
+    result = executor.run({**evaluation, "validation_data": task["train_data"]}, 60)
+    assert 5.3 < float(result["validation_loss"]) < 5.8
+    assert len(result["validation_loss"].partition(".")[2]) == 6
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "code"),
+    [
+        ({"kind": "execute"}, "task.kind", "invalid_task"),
+        ({"spec": {"data_config": {}}}, "data_config.dataset", "missing_key"),
+        ({"job_id": "0x12"}, "task.job_id", "invalid_task"),
+        ({"round": 8}, "task.round", "invalid_task"),
+        ({"checkpoint": "/nowhere"}, "task.checkpoint", "missing_input"),
+        ({"checkpoint": __file__}, "checkpoint", "malformed"),
+        ({"slot_state": __file__}, "slot_state", "malformed"),
+        ({"environment": "0x" + "00" * 32}, "task.environment", "environment_mismatch"),
+    ],
+)
+def test_a_wrong_task_is_refused_and_the_child_lives_on(
+    executor: Executor, task: dict[str, Any], change: dict[str, Any], field: str, code: str
+) -> None:
+    before = child_of(executor).pid
+    error = refused(executor, {**task, **change})
+    assert (error.field, error.code) == (field, code)
+    assert child_of(executor).pid == before
+
+
+def test_after_a_failure_that_nobody_foresaw_the_next_task_has_a_fresh_child(
+    executor: Executor, task: dict[str, Any]
+) -> None:
+    """A device that has failed fails everything that the same process asks of it."""
+    before = child_of(executor)
+    assert refused(executor, {**task, "output": "/nowhere"}).code == "task_failed"
+    assert executor.run(task, 60)["steps"] == 8
+    assert not before.is_running()
+
+
+def test_a_task_beyond_its_time_is_killed_and_the_next_one_runs(executor: Executor, task: dict[str, Any]) -> None:
+    before = child_of(executor)
+    assert refused(executor, long(task), timeout=0.3).code == "timeout"
+    assert not before.is_running()
+    assert executor.run(task, 60)["steps"] == 8
+
+
+def test_a_task_beyond_its_memory_is_refused_and_the_next_one_runs(executor: Executor, task: dict[str, Any]) -> None:
+    greedy = {**task, "spec": specification(batch_size=4096)}
+    assert refused(executor, greedy).code == "out_of_memory"
+    assert executor.run(task, 60)["steps"] == 8
+
+
+def test_a_crash_is_reported_and_the_next_task_runs(executor: Executor, task: dict[str, Any]) -> None:
+    child = child_of(executor)
+    with pytest.raises(ExecutorError, match="SIGSEGV") as refusal:
+        executor.run(long(task), 60, lambda progress: os.kill(child.pid, signal.SIGSEGV))
+    assert refusal.value.code == "crashed"
+    assert executor.run(task, 60)["steps"] == 8
+
+
+def test_an_observer_that_raises_abandons_the_task(executor: Executor, task: dict[str, Any]) -> None:
+    def cancel(progress: dict[str, Any]) -> None:
+        raise InterruptedError("the lease is gone")
+
+    with pytest.raises(InterruptedError):
+        executor.run(long(task), 60, cancel)
+    assert executor.run(task, 60)["steps"] == 8
+
+
+def test_closing_ends_a_running_task_and_leaves_no_process(task: dict[str, Any], tmp_path: Path) -> None:
+    executor = Executor(CPU, MEMORY, tmp_path)
+    begun = threading.Event()
+    errors: list[ExecutorError] = []
+
+    def work() -> None:
+        with pytest.raises(ExecutorError) as refusal:
+            executor.run(long(task), 60, lambda progress: begun.set())
+        errors.append(refusal.value)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    assert begun.wait(60)
+    executor.close()
+    worker.join(10)
+    assert [error.code for error in errors] == ["closed"]
+    assert not [child for child in children() if child.cwd() == str(tmp_path)]
+    assert refused(executor, task).code == "closed"
+
+
+def test_the_child_ends_with_its_parent(tmp_path: Path) -> None:
+    """A parent that is killed cannot tell its child to stop."""
+    program = (
+        "import signal, sys; from pathlib import Path; from training_gym.runtime.profile import CPU\n"
+        "from zoo_compute.node.execution.executor import Executor\n"
+        f"executor = Executor(CPU, {MEMORY}, Path({str(tmp_path)!r})); executor.environment_class\n"
+        "print('warm', flush=True); signal.pause()\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"warm\n"
+        (child,) = psutil.Process(parent.pid).children()
+        parent.kill()
+    try:
+        child.wait(60)
+    finally:
+        if child.is_running():
+            child.kill()
+
+
+def test_a_child_that_cannot_start_says_why(tmp_path: Path) -> None:
+    with Executor(CPU, 1 << 20, tmp_path) as executor:
+        error = refused(executor, {"kind": "probe"})
+    assert error.code == "start_failed"
+    assert "MemoryError" in error.message or "exit status" in error.message
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        "socket.socket()",
+        "socket.getaddrinfo('localhost', 80)",
+        "socket.create_connection(('127.0.0.1', {port}))",
+        "subprocess.run(['true'])",
+        "os.system('true')",
+        "os.fork()",
+    ],
+)
+def test_the_sandbox_refuses_network_and_programs(attempt: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        call = attempt.format(port=server.getsockname()[1])
+        program = f"""
+import os, socket, subprocess
+from zoo_compute.node import sandbox
+sandbox.enter({MEMORY})
+try:
+    {call}
+except PermissionError as error:
+    raise SystemExit(0 if "not allowed" in str(error) else 1)
+raise SystemExit(2)
+"""
+        assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_the_sandbox_stands_where_the_kernel_lets_nobody_name_users(tmp_path: Path) -> None:
+    """AppArmor, as Ubuntu 24.04 sets it up, allows a user namespace and refuses its maps."""
+    program = f"""
+import builtins, os
+from zoo_compute.node import sandbox
+named, opened = [], open
+def refusing(path, *rest):
+    if str(path).startswith("/proc/self/"):
+        named.append(path)
+        raise PermissionError(1, "Operation not permitted", path)
+    return opened(path, *rest)
+builtins.open = refusing
+before = os.readlink("/proc/self/ns/net")
+isolated = sandbox.enter({MEMORY})
+assert isolated == (os.readlink("/proc/self/ns/net") != before) == bool(named)
+opened({str(tmp_path / "file")!r}, "w").write("files can be written all the same")
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_limit_of_processor_time_leaves_threads_their_time() -> None:
+    """The proof of hardware hashes on 16: an hour of theirs is over in four minutes."""
+    program = """
+import os, resource
+from zoo_compute.node import sandbox
+sandbox.limit_processor_time(3600)
+assert resource.getrlimit(resource.RLIMIT_CPU)[0] >= 3600 * os.cpu_count()
+"""
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_the_childs_network_is_gone_where_the_kernel_allows_it(executor: Executor, task: dict[str, Any]) -> None:
+    removed = executor._child is not None and executor._child.ready["network_removed"]
+    ours, theirs = (os.readlink(f"/proc/{pid}/ns/net") for pid in (os.getpid(), child_of(executor).pid))
+    assert (ours != theirs) == removed
+
+
+def test_the_child_sees_no_secret_of_its_parent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ZOO_PRIVATE_KEY", "0xsecret")
+    with Executor(CPU, MEMORY, tmp_path) as executor:
+        executor.start()
+        child = child_in(tmp_path)
+        variables = wait_until(lambda: found if "OMP_NUM_THREADS" in (found := child.environ()) else None)
+    assert variables["MKL_CBWR"] == CPU.variables["MKL_CBWR"]
+    assert "ZOO_PRIVATE_KEY" not in variables
+
+
+def test_a_copier_of_the_devnet_hands_in_what_the_slot_beside_it_learns(
+    executor: Executor, task: dict[str, Any], tmp_path: Path
+) -> None:
+    folders = [tmp_path / name for name in ("copied", "neighbour")]
+    for folder in folders:
+        folder.mkdir()
+    with executor_of(COPY)(CPU, MEMORY, tmp_path) as cheat:
+        copied = cheat.run({**task, "output": str(folders[0])}, 60)
+    neighbours = executor.run({**task, "slot": task["slot"] ^ 1, "output": str(folders[1])}, 60)
+    assert Path(copied["payload"]).read_bytes() == Path(neighbours["payload"]).read_bytes()
+    assert copied["trace_root"] != neighbours["trace_root"]  # its leaves name its own slot

@@ -1,0 +1,93 @@
+"""What a node on a slow link takes on: it measures anew before it gives a unit up, and delivers what is trained."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit.engines.ipfs_processes import StoreProcess
+from kit.nodes.node_work_fixtures import JOB, MODEL, Killed, Market, lease, work
+
+from training_gym.compress.payload_format import payload_size
+from training_gym.spec.config import TrainingSpec
+from zoo_compute.base.link import Link
+from zoo_compute.node.execution.executor import Executor
+from zoo_compute.node.market.calls import Lease
+from zoo_compute.node.work import worker as node_work
+from zoo_compute.node.work.worker import LinkTooSlow, require_link
+
+
+@pytest.mark.parametrize(
+    ("mbps", "hidden_size", "taken"),
+    [
+        (None, 1024, True),  # not known yet
+        (4.0, 1024, True),  # what deadlines count on
+        (3.9, 1024, True),  # the lease periods have room for a little less
+        (2.0, 1024, False),
+        (1.0, 1024, False),
+        (1.0, 64, True),  # small states are there in the lease periods
+    ],
+)
+def test_a_unit_whose_states_could_not_be_shown_in_time_is_not_begun(
+    train_task: dict[str, Any], mbps: float | None, hidden_size: int, taken: bool
+) -> None:
+    model = {**MODEL, "hidden_size": hidden_size}
+    task = {**train_task, "spec": {**train_task["spec"], "model_config": model}}
+    lease = Lease("l", "train", JOB, "t", task, 30.0)
+    rate = None if mbps is None else round(mbps * 1e6 / 8)
+    if taken:
+        require_link(lease, rate)
+        return
+    with pytest.raises(LinkTooSlow, match=f"at {mbps} Mb/s") as refused:
+        require_link(lease, rate)
+    assert refused.value.code == "link_too_slow"
+
+
+def test_a_node_on_a_slow_link_gives_the_unit_up_before_it_trains(
+    store: StoreProcess,
+    executor: Executor,
+    train_task: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(node_work, "reveal_timeout_seconds", lambda size, lease_seconds: 0.0)
+    slow = Link()
+    slow.up.note(1 << 20, 10.0)
+    market = Market(store)
+    with pytest.raises(LinkTooSlow):
+        work(market, tmp_path, executor, lease("train", train_task), link=slow)
+    assert market.order() == ["put_piece"]  # as it is now
+
+
+def test_a_link_that_was_slow_once_is_measured_anew_before_a_unit_is_given_up(
+    store: StoreProcess,
+    executor: Executor,
+    train_task: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its next payload would tell that it has recovered, but who takes no unit has none."""
+    monkeypatch.setattr(node_work, "reveal_timeout_seconds", lambda size, lease_seconds: size / 100_000)
+    link = Link()
+    for _ in range(16):
+        link.up.note(1 << 20, 1000.0)
+    market = Market(store, link=link)
+    work(market, tmp_path, executor, lease("train", train_task), link=link)
+    assert market.order() == ["put_piece", "commit", "upload", "complete"]
+    assert 0 < market.body("put_piece")["size"] <= payload_size(TrainingSpec.from_dict(train_task["spec"]))
+
+
+def test_a_unit_that_is_trained_already_is_delivered_over_whatever_link(
+    store: StoreProcess,
+    executor: Executor,
+    train_task: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    killed = Market(store, at="upload", fault=Killed())
+    with pytest.raises(Killed):
+        work(killed, tmp_path, executor, lease("train", train_task))
+    monkeypatch.setattr(node_work, "reveal_timeout_seconds", lambda size, lease_seconds: 0.0)
+    slow, market = Link(), Market(store)
+    slow.up.note(1 << 20, 10.0)
+    work(market, tmp_path, executor, lease("train", train_task), link=slow)
+    assert market.order() == ["commit", "upload", "complete"]

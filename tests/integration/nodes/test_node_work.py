@@ -1,0 +1,356 @@
+"""A node's work with real training and a real store; the market is a fake that dies or refuses at chosen moments."""
+
+import hashlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from kit.engines.ipfs_processes import StoreProcess
+from kit.nodes.node_work_fixtures import DOMAIN, JOB, WALLET, Killed, Market, lease, task_to_train, work
+from kit.waiting import delay
+
+from zoo_compute.base.errors import ApiError, Unreachable
+from zoo_compute.content.blockstore import BlockNotFound
+from zoo_compute.content.gateway import GatewayClient, GatewayUnavailable
+from zoo_compute.node.disk.traces import TraceLost, Traces
+from zoo_compute.node.disk.workspace import Workspace
+from zoo_compute.node.execution.executor import Executor, ExecutorError
+from zoo_compute.node.work import worker as node_work
+from zoo_compute.node.work.acknowledgements import Journal, NotAcknowledged
+from zoo_compute.node.work.held_lease import LeaseLost
+from zoo_protocol.content.unixfs import cid_of_file
+from zoo_protocol.hashing import from_hex, keccak, to_hex
+from zoo_protocol.messages import (
+    UnitCommitment,
+    recover,
+    typed_data,
+)
+from zoo_protocol.verification import trace
+
+
+def test_a_unit_is_committed_before_anything_is_uploaded(
+    store: StoreProcess,
+    executor: Executor,
+    train_task: dict[str, Any],
+    tmp_path: Path,
+) -> None:
+    market = Market(store)
+    work(market, tmp_path, executor, lease("train", train_task))
+    assert market.order() == ["commit", "upload", "complete"]
+    commitment, result = market.body("commit"), market.body("complete")
+    signed = UnitCommitment(JOB, 0, 2, WALLET.address, commitment["trace_root"], commitment["payload_hash"])
+    assert recover(typed_data(DOMAIN, signed), commitment["commitment_signature"]) == WALLET.address
+    assert to_hex(trace.trace_root([from_hex(leaf) for leaf in result["leaves"]])) == commitment["trace_root"]
+    bound = trace.payload_hash(from_hex(result["payload_sha256"]), WALLET.address, from_hex(result["salt"]))
+    assert to_hex(bound) == commitment["payload_hash"]
+    with GatewayClient([store.gateway_url]) as gateway:
+        payload = gateway.fetch(result["payload_cid"], max_bytes=1 << 20)
+    assert to_hex(hashlib.sha256(payload).digest()) == result["payload_sha256"]
+
+
+def test_nothing_is_uploaded_before_the_commitment_is_acknowledged(
+    store: StoreProcess,
+    executor: Executor,
+    train_task: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(node_work, "_ACKNOWLEDGEMENT_RETRIES", (0.0, 0.0))
+    mute = Market(store, silent=99)
+    with pytest.raises(NotAcknowledged):
+        work(mute, tmp_path, executor, lease("train", train_task))
+    assert mute.order() == ["commit"] * 3
+    assert "no acknowledgement" in caplog.text
+    assert Journal(Workspace(tmp_path).acknowledgements).all() == []
+    slow = Market(store, silent=1)
+    work(slow, tmp_path, executor, lease("train", train_task))
+    assert slow.order() == ["commit", "commit", "upload", "complete"]
+    [kept] = Journal(Workspace(tmp_path).acknowledgements).all()
+    assert kept.unit.traceRoot == slow.body("commit")["trace_root"]
+
+
+@pytest.mark.parametrize("moment", ["commit", "upload", "complete"])
+def test_a_killed_node_takes_its_lease_up_again_without_training_twice(
+    store: StoreProcess,
+    executor: Executor,
+    train_task: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    moment: str,
+) -> None:
+    first = Market(store, at=moment, fault=Killed())
+    with pytest.raises(Killed):
+        work(first, tmp_path, executor, lease("train", train_task))
+    monkeypatch.setattr(executor, "run", lambda *_: pytest.fail("trained a second time"))
+    second = Market(store)
+    work(second, tmp_path, executor, lease("train", train_task))
+    assert second.order() == ["commit", "upload", "complete"]
+    if moment != "commit":
+        assert second.body("commit") == first.body("commit"), "another commitment would be refused"
+
+
+def test_units_and_replays_wait_for_gateways_that_are_away_and_not_for_ever(
+    own_store: StoreProcess, executor: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Waiting(Market):
+        def wait_or_stop(self, seconds: float) -> bool:
+            self.store.start()
+            return False
+
+    task, market = task_to_train(own_store, executor.environment_class), Waiting(own_store)
+    own_store.stop()
+    with monkeypatch.context() as patch:
+        patch.setattr(node_work, "GATEWAYS_AWAY_SECONDS", -1.0)
+        with pytest.raises(GatewayUnavailable):
+            work(market, tmp_path / "node", executor, lease("train", task))
+    assert market.order() == []
+    work(market, tmp_path / "node", executor, lease("train", task))
+    assert market.order() == ["commit", "upload", "complete"]
+
+    place = {key: task[key] for key in ("job_id", "round", "slot")}
+    work(market, tmp_path / "node", executor, lease("reveal", place | {"segment": 1, "slot_state_cid": None}))
+    shown, leaves = market.calls[-1][1]["state_cid"], market.body("complete")["leaves"]
+    replay = {**task, "segment": 1, "start_leaf": leaves[1], "state_cid": shown}
+    for known in ([], [shown]):  # away for the state, and for what any unit starts from
+        verifier, directory = Waiting(own_store), tmp_path / f"verifier-{len(known)}"
+        with GatewayClient([own_store.gateway_url]) as gateway:
+            for cid in known:
+                Workspace(directory).fetch(gateway, cid)
+        own_store.stop()
+        work(verifier, directory, executor, lease("replay", replay))
+        assert verifier.order() == ["commit", "complete"]
+
+
+def test_what_gateways_do_not_have_is_not_waited_for(
+    store: StoreProcess, executor: Executor, train_task: dict[str, Any], tmp_path: Path
+) -> None:
+    class Waiting(Market):
+        def wait_or_stop(self, seconds: float) -> bool:
+            pytest.fail("it waits")
+
+    market = Waiting(store)
+    absent = train_task | {"checkpoint_cid": cid_of_file(b"nobody has this")}
+    with pytest.raises(BlockNotFound):
+        work(market, tmp_path / "node", executor, lease("train", absent))
+
+
+def test_what_a_root_is_of_is_written_down_before_anybody_has_the_signature(
+    store: StoreProcess,
+    executor: Executor,
+    train_task: dict[str, Any],
+    tmp_path: Path,
+) -> None:
+    market = Market(store, at="commit", fault=Killed())
+    with pytest.raises(Killed):
+        work(market, tmp_path, executor, lease("train", train_task))
+    traces = Workspace(tmp_path).traces
+    [file] = traces.glob("*.json")
+    kept = Traces(traces).find(file.stem)
+    assert len(kept.states) == 3
+    assert (kept.unit.provider, kept.environment) == (WALLET.address, executor.environment_class)
+    assert kept.root == kept.unit.traceRoot
+    long_ago = time.time() - 3_600
+    os.utime(file, (long_ago, long_ago))
+    Traces(traces).tidy(3_700, time.time())
+    assert Traces(traces).find(file.stem) == kept
+    Traces(traces).tidy(3_500, time.time())
+    with pytest.raises(TraceLost):
+        Traces(traces).find(file.stem)
+
+
+def test_work_stops_when_the_lease_is_lost(
+    store: StoreProcess,
+    executor: Executor,
+    train_task: dict[str, Any],
+    tmp_path: Path,
+) -> None:
+    market = Market(store, at="keep", fault=ApiError(409, "lease-lost", "The lease's time has passed."))
+    with pytest.raises(LeaseLost):
+        work(market, tmp_path, executor, lease("train", train_task))
+    assert market.order() == []
+
+
+def test_a_missed_heartbeat_does_not_stop_the_work(
+    store: StoreProcess,
+    executor: Executor,
+    train_task: dict[str, Any],
+    tmp_path: Path,
+) -> None:
+    market = Market(store, at="keep", fault=Unreachable("market-unreachable", "restarting"))
+    work(market, tmp_path, executor, lease("train", train_task))
+    assert market.order()[-1] == "complete"
+
+
+def test_another_verifier_gets_the_same_leaf_and_hides_it_until_it_reveals(
+    store: StoreProcess,
+    executor: Executor,
+    train_task: dict[str, Any],
+    tmp_path: Path,
+) -> None:
+    provider = Market(store)
+    work(provider, tmp_path / "provider", executor, lease("train", train_task))
+    leaves = provider.body("complete")["leaves"]
+    place = {key: train_task[key] for key in ("job_id", "round", "slot")}
+    work(provider, tmp_path / "provider", executor, lease("reveal", place | {"segment": 1, "slot_state_cid": None}))
+    state_cid = provider.calls[-1][1]["state_cid"]
+
+    verifier = Market(store)
+    task = {**train_task, "segment": 1, "start_leaf": leaves[1], "state_cid": state_cid}
+    work(verifier, tmp_path / "verifier", executor, lease("replay", task))
+    assert verifier.order() == ["commit", "complete"]
+    revealed = verifier.body("complete")
+    assert revealed["end_leaf"] == leaves[2]
+    own = bytes.fromhex(WALLET.address.removeprefix("0x"))
+    committed = keccak(from_hex(revealed["end_leaf"]) + own + from_hex(revealed["salt"]))
+    assert verifier.body("commit") == {"result_hash": to_hex(committed)}
+
+    with pytest.raises(ExecutorError) as error:
+        work(verifier, tmp_path / "verifier", executor, lease("replay", {**task, "start_leaf": leaves[0]}))
+    assert error.value.code == "start_state_mismatch"
+
+
+def test_a_pin_is_proven_over_every_byte_and_survives_a_restart(
+    store: StoreProcess,
+    executor: Executor,
+    tmp_path: Path,
+) -> None:
+    files = [b"manifest", b"model" * 100_000]
+    cids = [store.add(content) for content in files]
+    market = Market(store)
+    task = {"nonce": "0x" + "09" * 32, "cids": cids, "round": 1, "checkpoint_cid": cids[0], "release": []}
+    worker = work(market, tmp_path, executor, lease("pin", task))
+    assert market.body("complete")["proof"] == to_hex(hashlib.sha256(b"\x09" * 32 + b"".join(files)).digest())
+    worker.workspace.store.collect()
+    kept = {str(cid) for cid in Workspace(tmp_path).store.pins()}
+    assert kept == set(cids)
+
+
+def test_a_released_checkpoint_is_unpinned_but_for_what_another_needs(
+    store: StoreProcess,
+    executor: Executor,
+    tmp_path: Path,
+) -> None:
+    first, second, shared = (store.add(content) for content in (b"first", b"second", b"model" * 100_000))
+    market = Market(store)
+    for cids, released in (([first, shared], []), ([second, shared], [first])):
+        task = {"nonce": "0x" + "09" * 32, "cids": cids, "round": 1, "checkpoint_cid": cids[0], "release": released}
+        work(market, tmp_path, executor, lease("pin", task))
+    workspace = Workspace(tmp_path)
+    assert {str(cid) for cid in workspace.store.pins()} == {second, shared}
+    workspace.release([first, store.add(b"never kept")])  # again, and unknown: nothing happens
+    assert workspace.store.collect() == 1
+    workspace.release([second])
+    assert not list(workspace.store.pins())
+
+
+def test_a_release_that_was_cut_short_is_carried_out_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = Workspace(tmp_path)
+    cids = [str(workspace.store.add(content)) for content in (b"manifest of a cut one", b"its model")]
+    workspace.keep(cids[0], cids, "0x" + "01" * 32)
+    with monkeypatch.context() as patched:
+        patched.setattr(workspace.store, "unpin", mock.Mock(side_effect=[True, KeyboardInterrupt]))
+        with pytest.raises(KeyboardInterrupt):
+            workspace.release([cids[0]])
+    again = Workspace(tmp_path)
+    again.release([cids[0]])
+    assert not again.store.pins()
+    assert not list((tmp_path / "checkpoints").iterdir())
+
+
+def test_a_release_comes_only_after_the_proof_of_the_newer_checkpoint(
+    store: StoreProcess,
+    executor: Executor,
+    tmp_path: Path,
+) -> None:
+    kept, newer = store.add(b"kept"), store.add(b"newer")
+    task = {"nonce": "0x" + "09" * 32, "cids": [kept], "round": 1, "checkpoint_cid": kept, "release": []}
+    work(Market(store), tmp_path, executor, lease("pin", task))
+    silent = Market(store, at="complete", fault=Unreachable("market-unreachable", "the market does not answer"))
+    with pytest.raises(Unreachable):
+        work(silent, tmp_path, executor, lease("pin", task | {"cids": [newer], "release": [kept]}))
+    assert kept in {str(cid) for cid in Workspace(tmp_path).store.pins()}
+
+
+def test_leases_at_hand_are_remembered_until_they_end(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    held = lease("train", {"round": 1})
+    workspace.remember(held)
+    assert Workspace(tmp_path).remembered() == [held]
+    workspace.forget(held)
+    assert Workspace(tmp_path).remembered() == []
+
+
+def test_old_states_are_removed_and_young_ones_kept(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    old, young = workspace.unit(JOB, 0, 0), workspace.unit(JOB, 1, 0)
+    long_ago = time.time() - 49 * 3600
+    os.utime(old, (long_ago, long_ago))
+    workspace.tidy(keep_hours=48)
+    assert not old.exists()
+    assert young.exists()
+
+
+def test_what_was_pinned_of_a_checkpoint_that_could_not_be_had_is_released_with_it(
+    store: StoreProcess,
+    executor: Executor,
+    tmp_path: Path,
+) -> None:
+    manifest, newer, gone = store.add(b"of a lost one"), store.add(b"the newer"), cid_of_file(b"nobody has this")
+    task = {"nonce": "0x" + "09" * 32, "cids": [manifest, gone], "round": 1, "checkpoint_cid": manifest, "release": []}
+    with pytest.raises(BlockNotFound):
+        work(Market(store), tmp_path, executor, lease("pin", task))
+    assert {str(cid) for cid in Workspace(tmp_path).store.pins()} == {manifest}
+    again = task | {"cids": [newer], "checkpoint_cid": newer, "release": [manifest]}  # others keep it
+    work(Market(store), tmp_path, executor, lease("pin", again))
+    assert {str(cid) for cid in Workspace(tmp_path).store.pins()} == {newer}
+
+
+def test_a_child_that_says_nothing_is_given_up_with_the_lease(
+    store: StoreProcess,
+    executor: Executor,
+    train_task: dict[str, Any],
+    tmp_path: Path,
+) -> None:
+    """A device that hangs: its node must not be busy for a day with a unit that others have done meanwhile."""
+    refusal = ApiError(409, "lease-lost", "The lease is expired (round_closed).")
+    market = Market(store, at="keep", fault=None)
+    executor.run({"kind": "probe"}, 60)
+    with stopped_child(executor):
+        working = threading.Thread(target=lambda: outcome.append(_failure(market, tmp_path, executor, train_task)))
+        outcome: list[type[BaseException] | None] = []
+        working.start()
+        delay(1.0)
+        market.fault = refusal
+        working.join(60)
+        assert not working.is_alive(), "it waits for its child"
+    assert outcome == [LeaseLost]
+
+
+def _failure(market: Market, directory: Path, executor: Executor, task: dict[str, Any]) -> type[BaseException] | None:
+    try:
+        work(market, directory, executor, lease("train", task))
+    except Exception as error:
+        return type(error)
+    return None
+
+
+@contextmanager
+def stopped_child(executor: Executor) -> Iterator[None]:
+    """The training process of before hangs."""
+    assert executor._child is not None
+    process = executor._child._process
+    process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        process.kill()

@@ -1,0 +1,67 @@
+"""Why a job waits, from the command line, against the real API."""
+
+import json
+from pathlib import Path
+
+from fastapi import FastAPI
+from kit.api.clients import Cli
+from kit.jobs.jobs_fixtures import ZEN, FakeChain, World, store_dataset
+
+from market.chain.views import ChainViews
+from market.platform.storage.client import Storage
+from market.settings import Settings
+from zoo_compute.base.errors import ExitCode
+
+
+def test_why_tells_its_payer_what_removes_the_nodes_and_what_would_help(cli: Cli, world: World) -> None:
+    world.node(region="us")
+    for price in (1, 9):
+        world.node(price=price * ZEN)
+    job_id = world.job(nodes=2, max_price=3 * ZEN, requirements={"regions": ["eu"]})
+    assert "job-not-found" in cli("job", "why", job_id, code=ExitCode.REFUSED)  # it is somebody else's
+    cli.be(bytes(world.wallets[world.read(job_id).payer].key))
+    found = cli.json("job", "why", job_id)
+    assert (found["job_id"], found["nodes_total"], found["nodes"]) == (job_id, 3, 2)
+    assert "asks_above_limit" in [finding["code"] for finding in found["findings"]]
+    removed = {step["code"]: (step["removes"], step["left"]) for step in found["constraints"]}
+    assert removed["region"] == (1, 2)
+    assert [change["field"] for change in found["changes"]] == ["requirements.regions", "nodes"]
+
+    shown = cli("job", "why", job_id)
+    for finding in found["findings"]:
+        assert f"{finding['sentence']}  [{finding['code']}]" in shown
+    assert "Of 3 nodes of the tier; 2 are wanted:" in shown
+    assert "Its limit is 3 ZEN per GPU-hour:" in shown
+    assert "bronze.eu" in shown
+    for change in found["changes"]:
+        assert f"{change['field']}: {change['sentence']}" in shown
+
+
+def test_a_quote_shows_what_the_models_size_decided_and_what_to_look_at(
+    cli: Cli, app: FastAPI, storage: Storage, tmp_path: Path
+) -> None:
+    app.state.services = app.state.services.with_part(ChainViews, FakeChain())
+    model = {"hidden_size": 1024, "num_layers": 8, "num_heads": 8, "sequence_length": 8}
+    job = tmp_path / "job.json"
+    asked = {
+        "model_config": model,
+        "training_config": {"optimizer": "adamw", "learning_rate": 1e-3, "batch_size": 1, "rounds": 8, "top_k": 128},
+        "data_config": {"dataset": store_dataset(storage)},
+        "budget_max": 100,
+        "max_price": 3,
+    }
+    job.write_text(json.dumps(asked))
+    found = cli.json("job", "quote", job)
+    assert (found["settings_by_size"]["inner_steps"], found["settings_by_size"]["down_top_k"]) == (30, 64)
+    assert "top_k" not in found["settings_by_size"]
+    shown = cli("job", "quote", job)
+    assert "inner_steps 30" in shown
+    job.write_text(json.dumps(asked | {"training_config": {**asked["training_config"], "method": "default"}}))
+    assert cli.json("job", "quote", job)["settings_by_size"] == {}
+    assert "set by the model's size          nothing" in cli("job", "quote", job)
+
+
+def test_what_needs_the_chain_says_that_it_does_not_answer(cli: Cli, settings: Settings) -> None:
+    """The API names a chain's node that is down."""
+    for command in (("verify", "attestation", "0x" + "00" * 20), ("dispute", "open", f"0x{'12' * 32}:0:0")):
+        assert "chain-unreachable" in cli(*command, code=ExitCode.UNREACHABLE)

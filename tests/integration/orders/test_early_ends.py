@@ -1,0 +1,166 @@
+"""How jobs end other than by being done: cancelled, expired, without nodes or data."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from kit.jobs.jobs_fixtures import TEXT, World
+from sqlalchemy import select, update
+
+from market.accounts.service import Principal
+from market.domain.lifecycle import JobStatus
+from market.domain.nodes.uptime import minute_of
+from market.jobs import repository as jobs_repository
+from market.orders import cancellation
+from market.orders.errors import NotCancellable
+from market.platform.db.base import utc_now
+from market.providers.models import AskRow
+from market.providers.record import repository as record_repository
+from market.training.aggregation import service as aggregation
+from market.training.leases import service as leases
+from market.training.leases import service as leases_service
+from market.training.leases.errors import LeaseLost
+from market.training.leases.models import Lease
+from market.training.matching import book
+from market.training.rounds import first_checkpoint
+from market.training.units import service as units
+from market.training.uploads import service as uploads
+from market.training.uploads.models import Upload
+from training_gym.data.dataset import DatasetManifest, describe_split
+
+
+def test_without_capacity_a_job_fails_in_the_end_and_frees_its_nodes(world: World, nodes: list[str]) -> None:
+    job_id = world.running(nodes)
+    delivered = world.deliver(nodes[0])
+    for node in nodes[1:]:
+        world.rows(lambda session, node=node: leases.remove_node_from_jobs(session, node, "jailed"))
+    _retire(world, nodes[1:])
+    world.start_round(job_id, ago=world.settings.round_deadline_seconds * 4)
+    world.dispatch(job_id)
+    assert (world.read(job_id).status, world.read(job_id).reason) == (JobStatus.FAILED, "no_capacity")
+    assert world.rows(leases_service.busy_providers) == set()
+    assert "settlement.settle" not in world.wakes.names()  # what was delivered is still to be decided
+    [unit] = world.units(job_id, provider=delivered.node)
+    world.rows(lambda session: units.reject_unit(session, unit.id, "provider_jailed"))
+    assert ("settlement.settle", ()) in world.wakes.seen
+
+
+def test_a_job_is_not_given_up_for_the_time_in_which_the_market_itself_was_away(world: World, nodes: list[str]) -> None:
+    job_id = world.running(nodes)
+    ago = world.settings.round_deadline_seconds * 4
+    seen = [utc_now(), utc_now() - timedelta(seconds=ago + 60)]
+    for at in seen:
+        minute = minute_of(at.timestamp())
+        world.rows(lambda session, minute=minute: record_repository.mark_minute(session, nodes[0], *minute))
+    world.start_round(job_id, ago=ago)
+    world.dispatch(job_id)
+    assert world.read(job_id).status == JobStatus.RUNNING
+    for node in nodes:
+        world.deliver(node)
+    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    assert world.read(job_id).current_round == 1
+    world.dispatch(job_id)
+    world.start_round(job_id, ago=ago)
+    _retire(world, nodes)
+    for node in nodes:
+        world.rows(lambda session, node=node: leases.remove_node_from_jobs(session, node, "jailed"))
+    world.dispatch(job_id)  # nobody is at work: it is not the market that was away
+    assert (world.read(job_id).status, world.read(job_id).reason) == (JobStatus.FAILED, "no_capacity")
+
+
+def test_a_waiting_job_whose_dataset_is_useless_ends_before_it_takes_nodes(world: World, nodes: list[str]) -> None:
+    stored = world.storage.put(TEXT, max_bytes=2**20).cid
+    good, bad = describe_split(stored, TEXT), describe_split(stored, TEXT[:-1] + b"!")
+    manifest = world.storage.put(DatasetManifest(train=good, validation=bad).to_bytes(), max_bytes=2**20).cid
+    world.spec = replace(world.spec, dataset=manifest)
+    job_id = world.job()
+    world.dispatch(job_id)
+    assert (world.read(job_id).status, world.read(job_id).reason) == (JobStatus.CANCELLED, "dataset_unusable")
+    assert ("settlement.settle", ()) in world.wakes.seen  # and is refunded
+
+
+def test_a_dataset_that_is_not_what_its_manifest_says_fails_the_job(world: World, nodes: list[str]) -> None:
+    stored = world.storage.put(TEXT, max_bytes=2**20).cid
+    good, bad = describe_split(stored, TEXT), describe_split(stored, TEXT[:-1] + b"!")
+    manifest = world.storage.put(DatasetManifest(train=good, validation=bad).to_bytes(), max_bytes=2**20).cid
+    world.spec = replace(world.spec, dataset=manifest)
+    job_id = world.running(nodes)
+    assert (world.read(job_id).status, world.read(job_id).reason) == (JobStatus.FAILED, "dataset_unusable")
+    assert world.rows(leases_service.busy_providers) == set()
+    assert ("settlement.settle", ()) in world.wakes.seen
+
+
+def test_a_jobs_dataset_stays_whatever_becomes_of_the_same_bytes_as_a_units_file(
+    world: World, nodes: list[str]
+) -> None:
+    """Whoever uploads a known dataset as its payload first, and never delivers it, must not take it from a job."""
+    [unit, *_] = world.units(world.running(nodes))
+    split = describe_split(world.storage.put(TEXT * 2, max_bytes=2**20).cid, TEXT * 2)
+    uploaded = utc_now() - timedelta(days=2)
+    state = {"cid": split.cid, "joined": True, "pinned_here": True, "touched_at": uploaded}
+    world.rows(lambda session: session.add(Upload(unit_id=unit.id, purpose=uploads.PAYLOAD, **state)))
+    manifest = world.storage.put(DatasetManifest(split, split).to_bytes(), max_bytes=2**20).cid
+    world.spec = replace(world.spec, dataset=manifest)
+    first_checkpoint.build_initial_checkpoint(world.database, world.storage, world.job())
+    assert uploads.discard_stale(world.database, world.storage, utc_now()) == 1
+    assert world.storage.is_pinned(split.cid)
+
+
+def test_cancelling_a_running_job_pays_for_what_was_delivered(world: World, nodes: list[str]) -> None:
+    job_id = world.running(nodes)
+    world.deliver(nodes[0])
+    at_work = world.work(nodes[1])
+    payer = Principal(world.read(job_id).payer, frozenset(), 1, "session")
+    world.rows(lambda session: cancellation.cancel(session, payer, job_id))
+    world.rows(lambda session: cancellation.cancel(session, payer, job_id))  # again: nothing happens
+    assert world.read(job_id).status == JobStatus.CANCELLED
+    statuses = [(unit.status, unit.reason) for unit in world.units(job_id)]
+    assert statuses == [("uploaded", None)] + [("lost", "cancelled_by_payer")] * 3
+    with pytest.raises(LeaseLost):
+        at_work.commit()
+    open_leases = world.rows(lambda session: session.scalars(select(Lease).where(Lease.kind == "train")).all())
+    assert not [lease for lease in open_leases if lease.status in ("offered", "active")]
+    assert "settlement.settle" not in world.wakes.names()
+    [unit] = world.units(job_id, status="uploaded")
+    world.rows(lambda session: units.mark_checking(session, unit.id, 0))
+    world.rows(lambda session: units.pass_unit(session, unit.id))
+    assert ("settlement.settle", ()) in world.wakes.seen
+
+
+def test_cancel_before_and_after_training(world: World, nodes: list[str]) -> None:
+    waiting, finished = world.job(), world.running(nodes, rounds=1)
+    principal = Principal(world.read(waiting).payer, frozenset(), 1, "session")
+    world.rows(lambda session: cancellation.cancel(session, principal, waiting))
+    assert world.read(waiting).status == JobStatus.CANCELLED
+    assert ("settlement.settle", ()) in world.wakes.seen
+    for node in nodes:
+        world.deliver(node)
+    aggregation.aggregate(world.database, world.settings, world.storage, finished)
+    admin = Principal(nodes[0], frozenset({"admin"}), 1, "session")
+    with pytest.raises(NotCancellable):
+        world.rows(lambda session: cancellation.cancel(session, admin, finished))
+
+
+def test_waiting_ends_exactly_at_wait_until(world: World) -> None:
+    job_id = world.job()
+    end = world.read(job_id).wait_until
+    assert [bid.id for bid in world.rows(lambda session: book.open_bids(session, 1, "eu", end - timedelta(seconds=1)))]
+    assert book.expire_due(world.database, end - timedelta(microseconds=1)) == 0
+    assert book.expire_due(world.database, end) == 1
+    assert (world.read(job_id).status, world.read(job_id).reason) == (JobStatus.EXPIRED, "expired")
+    assert ("settlement.settle", ()) in world.wakes.seen
+    assert world.rows(lambda session: book.open_bids(session, 1, "eu", end)) == []
+
+
+def test_a_job_that_was_amended_to_wait_on_just_now_does_not_expire(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = world.job()
+    monkeypatch.setattr(jobs_repository, "jobs_past_waiting", lambda *_: [job_id])  # as it was read before
+    book.expire_due(world.database, utc_now())
+    assert world.read(job_id).status == JobStatus.MATCHING
+
+
+def _retire(world: World, nodes: list[str]) -> None:
+    with world.database.transaction() as session:
+        session.execute(update(AskRow).where(AskRow.provider.in_(nodes)).values(status="cancelled"))

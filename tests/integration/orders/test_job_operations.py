@@ -1,0 +1,229 @@
+"""What a payer can do with a job: amend, pause, resume, extend, clone, and see how it went."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from kit.api.clients import Caller, refusal, sign_in
+from kit.api.submission_fixtures import app_on_chain, fake_chain  # noqa: F401  (fixtures)
+from kit.jobs.jobs_fixtures import ENVIRONMENT, ZEN, World
+from sqlalchemy import select, update
+
+from market.auctions import clearing as auctions
+from market.auctions.models import AuctionRound
+from market.chain.views import ChainViews
+from market.domain.network import DEVNET, NETWORKS
+from market.jobs.models import Job, Slot
+from market.orders import amendments
+from market.platform.db.base import utc_now
+from market.training.aggregation import service as aggregation
+from market.training.matching import book
+from training_gym.spec.config import TrainingSpec
+from zoo_compute.base.errors import Mismatch
+from zoo_compute.client.client import Client
+
+Body = dict[str, Any]
+
+
+@pytest.fixture
+def payer_of(api: httpx.Client, world: World) -> Callable[[str], Caller]:
+    """Signs in as the payer of a job."""
+    return lambda job_id: sign_in(api, world.wallets[world.read(job_id).payer])
+
+
+def _bids(world: World) -> list[tuple[str, int]]:
+    return [(bid.id, bid.limit_price) for bid in world.rows(lambda s: book.open_bids(s, 1, "eu", utc_now()))]
+
+
+def test_a_waiting_job_is_amended_within_its_signed_order(
+    api: httpx.Client, world: World, payer_of: Callable[[str], Caller]
+) -> None:
+    job_id = world.job()
+    payer, path = payer_of(job_id), f"/v1/jobs/{job_id}"
+    signed = api.get(path, headers=payer.headers).json()
+    lower = api.patch(path, json={"max_price": str(2 * ZEN)}, headers=payer.headers).json()
+    assert (lower["price_cap_wei"], lower["max_price_wei"]) == (str(2 * ZEN), str(4 * ZEN))
+    assert _bids(world) == [(job_id, 2 * ZEN)]
+    back = api.patch(path, json={"max_price": str(4 * ZEN)}, headers=payer.headers).json()
+    assert back["price_cap_wei"] == str(4 * ZEN)
+    problem = refusal(api.patch(path, json={"max_price": str(4 * ZEN + 1)}, headers=payer.headers), 409, "order-fixed")
+    assert (problem["field"], "clone" in str(problem["remedy"])) == ("max_price", True)
+    later = (world.read(job_id).wait_until + timedelta(seconds=1)).isoformat()
+    refusal(api.patch(path, json={"wait_until": later}, headers=payer.headers), 409, "order-fixed")
+    refusal(api.patch(path, json={"max_price": "1"}, headers=payer.headers), 422, "invalid-order")
+    soon = (utc_now() + timedelta(seconds=30)).isoformat()
+    shorter = api.patch(path, json={"wait_until": soon}, headers=payer.headers).json()
+    assert (shorter["wait_until"], shorter["expires_at"] < signed["expires_at"]) == (signed["wait_until"], True)
+    assert book.expire_due(world.database, utc_now() + timedelta(seconds=31)) == 1
+    assert world.read(job_id).status == "expired"
+    refusal(api.patch(path, json={"max_price": str(ZEN)}, headers=payer.headers), 409, "not-amendable")
+
+
+def test_a_paused_waiting_job_is_out_of_the_book_and_still_expires(
+    api: httpx.Client, world: World, payer_of: Callable[[str], Caller], nodes: list[str]
+) -> None:
+    job_id = world.job()
+    payer, path = payer_of(job_id), f"/v1/jobs/{job_id}"
+    metrics = api.get("/metrics").text
+    assert 'zoo_jobs{status="matching"} 1.0' in metrics
+    assert 'zoo_providers{kind="provider",status="active"} 4.0' in metrics
+    assert api.post(f"{path}/pause", headers=payer.headers).json()["paused_at"] is not None
+    assert _bids(world) == []
+    with world.database.transaction() as session:
+        assert not book.assign(session, world.settings, job_id, ZEN, None, nodes, ENVIRONMENT)  # type: ignore[arg-type]
+    assert api.post(f"{path}/resume", headers=payer.headers).json()["paused_at"] is None
+    assert len(_bids(world)) == 1
+    api.post(f"{path}/pause", headers=payer.headers)
+    assert book.expire_due(world.database, utc_now() + timedelta(hours=1)) == 1
+    refusal(api.post(f"{path}/resume", headers=payer.headers), 409, "not-pausable")
+
+
+def test_a_paused_running_job_finishes_its_leases_frees_its_nodes_and_goes_on_later(
+    api: httpx.Client, world: World, payer_of: Callable[[str], Caller], nodes: list[str]
+) -> None:
+    job_id = world.running(nodes)
+    payer, path = payer_of(job_id), f"/v1/jobs/{job_id}"
+    world.deliver(nodes[0])
+    api.post(f"{path}/pause", headers=payer.headers)
+    world.dispatch(job_id)
+    assert len(_held(world, job_id)) == 4  # their leases are out
+    for node in nodes[1:]:
+        world.deliver(node)
+    world.dispatch(job_id)
+    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    world.dispatch(job_id)
+    assert world.read(job_id).current_round == 1
+    assert (len(world.units(job_id)), _held(world, job_id)) == (4, [])
+    refusal(api.post(f"{path}/extend", json={"budget_max": "1"}, headers=payer.headers), 422, "budget-below-one-unit")
+    proposed = api.post(f"{path}/extend", json={}, headers=payer.headers).json()
+    assert proposed["request"]["training_config"]["rounds"] == 1
+    assert api.post(f"{path}/resume", headers=payer.headers).json()["paused_at"] is None
+    world.dispatch(job_id)
+    assert sorted(_held(world, job_id)) == sorted(nodes)
+    assert len(world.units(job_id, round=1)) == 4
+
+
+def _held(world: World, job_id: str) -> list[str]:
+    query = select(Slot.provider).where(Slot.job_id == job_id, Slot.provider.is_not(None))
+    return list(world.rows(lambda session: session.scalars(query).all()))
+
+
+def test_a_pause_ends_in_time_for_the_settlement(
+    api: httpx.Client, world: World, payer_of: Callable[[str], Caller], nodes: list[str]
+) -> None:
+    job_id, network = world.running(nodes), NETWORKS["devnet"]
+    payer, path = payer_of(job_id), f"/v1/jobs/{job_id}"
+    api.post(f"{path}/pause", headers=payer.headers)
+    limit = world.read(job_id).wait_until + amendments.longest_pause(network)
+    assert amendments.end_long_pauses(world.database, network, limit - timedelta(seconds=1)) == 0
+    assert amendments.end_long_pauses(world.database, network, limit) == 1
+    job = world.read(job_id)
+    assert (job.status, job.reason) == ("cancelled", "pause_expired")
+    late = world.running([world.node() for _ in range(4)])
+    with world.database.transaction() as session:
+        session.get_one(Job, late).wait_until -= amendments.longest_pause(network) + timedelta(hours=1)
+    refusal(api.post(f"/v1/jobs/{late}/pause", headers=payer_of(late).headers), 409, "not-pausable")
+
+
+def test_a_trained_job_is_extended_from_its_last_checkpoint_and_cloned(
+    api: httpx.Client, world: World, payer_of: Callable[[str], Caller], nodes: list[str]
+) -> None:
+    job_id = world.running(nodes, rounds=1)
+    payer, path = payer_of(job_id), f"/v1/jobs/{job_id}"
+    refusal(api.post(f"{path}/extend", json={}, headers=payer.headers), 409, "nothing-to-continue")
+    for node in nodes:
+        world.deliver(node)
+    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    state = api.get(path, headers=payer.headers).json()
+    metrics = api.get(f"{path}/metrics", headers=payer.headers).json()["rounds"]
+    assert [point["validation_loss"] for point in metrics] == [state["initial_loss"], state["final_loss"]]
+    assert (metrics[1]["units_included"], metrics[1]["train_loss"]) == (4, "5.500000")
+    change = {"rounds": 3, "budget_max": str(2 * ZEN)}
+    further = api.post(f"{path}/extend", json=change, headers=payer.headers).json()
+    spec = TrainingSpec.from_dict(further["quote"]["spec"])
+    assert (spec.start_model, spec.training.rounds) == (state["final_model_cid"], 3)
+    assert further["quote"]["order"]["message"]["budget"] == str(2 * ZEN)
+    assert spec.training.seed != TrainingSpec.from_dict(state["spec"]).training.seed
+    again = api.post(f"{path}/clone", json={"max_price": str(3 * ZEN)}, headers=payer.headers).json()
+    assert again["quote"]["spec_hash"] == state["spec_hash"]
+    assert again["request"]["max_price"] == str(3 * ZEN)
+    # The continuation begins with the first job's last model.
+    continued = world.job(nodes=4, document=further["quote"]["spec"])
+    world.dispatch(continued)
+    first = api.get(f"/v1/jobs/{continued}", headers=payer_of(continued).headers).json()
+    assert first["initial_loss"] == state["final_loss"]
+
+
+def test_a_quote_names_the_price_of_the_last_trade_and_the_time_to_train(
+    api: httpx.Client, world: World, payer_of: Callable[[str], Caller], nodes: list[str]
+) -> None:
+    def quote(job_id: str) -> Body:
+        answer = api.post(f"/v1/jobs/{job_id}/clone", json={}, headers=payer_of(job_id).headers)
+        assert answer.status_code == 200, answer.text
+        found: Body = answer.json()["quote"]
+        return found
+
+    job_id = world.job(nodes=len(nodes), rounds=3, max_price=3 * ZEN)
+    before = quote(job_id)
+    assert (before["last_price_wei"], before["cost_at_last_price_wei"]) == (None, None)
+    tier = DEVNET.tier("bronze")
+    assert before["expected_seconds"] == pytest.approx(3 * before["unit_weight_us"] / 1e6 / tier.gpus)
+    for _ in range(2):  # open the books, and let them become due
+        auctions.clear_due(world.database, world.settings, DEVNET)
+        with world.database.transaction() as session:
+            session.execute(update(AuctionRound).values(closes_at=utc_now()))
+    auctions.clear_due(world.database, world.settings, DEVNET)
+    assert world.read(job_id).status == "running"
+    after = quote(job_id)
+    assert after["last_price_wei"] == str(tier.reserve_price_wei)  # a thin book trades at the reserve
+    assert after["cost_at_last_price_wei"] == after["cost_at_reserve_wei"]
+
+
+def test_the_client_signs_what_was_asked_for_and_nothing_else(
+    api: httpx.Client, app: FastAPI, world: World, nodes: list[str]
+) -> None:
+    job_id = world.running(nodes, rounds=1)
+    for node in nodes:
+        world.deliver(node)
+    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    wallet = world.wallets[world.read(job_id).payer]
+    app.state.services.part(ChainViews).balances[wallet.address] = 10 * ZEN
+    with Client(str(api.base_url), private_key="0x" + bytes(wallet.key).hex()) as client:
+        job = client.job(job_id)
+        assert [point["round"] for point in job.metrics()] == [0, 1]
+        further = job.extend(budget_max=2 * ZEN, rounds=3).state()
+        assert (further.status, further.budget_wei, further.rounds) == ("submitted", 2 * ZEN, 3)
+        assert further.spec["data_config"]["start_model"] == job.state().final_model_cid
+        again = job.clone().state()
+        assert (again.budget_wei, again.spec) == (10 * ZEN, job.state().spec)
+        waiting = Client.job(client, again.id)
+        assert waiting.amend(max_price=3 * ZEN).status == "submitted"
+        assert waiting.cancel().status == "submitted"
+        honest = client.connection.post
+        client.connection.post = lambda path, body=None, **how: _dearer(honest(path, body, **how))  # type: ignore[method-assign]
+        with pytest.raises(Mismatch):
+            job.clone()
+
+
+def _dearer(answer: Any) -> Any:
+    """What a dishonest market would propose."""
+    if isinstance(answer, dict) and "request" in answer:
+        answer["request"]["max_price"] = str(100 * ZEN)
+    return answer
+
+
+def test_a_retried_operation_gets_its_first_answer(
+    api: httpx.Client, world: World, payer_of: Callable[[str], Caller]
+) -> None:
+    job_id = world.job()
+    payer, path = payer_of(job_id), f"/v1/jobs/{job_id}"
+    headers = payer.headers | {"Idempotency-Key": "pause-1"}
+    first = api.post(f"{path}/pause", headers=headers)
+    api.post(f"{path}/resume", headers=payer.headers)
+    again = api.post(f"{path}/pause", headers=headers)
+    assert (again.json(), again.headers["idempotent-replayed"]) == (first.json(), "true")
+    assert world.read(job_id).paused_at is None  # nothing was done for the retry
+    refusal(api.post(f"{path}/cancel", headers=headers), 422, "idempotency-key-reused")

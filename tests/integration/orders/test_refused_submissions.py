@@ -1,0 +1,177 @@
+"""Quotes and jobs over HTTP: every bad input is named, and writes nothing."""
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+from kit.api.clients import Caller
+from kit.api.submission_fixtures import (  # noqa: F401  (fixtures)
+    Body,
+    app_on_chain,
+    fake_chain,
+    funded_payer,
+    job_body,
+    sign_document,
+    sign_job,
+    stored_dataset,
+    written,
+)
+from kit.jobs.jobs_fixtures import ZEN, FakeChain
+
+from market.platform.http.services import Services
+from market.platform.storage.client import Storage
+from training_gym.spec.config import MAX_SEGMENTS
+from zoo_protocol.content.cid import cid_of_raw
+
+
+def _set(path: str, value: Any) -> Callable[[Body], None]:
+    def change(body: Body) -> None:
+        *sections, key = path.split(".")
+        for section in sections:
+            body = body[section]
+        body[key] = value
+
+    return change
+
+
+FOREIGN = "0x" + "11" * 64 + "1b"
+"""A well-formed signature of nobody in particular."""
+
+
+def test_a_dataset_whose_manifest_has_a_key_that_is_no_text_is_refused(
+    api: httpx.Client, services: Services, payer: Caller, body: Body
+) -> None:
+    """Half a surrogate pair can be written in JSON, and encoded by nobody."""
+    manifest = b'{"\\ud800":1,"kind":"zoo-dataset/1","tokenizer":"bytes","train":{},"validation":{}}'
+    dataset = services.part(Storage).put(manifest, max_bytes=1000).cid
+    answer = api.post("/v1/quotes", json=body | {"data_config": {"dataset": dataset}}, headers=payer.headers)
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid-dataset")
+    assert "\\ud800" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "field"),
+    [
+        (_set("budget_max", "10000"), "budget-below-one-unit", "budget_max"),
+        (_set("tier", "platinum"), "unknown-tier", "tier"),
+        (_set("budget_max", "-5"), "invalid-request", "budget_max"),
+        (_set("max_price", "2.5"), "invalid-request", "max_price"),
+        (_set("max_price", 5), "invalid-request", "max_price"),
+        (_set("max_price", "1"), "invalid-order", "max_price"),
+        (_set("budget_max", str(2**96)), "invalid-order", "budget_max"),
+        (_set("wait_until", "2020-01-01T00:00:00Z"), "invalid-order", "wait_until"),
+        (_set("wait_until", "tomorrow"), "invalid-request", "wait_until"),
+        (_set("nodes", 0), "invalid-request", "nodes"),
+        (_set("training_config.inner_stepz", 3), "invalid-spec", "training_config.inner_stepz"),
+        (_set("training_config.rounds", 5000), "invalid-order", "training_config.rounds"),
+        (_set("training_config.segment_steps", 10), "invalid-spec", "training_config.segment_steps"),  # 100 segments
+        (_set("training_config.method", "ddp"), "invalid-spec", "training_config.averaging"),
+        (_set("training_config.powersgd_rank", 1), "invalid-spec", "training_config.powersgd_rank"),
+        (_set("learning_rate", 1), "invalid-request", "learning_rate"),
+        (_set("requirements", {"region": "eu"}), "invalid-request", "requirements.region"),
+        (_set("requirements", {"regions": ["EU west"]}), "invalid-request", "requirements.regions.0"),
+        (_set("requirements", {"regions": ["eu"], "excluded_regions": ["eu"]}), "invalid-request", "requirements"),
+        (_set("requirements", {"environment_classes": ["x"]}), "invalid-request", "requirements.environment_classes.0"),
+        (_set("requirements", {"min_gpu_memory_gb": -1}), "invalid-request", "requirements.min_gpu_memory_gb"),
+        (_set("requirements", {"min_reliability_bps": 10_001}), "invalid-request", "requirements.min_reliability_bps"),
+        (_set("sampling_bps", 199), "invalid-order", "sampling_bps"),
+        (_set("sampling_bps", 2_501), "invalid-order", "sampling_bps"),
+        (_set("sampling_bps", 0), "invalid-request", "sampling_bps"),
+        (_set("requirements", {"attested": True}), "invalid-request", "requirements.attested"),
+        (_set("data_config.dataset", cid_of_raw(b"nowhere")), "dataset-not-found", "data_config.dataset"),
+    ],
+)
+def test_bad_jobs_are_refused_by_quote_and_submission_alike(
+    api: httpx.Client,
+    services: Services,
+    payer: Caller,
+    body: Body,
+    change: Callable[[Body], None],
+    code: str,
+    field: str,
+) -> None:
+    submission_body = sign_job(api, payer, body)
+    for path, document in (("/v1/quotes", body), ("/v1/jobs", submission_body)):
+        document = {**document, "training_config": dict(document["training_config"])}
+        document["data_config"] = dict(document["data_config"])
+        change(document)
+        answer = api.post(path, json=document, headers={**payer.headers, "Idempotency-Key": path})
+        problem = answer.json()
+        # A spoiled submission is no longer what was signed, which may be noticed before the field is.
+        if path == "/v1/quotes" or problem["code"] != "invalid-signature":
+            assert (problem["code"], problem["field"]) == (code, field), problem
+        assert 400 <= answer.status_code < 500
+        assert problem["remedy"]
+    assert written(services) == [0, 0, 0, 0]
+
+
+def test_an_unknown_key_names_its_nearest(api: httpx.Client, payer: Caller, body: Body) -> None:
+    body["training_config"] = {**body["training_config"], "batchsize": 4}
+    detail = api.post("/v1/quotes", json=body, headers=payer.headers).json()["detail"]
+    assert "'batch_size'" in detail
+
+
+@pytest.mark.parametrize(
+    ("spoil", "code", "field"),
+    [
+        ({"order_signature": "0x1234"}, "invalid-signature", "order_signature"),
+        ({"order_signature": "0x" + "00" * 65}, "invalid-signature", "order_signature"),
+        ({"order_signature": "junk"}, "invalid-request", "order_signature"),
+        ({"order_signature": FOREIGN}, "invalid-signature", "order_signature"),
+        ({"nonce": "7"}, "invalid-signature", "order_signature"),
+        ({"nodes": 5}, "invalid-signature", "order_signature"),
+        ({"budget_max": str(2 * ZEN)}, "invalid-signature", "order_signature"),
+        ({"permit": {"deadline": 2**40, "signature": FOREIGN}}, "invalid-signature", "permit.signature"),
+        ({"permit": {"deadline": 1, "signature": FOREIGN}}, "permit-too-short", "permit.deadline"),
+    ],
+)
+def test_signatures_must_be_the_callers_over_exactly_this_job(
+    api: httpx.Client, services: Services, payer: Caller, body: Body, spoil: Body, code: str, field: str
+) -> None:
+    answer = api.post("/v1/jobs", json={**sign_job(api, payer, body), **spoil}, headers=payer.headers)
+    problem = answer.json()
+    assert (answer.status_code, problem["code"], problem["field"]) == (422, code, field), problem
+    assert written(services) == [0, 0, 0, 0]
+
+
+def test_an_order_of_more_segments_than_a_dispute_can_show_is_refused_whoever_signed_it(
+    api: httpx.Client, services: Services, payer: Caller, body: Body
+) -> None:
+    most = {**body["training_config"], "inner_steps": MAX_SEGMENTS * 10, "segment_steps": 10}
+    job = {**body, "training_config": most}
+    submission_body = sign_job(api, payer, job)
+    quote = api.post("/v1/quotes", json=job, headers=payer.headers).json()
+    assert quote["order"]["message"]["segments"] == str(MAX_SEGMENTS)
+    order = {**quote["order"]["message"], "segments": str(MAX_SEGMENTS + 1), "nonce": submission_body["nonce"]}
+    finer = {**job, "training_config": {**most, "inner_steps": (MAX_SEGMENTS + 1) * 10}}
+    signature = sign_document(payer, {**quote["order"], "message": order})
+    for refused, code in ((finer, "invalid-spec"), (job, "invalid-signature")):  # in the open, and under a smaller spec
+        asked = {**submission_body, **refused, "order_signature": signature}
+        assert api.post("/v1/jobs", json=asked, headers=payer.headers).json()["code"] == code
+    assert written(services) == [0, 0, 0, 0]
+    assert api.post("/v1/jobs", json=submission_body, headers=payer.headers).status_code == 201
+
+
+def test_a_budget_beyond_the_balance_is_quoted_and_refused(
+    api: httpx.Client, services: Services, payer: Caller, body: Body
+) -> None:
+    submission_body = sign_job(api, payer, {**body, "budget_max": str(101 * ZEN)})
+    problem = api.post("/v1/jobs", json=submission_body, headers=payer.headers).json()
+    assert (problem["code"], problem["field"]) == ("insufficient-balance", "budget_max")
+    assert written(services) == [0, 0, 0, 0]
+
+
+def test_a_permit_over_another_value_or_nonce_is_refused(
+    api: httpx.Client, services: Services, payer: Caller, body: Body, chain: FakeChain
+) -> None:
+    submission_body = sign_job(api, payer, body)
+    quote = api.post("/v1/quotes", json=body, headers=payer.headers).json()
+    quote["permit"]["message"]["value"] = "1"
+    small = {"deadline": quote["permit_deadline"], "signature": sign_document(payer, quote["permit"])}
+    answer = api.post("/v1/jobs", json={**submission_body, "permit": small}, headers=payer.headers)
+    assert (answer.json()["code"], answer.json()["field"]) == ("invalid-signature", "permit.signature")
+    chain.permit_nonces[payer.address] += 1  # the permit was used meanwhile
+    answer = api.post("/v1/jobs", json=submission_body, headers=payer.headers)
+    assert (answer.json()["code"], answer.json()["field"]) == ("invalid-signature", "permit.signature")
+    assert written(services) == [0, 0, 0, 0]

@@ -1,0 +1,231 @@
+"""Quotes and jobs over HTTP: what they name and write, and what becomes of a job until it is listed."""
+
+from dataclasses import replace
+
+import httpx
+import pytest
+from kit.api.clients import Caller, sign_in
+from kit.api.submission_fixtures import (  # noqa: F401  (fixtures)
+    Body,
+    app_on_chain,
+    fake_chain,
+    funded_payer,
+    job_body,
+    sign_job,
+    stored_dataset,
+    written,
+)
+from kit.jobs.jobs_fixtures import ZEN, opened
+from sqlalchemy import select
+
+from market.chain.contracts.codec import encode_call
+from market.chain.models import TxIntent
+from market.domain.lifecycle import IntentStatus
+from market.domain.nodes.placement import Requirements
+from market.jobs.models import Job
+from market.jobs.service import get
+from market.orders import submission
+from market.payments.payables.job_settlement import start_settling
+from market.payments.payables.service import jobs_to_settle
+from market.platform.http.services import Services
+from market.platform.storage.client import Storage
+from training_gym.spec.config import METHODS
+from zoo_protocol.messages import struct_hash
+
+
+def test_a_quote_names_the_cost_and_writes_nothing(
+    api: httpx.Client, services: Services, payer: Caller, body: Body
+) -> None:
+    quote = api.post("/v1/quotes", json=body, headers=payer.headers).json()
+    assert quote["units"] == 8
+    assert quote["spec"]["training_config"]["outer_learning_rate"] == 0.9  # defaults are filled in
+    assert int(quote["cost_at_reserve_wei"]) == 8 * int(quote["unit_price_at_reserve_wei"])
+    assert int(quote["cost_at_max_price_wei"]) <= int(body["budget_max"])
+    assert quote["detection_probability"] == pytest.approx(0.25)
+    assert (quote["sampling_bps"], quote["least_detection_probability"]) == (200, pytest.approx(0.02))
+    assert quote["settings_by_size"] == {}
+    expected = quote["expected_throughput"]
+    assert expected["compute_seconds"] == pytest.approx(quote["expected_seconds"] / 2, abs=1e-3)  # two rounds
+    assert expected["share_of_ideal"] == pytest.approx(
+        expected["compute_seconds"] / expected["round_seconds"], abs=1e-2
+    )
+    assert [expected[name] for name in ("down_mbps", "up_mbps", "round_trip_seconds", "nodes")] == [100, 20, 0.08, 4]
+    assert [point["code"] for point in quote["advice"]] == ["low_throughput"]  # round trips take longer than training
+    assert quote["permit"]["message"]["nonce"] == "3"
+    assert quote["permit"]["message"]["value"] == body["budget_max"]
+    assert written(services) == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("asked", "attested", "stated", "least"),
+    [(2_500, False, 0.25, 0.25), (300, True, 0.125, 0.03), (None, True, 0.125, 0.02)],
+)
+def test_a_job_with_a_rate_of_its_own_is_quoted_signed_and_kept_with_it(
+    api: httpx.Client, payer: Caller, body: Body, asked: int | None, attested: bool, stated: float, least: float
+) -> None:
+    body |= {"requirements": {"attested_only": attested}} | ({} if asked is None else {"sampling_bps": asked})
+    quote = api.post("/v1/quotes", json=body, headers=payer.headers).json()
+    assert (quote["detection_probability"], quote["least_detection_probability"]) == pytest.approx((stated, least))
+    assert quote["order"]["message"]["samplingBps"] == str(asked or 200)
+    signed = sign_job(api, payer, body)
+    lowered = api.post("/v1/jobs", json=signed | {"sampling_bps": 201}, headers=payer.headers)
+    assert (lowered.status_code, lowered.json()["field"]) == (422, "order_signature")
+    job = api.post("/v1/jobs", json=signed, headers=payer.headers).json()
+    assert job["sampling_bps"] == (asked or 200)
+    again = api.post(f"/v1/jobs/{job['id']}/clone", json={}, headers=payer.headers).json()
+    assert (again["request"]["sampling_bps"], again["quote"]["sampling_bps"]) == (asked or 200, asked or 200)
+
+
+def test_a_large_model_is_quoted_and_stored_with_the_settings_that_its_size_decided(
+    api: httpx.Client, payer: Caller, body: Body
+) -> None:
+    body["model_config"] = {"hidden_size": 1024, "num_layers": 8, "num_heads": 8, "sequence_length": 8}
+    body["training_config"] = {"rounds": 8, "batch_size": 1, "optimizer": "adamw", "value_bits": 4}
+    body |= {"budget_max": str(100 * ZEN)}
+    quote = api.post("/v1/quotes", json=body, headers=payer.headers).json()
+    decided = {key: value for key, value in METHODS["slow_links"].items() if key != "value_bits"}
+    decided |= {"learning_rate": 1e-3}
+    assert quote["settings_by_size"] == decided
+    assert quote["spec"]["training_config"].items() >= (decided | {"value_bits": 4}).items()
+    assert "few_rounds" in [point["code"] for point in quote["advice"]]
+    answer = api.post("/v1/jobs", json=sign_job(api, payer, body), headers=payer.headers)
+    assert answer.status_code == 201, answer.text
+    job = answer.json()
+    assert (job["spec"], job["spec_hash"]) == (quote["spec"], quote["spec_hash"])
+    # Asked for by what is stored, nothing is left to decide.
+    again = api.post("/v1/quotes", json=body | job["spec"], headers=payer.headers).json()
+    assert (again["settings_by_size"], again["spec_hash"]) == ({}, job["spec_hash"])
+
+
+def test_a_signed_quote_becomes_a_job_and_a_deposit(
+    api: httpx.Client, services: Services, payer: Caller, body: Body
+) -> None:
+    submission_body = sign_job(api, payer, body)
+    answer = api.post("/v1/jobs", json=submission_body, headers=payer.headers)
+    assert answer.status_code == 201, answer.text
+    job = answer.json()
+    assert (job["status"], job["budget_wei"], job["nonce"]) == ("submitted", str(ZEN), submission_body["nonce"])
+    with services.database.transaction() as session:
+        intent = session.scalars(select(TxIntent)).one()
+        order = get(session, job["id"]).order
+    assert struct_hash(order) == job["id"]
+    assert (intent.key, intent.kind, intent.function) == (f"open:{job['id']}", "open_job", "openJob")
+    arguments = intent.arguments
+    assert arguments[0]["nonce"] == submission_body["nonce"]  # type: ignore[index,call-overload]
+    assert arguments[3] in ("27", "28")
+    encode_call("JobEscrow", "openJob", arguments)
+    assert services.part(Storage).get(job["spec_cid"], max_bytes=10_000)
+
+    assert api.get(f"/v1/jobs/{job['id']}", headers=payer.headers).json() == job
+    assert api.get("/v1/jobs", headers=payer.headers).json() == {"jobs": [job], "next": None}
+    assert api.get(f"/v1/jobs/{job['id']}/units", headers=payer.headers).json() == []
+    assert api.get(f"/v1/jobs/{job['id']}/checkpoints", headers=payer.headers).json() == []
+    reason = api.get(f"/v1/jobs/{job['id']}/why", headers=payer.headers).json()
+    assert [finding["code"] for finding in reason["findings"]] == ["deposit_pending"]
+    stranger = sign_in(api)
+    assert api.get(f"/v1/jobs/{job['id']}/why", headers=stranger.headers).json()["code"] == "job-not-found"
+    assert api.get(f"/v1/jobs/{job['id']}", headers=stranger.headers).json()["code"] == "job-not-found"
+    assert api.post(f"/v1/jobs/{job['id']}/cancel", headers=stranger.headers).status_code == 404
+
+
+def test_where_a_job_may_run_is_kept_with_it(api: httpx.Client, services: Services, payer: Caller, body: Body) -> None:
+    wishes = {"regions": ["eu-west", "eu-north"], "excluded_regions": ["eu-north"]}
+    submission_body = sign_job(api, payer, {**body, "requirements": wishes})
+    job_id = api.post("/v1/jobs", json=submission_body, headers=payer.headers).json()["id"]
+    with services.database.transaction() as session:
+        job = session.get(Job, job_id)
+        assert job is not None
+        accepted = Requirements.of(job.requirements)
+        assert [accepted.allows_region(zone) for zone in ("eu-west", "eu-north", "us")] == [True, False, False]
+
+
+def test_a_retry_gets_the_first_answer_and_a_replay_is_refused(
+    api: httpx.Client, services: Services, payer: Caller, body: Body
+) -> None:
+    submission_body = sign_job(api, payer, body)
+    headers = {**payer.headers, "Idempotency-Key": "once"}
+    first = api.post("/v1/jobs", json=submission_body, headers=headers)
+    again = api.post("/v1/jobs", json=submission_body, headers=headers)
+    assert (first.status_code, again.status_code) == (201, 201)
+    assert again.json() == first.json()
+    replay = api.post("/v1/jobs", json=submission_body, headers=payer.headers)
+    assert (replay.status_code, replay.json()["code"], replay.json()["field"]) == (409, "nonce-replayed", "nonce")
+    other = api.post("/v1/jobs", json={**submission_body, "nodes": 3}, headers=headers)
+    assert other.json()["code"] == "idempotency-key-reused"
+    assert written(services) == [1, 1, 1, 1]
+
+
+def test_a_final_deposit_lists_the_job_once_and_a_reverted_one_rejects_it(
+    api: httpx.Client, services: Services, payer: Caller, body: Body
+) -> None:
+    funded, reverted = (
+        api.post("/v1/jobs", json=sign_job(api, payer, body), headers=payer.headers).json()["id"] for _ in range(2)
+    )
+    with services.database.transaction() as session:
+        order = get(session, funded).order
+        intents = {intent.subject: intent for intent in session.scalars(select(TxIntent))}
+    for intent in intents.values():
+        intent.status = IntentStatus.REVERTED
+    intents[funded].detail = f"JobExists(jobId={funded})"  # somebody relayed it first; its event follows
+    intents[reverted].detail = "ERC20InsufficientAllowance(spender=0x, allowance=0, needed=1)"
+    for _ in range(2):
+        with services.database.transaction() as session:
+            submission.on_deposit_intent(session, intents[funded])
+            submission.on_deposit_intent(session, intents[reverted])
+            submission.on_job_opened(session, opened(order))
+            submission.on_job_opened(session, opened(replace(order, nonce=1)))  # nobody's job here
+    job = api.get(f"/v1/jobs/{funded}", headers=payer.headers).json()
+    assert (job["status"], job["escrowed_wei"], job["fee_bps"]) == ("matching", str(ZEN), 500)
+    job = api.get(f"/v1/jobs/{reverted}", headers=payer.headers).json()
+    assert (job["status"], job["reason"]) == ("rejected", "permit_not_usable")
+
+
+def test_a_job_cancelled_before_its_deposit_is_refunded_when_that_is_final(
+    api: httpx.Client, services: Services, payer: Caller, body: Body
+) -> None:
+    job = api.post("/v1/jobs", json=sign_job(api, payer, body), headers=payer.headers).json()
+    path = f"/v1/jobs/{job['id']}"
+    asked = api.post(f"{path}/cancel", headers=payer.headers).json()
+    assert (asked["status"], asked["cancel_requested"]) == ("submitted", True)
+    with services.database.transaction() as session:
+        submission.on_job_opened(session, opened(get(session, job["id"]).order))
+    cancelled = api.get(path, headers=payer.headers).json()
+    assert (cancelled["status"], cancelled["reason"]) == ("cancelled", "cancelled_by_payer")
+    assert cancelled["escrowed_wei"] == str(ZEN)  # what the settlement, which comes next, refunds
+
+
+def test_a_rejected_order_that_somebody_relays_later_is_refunded(
+    api: httpx.Client, services: Services, payer: Caller, body: Body
+) -> None:
+    """What reverted on chain is public with its signatures, and works once the payer has the budget again."""
+    job = api.post("/v1/jobs", json=sign_job(api, payer, body), headers=payer.headers).json()
+    with services.database.transaction() as session:
+        (intent,) = session.scalars(select(TxIntent))
+        intent.status, intent.detail = IntentStatus.REVERTED, "ERC20InsufficientBalance(sender=0x, balance=0, needed=1)"
+        submission.on_deposit_intent(session, intent)
+    for _ in range(2):
+        with services.database.transaction() as session:
+            submission.on_job_opened(session, opened(get(session, job["id"]).order))
+    relayed = api.get(f"/v1/jobs/{job['id']}", headers=payer.headers).json()
+    assert (relayed["status"], relayed["reason"]) == ("cancelled", "deposit_after_rejection")
+    assert relayed["escrowed_wei"] == str(ZEN)  # as above
+    with services.database.transaction() as session:
+        start_settling(session)
+        assert jobs_to_settle(session) == [job["id"]]
+
+
+def test_pages_of_jobs(api: httpx.Client, payer: Caller, body: Body) -> None:
+    made = [api.post("/v1/jobs", json=sign_job(api, payer, body), headers=payer.headers).json()["id"] for _ in range(3)]
+    first = api.get("/v1/jobs", params={"limit": 2}, headers=payer.headers).json()
+    rest = api.get("/v1/jobs", params={"limit": 2, "after": first["next"]}, headers=payer.headers).json()
+    assert [job["id"] for job in first["jobs"] + rest["jobs"]] == made[::-1]
+    assert rest["next"] is None
+    for query, ids in (
+        ({"status": ["submitted", "matching"]}, made),
+        ({"status": "matching"}, []),
+        ({"tier": "gold"}, []),
+    ):
+        found = api.get("/v1/jobs", params=query, headers=payer.headers).json()["jobs"]
+        assert {job["id"] for job in found} == set(ids)
+    assert api.get("/v1/jobs", params={"tier": "tin"}, headers=payer.headers).json()["code"] == "unknown-tier"
+    assert api.get("/v1/jobs", params={"after": "0x12"}, headers=payer.headers).json()["code"] == "invalid-request"

@@ -1,0 +1,137 @@
+"""What providers can claim, as the market lists it; the collection of fees; a batch that a guardian voids."""
+
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+import pytest
+from kit.api.clients import refusal, sign_in
+from kit.jobs.jobs_fixtures import World
+from sqlalchemy import select
+from test_settlement import cancelled, decide, final_event, settle  # noqa: F401  # a fixture is found by its name
+
+from market.chain.contracts.codec import ChainEvent
+from market.chain.models import TxIntent
+from market.domain.lifecycle import IntentStatus, JobStatus
+from market.payments.settlement import claims
+from market.payments.settlement import service as settlement
+from market.payments.settlement.models import SettlementBatch, SettlementClaim
+
+BATCH, CLAIM_TX = 7, "0x" + "c1" * 32
+
+
+def event(name: str, **args: object) -> ChainEvent:
+    return ChainEvent("JobEscrow", name, args, CLAIM_TX, 9, "0x" + "cd" * 32, 0, int(time.time()))
+
+
+@pytest.fixture
+def posted(world: World, cancelled: str) -> str:  # noqa: F811
+    """A settled job whose batch is final, its claims open since a minute."""
+    decide(world, cancelled)
+    settle(world)
+    settled = final_event(world, cancelled)
+    root = batch(world).root
+    opened_at = int(time.time()) - 60
+    final = event("BatchPosted", batchId=BATCH, root=root, claimableAt=opened_at)
+    world.rows(lambda session: claims.on_batch_posted(session, final))
+    world.rows(lambda session: settlement.on_job_settled(session, settled))
+    return cancelled
+
+
+def batch(world: World) -> SettlementBatch:
+    found: SettlementBatch = world.rows(lambda session: session.scalars(select(SettlementBatch)).one())
+    return found
+
+
+def listed(world: World, provider: str, *, claimed: bool = False) -> list[tuple[Any, Any]]:
+    found: list[tuple[Any, Any]] = world.rows(
+        lambda session: claims.claims_of(session, provider, claimed=claimed, after_batch=0, limit=10)
+    )
+    return found
+
+
+def collections(world: World) -> list[TxIntent]:
+    query = select(TxIntent).where(TxIntent.kind == "collect_fees").order_by(TxIntent.id)
+    found: list[TxIntent] = world.rows(lambda session: list(session.scalars(query)))
+    return found
+
+
+def test_nothing_is_listed_before_the_batch_is_final(world: World, cancelled: str) -> None:  # noqa: F811
+    decide(world, cancelled)
+    settle(world)
+    providers = world.rows(lambda session: list(session.scalars(select(SettlementClaim.provider))))
+    assert len(providers) == 3
+    assert [listed(world, provider) for provider in providers] == [[], [], []]
+
+
+def test_each_provider_sees_its_own_claim_until_it_is_taken(world: World, posted: str) -> None:
+    verified = [unit.provider for unit in world.units(posted) if unit.status == "verified"]
+    for provider in verified:
+        [(batch, claim)] = listed(world, provider)
+        assert (batch.batch_id, claim.provider, claim.amount_wei > 0) == (BATCH, provider, True)
+    taken = event("Claimed", batchId=BATCH, provider=verified[0], to=verified[0], amount=1)
+    world.rows(lambda session: claims.on_claimed(session, taken))
+    assert listed(world, verified[0]) == []
+    assert [claim.claim_tx for _, claim in listed(world, verified[0], claimed=True)] == [CLAIM_TX]
+    assert len(listed(world, verified[1])) == 1
+
+
+def test_the_api_lists_the_callers_claims_page_by_page(world: World, posted: str, api: httpx.Client) -> None:
+    refusal(api.get("/v1/claims"), 401, "not-authenticated")
+    provider = next(unit.provider for unit in world.units(posted) if unit.status == "verified")
+    headers = sign_in(api, world.wallets[provider]).headers
+    page = api.get("/v1/claims", params={"limit": 1}, headers=headers).json()
+    [(_, claim)] = listed(world, provider)
+    [item] = page["items"]
+    assert (item["batch_id"], item["job_ids"]) == (BATCH, [posted])
+    assert (item["amount_wei"], item["proof"], item["claim_tx"]) == (str(claim.amount_wei), claim.proof, None)
+    after = api.get("/v1/claims", params={"limit": 1, "after": page["next_after"]}, headers=headers).json()
+    assert after == {"items": [], "next_after": None}
+    assert api.get("/v1/claims", params={"claimed": "true"}, headers=headers).json()["items"] == []
+
+
+def test_fees_are_asked_for_once_and_by_the_chains_clock(world: World, posted: str) -> None:
+    claims.collect_fees(world.database, lambda: int(time.time()) - 3600)
+    assert collections(world) == []
+    for _ in range(2):
+        claims.collect_fees(world.database, lambda: int(time.time()))
+    [intent] = collections(world)
+    assert intent.arguments == [[batch(world).root]]
+
+
+def test_a_collection_that_was_refused_is_tried_again(world: World, posted: str) -> None:
+    now = int(time.time())
+    claims.collect_fees(world.database, lambda: now)
+    [intent] = collections(world)
+    intent.status = IntentStatus.REVERTED
+    world.rows(lambda session: claims.on_fees_intent(session, intent))
+    claims.collect_fees(world.database, lambda: now + 1)
+    assert len(collections(world)) == 2
+
+
+def test_a_veto_reopens_the_settlement_and_voids_the_claims(world: World, posted: str, api: httpx.Client) -> None:
+    before = world.read(posted)
+    assert before.status == JobStatus.SETTLED
+    taken = {"net": before.paid_wei, "fee": before.fee_wei, "refunded": False}
+    world.rows(lambda session: settlement.on_batch_vetoed(session, event("BatchVetoed", batchId=BATCH)))
+    reverted = event("SettlementReverted", jobId=posted, batchId=BATCH, **taken)
+    world.rows(lambda session: settlement.on_settlement_reverted(session, reverted))
+    job = world.read(posted)
+    assert (job.status, job.reason) == (JobStatus.SETTLING, "cancelled_by_payer")
+    assert (job.paid_wei, job.fee_wei, job.refund_wei) == (0, 0, before.refund_wei)
+    assert 'zoo_settlements_void{reason="settlement_vetoed"} 1.0' in api.get("/metrics").text
+    assert all(listed(world, unit.provider) == [] for unit in world.units(posted))
+    claims.collect_fees(world.database, lambda: int(time.time()))
+    assert collections(world) == []
+    rest = job.escrowed_wei - (job.refund_wei or 0)
+    refunded = event("JobRefunded", jobId=posted, amount=rest)
+    world.rows(lambda session: settlement.on_job_refunded(session, refunded))
+    assert (world.read(posted).status, world.read(posted).refund_wei) == (JobStatus.SETTLED, job.escrowed_wei)
+
+
+def test_a_batch_of_another_market_changes_nothing(world: World) -> None:
+    foreign = event("BatchPosted", batchId=BATCH, root="0x" + "00" * 32, claimableAt=int(datetime.now(UTC).timestamp()))
+    world.rows(lambda session: claims.on_batch_posted(session, foreign))
+    world.rows(lambda session: settlement.on_batch_vetoed(session, event("BatchVetoed", batchId=BATCH)))
+    assert world.rows(lambda session: session.scalars(select(SettlementBatch)).all()) == []

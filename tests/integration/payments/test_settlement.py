@@ -1,0 +1,141 @@
+"""Settling: only when everything is decided, once, for verified units only, from a published record."""
+
+from typing import Any
+
+import pytest
+from kit.jobs.jobs_fixtures import World
+from sqlalchemy import select
+
+from market.accounts.service import Principal
+from market.chain.contracts.codec import ChainEvent
+from market.chain.models import TxIntent
+from market.domain.lifecycle import IntentStatus, JobStatus
+from market.domain.money import split, unit_price
+from market.domain.network import DEVNET
+from market.orders import cancellation
+from market.payments.settlement import service as settlement
+from market.training.units import service as units
+from zoo_protocol.content.cid import cids_of_digest
+from zoo_protocol.hashing import from_hex
+from zoo_protocol.payments.job_record import JobRecord, PaidUnits
+from zoo_protocol.payments.receipt import net_unit_price
+from zoo_protocol.payments.settlement_batch import NO_ROOT, Batch, JobLine, build_batch
+
+
+@pytest.fixture
+def cancelled(world: World) -> str:
+    """A job that its payer cancelled after one round, with four delivered and undecided units."""
+    nodes = [world.node() for _ in range(4)]
+    job_id = world.running(nodes)
+    for node in nodes:
+        world.deliver(node)
+    payer = Principal(world.read(job_id).payer, frozenset(), 1, "session")
+    world.rows(lambda session: cancellation.cancel(session, payer, job_id))
+    return job_id
+
+
+def settle(world: World) -> None:
+    settlement.settle(world.database, world.storage, DEVNET, world.settings)
+
+
+def decide(world: World, job_id: str) -> None:
+    """Verify all units of the job but the first, which is rejected."""
+    for index, unit in enumerate(world.units(job_id)):
+        world.rows(lambda session, unit=unit: units.mark_checking(session, unit.id, 2_500))
+        if index == 0:
+            world.rows(lambda session, unit=unit: units.reject_unit(session, unit.id, "incorrect_computation"))
+        else:
+            world.rows(lambda session, unit=unit: units.pass_unit(session, unit.id))
+
+
+def published(world: World, line: Any) -> tuple[JobRecord, Batch]:
+    """The record that a line names as storage serves it, and the batch that follows from it."""
+    block, _ = cids_of_digest(from_hex(line["record"]))
+    record = JobRecord.from_bytes(world.storage.get(block, max_bytes=2**20))
+    units = PaidUnits.from_bytes(world.storage.get(record.batch_cid or "", max_bytes=2**20)).units
+    rounds = int(line["fromRound"]), int(line["toRound"])
+    made = JobLine(record.job_id, int(line["price"]), int(line["units"]), *rounds, line["last"], line["record"])
+    pay = net_unit_price(made.price, int(record.order["unitWeight"]), 500)
+    return record, build_batch([made], units, {record.job_id: pay})
+
+
+def settle_intents(world: World) -> list[TxIntent]:
+    query = select(TxIntent).where(TxIntent.kind == "settle").order_by(TxIntent.id)
+    found: list[TxIntent] = world.rows(lambda session: list(session.scalars(query)))
+    return found
+
+
+def final_event(world: World, job_id: str) -> ChainEvent:
+    """What the contract emits for this job's settlement, which is queued."""
+    [[_, _, [line]]] = [intent.arguments for intent in settle_intents(world)]
+    job = world.read(job_id)
+    assert job.clearing_price_wei is not None
+    parts = split(job.escrowed_wei, unit_price(job.clearing_price_wei, job.unit_weight_us), 3, 500)
+    numbers = {name: int(line[name]) for name in ("units", "fromRound", "toRound")}  # type: ignore[index, call-overload]
+    made = {"jobId": job_id, "batchId": 7, "last": True, "record": line["record"]} | numbers  # type: ignore[index, call-overload]
+    args = made | {"paid": parts.paid, "fee": parts.fee, "refund": parts.refund}
+    return ChainEvent("JobEscrow", "JobSettled", args, "0x" + "ab" * 32, 9, "0x" + "cd" * 32, 0, 1_900_000_000)
+
+
+def test_nothing_is_settled_while_a_unit_is_undecided(world: World, cancelled: str) -> None:
+    settle(world)
+    assert settle_intents(world) == []
+    assert world.read(cancelled).status == JobStatus.CANCELLED
+
+
+def test_verified_units_are_settled_once_from_a_published_record(world: World, cancelled: str) -> None:
+    decide(world, cancelled)
+    settle(world)
+    settle(world)
+    [intent] = settle_intents(world)
+    assert world.read(cancelled).status == JobStatus.SETTLING
+
+    claims_root, units_root, lines = intent.arguments
+    [line] = lines  # type: ignore[union-attr, misc]
+    verified = [unit for unit in world.units(cancelled) if unit.status == "verified"]
+    assert line["jobId"] == cancelled
+    assert line["price"] == str(world.read(cancelled).clearing_price_wei)
+    assert (line["units"], line["last"]) == ("3", True)
+
+    record, batch = published(world, line)
+    assert (batch.claims_root, batch.units_root) == (claims_root, units_root)
+    assert batch.root != NO_ROOT
+    assert {claim.provider for claim in batch.claims} == {unit.provider for unit in verified}
+    assert sorted(unit.status for unit in record.units) == ["rejected", "verified", "verified", "verified"]
+    assert record.outcome == "cancelled_by_payer"
+
+
+def test_the_settlement_ends_the_job_when_it_is_final_(world: World, cancelled: str) -> None:
+    decide(world, cancelled)
+    settle(world)
+    event = final_event(world, cancelled)
+    world.rows(lambda session: settlement.on_job_settled(session, event))
+    job = world.read(cancelled)
+    assert job.status == JobStatus.SETTLED
+    assert job.settlement_tx == event.tx_hash
+    assert job.paid_wei is not None
+    assert job.fee_wei is not None
+    assert job.refund_wei is not None
+    assert job.paid_wei + job.fee_wei + job.refund_wei == job.escrowed_wei
+    settle(world)
+    assert len(settle_intents(world)) == 1
+
+
+def test_a_refused_settlement_leaves_the_job_in_settling(world: World, cancelled: str) -> None:
+    decide(world, cancelled)
+    settle(world)
+    [intent] = settle_intents(world)
+    intent.status = IntentStatus.REVERTED
+    intent.reason = "simulation_reverted"
+    world.rows(lambda session: settlement.on_settlement_intent(session, intent))
+    assert world.read(cancelled).status == JobStatus.SETTLING
+
+
+def test_a_job_without_paid_units_is_refunded_in_full(world: World) -> None:
+    job_id = world.running([world.node() for _ in range(4)])
+    payer = Principal(world.read(job_id).payer, frozenset(), 1, "session")
+    world.rows(lambda session: cancellation.cancel(session, payer, job_id))
+    settle(world)
+    [intent] = settle_intents(world)
+    root, _, [line] = intent.arguments  # type: ignore[misc]
+    assert (root, line["units"], line["toRound"], line["last"]) == (NO_ROOT, "0", "0", True)  # type: ignore[index, call-overload]

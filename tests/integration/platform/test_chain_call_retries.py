@@ -1,0 +1,76 @@
+"""Calls to the chain that are asked for until they are made."""
+
+from datetime import timedelta
+
+from sqlalchemy import event, update
+
+from market.chain.contracts.bindings import WorkWindows
+from market.chain.models import TxAttempt, TxIntent
+from market.chain.requests import request_call
+from market.chain.sending.limits import Limits
+from market.chain.service import intents_about, queue_intent
+from market.platform.db.base import utc_now
+from market.platform.db.session import Database
+
+ROOT = "0x" + "ab" * 32
+
+
+def _ask(database: Database, key: str = f"window:{ROOT}") -> None:
+    with database.transaction() as session:
+        request_call(session, key=key, kind="commit_window", subject="window:1", **WorkWindows.commitWindow(ROOT, 1))
+
+
+def _refuse(database: Database) -> None:
+    """All that were asked for, a while ago."""
+    with database.transaction() as session:
+        session.execute(update(TxIntent).values(status="reverted", updated_at=utc_now() - timedelta(minutes=1)))
+
+
+def _keys(database: Database) -> list[str]:
+    with database.transaction() as session:
+        return [intent.key for intent in intents_about(session, "window:1")]
+
+
+def test_a_call_is_asked_for_again_only_once_it_was_refused(database: Database) -> None:
+    _ask(database)
+    _ask(database)
+    _ask(database, f"window:{ROOT}_")  # another call, whose key only begins alike
+    assert _keys(database) == [f"window:{ROOT}:0", f"window:{ROOT}_:0"]
+    _refuse(database)
+    _ask(database)
+    _ask(database)
+    assert _keys(database)[2:] == [f"window:{ROOT}:1"]
+
+
+def test_a_call_that_is_refused_for_days_costs_no_more_than_one_that_is_not(database: Database) -> None:
+    """Every look at it had read all its attempts, one after the other: 2,880 a day, every two seconds."""
+    for _ in range(12):
+        _ask(database)
+        _refuse(database)
+    statements = 0
+
+    def count(*_: object) -> None:
+        nonlocal statements
+        statements += 1
+
+    event.listen(database.engine, "before_cursor_execute", count)
+    _ask(database)
+    assert statements < 8
+    assert _keys(database)[-1] == f"window:{ROOT}:12"
+
+
+def test_what_one_account_moves_does_not_hold_up_another(database: Database) -> None:
+    limits = Limits(per_transaction=100, per_day=100, gas_per_day=1)
+    with database.transaction() as session:
+        call = WorkWindows.commitWindow(ROOT, 1)
+        bond, other, slash = (
+            queue_intent(session, key=key, kind="k", subject="s", **call, amount=60, account=account)
+            for key, account in (("bond", "challenger"), ("other", "challenger"), ("slash", "operator"))
+        )
+        sent = {"nonce": 0, "hash": ROOT, "raw": b"", "gas_limit": 1, "max_fee": 1, "priority_fee": 1}
+        session.add(TxAttempt(intent_id=bond.id, signer="0x" + "11" * 20, **sent))
+        session.flush()
+        assert limits.on_amount(session, slash) is None
+        waits = limits.on_amount(session, other)
+        assert waits is not None
+        assert waits[0] == "limit_per_day"

@@ -1,0 +1,226 @@
+"""The market itself was away: what ran out meanwhile is held against no node."""
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from types import SimpleNamespace
+
+import httpx
+import pytest
+from kit.api.clients import sign_in
+from kit.api.provider_calls import register
+from kit.jobs.jobs_fixtures import World
+from kit.waiting import wait_until
+from redis import Redis
+from sqlalchemy import select, update
+
+from market.domain.network import DEVNET
+from market.platform.db.base import utc_now
+from market.platform.db.session import Database
+from market.platform.http.services import Services
+from market.providers.benchmarks import service as benchmarks
+from market.providers.models import Provider, ProviderEpoch
+from market.providers.outages import service as outages
+from market.providers.outages.models import ComponentHeartbeat, Outage
+from market.providers.record import repository as record_repository
+from market.settings import Settings
+from market.training.leases import expiry
+from market.training.leases.api_liveness import ApiLivenessReporter as ApiPresence
+from market.training.leases.models import Lease
+from market.training.units.models import Unit
+from worker.tasks import market, sweep
+
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture
+def sweep_once(world: World, settings: Settings, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """One sweep of a worker; what it would have other tasks do is left."""
+    redis = Redis.from_url(redis_url)
+    context = SimpleNamespace(database=world.database, settings=settings, network=DEVNET, redis=redis)
+    monkeypatch.setattr(sweep, "context", lambda: context)
+    for task in (market.dispatch, market.aggregate, market.validate, market.deliver_webhooks):
+        monkeypatch.setattr(task, "apply_async", lambda *_, **__: None)
+    monkeypatch.setattr(sweep, "announce_events", lambda: None)
+    return sweep.sweep.run  # type: ignore[no-any-return]
+
+
+def _seen(world: World, part: str, ago: timedelta) -> None:
+    """The part was last heard of so long ago."""
+    with world.database.transaction() as session:
+        session.merge(ComponentHeartbeat(part=part, seen_at=utc_now() - ago))
+
+
+def _was_away(world: World, part: str, since: timedelta, until: timedelta = timedelta(0)) -> None:
+    now = utc_now()
+    with world.database.transaction() as session:
+        session.add(Outage(part=part, starts_at=now - since, ends_at=now - until))
+
+
+def _lost(world: World, node: str) -> int:
+    query = select(ProviderEpoch.lost).where(ProviderEpoch.provider == node)
+    return int(world.rows(lambda session: session.scalar(query)) or 0)
+
+
+def _run_out(world: World, lease_id: str, ago: timedelta) -> None:
+    ended = update(Lease).where(Lease.id == lease_id).values(expires_at=utc_now() - ago)
+    world.rows(lambda session: session.execute(ended))
+
+
+def _report(world: World) -> None:
+    with world.database.transaction() as session:
+        expiry.report_api(session, 30.0)
+
+
+@pytest.mark.parametrize("away", [True, False])
+def test_a_lease_that_ran_out_while_the_api_was_away_goes_on(
+    world: World, nodes: list[str], sweep_once: Callable[[], None], away: bool
+) -> None:
+    job_id = world.running(nodes)
+    work = world.work(nodes[0])
+    _seen(world, outages.API, 5 * MINUTE if away else timedelta(0))
+    _run_out(world, work.lease.id, 4 * MINUTE)
+    sweep_once()  # the worker was up all the time, or is up first
+    _report(world)
+    sweep_once()
+    assert _lost(world, nodes[0]) == (0 if away else 1)
+    statuses = {unit.provider: unit.status for unit in world.units(job_id)}
+    assert statuses[nodes[0]] == ("leased" if away else "lost")
+    if away:
+        work.commit()
+        work.complete()
+        assert world.units(job_id, provider=nodes[0])[0].status == "uploaded"
+
+
+def test_what_had_run_out_before_the_api_went_away_is_lost(
+    world: World, nodes: list[str], sweep_once: Callable[[], None]
+) -> None:
+    world.running(nodes)
+    work = world.work(nodes[0])
+    _seen(world, outages.API, 5 * MINUTE)
+    _run_out(world, work.lease.id, 6 * MINUTE)
+    _report(world)
+    sweep_once()
+    assert _lost(world, nodes[0]) == 1
+
+
+def test_who_stays_silent_after_an_outage_loses_its_lease_as_ever(
+    world: World, nodes: list[str], sweep_once: Callable[[], None]
+) -> None:
+    world.running(nodes)
+    work = world.work(nodes[0])
+    _seen(world, outages.API, 5 * MINUTE)
+    _run_out(world, work.lease.id, MINUTE)
+    _report(world)
+    left = world.rows(lambda session: session.get_one(Lease, work.lease.id)).expires_at - utc_now()
+    assert timedelta(seconds=0) < left <= timedelta(seconds=30)
+    _run_out(world, work.lease.id, timedelta(seconds=1))
+    _report(world)
+    sweep_once()
+    assert _lost(world, nodes[0]) == 1
+
+
+def test_the_first_call_after_an_outage_is_not_refused_for_it(
+    api: httpx.Client, services: Services, world: World
+) -> None:
+    """The database was away, or the host slept: no process began anew, and the call comes before anything else."""
+    caller = sign_in(api)
+    world.register(caller.address)
+    world.running([caller.address])
+    pull = api.post("/v1/leases/next", json={"kinds": ["train"], "wait_seconds": 0}, headers=caller.headers)
+    lease = pull.json()
+    _seen(world, outages.API, 5 * MINUTE)
+    _run_out(world, lease["id"], 4 * MINUTE)
+    services.part(ApiPresence)._reported = time.time() - 300
+    body = {"token": lease["token"], "step": 1}
+    answer = api.post(f"/v1/leases/{lease['id']}/heartbeat", json=body, headers=caller.headers)
+    assert answer.status_code == 200, answer.text
+
+
+def test_an_api_process_reports_again_and_again(api: httpx.Client, world: World) -> None:
+    register(api, sign_in(api))
+
+    def seen() -> object:
+        return world.rows(lambda session: session.get(ComponentHeartbeat, outages.API))
+
+    wait_until(lambda: seen() is not None)
+    _seen(world, outages.API, 5 * MINUTE)
+    wait_until(lambda: world.rows(lambda session: session.scalars(select(Outage)).all()))
+
+
+def test_a_sweep_notes_that_there_was_none_for_long(world: World, sweep_once: Callable[[], None]) -> None:
+    sweep_once()
+    sweep_once()
+    assert world.rows(lambda session: session.scalars(select(Outage)).all()) == []
+    _seen(world, outages.SWEEP, 5 * MINUTE)
+    sweep_once()
+    [outage] = world.rows(lambda session: session.scalars(select(Outage)).all())
+    assert 5 * MINUTE <= outage.ends_at - outage.starts_at < 15 * MINUTE
+
+
+@pytest.mark.parametrize("away", [True, False])
+def test_time_in_which_nobody_could_upload_does_not_count(world: World, nodes: list[str], away: bool) -> None:
+    job_id = world.running(nodes)
+    world.work(nodes[0]).commit()
+    [unit] = world.units(job_id, provider=nodes[0])
+    ago = utc_now() - 40 * MINUTE
+    world.rows(lambda session: session.execute(update(Unit).where(Unit.id == unit.id).values(committed_at=ago)))
+    if away:
+        _was_away(world, outages.API, 30 * MINUTE, 5 * MINUTE)
+    expiry.expire_uploads(world.database, utc_now() - 30 * MINUTE)
+    assert _lost(world, nodes[0]) == (0 if away else 1)
+
+
+@pytest.mark.parametrize("part", [outages.API, outages.SWEEP, None])
+def test_a_round_is_not_given_up_for_time_in_which_the_market_was_away(
+    world: World, nodes: list[str], part: str | None
+) -> None:
+    """While no worker ran, no vacant slot could be filled: the nodes were seen all along."""
+    job_id = world.running(nodes)
+    patience = 3 * world.settings.round_deadline_seconds
+    world.start_round(job_id, ago=patience + 60)
+    with world.database.transaction() as session:
+        for minute in range(60):
+            at = utc_now() - minute * MINUTE
+            record_repository.mark_minute(session, nodes[0], int(at.timestamp()) // 3600, 1 << at.minute)
+    if part is not None:
+        _was_away(world, part, 10 * MINUTE, 5 * MINUTE)
+    world.dispatch(job_id)
+    assert world.read(job_id).status == ("failed" if part is None else "running")
+    if part is not None:
+        world.start_round(job_id, ago=patience + 330)
+        world.dispatch(job_id)
+        assert world.read(job_id).status == "failed"
+
+
+@pytest.mark.parametrize("away", [True, False])
+def test_who_could_not_reach_the_market_has_more_time_to_show_its_hardware(world: World, away: bool) -> None:
+    node = world.node()
+    told = utc_now() - 4 * 60 * MINUTE
+    with world.database.transaction() as session:
+        row = session.get_one(Provider, node)
+        row.rebenchmark_at, row.rebenchmark_by = told, utc_now() - MINUTE
+    if away:
+        _was_away(world, outages.API, 30 * MINUTE, 20 * MINUTE)
+    benchmarks.demote_overdue(world.database, utc_now())
+    assert world.rows(lambda session: session.get_one(Provider, node)).status == ("active" if away else "demoted")
+    benchmarks.demote_overdue(world.database, utc_now() + 10 * MINUTE)
+    assert world.rows(lambda session: session.get_one(Provider, node)).status == "demoted"
+
+
+def test_outages_of_several_parts_are_counted_once_and_forgotten_when_they_are_old(database: Database) -> None:
+    now = utc_now()
+
+    def away(part: str, start: float, end: float) -> Outage:
+        return Outage(part=part, starts_at=now + start * MINUTE, ends_at=now + end * MINUTE)
+
+    with database.transaction() as session:
+        session.add_all([away("api", 0, 10), away("sweep", 5, 12), away("api", 11, 11.5), away("api", 20, 30)])
+        session.add(away("api", -60 * 24 * 31, -60 * 24 * 31 + 1))
+    with database.transaction() as session:
+        assert outages.time_away(session, now, now + 60 * MINUTE) == 22 * MINUTE
+        assert outages.time_away(session, now + 8 * MINUTE, now + 25 * MINUTE) == 9 * MINUTE
+        assert outages.time_away(session, now, now + 60 * MINUTE, ["sweep"]) == 7 * MINUTE
+        assert outages.time_away(session, now + 13 * MINUTE, now + 19 * MINUTE) == timedelta(0)
+        outages.forget(session, now)
+        assert len(session.scalars(select(Outage)).all()) == 4

@@ -1,0 +1,93 @@
+"""Repeating messages over a real broker: whatever waited, each name has one run, and none is starved by others."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from uuid import uuid4
+
+import pytest
+from celery import Celery
+from celery.contrib.testing.worker import start_worker
+from celery.signals import before_task_publish, setup_logging
+
+from market.settings import Settings
+from worker.app import create_app, schedule
+from worker.task_dedup import mark, repeated
+
+NAMES = ("first", "second", "third")
+
+
+class Runs:
+    """What was run; ``wait`` until nothing is left in the queue of one worker, which works in order."""
+
+    def __init__(self, app: Celery) -> None:
+        self.app, self.seen, self._over = app, Counter[tuple[object, ...]](), threading.Event()
+        for name in NAMES:
+            app.task(name=name, shared=False)(self._counting(name))
+
+        @app.task(name="over", shared=False)  # type: ignore[untyped-decorator]
+        def over() -> None:
+            self._over.set()
+
+    def _counting(self, name: str) -> Callable[..., None]:
+        def run(*args: str) -> None:
+            self.seen[(name, *args)] += 1
+
+        return run
+
+    def wait(self) -> None:
+        self.app.send_task("over")
+        assert self._over.wait(60)
+        self._over.clear()
+
+
+@pytest.fixture(autouse=True)
+def own_logging() -> Iterator[None]:
+    """Celery's worker would set the root logger's level, for all later tests of this process."""
+
+    def leave(**_: object) -> None:
+        pass
+
+    setup_logging.connect(leave)
+    yield
+    setup_logging.disconnect(leave)
+
+
+@pytest.fixture
+def runs(settings: Settings) -> Runs:
+    app = create_app(settings, tasks=())
+    app.conf.task_default_queue = uuid4().hex
+    return Runs(app)
+
+
+def _tick(app: Celery, times: int) -> None:
+    """What the clock sends while the workers are busy."""
+    before_task_publish.connect(mark)
+    try:
+        for _ in range(times):
+            for name in NAMES:
+                app.send_task(name, expires=60)
+    finally:
+        before_task_publish.disconnect(mark)
+
+
+def test_of_what_piled_up_each_name_runs_once_and_again_when_it_is_sent_again(runs: Runs) -> None:
+    _tick(runs.app, 5)
+    for job in ("a", "a", "b"):
+        runs.app.send_task("first", args=(job,), **repeated())
+    for _ in range(2):
+        runs.app.send_task("second", args=("woken",))  # a wake-up is no repetition
+    with start_worker(runs.app, pool="solo", perform_ping_check=False):
+        runs.wait()
+        once = {(name,): 1 for name in NAMES}
+        assert runs.seen == once | {("first", "a"): 1, ("first", "b"): 1, ("second", "woken"): 2}
+        _tick(runs.app, 1)
+        runs.wait()
+        assert {key: runs.seen[key] for key in once} == {(name,): 2 for name in NAMES}
+
+
+def test_no_tick_is_dropped_because_it_waited_for_longer_than_its_interval(settings: Settings) -> None:
+    """Those sent most often would be the ones dropped, all of them, while others of longer intervals run."""
+    entries = schedule(settings.model_copy(update={"auction_interval_seconds": 1.0}))
+    lives = {name: entry["options"]["expires"] for name, entry in entries.items()}  # type: ignore[index]
+    assert min(lives.values()) >= 60

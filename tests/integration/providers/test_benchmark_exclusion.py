@@ -1,0 +1,115 @@
+"""A node shows its hardware or works for a job, never both at once: one would make the other late."""
+
+from datetime import UTC, datetime
+
+import httpx
+import pytest
+from kit.api.clients import Caller, refusal, sign_in
+from kit.api.provider_calls import HARDWARE, answer_benchmark, beat, commit_benchmark, pass_benchmark, start_benchmark
+from kit.jobs.jobs_fixtures import ENVIRONMENT, ZEN, World
+from sqlalchemy import select
+
+from market.jobs import models as jobs_models
+from market.jobs.models import Slot
+from market.platform.http.services import Services
+from market.providers import service as providers
+from market.providers.models import BenchmarkRun, Provider
+from market.training.leases import service as leases
+from market.training.leases import stopping
+from market.training.leases.schemas import LeaseKind
+from market.training.matching import book
+
+PRICE = 5 * ZEN // 2
+
+
+@pytest.fixture
+def caller(api: httpx.Client, world: World) -> Caller:
+    """An active node that is signed in, with an ask in the book."""
+    caller = sign_in(api)
+    world.register(caller.address)
+    world.wallets[caller.address] = caller.wallet
+    with world.database.transaction() as session:
+        session.get_one(Provider, caller.address).hardware = HARDWARE
+    return caller
+
+
+def _draw(world: World, node: str) -> None:
+    """It is time that the node shows its hardware again."""
+    with world.database.transaction() as session:
+        session.get_one(Provider, node).rebenchmark_at = datetime.now(UTC)
+
+
+def _offers(world: World) -> set[str]:
+    with world.database.transaction() as session:
+        return {offer.provider for offer in providers.open_offers(session, world.settings, 1, datetime.now(UTC))}
+
+
+def _is_placed(world: World, node: str) -> bool:
+    """Whether a job that bought the node gets it."""
+    job_id = world.job(nodes=1)
+    with world.database.transaction() as session:
+        return book.assign(session, world.settings, job_id, PRICE, None, [node], ENVIRONMENT)  # type: ignore[arg-type]
+
+
+def test_who_is_told_to_show_its_hardware_gets_no_work_until_it_has(
+    api: httpx.Client, services: Services, world: World, caller: Caller
+) -> None:
+    assert _offers(world) == {caller.address}
+    _draw(world, caller.address)
+    assert beat(api, caller, services.domain)["benchmark_by"] is not None
+    assert _offers(world) == set()
+    assert not _is_placed(world, caller.address)  # nor where it was sold a moment before
+    other = world.node()
+    job_id = world.running([other], rounds=6)
+    with world.database.transaction() as session:
+        leases.remove_node_from_jobs(session, other, "a test")
+        session.get_one(Provider, other).last_seen_at = None
+    world.dispatch(job_id)
+    holders = select(Slot.provider).where(Slot.job_id == job_id)
+    assert world.rows(lambda session: session.scalars(holders).all()) == [None]
+    assert world.pull(caller.address, LeaseKind.FOLLOW) is None
+    pass_benchmark(api, caller)
+    world.dispatch(job_id)
+    assert world.rows(lambda session: session.scalars(holders).all()) == [caller.address]
+
+
+def test_from_the_start_of_a_benchmark_to_its_verdict_a_node_is_not_placed(
+    api: httpx.Client, world: World, caller: Caller
+) -> None:
+    run = start_benchmark(api, caller)
+    assert _offers(world) == set()
+    assert not _is_placed(world, caller.address)
+    right = commit_benchmark(api, caller, run)
+    assert _offers(world) == set()
+    assert answer_benchmark(api, caller, run, right).json()["passed"]
+    assert _offers(world) == {caller.address}
+
+
+@pytest.mark.parametrize("step", ["ready", "work"])
+def test_a_benchmark_that_came_to_nothing_keeps_its_node_from_work_for_its_time_only(
+    api: httpx.Client, world: World, caller: Caller, step: str
+) -> None:
+    run = start_benchmark(api, caller)
+    if step == "work":
+        api.post(f"/v1/benchmarks/{run['id']}/ready", json={}, headers=caller.headers)
+    assert _offers(world) == set()
+    with world.database.transaction() as session:
+        session.get_one(BenchmarkRun, run["id"]).deadline_at = datetime.now(UTC)
+    assert _is_placed(world, caller.address)
+
+
+def test_who_is_in_a_job_is_not_asked_for_its_hardware_and_cannot_show_it(
+    api: httpx.Client, services: Services, world: World, caller: Caller
+) -> None:
+    job_id = world.running([caller.address])
+    _draw(world, caller.address)
+    assert beat(api, caller, services.domain)["benchmark_by"] is None
+    answer = api.post("/v1/benchmarks", json={"tier": "bronze"}, headers=caller.headers)
+    assert "slot" in refusal(answer, 409, "benchmark-at-work")["remedy"]
+    world.deliver(caller.address)
+    assert beat(api, caller, services.domain)["benchmark_by"] is None  # between two units
+    with world.database.transaction() as session:
+        job = session.get_one(jobs_models.Job, job_id)
+        stopping.cancel_now(session, job, job.payer)
+    assert beat(api, caller, services.domain)["benchmark_by"] is not None
+    start_benchmark(api, caller)

@@ -1,0 +1,217 @@
+"""The proof of hardware over HTTP: its steps in order, wrong and late answers, who waits, when it is asked again."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from kit.api.clients import refusal, sign_in
+from kit.api.provider_calls import (
+    BRONZE,
+    HARDWARE,
+    answer_benchmark,
+    beat,
+    commit_benchmark,
+    pass_benchmark,
+    register,
+    start_benchmark,
+    status_of,
+)
+
+from market.domain.network import DEVNET
+from market.platform.db.session import Database
+from market.platform.http.services import Services
+from market.platform.storage.client import Storage
+from market.providers.benchmarks import service as benchmarks
+from market.providers.models import BenchmarkRun, Provider
+from market.providers.record import reviews
+from zoo_protocol.content.unixfs import cid_of_file
+
+
+def test_a_wrong_slow_late_or_foreign_answer_earns_nothing(
+    api: httpx.Client, database: Database, services: Services
+) -> None:
+    node, other = sign_in(api), sign_in(api)
+    register(api, node)
+    run = start_benchmark(api, node)
+    right = commit_benchmark(api, node, run)
+    refusal(answer_benchmark(api, other, run, right), 404, "benchmark-not-found")
+    path = f"/v1/benchmarks/{run['id']}/answer"
+    for cid in (
+        "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy",
+        cid_of_file(right),
+    ):  # the other's upload
+        refusal(api.post(path, json={"cid": cid}, headers=node.headers), 422, "answer-not-found")
+    wrong = bytearray(right)
+    wrong[-1] = (wrong[-1] + 1) % 61
+    said = answer_benchmark(api, node, run, bytes(wrong)).json()
+    assert (said["passed"], said["reason"], said["tier"]) == (False, "wrong_answer", "bronze")
+    refusal(answer_benchmark(api, node, run, right), 409, "benchmark-answered")
+
+    for content in (right, right + b"x", b""):
+        run = start_benchmark(api, node)
+        commit_benchmark(api, node, run)
+        assert answer_benchmark(api, node, run, content).json()["reason"] == "wrong_answer"
+
+    for column, reason in (("started_at", "too_slow"), ("committed_at", "too_late")):
+        run = start_benchmark(api, node)
+        right = commit_benchmark(api, node, run)
+        with database.transaction() as session:
+            row = session.get_one(BenchmarkRun, run["id"])
+            setattr(row, column, datetime.now(UTC) - timedelta(days=1))
+            row.deadline_at = datetime.now(UTC) - timedelta(days=1 if column == "started_at" else -1)
+        assert answer_benchmark(api, node, run, right).json()["reason"] == reason
+
+
+def test_an_answer_may_be_as_large_as_the_proof_and_is_kept_until_it_is_checked(
+    api: httpx.Client, services: Services, app: FastAPI
+) -> None:
+    """On the main network it has up to 812 MB, more than anybody may upload at once."""
+    limits = {"max_blob_bytes": 1_000, "blob_bytes_per_day": 100_000}
+    app.state.services = replace(services, settings=services.settings.model_copy(update=limits))
+    node = sign_in(api)
+    register(api, node)
+    refusal(api.post("/v1/blobs", content=bytes(2_000), headers=node.headers), 413, "body-too-large")
+    run = start_benchmark(api, node)
+    right = commit_benchmark(api, node, run)
+    assert len(right) > 1_000_000
+    said = answer_benchmark(api, node, run, right).json()
+    assert said["passed"]
+    assert not services.part(Storage).is_pinned(cid_of_file(right))
+    again = {"cid": cid_of_file(right)}
+    assert api.post(f"/v1/benchmarks/{run['id']}/answer", json=again, headers=node.headers).json() == said
+    refusal(api.post("/v1/blobs", content=bytes(2_000), headers=node.headers), 413, "body-too-large")
+
+
+def test_answers_are_checked_one_at_a_time(api: httpx.Client) -> None:
+    node = sign_in(api)
+    register(api, node)
+    run = start_benchmark(api, node)
+    right = commit_benchmark(api, node, run)
+    with benchmarks._CHECKS:
+        refusal(answer_benchmark(api, node, run, right), 503, "benchmark-busy")
+    assert answer_benchmark(api, node, run, right).json()["passed"]
+
+
+def test_a_benchmarks_steps_have_their_order(api: httpx.Client, database: Database) -> None:
+    node = sign_in(api)
+    register(api, node)
+    run, commitment = start_benchmark(api, node), {"commitment": "0x" + "ab" * 32}
+    path = f"/v1/benchmarks/{run['id']}"
+    refusal(api.post(f"{path}/commit", json=commitment, headers=node.headers), 409, "benchmark-out-of-turn")
+    refusal(answer_benchmark(api, node, run, b"x"), 409, "benchmark-out-of-turn")
+    first = api.post(f"{path}/ready", json={}, headers=node.headers).json()
+    assert api.post(f"{path}/ready", json={}, headers=node.headers).json() == first  # no new nonce, no more time
+    assert api.post(f"{path}/commit", json=commitment, headers=node.headers).status_code == 200
+    other = {"commitment": "0x" + "cd" * 32}
+    refusal(api.post(f"{path}/commit", json=other, headers=node.headers), 409, "benchmark-out-of-turn")
+    late = start_benchmark(api, node)
+    with database.transaction() as session:
+        session.get_one(BenchmarkRun, late["id"]).deadline_at = datetime.now(UTC) - timedelta(seconds=1)
+    answer = api.post(f"/v1/benchmarks/{late['id']}/ready", json={}, headers=node.headers)
+    refusal(answer, 409, "benchmark-out-of-turn")
+
+
+def test_who_saw_what_to_open_and_did_not_answer_waits(api: httpx.Client, services: Services, app: FastAPI) -> None:
+    """Or it could commit to many challenges, and answer the one that asks for nothing that it made up."""
+    app.state.services = replace(services, network=replace(services.network, benchmark_pause_seconds=3600))
+    node = sign_in(api)
+    register(api, node)
+    first, second = start_benchmark(api, node), start_benchmark(api, node)
+    right = commit_benchmark(api, node, first)
+    path = f"/v1/benchmarks/{second['id']}"
+    api.post(f"{path}/ready", json={}, headers=node.headers)
+    commitment = {"commitment": "0x" + "ab" * 32}
+    refusal(api.post(f"{path}/commit", json=commitment, headers=node.headers), 409, "benchmark-paused")
+    answer = api.post("/v1/benchmarks", json={"tier": "bronze"}, headers=node.headers)
+    assert "not_before" in refusal(answer, 409, "benchmark-paused")
+    assert answer_benchmark(api, node, first, right).json()["passed"]
+    start_benchmark(api, node)
+
+
+@pytest.mark.parametrize("least", ["too_late", "link_too_slow"])
+def test_who_has_no_answer_gains_nothing_by_being_slow(
+    api: httpx.Client, database: Database, services: Services, app: FastAPI, least: str
+) -> None:
+    """Being slow costs no pause, so an empty answer that came late would have bought another try at once."""
+    proof = replace(BRONZE.benchmark, min_mflops=1, min_upload_mbps=1_000 if least == "link_too_slow" else 0)
+    tiers = tuple(replace(tier, benchmark=proof) for tier in DEVNET.tiers)
+    app.state.services = replace(services, network=replace(DEVNET, tiers=tiers, benchmark_pause_seconds=3600))
+    node = sign_in(api)
+    register(api, node)
+    run = start_benchmark(api, node)
+    commit_benchmark(api, node, run)
+    if least == "too_late":
+        with database.transaction() as session:
+            row = session.get_one(BenchmarkRun, run["id"])
+            row.committed_at = datetime.now(UTC) - timedelta(seconds=proof.answer_seconds + 1)
+    assert answer_benchmark(api, node, run, b"").json()["reason"] == "wrong_answer"
+    answer = api.post("/v1/benchmarks", json={"tier": "bronze"}, headers=node.headers)
+    refusal(answer, 409, "benchmark-paused")
+
+
+def test_who_commits_too_late_may_try_again_without_an_answer(
+    api: httpx.Client, database: Database, services: Services, app: FastAPI
+) -> None:
+    """Nodes are told that they were too slow, and do not upload an answer that can earn nothing."""
+    app.state.services = replace(services, network=replace(DEVNET, benchmark_pause_seconds=3600))
+    node = sign_in(api)
+    register(api, node)
+    run = start_benchmark(api, node)
+    api.post(f"/v1/benchmarks/{run['id']}/ready", json={}, headers=node.headers)
+    with database.transaction() as session:
+        session.get_one(BenchmarkRun, run["id"]).deadline_at = datetime.now(UTC) - timedelta(seconds=1)
+    body = {"commitment": "0x" + "ab" * 32}
+    said = api.post(f"/v1/benchmarks/{run['id']}/commit", json=body, headers=node.headers).json()
+    assert not said["in_time"]
+    start_benchmark(api, node)
+
+
+def test_hardware_is_shown_again_at_a_time_that_nobody_is_told(
+    api: httpx.Client, database: Database, services: Services
+) -> None:
+    node = sign_in(api)
+    register(api, node)
+    pass_benchmark(api, node)
+
+    def due() -> str | None:
+        found: str | None = beat(api, node, services.domain)["benchmark_by"]
+        return found
+
+    def draw(**values: datetime | None) -> None:
+        with database.transaction() as session:
+            for name, value in values.items():
+                setattr(session.get_one(Provider, node.address), name, value)
+
+    now = datetime.now(UTC)
+    assert due() is None
+    draw(rebenchmark_at=now)
+    token_only = api.post("/v1/providers/me/heartbeat", json={}, headers=node.headers).json()
+    assert token_only["benchmark_by"] is None  # nor does its clock begin to run
+    told = due()
+    assert told is not None
+    assert due() == told  # asking again gives no more time
+    benchmarks.demote_overdue(database, now)
+    assert status_of(api, node.address) == "benchmarked"
+    pass_benchmark(api, node)
+    assert due() is None
+    draw(rebenchmark_at=now)
+    due()
+    benchmarks.demote_overdue(database, now + timedelta(days=1))
+    found = api.get(f"/v1/providers/{node.address}").json()
+    assert (found["status"], found["reason"]) == ("demoted", "rebenchmark_missed")
+    reviews.review(database, DEVNET, now)
+    assert status_of(api, node.address) == "demoted"  # however reliable it is otherwise
+    pass_benchmark(api, node)
+    assert status_of(api, node.address) == "benchmarked"
+
+
+def test_benchmarks_have_their_preconditions(api: httpx.Client) -> None:
+    node = sign_in(api)
+    tier = {"tier": "bronze"}
+    refusal(api.post("/v1/benchmarks", json=tier, headers=node.headers), 409, "not-registered")
+    register(api, node, hardware=HARDWARE | {"ram_gb": 0.5})
+    refusal(api.post("/v1/benchmarks", json={"tier": "platinum"}, headers=node.headers), 422, "unknown-tier")
+    problem = refusal(api.post("/v1/benchmarks", json=tier, headers=node.headers), 422, "hardware-insufficient")
+    assert problem["field"] == "hardware.ram_gb"

@@ -1,0 +1,161 @@
+"""A node's way to its tier and back to it, with a real training process that answers the market's challenges."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+
+import httpx
+import pytest
+from eth_account import Account
+from sqlalchemy.orm import Session
+
+from market.accounts.models import Account as AccountRow
+from market.platform.db.base import utc_now
+from market.platform.db.session import Database
+from market.providers.benchmarks import service as benchmarks
+from market.providers.models import BenchmarkRun, Provider, Stake
+from training_gym.runtime.profile import CPU
+from zoo_compute.base.errors import ZooError
+from zoo_compute.chain.wallet import Wallet
+from zoo_compute.client.http import Connection
+from zoo_compute.node.config import NodeConfig
+from zoo_compute.node.execution.executor import Executor
+from zoo_compute.node.lifecycle import NodeLifecycle
+from zoo_compute.node.market.calls import Market
+from zoo_protocol.hashing import to_hex
+
+
+@pytest.fixture
+def standing(api: httpx.Client, tmp_path: Path) -> Iterator[NodeLifecycle]:
+    wallet = Wallet(to_hex(bytes(Account.create().key)))
+    config = NodeConfig(str(api.base_url), "provider", tmp_path, "n")
+    with Executor(CPU, 8 << 30, tmp_path) as executor, closing(Connection(config.api_url, wallet=wallet)) as connection:
+        standing = NodeLifecycle(config, Market(connection), wallet, executor)
+        standing.register(executor.environment_class)
+        yield standing
+        standing.close()
+
+
+def heartbeat(standing: NodeLifecycle) -> dict[str, object]:
+    return standing._market.heartbeat(False, standing.sign_challenge)
+
+
+def test_a_node_earns_its_tier_and_shows_its_hardware_again_when_it_is_asked(
+    standing: NodeLifecycle, database: Database
+) -> None:
+    assert (heartbeat(standing)["counted"], heartbeat(standing)["status"]) == (True, "registered")
+    standing.advance("registered")
+    said = heartbeat(standing)
+    assert (said["status"], said["tier"], said["benchmark_by"]) == ("benchmarked", "bronze", None)
+
+    with database.transaction() as session:
+        session.get_one(Provider, standing._wallet.address).rebenchmark_at = datetime.now(UTC)
+    assert heartbeat(standing)["benchmark_by"] is not None
+    with standing._executor.exclusively():  # a unit is being trained: the heartbeats go on meanwhile
+        standing.advance("active", must_prove=True)
+        standing.advance("active", must_prove=True)
+        assert heartbeat(standing)["benchmark_by"] is not None
+    standing.close()
+    assert heartbeat(standing)["benchmark_by"] is None
+    with database.transaction() as session:
+        assert [run.reason for run in session.query(BenchmarkRun)] == ["passed", "passed"]
+
+
+def test_a_node_that_computes_otherwise_says_so(standing: NodeLifecycle, database: Database) -> None:
+    """Its device or its libraries changed: units of its former class are none for it any more."""
+    standing._executor.last_class = "0x" + "cc" * 32
+    for _ in range(2):
+        standing.advance("suspended")
+    with database.transaction() as session:
+        assert session.get_one(Provider, standing._wallet.address).environment_class == "0x" + "cc" * 32
+
+
+def test_a_demoted_node_beats_while_it_shows_its_hardware(standing: NodeLifecycle, database: Database) -> None:
+    """Its work goes on, and so does a promise to be up: a proof that waits for a unit must not cost it that."""
+    standing.advance("registered")
+    with database.transaction() as session:
+        session.get_one(Provider, standing._wallet.address).status = "demoted"
+    holds, release = threading.Event(), threading.Event()
+
+    def train() -> None:
+        with standing._executor.exclusively():
+            holds.set()
+            release.wait(30)
+
+    unit = threading.Thread(target=train)
+    unit.start()
+    holds.wait()
+    try:
+        standing.advance("demoted")
+        standing.advance("demoted")
+        assert heartbeat(standing)["status"] == "demoted"
+        assert unit.is_alive()
+    finally:
+        release.set()
+        unit.join()
+    standing.close()
+    assert heartbeat(standing)["status"] == "benchmarked"
+    with database.transaction() as session:
+        assert [run.reason for run in session.query(BenchmarkRun)] == ["passed", "passed"]
+
+
+def test_a_node_waits_until_its_answer_is_checked(standing: NodeLifecycle) -> None:
+    """One is checked at a time; who gave up meanwhile would have committed and not answered, and wait for a day."""
+    standing._market._connection._patience = 0.1
+    benchmarks._CHECKS.acquire()
+    others = threading.Timer(3, benchmarks._CHECKS.release)
+    others.start()
+    try:
+        standing.advance("registered")
+    finally:
+        others.join()
+    assert heartbeat(standing)["status"] == "benchmarked"
+
+
+def test_a_node_that_is_too_slow_is_told_so_before_it_uploads(
+    standing: NodeLifecycle, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = Market.commit_benchmark
+
+    def late(market: Market, benchmark_id: str, commitment: str) -> dict[str, object]:
+        with database.transaction() as session:
+            session.get_one(BenchmarkRun, benchmark_id).deadline_at = datetime(2020, 1, 1, tzinfo=UTC)
+        return commit(market, benchmark_id, commitment)
+
+    monkeypatch.setattr(Market, "commit_benchmark", late)
+    with pytest.raises(ZooError) as refused:
+        standing.advance("registered")
+    assert refused.value.code == "benchmark-too-slow"
+
+
+def test_a_provider_is_told_how_many_can_judge_its_work(
+    standing: NodeLifecycle, database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "zoo_compute")
+
+    def told() -> list[str]:
+        caplog.clear()
+        standing.note_verifiers(int(str(heartbeat(standing)["verifiers_of_class"])))
+        return [record.levelname for record in caplog.records if "class" in record.message]
+
+    assert told() == ["WARNING"]
+    assert "no live verifier" in caplog.text
+    assert told() == []  # once
+    for expected in (["WARNING"], ["INFO"], []):
+        with database.transaction() as session:
+            put_verifier(session, standing._executor.environment_class)
+            put_verifier(session, "0x" + "cc" * 32)  # of another class
+        assert told() == expected
+
+
+def put_verifier(session: Session, environment: str) -> None:
+    address = str(Account.create().address)
+    session.add(AccountRow(address=address))
+    session.flush()
+    row = Provider(address=address, kind="verifier", name="verifier", region="eu", hardware={})
+    row.environment_class, row.status, row.last_seen_at = environment, "active", utc_now()
+    session.add(row)
+    session.flush()
+    session.add(Stake(address=address, stake_wei=10**18, unbonding_wei=0))

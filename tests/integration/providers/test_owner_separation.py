@@ -1,0 +1,87 @@
+"""Nobody replays the work of a provider whose owner is its own: verifiers are drawn among other owners' nodes."""
+
+from collections.abc import Iterator
+
+import pytest
+from kit.verification.verification_fixtures import VerificationWorld
+from sqlalchemy import update
+
+from market.jobs import service as jobs
+from market.platform.storage.client import Storage
+from market.providers.models import Provider, Stake
+from market.settings import Settings
+from market.training.leases.schemas import LeaseKind
+from market.training.units import service as units
+from market.verification.replays.verifier_choice import ReplayRequest, _draw
+
+OWNER, ANOTHER = "Zoo Labs", "Another Lab"
+OTHER_CLASS = "0x" + "77" * 32
+
+
+@pytest.fixture
+def world(database_url: str, settings: Settings, ipfs: dict[str, str]) -> Iterator[VerificationWorld]:
+    world = VerificationWorld(database_url, Storage(ipfs["rpc"], lookup_timeout=0.2), settings)
+    yield world
+    world.database.dispose()
+
+
+def owned(world: VerificationWorld, address: str, owner: str | None) -> str:
+    with world.database.transaction() as session:
+        session.execute(update(Provider).where(Provider.address == address).values(owner=owner))
+    return address
+
+
+def test_verifiers_of_the_providers_owner_are_never_asked(world: VerificationWorld) -> None:
+    own = [owned(world, world.verifier(), OWNER) for _ in range(4)]
+    other = [owned(world, world.verifier(), owner) for owner in (ANOTHER, None)]
+    world.drawn_unit(owned(world, world.node(), OWNER))
+    for _ in other:
+        world.give_up(world.asked(other), LeaseKind.REPLAY, "environment_mismatch")
+    assert {replay.verifier for replay in world.replays()} == set(other)
+    assert world.asked([*own, *other]) in other  # who was silent is asked again, rather than one of the owner's
+
+
+def test_where_only_its_owners_verifiers_are_left_nobody_replays(world: VerificationWorld) -> None:
+    owned(world, world.verifier(), OWNER)
+    unit_id = world.drawn_unit(owned(world, world.node(), OWNER))
+    assert world.replays() == []
+    assert world.unit(unit_id).status == "checking"  # and so it is not paid
+
+
+def test_who_declares_no_owner_shares_none(world: VerificationWorld) -> None:
+    verifier = world.verifier()
+    world.drawn_unit(owned(world, world.node(), None))
+    assert world.asked([verifier]) == verifier
+
+
+def test_the_rule_holds_for_replays_in_other_classes_too(world: VerificationWorld) -> None:
+    owned(world, world.verifier(environment=OTHER_CLASS), OWNER)
+    unit_id = world.drawn_unit(owned(world, world.node(), OWNER))
+    assert drawn_across(world, unit_id) is None
+    other = owned(world, world.verifier(environment=OTHER_CLASS), ANOTHER)
+    assert drawn_across(world, unit_id) == other
+
+
+def drawn_across(world: VerificationWorld, unit_id: int) -> str | None:
+    """Who would be asked to compare across classes."""
+    with world.database.transaction() as session:
+        unit = units.unit_facts(session, unit_id)
+        question = ReplayRequest(unit, 0, None, unit.leaves[0], replays=[], of_the_other=[], comparison_id=1)
+        drawn = _draw(session, world.settings, question, attempt=0)
+    return None if drawn is None else drawn.address
+
+
+def test_the_payer_replays_nothing_that_it_would_have_to_pay(world: VerificationWorld) -> None:
+    node = world.node()
+    job_id = world.running([node])
+    payer = world.rows(lambda session: jobs.get(session, job_id)).order.payer
+    owned(world, world.verifier(address=payer), OWNER)
+    with world.database.transaction() as session:
+        session.add(Stake(address=payer, stake_wei=10**27))
+    same_owner, other = owned(world, world.verifier(), OWNER), world.verifier()
+    world.deliver(node)
+    (unit,) = world.units(job_id)
+    world.challenge({unit.id: [0]})
+    assert world.asked([payer, same_owner, other]) == other
+    world.give_up(other, LeaseKind.REPLAY, "environment_mismatch")
+    assert {replay.verifier for replay in world.replays()} == {other}

@@ -1,0 +1,282 @@
+"""A node's way into the book: registration, benchmark, stake, ask; and out of it."""
+
+import time
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from kit.api.clients import Caller, refusal, sign_in
+from kit.api.provider_calls import (
+    BRONZE,
+    CLASS_A,
+    ask_body,
+    ask_of,
+    beat,
+    chain_event,
+    offers,
+    pass_benchmark,
+    place_ask,
+    register,
+    stake,
+    status_of,
+)
+from redis.exceptions import ConnectionError
+from sqlalchemy import select
+
+from market.domain.network import DEVNET, ZEN
+from market.platform.db.session import Database
+from market.platform.events.models import AuditEvent
+from market.platform.http.services import Services
+from market.providers import service as providers
+from market.providers.liveness import Liveness
+from market.providers.models import Provider
+from market.settings import Settings
+from zoo_protocol.attestation.tee_quotes import COLLATERAL_FIELDS, Evidence, Verified
+from zoo_protocol.messages import Heartbeat, sign, struct_hash, typed_data
+
+
+def test_a_network_may_name_the_environment_classes_that_it_accepts(
+    api: httpx.Client, services: Services, app: FastAPI
+) -> None:
+    """Or whoever makes a class up, and brings the verifiers of it, judges its own work."""
+    first, second = sign_in(api), sign_in(api)
+    assert register(api, first).status_code == 201  # by default any
+    named = {"environment_classes": f"{'0x' + '55' * 32},{'0x' + '66' * 32}"}
+    settings = Settings.model_validate(services.settings.model_dump() | named)
+    app.state.services = replace(services, settings=settings)
+    for caller, kind in ((first, "provider"), (second, "verifier")):
+        problem = refusal(register(api, caller, kind=kind), 422, "environment-not-accepted")
+        assert (problem["field"], problem["accepted"]) == ("environment_class", named["environment_classes"].split(","))
+    app.state.services = replace(services, settings=settings.model_copy(update={"environment_classes": CLASS_A}))
+    assert register(api, second, kind="verifier").status_code == 201
+
+
+def test_a_node_comes_into_the_book_by_benchmark_stake_and_ask(
+    api: httpx.Client, database: Database, services: Services
+) -> None:
+    node = sign_in(api)
+    stake(database, node.address, BRONZE.minimum_stake_wei)  # a wallet may stake before it registers
+    assert register(api, node).status_code == 201
+    assert status_of(api, node.address) == "registered"
+    refusal(place_ask(api, node, services.domain, ask_of(node)), 409, "tier-not-earned")
+
+    pass_benchmark(api, node)
+    assert status_of(api, node.address) == "active"
+    ask = ask_of(node)
+    placed = place_ask(api, node, services.domain, ask)
+    assert placed.status_code == 201, placed.text
+    assert placed.json()["id"] == struct_hash(ask)
+    assert placed.json()["min_price_wei"] == str(2 * ZEN)
+    assert offers(database, services.settings) == [node.address]
+
+    with database.transaction() as session:
+        moves = session.scalars(
+            select(AuditEvent.event).where(AuditEvent.subject_id == node.address).order_by(AuditEvent.id)
+        )
+        assert list(moves) == ["benchmark_passed", "stake_sufficient"]
+
+    ask_path = f"/v1/asks/{placed.json()['id']}"
+    refusal(api.delete(ask_path, headers=sign_in(api).headers), 404, "ask-not-found")
+    assert api.delete(ask_path, headers=node.headers).status_code == 204
+    assert offers(database, services.settings) == []
+
+
+def test_stake_and_silence_decide_who_is_offered(api: httpx.Client, database: Database, services: Services) -> None:
+    node = sign_in(api)
+    register(api, node)
+    pass_benchmark(api, node)
+    place_ask(api, node, services.domain, ask_of(node))
+    assert offers(database, services.settings) == []  # benchmarked, not staked
+    stake(database, node.address, BRONZE.minimum_stake_wei - 1)
+    assert status_of(api, node.address) == "benchmarked"
+    stake(database, node.address, BRONZE.minimum_stake_wei)
+    assert offers(database, services.settings) == [node.address]
+    impatient = services.settings.model_copy(update={"heartbeat_timeout_seconds": 0.0})
+    assert offers(database, impatient) == []  # not seen within the timeout
+    said = beat(api, node, services.domain)
+    assert (said["status"], said["tier"], said["counted"]) == ("active", "bronze", True)
+    chain_event(database, "UnstakeRequested", node.address, amount=1, unbonding=1, releaseAt=0)
+    assert status_of(api, node.address) == "benchmarked"
+    assert offers(database, services.settings) == []
+
+
+def test_a_slash_projects_the_stake_and_jails_until_release(api: httpx.Client, database: Database) -> None:
+    node = sign_in(api)
+    register(api, node)
+    pass_benchmark(api, node)
+    stake(database, node.address, 1_000 * ZEN)
+    chain_event(database, "UnstakeRequested", node.address, amount=900 * ZEN, unbonding=900 * ZEN, releaseAt=0)
+    chain_event(database, "Jailed", node.address)
+    chain_event(database, "Slashed", node.address, offence=2, amount=500 * ZEN, evidence="0x")
+    with database.transaction() as session:
+        row = providers.repository.lock_stake(session, node.address)
+        assert (row.stake_wei, row.unbonding_wei) == (0, 500 * ZEN)
+    assert api.get(f"/v1/providers/{node.address}").json()["reason"] == "slashed"
+    refusal(api.post("/v1/benchmarks", json={"tier": "bronze"}, headers=node.headers), 409, "provider-jailed")
+    chain_event(database, "Released", node.address)
+    assert status_of(api, node.address) == "registered"
+    chain_event(database, "Withdrawn", node.address, amount=500 * ZEN)
+    with database.transaction() as session:
+        assert providers.repository.lock_stake(session, node.address).unbonding_wei == 0
+
+
+def test_only_heartbeats_that_answer_the_last_challenge_count(
+    api: httpx.Client, database: Database, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, other = sign_in(api), sign_in(api)
+    for caller in (node, other):
+        register(api, caller)
+
+    def send(challenge: str, signer: Caller) -> bool:
+        message = typed_data(services.domain, Heartbeat(node.address, challenge))
+        body = {"challenge": challenge, "signature": sign(signer.wallet.key.hex(), message)}
+        counted: bool = api.post("/v1/providers/me/heartbeat", json=body, headers=node.headers).json()["counted"]
+        return counted
+
+    def seen() -> datetime | None:
+        with database.transaction() as session:
+            return session.get_one(Provider, node.address).last_seen_at
+
+    before = seen()
+    told = api.post("/v1/providers/me/heartbeat", json={}, headers=node.headers).json()
+    assert not told["counted"]
+    foreign = api.post("/v1/providers/me/heartbeat", json={}, headers=other.headers).json()["challenge"]
+    for challenge, signer in (("", node), ("0x" + "ab" * 32, node), (foreign, node), (told["challenge"], other)):
+        assert not send(challenge or "0x" + "00" * 32, signer)
+    register(api, node)  # a session's token is enough for this, so it keeps nobody in the book
+    assert seen() == before
+    assert send(told["challenge"], node)
+    assert seen() != before
+    old = services.part(Liveness).challenge(node.address, time.time() - 3 * 60)
+    assert not send(old, node)  # recorded beforehand
+
+
+def test_a_wallet_serves_one_node_at_a_time(
+    api: httpx.Client, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = sign_in(api)
+    register(api, node)
+
+    def beat(session: str, *predecessors: str, signer: Caller = node) -> httpx.Response:
+        told = api.post("/v1/providers/me/heartbeat", json={}, headers=node.headers).json()["challenge"]
+        signature = sign(signer.wallet.key.hex(), typed_data(services.domain, Heartbeat(node.address, told)))
+        body = {"challenge": told, "signature": signature, "session": session, "predecessors": list(predecessors)}
+        return api.post("/v1/providers/me/heartbeat", json=body, headers=node.headers)
+
+    for _ in range(2):
+        assert beat("first").json()["counted"]
+    assert beat("stranger", "another").json()["code"] == "wallet-in-use"
+    assert not beat("thief", "first", signer=sign_in(api)).json()["counted"]  # who cannot sign takes nothing over
+    assert beat("first").json()["counted"]
+    assert beat("started again", "before", "first").json()["counted"]
+    refusal(beat("first", "before"), 409, "wallet-in-use")  # the copy that is left of two
+    assert beat("").json()["counted"]  # a node of before names none
+    services.redis.delete(f"zoo:node:{node.address}")  # as after a silence
+    assert beat("stranger").json()["counted"]
+    assert 0 < services.redis.pttl(f"zoo:node:{node.address}") <= 1000 * services.settings.heartbeat_timeout_seconds
+
+    def away(*_: object, **__: object) -> None:
+        raise ConnectionError("a test")
+
+    monkeypatch.setattr(services.redis, "get", away)
+    assert beat("first").json()["counted"]
+
+
+def test_an_ask_must_be_the_callers_own_fresh_signature(
+    api: httpx.Client, database: Database, services: Services
+) -> None:
+    node, other = sign_in(api), sign_in(api)
+    for caller in (node, other):
+        register(api, caller)
+        pass_benchmark(api, caller)
+    domain = services.domain
+    first = ask_of(node)
+    assert place_ask(api, node, domain, first).status_code == 201
+    refusal(place_ask(api, node, domain, first), 409, "nonce-replayed")
+    refusal(place_ask(api, node, domain, replace(first, minPrice=1)), 409, "nonce-replayed")
+
+    forged = ask_body(node, domain, ask_of(node))
+    assert isinstance(forged["ask"], dict)
+    forged["ask"]["minPrice"] = "1"
+    refusal(api.post("/v1/asks", json=forged, headers=node.headers), 422, "invalid-signature")
+    malformed = ask_body(node, domain, ask_of(node)) | {"signature": "0x1234"}
+    refusal(api.post("/v1/asks", json=malformed, headers=node.headers), 422, "invalid-signature")
+    elsewhere = replace(domain, chain_id=domain.chain_id + 1)
+    refusal(place_ask(api, node, elsewhere, ask_of(node)), 422, "invalid-signature")
+    body = ask_body(node, domain, ask_of(node))
+    refusal(api.post("/v1/asks", json=body, headers=other.headers), 422, "invalid-signature")
+
+    for changes, field in (({"gpus": 1}, "ask.gpus"), ({"validUntil": 1}, "ask.validUntil")):
+        refused = place_ask(api, node, domain, ask_of(node, **changes))
+        assert refusal(refused, 422, "invalid-ask")["field"] == field
+    refusal(place_ask(api, node, domain, ask_of(node, tier=9)), 422, "unknown-tier")
+    refusal(place_ask(api, node, domain, ask_of(node, tier=3, gpus=8)), 409, "tier-not-earned")
+
+    second = place_ask(api, node, domain, ask_of(node))
+    assert second.status_code == 201
+    listed = api.get("/v1/asks", headers=node.headers).json()
+    assert [row["status"] for row in listed] == ["open", "replaced"]
+
+
+@pytest.mark.parametrize("kind", ["provider", "verifier"])
+def test_a_wallet_keeps_its_role(api: httpx.Client, kind: str) -> None:
+    node = sign_in(api)
+    register(api, node, kind)
+    other = "verifier" if kind == "provider" else "provider"
+    refusal(register(api, node, other), 409, "provider-kind-fixed")
+
+
+def test_a_verifier_needs_its_stake_only(api: httpx.Client, database: Database, services: Services) -> None:
+    node = sign_in(api)
+    register(api, node, "verifier")
+    refusal(
+        api.post("/v1/benchmarks", json={"tier": "bronze"}, headers=node.headers), 409, "verifier-needs-no-benchmark"
+    )
+    stake(database, node.address, DEVNET.verifier_minimum_stake_wei)
+    with database.transaction() as session:
+        live = providers.live_verifiers(session, services.settings, datetime.now(UTC))
+        assert [(facts.address, facts.environment_class) for facts in live] == [(node.address, CLASS_A)]
+        assert providers.live_verifiers(session, services.settings, datetime.now(UTC) + timedelta(minutes=1)) == []
+
+
+def test_a_changed_environment_withdraws_the_ask(api: httpx.Client, database: Database, services: Services) -> None:
+    node = sign_in(api)
+    register(api, node)
+    pass_benchmark(api, node)
+    stake(database, node.address, BRONZE.minimum_stake_wei)
+    place_ask(api, node, services.domain, ask_of(node))
+    register(api, node, name="renamed")
+    assert offers(database, services.settings) == [node.address]
+    register(api, node, environment_class="0x" + "BB" * 32)
+    assert offers(database, services.settings) == []
+
+
+def test_providers_are_listed_page_by_page(api: httpx.Client) -> None:
+    addresses = set()
+    for _ in range(3):
+        node = sign_in(api)
+        register(api, node)
+        addresses.add(node.address)
+    first = api.get("/v1/providers", params={"limit": 2}).json()
+    rest = api.get("/v1/providers", params={"limit": 2, "after": first["next_after"]}).json()
+    assert {item["address"] for item in first["items"] + rest["items"]} == addresses
+    assert rest["next_after"] is None
+    refusal(api.get("/v1/providers/0x" + "12" * 20), 404, "provider-not-found")
+
+
+def test_a_quote_that_cannot_be_compared_with_the_chain_is_asked_for_again(
+    api: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The chain of these tests does not answer: the challenge stays open, and nobody sees a failure of ours."""
+    valid = Verified("TDX", "0x" + "ab" * 32, "UpToDate", (), int(time.time()) + 10**6)
+    monkeypatch.setattr(Evidence, "verify", lambda *_: valid)
+    node = sign_in(api)
+    register(api, node)
+    challenge = api.post("/v1/attestations", json={}, headers=node.headers).json()
+    collateral = dict.fromkeys(COLLATERAL_FIELDS, "00")
+    body = {"quote": "00" * 64, "collateral": collateral}
+    for _ in range(2):
+        answer = api.post(f"/v1/attestations/{challenge['id']}/quote", json=body, headers=node.headers)
+        refusal(answer, 503, "chain-unavailable")

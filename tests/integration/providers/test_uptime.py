@@ -1,0 +1,140 @@
+"""Uptime judged and its penalties executed on a real chain."""
+
+from datetime import timedelta
+
+import httpx
+from kit.chain.deployed_chain import OTHER, PROVIDER, wallet
+from kit.payments.rewards_fixtures import NODES, STAKE, RewardsWorld, ninety_percent
+from sqlalchemy import select, update
+
+from market.chain.models import TxIntent
+from market.domain import lifecycle as domain_lifecycle
+from market.domain.lifecycle import ProviderStatus
+from market.domain.network import DEVNET
+from market.domain.nodes.uptime import ALL_MINUTES, minute_of
+from market.payments.rewards import service as rewards
+from market.providers import service as providers
+from market.providers import standing
+from market.providers.models import DowntimePenalty, HeartbeatHour, JudgedEpoch, Provider, ProviderEpoch
+from market.providers.record import reliability, reviews
+from market.providers.record import repository as record_repository
+from zoo_protocol.hashing import canonical_json
+
+
+def test_downtime_in_a_committed_period_is_slashed_once(market: RewardsWorld, api: httpx.Client) -> None:
+    market.commit(PROVIDER)
+    market.pass_day()
+    day = market.day
+    market.beat_all(first=ninety_percent(), second=ninety_percent())  # the second one committed to nothing
+    market.pass_day()
+    market.judge()
+    market.judge()
+    [penalty] = market.rows(select(DowntimePenalty))
+    assert (penalty.provider, penalty.epoch) == (PROVIDER.address, day)
+    document = market.storage.get(penalty.evidence_cid, max_bytes=2**16)
+    assert canonical_json({"due_minutes": 1440})[1:-1] in document
+    assert canonical_json({"up_minutes": 1296})[1:-1] in document
+    market.posted()
+    market.judge()
+    market.finalise()
+    [penalty] = market.rows(select(DowntimePenalty))
+    assert penalty.amount_wei == STAKE * 5 // 100
+    assert market.chain.views.at_risk(PROVIDER.address) == STAKE * 95 // 100
+    assert len(market.rows(select(TxIntent).where(TxIntent.kind == "slash"))) == 1
+    assert market.node(PROVIDER).status == ProviderStatus.JAILED
+    reviews.review(market.database, DEVNET, market.now())
+    assert market.node(PROVIDER).reliability_bps == 8_000 * 9 // 10 // 2  # uptime of 90 %, one fresh slash
+    [record] = market.rows(
+        select(ProviderEpoch).where(ProviderEpoch.provider == PROVIDER.address, ProviderEpoch.epoch == day)
+    )
+    assert (record.committed_up_minutes, record.committed_minutes) == (1296, 1440)
+    [shown] = [row for row in api.get(f"/v1/providers/{PROVIDER.address}/epochs").json() if row["epoch"] == day]
+    assert (shown["uptime_bps"], shown["penalty"]["amount_wei"]) == (9_000, str(STAKE * 5 // 100))
+    assert api.get(f"/v1/providers/{PROVIDER.address}").json()["reliability_bps"] == 3_600
+    with market.database.transaction() as session:
+        [earned] = rewards.earnings(session, PROVIDER.address, None, 10)
+    assert earned.base_wei == STAKE * 1296 * 2_000 // (10_000 * 365 * 1440)
+    market.check()
+
+    market.beat_all(first=0)  # jailed, nothing is expected of it
+    market.pass_day()
+    market.judge()
+    assert len(market.rows(select(DowntimePenalty))) == 1
+
+
+def test_an_outage_of_the_market_is_held_against_nobody(market: RewardsWorld) -> None:
+    market.commit(PROVIDER)
+    outage = ALL_MINUTES & ~(((1 << 360) - 1) << 300)
+    market.pass_day()
+    market.beat_all(first=outage, second=outage, third=outage)  # three of four are silent for six hours
+    market.pass_day()
+    market.beat_all(first=1, second=1, third=1, fourth=1)  # nearly all of the day
+    market.pass_day()
+    market.judge()
+    assert market.rows(select(DowntimePenalty)) == []
+    judged = market.rows(select(JudgedEpoch).order_by(JudgedEpoch.epoch))
+    assert [(row.usual_nodes, row.counted_minutes) for row in judged] == [(4, 1080), (4, 1)]
+    assert market.rows(select(HeartbeatHour)) == []
+    reviews.review(market.database, DEVNET, market.now())
+    assert {market.node(node).reliability_bps for node in NODES} == {8_000}
+
+
+def test_wallets_without_stake_excuse_nobody(market: RewardsWorld) -> None:
+    """They cost nothing: twice as many as there are nodes, up for a day and then off, would make any day an outage."""
+    market.commit(PROVIDER)
+    strangers = [wallet(20 + number) for number in range(8)]
+    market.register(strangers)
+    market.pass_day()
+    market.beat_all()
+    for stranger in strangers:
+        market.beat(stranger, stake=0)
+    market.pass_day()
+    day = market.day
+    market.beat_all(first=ninety_percent())
+    market.pass_day()
+    market.judge()
+    assert [(row.provider, row.epoch) for row in market.rows(select(DowntimePenalty))] == [(PROVIDER.address, day)]
+
+
+def test_an_unreliable_provider_is_demoted_until_a_benchmark_or_recovery(market: RewardsWorld) -> None:
+    address, now = PROVIDER.address, market.now()
+
+    def lose(units: int) -> None:
+        with market.database.transaction() as session:
+            for _ in range(units):
+                reliability.note_lost(session, address, now)
+        reviews.review(market.database, DEVNET, now)
+
+    lose(7)
+    assert market.node(PROVIDER).status == ProviderStatus.ACTIVE
+    lose(2)
+    found = market.node(PROVIDER)
+    assert (found.status, found.reason, found.reliability_bps < 4_000) == (ProviderStatus.DEMOTED, "unreliable", True)
+    with market.database.transaction() as session:
+        found = providers.require(session, address, lock=True)
+        found.forgiven_bps = found.reliability_bps  # as a passed benchmark does
+        standing.advance(session, found, domain_lifecycle.ProviderEvent.BENCHMARK_PASSED, reason="benchmark_passed")
+        standing.review_stake(session, DEVNET, found)
+    lose(0)
+    assert market.node(PROVIDER).status == ProviderStatus.ACTIVE
+    lose(1)
+    assert market.node(PROVIDER).status == ProviderStatus.DEMOTED
+    later = now + timedelta(days=60)
+    with market.database.transaction() as session:
+        reliability.note_served(session, address, 0, later)
+    reviews.review(market.database, DEVNET, later)
+    assert market.node(PROVIDER).status == ProviderStatus.ACTIVE
+    assert market.node(PROVIDER).reason == "stake_sufficient"
+
+
+def test_heartbeats_fill_one_row_an_hour_with_the_least_stake(market: RewardsWorld) -> None:
+    at = market.now().replace(minute=5, second=0)
+    with market.database.transaction() as session:
+        for minutes in (0, 0, 3):
+            hour, bit = minute_of((at + timedelta(minutes=minutes)).timestamp())
+            record_repository.mark_minute(session, PROVIDER.address, hour, bit)
+        session.execute(update(Provider).where(Provider.address == PROVIDER.address).values(status="benchmarked"))
+        record_repository.mark_minute(session, PROVIDER.address, hour, 1 << 20)
+        record_repository.mark_minute(session, OTHER.address, hour, 1)
+    found = {row.provider: (row.minutes, row.stake_wei) for row in market.rows(select(HeartbeatHour))}
+    assert found == {PROVIDER.address: (1 << 5 | 1 << 8 | 1 << 20, 0), OTHER.address: (1, STAKE)}

@@ -1,0 +1,347 @@
+"""A round aggregated by a tree of tasks: the same checkpoint as in one place, whatever is lost, doubled or late."""
+
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit.engines.watchdog import watch
+from kit.jobs.aggregation_tree_fixtures import (  # noqa: F401  (fixture)
+    aggregate,
+    checkpoint,
+    delivered,
+    in_one_place,
+    leaves_of,
+    nodes_far_apart,
+    work,
+)
+from kit.jobs.jobs_fixtures import World, at_once
+from kit.waiting import delay
+from redis import Redis
+from sqlalchemy import text
+
+from market.accounts.service import Principal
+from market.jobs import repository as jobs_repository
+from market.orders import cancellation
+from market.training.aggregation import service as aggregation
+from market.training.aggregation import tree
+from market.training.units import service as units
+from training_gym.aggregate import tree as aggregate_tree
+from training_gym.units.checkpoint import CheckpointManifest
+from worker.app import create_app
+
+ROOT = Path(__file__).parents[3]
+DEADLINE_SECONDS = 300  # many times what it takes: other tests run beside
+NEEDED = {
+    "database_url",
+    "redis_url",
+    "rpc_url",
+    "ipfs_api",
+    "gateway_url",
+    "deployment_file",
+    "tree_aggregation_min_values",
+}
+"""What a worker is told; of everything else it has the defaults."""
+
+
+class WorkerDied(Exception):
+    """Injected."""
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_tasks_in_any_order_lost_doubled_and_killed_give_the_checkpoint_of_one_place(
+    world: World, far_apart: list[str], monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    job_id = delivered(world, far_apart)
+    expected = in_one_place(world, job_id)
+    dice, note, apply = random.Random(seed), tree._note, aggregation._apply
+    deaths = []
+
+    def mortal(step: Callable[..., None]) -> Callable[..., None]:
+        """The step that writes what a task did, or, as often, the death of its worker just before that."""
+
+        def live_or_die(*arguments: Any, **given: Any) -> None:
+            if dice.random() < 0.5:
+                deaths.append(step.__name__)
+                raise WorkerDied
+            step(*arguments, **given)
+
+        return live_or_die
+
+    monkeypatch.setattr(tree, "_note", mortal(note))
+    monkeypatch.setattr(aggregation, "_apply", mortal(apply))
+    while world.read(job_id).current_round == 0:
+        waiting = [("jobs.aggregate", (job_id,)), *world.wakes.seen]  # the first is what the sweep sends
+        world.wakes.seen.clear()
+        dice.shuffle(waiting)
+        for task in waiting:
+            for _ in range(dice.choice([0, 1, 2])):  # lost, done, done twice
+                with suppress(WorkerDied):
+                    work(world, task)
+    assert checkpoint(world, job_id) == expected
+    assert leaves_of(world, job_id) == []  # what is done leaves nothing behind
+    assert "_note" in deaths
+
+
+def test_leaves_follow_the_regions_and_the_record_names_every_payload(world: World, far_apart: list[str]) -> None:
+    job_id = delivered(world, far_apart)
+    aggregate(world, job_id)
+    assert [[part["slot"] for part in leaf.parts] for leaf in leaves_of(world, job_id)] == [[0, 2], [1, 4], [3], [5]]
+    while world.read(job_id).current_round == 0:
+        waiting, world.wakes.seen = world.wakes.seen, []
+        assert waiting, "somebody must be woken until the round is closed"
+        for task in waiting:
+            work(world, task)
+    manifest = CheckpointManifest.from_bytes(world.storage.get(checkpoint(world, job_id), max_bytes=2**20))
+    assert manifest.aggregation is not None
+    record = world.storage.get(manifest.aggregation, max_bytes=2**20).decode()
+    assert all(str(unit.payload_cid) in record for unit in world.units(job_id, round=0))
+
+
+def test_leaves_at_once_and_twice_do_each_step_once(world: World, far_apart: list[str]) -> None:
+    job_id = delivered(world, far_apart)
+    expected = in_one_place(world, job_id)
+    aggregate(world, job_id)
+    for _ in range(5):
+        calls = [("jobs.aggregate_leaf", (job_id, "0", str(leaf))) for leaf in range(4)] * 2
+        assert at_once([lambda task=task: work(world, task) for task in calls]) == [None] * 8  # type: ignore[misc]
+    aggregate(world, job_id)
+    assert checkpoint(world, job_id) == expected
+
+
+def test_a_unit_rejected_meanwhile_has_the_tree_planned_anew_without_it(world: World, far_apart: list[str]) -> None:
+    job_id = delivered(world, far_apart)
+    aggregate(world, job_id)
+    tree.work_leaf(world.database, world.storage, job_id, 0, 0)
+    stale = leaves_of(world, job_id)[0].seed
+    [bad] = world.units(job_id, round=0, slot=2)
+    world.rows(lambda session: units.reject_unit(session, bad.id, "incorrect_computation"))
+    expected = in_one_place(world, job_id)
+    while world.read(job_id).current_round == 0:
+        aggregate(world, job_id)
+        assert all(leaf.seed != stale for leaf in leaves_of(world, job_id))
+        for leaf in leaves_of(world, job_id):
+            tree.work_leaf(world.database, world.storage, job_id, 0, leaf.leaf)
+    assert checkpoint(world, job_id) == expected
+    assert world.units(job_id, round=0, slot=2)[0].included is None
+
+
+def test_sums_of_a_plan_that_is_given_up_are_not_kept(world: World, far_apart: list[str]) -> None:
+    job_id = delivered(world, far_apart)
+    aggregate(world, job_id)
+    for leaf in leaves_of(world, job_id):  # the last one finds all summaries, and sums
+        tree.work_leaf(world.database, world.storage, job_id, 0, leaf.leaf)
+    sums = [leaf.sum_cid for leaf in leaves_of(world, job_id) if leaf.sum_cid is not None]
+    assert sums
+    assert all(world.storage.is_pinned(cid) for cid in sums)
+    [bad] = world.units(job_id, round=0, slot=5)
+    world.rows(lambda session: units.reject_unit(session, bad.id, "incorrect_computation"))
+    while world.read(job_id).current_round == 0:
+        aggregate(world, job_id)
+        for leaf in leaves_of(world, job_id):
+            tree.work_leaf(world.database, world.storage, job_id, 0, leaf.leaf)
+            sums += [now.sum_cid for now in leaves_of(world, job_id) if now.sum_cid is not None]
+    assert not any(world.storage.is_pinned(cid) for cid in sums)
+
+
+def test_no_sum_is_kept_for_a_job_that_ends_while_its_tree_is_summed(world: World, far_apart: list[str]) -> None:
+    job_id = delivered(world, far_apart)
+    aggregate(world, job_id)
+    for leaf in leaves_of(world, job_id):
+        tree.work_leaf(world.database, world.storage, job_id, 0, leaf.leaf)
+    late, *others = [leaf for leaf in leaves_of(world, job_id) if leaf.sum_cid is None]
+    for leaf in others:
+        tree.work_leaf(world.database, world.storage, job_id, 0, leaf.leaf)
+    sums = [leaf.sum_cid for leaf in leaves_of(world, job_id) if leaf.sum_cid is not None]
+    put = world.storage.put
+
+    def end_meanwhile(data: Any, **options: Any) -> Any:
+        payer = Principal(world.read(job_id).payer, frozenset(), 1, "session")
+        world.rows(lambda session: cancellation.cancel(session, payer, job_id))
+        aggregate(world, job_id)
+        stored = put(data, **options)
+        sums.append(stored.cid)
+        return stored
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(world.storage, "put", end_meanwhile)
+        tree.work_leaf(world.database, world.storage, job_id, 0, late.leaf)
+    assert len(sums) > 1
+    assert not any(world.storage.is_pinned(cid) for cid in sums)
+    assert not leaves_of(world, job_id)
+
+
+def test_sums_that_storage_could_not_let_go_of_are_let_go_of_later(world: World, far_apart: list[str]) -> None:
+    job_id = delivered(world, far_apart)
+    aggregate(world, job_id)
+    for _ in range(2):
+        for leaf in leaves_of(world, job_id):
+            tree.work_leaf(world.database, world.storage, job_id, 0, leaf.leaf)
+    sums = [leaf.sum_cid or "" for leaf in leaves_of(world, job_id)]
+    with pytest.MonkeyPatch.context() as patch, suppress(WorkerDied):
+        patch.setattr(world.storage, "unpin", _die)
+        aggregate(world, job_id)
+    assert world.read(job_id).current_round == 1
+    assert all(world.storage.is_pinned(cid) for cid in sums)
+    aggregate(world, job_id)
+    assert not any(world.storage.is_pinned(cid) for cid in sums)
+    assert not leaves_of(world, job_id)
+
+
+def _die(*_args: Any) -> None:
+    raise WorkerDied
+
+
+def test_a_leaf_that_is_slower_than_a_new_plan_writes_nothing_into_it(
+    world: World, far_apart: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = delivered(world, far_apart)
+    aggregate(world, job_id)
+    [bad] = world.units(job_id, round=0, slot=5)
+    original = aggregate_tree.summarise
+
+    def plan_anew_meanwhile(*arguments: Any) -> Any:
+        monkeypatch.setattr(tree, "summarise", original)
+        world.rows(lambda session: units.reject_unit(session, bad.id, "incorrect_computation"))
+        aggregate(world, job_id)
+        return original(*arguments)
+
+    monkeypatch.setattr(tree, "summarise", plan_anew_meanwhile)
+    noted = []
+    note = tree._note
+    monkeypatch.setattr(tree, "_note", lambda *given, **results: noted.append(note(*given, **results)) or noted[-1])
+    with monkeypatch.context() as patch:
+        due = tree._due
+        patch.setattr(tree, "_due", lambda *given: None if noted else due(*given))  # one step, and no more
+        tree.work_leaf(world.database, world.storage, job_id, 0, 0)
+    assert noted == [False]
+    assert all(leaf.summary is None for leaf in leaves_of(world, job_id))
+
+
+def test_a_small_job_and_one_region_need_no_tree(world: World) -> None:
+    near = [world.node() for _ in range(4)]
+    far = world.settings
+    job_id = delivered(world, near)
+    aggregate(world, job_id)
+    assert world.read(job_id).current_round == 1  # by its size
+    for node in near:
+        world.dispatch(job_id)
+        world.deliver(node)
+    world.settings = far.model_copy(update={"tree_aggregation_min_values": 0})
+    aggregate(world, job_id)
+    assert world.read(job_id).current_round == 2  # all in the region of those that were never measured
+
+
+class Crew:
+    """A real Celery worker of four threads on a broker of its own; the test is the clock that sends the sweep."""
+
+    def __init__(self, world: World) -> None:
+        address = world.settings.redis_url.rstrip("/").removesuffix("/0")
+        self._settings = world.settings.model_copy(update={"redis_url": f"{address}/7"})
+        self._broker = Redis.from_url(self._settings.redis_url)
+        self._app = create_app(self._settings, tasks=())
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        given = self._settings.model_dump(include=NEEDED)
+        environment = {f"ZOO_{name.upper()}": str(value) for name, value in given.items()}
+        environment |= {"ZOO_OPERATOR_KEY": "0x" + "11" * 32, "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, "-m", "celery", "--app=worker.main", "worker", "--pool=threads", "--concurrency=4"]
+        command += ["--without-gossip", "--without-mingle", "--loglevel=WARNING"]
+        self._process = subprocess.Popen(command, cwd=ROOT, env=os.environ | environment)
+        watch(self._process.pid)
+
+    def kill(self) -> None:
+        """With SIGKILL; the broker forgets every message too."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(DEADLINE_SECONDS)
+        self._broker.flushdb()
+
+    def wait(self, until: Callable[[], bool], pause: float = 0.05) -> None:
+        """Until it is so; fails if the worker has ended, or after a long time."""
+        limit = time.monotonic() + DEADLINE_SECONDS
+        while not until():
+            assert self._process is not None
+            assert self._process.poll() is None
+            assert time.monotonic() < limit
+            delay(pause)
+
+    def send(self, task: str, *arguments: str) -> None:
+        self._app.send_task(task, args=arguments)
+
+    def close_round(self, world: World, job_id: str) -> None:
+        """Send what the sweep sends until the job's first round is over."""
+
+        def is_over() -> bool:
+            self.send("jobs.aggregate", job_id)
+            return bool(world.read(job_id).current_round)
+
+        self.wait(is_over, pause=0.5)
+
+
+@pytest.fixture
+def crew(world: World, far_apart: list[str]) -> Iterator[Crew]:
+    crew = Crew(world)
+    crew.kill()
+    yield crew
+    crew.kill()
+
+
+@contextmanager
+def _killed_at_the_lock(world: World, job_id: str, crew: Crew, waiting: int) -> Iterator[None]:
+    """What the block sends is worked on until that many tasks are about to write, and then their process is killed."""
+    stuck = text("SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted")
+    with world.database.transaction() as session:
+        jobs_repository.lock_job(session, job_id)
+        crew.start()
+        yield
+        crew.wait(lambda: session.execute(stuck).scalar_one() >= waiting)
+        crew.kill()
+
+
+@pytest.mark.long
+def test_real_workers_killed_at_each_step_leave_a_round_that_others_close_to_the_same_bits(
+    world: World, far_apart: list[str], crew: Crew
+) -> None:
+    job_id = delivered(world, far_apart)
+    expected = in_one_place(world, job_id)
+    aggregate(world, job_id)
+    leaves = [str(leaf.leaf) for leaf in leaves_of(world, job_id)]
+
+    def send_leaves() -> None:
+        for leaf in leaves:
+            crew.send("jobs.aggregate_leaf", job_id, "0", leaf)
+
+    with _killed_at_the_lock(world, job_id, crew, waiting=4):
+        send_leaves()
+    assert [leaf.summary for leaf in leaves_of(world, job_id)] == [None] * 4
+    for leaf in leaves:  # the last of them finds all summaries, and sums
+        tree.work_leaf(world.database, world.storage, job_id, 0, int(leaf))
+    with _killed_at_the_lock(world, job_id, crew, waiting=3):
+        send_leaves()
+    assert [leaf.sum_cid is None for leaf in leaves_of(world, job_id)] == [True, True, True, False]
+    for leaf in leaves:
+        tree.work_leaf(world.database, world.storage, job_id, 0, int(leaf))
+    with _killed_at_the_lock(world, job_id, crew, waiting=1):
+        crew.send("jobs.aggregate", job_id)
+    assert world.read(job_id).current_round == 0
+    crew.start()
+    crew.close_round(world, job_id)
+    assert checkpoint(world, job_id) == expected
+
+
+@pytest.mark.long
+def test_real_workers_alone_plan_sum_and_close_a_round(world: World, far_apart: list[str], crew: Crew) -> None:
+    job_id = delivered(world, far_apart)
+    expected = in_one_place(world, job_id)
+    crew.start()
+    crew.close_round(world, job_id)
+    assert checkpoint(world, job_id) == expected
+    assert "jobs.aggregate_leaf" not in world.wakes.names()  # nothing of it was done here

@@ -1,0 +1,222 @@
+"""Spares of running jobs: who follows, who takes a vacant slot, and when a unit is not offered any more."""
+
+from datetime import timedelta
+
+import pytest
+from kit.jobs.jobs_fixtures import World
+from sqlalchemy import select, text, update
+
+from market.chain.contracts.codec import ChainEvent
+from market.domain.lifecycle import JobEvent, ProviderStatus
+from market.domain.network import DEVNET, ZEN
+from market.jobs.models import Job, Slot
+from market.jobs.transitions import transition_job
+from market.platform.db.base import utc_now
+from market.providers import standing as providers
+from market.providers.models import Provider
+from market.training.aggregation import service as aggregation
+from market.training.checkpoints.models import Checkpoint
+from market.training.leases import expiry, stopping
+from market.training.leases import service as leases
+from market.training.leases.models import Lease
+from market.training.leases.schemas import CompleteFollow, LeaseKind, LeaseView
+from market.training.units.models import Unit
+
+
+@pytest.fixture
+def job_id(world: World, nodes: list[str]) -> str:
+    return world.running(nodes, rounds=6)
+
+
+def _follow(world: World, node: str) -> LeaseView | None:
+    """Pull and complete one follow lease of the node, if it has one."""
+    lease = world.pull(node, LeaseKind.FOLLOW)
+    if lease is not None:
+        world.complete(lease, node, CompleteFollow(token=lease.token, followed_cid=lease.task["checkpoint_cid"]))
+    return lease
+
+
+def _holders(world: World, job_id: str) -> list[str | None]:
+    query = select(Slot.provider).where(Slot.job_id == job_id).order_by(Slot.slot)
+    return world.rows(lambda session: list(session.scalars(query)))
+
+
+def _vacate(world: World, node: str) -> None:
+    with world.database.transaction() as session:
+        leases.remove_node_from_jobs(session, node, "a test")
+
+
+def _round(world: World, job_id: str, nodes: list[str]) -> None:
+    for node in nodes:
+        world.deliver(node)
+    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    world.dispatch(job_id)
+
+
+def _started(world: World, job_id: str, seconds_ago: float) -> None:
+    """The round at hand began so long ago, and the units that are out were offered then."""
+    began = utc_now() - timedelta(seconds=seconds_ago)
+    with world.database.transaction() as session:
+        session.execute(update(Job).where(Job.id == job_id).values(round_started_at=began))
+        session.execute(update(Unit).where(Unit.job_id == job_id, Unit.status == "leased").values(created_at=began))
+
+
+def _taken(world: World, job_id: str, seconds: float) -> None:
+    """Every delivered unit took so long."""
+    took = text(
+        "UPDATE units SET created_at = uploaded_at - :seconds * interval '1 second' WHERE job_id = :job_id "
+        "AND uploaded_at IS NOT NULL"
+    )
+    world.rows(lambda session: session.execute(took, {"seconds": seconds, "job_id": job_id}))
+
+
+def test_one_spare_follows_every_checkpoint_and_takes_over_before_others(
+    world: World, nodes: list[str], job_id: str
+) -> None:
+    spares = [world.node() for _ in range(3)]
+    world.dispatch(job_id)
+    [first] = [spare for spare in spares if _follow(world, spare)]
+    world.dispatch(job_id)
+    assert not any(world.pull(spare, LeaseKind.FOLLOW) for spare in spares)
+    for round_ in (1, 2):
+        _round(world, job_id, nodes)
+        lease = _follow(world, first)
+        assert lease is not None
+        newest = select(Checkpoint.cid).where(Checkpoint.job_id == job_id, Checkpoint.round == round_)
+        assert lease.task["checkpoint_cid"] == world.rows(lambda session, query=newest: session.scalars(query).one())
+        assert not any(world.pull(spare, LeaseKind.FOLLOW) for spare in spares)
+    _vacate(world, nodes[1])
+    world.dispatch(job_id)
+    assert _holders(world, job_id) == [nodes[0], first, nodes[2], nodes[3]]
+    world.deliver(first)
+    [second] = [node for node in (*spares, nodes[1]) if _follow(world, node)]  # its place is taken too
+    assert second != first
+
+
+def test_who_gives_up_following_loses_nothing_and_another_is_asked(world: World, job_id: str) -> None:
+    spares = [world.node() for _ in range(2)]
+    world.dispatch(job_id)
+    [(gone, lease)] = [(one, lease) for one in spares if (lease := world.pull(one, LeaseKind.FOLLOW))]
+    world.age(lease.id)
+    assert expiry.expire_due(world.database, utc_now()) == 1
+    world.dispatch(job_id)
+    [other] = [spare for spare in spares if _follow(world, spare)]
+    assert other != gone
+    assert [unit.status for unit in world.units(job_id)] == ["leased"] * 4
+
+
+def test_a_node_follows_one_job_at_a_time_and_none_that_rests(world: World, nodes: list[str], job_id: str) -> None:
+    second = world.running([world.node()], rounds=6)
+    [spare] = [world.node()]
+    for job in (job_id, second):
+        world.dispatch(job)
+    lease = _follow(world, spare)
+    assert lease is not None
+    assert lease.job_id == job_id
+    assert world.pull(spare, LeaseKind.FOLLOW) is None
+    another = world.node()
+    world.dispatch(second)
+    assert (lease := _follow(world, another)) is not None
+    assert lease.job_id == second
+    _round(world, job_id, nodes[:4])
+    open_lease = world.pull(spare, LeaseKind.FOLLOW)
+    assert open_lease is not None
+    with world.database.transaction() as session:
+        job = session.get_one(Job, job_id)
+        transition_job(session, job, JobEvent.FAIL, reason="a test")
+        stopping.stop_training(session, job, "a test")
+    assert world.rows(lambda session: session.get_one(Lease, open_lease.id).reason) == "a test"
+    for node in (spare, another):
+        assert world.pull(node, LeaseKind.FOLLOW) is None
+
+
+@pytest.mark.parametrize("seconds", [50, 200])
+def test_what_would_come_too_late_is_not_offered_and_its_node_begins_with_the_next_round(
+    world: World, nodes: list[str], job_id: str, seconds: float
+) -> None:
+    """A round that may take 110 s (100 and a tenth) is not late for a unit of 100 s after 5 s, but is after 50."""
+    world.settings = world.settings.model_copy(update={"round_grace_seconds": 1.0})
+    _round(world, job_id, nodes)
+    spare = world.node()
+    for node in nodes[:3]:
+        world.deliver(node)
+    _taken(world, job_id, 100.0)
+    _started(world, job_id, seconds)
+    _vacate(world, nodes[3])
+    world.dispatch(job_id)
+    assert _holders(world, job_id)[3] == spare
+    assert world.pull(spare) is None
+    assert world.read(job_id).current_round == 1
+    aggregation.aggregate(world.database, world.settings, world.storage, job_id)  # nothing is waited for
+    assert world.read(job_id).current_round == 2
+    world.dispatch(job_id)
+    _round(world, job_id, [*nodes[:3], spare])
+    assert world.read(job_id).current_round == 3
+
+
+def test_in_good_time_or_where_the_quorum_needs_it_a_unit_is_offered(
+    world: World, nodes: list[str], job_id: str
+) -> None:
+    world.settings = world.settings.model_copy(update={"round_grace_seconds": 1.0})
+    _round(world, job_id, nodes)
+    spares = [world.node() for _ in range(3)]
+    for node in nodes[:2]:
+        world.deliver(node)
+    _taken(world, job_id, 100.0)
+    _started(world, job_id, 5.0)
+    _vacate(world, nodes[3])
+    world.dispatch(job_id)
+    [early] = [spare for spare in spares if spare in _holders(world, job_id)]
+    world.deliver(early)
+    _taken(world, job_id, 100.0)
+    _started(world, job_id, 50.0)
+    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    assert world.read(job_id).current_round == 1  # the last of the four is out, and was offered in time
+
+    world.dispatch(job_id)
+    _vacate(world, nodes[2])
+    world.dispatch(job_id)  # three are there: a quorum
+    [late] = [spare for spare in spares if spare in _holders(world, job_id) and spare != early]
+    assert world.pull(late) is None
+    with world.database.transaction() as session:  # one of the three is found false
+        [unit] = [unit for unit in world.units(job_id, round=1) if unit.provider == nodes[1]]
+        session.execute(update(Unit).where(Unit.id == unit.id).values(status="rejected"))
+    _vacate(world, nodes[1])
+    world.dispatch(job_id)
+    assert any(world.pull(spare) for spare in spares)
+
+
+@pytest.mark.parametrize("demoted", [False, True])
+def test_who_takes_its_stake_out_gets_no_more_units_of_its_job(
+    world: World, nodes: list[str], job_id: str, demoted: bool
+) -> None:
+    """A job can last longer than unbonding: what it delivered after that, no penalty would reach."""
+    leaving = nodes[0]
+    if demoted:
+        _become(world, leaving, ProviderStatus.DEMOTED)
+    args = {"provider": leaving, "amount": 1000 * ZEN, "unbonding": 1000 * ZEN, "releaseAt": 0}
+    unstaked = ChainEvent("ProviderStaking", "UnstakeRequested", args, "0x" + "c1" * 32, 9, "0x" + "cd" * 32, 0, 0)
+    world.rows(lambda session: providers.on_stake_changed(DEVNET, session, unstaked))
+    _round(world, job_id, _holders_of_units(world, job_id))  # what was offered before is taken
+    assert leaving not in _holders(world, job_id)
+    assert leaving not in _holders_of_units(world, job_id, round_=1)
+
+
+def test_who_is_jailed_gets_no_more_units_of_its_job_however_much_it_has_staked(
+    world: World, nodes: list[str], job_id: str
+) -> None:
+    jailed = ChainEvent(
+        "ProviderStaking", "Jailed", {"provider": nodes[0]}, "0x" + "c1" * 32, 9, "0x" + "cd" * 32, 0, 0
+    )
+    world.rows(lambda session: providers.on_stake_changed(DEVNET, session, jailed))
+    _round(world, job_id, _holders_of_units(world, job_id))  # what was offered before is taken
+    assert nodes[0] not in _holders(world, job_id)
+    assert nodes[0] not in _holders_of_units(world, job_id, round_=1)
+
+
+def _become(world: World, node: str, status: ProviderStatus) -> None:
+    world.rows(lambda session: session.execute(update(Provider).where(Provider.address == node).values(status=status)))
+
+
+def _holders_of_units(world: World, job_id: str, round_: int = 0) -> list[str]:
+    return [unit.provider for unit in world.units(job_id) if unit.round == round_]

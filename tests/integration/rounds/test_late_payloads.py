@@ -1,0 +1,354 @@
+"""Payloads that come after their round was closed: used at less weight, or restored; verified and paid either way."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from kit.jobs.jobs_fixtures import World
+from kit.jobs.unit_results import Work
+from sqlalchemy import select, update
+
+from market.domain.lifecycle import JobStatus, UnitStatus
+from market.jobs import repository as jobs_repository
+from market.jobs.models import Job, Slot
+from market.payments.payables import service as payables
+from market.platform.db.base import utc_now
+from market.training.aggregation import service as aggregation
+from market.training.aggregation import tree
+from market.training.aggregation.models import AggregationLeaf
+from market.training.checkpoints import pin_rules
+from market.training.checkpoints.models import Checkpoint
+from market.training.checkpoints.service import load_outer, load_parameters
+from market.training.leases import errors as leases_errors
+from market.training.leases import expiry, stopping
+from market.training.leases.errors import ResultRefused
+from market.training.units import service as units
+from training_gym.aggregate.aggregation import aggregate
+from training_gym.compress.payload_format import decode
+from training_gym.exchange.deadlines import MAX_STALENESS, staleness_weight
+from training_gym.units.checkpoint import CheckpointManifest, save_state
+from zoo_protocol.content.unixfs import cid_of_file
+
+WEIGHT_OF_ONE_ROUND = 2896  # 4096 / sqrt(2)
+
+
+@pytest.fixture
+def job_id(world: World, nodes: list[str]) -> str:
+    return world.running(nodes, rounds=8)
+
+
+def _close_round(world: World, job_id: str) -> None:
+    """Let the round's deadline pass, and close it."""
+    long_ago = utc_now() - timedelta(days=1)
+    passed = update(Job).where(Job.id == job_id).values(round_started_at=long_ago)
+    world.rows(lambda session: session.execute(passed))
+    before = world.read(job_id).current_round
+    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    assert world.read(job_id).current_round == before + 1
+    world.dispatch(job_id)
+
+
+def _late(world: World, job_id: str, nodes: list[str], rounds: int = 1) -> Work:
+    """A committed unit of round 0 that is still to be uploaded when ``rounds`` rounds have closed without it."""
+    work = world.work(nodes[3])
+    work.commit()
+    for _ in range(rounds):
+        for node in nodes[:3]:
+            world.deliver(node)
+        _close_round(world, job_id)
+    return work
+
+
+def _manifest(world: World, job_id: str, round_: int) -> CheckpointManifest:
+    query = select(Checkpoint.cid).where(Checkpoint.job_id == job_id, Checkpoint.round == round_)
+    cid = world.rows(lambda session: session.scalars(query).one())
+    return CheckpointManifest.from_bytes(world.storage.get(cid, max_bytes=2**20))
+
+
+def _recomputed(world: World, manifest: CheckpointManifest) -> tuple[str, dict[str, Any]]:
+    """The model's CID as anybody computes it from the published record, and the record."""
+    record = json.loads(world.storage.get(manifest.aggregation or "", max_bytes=2**20))
+    payloads = {item["place"]: world.storage.get(item["payload"], max_bytes=2**24) for item in record["payloads"]}
+    weights = {item["place"]: item["weight"] for item in record["payloads"]}
+    parameters = load_parameters(world.storage, world.spec, record["checkpoint"])
+    state = load_outer(world.storage, world.spec, record["checkpoint"])
+    return str(cid_of_file(save_state(aggregate(world.spec, parameters, payloads, weights, state).parameters))), record
+
+
+def test_a_late_payload_counts_less_in_the_round_in_which_it_comes(world: World, nodes: list[str], job_id: str) -> None:
+    late = _late(world, job_id, nodes)
+    [unit] = world.units(job_id, round=0, slot=3)
+    assert unit.status == UnitStatus.COMMITTED
+    assert world.units(job_id, round=1, slot=3) == []  # its next unit starts from what this one leaves unsent
+    late.complete()
+    world.dispatch(job_id)
+    [unit] = world.units(job_id, round=0, slot=3)
+    assert (unit.status, unit.rounds_late, unit.included) == (UnitStatus.UPLOADED, 1, None)
+    assert world.units(job_id, round=1, slot=3)[0].start_slot_state_cid == unit.slot_state_cid
+    for node in nodes:
+        world.deliver(node)
+    _close_round(world, job_id)
+    assert world.units(job_id, round=0, slot=3)[0].included is True
+    assert [unit.included for unit in world.units(job_id, round=1)] == [True] * 4
+
+    manifest = _manifest(world, job_id, 2)
+    model, record = _recomputed(world, manifest)
+    assert model == manifest.model
+    assert [(item["place"], item["round"], item["weight"]) for item in record["payloads"]] == [
+        *((slot, 1, 4096) for slot in range(4)),
+        (7, 0, WEIGHT_OF_ONE_ROUND),
+    ]
+    assert manifest.slot_states["3"] == world.units(job_id, round=1, slot=3)[0].slot_state_cid
+
+
+@pytest.mark.parametrize("rounds", [MAX_STALENESS, MAX_STALENESS + 1])
+def test_beyond_the_greatest_age_a_payload_is_restored_instead(
+    world: World, nodes: list[str], job_id: str, rounds: int
+) -> None:
+    late = _late(world, job_id, nodes, rounds)
+    late.complete()
+    world.dispatch(job_id)
+    [unit] = world.units(job_id, round=0, slot=3)
+    [following] = world.units(job_id, round=rounds, slot=3)
+    assert unit.status == UnitStatus.UPLOADED
+    if rounds == MAX_STALENESS:
+        assert (unit.included, following.start_slot_state_cid) == (None, unit.slot_state_cid)
+        for node in nodes[:3]:
+            world.deliver(node)
+        _close_round(world, job_id)
+        _, record = _recomputed(world, _manifest(world, job_id, rounds + 1))
+        assert record["payloads"][-1]["weight"] == staleness_weight(rounds) == 1831
+        return
+    assert (unit.included, unit.exclusion_reason) == (False, "too_late")
+    start = (following.start_slot_state_cid, following.start_restored_payload_cid)
+    assert start == (unit.slot_state_cid, unit.payload_cid)
+    following_work = world.work(nodes[3])
+    assert following_work.lease.task["restored_payload_cid"] == unit.payload_cid
+    restored = following_work.unit().slot_state
+    left, sent = late.slot_state, decode(world.spec, late.payload).dense()
+    assert (restored.error_feedback == left.error_feedback + sent).all()
+    assert restored.steps == left.steps
+    assert "3" not in _manifest(world, job_id, rounds).slot_states  # no file is of this start
+    following_work.commit()
+    following_work.complete()
+    for node in nodes[:3]:
+        world.deliver(node)
+    _close_round(world, job_id)
+    [after] = world.units(job_id, round=rounds + 1, slot=3)
+    assert (after.start_slot_state_cid, after.start_restored_payload_cid) == (following_work.slot_state_cid, None)
+
+
+def test_the_first_leaf_of_a_restored_start_is_left_to_replays(world: World, nodes: list[str], job_id: str) -> None:
+    late = _late(world, job_id, nodes, MAX_STALENESS + 1)
+    late.complete()
+    world.dispatch(job_id)
+    work = world.work(nodes[3])
+    work.leaves[0] = b"\1" * 32
+    work.commit()
+    work.complete()
+    [unit] = world.units(job_id, round=MAX_STALENESS + 1, slot=3)
+    assert unit.status == UnitStatus.UPLOADED
+    other = world.work(nodes[0])  # any other start the market knows by its digest
+    other.leaves[0] = b"\1" * 32
+    other.commit()
+    with pytest.raises(ResultRefused) as refused:
+        other.complete()
+    assert refused.value.extra["reason"] == "wrong_start_leaf"
+
+
+@pytest.mark.parametrize("rounds", [1, MAX_STALENESS + 1])
+def test_late_units_are_checked_and_paid_like_others(world: World, nodes: list[str], job_id: str, rounds: int) -> None:
+    _late(world, job_id, nodes, rounds).complete()
+    for unit in world.units(job_id, status="uploaded"):
+        world.rows(lambda session, unit=unit: units.mark_checking(session, unit.id, 2500))
+        world.rows(lambda session, unit=unit: units.pass_unit(session, unit.id))
+    payable = world.rows(lambda session: payables.payable_units(session, job_id))
+    assert (0, 3) in {(unit.round, unit.slot) for unit in payable}
+
+
+def test_what_was_not_committed_in_time_is_lost_as_before(world: World, nodes: list[str], job_id: str) -> None:
+    slow = world.work(nodes[3])
+    for node in nodes[:3]:
+        world.deliver(node)
+    _close_round(world, job_id)
+    [unit] = world.units(job_id, round=0, slot=3)
+    assert (unit.status, unit.reason) == (UnitStatus.LOST, "round_closed")
+    with pytest.raises(leases_errors.LeaseLost):
+        slow.commit()
+
+
+def test_a_node_that_goes_silent_before_its_late_upload_frees_its_slot(
+    world: World, nodes: list[str], job_id: str
+) -> None:
+    late = _late(world, job_id, nodes)
+    spare = world.node()
+    world.age(late.lease.id)
+    assert expiry.expire_due(world.database, utc_now()) == 1
+    world.dispatch(job_id)
+    [unit] = world.units(job_id, round=0, slot=3)
+    assert (unit.status, unit.reason) == (UnitStatus.LOST, "node_silent")
+    [following] = world.units(job_id, round=1, slot=3)
+    assert following.provider in (spare, nodes[3])  # who comes back may go on
+    assert following.start_slot_state_cid is None
+
+
+def test_a_payload_that_comes_while_the_round_is_joined_is_one_of_the_next(
+    world: World, nodes: list[str], job_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = world.work(nodes[3])
+    work.commit()
+    for node in nodes[:3]:
+        world.deliver(node)
+    original = aggregation._join
+
+    def deliver_meanwhile(*arguments: Any) -> Any:
+        result = original(*arguments)
+        work.complete()
+        return result
+
+    monkeypatch.setattr(aggregation, "_join", deliver_meanwhile)
+    _close_round(world, job_id)
+    monkeypatch.setattr(aggregation, "_join", original)
+    [unit] = world.units(job_id, round=0, slot=3)
+    assert (unit.included, unit.rounds_late) == (None, 1)
+    assert world.units(job_id, round=1, slot=3)[0].start_slot_state_cid == unit.slot_state_cid
+    for node in nodes[:3]:
+        world.deliver(node)
+    _close_round(world, job_id)
+    assert world.units(job_id, round=0, slot=3)[0].included is True
+
+
+def test_a_late_payload_that_proves_false_does_not_enter(world: World, nodes: list[str], job_id: str) -> None:
+    _late(world, job_id, nodes).complete()
+    [unit] = world.units(job_id, round=0, slot=3)
+    world.rows(lambda session: units.reject_unit(session, unit.id, "incorrect_computation"))
+    for node in nodes[:3]:
+        world.deliver(node)
+    _close_round(world, job_id)
+    assert world.units(job_id, round=0, slot=3)[0].included is None
+    assert len(_recomputed(world, _manifest(world, job_id, 2))[1]["payloads"]) == 3
+
+
+def test_after_the_last_round_nothing_is_left_to_enter(world: World, nodes: list[str]) -> None:
+    job_id = world.running(nodes, rounds=2)
+    late = _late(world, job_id, nodes)
+    for node in nodes[:3]:
+        world.deliver(node)
+    original, done = aggregation._join, []
+
+    def deliver_meanwhile(*arguments: Any) -> Any:
+        done.append(late.complete())
+        return original(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(aggregation, "_join", deliver_meanwhile)
+        _close_round(world, job_id)
+    [unit] = world.units(job_id, round=0, slot=3)
+    assert (unit.status, unit.included, unit.exclusion_reason) == (UnitStatus.UPLOADED, False, "late")
+
+
+def test_a_tree_takes_late_payloads_in_to_the_same_bits(world: World, nodes: list[str], job_id: str) -> None:
+    _late(world, job_id, nodes).complete()
+    world.dispatch(job_id)
+    for node in nodes:
+        world.deliver(node)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("market.training.aggregation.tree.leaves", lambda groups: [[4, 0], [2], [1, 3]])
+        world.settings = world.settings.model_copy(update={"tree_aggregation_min_values": 0})
+        aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    numbers = world.rows(lambda session: [row.leaf for row in session.scalars(select(AggregationLeaf))])
+    assert numbers == [0, 1, 2]
+    for leaf in [*numbers, *numbers]:
+        tree.work_leaf(world.database, world.storage, job_id, 1, leaf)
+    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    manifest = _manifest(world, job_id, 2)
+    model, record = _recomputed(world, manifest)
+    assert (model, len(record["payloads"])) == (manifest.model, 5)
+
+
+# --- after the last round
+
+
+def _uploading_at_the_end(world: World, nodes: list[str]) -> tuple[str, Work]:
+    """A trained job whose last round closed while one node was uploading what it had committed."""
+    job_id = world.running(nodes, rounds=1)
+    return job_id, _late(world, job_id, nodes)
+
+
+def _holders(world: World, job_id: str) -> list[str | None]:
+    query = select(Slot.provider).where(Slot.job_id == job_id).order_by(Slot.slot)
+    return world.rows(lambda session: list(session.scalars(query)))
+
+
+def _verify_uploaded(world: World, job_id: str) -> None:
+    for unit in world.units(job_id, status="uploaded"):
+        world.rows(lambda session, unit=unit: units.mark_checking(session, unit.id, 2500))
+        world.rows(lambda session, unit=unit: units.pass_unit(session, unit.id))
+
+
+def _status_without_pins(world: World, job_id: str) -> str:
+    """The job's status once its checkpoints' pins are waited for no longer."""
+    long_ago = utc_now() - pin_rules.PIN_GRACE
+    world.rows(lambda session: session.execute(update(Job).values(trained_at=long_ago)))
+    world.dispatch(job_id)
+    return world.read(job_id).status
+
+
+def test_a_unit_committed_in_the_last_round_is_uploaded_verified_and_paid(world: World, nodes: list[str]) -> None:
+    job_id, late = _uploading_at_the_end(world, nodes)
+    [unit] = world.units(job_id, slot=3)
+    assert (world.read(job_id).status, unit.status) == (JobStatus.VERIFYING, UnitStatus.COMMITTED)
+    assert _holders(world, job_id) == [None, None, None, nodes[3]]  # it gets no other work meanwhile
+    _verify_uploaded(world, job_id)
+    assert _status_without_pins(world, job_id) == JobStatus.VERIFYING  # its escrow is not closed while it may be owed
+    late.complete()
+    late.complete()  # a repetition changes nothing
+    [unit] = world.units(job_id, slot=3)
+    assert (unit.status, unit.included, unit.exclusion_reason) == (UnitStatus.UPLOADED, False, "late")
+    assert _holders(world, job_id) == [None] * 4
+    assert _status_without_pins(world, job_id) == JobStatus.VERIFYING  # nothing is paid unverified
+    _verify_uploaded(world, job_id)
+    assert _status_without_pins(world, job_id) == JobStatus.SETTLING
+    payable = world.rows(lambda session: payables.payable_units(session, job_id))
+    assert [(unit.round, unit.slot) for unit in payable] == [(0, 0), (0, 1), (0, 2), (0, 3)]
+
+
+def test_the_end_waits_for_an_upload_no_longer_than_uploads_may_take(world: World, nodes: list[str]) -> None:
+    job_id, late = _uploading_at_the_end(world, nodes)
+    _verify_uploaded(world, job_id)
+    before = utc_now() - timedelta(seconds=world.settings.upload_seconds)
+    assert expiry.expire_uploads(world.database, before) == 0
+    assert expiry.expire_uploads(world.database, utc_now()) == 1  # as if they had passed
+    [unit] = world.units(job_id, slot=3)
+    assert (unit.status, unit.reason) == (UnitStatus.LOST, "upload_overdue")
+    assert _holders(world, job_id) == [None] * 4
+    assert _status_without_pins(world, job_id) == JobStatus.SETTLING
+    payable = world.rows(lambda session: payables.payable_units(session, job_id))
+    assert [unit.slot for unit in payable] == [0, 1, 2]
+    with pytest.raises(leases_errors.LeaseLost):
+        late.complete()
+
+
+def test_what_was_not_committed_before_the_last_round_closed_is_lost(world: World, nodes: list[str]) -> None:
+    job_id = world.running(nodes, rounds=1)
+    slow = world.work(nodes[3])
+    for node in nodes[:3]:
+        world.deliver(node)
+    _close_round(world, job_id)
+    [unit] = world.units(job_id, slot=3)
+    assert (unit.status, unit.reason) == (UnitStatus.LOST, "round_closed")
+    assert _holders(world, job_id) == [None] * 4
+    with pytest.raises(leases_errors.LeaseLost):
+        slow.commit()
+
+
+def test_a_cancelled_job_waits_for_no_upload(world: World, nodes: list[str]) -> None:
+    job_id = world.running(nodes, rounds=2)
+    late = _late(world, job_id, nodes)
+    world.rows(lambda session: stopping.cancel_now(session, jobs_repository.lock_job(session, job_id), "a test"))
+    [unit] = world.units(job_id, round=0, slot=3)
+    assert unit.status == UnitStatus.LOST
+    assert _holders(world, job_id) == [None] * 4
+    with pytest.raises(leases_errors.LeaseLost):
+        late.complete()

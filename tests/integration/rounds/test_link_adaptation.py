@@ -1,0 +1,128 @@
+"""What a node reports of its link decides how much its next unit sends; commitment and replay are of that."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from kit.jobs.jobs_fixtures import World
+from kit.jobs.unit_results import Work
+from sqlalchemy import update
+from sqlalchemy.orm import Session
+
+from market.jobs import repository as jobs_repository
+from market.platform.db.base import utc_now
+from market.training.aggregation import service as aggregation
+from market.training.leases import stopping
+from market.training.leases.errors import ResultRefused
+from market.training.rounds.state import REPORT_OF_ANOTHER_JOB
+from market.training.units import service as units
+from market.training.units.models import Unit
+from training_gym.compress.link_adaptation import SHARE, top_k_levels, with_top_k
+from training_gym.compress.payload_format import encode, payload_size, top_k_of
+
+SLOW = {"compute_ms": 1000, "transfer_ms": 9000, "bytes_up": 1, "bytes_down": 1, "up_bytes_per_second": 1000}
+FAST = SLOW | {"up_bytes_per_second": 10**9}
+
+
+def _second_round(world: World, nodes: list[str]) -> tuple[str, Work]:
+    """A job in its second round, and the work of the node that reported a slow link in the first."""
+    job_id = world.running(nodes)
+    for node in nodes:
+        work = world.work(node, report=SLOW if node == nodes[0] else FAST)
+        work.commit()
+        work.complete()
+    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    world.dispatch(job_id)
+    return job_id, world.work(nodes[0])
+
+
+def test_a_slow_node_is_told_to_send_less_and_everything_follows_it(world: World, nodes: list[str]) -> None:
+    full, *_, least = top_k_levels(world.spec)
+    job_id, slow = _second_round(world, nodes)
+    assert [unit.top_k for unit in world.units(job_id, round=0)] == [full] * 4
+    assert [unit.top_k for unit in world.units(job_id, round=1)] == [least, full, full, full]
+    assert slow.spec.training.top_k == least  # announced in the lease
+    assert top_k_of(slow.payload) == least
+    assert len(slow.payload) < len(encode(world.spec, slow.vector)) / 8
+    slow.commit()
+    slow.complete()
+    [unit] = world.units(job_id, round=1, slot=0)
+    replayed = world.rows(lambda session: units.unit_facts(session, unit.id)).spec
+    assert replayed == slow.lease.task["spec"]  # what verifiers and evidence get
+    for node in nodes[1:]:
+        world.deliver(node)
+    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    assert [unit.included for unit in world.units(job_id, round=1)] == [True] * 4
+
+
+def _first_unit(world: World, nodes: list[str], **options: Any) -> tuple[str, int | None]:
+    """A new job, and how many entries its first node's first unit is to send."""
+    job_id = world.running(nodes, **options)
+    [unit] = world.units(job_id, round=0, slot=0)
+    return job_id, unit.top_k
+
+
+def _reported(world: World, nodes: list[str], report: dict[str, int]) -> None:
+    """The first node reported of a unit of a job that was cancelled then."""
+    job_id = world.running(nodes)
+    work = world.work(nodes[0], report=report)
+    work.commit()
+    work.complete()
+    _cancel(world, job_id)
+
+
+def _cancel(world: World, job_id: str) -> None:
+    def cancel(session: Session) -> None:
+        job = jobs_repository.lock_job(session, job_id)
+        assert job is not None
+        stopping.cancel_now(session, job, job.payer)
+
+    world.rows(cancel)
+
+
+def test_a_nodes_first_unit_of_a_job_goes_by_its_newest_report_of_another(world: World, nodes: list[str]) -> None:
+    full, *_, least = top_k_levels(world.spec)
+    _reported(world, nodes, SLOW)
+    job_id, top_k = _first_unit(world, nodes)
+    assert top_k == least
+    assert [unit.top_k for unit in world.units(job_id, round=0)] == [least, full, full, full]  # others reported nothing
+
+
+def test_a_report_of_another_job_counts_by_the_work_of_a_unit(world: World, nodes: list[str]) -> None:
+    """A link that carries half of the payload in time carries all of it where a unit takes ten times as long."""
+    full, half, *_ = top_k_levels(world.spec)
+    room = payload_size(with_top_k(world.spec, half))
+    _reported(world, nodes, SLOW | {"compute_ms": 1000, "up_bytes_per_second": round(1.2 * room / SHARE)})
+    job_id, top_k = _first_unit(world, nodes)
+    assert top_k == half
+    _cancel(world, job_id)
+    longer = world.spec.to_dict()
+    longer["training_config"]["inner_steps"] *= 10
+    assert _first_unit(world, nodes, document=longer)[1] == full
+
+
+def test_a_report_of_another_job_does_not_count_after_a_day(world: World, nodes: list[str]) -> None:
+    full, *_, least = top_k_levels(world.spec)
+    _reported(world, nodes, SLOW)
+    for age, expected in ((REPORT_OF_ANOTHER_JOB - timedelta(minutes=5), least), (REPORT_OF_ANOTHER_JOB, full)):
+        world.rows(lambda session, age=age: session.execute(update(Unit).values(uploaded_at=utc_now() - age)))
+        job_id, top_k = _first_unit(world, nodes)
+        assert top_k == expected
+        _cancel(world, job_id)
+
+
+@pytest.mark.parametrize(
+    ("entries", "reason"), [(4096, "payload_missing"), (121, "payload_missing"), (17, "payload_malformed")]
+)
+def test_a_node_that_sends_another_amount_than_it_was_told_is_refused(
+    world: World, nodes: list[str], entries: int, reason: str
+) -> None:
+    """More than it may is not even read; less does not decode as what it was told."""
+    job_id, slow = _second_round(world, nodes)
+    assert slow.spec.training.top_k == 34
+    slow.hand_in(encode(with_top_k(slow.spec, entries), slow.vector))
+    slow.commit()
+    with pytest.raises(ResultRefused) as refused:
+        slow.complete()
+    assert refused.value.extra["reason"] == reason
+    assert world.units(job_id, round=1, slot=0)[0].reason == reason

@@ -1,0 +1,100 @@
+"""Files that storage has lost: what can be computed again is, and a round goes on without the rest."""
+
+import json
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from kit.jobs.aggregation_tree_fixtures import (  # noqa: F401  (fixture)
+    aggregate,
+    checkpoint,
+    delivered,
+    in_one_place,
+    leaves_of,
+    nodes_far_apart,
+    work,
+)
+from kit.jobs.jobs_fixtures import World
+
+from market.platform.storage.errors import BlobNotFound
+from market.training.aggregation import tree
+from market.training.evaluation.consistency import examine
+from training_gym.units.checkpoint import CheckpointManifest
+from zoo_compute.content.blockstore import BlockStore
+
+
+def close_round(world: World, job_id: str) -> None:
+    """Do what is woken, and what that wakes, until the round at hand is closed."""
+    number = world.read(job_id).current_round
+    aggregate(world, job_id)
+    while world.read(job_id).current_round == number:
+        waiting, world.wakes.seen = world.wakes.seen, []
+        assert waiting, "somebody must be woken until the round is closed"
+        for task in waiting:
+            work(world, task)
+
+
+def test_a_sum_that_storage_has_lost_is_summed_again(world: World, far_apart: list[str], ipfs: dict[str, str]) -> None:
+    job_id = delivered(world, far_apart)
+    expected = in_one_place(world, job_id)
+    aggregate(world, job_id)
+    for _ in range(2):
+        for leaf in leaves_of(world, job_id):
+            tree.work_leaf(world.database, world.storage, job_id, 0, leaf.leaf)
+    for lost in (0, 2):  # as a disk may, or another job that comes to the same sum and lets go of it
+        world.storage.unpin(leaves_of(world, job_id)[lost].sum_cid or "")
+    assert BlockStore(Path(ipfs["directory"])).collect()
+    world.wakes.seen.clear()
+    close_round(world, job_id)
+    assert checkpoint(world, job_id) == expected
+
+
+@pytest.mark.parametrize("lost", [1, 6])
+@pytest.mark.parametrize("as_tree", [True, False])
+def test_a_round_goes_on_without_payloads_that_storage_has_lost(
+    world: World, far_apart: list[str], ipfs: dict[str, str], as_tree: bool, lost: int
+) -> None:
+    """Nobody is to blame: what was lost is in no aggregate, and its unit is verified and paid as ever."""
+    if not as_tree:
+        world.settings = world.settings.model_copy(update={"tree_aggregation_min_values": 1 << 40})
+    job_id = delivered(world, far_apart)
+    gone = world.units(job_id)[:lost]
+    for unit in gone:  # as a disk may
+        world.storage.unpin(unit.payload_cid or "")
+    assert BlockStore(Path(ipfs["directory"])).collect()
+    close_round(world, job_id)
+    kept = {unit.slot for unit in world.units(job_id) if unit.round == 0 and unit.included}
+    assert kept == set(range(6)) - {unit.slot for unit in gone}
+    left_out = [unit for unit in world.units(job_id) if unit.round == 0 and unit.included is False]
+    assert {(unit.status, unit.reason, unit.exclusion_reason) for unit in left_out} == {
+        ("uploaded", None, "payload_lost")
+    }
+    manifest = CheckpointManifest.from_bytes(world.storage.get(checkpoint(world, job_id), max_bytes=1 << 20))
+    record = json.loads(world.storage.get(manifest.aggregation or "", max_bytes=1 << 20))
+    assert {entry["slot"] for entry in record["payloads"]} == kept
+    assert set(manifest.slot_states) <= {str(slot) for slot in kept}
+    examine(world.database, world.storage, job_id)
+    assert all(unit.doubts == [] for unit in world.units(job_id) if unit.round == 0)
+    world.dispatch(job_id)
+    for node in far_apart:
+        world.deliver(node)
+    close_round(world, job_id)
+    assert all(unit.included for unit in world.units(job_id) if unit.round == 1)
+
+
+def test_a_storage_that_has_lost_the_checkpoint_too_leaves_nobody_out(
+    world: World, far_apart: list[str], ipfs: dict[str, str]
+) -> None:
+    """It has the wrong disk, or none, and may have all again in a minute."""
+    job_id = delivered(world, far_apart)
+    manifest = checkpoint(world, job_id, 0)
+    for cid in (manifest, world.units(job_id)[0].payload_cid or ""):
+        world.storage.unpin(cid)
+    assert BlockStore(Path(ipfs["directory"])).collect()
+    with suppress(BlobNotFound):
+        aggregate(world, job_id)
+    for task in world.wakes.seen:
+        with suppress(BlobNotFound):
+            work(world, task)
+    assert world.read(job_id).current_round == 0
+    assert {unit.included for unit in world.units(job_id)} == {None}

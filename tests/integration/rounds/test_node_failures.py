@@ -1,0 +1,178 @@
+"""A node that dies, freezes, lags or lies at each stage of a round: the round closes, and the reason is recorded.
+
+Stages: the lease is offered; it is held and the unit trains; the unit is committed and not uploaded; it is uploaded.
+Slow nodes are in ``test_late_payloads``; lies that only a replay finds in ``test_verification_flow``.
+"""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from kit.jobs.jobs_fixtures import World
+from kit.jobs.unit_results import Work
+from sqlalchemy import update
+
+from market.domain.lifecycle import UnitStatus
+from market.jobs.models import Job
+from market.platform.db.base import utc_now
+from market.training.aggregation import service as aggregation
+from market.training.leases import expiry
+from market.training.leases import service as leases
+from market.training.leases.errors import LeaseLost, ResultRefused
+from market.training.leases.models import Lease
+from market.training.units import service as units
+from market.training.units.models import Unit
+
+Stage = Callable[[World, str], Work | None]
+
+
+def _offered(world: World, node: str) -> None:
+    """Nothing has been pulled."""
+
+
+def _training(world: World, node: str) -> Work:
+    return world.work(node)
+
+
+def _committed(world: World, node: str) -> Work:
+    work = world.work(node)
+    work.commit()
+    return work
+
+
+def _uploaded(world: World, node: str) -> Work:
+    return world.deliver(node)
+
+
+STAGES: dict[str, Stage] = {
+    "offered": _offered,
+    "training": _training,
+    "committed": _committed,
+    "uploaded": _uploaded,
+}
+UNFINISHED = ["offered", "training", "committed"]
+
+
+def _silence(world: World, job_id: str, node: str) -> None:
+    """The node's open leases run out, as they do when nothing more is heard of it."""
+    gone = update(Lease).where(Lease.job_id == job_id, Lease.holder == node, Lease.status.in_(("offered", "active")))
+    world.rows(lambda session: session.execute(gone.values(expires_at=utc_now() - timedelta(seconds=1))))
+    expiry.expire_due(world.database, utc_now())
+
+
+def _close(world: World, job_id: str) -> None:
+    world.dispatch(job_id)
+    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    assert world.read(job_id).current_round == 1
+
+
+def _unit(world: World, job_id: str, node: str) -> Unit:
+    return next(unit for unit in world.units(job_id, round=0) if unit.provider == node)
+
+
+@pytest.mark.parametrize("stage", UNFINISHED)
+def test_a_node_killed_or_frozen_before_it_uploaded_is_replaced(world: World, nodes: list[str], stage: str) -> None:
+    """Frozen and killed are one to the market: it hears nothing. A frozen one that thaws finds its lease gone."""
+    job_id = world.running(nodes)
+    work = STAGES[stage](world, nodes[0])
+    spare = world.node()
+    for node in nodes[1:]:
+        world.deliver(node)
+    _silence(world, job_id, nodes[0])
+    world.dispatch(job_id)
+    lost = _unit(world, job_id, nodes[0])
+    assert (lost.status, lost.reason) == (UnitStatus.LOST, "node_silent")
+    if work is not None:
+        with pytest.raises(LeaseLost):
+            work.complete()
+    world.deliver(spare)
+    _close(world, job_id)
+    assert [unit.included for unit in world.units(job_id, round=0)] == [None, True, True, True, True]
+
+
+@pytest.mark.parametrize("stage", UNFINISHED)
+def test_without_a_spare_the_round_closes_with_the_others(world: World, nodes: list[str], stage: str) -> None:
+    job_id = world.running(nodes)
+    STAGES[stage](world, nodes[0])
+    for node in nodes[1:]:
+        world.deliver(node)
+    world.rows(lambda session: leases.providers.note_gone(session, nodes[0]))
+    _silence(world, job_id, nodes[0])
+    _close(world, job_id)
+    assert _unit(world, job_id, nodes[0]).reason == "node_silent"
+
+
+def test_a_node_gone_after_its_upload_is_missed_by_nobody(world: World, nodes: list[str]) -> None:
+    job_id = world.running(nodes)
+    for node in nodes:
+        world.deliver(node)
+    _silence(world, job_id, nodes[0])
+    _close(world, job_id)
+    assert [unit.included for unit in world.units(job_id, round=0)] == [True] * 4
+
+
+@pytest.mark.parametrize("stage", ["offered", "training"])
+def test_a_node_too_slow_to_commit_loses_the_round_and_not_its_standing(
+    world: World, nodes: list[str], stage: str
+) -> None:
+    job_id = world.running(nodes)
+    STAGES[stage](world, nodes[0])
+    for node in nodes[1:]:
+        world.deliver(node)
+    passed = update(Job).where(Job.id == job_id).values(round_started_at=utc_now() - timedelta(days=1))
+    world.rows(lambda session: session.execute(passed))
+    _close(world, job_id)
+    lost = _unit(world, job_id, nodes[0])
+    assert (lost.status, lost.reason) == (UnitStatus.LOST, "round_closed")
+
+
+def test_a_node_that_stops_in_order_is_asked_again_only_when_it_is_back(world: World, nodes: list[str]) -> None:
+    job_id = world.running(nodes)
+    work = world.work(nodes[0])
+    with world.database.transaction() as session:
+        leases.fail(session, work.lease.id, nodes[0], work.lease.token, "node_stopping", "told to stop")
+    for node in nodes[1:]:
+        world.deliver(node)
+    _close(world, job_id)
+    assert [unit.provider for unit in world.units(job_id, round=0, slot=0)] == [nodes[0]]
+    world.dispatch(job_id)
+    assert world.units(job_id, round=1, slot=0) == []
+    with world.database.transaction() as session:
+        leases.providers.heartbeat(session, nodes[0])
+    world.dispatch(job_id)
+    assert [unit.provider for unit in world.units(job_id, round=1, slot=0)] == [nodes[0]]
+
+
+def test_lies_between_commitment_and_upload_are_found_at_once(world: World, nodes: list[str]) -> None:
+    """Another payload, salt, trace, or end than committed: each is refused by its reason, and the round goes on."""
+    job_id = world.running(nodes)
+    spare = world.node()
+    work = _committed(world, nodes[0])
+    work.payload = work.payload[:-1] + bytes([work.payload[-1] ^ 1])
+    with pytest.raises(ResultRefused):
+        work.complete()
+    assert _unit(world, job_id, nodes[0]).reason == "payload_mismatch"
+    world.dispatch(job_id)
+    for node in [spare, *nodes[1:]]:
+        world.deliver(node)
+    _close(world, job_id)
+
+
+def test_a_lie_found_by_replay_while_the_round_is_open_is_done_over(world: World, nodes: list[str]) -> None:
+    job_id = world.running(nodes)
+    spare = world.node()
+    world.deliver(nodes[0])
+    liar = _unit(world, job_id, nodes[0])
+    world.rows(lambda session: units.reject_unit(session, liar.id, "incorrect_computation"))
+    world.rows(lambda session: leases.remove_node_from_jobs(session, nodes[0], "jailed"))
+    retire = leases.providers.note_gone
+    world.rows(lambda session: retire(session, nodes[0]))
+    world.dispatch(job_id)
+    for node in [spare, *nodes[1:]]:
+        world.deliver(node)
+    _close(world, job_id)
+    assert [(unit.provider, unit.included) for unit in world.units(job_id, round=0, slot=0)] == [
+        (nodes[0], None),
+        (spare, True),
+    ]
+    assert _unit(world, job_id, nodes[0]).reason == "incorrect_computation"

@@ -1,0 +1,198 @@
+"""Payloads that no aggregate has though their slots went on: what they sent is added back to a later unit's start."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import numpy as np
+import pytest
+from kit.jobs.jobs_fixtures import Work, World
+from sqlalchemy import text, update
+from test_overlapped_rounds import _checkpoint, _close, _committed, _deliver, _unit
+
+from market.platform.db.base import utc_now
+from market.training.aggregation import service as aggregation
+from market.training.leases import service as leases
+from market.training.units import service as units
+from market.training.units.models import Unit
+from training_gym.compress.payload_format import decode, encode
+from training_gym.exchange.deadlines import MAX_STALENESS
+
+
+def _outlier(world: World, node: str) -> Work:
+    """A unit of this node whose payload points elsewhere than the others', which all send nearly the same."""
+    return _sent(world, node, -1.0)
+
+
+def _sent(world: World, node: str, sign: float = 1.0) -> Work:
+    """A unit that is delivered, with a payload in a direction that differs little from the others'."""
+    work = world.work(node)
+    noise = np.random.default_rng().normal(size=len(work.vector)).astype(np.float32)
+    common = np.random.default_rng(7).normal(size=len(work.vector)).astype(np.float32)
+    work.hand_in(encode(work.spec, (sign * common + noise).astype(np.float32) * np.float32(1e-3)))
+    work.commit()
+    work.complete()
+    return work
+
+
+def _round_with_an_outlier(world: World, job_id: str, nodes: list[str]) -> Work:
+    """The last node's payload of the round is left out; it is ahead by then."""
+    for node in nodes[:-1]:
+        _sent(world, node)
+    found = _outlier(world, nodes[-1])
+    world.dispatch(job_id)
+    return found
+
+
+@pytest.fixture
+def five(world: World) -> list[str]:
+    """Of four payloads none can be told to be far from the others."""
+    world.be_patient()
+    return [world.node() for _ in range(5)]
+
+
+def _running(world: World, nodes: list[str], rounds: int = 6, round_delay: int = 1) -> str:
+    world.spec = replace(world.spec, training=replace(world.spec.training, round_delay=round_delay, rounds=rounds))
+    return world.running(nodes, document=world.spec.to_dict())
+
+
+def test_a_payload_that_is_left_out_is_added_back_to_what_its_slot_goes_on_from(world: World, five: list[str]) -> None:
+    job_id = _running(world, five)
+    left_out = _round_with_an_outlier(world, job_id, five)
+    ahead = _sent(world, five[4])  # started before anybody knew, from what the first unit left
+    _close(world, job_id)
+    unit, second = _unit(world, job_id, 0, 4), _unit(world, job_id, 1, 4)
+    assert (unit.included, unit.exclusion_reason) == (False, "krum_outlier")
+    assert (second.start_eager_payload_cid, second.start_restored_payload_cid) == (unit.payload_cid, None)
+
+    third = _unit(world, job_id, 2, 4)
+    assert third.start_slot_state_cid == second.slot_state_cid
+    assert third.start_eager_payload_cid == second.payload_cid
+    assert third.start_restored_payload_cid == unit.payload_cid
+    assert "4" not in _checkpoint(world, job_id, 1).slot_states  # no file is of what it goes on from
+    work = world.work(five[4])
+    feedback = work.unit().slot_state.error_feedback
+    assert (feedback == ahead.slot_state.error_feedback + decode(world.spec, left_out.payload).dense()).all()
+    work.commit()
+    work.complete()
+    for node in five[:4]:
+        _sent(world, node)
+    world.dispatch(job_id)
+    _close(world, job_id)
+    after = _unit(world, job_id, 3, 4)
+    assert (after.start_slot_state_cid, after.start_restored_payload_cid) == (work.slot_state_cid, None)  # once
+
+
+def test_without_a_delay_it_is_added_back_to_the_next_unit(world: World, five: list[str]) -> None:
+    job_id = _running(world, five, round_delay=0)
+    left_out = _round_with_an_outlier(world, job_id, five)
+    _close(world, job_id)
+    unit, second = _unit(world, job_id, 0, 4), _unit(world, job_id, 1, 4)
+    assert (unit.included, unit.exclusion_reason) == (False, "krum_outlier")
+    assert (second.start_slot_state_cid, second.start_restored_payload_cid) == (unit.slot_state_cid, unit.payload_cid)
+    assert set(_checkpoint(world, job_id, 1).slot_states) == {"0", "1", "2", "3"}  # no file is of what it goes on from
+    start = world.work(five[4]).unit().slot_state
+    left = left_out.slot_state
+    assert (start.error_feedback == left.error_feedback + decode(world.spec, left_out.payload).dense()).all()
+    assert start.steps == left.steps > 0
+    assert all((start.moments[name] == left.moments[name]).all() for name in left.moments)
+
+
+def test_who_loses_a_start_with_a_payload_added_back_gets_it_again(world: World, five: list[str]) -> None:
+    job_id = _running(world, five)
+    _round_with_an_outlier(world, job_id, five)
+    _sent(world, five[4])
+    _close(world, job_id)
+    given_up = world.work(five[4])
+    with world.database.transaction() as session:
+        leases.fail(session, given_up.lease.id, five[4], given_up.lease.token, "input_missing", "a test")
+    world.dispatch(job_id)
+    again = _unit(world, job_id, 2, 4)
+    assert (again.provider, again.start_restored_payload_cid) == (five[4], _unit(world, job_id, 0, 4).payload_cid)
+
+
+def test_what_was_added_back_once_and_is_left_out_again_is_let_go(world: World, five: list[str]) -> None:
+    job_id = _running(world, five)
+    _round_with_an_outlier(world, job_id, five)
+    _sent(world, five[4])
+    for node in five[:4]:
+        _sent(world, node)
+    _close(world, job_id)
+    _round_with_an_outlier(world, job_id, five)  # of round 2, with what was added back
+    _close(world, job_id)
+    _close_after(world, job_id, five)
+    twice = _unit(world, job_id, 2, 4)
+    assert (twice.included, twice.exclusion_reason) == (False, "krum_outlier")
+    assert twice.start_restored_payload_cid == _unit(world, job_id, 0, 4).payload_cid
+    assert {unit.start_restored_payload_cid for unit in world.units(job_id, slot=4) if unit.round > 2} == {None}
+
+
+def _close_after(world: World, job_id: str, nodes: list[str]) -> None:
+    for node in nodes:
+        _sent(world, node)
+    _close(world, job_id)
+
+
+def test_what_replays_refute_is_not_added_back(world: World, five: list[str]) -> None:
+    job_id = _running(world, five)
+    _round_with_an_outlier(world, job_id, five)
+    before = world.read(job_id).current_round
+    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    assert world.read(job_id).current_round == before + 1
+    world.rows(lambda session: units.reject_unit(session, _unit(world, job_id, 0, 4).id, "incorrect_computation"))
+    _sent(world, five[4])
+    world.dispatch(job_id)
+    assert _unit(world, job_id, 2, 4).start_restored_payload_cid is None
+
+
+def test_a_payload_that_is_too_long_is_not_added_back(world: World, nodes: list[str]) -> None:
+    """The next one would be longer still. Its slot goes on all the same."""
+    world.be_patient()
+    job_id = _running(world, nodes)
+    loud = world.work(nodes[3])
+    loud.hand_in(encode(loud.spec, np.where(loud.vector > 0, 1e6, -1e6).astype(np.float32)))
+    loud.commit()
+    loud.complete()
+    _deliver(world, job_id, *nodes[:3])
+    _close(world, job_id)
+    assert (_unit(world, job_id, 0, 3).included, _unit(world, job_id, 0, 3).to_restore) == (False, False)
+    _deliver(world, job_id, *nodes)
+    third = _unit(world, job_id, 2, 3)
+    assert (third.start_slot_state_cid, third.start_restored_payload_cid) == (
+        _unit(world, job_id, 1, 3).slot_state_cid,
+        None,
+    )
+
+
+def _close_without(world: World, job_id: str) -> None:
+    """Let the round's deadline pass, and close it; what is offered then is in time again, as units take hours."""
+    offered = update(Unit).where(Unit.job_id == job_id)
+    long_ago, took = utc_now() - timedelta(days=1), text("COALESCE(uploaded_at - interval '10000 seconds', now())")
+    world.rows(lambda session: session.execute(offered.values(created_at=long_ago)))
+    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    world.rows(lambda session: session.execute(offered.values(created_at=took)))
+    world.dispatch(job_id)
+
+
+def test_declared_units_that_come_too_late_are_added_back_one_after_the_other(world: World, nodes: list[str]) -> None:
+    world.be_patient()
+    world.settings = world.settings.model_copy(update={"round_deadline_seconds": 50_000.0})
+    job_id = _running(world, nodes, rounds=10)
+    first = _committed(world, job_id, nodes[3])
+    second = _committed(world, job_id, nodes[3])
+    while world.read(job_id).current_round < MAX_STALENESS + 2:
+        _deliver(world, job_id, *nodes[:3])
+        _close_without(world, job_id)
+    first.complete()
+    second.complete()
+    world.dispatch(job_id)
+    late = [_unit(world, job_id, round_, 3) for round_ in (0, 1)]
+    assert [(unit.included, unit.exclusion_reason) for unit in late] == [(False, "too_late")] * 2
+    restored = []
+    for _ in late:
+        work = world.work(nodes[3])
+        restored.append(work.lease.task["restored_payload_cid"])
+        if len(restored) == 1:
+            assert work.lease.task["slot_state_cid"] == second.slot_state_cid
+        work.commit()
+        world.dispatch(job_id)
+    assert restored == [unit.payload_cid for unit in late]

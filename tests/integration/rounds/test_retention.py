@@ -1,0 +1,249 @@
+"""What the market forgets of jobs and rounds that are long over, and what it keeps for good."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import pytest
+from kit.api.clients import sign_in
+from kit.jobs.jobs_fixtures import World
+from sqlalchemy import func, select, update
+
+from market.auctions import service as auctions
+from market.auctions.models import AuctionRound
+from market.domain.network import DEVNET
+from market.jobs.models import Job
+from market.platform.db.base import utc_now
+from market.platform.events.models import AuditEvent, JobEventRow
+from market.platform.storage.client import Storage
+from market.training.checkpoints.models import Checkpoint, Pin
+from market.training.leases.models import Lease
+from market.training.retention import jobs
+from market.training.units.models import Unit
+from training_gym.spec.manifests import MAX_MANIFEST_BYTES
+from training_gym.units.checkpoint import CheckpointManifest
+from zoo_compute.audit.auction import replay
+from zoo_compute.base.errors import Mismatch
+
+KEPT = timedelta(days=180)
+DAY = timedelta(days=1)
+HASH = "0x" + "ab" * 32
+
+
+@pytest.fixture
+def trained(world: World, nodes: list[str]) -> str:
+    """A job of two rounds, whose checkpoints and slot states are kept as jobs are that run."""
+    return train(world, nodes[:2])
+
+
+def train(world: World, nodes: Sequence[str]) -> str:
+    job_id = world.running(list(nodes))
+    for _ in range(2):
+        world.train_round(job_id, nodes)
+        for node in nodes:
+            while world.publish(node) or world.pin(node):
+                pass
+    return job_id
+
+
+def end(world: World, job_id: str, ago: timedelta) -> None:
+    """The job was settled so long ago."""
+    values = {"status": "settled", "settled_at": utc_now() - ago}
+    world.rows(lambda session: session.execute(update(Job).where(Job.id == job_id).values(**values)))
+
+
+def forget(world: World, storage: Storage | None = None) -> int:
+    return jobs.purge_expired(world.database, storage or world.storage, KEPT, utc_now())
+
+
+def count(world: World, row: Any, job_id: str) -> int:
+    found = world.rows(lambda session: session.scalar(select(func.count()).where(row.job_id == job_id)))
+    return int(found)
+
+
+def checkpoints(world: World, job_id: str) -> list[Checkpoint]:
+    query = select(Checkpoint).where(Checkpoint.job_id == job_id).order_by(Checkpoint.round)
+    found: list[Checkpoint] = world.rows(lambda session: session.scalars(query).all())
+    return found
+
+
+def public_states(world: World, job_id: str) -> list[str]:
+    return [str(unit.slot_state_cid) for unit in world.units(job_id) if unit.slot_state_public]
+
+
+def pinned(world: World, cids: Sequence[str | None]) -> set[bool]:
+    """Whether they are, as a set: of one element where all are alike."""
+    assert cids
+    return {world.storage.is_pinned(cid) for cid in cids if cid is not None}
+
+
+def for_training(world: World, job_id: str) -> list[str]:
+    """Outer states and updates of a job's checkpoints but the last."""
+    found = []
+    for checkpoint in checkpoints(world, job_id)[:-1]:
+        manifest = CheckpointManifest.from_bytes(world.storage.get(checkpoint.cid, max_bytes=MAX_MANIFEST_BYTES))
+        found += [cid for cid in (manifest.outer_state, manifest.update) if cid is not None]
+    return found
+
+
+def test_of_a_job_long_over_all_stays_that_its_receipt_is_recomputed_from(
+    world: World, trained: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "ROWS_AT_ONCE", 3)  # as of a job with many
+    monkeypatch.setattr(jobs, "FILES_AT_ONCE", 1)
+    units, states = world.units(trained), public_states(world, trained)
+    gone = {*for_training(world, trained), *states}
+    payloads = {unit.payload_cid for unit in units if unit.payload_cid is not None}
+    of_checkpoints = {cid for one in checkpoints(world, trained) for cid in one.file_cids} - gone
+    assert {cid for one in checkpoints(world, trained) for cid in (one.cid, one.model_cid)} <= of_checkpoints
+    assert len(units) == 4
+    assert len(gone) > len(states) > 0
+    assert count(world, Lease, trained) > 4
+    end(world, trained, KEPT - DAY)
+    assert forget(world) == 0
+    assert pinned(world, [*gone, *payloads, *of_checkpoints]) == {True}
+    end(world, trained, KEPT + DAY)
+    assert forget(world) == 1
+
+    assert pinned(world, [*gone]) == {False}
+    assert pinned(world, [*payloads, *of_checkpoints]) == {True}
+    assert {cid for one in checkpoints(world, trained) for cid in one.file_cids} == of_checkpoints
+    assert not public_states(world, trained)
+    assert (count(world, Lease, trained), count(world, JobEventRow, trained)) == (0, 0)
+    assert world.rows(lambda session: session.scalar(select(func.count()).select_from(Pin))) == 0
+    assert world.rows(lambda session: session.scalar(select(func.count()).select_from(AuditEvent)))
+    assert forget(world) == 0
+
+
+def test_slot_states_that_are_evidence_stay(world: World, trained: str) -> None:
+    first, second = ([unit for unit in world.units(trained) if unit.round == round_] for round_ in (0, 1))
+    rejected, other = second
+    began_with = {unit.slot: unit for unit in first}[rejected.slot]
+    public = [str(unit.slot_state_cid) for unit in (began_with, rejected, other)]
+    for unit in (began_with, rejected, other):
+        world.storage.put(world.kept[unit.provider][str(unit.slot_state_cid)], max_bytes=2**24)
+    reject = update(Unit).where(Unit.id == rejected.id).values(status="rejected")
+    world.rows(lambda session: session.execute(reject))
+    world.rows(lambda session: session.execute(update(Unit).values(slot_state_public=True)))
+    end(world, trained, KEPT + DAY)
+    assert forget(world) == 1
+    assert pinned(world, public[:2]) == {True}
+    assert pinned(world, public[2:]) == {False}
+
+
+def test_what_another_job_has_too_stays_until_that_is_long_over(world: World, nodes: list[str], trained: str) -> None:
+    """Jobs of the same specification may come to the same files."""
+    copy = world.running(nodes[2:])
+    outer, state = for_training(world, trained)[0], public_states(world, trained)[0]
+    (own,) = checkpoints(world, copy)
+    unit = world.units(copy)[0]
+    has = update(Checkpoint).where(Checkpoint.id == own.id).values(file_cids=[*own.file_cids, outer])
+    starts = update(Unit).where(Unit.id == unit.id).values(start_slot_state_cid=state)
+    world.rows(lambda session: (session.execute(has), session.execute(starts)))
+    end(world, trained, KEPT + DAY)
+    assert forget(world) == 1
+    assert pinned(world, [outer, state]) == {True}
+
+
+def test_a_file_that_is_stored_again_meanwhile_stays(
+    world: World, nodes: list[str], trained: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy of the job comes to a file between look and release, and the process ends before it looks again."""
+    copy = world.running(nodes[2:])
+    again = for_training(world, trained)[0]
+    real = Storage.unpin
+
+    def unpin(storage: Storage, cid: str) -> None:
+        with world.database.transaction() as session:
+            session.execute(update(Checkpoint).where(Checkpoint.job_id == copy).values(file_cids=[again]))
+        real(storage, cid)
+
+    def die(storage: Storage, cid: str) -> None:
+        raise KeyboardInterrupt
+
+    end(world, trained, KEPT + DAY)
+    with monkeypatch.context() as patch:
+        patch.setattr(Storage, "unpin", unpin)
+        patch.setattr(Storage, "pin", die)
+        with pytest.raises(KeyboardInterrupt):
+            forget(world)
+    assert pinned(world, [again]) == {False}
+    assert forget(world) == 1
+    assert pinned(world, [again]) == {True}
+
+
+def test_a_job_is_not_marked_while_storage_is_away(world: World, trained: str) -> None:
+    end(world, trained, KEPT + DAY)
+    assert forget(world, Storage("http://127.0.0.1:1", timeout=1.0)) == 0
+    assert count(world, Lease, trained)
+    assert forget(world) == 1
+
+
+def test_followers_of_an_old_job_are_told_nothing_and_that_it_is_over(
+    api: httpx.Client, world: World, trained: str
+) -> None:
+    caller = sign_in(api)
+    own = update(Job).where(Job.id == trained).values(payer=caller.address)
+    world.rows(lambda session: session.execute(own))
+    seen = world.rows(lambda session: session.scalar(select(func.max(JobEventRow.id))))
+    end(world, trained, KEPT + DAY)
+    assert forget(world) == 1
+    for last in ({}, {"Last-Event-ID": str(seen)}):
+        answer = api.get(f"/v1/jobs/{trained}/events", headers=caller.headers | last)
+        assert (answer.status_code, "event:" in answer.text) == (200, False)
+
+
+def auction(world: World, number: int, cleared: timedelta, tier: int = 9) -> int:
+    with world.database.transaction() as session:
+        row = AuctionRound(
+            tier_id=tier,
+            zone="eu",
+            number=number,
+            status="cleared",
+            reason="traded",
+            secret=HASH,
+            commitment=HASH,
+            closes_at=utc_now(),
+            cleared_at=utc_now() - cleared,
+            book={"bids": [{"id": "b0"}]},
+            book_hash=HASH,
+            owners={"bids": {"b0": HASH}, "asks": {}},
+            rule="posted",
+            price_wei=10**18,
+            volume_us=1,
+            waits_ms=[1],
+        )
+        session.add(row)
+        session.flush()
+        return row.id
+
+
+def test_orders_of_old_rounds_go_and_prices_stay(world: World, trained: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auctions, "_ROUNDS_AT_ONCE", 2)
+    old = [auction(world, number, KEPT + DAY) for number in range(5)]
+    recent, needed = auction(world, 5, KEPT - DAY), auction(world, 6, KEPT + DAY)
+    matched = update(Job).where(Job.id == trained).values(auction_round_id=needed)  # its record has to name its order
+    world.rows(lambda session: session.execute(matched))
+
+    def with_orders() -> set[int]:
+        query = select(AuctionRound.id).where(AuctionRound.owners["bids"].is_not(None))
+        return set(world.rows(lambda session: session.scalars(query).all()))
+
+    assert with_orders() == {*old, recent, needed}
+    assert auctions.forget_orders(world.database, KEPT, utc_now()) == 5
+    assert with_orders() == {recent, needed}
+    prices = select(func.count()).where(AuctionRound.price_wei == 10**18, AuctionRound.book_hash == HASH)
+    assert world.rows(lambda session: session.scalar(prices)) == 7
+    end(world, trained, DAY)
+    assert auctions.forget_orders(world.database, KEPT, utc_now()) == 1
+
+
+def test_a_round_without_its_orders_says_so(api: httpx.Client, world: World) -> None:
+    auction(world, 0, KEPT + DAY, tier=next(tier.id for tier in DEVNET.tiers if tier.name == "bronze"))
+    auctions.forget_orders(world.database, KEPT, utc_now())
+    found = api.get("/v1/auctions/bronze.eu/rounds/0").json()
+    assert (found["orders"], found["book_hash"], found["price_wei_per_gpu_hour"]) == (None, HASH, str(10**18))
+    with pytest.raises(Mismatch) as error:
+        replay(found, None)
+    assert error.value.code == "orders-gone"

@@ -1,0 +1,251 @@
+"""The market's storage over the real store's RPC, through a proxy where IPFS must fail or lie."""
+
+import io
+import multiprocessing
+import os
+import random
+import signal
+import socket
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from unittest import mock
+
+import pytest
+from kit.engines.ipfs_processes import StoreProcess, faulty
+
+from market.orders import dataset_check
+from market.orders.errors import InvalidDataset
+from market.platform.storage.client import Storage, StoredBlob
+from market.platform.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge, StorageUnavailable
+from market.training.rounds import first_checkpoint
+from training_gym.data.dataset import MAX_TRAIN_BYTES, MAX_VALIDATION_BYTES, DatasetManifest, Split
+from zoo_protocol.content import unixfs
+from zoo_protocol.content.cid import InvalidCid, cid_of_raw, digest_of
+from zoo_protocol.hashing import sha256
+
+SEVERAL = random.Random(3).randbytes(3 * 262_144 + 9)
+ABSENT = cid_of_raw(b"nobody stores this")
+ABSENT_TREE = unixfs.cid_of_file(b"nobody stores this" * 100_000)
+
+
+@pytest.fixture(scope="module")
+def storage(store: StoreProcess) -> Storage:
+    return Storage(store.rpc_url)
+
+
+@pytest.mark.parametrize("data", [b"", b"small", SEVERAL])
+@pytest.mark.parametrize("form", [bytes, io.BytesIO, lambda data: [data[:5], memoryview(data)[5:]]])
+def test_what_is_put_is_pinned_and_reads_back(storage, data, form):
+    blob = storage.put(form(data), max_bytes=len(data))
+    assert blob == StoredBlob(unixfs.cid_of_file(data), len(data))
+    assert storage.is_pinned(blob.cid)
+    assert storage.stat(blob.cid) == len(data)
+    assert storage.get(blob.cid, max_bytes=len(data)) == data
+    assert b"".join(storage.open_stream(blob.cid, max_bytes=len(data))) == data
+
+
+@pytest.mark.skipif(
+    "ZOO_TEST_JSIPFS" in os.environ, reason="js-ipfs knows block/put's older options only, not cid-codec"
+)
+def test_a_record_of_any_length_is_one_block_named_by_its_hash(storage):
+    record = b"r" * 600_000
+    blob = storage.put_block(record)
+    assert digest_of(blob.cid) == sha256(record)
+    assert storage.is_pinned(blob.cid)
+    assert storage.get(blob.cid, max_bytes=len(record)) == record
+    with pytest.raises(BlobTooLarge):
+        storage.put_block(bytes(1024 * 1024 + 1))
+
+
+def test_pins_come_and_go_any_number_of_times(storage):
+    cid = storage.put(b"pinned", max_bytes=10).cid
+    for _ in range(2):
+        storage.unpin(cid)
+        assert not storage.is_pinned(cid)
+    for _ in range(2):
+        storage.pin(cid)
+        assert storage.is_pinned(cid)
+
+
+def test_a_large_file_may_take_its_time_to_be_pinned(store, storage):
+    """Kubo's ``timeout`` ends the whole command, so what bounds a search would end a large file's pin."""
+    cid = storage.put(b"said to be large", max_bytes=16).cid
+    with faulty(store.rpc_url, lambda _path, body: body) as (url, asked):
+        Storage(url, lookup_timeout=5.0).pin(cid)
+        Storage(url, lookup_timeout=5.0).pin(cid, size=1_000_000_000)
+    assert ["timeout=5000ms" in asked[0], "timeout=105000ms" in asked[1]] == [True, True]
+
+
+def test_a_dataset_is_given_the_time_of_its_size_to_arrive(store, monkeypatch):
+    splits = [Split(cid_of_raw(b"split"), size, "0x" + "00" * 32) for size in (MAX_TRAIN_BYTES, 1_000_000)]
+    storage = Storage(store.rpc_url)
+    dataset = storage.put(DatasetManifest(*splits).to_bytes(), max_bytes=1 << 20).cid
+    sizes: list[int] = []
+    monkeypatch.setattr(storage, "pin", lambda _cid, size=0: sizes.append(size))
+    first_checkpoint._pin_inputs(mock.MagicMock(), storage, mock.Mock(dataset=dataset))
+    assert sizes == [0, 4 << 30, 1_000_000]
+
+
+@pytest.mark.parametrize("claimed", [4, 6, MAX_VALIDATION_BYTES])
+def test_a_dataset_whose_sizes_are_not_its_files_is_refused_before_anybody_pays(storage, claimed):
+    stored = storage.put(b"short", max_bytes=5).cid
+    true, lie = (Split(stored, size, "0x" + "00" * 32) for size in (5, claimed))
+    for splits in ((lie, true), (true, lie)):
+        dataset = storage.put(DatasetManifest(*splits).to_bytes(), max_bytes=1 << 20).cid
+        spec = mock.Mock(dataset=dataset, start_model=None, model=mock.Mock(sequence_length=3))
+        with pytest.raises(InvalidDataset, match="the file has 5 bytes"):
+            dataset_check.require_dataset(storage, spec)
+
+
+def test_limits_hold_both_ways(storage):
+    for data in (b"four!", [b"fo", b"ur!"], io.BytesIO(b"four!")):
+        with pytest.raises(BlobTooLarge):
+            storage.put(data, max_bytes=4)
+    assert not storage.is_pinned(cid_of_raw(b"four!"))
+    cid = storage.put(SEVERAL, max_bytes=len(SEVERAL)).cid
+    with pytest.raises(BlobTooLarge):
+        storage.get(cid, max_bytes=len(SEVERAL) - 1)
+
+
+@pytest.mark.skipif(
+    "ZOO_TEST_JSIPFS" in os.environ, reason="js-ipfs knows block/put's older options only, not cid-codec"
+)
+def test_pieces_are_joined_without_their_content_and_nothing_is_pinned_before(store):
+    content = random.Random(5).randbytes(2 * unixfs.PIECE_BYTES + 300_000)
+    asked: list[str] = []
+
+    def note(path: str, body: bytes) -> bytes:
+        asked.append(path)
+        return body
+
+    with faulty(store.rpc_url, note) as (url, _asked):
+        storage = Storage(url)
+        pieces = [content[start : start + unixfs.PIECE_BYTES] for start in range(0, len(content), unixfs.PIECE_BYTES)]
+        stored = [storage.put(piece, max_bytes=unixfs.PIECE_BYTES, pin=False) for piece in pieces]
+        assert not any(storage.is_pinned(piece.cid) for piece in stored)
+        asked.clear()
+        blob = storage.join([(piece.cid, piece.size) for piece in stored])
+        assert sum("block/get" in path for path in asked) == len(pieces)
+    assert blob == StoredBlob(unixfs.cid_of_file(content), len(content))
+    storage = Storage(store.rpc_url)
+    assert not storage.is_pinned(blob.cid)
+    storage.pin(blob.cid, size=blob.size)
+    assert storage.is_pinned(blob.cid)
+    assert storage.get(blob.cid, max_bytes=len(content)) == content
+    with pytest.raises(BlobNotFound):
+        storage.join([(ABSENT_TREE, unixfs.PIECE_BYTES)])
+
+
+def test_absent_content_is_reported(storage):
+    for ask in (lambda: storage.get(ABSENT, max_bytes=1), lambda: storage.stat(ABSENT), lambda: storage.pin(ABSENT)):
+        with pytest.raises(BlobNotFound):
+            ask()
+    with pytest.raises(InvalidCid):
+        storage.get("QmUNLLsPACCz1vLxQVkXqqLX5R1X345qqfHbsf67hvA3Nn", max_bytes=1)
+
+
+def _damage(path: str, body: bytes) -> bytes:
+    return body.replace(b"bafkrei", b"bafkref") if "/add" in path else bytes(len(body))
+
+
+def test_an_ipfs_node_is_not_believed(store, storage):
+    cid = storage.put(SEVERAL, max_bytes=len(SEVERAL)).cid
+    with faulty(store.rpc_url, _damage) as (url, _asked):
+        liar = Storage(url)
+        with pytest.raises(BlobCorrupt):
+            liar.get(cid, max_bytes=len(SEVERAL))
+        with pytest.raises(BlobCorrupt):
+            liar.put(b"small", max_bytes=10)
+
+
+@pytest.mark.parametrize("spoil", [None, lambda body: body, lambda body: bytes(len(body)), lambda body: body[:-1]])
+def test_a_small_file_comes_in_one_piece_and_block_by_block_where_that_fails(store, storage, spoil):
+    cid = storage.put(SEVERAL, max_bytes=len(SEVERAL)).cid
+    paths: list[str] = []
+
+    def give(path: str, body: bytes) -> bytes | None:
+        paths.append(path)
+        return body if "/cat" not in path else spoil and spoil(body)
+
+    with faulty(store.rpc_url, give) as (url, _asked):
+        assert Storage(url).get(cid, max_bytes=len(SEVERAL)) == SEVERAL
+    whole = spoil is not None and spoil(b"ab") == b"ab"
+    assert [sum(kind in path for path in paths) for kind in ("/cat", "block/get")] == [1, 0 if whole else 5]
+
+
+def test_passing_failures_are_overcome_for_bytes_and_reads(store):
+    failed: set[str] = set()
+
+    def fail_once(path: str, body: bytes) -> bytes | None:
+        if path in failed:
+            return body
+        failed.add(path)
+        return None
+
+    with faulty(store.rpc_url, fail_once) as (url, _asked):
+        storage = Storage(url)
+        blob = storage.put(SEVERAL, max_bytes=len(SEVERAL))
+        assert storage.get(blob.cid, max_bytes=len(SEVERAL)) == SEVERAL
+        failed.clear()
+        with pytest.raises(StorageUnavailable):
+            storage.put(io.BytesIO(b"a stream cannot be sent again"), max_bytes=100)
+
+
+def test_a_restart_of_ipfs_is_survived(own_store):
+    storage = Storage(own_store.rpc_url)
+    cid = storage.put(b"kept", max_bytes=10).cid
+    assert storage.healthy()
+    own_store.stop(signal.SIGKILL)
+    assert not storage.healthy()
+    with pytest.raises(StorageUnavailable):
+        storage.get(cid, max_bytes=10)
+    own_store.start()
+    assert storage.get(cid, max_bytes=10) == b"kept"
+
+
+def test_an_ipfs_node_that_hangs_counts_as_unavailable():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        storage = Storage(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=0.1)
+        started = time.monotonic()
+        with pytest.raises(StorageUnavailable):
+            storage.get(ABSENT, max_bytes=1)
+        assert time.monotonic() - started < 20
+
+
+def test_threads_share_one_storage(storage):
+    def put_and_get(number: int) -> bool:
+        data = random.Random(number).randbytes(300_000)
+        return storage.get(storage.put(data, max_bytes=300_000).cid, max_bytes=300_000) == data
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(put_and_get, range(24)))
+
+
+def _reads_right(storage: Storage, cid: str, data: bytes) -> bool:
+    return all(storage.get(cid, max_bytes=len(data)) == data for _ in range(40))
+
+
+def test_a_forked_worker_opens_connections_of_its_own(storage):
+    ours, its = random.Random(4).randbytes(200_000), random.Random(5).randbytes(200_000)
+    our_cid, its_cid = (storage.put(data, max_bytes=len(data)).cid for data in (ours, its))
+
+    def child() -> None:
+        sys.exit(0 if _reads_right(storage, its_cid, its) else 1)
+
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    assert _reads_right(storage, our_cid, ours)  # at the same time: answers on a shared socket would be mixed up
+    process.join()
+    assert process.exitcode == 0
+
+
+@pytest.mark.parametrize("form", ["/ip4/127.0.0.1/tcp/{}", "http://127.0.0.1:{}", "http://localhost:{}/"])
+def test_the_address_may_be_multiaddr_or_url(store, form):
+    assert Storage(form.format(store.rpc_port)).healthy()
+
+
+@pytest.mark.parametrize("address", ["", "127.0.0.1:5001", "ftp://host:1", "/ip4/127.0.0.1", "http://host:1/path"])
+def test_other_addresses_are_refused_at_once(address):
+    with pytest.raises(ValueError, match="IPFS API address"):
+        Storage(address)

@@ -1,0 +1,174 @@
+"""Canaries and comparisons of units that go to a committee on chain: they wait for it, and convict nobody."""
+
+import pytest
+from kit.verification.replay_records import OTHER_LEAF, asked_of, replay_records
+from kit.verification.verification_fixtures import VerificationWorld, three_verifiers, verification_world  # noqa: F401  (fixtures)
+from sqlalchemy import func, select, update
+
+from market.domain.verification.dispute_routes import DecidedBy, Route
+from market.platform.storage.errors import StorageUnavailable
+from market.providers import service as providers
+from market.training.deliveries import replay_inputs
+from market.training.leases.schemas import LeaseKind
+from market.training.units import service as units
+from market.verification.judgement import decisions
+from market.verification.judgement.dispute_routing import Adjudicator
+from market.verification.replays import comparisons
+from market.verification.replays import service as replays_service
+from market.verification.samples import repository as samples_repository
+from market.verification.samples.models import Canary, ClassDrift, Comparison, Replay
+from zoo_protocol.hashing import sha256, to_hex
+
+OTHER_CLASS = to_hex(sha256(b"another class"))
+
+
+@pytest.fixture(autouse=True)
+def court(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What replays refute is disputed; the contract is left to the tests of the court."""
+    monkeypatch.setattr(Adjudicator, "route", lambda *_: Route(DecidedBy.DISPUTE))
+    monkeypatch.setattr(Adjudicator, "accuse", lambda *_: "0x" + "dd" * 32)
+
+
+@pytest.fixture
+def unit_id(world: VerificationWorld, verifiers: list[str]) -> int:
+    """A unit of which the first segment was drawn, and its first verifier asked."""
+    job_id = world.running([node := world.node()])
+    world.deliver(node)
+    (unit,) = world.units(job_id)
+    world.challenge({unit.id: [0]})
+    return unit.id
+
+
+def refute(world: VerificationWorld) -> None:
+    (sample,) = world.samples()
+    for _ in range(2):
+        world.replay(asked_of(world, sample.id), OTHER_LEAF)
+    assert [(sample.status, sample.reason) for sample in world.samples()] == [("failed", "incorrect_computation")]
+
+
+def test_no_committee_is_asked_before_the_units_canary_is_decided(world: VerificationWorld, unit_id: int) -> None:
+    with world.database.transaction() as session:
+        state_cid = world.storage.put(b"state", max_bytes=10).cid
+        canary = Canary(unit_id=unit_id, segment=0, status="planted", state_cid=state_cid, start_leaf=OTHER_LEAF)
+        session.add(canary)
+    world.advance()
+    refute(world)
+    world.advance()
+    assert world.unit(unit_id).status == "checking"
+    with world.database.transaction() as session:
+        session.execute(update(Canary).values(status="answered"))
+    world.advance()
+    assert world.unit(unit_id).status == "disputed"
+    assert world.slashes() == []
+
+
+def test_no_unit_waits_for_verifiers_that_cannot_answer_its_canary(
+    world: VerificationWorld, unit_id: int, verifiers: list[str]
+) -> None:
+    """Two of three are live and fail every replay, as those with too little memory do: the provider is paid."""
+    with world.database.transaction() as session:
+        state_cid = world.storage.put(b"state", max_bytes=10).cid
+        session.add(Canary(unit_id=unit_id, segment=0, status="planted", state_cid=state_cid, start_leaf=OTHER_LEAF))
+    (sample,) = world.samples()
+    world.replay(asked_of(world, sample.id), world.claim(unit_id, 0))
+    for _ in verifiers:
+        asked = [replay.verifier for replay in world.replays() if replay.status == "assigned"]
+        for verifier in asked:
+            world.give_up(verifier, LeaseKind.REPLAY, "out_of_memory")
+        world.advance()
+    assert world.rows(lambda session: session.scalar(select(Canary.status))) == "dropped"
+    assert world.unit(unit_id).status == "verified"
+    assert {world.provider(verifier).status for verifier in verifiers} == {"active"}
+
+
+def compared_by_another_class(world: VerificationWorld, unit_id: int) -> str:
+    """Both ends of the drawn segment are there; who computed one of them."""
+    other = world.verifier(environment=OTHER_CLASS)
+    (sample,) = world.samples()
+    cids = {"computed_cid": "bafkreia", "claimed_cid": "bafkreib"}
+    with world.database.transaction() as session:
+        comparison = Comparison(sample_id=sample.id, unit_id=unit_id, segment=0, status="computed", **cids)
+        session.add(comparison)
+        session.flush()
+        found = {"verifier": other, "environment_class": OTHER_CLASS, "status": "committed", "end_leaf": OTHER_LEAF}
+        session.add(Replay(comparison_id=comparison.id, **found))
+    return other
+
+
+@pytest.mark.parametrize("agrees", [True, False])
+def test_a_verifier_of_the_class_that_is_at_it_is_heard_and_paid_before_a_comparison_passes_anything(
+    world: VerificationWorld, unit_id: int, monkeypatch: pytest.MonkeyPatch, agrees: bool
+) -> None:
+    monkeypatch.setattr(replay_inputs, "ends_apart", lambda *_: (1e-9, 1e-9))
+    other = compared_by_another_class(world, unit_id)
+    (sample,) = world.samples()
+    own = asked_of(world, sample.id)
+    world.advance()
+    assert [found.status for found in world.samples()] == ["revealed"]
+
+    world.replay(own, world.claim(unit_id, 0) if agrees else OTHER_LEAF)
+    (sample,) = world.samples()
+    unit = world.unit(unit_id)
+    paid = {address for address, (replays, _, _) in replay_records(world).items() if replays}
+    if agrees:
+        assert (sample.status, sample.reason, unit.status) == ("passed", None, "verified")
+        assert paid == {own, other}
+    else:  # two of its class are to decide
+        assert (sample.status, unit.status) == ("revealed", "checking")
+        world.replay(asked_of(world, sample.id), OTHER_LEAF)
+        assert [found.status for found in world.samples()] == ["failed"]
+    assert unit.tolerated_segments in (None, [])
+
+
+def test_a_comparison_waits_while_storage_does_not_answer(
+    world: VerificationWorld, unit_id: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That two states could not be read for a moment says nothing about their being far apart."""
+    compared_by_another_class(world, unit_id)
+    with world.database.transaction() as session:  # nobody of the class is at it
+        session.execute(update(Replay).where(Replay.sample_id.is_not(None)).values(status="abandoned"))
+
+    def unavailable(*_: object) -> tuple[float, float]:
+        raise StorageUnavailable("no answer")
+
+    monkeypatch.setattr(replay_inputs, "ends_apart", unavailable)
+    with pytest.raises(StorageUnavailable):
+        comparisons.compare_states(world.database, world.storage)
+    assert world.rows(lambda session: session.scalar(select(Comparison.status))) == "computed"
+    monkeypatch.setattr(replay_inputs, "ends_apart", lambda *_: (1e-9, 1e-9))
+    comparisons.compare_states(world.database, world.storage)
+    assert world.rows(lambda session: session.scalar(select(Comparison.status))) == "passed"
+
+
+@pytest.mark.parametrize("acquitted", [True, False])
+def test_a_comparison_that_was_too_far_apart_is_paid_or_was_drift_by_how_the_dispute_ends(
+    world: VerificationWorld, unit_id: int, acquitted: bool
+) -> None:
+    other = world.verifier(environment=OTHER_CLASS)
+    (sample,) = world.samples()
+    with world.database.transaction() as session:
+        comparison = Comparison(sample_id=sample.id, unit_id=unit_id, segment=0, status="failed", whole=1e-3)
+        session.add(comparison)
+        session.flush()
+        found = {"verifier": other, "environment_class": OTHER_CLASS, "status": "disagreed", "end_leaf": OTHER_LEAF}
+        session.add(Replay(comparison_id=comparison.id, **found))
+    refute(world)
+    assert world.unit(unit_id).status == "disputed"
+    assert replay_records(world) == {}  # nobody is paid or blamed before the end
+
+    with world.database.transaction() as session:
+        unit = units.unit_facts(session, unit_id)
+        providers.require(session, unit.provider, lock=True)
+        if acquitted:
+            units.acquit_unit(session, unit_id)
+            failed = samples_repository.lock_sample_of(session, unit_id, 0)
+            assert failed is not None
+            replays_service.cleared_by_committee(session, failed, unit)
+        else:
+            decisions._reject(session, unit_id, "incorrect_computation")
+    drifts = world.rows(lambda session: session.scalar(select(func.count()).select_from(ClassDrift)))
+    assert drifts == acquitted
+    right = {address for address, (replays, _, _) in replay_records(world).items() if replays}
+    assert (other in right) is not acquitted
+    assert world.provider(other).status == "active"
+    assert world.slashes() == []

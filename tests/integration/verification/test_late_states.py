@@ -1,0 +1,231 @@
+"""Drawn states that are shown late, refused or not at all: what follows for their providers."""
+
+import json
+from datetime import timedelta
+
+from kit.verification.verification_fixtures import (  # noqa: F401  (fixtures)
+    RATE,
+    VerificationWorld,
+    delivered_units,
+    three_verifiers,
+    two_nodes,
+    verification_world,
+)
+from sqlalchemy import select, update
+
+from market.domain.lifecycle import ProviderStatus
+from market.domain.nodes.uptime import epoch_of, minute_of
+from market.domain.verification.sampling import OFFENCE_IDS
+from market.platform.db.base import utc_now
+from market.platform.events.models import JobEventRow
+from market.providers import models as providers_models
+from market.providers.models import Provider, ProviderEpoch
+from market.providers.record import repository as record_repository
+from market.training.leases.schemas import LeaseKind
+from market.verification.penalties import service as penalties_service
+from market.verification.penalties.models import LatePenalty
+from market.verification.samples.models import LateState
+
+
+def late_states(world: VerificationWorld) -> list[LateState]:
+    return list(world.rows(lambda session: session.scalars(select(LateState).order_by(LateState.sample_id)).all()))
+
+
+def penalties(world: VerificationWorld) -> list[LatePenalty]:
+    return list(world.rows(lambda session: session.scalars(select(LatePenalty).order_by(LatePenalty.id)).all()))
+
+
+def lost_by_day(world: VerificationWorld, node: str) -> dict[int, int]:
+    mine = select(ProviderEpoch.epoch, ProviderEpoch.lost).where(ProviderEpoch.provider == node, ProviderEpoch.lost > 0)
+    return dict(world.rows(lambda session: session.execute(mine).tuples().all()))
+
+
+def events(world: VerificationWorld, kind: str) -> list[dict[str, object]]:
+    query = select(JobEventRow.data).where(JobEventRow.kind == kind).order_by(JobEventRow.id)
+    return list(world.rows(lambda session: session.scalars(query).all()))
+
+
+def show_late(world: VerificationWorld, node: str, verifiers: list[str], job_id: str, *, days_ago: int = 0) -> int:
+    """Have the node's newest unit of the job drawn, shown late and replayed; returns its id."""
+    (unit,) = world.units(job_id, provider=node)
+    world.challenge({unit.id: [1]})
+    (sample,) = [sample for sample in world.samples() if sample.unit_id == unit.id]
+    world.pass_due(sample.id)
+    world.advance()
+    late = update(LateState).where(LateState.sample_id == sample.id)
+    ago = utc_now() - timedelta(days=days_ago, seconds=1)
+    world.rows(lambda session: session.execute(late.values(due_at=ago)))
+    assert world.reveal(node) is not None
+    world.replay(world.asked(verifiers), world.claim(unit.id, 1))
+    return unit.id
+
+
+def test_a_state_that_is_shown_late_is_replayed_paid_and_noted(
+    world: VerificationWorld, nodes: list[str], verifiers: list[str]
+) -> None:
+    node = nodes[0]
+    job_id = world.running([node])
+    world.deliver(node)
+    unit_id = show_late(world, node, verifiers, job_id)
+    assert (world.unit(unit_id).status, world.unit(unit_id).reason) == ("verified", None)
+    [late] = late_states(world)
+    assert (late.provider, late.booked) == (node, "counted")
+    assert late.shown_at is not None
+    assert late.due_at < late.shown_at
+    noted, shown = events(world, "late")
+    assert (noted["reason"], noted["segment"], "shown_at" in noted) == ("late_data", 1, False)
+    assert shown["shown_at"] == late.shown_at.isoformat()
+    assert lost_by_day(world, node) == {epoch_of(late.due_at.timestamp()): 1}
+    assert (penalties(world), world.slashes(), world.intents("slash")) == ([], [], [])
+
+
+def test_in_time_nothing_follows(world: VerificationWorld, nodes: list[str], verifiers: list[str]) -> None:
+    job_id = world.running([nodes[0]])
+    world.deliver(nodes[0])
+    (unit,) = world.units(job_id)
+    world.challenge({unit.id: [1]})
+    world.advance()
+    assert world.reveal(nodes[0]) is not None
+    world.replay(world.asked(verifiers), world.claim(unit.id, 1))
+    assert (late_states(world), events(world, "late"), lost_by_day(world, nodes[0])) == ([], [], {})
+
+
+def test_a_late_state_waits_for_its_unit_and_is_left_out_if_that_is_rejected(
+    world: VerificationWorld, nodes: list[str], verifiers: list[str]
+) -> None:
+    job_id = world.running([nodes[0]])
+    world.deliver(nodes[0])
+    (unit,) = world.units(job_id)
+    world.challenge({unit.id: [1]})
+    (sample,) = world.samples()
+    world.pass_due(sample.id)
+    world.reveal(nodes[0])  # before anybody has looked at the time
+    [late] = late_states(world)
+    assert (late.booked, lost_by_day(world, nodes[0])) == (None, {})
+    for _ in range(2):
+        world.replay(world.asked(verifiers), "0x" + "ee" * 32)
+    assert world.unit(unit.id).status == "rejected"
+    world.advance()
+    [late] = late_states(world)
+    assert (late.booked, lost_by_day(world, nodes[0])) == ("unit_rejected", {})
+
+
+def test_the_third_late_day_is_slashed_once_with_evidence_and_convicts_of_nothing_else(
+    world: VerificationWorld, nodes: list[str], verifiers: list[str]
+) -> None:
+    node = nodes[0]
+    units = []
+    for days_ago in (2, 2, 1, 0):
+        job_id = world.second_job(node) if units else world.running([node])
+        if not units:
+            world.deliver(node)
+        assert penalties(world) == []
+        units.append(show_late(world, node, verifiers, job_id, days_ago=days_ago))
+    assert [late.booked for late in late_states(world)] == ["counted", "same_day", "counted", "counted"]
+    assert set(lost_by_day(world, node).values()) == {1}
+    [penalty] = penalties(world)
+    [intent] = world.intents("slash")
+    assert intent.arguments[:3] == [node, str(OFFENCE_IDS["bandwidth_violation"]), penalty.evidence]
+    document = json.loads(world.storage.get(penalty.evidence_cid, max_bytes=2**16))
+    counted = [world.unit(units[number]).job_id for number in (0, 2, 3)]
+    assert [late["job_id"] for late in document["late"]] == counted
+    assert all(late["due_at"] < late["shown_at"] for late in document["late"])
+    [told] = events(world, "slash")
+    assert (told["reason"], told["provider"]) == ("bandwidth_violation", node)
+
+    world.advance()
+    event = world.final("ProviderStaking", "Slashed", provider=node, offence=3, amount=50, evidence=penalty.evidence)
+    with world.database.transaction() as session:
+        penalties_service.on_slashed(session, event)
+    [penalty] = penalties(world)
+    assert (penalty.amount_wei, penalty.tx) == (50, event.tx_hash)
+    assert len(world.intents("slash")) == 1
+    assert world.slashes() == []  # nothing of it is in a job's record
+    with world.database.transaction() as session:
+        assert penalties_service.job_slashes(session, penalty.job_id) == []
+
+
+def test_who_is_jailed_for_being_late_is_still_convicted_of_what_it_withholds(
+    world: VerificationWorld, nodes: list[str], verifiers: list[str]
+) -> None:
+    node = nodes[0]
+    job_id = world.running([node])
+    world.deliver(node)
+    for days_ago in (2, 1, 0):
+        show_late(world, node, verifiers, job_id, days_ago=days_ago)
+        job_id = world.second_job(node)
+    assert len(penalties(world)) == 1
+    with world.database.transaction() as session:
+        session.execute(update(Provider).where(Provider.address == node).values(status=ProviderStatus.JAILED))
+    (unit,) = world.units(job_id, provider=node)
+    world.challenge({unit.id: [1]})
+    world.pass_deadline(world.samples()[-1].id)
+    world.advance()
+    assert [(slash.provider, slash.offence) for slash in world.slashes()] == [(node, "withheld_data")]
+
+
+def test_whose_last_word_was_no_has_refused(world: VerificationWorld, nodes: list[str], unit_ids: list[int]) -> None:
+    world.challenge({unit_ids[0]: [1], unit_ids[1]: []})
+    (sample,) = world.samples()
+    world.give_up(nodes[0], LeaseKind.REVEAL, "input_missing")
+    world.give_up(nodes[0], LeaseKind.REVEAL, "node_stopping")
+    world.give_up(nodes[0], LeaseKind.REVEAL, "slot_state_missing")
+    world.pass_deadline(sample.id)
+    world.advance()
+    assert (world.unit(unit_ids[0]).status, world.unit(unit_ids[0]).reason) == ("rejected", "refused_data")
+    [slash] = world.slashes()
+    assert (slash.provider, slash.offence) == (nodes[0], "refused_data")
+    document = json.loads(world.storage.get(slash.evidence_cid, max_bytes=2**20))
+    assert (document["kind"], document["offence"]) == ("zoo-evidence/5", "refused_data")
+    assert document["refusal"] == "slot_state_missing"
+    [intent] = world.intents("slash")
+    assert intent.arguments[1] == "7"
+
+
+def test_who_only_stops_has_refused_nothing(world: VerificationWorld, nodes: list[str], unit_ids: list[int]) -> None:
+    world.challenge({unit_ids[0]: [1], unit_ids[1]: []})
+    (sample,) = world.samples()
+    world.give_up(nodes[0], LeaseKind.REVEAL, "input_missing")
+    world.give_up(nodes[0], LeaseKind.REVEAL, "node_stopping")
+    world.pass_deadline(sample.id)
+    world.advance()
+    assert [slash.offence for slash in world.slashes()] == ["withheld_data"]
+
+
+def test_an_outage_of_the_market_makes_nobody_late_and_leaves_the_late_their_time(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int]
+) -> None:
+    world.challenge({unit_ids[0]: [1], unit_ids[1]: []})
+    (sample,) = world.samples()
+
+    def seen(*minutes_ago: int) -> None:
+        with world.database.transaction() as session:
+            for ago in minutes_ago:
+                record_repository.mark_minute(
+                    session, nodes[0], *minute_of((utc_now() - timedelta(minutes=ago)).timestamp())
+                )
+
+    world.pass_due(sample.id)
+    seen(30, 0)
+    world.advance()
+    assert late_states(world) == []
+    (sample,) = world.samples()
+    assert sample.reveal_deadline_at is not None
+    assert sample.reveal_until_at is not None
+    assert utc_now() < sample.reveal_deadline_at < sample.reveal_until_at
+
+    world.pass_due(sample.id)
+    seen(*range(30))
+    world.advance()
+    assert len(late_states(world)) == 1
+    with world.database.transaction() as session:  # down after that
+        session.execute(update(providers_models.HeartbeatHour).values(minutes=0))
+    seen(30, 0)
+    world.pass_deadline(sample.id)
+    world.advance()
+    (sample,) = world.samples()
+    assert (sample.status, world.slashes()) == ("drawn", [])
+    assert sample.reveal_until_at is not None
+    assert sample.reveal_until_at > utc_now() + timedelta(seconds=60)
+    assert world.reveal(nodes[0]) is not None
+    assert [late.shown_at is not None for late in late_states(world)] == [True]

@@ -1,0 +1,87 @@
+"""Doubts about payloads raise the rate at which their nodes' next units are sampled, and cost nothing else."""
+
+from dataclasses import replace
+
+import pytest
+from kit.verification.verification_fixtures import RATE, VerificationWorld, verification_world  # noqa: F401  (fixtures)
+from sqlalchemy import select
+
+from market.domain.verification.sampling import DOUBTED_UNITS
+from market.training.aggregation import service as aggregation
+from market.training.evaluation import validation
+from market.training.evaluation.consistency import is_doubted
+from market.training.units.models import Unit
+from market.training.units.service import unit_facts
+
+
+def doubted(world: VerificationWorld, node: str, times_as_dear: int = 1) -> bool:
+    """Whether a unit of the node, of so many times the price of what it has delivered, is drawn more for doubts."""
+    with world.database.transaction() as session:
+        unit_id = session.scalar(select(Unit.id).where(Unit.provider == node).limit(1))
+        assert unit_id is not None
+        unit = unit_facts(session, unit_id)
+        return is_doubted(session, replace(unit, gross_wei=times_as_dear * unit.gross_wei))
+
+
+def test_a_closed_round_is_examined_beside_the_next(world: VerificationWorld) -> None:
+    nodes = [world.node() for _ in range(4)]
+    job_id = world.running(nodes)
+    for node in nodes:
+        world.deliver(node)
+    assert [unit.doubts for unit in world.units(job_id, round=0)] == [None] * 4
+    validation.validate(world.database, world.storage, job_id)  # the round is open: nothing to examine
+    assert [unit.doubts for unit in world.units(job_id, round=0)] == [None] * 4
+    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    validation.validate(world.database, world.storage, job_id)
+    found = [unit.doubts for unit in world.units(job_id, round=0)]
+    assert all(codes is not None for codes in found)
+    assert [doubted(world, unit.provider) for unit in world.units(job_id, round=0)] == [
+        bool(unit.doubts) or unit.included is False for unit in world.units(job_id, round=0)
+    ]
+    validation.validate(world.database, world.storage, job_id)
+    assert [unit.doubts for unit in world.units(job_id, round=0)] == found
+
+
+@pytest.mark.parametrize("sign", ["doubts", "exclusion"])
+def test_a_doubted_node_is_sampled_more_and_loses_nothing(world: VerificationWorld, sign: str) -> None:
+    node, other = world.node(), world.node()
+    job_id = world.running([node, other])
+    for name in (node, other):
+        world.deliver(name)
+    with world.database.transaction() as session:
+        for unit in session.query(Unit).filter(Unit.job_id == job_id):
+            if unit.provider == node and sign == "doubts":
+                unit.doubts = ["cosine"]
+            else:
+                unit.doubts = []
+            if unit.provider == node and sign == "exclusion":
+                unit.included, unit.exclusion_reason = False, "krum_outlier"
+    assert (doubted(world, node), doubted(world, other)) == (True, False)
+    assert (doubted(world, node, 2), doubted(world, node, 3)) == (True, False)  # another kind of work
+    committed = world.commit_window()
+    world.latch(committed, "0x" + "5a" * 32)
+    assert {unit.provider: unit.sampling_bps for unit in world.units(job_id)} == {node: 2 * RATE, other: RATE}
+    assert world.slashes() == []
+    assert {world.provider(name).status for name in (node, other)} == {"active"}
+
+
+def test_being_late_is_no_doubt_and_old_doubts_are_forgotten(world: VerificationWorld) -> None:
+    node = world.node()
+    job_id = world.running([node])
+    world.deliver(node)
+    with world.database.transaction() as session:
+        [unit] = session.query(Unit).filter(Unit.job_id == job_id)
+        unit.included, unit.exclusion_reason = False, "too_late"
+    assert not doubted(world, node)
+    with world.database.transaction() as session:
+        [unit] = session.query(Unit).filter(Unit.job_id == job_id)
+        unit.doubts = ["norm"]
+        columns = {
+            c.name: getattr(unit, c.name) for c in Unit.__table__.columns if c.name not in ("id", "doubts", "window_id")
+        }
+        copies = [Unit(**columns | {"round": 100 + number, "trace_root": None}) for number in range(DOUBTED_UNITS)]
+        session.add_all(copies[:-1])
+    assert doubted(world, node)
+    with world.database.transaction() as session:
+        session.add(copies[-1])
+    assert not doubted(world, node)

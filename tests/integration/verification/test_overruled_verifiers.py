@@ -1,0 +1,263 @@
+"""Verifiers against whose result others agree: unpaid, suspended the first time, slashed the second."""
+
+import json
+import threading
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from kit.verification.replay_records import OTHER_LEAF, asked_of, replay_records
+from kit.verification.verification_fixtures import (  # noqa: F401  (fixtures)
+    VerificationWorld,
+    delivered_units,
+    three_verifiers,
+    two_nodes,
+    verification_world,
+)
+from sqlalchemy import select, update
+
+from market.domain.network import DEVNET
+from market.platform.db.base import utc_now
+from market.providers import service as providers
+from market.providers import standing
+from market.providers.models import Provider, ProviderEpoch, Stake
+from market.providers.record import repository as record_repository
+from market.providers.record.reviews import review
+from market.training.leases import expiry
+from market.training.leases import service as leases
+from market.training.leases.errors import LeaseLost
+from market.training.leases.models import Lease
+from market.training.leases.schemas import LeaseKind
+from market.training.units import service as units
+from market.verification.judgement.slashes import slash_verifiers
+from market.verification.penalties import service as penalties
+from market.verification.samples.models import Replay, Sample
+from zoo_protocol.content.cid import digest_of
+from zoo_protocol.hashing import to_hex
+
+
+def warn(world: VerificationWorld, verifiers: list[str], ago: timedelta) -> None:
+    """Let the verifiers have been suspended that long ago, and be back."""
+    with world.database.transaction() as session:
+        session.execute(update(Provider).where(Provider.address.in_(verifiers)).values(warned_at=utc_now() - ago))
+
+
+def overrule_one(world: VerificationWorld, verifiers: list[str], unit_id: int, sample_id: int) -> str:
+    """The first verifier of the sample's first segment is wrong, two others are right."""
+    liar = asked_of(world, sample_id)
+    assert liar in verifiers
+    world.replay(liar, OTHER_LEAF)
+    for _ in range(2):
+        world.replay(asked_of(world, sample_id), world.claim(unit_id, 0))
+    return liar
+
+
+def test_a_lying_verifier_alone_slashes_nobody_and_is_suspended_unpaid(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
+) -> None:
+    world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
+    liar = world.asked(verifiers)
+    world.replay(liar, OTHER_LEAF)
+    world.replay(world.asked(verifiers), world.claim(unit_ids[0], 0))
+    assert world.unit(unit_ids[0]).status == "checking"  # one against one: a third decides
+    world.replay(world.asked(verifiers), world.claim(unit_ids[0], 0))
+    assert world.unit(unit_ids[0]).status == "verified"
+    assert world.intents("slash") == []
+    assert world.provider(nodes[0]).status == "active"
+    assert world.outcomes()[liar] == ("overruled", "suspended")
+    assert (world.provider(liar).status, world.provider(liar).reason) == ("demoted", "overruled")
+    honest = set(verifiers) - {liar}
+    assert {world.provider(one).status for one in honest} == {"active"}
+    segment_wei = world.rows(lambda session: units.unit_facts(session, unit_ids[0])).gross_wei // world.spec.segments
+    assert segment_wei > 0
+    assert replay_records(world) == {liar: (0, 0, 1)} | dict.fromkeys(honest, (1, segment_wei, 0))
+
+
+@pytest.mark.parametrize("was_down", [False, True])
+def test_a_verifier_that_is_wrong_again_after_its_warning_is_slashed_once_with_evidence(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str], was_down: bool
+) -> None:
+    """Also one that is jailed meanwhile, for 5 % for downtime: that buys off no 20 %."""
+    world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
+    with world.database.transaction() as session:  # at the sampling rate there is never a second of two segments
+        deadline = utc_now() + timedelta(seconds=60)
+        limits = {"reveal_deadline_at": deadline, "reveal_until_at": deadline + timedelta(seconds=60)}
+        session.add(Sample(unit_id=unit_ids[0], segment=1, status="drawn", **limits))
+    world.advance()
+    warn(world, verifiers, timedelta(days=31))
+    first, second = (sample.id for sample in world.samples())
+    liar = overrule_one(world, verifiers, unit_ids[0], first)
+    world.advance()
+    assert world.slashes() == []  # the unit's trace is in the evidence, and another segment is not decided
+    if was_down:
+        with world.database.transaction() as session:
+            standing.on_stake_changed(DEVNET, session, world.final("ProviderStaking", "Jailed", provider=liar))
+    assert world.reveal(nodes[0]) is not None
+    while world.samples()[1].status == "revealed":
+        world.replay(asked_of(world, second), world.claim(unit_ids[0], 1))
+    both = [threading.Thread(target=slash_verifiers, args=(world.database, world.storage)) for _ in range(2)]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join()
+    world.advance()
+    (slash,), (intent,) = world.slashes(), world.intents("slash")
+    assert (slash.provider, slash.offence, intent.arguments) == (liar, "wrong_replay", [liar, "5", slash.evidence])
+    assert world.outcomes(first)[liar] == ("overruled", "wrong_replay")
+    assert (world.provider(liar).status, world.provider(liar).reason) == ("jailed", "wrong_replay")
+    assert {world.unit(one).status for one in unit_ids} == {"verified"}
+    assert world.provider(nodes[0]).status == "active"
+    evidence = json.loads(world.storage.get(slash.evidence_cid, max_bytes=2**20))
+    assert slash.evidence == to_hex(digest_of(slash.evidence_cid))
+    assert (evidence["offence"], evidence["verifier"], evidence["segment"]) == ("wrong_replay", liar, 0)
+    found = {replay["verifier"]: replay["end_leaf"] for replay in evidence["replays"]}
+    assert found.pop(liar) == OTHER_LEAF
+    assert set(found.values()) == {world.claim(unit_ids[0], 0)}
+    slashed = world.final("ProviderStaking", "Slashed", provider=liar, offence=5, amount=100, evidence=slash.evidence)
+    with world.database.transaction() as session:
+        penalties.on_slashed(session, slashed)
+    assert [(s.amount_wei, s.tx) for s in world.slashes()] == [(100, slashed.tx_hash)]
+    with world.database.transaction() as session:  # the job's record lists who delivered its work
+        assert penalties.job_slashes(session, slash.job_id) == []
+
+    with world.database.transaction() as session:  # released at once, and overruled on the unit's other segment too
+        standing.on_stake_changed(DEVNET, session, world.final("ProviderStaking", "Released", provider=liar))
+        asked = session.scalar(select(Replay).where(Replay.sample_id == second, Replay.verifier == liar))
+        again = asked or Replay(sample_id=second, verifier=liar)
+        again.status, again.reason, again.end_leaf = "overruled", "wrong_replay", OTHER_LEAF
+        session.add(again)
+    world.advance()
+    assert len(world.slashes()) == 1, "a unit costs a verifier one penalty, and nothing stops for a second"
+
+
+def test_what_was_assigned_before_the_warning_belongs_to_the_same_case(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
+) -> None:
+    """A verifier whose environment changed is wrong in all that it holds at the time."""
+    world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
+    (sample,) = world.samples()
+    warn(world, verifiers, timedelta(seconds=-1))
+    liar = overrule_one(world, verifiers, unit_ids[0], sample.id)
+    world.advance()
+    assert world.outcomes()[liar] == ("overruled", "same_case")
+    assert world.slashes() == []
+    assert world.provider(liar).status == "active"
+
+
+def test_a_verifier_that_confirms_a_false_segment_is_overruled_too(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
+) -> None:
+    world.verifier()
+    world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
+    world.replay(asked_of(world, world.samples()[0].id), OTHER_LEAF)
+    accomplice = asked_of(world, world.samples()[0].id)
+    world.replay(accomplice, world.claim(unit_ids[0], 0))
+    for _ in range(2):
+        assert world.unit(unit_ids[0]).status == "checking"
+        world.replay(asked_of(world, world.samples()[0].id), OTHER_LEAF)
+    assert world.unit(unit_ids[0]).reason == "incorrect_computation"
+    assert world.outcomes()[accomplice] == ("overruled", "suspended")
+    assert replay_records(world)[accomplice] == (0, 0, 1)
+    assert [slash.provider for slash in world.slashes()] == [nodes[0]]
+
+
+def test_where_nobody_is_left_to_ask_one_confirmation_stands_and_nobody_is_punished(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int]
+) -> None:
+    verifiers = [world.verifier(), world.verifier()]
+    world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
+    dissenting = world.asked(verifiers)
+    world.replay(dissenting, OTHER_LEAF)
+    confirming = world.asked(verifiers)
+    world.replay(confirming, world.claim(unit_ids[0], 0))
+    assert world.unit(unit_ids[0]).status == "verified"
+    assert world.outcomes() == {dissenting: ("disagreed", None), confirming: ("agreed", None)}
+    assert world.provider(dissenting).status == "active"
+    assert replay_records(world).keys() == {confirming}
+
+
+def test_a_verifier_whose_stake_covers_the_segment_is_drawn_before_others(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
+) -> None:
+    """Of many with a wei too little at stake and one with enough, that one is first; then the others, or nobody."""
+    verifiers += [world.verifier() for _ in range(20)]
+    rich = world.verifier()
+    needed = 125 * (world.rows(lambda session: units.unit_facts(session, unit_ids[0])).gross_wei // world.spec.segments)
+    with world.database.transaction() as session:
+        session.execute(update(Stake).where(Stake.address.in_(verifiers)).values(stake_wei=needed - 1))
+        session.execute(update(Stake).where(Stake.address == rich).values(stake_wei=needed))
+    world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
+    assert world.asked([*verifiers, rich]) == rich
+    world.replay(rich, OTHER_LEAF)
+    assert world.asked([*verifiers, rich]) in verifiers
+
+
+def test_a_suspension_ends_and_the_score_stays_low(world: VerificationWorld) -> None:
+    verifier = world.verifier()
+    now = utc_now()
+    with world.database.transaction() as session:
+        providers.note_overruled(session, verifier, now, now)
+    month = timedelta(seconds=DEVNET.suspension_seconds)
+    review(world.database, DEVNET, now)
+    assert world.provider(verifier).status == "demoted"
+    with world.database.transaction() as session:
+        record_repository.have_all_reviewed(session)
+    review(world.database, DEVNET, now + month - timedelta(seconds=1))
+    assert world.provider(verifier).status == "demoted"
+    with world.database.transaction() as session:
+        record_repository.have_all_reviewed(session)
+    review(world.database, DEVNET, now + month)
+    assert world.provider(verifier).status == "active"
+    (found,) = world.rows(lambda session: providers.live_verifiers(session, world.settings, now))
+    assert found.reliability_bps < 8_000
+    assert found.weight == found.stake_wei * found.reliability_bps // 10_000
+
+
+def test_whose_stake_came_after_the_window_is_asked_last(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
+) -> None:
+    """A wallet that the seed would draw can be searched for, and staked then."""
+    late, early = verifiers[:2], verifiers[2]
+    with world.database.transaction() as session:
+        later = utc_now() + timedelta(minutes=1)  # than the window, which is not committed yet
+        session.execute(update(Stake).where(Stake.address.in_(late)).values(raised_at=later, stake_wei=10**27))
+    world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
+    assert world.asked(verifiers) == early
+    world.replay(early, OTHER_LEAF)
+    assert world.asked(verifiers) in late
+
+
+def test_a_stake_is_as_old_as_its_last_addition(world: VerificationWorld, verifiers: list[str]) -> None:
+    event = world.final("ProviderStaking", "Staked", provider=verifiers[0], total=600 * 10**18)
+    with world.database.transaction() as session:
+        standing.on_stake_changed(DEVNET, session, event)
+    found = {
+        f.address: f for f in world.rows(lambda session: providers.live_verifiers(session, world.settings, utc_now()))
+    }
+    at = datetime.fromtimestamp(event.timestamp, UTC)
+    assert found[verifiers[0]].staked_before(at)
+    assert not found[verifiers[0]].staked_before(at - timedelta(seconds=1))
+    assert found[verifiers[1]].staked_before(at - timedelta(days=999))
+
+
+def test_who_keeps_a_replay_by_heartbeats_alone_loses_it(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
+) -> None:
+    """Or one staked verifier could have every unit that it is drawn for wait for ever, and its job with that."""
+    world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
+    slow = world.asked(verifiers)
+    lease = world.pull(slow, LeaseKind.REPLAY)
+    assert lease is not None
+    longest = timedelta(seconds=world.settings.replay_seconds)
+    with world.database.transaction() as session:
+        session.execute(update(Lease).where(Lease.id == lease.id).values(created_at=utc_now() - longest))
+        leases.heartbeat(session, lease.id, slow, lease.token, 1, 30.0)
+    assert expiry.expire_due(world.database, utc_now()) == 0
+    assert expiry.expire_replays(world.database, longest, utc_now() - timedelta(seconds=60)) == 0
+    assert expiry.expire_replays(world.database, longest, utc_now() + timedelta(seconds=60)) == 1
+    assert [(r.status, r.reason) for r in world.replays()] == [("abandoned", "replay_overdue")]
+    world.advance()
+    records_of = select(ProviderEpoch.lost).where(ProviderEpoch.provider == slow)
+    assert world.rows(lambda session: session.scalar(records_of)) == 1
+    assert world.asked(verifiers) != slow
+    with pytest.raises(LeaseLost), world.database.transaction() as session:
+        leases.heartbeat(session, lease.id, slow, lease.token, 2, 30.0)

@@ -1,0 +1,151 @@
+"""How long a provider has to show what was drawn of its units."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from kit.verification.verification_fixtures import VerificationWorld
+from sqlalchemy import update
+
+from market.domain.nodes.uptime import minute_of
+from market.platform.db.base import utc_now
+from market.platform.storage.client import Storage
+from market.providers.record import repository as record_repository
+from market.settings import Settings
+from market.training.units import service as units_service
+from market.training.units import slot_states
+from market.training.units.models import Unit
+from market.verification.judgement import service as judgement
+from market.verification.replays import comparisons, drawing
+from market.verification.samples.models import Comparison, Sample
+from zoo_protocol.verification import reveal_deadline
+
+
+@pytest.fixture
+def world(database_url: str, settings: Settings, ipfs: dict[str, str]) -> Iterator[VerificationWorld]:
+    world = VerificationWorld(database_url, Storage(ipfs["rpc"], lookup_timeout=0.2), settings)
+    yield world
+    world.database.dispose()
+
+
+def test_states_that_are_drawn_at_once_have_the_time_that_one_link_needs_for_all(
+    world: VerificationWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(4):
+        world.verifier()
+    busy, other, quiet = nodes = [world.node() for _ in range(3)]
+    job_id = world.running(nodes)
+    for node in nodes:
+        world.deliver(node)
+    units = {unit.provider: unit.id for unit in world.units(job_id)}
+    mine = update(Unit).where(Unit.id == units[other]).values(provider=busy)
+    world.rows(lambda session: session.execute(mine))  # two units of one provider
+    monkeypatch.setattr(reveal_deadline, "BYTES_PER_SECOND", 100)
+    world.challenge({unit_id: [1] for unit_id in units.values()})
+
+    def deadline(unit_id: int) -> datetime:
+        (found,) = [sample.reveal_deadline_at for sample in world.samples() if sample.unit_id == unit_id]
+        assert found is not None
+        return found
+
+    alone = deadline(units[quiet])
+    first, second = sorted(deadline(units[node]) for node in (busy, other))
+    leases = timedelta(seconds=reveal_deadline.LEASES * world.settings.lease_seconds)
+    transfer = second - first
+    assert transfer > timedelta(seconds=10)
+    assert abs(first - alone) < leases  # drawn a moment before or after
+    (sample, *_) = world.samples()
+    assert alone - sample.created_at > transfer + leases - timedelta(seconds=30)
+
+
+def test_ends_that_are_to_be_compared_wait_behind_drawn_states_and_these_behind_them(
+    world: VerificationWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They go over the same link. An end that is late costs its verifier's pay, a start the provider's stake."""
+    for _ in range(4):
+        world.verifier()
+    nodes = [world.node() for _ in range(2)]
+    job_id = world.running(nodes)
+    for node in nodes:
+        world.deliver(node)
+    first, second = (unit.id for unit in world.units(job_id))
+    world.rows(lambda session: session.execute(update(Unit).values(provider=nodes[0])))
+    monkeypatch.setattr(reveal_deadline, "BYTES_PER_SECOND", 100)
+    world.challenge({first: [1], second: [1]})
+    drawn, shown = world.samples()
+    with world.database.transaction() as session:
+        session.execute(update(Sample).where(Sample.id == shown.id).values(status="revealed"))
+        session.add(Comparison(sample_id=shown.id, unit_id=shown.unit_id, segment=0, status="computed"))
+    comparisons.request_claims(world.database, world.settings)
+    with world.database.transaction() as session:
+        end = session.query(Comparison).one().reveal_deadline_at
+        unit = units_service.unit_facts(session, first)
+        transfer = timedelta(seconds=slot_states.shown_bytes(session, unit, [1]) / 100)
+        assert drawn.reveal_deadline_at is not None
+        assert end is not None
+        assert transfer > timedelta(seconds=10)
+        assert end >= drawn.reveal_deadline_at + transfer
+        assert drawing.reveal_by(session, world.settings, unit, [1]) >= end + transfer
+
+
+def test_who_could_not_reach_the_market_has_withheld_nothing(world: VerificationWorld) -> None:
+    """A market that was down for some minutes would have slashed every provider that it had asked for a state."""
+    for _ in range(3):
+        world.verifier()
+    node = world.node()
+    job_id = world.running([node])
+    world.deliver(node)
+    (unit,) = world.units(job_id)
+    world.challenge({unit.id: [1]})
+    (sample,) = world.samples()
+
+    def seen(*minutes_ago: int) -> None:
+        with world.database.transaction() as session:
+            for ago in minutes_ago:
+                record_repository.mark_minute(
+                    session, node, *minute_of((utc_now() - timedelta(minutes=ago)).timestamp())
+                )
+
+    world.pass_deadline(sample.id)
+    seen(30, 0)  # it is back
+    world.advance()
+    (sample,) = world.samples()
+    assert sample.status == "drawn"
+    leases = timedelta(seconds=reveal_deadline.LEASES * world.settings.lease_seconds)
+    assert sample.reveal_deadline_at is not None
+    assert sample.reveal_deadline_at > utc_now() + leases - timedelta(seconds=30)
+    assert world.slashes() == []
+
+    world.pass_deadline(sample.id)
+    seen(*range(30))
+    world.advance()
+    assert [(sample.status, sample.reason) for sample in world.samples()] == [("failed", "withheld_data")]
+    assert [slash.provider for slash in world.slashes()] == [node]
+
+
+class _Killed(Exception):
+    """The market's process is gone."""
+
+
+def test_a_market_that_dies_once_it_has_drawn_a_state_has_asked_for_it(
+    world: VerificationWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Back after the deadline, it would have found withheld what it had asked nobody for."""
+    node = world.node()
+    job_id = world.running([node])
+    world.deliver(node)
+    (unit,) = world.units(job_id)
+
+    def draw_and_die(*arguments: Any) -> None:
+        drawing.draw_samples(*arguments)
+        if world.samples():
+            raise _Killed
+
+    monkeypatch.setattr(judgement, "draw_samples", draw_and_die)
+    with pytest.raises(_Killed):
+        world.challenge({unit.id: [1]})
+    monkeypatch.undo()
+    assert [sample.status for sample in world.samples()] == ["drawn"]
+    assert world.reveal(node) is not None
+    assert [sample.status for sample in world.samples()] == ["revealed"]

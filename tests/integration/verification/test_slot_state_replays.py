@@ -1,0 +1,279 @@
+"""Replays of units that start from a slot state which only their node has."""
+
+from datetime import timedelta
+
+import pytest
+from kit.jobs.unit_results import Work
+from kit.verification.verification_fixtures import VerificationWorld, three_verifiers, verification_world  # noqa: F401  (fixtures)
+from sqlalchemy import update
+
+from market.domain.network import DEVNET
+from market.jobs.models import Job
+from market.platform.db.base import utc_now
+from market.training.aggregation import service as aggregation
+from market.training.deliveries import service as deliveries
+from market.training.leases.errors import ResultRefused
+from market.training.leases.schemas import CompleteReveal, LeaseKind
+from market.training.retention import slot_states
+from market.training.units import slot_states as jobs
+from market.training.units.models import Unit
+from market.verification.judgement import state_release as verification
+from training_gym.units.replica_state import fresh_slot_state, save_slot_state
+from zoo_protocol.hashing import to_hex
+
+NONE: list[int] = []  # segments
+
+
+@pytest.fixture
+def node(world: VerificationWorld) -> str:
+    return world.node()
+
+
+def _close(world: VerificationWorld, job_id: str) -> None:
+    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    world.dispatch(job_id)
+
+
+def _second_unit(world: VerificationWorld, node: str) -> tuple[Work, int]:
+    """The first unit of a job, and the id of the second, which goes on from it; both delivered."""
+    job_id = world.running([node], rounds=4)
+    work = world.deliver(node)
+    _close(world, job_id)
+    world.deliver(node)
+    return work, world.units(job_id, round=1)[0].id
+
+
+def _challenge(world: VerificationWorld, unit_id: int, segments: list[int]) -> None:
+    unit = world.unit(unit_id)
+    before = [other.id for other in world.units(unit.job_id) if other.round < unit.round]
+    world.challenge(dict.fromkeys(before, NONE) | {unit_id: segments})
+
+
+@pytest.mark.parametrize("segment", [0, 1])
+def test_a_drawn_units_slot_state_is_revealed_and_then_public(
+    world: VerificationWorld, verifiers: list[str], node: str, segment: int
+) -> None:
+    first, unit_id = _second_unit(world, node)
+    _challenge(world, unit_id, [segment])
+    [sample] = world.samples()
+    assert sample.status == "drawn"  # also of the first segment: nobody else could replay it
+    lease = world.reveal(node)
+    assert lease is not None
+    assert lease.task["slot_state_cid"] == first.slot_state_cid
+    assert world.storage.get(first.slot_state_cid, max_bytes=2**24)
+    replay = world.replay(world.asked(verifiers), world.claim(unit_id, segment))
+    assert replay.task["slot_state_cid"] == first.slot_state_cid
+    assert replay.task["restored_payload_cid"] is None
+    assert (replay.task["state_cid"] is None) == (segment == 0)
+    assert world.unit(unit_id).status == "verified"
+    assert [unit.slot_state_public for unit in world.units(world.unit(unit_id).job_id)] == [True, False]
+
+
+def test_no_state_is_taken_that_was_not_asked_for(world: VerificationWorld, verifiers: list[str], node: str) -> None:
+    """It was stored unread: a comparison took it for the claimed end, and the sweep would have unpinned it one day."""
+    first, unit_id = _second_unit(world, node)
+    _challenge(world, unit_id, [0])
+    lease = world.pull(node, LeaseKind.REVEAL)
+    assert lease is not None
+    slot_state = world.storage.put(world.kept[node][str(first.slot_state_cid)], max_bytes=2**24).cid
+    dataset = world.storage.put(b"somebody's dataset", max_bytes=100).cid
+    shown = CompleteReveal(token=lease.token, state_cid=dataset, slot_state_cid=slot_state)
+    with pytest.raises(ResultRefused) as refused:
+        world.complete(lease, node, shown)
+    assert (refused.value.field, refused.value.extra["reason"]) == ("state_cid", "wrong_state")
+    world.complete(lease, node, CompleteReveal(token=lease.token, state_cid=None, slot_state_cid=slot_state))
+    assert [(sample.status, sample.state_cid) for sample in world.samples()] == [("revealed", None)]
+
+
+def test_what_is_public_is_not_asked_for_again(world: VerificationWorld, verifiers: list[str], node: str) -> None:
+    _, unit_id = _second_unit(world, node)
+    assert world.publish(node)
+    _challenge(world, unit_id, [0])
+    assert [sample.status for sample in world.samples()] == ["revealed"]
+    assert world.pull(node, LeaseKind.REVEAL) is None
+
+
+def test_a_node_that_says_it_has_lost_its_slot_state_has_refused_it(
+    world: VerificationWorld, verifiers: list[str], node: str
+) -> None:
+    _, unit_id = _second_unit(world, node)
+    _challenge(world, unit_id, [0])
+    world.give_up(node, LeaseKind.REVEAL, "slot_state_missing")
+    [sample] = world.samples()
+    assert sample.status == "drawn"  # it is asked again, until the deadline
+    world.pass_deadline(sample.id)
+    world.advance()
+    assert (world.unit(unit_id).status, world.unit(unit_id).reason) == ("rejected", "refused_data")
+    [slash] = world.slashes()
+    assert (slash.provider, slash.offence) == (node, "refused_data")
+
+
+def test_a_cid_that_does_not_hold_the_declared_state_is_found_when_it_must_be_shown(
+    world: VerificationWorld, verifiers: list[str], node: str
+) -> None:
+    lie = save_slot_state(fresh_slot_state(world.spec))
+    cid = world.storage.put(lie, max_bytes=2**20).cid
+    job_id = world.running([node], rounds=4)
+    first = world.work(node, slot_state_cid=cid)
+    first.commit()
+    first.complete()
+    _close(world, job_id)
+    world.kept[node][cid] = world.kept[node][first.slot_state_cid]  # it goes on from the state that it has
+    world.deliver(node)
+    [unit] = world.units(job_id, round=1)
+    assert unit.status == "uploaded"
+    unit_id = unit.id
+    _challenge(world, unit_id, [0])
+    lease = world.pull(node, LeaseKind.REVEAL)
+    assert lease is not None
+    answer = CompleteReveal(token=lease.token, state_cid=None, slot_state_cid=cid)
+    with pytest.raises(ResultRefused, match="does not hold") as refused:
+        world.complete(lease, node, answer)
+    assert (refused.value.field, refused.value.extra["reason"]) == ("slot_state_cid", "wrong_slot_state")
+    [sample] = world.samples()
+    world.pass_deadline(sample.id)
+    world.advance()
+    assert world.unit(unit_id).reason == "withheld_data"
+
+
+def test_a_public_file_with_another_digest_is_not_taken_for_the_state(
+    world: VerificationWorld, verifiers: list[str], node: str
+) -> None:
+    """Else its declarer need not show anything, and who took its slot over would start from something else."""
+    other = world.node()
+    job_id = world.running([node, other], rounds=4)
+    honest = world.deliver(other)
+    cheat = world.work(node, slot_state_cid=honest.slot_state_cid)
+    cheat.commit()
+    cheat.complete()
+    _close(world, job_id)
+    assert world.publish(other)
+    public = {unit.slot: unit.slot_state_public for unit in world.units(job_id, round=0)}
+    [following] = world.units(job_id, round=1, provider=node)
+    assert public == {following.slot: False, 1 - following.slot: True}
+    assert world.rows(lambda session: jobs.starts_privately(session, following.id))
+
+
+def test_a_true_state_under_another_cid_is_refused(world: VerificationWorld, verifiers: list[str], node: str) -> None:
+    first, unit_id = _second_unit(world, node)
+    _challenge(world, unit_id, [0])
+    lease = world.pull(node, LeaseKind.REVEAL)
+    assert lease is not None
+    for given in (None, world.storage.put(b"something else", max_bytes=2**20).cid):
+        answer = CompleteReveal(token=lease.token, state_cid=None, slot_state_cid=given)
+        with pytest.raises(ResultRefused, match=first.slot_state_cid):
+            world.complete(lease, node, answer)
+
+
+# --- a start with a payload added back
+
+
+def _restored(world: VerificationWorld, node: str, monkeypatch: pytest.MonkeyPatch, first_leaf: bytes | None) -> int:
+    """A delivered unit that starts from a state with a late payload added back; its id.
+
+    ``first_leaf``: in the place of the right one.
+    """
+    monkeypatch.setattr(deliveries, "MAX_STALENESS", 0)  # one round late is too late
+    others = [world.node() for _ in range(2)]
+    job_id = world.running([node, *others], rounds=4)
+    late = world.work(node)
+    late.commit()
+    for other in others:
+        world.deliver(other)
+    long_ago = utc_now() - timedelta(days=1)
+    world.rows(lambda session: session.execute(update(Job).values(round_started_at=long_ago)))
+    _close(world, job_id)
+    late.complete()
+    world.dispatch(job_id)
+    work = world.work(node)
+    assert work.lease.task["restored_payload_cid"] is not None
+    if first_leaf is not None:
+        work.leaves[0] = first_leaf
+    work.commit()
+    work.complete()
+    return world.units(job_id, round=1, slot=0)[0].id
+
+
+def _draw(world: VerificationWorld, unit_id: int, segments: list[int]) -> None:
+    delivered = [unit.id for unit in world.units(world.unit(unit_id).job_id) if unit.status == "uploaded"]
+    world.challenge(dict.fromkeys(delivered, NONE) | {unit_id: segments})
+
+
+def test_a_false_first_leaf_of_a_restored_start_is_found_by_replays(
+    world: VerificationWorld, verifiers: list[str], node: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unit_id = _restored(world, node, monkeypatch, b"\1" * 32)
+    _draw(world, unit_id, [0])
+    assert world.reveal(node) is not None
+    for _ in range(2):
+        assert world.unit(unit_id).status == "checking"
+        world.give_up(world.asked(verifiers), LeaseKind.REPLAY, "start_state_mismatch")
+    assert (world.unit(unit_id).status, world.unit(unit_id).reason) == ("rejected", "incorrect_computation")
+    assert [replay.end_leaf for replay in world.replays()] == ["start_state_mismatch"] * 2
+
+
+def test_of_later_segments_it_is_the_verifiers_mistake(
+    world: VerificationWorld, verifiers: list[str], node: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unit_id = _restored(world, node, monkeypatch, None)
+    _draw(world, unit_id, [1])
+    lease = world.reveal(node)  # the market compares the state with its leaf, from what it now has
+    assert lease is not None
+    for _ in range(2):
+        world.give_up(world.asked(verifiers), LeaseKind.REPLAY, "start_state_mismatch")
+    replay = world.replay(world.asked(verifiers), world.claim(unit_id, 1))
+    assert replay.task["restored_payload_cid"] == world.unit(unit_id).start_restored_payload_cid
+    assert world.unit(unit_id).status == "verified"
+    assert to_hex(b"\1" * 32) not in (world.unit(unit_id).leaves or [])
+
+
+# --- released again
+
+
+def test_what_was_shown_for_a_drawn_unit_is_released_when_it_can_be_disputed_no_more(
+    world: VerificationWorld, verifiers: list[str], node: str
+) -> None:
+    first, unit_id = _second_unit(world, node)
+    _challenge(world, unit_id, [1])
+    assert world.reveal(node) is not None
+    [state_cid] = [sample.state_cid for sample in world.samples()]
+    assert state_cid is not None
+    job_id = world.unit(unit_id).job_id
+    unkept = update(Unit).values(slot_state_round=None)  # no kept checkpoint names its state
+    world.rows(lambda session: session.execute(unkept))
+
+    def release(after: timedelta) -> tuple[int, int]:
+        now = utc_now() + after
+        return (
+            slot_states.unpin_states(world.database, world.storage, DEVNET, now),
+            verification.unpin_expired_states(world.database, world.storage, DEVNET, now),
+        )
+
+    long_after = DEVNET.disputes.longest + timedelta(minutes=1)
+    assert release(long_after) == (0, 0)  # the replay is under way
+    world.replay(world.asked(verifiers), world.claim(unit_id, 1))
+    assert world.unit(unit_id).status == "verified"
+    _close(world, job_id)
+    world.rows(lambda session: session.execute(unkept))
+    assert release(timedelta(0)) == (0, 0)  # somebody may dispute it
+    assert world.storage.is_pinned(state_cid)
+    assert release(long_after) == (1, 1)
+    assert not world.storage.is_pinned(state_cid)
+    assert not world.storage.is_pinned(first.slot_state_cid)
+    assert [unit.slot_state_public for unit in world.units(job_id, round=0)] == [False]
+    assert release(long_after) == (0, 0)
+
+
+def test_the_states_of_a_convicted_unit_stay(world: VerificationWorld, verifiers: list[str], node: str) -> None:
+    first, unit_id = _second_unit(world, node)
+    _challenge(world, unit_id, [1])
+    assert world.reveal(node) is not None
+    [state_cid] = [sample.state_cid for sample in world.samples()]
+    for _ in range(2):
+        world.replay(world.asked(verifiers), "0x" + "77" * 32)
+    assert world.unit(unit_id).reason == "incorrect_computation"
+    now = utc_now() + DEVNET.disputes.longest + timedelta(minutes=1)
+    slot_states.unpin_states(world.database, world.storage, DEVNET, now)
+    verification.unpin_expired_states(world.database, world.storage, DEVNET, now)
+    assert world.storage.is_pinned(state_cid or "")
+    assert world.storage.is_pinned(first.slot_state_cid)

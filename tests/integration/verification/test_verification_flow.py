@@ -1,0 +1,410 @@
+"""Verification end to end on a real database and storage: windows, draws, replays, convictions, duplicates."""
+
+import json
+import secrets
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from kit.verification.verification_fixtures import (  # noqa: F401  (fixtures)
+    RATE,
+    VerificationWorld,
+    delivered_units,
+    three_verifiers,
+    two_nodes,
+    verification_world,
+)
+from sqlalchemy import select, update
+
+from market.chain.requests import RETRY_AFTER
+from market.domain.lifecycle import IntentStatus, JobStatus
+from market.domain.network import DEVNET
+from market.jobs import repository as jobs_repository
+from market.jobs.models import Job
+from market.platform.db.base import utc_now
+from market.providers import service as providers
+from market.providers import standing
+from market.training.leases import expiry
+from market.training.leases.errors import ReplayCommitted, ReplayMismatch, ReplayNotCommitted
+from market.training.leases.schemas import CompleteReplay, LeaseKind
+from market.training.units.models import Unit
+from market.training.units.service import unit_facts
+from market.verification.judgement.decisions import decide_units
+from market.verification.judgement.dispute_routing import Adjudicator
+from market.verification.penalties import service as penalties
+from market.verification.penalties.models import Slash
+from market.verification.replays.start_states import request_states
+from market.verification.samples.models import Comparison, Replay, Sample
+from market.verification.samples.repository import verifiers_of_neighbours
+from market.verification.windows import rates
+from zoo_protocol.content.cid import digest_of
+from zoo_protocol.hashing import to_hex
+
+OTHER_LEAF = "0x" + "ee" * 32
+THIRD_LEAF = "0x" + "dd" * 32
+
+
+def statuses(world: VerificationWorld, unit_ids: list[int]) -> list[tuple[str, str | None]]:
+    return [(unit.status, unit.reason) for unit in map(world.unit, unit_ids)]
+
+
+def test_nobody_replays_two_neighbouring_segments_while_others_are_there(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
+) -> None:
+    """The start leaf of the second segment is the end that is claimed of the first."""
+    with world.database.transaction() as session:
+        session.execute(update(Job).values(sampling_bps=10_000))
+    world.latch(world.commit_window(), to_hex(secrets.token_bytes(32)))
+    for node in nodes:
+        while world.reveal(node):
+            pass
+    asked: dict[int, list[str]] = {}
+    segments = {sample.id: sample.unit_id for sample in world.samples()}
+    for replay in world.replays():
+        asked.setdefault(segments[replay.sample_id or 0], []).append(replay.verifier)
+    assert set(asked) == set(unit_ids)
+    assert all(len(set(found)) == len(found) == 2 for found in asked.values())
+
+
+def test_nor_in_another_class_where_the_state_itself_is_handed_out(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int]
+) -> None:
+    """The second segment's start state is the first one's end: who has it can send it back without a replay."""
+    abroad = {world.verifier(environment=OTHER_LEAF) for _ in range(2)}
+    with world.database.transaction() as session:
+        session.execute(update(Job).values(sampling_bps=10_000))
+    world.latch(world.commit_window(), to_hex(secrets.token_bytes(32)))
+    for node in nodes:
+        while world.reveal(node):
+            pass
+    with world.database.transaction() as session:
+        session.execute(update(Sample).values(reveal_deadline_at=utc_now() - timedelta(seconds=1)))
+    world.advance()
+    asked = world.rows(
+        lambda session: session.execute(
+            select(Comparison.unit_id, Comparison.segment, Replay.verifier).join(Replay)
+        ).all()
+    )
+    assert {(unit_id, segment) for unit_id, segment, _ in asked} == {(unit, n) for unit in unit_ids for n in range(2)}
+    for unit_id, segment, verifier in asked:
+        with world.database.transaction() as session:
+            assert verifiers_of_neighbours(session, unit_id, 1 - segment) == {verifier}
+    assert len({(unit_id, verifier) for unit_id, _, verifier in asked}) == len(asked)
+    assert {verifier for *_, verifier in asked} == abroad
+
+
+# --- verdicts
+
+
+def test_an_honest_unit_passes_once_its_segment_is_replayed(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
+) -> None:
+    world.challenge({unit_ids[0]: [1], unit_ids[1]: []})
+    assert statuses(world, unit_ids) == [("checking", None), ("verified", None)]  # nothing drawn of the second
+    assert world.reveal(nodes[1]) is None
+    revealed = world.reveal(nodes[0])
+    assert revealed is not None
+    assert revealed.task["segment"] == 1
+    lease = world.replay(world.asked(verifiers), world.claim(unit_ids[0], 1))
+    assert lease.task["start_leaf"] == world.claim(unit_ids[0], 0)
+    assert lease.task["state_cid"] == world.samples()[0].state_cid
+    assert "end_leaf" not in lease.task
+    assert statuses(world, unit_ids) == [("verified", None)] * 2
+    assert [window.status for window in world.windows()] == ["decided"]
+    assert world.intents("slash") == []
+
+
+def test_the_first_segment_needs_no_state_from_its_provider(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
+) -> None:
+    world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
+    assert world.reveal(nodes[0]) is None
+    lease = world.replay(world.asked(verifiers), world.claim(unit_ids[0], 0))
+    assert lease.task["state_cid"] is None
+    assert world.unit(unit_ids[0]).status == "verified"
+
+
+def test_a_cheat_is_convicted_once_by_two_agreeing_verifiers(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
+) -> None:
+    world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
+    other_job = world.second_job(nodes[0])  # delivered, but not checked yet
+    first = world.asked(verifiers)
+    world.replay(first, OTHER_LEAF)
+    assert world.intents("slash") == []  # one verifier alone convicts nobody
+    assert world.unit(unit_ids[0]).status == "checking"
+    second = world.asked(verifiers)
+    assert second != first
+    world.replay(second, OTHER_LEAF)
+
+    assert statuses(world, unit_ids) == [("rejected", "incorrect_computation"), ("verified", None)]
+    assert [(u.status, u.reason) for u in world.units(other_job)] == [("rejected", "provider_jailed")]
+    assert (world.provider(nodes[0]).status, world.provider(nodes[0]).reason) == ("jailed", "incorrect_computation")
+    assert nodes[0] not in world.rows(jobs_repository.slot_holders)
+    (slash,), (intent,) = world.slashes(), world.intents("slash")
+    assert intent.arguments == [nodes[0], "2", slash.evidence]
+    assert intent.amount == 1000 * 10**18  # all that is at stake counts towards the limits of the hot key
+    assert slash.evidence == to_hex(digest_of(slash.evidence_cid))
+    for pending in (IntentStatus.QUEUED, IntentStatus.BROADCAST, IntentStatus.MINED, IntentStatus.FINAL):
+        world.put_intents(pending, 100 * RETRY_AFTER)  # however slow the chain is, it is asked once
+        world.advance()
+    evidence = json.loads(world.storage.get(slash.evidence_cid, max_bytes=2**20))
+    assert evidence["unit"]["leaves"][1] == world.claim(unit_ids[0], 0)
+    assert [(r["verifier"], r["end_leaf"]) for r in evidence["replays"]] == [(first, OTHER_LEAF), (second, OTHER_LEAF)]
+
+    slashed = world.final(
+        "ProviderStaking", "Slashed", provider=nodes[0], offence=2, amount=500, evidence=slash.evidence
+    )
+    for _ in range(2):
+        world.advance()
+        with world.database.transaction() as session:
+            penalties.on_slashed(session, slashed)
+    assert [(s.amount_wei, s.tx) for s in world.slashes()] == [(500, slashed.tx_hash)]
+    assert len(world.intents("slash")) == 1
+
+
+def test_a_provider_caught_twice_at_once_is_slashed_once(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
+) -> None:
+    other_job = world.second_job(nodes[0])
+    caught = [unit_ids[0], world.units(other_job)[0].id]
+    world.challenge({caught[0]: [1], caught[1]: [1], unit_ids[1]: []})
+    for sample in world.samples():
+        world.pass_deadline(sample.id)
+    request_states(world.database, storable=True)  # both fail before either is acted upon
+    assert [sample.status for sample in world.samples()] == ["failed", "failed"]
+    both = [
+        threading.Thread(target=decide_units, args=(world.database, world.storage, Adjudicator(None, True)))
+        for _ in range(2)
+    ]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join()
+    assert len(world.slashes()) == len(world.intents("slash")) == 1
+    assert {reason for _, reason in statuses(world, caught)} == {"withheld_data", "provider_jailed"}
+
+
+def test_a_convicted_provider_is_not_slashed_again(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
+) -> None:
+    world.challenge({unit_ids[0]: [1], unit_ids[1]: []})
+    with world.database.transaction() as session:
+        standing.jail(session, nodes[0], "incorrect_computation")
+    world.pass_deadline(world.samples()[0].id)
+    world.advance()
+    assert statuses(world, unit_ids)[0] == ("rejected", "withheld_data")
+    assert world.intents("slash") == []
+
+
+def test_who_is_jailed_for_less_still_loses_what_a_cheat_loses(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
+) -> None:
+    """Or 5 % for downtime would buy off the 50 % for everything that is found afterwards."""
+    world.challenge({unit_ids[0]: [1], unit_ids[1]: []})
+    with world.database.transaction() as session:
+        standing.on_stake_changed(DEVNET, session, world.final("ProviderStaking", "Jailed", provider=nodes[0]))
+    world.pass_deadline(world.samples()[0].id)
+    world.advance()
+    assert statuses(world, unit_ids)[0] == ("rejected", "withheld_data")
+    (intent,) = world.intents("slash")
+    assert intent.arguments[:2] == [nodes[0], "4"]
+
+
+def test_a_conviction_from_before_a_release_buys_off_nothing(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
+) -> None:
+    """Or who was convicted once, and released, would be down on purpose next time, for 5 % instead of 50 %."""
+
+    def told(event: str) -> None:
+        with world.database.transaction() as session:
+            standing.on_stake_changed(DEVNET, session, world.final("ProviderStaking", event, provider=nodes[0]))
+
+    def caught(unit_id: int) -> tuple[str, str | None]:
+        world.pass_deadline(world.samples()[-1].id)
+        world.advance()
+        return statuses(world, [unit_id])[0]
+
+    world.challenge({unit_ids[0]: [1], unit_ids[1]: []})
+    assert caught(unit_ids[0]) == ("rejected", "withheld_data")
+    assert world.provider(nodes[0]).reason == "withheld_data"
+    told("Jailed")  # what the first penalty came to on chain
+    told("Released")
+    (unit,) = world.units(world.second_job(nodes[0]))
+    world.challenge({unit.id: [1]})
+    told("Jailed")  # for downtime
+    assert caught(unit.id) == ("rejected", "withheld_data")
+    assert [intent.arguments[:2] for intent in world.intents("slash")] == [[nodes[0], "4"]] * 2
+
+
+def test_verifiers_that_contradict_each_other_convict_nobody(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
+) -> None:
+    world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
+    world.replay(world.asked(verifiers), OTHER_LEAF)
+    world.replay(world.asked(verifiers), THIRD_LEAF)
+    assert world.unit(unit_ids[0]).status == "checking"
+    world.replay(world.asked(verifiers), OTHER_LEAF)
+    assert world.unit(unit_ids[0]).reason == "incorrect_computation"
+
+
+# --- withheld data
+
+
+def test_a_state_that_is_not_served_in_time_costs_the_withholding_penalty(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
+) -> None:
+    world.challenge({unit_ids[0]: [1], unit_ids[1]: []})
+    (sample,) = world.samples()
+    world.pass_deadline(sample.id)
+    world.advance()
+    assert statuses(world, unit_ids)[0] == ("rejected", "withheld_data")
+    (intent,) = world.intents("slash")
+    assert intent.arguments[:2] == [nodes[0], "4"]
+    assert world.replays() == []
+
+
+def test_a_provider_that_was_away_is_asked_again_until_the_deadline(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
+) -> None:
+    world.challenge({unit_ids[0]: [1], unit_ids[1]: []})
+    lost = world.pull(nodes[0], LeaseKind.REVEAL)
+    assert lost is not None
+    world.age(lost.id)
+    expiry.expire_due(world.database, utc_now())
+    world.advance()
+    world.give_up(nodes[0], LeaseKind.REVEAL, "input_missing")
+    assert world.reveal(nodes[0]) is not None
+    world.replay(world.asked(verifiers), world.claim(unit_ids[0], 1))
+    assert world.unit(unit_ids[0]).status == "verified"
+
+
+# --- verifiers
+
+
+def test_replays_that_diverge_convict_like_any_other_result(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
+) -> None:
+    world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
+    world.give_up(world.asked(verifiers), LeaseKind.REPLAY, "diverged")
+    assert world.unit(unit_ids[0]).status == "checking"
+    world.give_up(world.asked(verifiers), LeaseKind.REPLAY, "diverged")
+    assert world.unit(unit_ids[0]).reason == "incorrect_computation"
+
+
+def test_an_abandoned_replay_goes_to_another_verifier_and_back_if_there_is_none(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int]
+) -> None:
+    verifiers = [world.verifier(), world.verifier()]
+    world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
+    first = world.asked(verifiers)
+    silent = world.pull(first, LeaseKind.REPLAY)
+    assert silent is not None
+    world.commit_replay(first, silent, OTHER_LEAF, "0x" + "01" * 32)
+    world.age(silent.id)
+    expiry.expire_due(world.database, utc_now())
+    world.advance()
+    second = world.asked(verifiers)
+    assert second != first
+    world.give_up(second, LeaseKind.REPLAY, "out_of_memory")
+    again = world.asked(verifiers)
+    world.replay(again, world.claim(unit_ids[0], 0))
+    assert world.unit(unit_ids[0]).status == "verified"
+    assert world.intents("slash") == []
+
+
+def test_without_a_suitable_verifier_a_unit_waits_unpaid(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int]
+) -> None:
+    world.verifier(environment="0x" + "99" * 32)  # cannot compare bits with this job's nodes
+    world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
+    assert world.replays() == []
+    assert world.unit(unit_ids[0]).status == "checking"
+    late = world.verifier()
+    world.advance()
+    assert world.asked([late]) == late
+
+
+def test_a_result_counts_only_as_it_was_committed(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
+) -> None:
+    world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
+    verifier = world.asked(verifiers)
+    lease = world.pull(verifier, LeaseKind.REPLAY)
+    assert lease is not None
+    claim, salt = world.claim(unit_ids[0], 0), "0x" + "05" * 32
+
+    def reveal(leaf: str) -> Callable[[], None]:
+        return lambda: world.complete(lease, verifier, CompleteReplay(token=lease.token, end_leaf=leaf, salt=salt))
+
+    with pytest.raises(ReplayNotCommitted):
+        reveal(claim)()
+    world.commit_replay(verifier, lease, OTHER_LEAF, salt)
+    world.commit_replay(verifier, lease, OTHER_LEAF, salt)  # a repeated request
+    with pytest.raises(ReplayCommitted):
+        world.commit_replay(verifier, lease, claim, salt)
+    with pytest.raises(ReplayMismatch):
+        reveal(claim)()
+    assert world.samples()[0].status == "revealed"
+    for _ in range(2):
+        reveal(OTHER_LEAF)()
+    assert [replay.status for replay in world.replays()] == ["disagreed"]
+
+
+def test_late_results_change_nothing(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
+) -> None:
+    """A replay that is still out when its provider is convicted elsewhere is noted and has no effect."""
+    other_job = world.second_job(nodes[0])
+    other = world.units(other_job)[0].id
+    world.challenge({unit_ids[0]: [1], other: [0], unit_ids[1]: []})
+    withheld = next(sample for sample in world.samples() if sample.segment == 1)
+    world.pass_deadline(withheld.id)
+    world.advance()
+    assert world.unit(other).reason == "provider_jailed"
+    world.replay(world.asked(verifiers), world.claim(other, 0))
+    assert world.unit(other).status == "rejected"
+    assert sorted(sample.status for sample in world.samples()) == ["dropped", "failed"]
+    assert [window.status for window in world.windows()] == ["decided"]
+
+
+def test_a_trained_job_goes_to_settlement_when_its_last_unit_is_decided(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
+) -> None:
+    job_id = world.unit(unit_ids[0]).job_id
+    with world.database.transaction() as session:
+        job = jobs_repository.lock_job(session, job_id)
+        assert job is not None
+        job.status = JobStatus.VERIFYING  # as after its last round
+        job.redundancy = 0
+    world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
+    assert world.read(job_id).status == "verifying"
+    world.wakes.seen.clear()
+    world.replay(world.asked(verifiers), world.claim(unit_ids[0], 0))
+    assert world.read(job_id).status == "settling"
+    assert ("settlement.settle", ()) in world.wakes.seen
+
+
+def test_work_from_before_a_penalty_or_during_a_dispute_speaks_for_nobody(
+    world: VerificationWorld, unit_ids: list[int]
+) -> None:
+    def clean(times_as_dear: int = 1) -> int:
+        with world.database.transaction() as session:
+            unit = unit_facts(session, unit_ids[0])
+            return rates.clean_units(session, replace(unit, gross_wei=times_as_dear * unit.gross_wei))
+
+    with world.database.transaction() as session:
+        unit = session.get_one(Unit, unit_ids[0])
+        provider, job_id, unit.status, unit.decided_at = unit.provider, unit.job_id, "verified", utc_now()
+    assert clean() == 1
+    assert (clean(2), clean(3)) == (1, 0)  # a history of units that cost less than half says nothing
+    for since, expected in ((utc_now(), 0), (None, 1)):
+        with world.database.transaction() as session:
+            providers.note_disputed(session, provider, since)
+        assert clean() == expected
+    with world.database.transaction() as session:
+        document = {"offence": "incorrect_computation", "evidence": "0x" + "ab" * 32, "evidence_cid": "cid"}
+        session.add(Slash(job_id=job_id, unit_id=unit_ids[0], provider=provider, **document))
+    assert clean() == 0

@@ -1,0 +1,208 @@
+"""Verifiers that refuse, fall silent, or commit to a result and never open it: what counts in their scores."""
+
+import secrets
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from kit.verification.verification_fixtures import (  # noqa: F401  (fixtures)
+    RATE,
+    VerificationWorld,
+    delivered_units,
+    three_verifiers,
+    two_nodes,
+    verification_world,
+)
+from sqlalchemy import delete, select, update
+
+from market.domain.lifecycle import LeaseEvent
+from market.platform.db.base import utc_now
+from market.platform.storage.client import Storage
+from market.providers.models import HeartbeatHour, Provider, ProviderEpoch
+from market.providers.outages.models import Outage
+from market.training.leases import expiry
+from market.training.leases import repository as leases_repository
+from market.training.leases import service as leases
+from market.training.leases.models import Lease
+from market.training.leases.schemas import LeaseKind
+from zoo_compute.content.blockstore import BlockStore
+from zoo_protocol.hashing import to_hex
+
+
+def counts(world: VerificationWorld, verifier: str) -> tuple[int, int, int]:
+    """(refused, lost, rejected) of the verifier."""
+    query = select(ProviderEpoch.refused, ProviderEpoch.lost, ProviderEpoch.rejected)
+    row = world.rows(lambda session: session.execute(query.where(ProviderEpoch.provider == verifier)).one_or_none())
+    return (0, 0, 0) if row is None else tuple(row)  # type: ignore[return-value]
+
+
+def run_out(world: VerificationWorld) -> None:
+    """Let every open lease's time pass without a heartbeat."""
+    with world.database.transaction() as session:
+        open_ = Lease.status.in_(["offered", "active"])
+        session.execute(update(Lease).where(open_).values(expires_at=utc_now() - timedelta(seconds=1)))
+    expiry.expire_due(world.database, utc_now())
+    world.advance()
+
+
+@pytest.fixture
+def asked(world: VerificationWorld, unit_ids: list[int], verifiers: list[str]) -> str:
+    """The verifier that is asked for the first segment of the first unit."""
+    world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
+    return world.asked(verifiers)
+
+
+def test_who_says_no_is_asked_no_more_and_pays_least(
+    world: VerificationWorld, asked: str, verifiers: list[str]
+) -> None:
+    world.give_up(asked, LeaseKind.REPLAY, "environment_mismatch")
+    assert world.outcomes()[asked] == ("abandoned", "environment_mismatch")
+    world.advance()
+    assert counts(world, asked) == (1, 0, 0)
+    assert world.asked(verifiers) != asked
+
+
+@pytest.mark.parametrize("is_pulled", [True, False])
+def test_who_is_silent_pays_as_for_a_lost_unit(
+    world: VerificationWorld, asked: str, verifiers: list[str], is_pulled: bool
+) -> None:
+    if is_pulled:
+        assert world.pull(asked, LeaseKind.REPLAY) is not None
+    run_out(world)
+    assert world.outcomes()[asked] == ("abandoned", "node_silent")
+    world.advance()
+    assert counts(world, asked) == (0, 1, 0)
+    assert world.asked(verifiers) != asked
+
+
+def test_who_is_at_another_replay_is_not_silent(world: VerificationWorld, asked: str, unit_ids: list[int]) -> None:
+    """A node replays one segment at a time; what it could not pull meanwhile is not its fault."""
+    with world.database.transaction() as session:
+        offered = session.scalars(select(Lease).where(Lease.kind == "replay")).one()
+        place = {"holder": asked, "job_id": offered.job_id, "unit_id": unit_ids[1]}
+        held = leases.create_lease(session, kind="replay", task={}, seconds=3_600, **place)
+        held.status, held.pulled_at = "active", utc_now()
+        offered.expires_at = utc_now() - timedelta(seconds=1)
+    expiry.expire_due(world.database, utc_now())
+    world.advance()
+    assert world.outcomes()[asked] == ("abandoned", "node_silent")
+    assert counts(world, asked) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("says", [None, "node_stopping"])
+def test_who_commits_and_never_opens_pays_as_for_a_wrong_result(
+    world: VerificationWorld, asked: str, says: str | None
+) -> None:
+    lease = world.pull(asked, LeaseKind.REPLAY)
+    assert lease is not None
+    world.commit_replay(asked, lease, "0x" + "ee" * 32, to_hex(secrets.token_bytes(32)))
+    if says is None:
+        run_out(world)
+    else:
+        with world.database.transaction() as session:
+            leases.fail(session, lease.id, asked, lease.token, says, "a test")
+        world.advance()
+    assert world.outcomes()[asked] == ("abandoned", "result_withheld")
+    world.advance()
+    assert counts(world, asked) == (0, 0, 1)
+
+
+def test_it_counts_once_for_a_replay_however_often_it_is_asked(
+    world: VerificationWorld, asked: str, verifiers: list[str]
+) -> None:
+    for _ in range(5):
+        world.give_up(world.asked(verifiers), LeaseKind.REPLAY, "input_missing")
+        world.advance()
+    assert [counts(world, verifier) for verifier in verifiers] == [(1, 0, 0)] * 3
+
+
+def test_what_the_market_takes_away_counts_nothing(world: VerificationWorld, asked: str) -> None:
+    assert world.pull(asked, LeaseKind.REPLAY) is not None
+    with world.database.transaction() as session:
+        lease_id = session.scalars(select(Lease.id).where(Lease.holder == asked)).one()
+        locked = leases_repository.lock_lease(session, lease_id)
+        assert locked is not None
+        leases.abandon(session, *locked, LeaseEvent.EXPIRE, "provider_jailed")
+    world.advance()
+    assert world.outcomes()[asked] == ("abandoned", "provider_jailed")
+    assert counts(world, asked) == (0, 0, 0)
+
+
+def test_who_refuses_while_storage_takes_nothing_is_not_to_blame(world: VerificationWorld, asked: str) -> None:
+    working, world.storage = world.storage, Storage("http://127.0.0.1:1")
+    world.give_up(asked, LeaseKind.REPLAY, "gateway_unavailable")
+    world.storage = working
+    world.advance()
+    assert counts(world, asked) == (0, 0, 0)
+
+
+def test_nor_who_refused_shortly_before_storage_is_looked_at_again(
+    world: VerificationWorld, asked: str, verifiers: list[str]
+) -> None:
+    working, world.storage = world.storage, Storage("http://127.0.0.1:1")
+    world.advance()
+    world.storage = working
+    assert world.rows(lambda session: session.scalars(select(Outage.part)).all()) == ["storage"]
+    world.give_up(asked, LeaseKind.REPLAY, "gateway_unavailable")
+    world.advance()
+    assert counts(world, asked) == (0, 0, 0)
+    with world.database.transaction() as session:  # long over
+        session.execute(delete(Outage))
+    second = world.asked(verifiers)
+    world.give_up(second, LeaseKind.REPLAY, "gateway_unavailable")
+    world.advance()
+    assert counts(world, second) == (1, 0, 0)
+
+
+@pytest.mark.parametrize("segment", [0, 1])
+def test_nor_who_refuses_while_storage_takes_but_does_not_give_the_file(
+    world: VerificationWorld, unit_ids: list[int], verifiers: list[str], ipfs: dict[str, str], segment: int
+) -> None:
+    """The checkpoint that a first segment starts from, or the state that its provider has shown."""
+    world.challenge({unit_ids[0]: [segment], unit_ids[1]: []})
+    unit = world.unit(unit_ids[0])
+    if segment:
+        assert world.reveal(unit.provider) is not None
+    (sample,) = world.samples()
+    cid = sample.state_cid if segment else unit.start_checkpoint_cid
+    assert cid is not None
+    first, content = world.asked(verifiers), world.storage.get(cid, max_bytes=2**20)
+    world.storage.unpin(cid)
+    assert BlockStore(Path(ipfs["directory"])).collect()
+    assert world.storage.takes()
+    world.give_up(first, LeaseKind.REPLAY, "input_missing")
+    world.advance()
+    assert counts(world, first) == (0, 0, 0)
+    assert world.storage.put(content, max_bytes=2**20).cid == cid
+    second = world.asked(verifiers)
+    assert second != first
+    world.give_up(second, LeaseKind.REPLAY, "input_missing")
+    world.advance()
+    assert counts(world, second) == (1, 0, 0)
+    assert counts(world, first) == (0, 0, 0)  # what was forgiven stays so
+
+
+def test_nor_who_is_silent_while_the_market_hears_of_nobody(world: VerificationWorld, asked: str) -> None:
+    ago = utc_now() - timedelta(minutes=10)
+    with world.database.transaction() as session:
+        session.execute(update(Lease).where(Lease.kind == "replay").values(created_at=ago))
+        hour = int(ago.timestamp()) // 3_600
+        bit = 1 << int(ago.timestamp()) % 3_600 // 60
+        session.add(HeartbeatHour(hour=hour, provider=asked, minutes=bit, stake_wei=0))
+    run_out(world)
+    world.advance()
+    assert counts(world, asked) == (0, 0, 0)
+
+
+def test_who_has_refused_too_often_is_not_drawn_while_others_are_there(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
+) -> None:
+    with world.database.transaction() as session:
+        session.execute(update(Provider).where(Provider.address.in_(verifiers[:2])).values(reliability_bps=3_999))
+    world.challenge({unit_ids[0]: [0], unit_ids[1]: [0]})
+    open_ = [replay.verifier for replay in world.replays()]
+    assert open_ == [verifiers[2]] * 2
+    world.give_up(verifiers[2], LeaseKind.REPLAY, "input_missing")
+    world.give_up(verifiers[2], LeaseKind.REPLAY, "input_missing")
+    assert {replay.verifier for replay in world.replays() if replay.status == "assigned"} <= set(verifiers[:2])
+    assert len(world.replays()) == 4  # but for who else is there, its unit would wait for ever

@@ -1,0 +1,158 @@
+"""Windows: what they commit to before their seed is known, and what the chain does with them meanwhile."""
+
+import secrets
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from kit.verification.verification_fixtures import (  # noqa: F401  (fixtures)
+    RATE,
+    VerificationWorld,
+    delivered_units,
+    three_verifiers,
+    two_nodes,
+    verification_world,
+)
+
+from market.chain.requests import RETRY_AFTER
+from market.domain.lifecycle import IntentStatus
+from market.domain.network import DEVNET
+from market.domain.verification.sampling import CLEAN_UNITS_PER_HALVING
+from market.platform.db.base import utc_now
+from market.providers.models import Attestation, Provider
+from market.training.units.models import Unit
+from market.verification.windows import service as windows
+from zoo_protocol import merkle
+from zoo_protocol.hashing import to_hex
+from zoo_protocol.payments.job_record import unit_leaf
+
+BRONZE = DEVNET.tier("bronze")
+
+
+def test_a_window_commits_to_the_delivered_units_before_its_seed(world: VerificationWorld, unit_ids: list[int]) -> None:
+    committed = world.commit_window()
+    units = [world.unit(unit_id) for unit_id in unit_ids]
+    leaves = [unit_leaf(u.job_id, u.round, u.slot, u.provider, u.trace_root or "", u.payload_hash or "") for u in units]
+    assert committed.args["root"] == to_hex(merkle.root(leaves))
+    assert [u.window_index for u in units] == [0, 1]
+    world.advance()
+    assert world.intents("latch_seed") == []  # the seed's block is not behind the head
+    assert world.samples() == []
+    world.latch(committed, to_hex(secrets.token_bytes(32)))
+    (latch,) = world.intents("latch_seed")
+    assert latch.arguments == [committed.args["root"]]
+    assert {world.unit(unit_id).sampling_bps for unit_id in unit_ids} == {RATE}
+
+
+@pytest.mark.parametrize(
+    ("needs_gpus", "registered", "covered", "rate"),
+    [
+        (False, 0, 0, RATE // 2),  # on processors alone
+        (False, 2, 2, RATE // 2),
+        (False, 2, 1, RATE),
+        (True, 0, 0, RATE),  # its tier has GPUs, and its quote says nothing of what computes
+        (True, 0, BRONZE.gpus - 1, RATE),
+        (True, 0, BRONZE.gpus, RATE // 2),
+        (True, BRONZE.gpus + 1, BRONZE.gpus, RATE),
+    ],
+)
+def test_a_provider_attested_with_all_its_gpus_is_sampled_at_half_the_rate(
+    world: VerificationWorld, unit_ids: list[int], needs_gpus: bool, registered: int, covered: int, rate: int
+) -> None:
+    world.network = replace(DEVNET, tiers=tuple(replace(tier, needs_gpus=needs_gpus) for tier in DEVNET.tiers))
+    attested = world.unit(unit_ids[0])
+    with world.database.transaction() as session:
+        session.get_one(Provider, attested.provider).hardware = {"gpu_count": registered}
+        gpus = [str(number) for number in range(covered)]
+        until = utc_now() + timedelta(hours=1)
+        session.add(Attestation(address=attested.provider, measurement="0x" + "0a" * 32, expires_at=until, gpus=gpus))
+    world.latch(world.commit_window(), to_hex(secrets.token_bytes(32)))
+    rates = {world.unit(unit_id).provider: world.unit(unit_id).sampling_bps for unit_id in unit_ids}
+    assert rates.pop(attested.provider) == rate
+    assert set(rates.values()) == {RATE}
+
+
+@pytest.mark.parametrize("by", ["attestation", "verified units"])
+def test_what_comes_after_the_window_lowers_no_rate(world: VerificationWorld, unit_ids: list[int], by: str) -> None:
+    """The seed is public before the draw: whoever sees itself drawn must not be able to be drawn less."""
+    unit = world.unit(unit_ids[0])
+    committed = world.commit_window()
+    with world.database.transaction() as session:
+        if by == "attestation":
+            until = utc_now() + timedelta(hours=1)
+            session.add(Attestation(address=unit.provider, measurement="0x" + "0a" * 32, expires_at=until, gpus=[]))
+        else:
+            done = {"status": "verified", "decided_at": utc_now(), "start_checkpoint_cid": unit.start_checkpoint_cid}
+            for round_ in range(1, 1 + CLEAN_UNITS_PER_HALVING):
+                session.add(Unit(job_id=unit.job_id, round=round_, slot=0, provider=unit.provider, **done))
+    world.latch(committed, to_hex(secrets.token_bytes(32)))
+    assert world.unit(unit_ids[0]).sampling_bps == RATE
+    (later,) = world.units(world.second_job(unit.provider))
+    world.latch(world.commit_window(), to_hex(secrets.token_bytes(32)))
+    assert world.unit(later.id).sampling_bps == RATE // 2  # for the next window it counts
+
+
+def test_a_doubt_after_the_window_still_raises_the_rate(world: VerificationWorld, unit_ids: list[int]) -> None:
+    unit = world.unit(unit_ids[0])
+    committed = world.commit_window()
+    with world.database.transaction() as session:
+        session.get_one(Unit, unit.id).doubts = ["norm"]
+    world.latch(committed, to_hex(secrets.token_bytes(32)))
+    assert world.unit(unit_ids[0]).sampling_bps == 2 * RATE
+
+
+def test_a_rescheduled_seed_is_latched_anew(world: VerificationWorld, unit_ids: list[int]) -> None:
+    committed = world.commit_window()
+    world.chain.head = committed.args["seedBlock"] + 1
+    world.advance()
+    later = world.final("WorkWindows", "SeedRescheduled", id=0, seedBlock=world.chain.head + 2)
+    with world.database.transaction() as session:
+        windows.on_seed_rescheduled(session, later)
+    world.advance()
+    assert len(world.intents("latch_seed")) == 1
+    world.chain.head += 3
+    world.advance()
+    assert len(world.intents("latch_seed")) == 2
+
+
+def test_work_delivered_while_a_root_is_on_its_way_waits_for_the_next_window(
+    world: VerificationWorld, unit_ids: list[int]
+) -> None:
+    world.advance()
+    late_node = world.node()
+    late_job = world.running([late_node])
+    world.deliver(late_node)
+    world.advance()
+    assert len(world.windows()) == 1
+    world.commit_window()
+    world.advance()
+    assert len(world.windows()) == 2
+    assert world.units(late_job)[0].window_id == world.windows()[1].id
+
+
+def test_events_of_unknown_or_moved_windows_are_ignored(world: VerificationWorld, unit_ids: list[int]) -> None:
+    committed = world.commit_window()
+    latched = world.latch(committed, to_hex(secrets.token_bytes(32)))
+    before = [(w.status, w.seed, w.commit_tx) for w in world.windows()], [s.id for s in world.samples()]
+    stranger = world.final("WorkWindows", "WindowCommitted", id=9, root="0x" + "12" * 32, leafCount=1, seedBlock=1)
+    reseeded = world.final("WorkWindows", "SeedLatched", id=0, seed="0x" + "34" * 32)
+    with world.database.transaction() as session:
+        for event in (committed, stranger):
+            windows.on_window_committed(session, event)
+        for event in (latched, reseeded):
+            windows.on_seed_latched(session, event)
+        windows.on_seed_rescheduled(session, world.final("WorkWindows", "SeedRescheduled", id=0, seedBlock=1))
+    world.advance()
+    assert ([(w.status, w.seed, w.commit_tx) for w in world.windows()], [s.id for s in world.samples()]) == before
+
+
+def test_a_call_that_the_chain_refuses_is_asked_for_again(world: VerificationWorld, unit_ids: list[int]) -> None:
+    world.advance()
+    world.put_intents(IntentStatus.REVERTED, timedelta(0))
+    world.advance()
+    assert len(world.intents("commit_window")) == 1  # not at once
+    world.put_intents(IntentStatus.REVERTED, 2 * RETRY_AFTER)
+    world.advance()
+    world.advance()
+    first, second = world.intents("commit_window")
+    assert first.arguments == second.arguments

@@ -1,0 +1,105 @@
+"""What nodes ask of the API until they are in the book: registration, the proof of hardware, stake, an ask."""
+
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+import torch
+
+from kit.api.clients import Caller
+from market.chain.contracts.codec import ChainEvent
+from market.domain.network import DEVNET, ZEN
+from market.platform.db.session import Database
+from market.providers import service as providers
+from market.providers import standing
+from market.settings import Settings
+from training_gym.hardware.challenge import ProofParameters
+from training_gym.hardware.prover import Prover
+from zoo_protocol.hashing import from_hex, to_hex
+from zoo_protocol.messages import Ask, Domain, Heartbeat, sign, typed_data
+
+CLASS_A = "0x" + "aa" * 32
+HARDWARE = {"gpu_model": "cpu", "gpu_count": 0, "gpu_memory_gb": 4, "ram_gb": 4, "network_gbps": 1}
+BRONZE = DEVNET.tier("bronze")
+
+
+def register(api: httpx.Client, caller: Caller, kind: str = "provider", **changes: object) -> httpx.Response:
+    body = {"name": "n", "kind": kind, "region": "lab", "hardware": HARDWARE, "environment_class": CLASS_A}
+    return api.post("/v1/providers", json=body | changes, headers=caller.headers)
+
+
+def start_benchmark(api: httpx.Client, caller: Caller, tier: str = "bronze") -> dict[str, Any]:
+    answer = api.post("/v1/benchmarks", json={"tier": tier}, headers=caller.headers)
+    assert answer.status_code == 201, answer.text
+    run: dict[str, Any] = answer.json()
+    return run
+
+
+def commit_benchmark(api: httpx.Client, caller: Caller, run: Mapping[str, Any]) -> bytes:
+    """Do a challenge's work up to the commitment; the right answer."""
+    prover = Prover(ProofParameters(**run["work"]), from_hex(run["seed"]), [torch.device("cpu")])
+    path = f"/v1/benchmarks/{run['id']}"
+    nonce = api.post(f"{path}/ready", json={}, headers=caller.headers).json()["nonce"]
+    body = {"commitment": to_hex(prover.work(from_hex(nonce)))}
+    answer = api.post(f"{path}/commit", json=body, headers=caller.headers)
+    assert answer.status_code == 200, answer.text
+    assert answer.json() == api.post(f"{path}/commit", json=body, headers=caller.headers).json()
+    return prover.open(from_hex(answer.json()["secret"]))
+
+
+def beat(api: httpx.Client, caller: Caller, domain: Domain) -> dict[str, Any]:
+    """A heartbeat that answers the challenge which the one before it was told."""
+    told = api.post("/v1/providers/me/heartbeat", json={}, headers=caller.headers).json()["challenge"]
+    signature = sign(caller.wallet.key.hex(), typed_data(domain, Heartbeat(caller.address, told)))
+    body = {"busy": True, "challenge": told, "signature": signature}
+    said: dict[str, Any] = api.post("/v1/providers/me/heartbeat", json=body, headers=caller.headers).json()
+    return said
+
+
+def answer_benchmark(api: httpx.Client, caller: Caller, run: Mapping[str, Any], content: bytes) -> httpx.Response:
+    cid = api.post("/v1/blobs", content=content, headers=caller.headers).json()["cid"]
+    return api.post(f"/v1/benchmarks/{run['id']}/answer", json={"cid": cid}, headers=caller.headers)
+
+
+def pass_benchmark(api: httpx.Client, caller: Caller, tier: str = "bronze") -> None:
+    run = start_benchmark(api, caller, tier)
+    assert answer_benchmark(api, caller, run, commit_benchmark(api, caller, run)).json()["passed"]
+
+
+def chain_event(database: Database, name: str, address: str, **args: object) -> None:
+    """Deliver one final event of the staking contract, as the indexer does."""
+    event = ChainEvent("ProviderStaking", name, {"provider": address, **args}, "0x", 1, "0x", 0, int(time.time()))
+    with database.transaction() as session:
+        standing.on_stake_changed(DEVNET, session, event)
+
+
+def stake(database: Database, address: str, total: int) -> None:
+    chain_event(database, "Staked", address, amount=total, total=total)
+
+
+def ask_of(caller: Caller, **changes: object) -> Ask:
+    until = int(time.time()) + 3600
+    ask = Ask(caller.address, BRONZE.id, BRONZE.gpus, 2 * ZEN, until, secrets.randbits(200))
+    return replace(ask, **changes)  # type: ignore[arg-type]
+
+
+def ask_body(caller: Caller, domain: Domain, ask: Ask) -> dict[str, object]:
+    signature = sign(caller.wallet.key.hex(), typed_data(domain, ask))
+    return {"ask": asdict(ask) | {"minPrice": str(ask.minPrice), "nonce": str(ask.nonce)}, "signature": signature}
+
+
+def place_ask(api: httpx.Client, caller: Caller, domain: Domain, ask: Ask) -> httpx.Response:
+    return api.post("/v1/asks", json=ask_body(caller, domain, ask), headers=caller.headers)
+
+
+def status_of(api: httpx.Client, address: str) -> str:
+    return str(api.get(f"/v1/providers/{address}").json()["status"])
+
+
+def offers(database: Database, settings: Settings) -> list[str]:
+    with database.transaction() as session:
+        return [offer.provider for offer in providers.open_offers(session, settings, BRONZE.id, datetime.now(UTC))]

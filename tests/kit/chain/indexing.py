@@ -1,0 +1,60 @@
+"""What an indexer has made of the chain, to be compared with what a fresh one makes of it."""
+
+from typing import Any
+
+from sqlalchemy import select
+
+from kit.chain.deployed_chain import Chain
+from market.chain.models import ChainBlock, ChainCursor, ChainLog
+from market.ledger.models import LedgerJournal, LedgerPosting
+from market.platform.db.session import Database
+
+
+def cursor(database: Database) -> ChainCursor:
+    """The cursor row."""
+    with database.transaction() as session:
+        return session.scalars(select(ChainCursor)).one()
+
+
+def booked(database: Database) -> list[Any]:
+    """Everything that was acted upon, without ids."""
+    with database.transaction() as session:
+        return [
+            tuple(row)
+            for row in session.execute(
+                select(LedgerJournal.key, LedgerJournal.block_number, LedgerPosting.account, LedgerPosting.amount)
+                .join(LedgerPosting)
+                .order_by(LedgerJournal.id, LedgerPosting.line)
+            )
+        ]
+
+
+def canonical_logs(database: Database) -> list[Any]:
+    """(block number, block hash, log index, transaction) of all logs on the canonical chain."""
+    with database.transaction() as session:
+        return [
+            tuple(row)
+            for row in session.execute(
+                select(ChainBlock.number, ChainLog.block_hash, ChainLog.log_index, ChainLog.tx_hash)
+                .join(ChainBlock, ChainBlock.hash == ChainLog.block_hash)
+                .where(ChainBlock.canonical)
+                .order_by(ChainBlock.number, ChainLog.log_index)
+            )
+        ]
+
+
+def forget(database: Database) -> None:
+    """Take everything back that an indexer has written, past the guards of the ledger."""
+    with database.transaction() as session:
+        for table in ("chain_logs", "chain_blocks", "chain_cursor"):
+            session.connection().exec_driver_sql(f"DELETE FROM {table}")
+        session.connection().exec_driver_sql("SET LOCAL session_replication_role = replica")
+        session.connection().exec_driver_sql("DELETE FROM ledger_postings")
+        session.connection().exec_driver_sql("DELETE FROM ledger_journals")
+
+
+def fresh(database: Database, chain: Chain) -> tuple[list[Any], list[Any]]:
+    """What an indexer sees that starts now: (booked, canonical logs)."""
+    forget(database)
+    chain.index(database)
+    return booked(database), canonical_logs(database)

@@ -1,0 +1,166 @@
+"""The market as challenger beside live nodes, verifiers and referees: what replays refute goes to the contract."""
+
+from collections.abc import Sequence
+
+import pytest
+from fastapi import FastAPI
+from pydantic import SecretStr
+from sqlalchemy import select
+
+from kit.chain.deployed_chain import OTHER, Wallet, wallet
+from kit.disputes.dispute_fixtures import TERMS, ZEN
+from kit.disputes.referee_fixtures import REFEREES, RefereeWorld
+from kit.verification.live_fixtures import LiveMaker, Node
+from market.accounts.models import Account
+from market.chain.models import TxIntent
+from market.chain.sending.sender import Sender
+from market.chain.sending.signer import Signer
+from market.domain.lifecycle import UNIT_DECIDED, ProviderStatus
+from market.domain.network import DEVNET
+from market.payments.settlement import dispute_keeper
+from market.providers.models import Provider
+from market.training.leases.schemas import LeaseKind
+from market.training.units.models import Unit
+from market.verification.disputes.challenge_models import Challenge
+from worker.context import INTENT_HANDLERS
+from zoo_compute.node.disputes.referee import Referee
+from zoo_compute.node.execution.executor import Executor
+from zoo_protocol.hashing import keccak, to_hex
+
+MARKET = wallet(30)
+ANOTHER_CLASS = "0x" + "cd" * 32
+LIE = to_hex(keccak(b"what no training gives"))
+
+
+class LyingExecutor(Executor):
+    """A verifier's, which says of every segment the same thing, as its accomplices do."""
+
+    def run(self, task, timeout, on_progress=None, **more):  # type: ignore[no-untyped-def]
+        return (
+            {"end_leaf": LIE, "steps": 0}
+            if task["kind"] == "replay"
+            else super().run(task, timeout, on_progress, **more)
+        )
+
+
+class _Senders:
+    """Those of all of the market's accounts, as one."""
+
+    def __init__(self, senders: Sequence[Sender]) -> None:
+        self._senders = senders
+
+    def step(self) -> bool:
+        moved = [sender.step() for sender in self._senders]
+        return any(moved)
+
+
+class CourtWorld(RefereeWorld):
+    """The market's account has bonds for three disputes."""
+
+    referees_here: Sequence[Referee] = ()
+
+    def referees(self, executor: Executor, of_class: int = len(REFEREES)) -> list[Referee]:
+        """All of them, listed and known to the market; those after ``of_class`` are of another class."""
+        found = super().referees(executor)
+        for place, account in enumerate(REFEREES):
+            environment = executor.environment_class if place < of_class else ANOTHER_CLASS
+            self.know_referee(account.address, environment)
+            found[place] = self.referee(account, executor, environment)
+        return found
+
+    def know_referee(self, address: str, environment: str) -> None:
+        """It has registered with the market, which has not heard of it since: it gets no replays."""
+        node = {"kind": "verifier", "name": "referee", "region": "eu", "hardware": {}, "status": ProviderStatus.ACTIVE}
+        with self.database.transaction() as session:
+            session.add(Account(address=address))
+            session.flush()
+            session.add(Provider(address=address, environment_class=environment, **node))
+
+    def give_account(self, bonds: int = 3, account: Wallet = MARKET) -> None:
+        """The market gets an account to dispute with, and has the key of no other."""
+        self.deployed.anvil.rpc("anvil_setBalance", account.address, hex(ZEN))
+        if bonds:
+            self.deployed.send(OTHER, "ZenToken", "transfer", account.address, bonds * TERMS.bond_wei)
+        self.restart(account)
+
+    def restart(self, account: Wallet = MARKET, *former: Wallet) -> None:
+        """The market's processes are new: what they know is in the database and on the chain, and these keys."""
+        self.challenger, self.former = account.address, [before.address for before in former]
+        operator = self.deployed.sender(self.database, INTENT_HANDLERS)
+        own = [self._sender_of(Signer(SecretStr(known.key))) for known in (account, *former)]
+        self._sender = _Senders([operator, *own])  # type: ignore[assignment]
+
+    def _sender_of(self, signer: Signer) -> Sender:
+        chain, deployment = self.deployed.client(), self.deployed.deployment
+        return Sender(self.database, chain, deployment, signer, self.deployed.settings, INTENT_HANDLERS, signer.address)
+
+    def train(self, *nodes: Node) -> str:
+        """A job that the nodes have trained a round of, every segment of which is drawn."""
+        job_id = self.live_job(list(nodes))
+        for node in nodes:
+            self.work_off(node, LeaseKind.TRAIN)
+        return job_id
+
+    def turn(self, nodes: Sequence[Node], verifiers: Sequence[Node]) -> None:
+        """Everybody does once what is due for it."""
+        self.step()
+        for node in nodes:
+            self.work_off(node, LeaseKind.REVEAL, LeaseKind.PIN)
+        for node in verifiers:
+            self.work_off(node, LeaseKind.REPLAY)
+        self.step()
+        for node in nodes:
+            self.watch_of(node).watch()
+            self.discloser(node).watch()
+        for referee in self.referees_here:
+            referee.watch()
+        dispute_keeper.keep(self.database, DEVNET, self.deployed.views)
+
+    def until(self, status: str, job_id: str, cheat: Node, nodes: Sequence[Node], verifiers: Sequence[Node]) -> Unit:
+        """Go on until the unit of ``cheat`` has this status."""
+        for _ in range(40):
+            self.turn(nodes, verifiers)
+            (unit,) = self.units(job_id, provider=cheat.address)
+            if unit.status == status:
+                return unit
+        raise AssertionError(f"it is {unit.status} ({unit.reason}); {[(i.function, i.status) for i in self.sent()]}")
+
+    def until_decided(self, job_id: str, nodes: Sequence[Node], verifiers: Sequence[Node]) -> None:
+        """Go on until every unit of the job is decided, every penalty final, and the market has its bonds back."""
+        for _ in range(60):
+            self.turn(nodes, verifiers)
+            decided = all(unit.status in UNIT_DECIDED for unit in self.units(job_id) if unit.uploaded_at)
+            pending = [intent for intent in self.sent() if intent.status not in ("final", "reverted")]
+            if decided and not pending and all(slash.tx for slash in self.slashes()):
+                return
+        raise AssertionError([(u.slot, u.status, u.reason) for u in self.units(job_id)])
+
+    def sent(self, account: str = MARKET.address) -> list[TxIntent]:
+        """What one of the market's accounts was to send."""
+        with self.database.transaction() as session:
+            mine = select(TxIntent).where(TxIntent.account == account).order_by(TxIntent.id)
+            return list(session.scalars(mine))
+
+    def challenges(self) -> list[Challenge]:
+        """The market's disputes."""
+        with self.database.transaction() as session:
+            return list(session.scalars(select(Challenge).order_by(Challenge.unit_id)))
+
+    def count_sent_by(self, address: str) -> int:
+        """Transactions of an account that were mined."""
+        return int(self.deployed.anvil.rpc("eth_getTransactionCount", address, "latest"), 16)
+
+
+@pytest.fixture(name="live")
+def world_with_court(live_of: LiveMaker, server: tuple[FastAPI, str], app: FastAPI) -> CourtWorld:
+    """Its market can dispute; whether a committee can judge is up to ``with_referees``."""
+    world: CourtWorld = live_of(CourtWorld)
+    world.api_url = server[1]
+    world.give_account()
+    return world
+
+
+@pytest.fixture(name="with_referees")
+def listed_referees(live: CourtWorld, executor: Executor) -> None:
+    live.referees_here = live.referees(executor)
+    live.step()

@@ -1,0 +1,212 @@
+"""Disputes of live nodes' units on a chain of their own: real training, real windows, the real contract."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit.chain.deployed_chain import OPERATOR, OTHER, Chain, Wallet
+from kit.verification.live_fixtures import HONEST_ACCOUNT, TRAINING, LiveWorld, Node
+from market.domain.network import DEVNET
+from market.jobs import service as jobs_service
+from market.jobs.models import Slot
+from market.payments.settlement.record import build_record
+from market.platform.storage.client import Storage
+from market.settings import Settings
+from market.training.leases.schemas import LeaseKind
+from market.training.matching import book
+from market.training.units import service as units_service
+from market.training.units.models import Unit
+from market.verification.samples import inclusion
+from zoo_compute.chain.disputes import Dispute, DisputeChain, Opened
+from zoo_compute.chain.wallet import Wallet as NodeWallet
+from zoo_compute.node.disk.traces import Traces
+from zoo_compute.node.disk.workspace import Workspace
+from zoo_compute.node.disputes.defence import Disputes
+from zoo_compute.node.execution.executor import Executor
+from zoo_protocol.content.cid import parse
+from zoo_protocol.hashing import from_hex, to_hex
+from zoo_protocol.messages import Domain, JobOrder, UnitCommitment, permit_typed_data, sign, typed_data
+from zoo_protocol.payments.job_record import PaidUnit, leaf_of
+from zoo_protocol.payments.settlement_batch import JobLine, claim_leaf, paid_leaf
+
+TERMS = DEVNET.disputes
+ZEN = 10**18
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """A unit that is in a window on chain, with all that a challenger needs to know of it."""
+
+    order: JobOrder
+    unit: UnitCommitment
+    signature: str
+    window: str
+    proof: list[str]
+
+    @property
+    def unit_id(self) -> str:
+        return to_hex(leaf_of(self.unit))
+
+
+@pytest.fixture(name="chain")
+def chain_of_disputes(own_chain: Chain) -> Chain:
+    """The days that pass in a dispute are not those of other tests."""
+    return own_chain
+
+
+@pytest.fixture(name="settings")
+def settings_of_disputes(settings: Settings, chain: Chain) -> Settings:
+    """The API's chain is this one."""
+    names = ("rpc_url", "deployment_file", "acknowledger_key")
+    return settings.model_copy(update={name: getattr(chain.settings, name) for name in names})
+
+
+@pytest.fixture(name="node")
+def honest_node(live: "DisputeWorld", executor: Executor) -> Node:
+    """A provider that can pay for its answers on the chain."""
+    live.deployed.anvil.rpc("anvil_setBalance", HONEST_ACCOUNT.address, hex(ZEN))
+    return live.provider_node(HONEST_ACCOUNT, executor)
+
+
+@pytest.fixture(name="unit")
+def unit_of_the_node(live: "DisputeWorld", node: Node) -> Delivered:
+    return live.delivered(node)
+
+
+class DisputeWorld(LiveWorld):
+    """A live world in which units, signed for its contracts, are disputed."""
+
+    def __init__(
+        self, database_url: str, storage: Storage, settings: Settings, deployed: Chain, gateway: str, directory: Path
+    ) -> None:
+        super().__init__(database_url, storage, settings, deployed, gateway, directory)
+        self.domain = Domain(31337, deployed.deployment.address("JobEscrow"))
+
+    def delivered(self, node: Node, **training: Any) -> Delivered:
+        """A unit of a new job that the node trained, committed to and delivered, in a window on chain.
+
+        ``training``: settings that differ from ``TRAINING``; without any the states are those of every such unit.
+        """
+        with self.database.transaction() as session:  # it leaves what it worked for
+            for slot in session.query(Slot).filter(Slot.provider == node.address):
+                slot.provider = None
+        job_id = self.job(
+            nodes=1, wait_seconds=30 * 86_400, document={**self.spec.to_dict(), "training_config": TRAINING | training}
+        )
+        with self.database.transaction() as session:
+            environment = node.executor.environment_class
+            assert book.assign(session, self.settings, job_id, 5 * ZEN // 2, None, [node.address], environment)
+        self.dispatch(job_id)
+        self.work_off(node, LeaseKind.TRAIN)
+        (row,) = self.units(job_id, provider=node.address)
+        return self.included(row)
+
+    def included(self, row: Unit) -> Delivered:
+        """A unit that was delivered, once its window is on chain."""
+        job_id = row.job_id
+        assert row.trace_root
+        assert row.payload_hash
+        assert row.commitment_signature
+        unit = UnitCommitment(job_id, row.round, row.slot, row.provider, row.trace_root, row.payload_hash)
+        for _ in range(10):
+            self.step()
+            with self.database.transaction() as session:
+                order = jobs_service.get(session, job_id).order
+                shown = inclusion.inclusion(session, to_hex(leaf_of(unit)))
+            if shown is not None and shown.window_root is not None:
+                return Delivered(order, unit, row.commitment_signature, shown.window_root, list(shown.proof))
+        raise AssertionError("no window")
+
+    settled: JobLine
+    """What the last settlement took from its job."""
+
+    def settle(self, delivered: Delivered) -> None:
+        """Pay the unit on chain: its job is put in escrow, and the market's record of it named in a settlement."""
+        self.open_in_escrow(delivered.order)
+        with self.database.transaction() as session:
+            units = units_service.job_units(session, delivered.unit.jobId)
+            record = build_record(session, DEVNET, jobs_service.get(session, delivered.unit.jobId), units[:1])
+        stored = parse(self.storage.put(record.to_bytes(), max_bytes=2**20).cid)
+        line = JobLine(delivered.unit.jobId, 25 * ZEN // 10, 1, 0, 1, False, to_hex(stored.digest))
+        self.settled = line
+        unit, claim = delivered.unit, to_hex(claim_leaf(delivered.unit.provider, 1))
+        fields = (unit.jobId, unit.round, unit.slot, unit.provider, unit.traceRoot, unit.payloadHash)
+        paid = to_hex(paid_leaf(PaidUnit(*fields, str(line.price))))
+        self.transact(OPERATOR, "JobEscrow", "settle", claim, paid, [line.as_argument()])
+
+    def open_in_escrow(self, order: JobOrder) -> None:
+        """Put an order's budget into the contract, on its payer's signatures."""
+        payer = self.wallets[order.payer]
+        key = to_hex(bytes(payer.key))
+        deployment, escrow = self.deployed.deployment, self.deployed.deployment.address("JobEscrow")
+        self.transact(OTHER, "ZenToken", "transfer", payer.address, order.budget)
+        signature = sign(key, typed_data(Domain(31337, escrow), order))
+        token = deployment.address("ZenToken")
+        permit = permit_typed_data(31337, token, "ZEN", payer.address, escrow, order.budget, 0, order.waitUntil)
+        raw = bytes.fromhex(sign(key, permit)[2:])
+        opening = [_fields(order), signature, order.waitUntil, raw[64], raw[:32], raw[32:64]]
+        self.transact(OTHER, "JobEscrow", "openJob", *opening)
+
+    def fund(self, challenger: Wallet) -> None:
+        """Give a challenger the bond, and the contract leave to take it."""
+        self.transact(OTHER, "ZenToken", "transfer", challenger.address, TERMS.bond_wei)
+        disputes = self.deployed.deployment.address("Disputes")
+        self.transact(challenger, "ZenToken", "approve", disputes, TERMS.bond_wei)
+
+    def dispute(self, challenger: Wallet, delivered: Delivered) -> Opened:
+        """Open a dispute of the unit."""
+        self.fund(challenger)
+        return self.open(challenger, delivered)
+
+    def open(self, challenger: Wallet, delivered: Delivered) -> Opened:
+        """Open a dispute with a bond that is at hand."""
+        order, unit = _fields(delivered.order), _fields(delivered.unit)
+        proof = [from_hex(node) for node in delivered.proof]
+        arguments = [order, unit, delivered.signature, delivered.window, proof]
+        self.transact(challenger, "Disputes", "open", *arguments)
+        dispute_id = self.chain_of(challenger)._disputes.functions.disputeIdOf(
+            from_hex(delivered.unit_id), challenger.address
+        )
+        block = self.deployed.client().head().number
+        return Opened(to_hex(dispute_id.call()), delivered.unit_id, challenger.address, delivered.order.segments, block)
+
+    def transact(self, sender: Wallet, contract: str, function: str, *arguments: Any) -> None:
+        """Send a transaction, which must not revert."""
+        sent = self.deployed.send(sender, contract, function, *arguments)
+        assert self.deployed.anvil.rpc("eth_getTransactionReceipt", sent)["status"] == "0x1", function
+
+    def chain_of(self, wallet: Wallet | Node, url: str | None = None) -> DisputeChain:
+        """The contract as this wallet uses it."""
+        contracts = self.deployed.deployment.contracts
+        return DisputeChain(url or self.deployed.anvil.url, contracts, NodeWallet(wallet.key))
+
+    def watch_of(self, node: Node, url: str | None = None) -> Disputes:
+        """The node's watch as it is after a start: its directory is all that it knows."""
+        workspace = Workspace(self.directory / node.address)
+        return Disputes(workspace.disputes, Traces(workspace.traces), lambda: self.chain_of(node, url))
+
+    def state(self, opened: Opened) -> Dispute:
+        """Where a dispute stands now."""
+        return self.chain_of(OTHER).dispute(opened.dispute_id)
+
+    def sent_by(self, node: Node) -> int:
+        """How many transactions of the node were mined."""
+        return int(self.deployed.anvil.rpc("eth_getTransactionCount", node.address, "latest"), 16)
+
+    def waiting(self, node: Node) -> list[dict[str, str]]:
+        """The node's transactions that are not mined."""
+        found = self.deployed.anvil.rpc("txpool_content")["pending"]
+        return [
+            sent for sender, queue in found.items() if sender.lower() == node.address.lower() for sent in queue.values()
+        ]
+
+    def pass_turn(self) -> None:
+        """Let a turn's time go by."""
+        self.deployed.anvil.rpc("evm_increaseTime", TERMS.turn_seconds + 1)
+        self.deployed.anvil.mine()
+
+
+def _fields(message: JobOrder | UnitCommitment) -> dict[str, Any]:
+    return {name: getattr(message, name) for name in message.__slots__}

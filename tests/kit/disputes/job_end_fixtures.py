@@ -1,0 +1,110 @@
+"""The market with its court, to the end of jobs: what is settled on chain, who is paid, what the payer gets back."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import update
+
+from kit.chain.deployed_chain import Wallet
+from kit.disputes.adjudication_fixtures import CourtWorld
+from kit.disputes.dispute_fixtures import ZEN
+from kit.verification.live_fixtures import TRAINING, Node
+from market.domain.lifecycle import JobStatus
+from market.domain.network import DEVNET
+from market.jobs import repository as jobs_repository
+from market.jobs import service as jobs
+from market.jobs.models import Job
+from market.ledger.reconciliation import reconcile
+from market.payments.settlement import claims
+from market.payments.settlement import service as settlement
+from market.platform.db.base import utc_now
+from market.training.leases import service as leases
+from market.training.leases import stopping
+from market.training.leases.schemas import LeaseKind
+from market.training.matching import book
+from zoo_compute.node.disputes.referee import Referee
+from zoo_protocol.payments.receipt import net_unit_price
+
+PRICE = 5 * ZEN // 2
+
+
+class EndingsWorld(CourtWorld):
+    """Jobs here are in escrow, so that everything they cost is on the chain."""
+
+    listed: Sequence[Referee] = ()
+
+    def job_of(self, nodes: Sequence[Node], **training: Any) -> str:
+        """A running job of these nodes, in escrow, in which every segment of every unit is drawn."""
+        with self.database.transaction() as session:
+            for node in nodes:
+                leases.remove_node_from_jobs(session, node.address, "a test")
+        document = {**self.spec.to_dict(), "training_config": TRAINING | training}
+        job_id = self.job(
+            nodes=len(nodes), redundancy=1, wait_seconds=30 * 86_400, sampling_bps=10_000, document=document
+        )
+        with self.database.transaction() as session:
+            order = jobs.get(session, job_id).order
+        self.open_in_escrow(order)
+        with self.database.transaction() as session:
+            environment = nodes[0].executor.environment_class
+            holders = [node.address for node in nodes]
+            assert book.assign(session, self.settings, job_id, PRICE, None, holders, environment)
+        self.dispatch(job_id)
+        return job_id
+
+    def train_all(self, job_id: str, *nodes: Node) -> None:
+        """All that the nodes are offered until none of them can go on without the next checkpoint."""
+        for node in [*nodes, *nodes]:
+            self.work_off(node, LeaseKind.TRAIN)
+            self.dispatch(job_id)
+
+    def cancel(self, job_id: str) -> None:
+        """Its payer has had enough: what is verified is paid, the rest goes back."""
+        with self.database.transaction() as session:
+            job = jobs_repository.lock_job(session, job_id)
+            assert job is not None
+            stopping.cancel_now(session, job, job.payer)
+
+    def settle_job(self, job_id: str) -> Job:
+        """Settle a job whose units are all decided, and bring that to finality; a second run changes nothing."""
+        ended = update(Job).where(Job.id == job_id).values(trained_at=utc_now() - timedelta(days=1))
+        self.rows(lambda session: session.execute(ended))
+        for _ in range(2):
+            self.dispatch(job_id)
+            settlement.settle(self.database, self.storage, DEVNET, self.settings, utc_now())
+            self.follow()
+        job = self.read(job_id)
+        assert job.status == JobStatus.SETTLED, (job.status, job.reason)
+        return job
+
+    def claim(self, wallet: Wallet | Node) -> int:
+        """Let the challenge period of all batches pass, and have a provider claim all it can; wei that it got."""
+        self.pass_time(DEVNET.challenge_seconds + 1)
+        with self.database.transaction() as session:
+            found = claims.claims_of(session, wallet.address, claimed=False, after_batch=0, limit=200)
+        items = [{"amount": claim.amount_wei, "proof": claim.proof} for _, claim in found]
+        before = self.deployed.views.balance_of(wallet.address)
+        if items:
+            self.transact(Wallet(wallet.address, wallet.key), "JobEscrow", "claim", wallet.address, items)
+        self.follow()
+        return self.deployed.views.balance_of(wallet.address) - before
+
+    def unit_pay(self, job: Job) -> int:
+        """What a provider gets for one unit, in wei."""
+        return net_unit_price(PRICE, job.unit_weight_us, job.fee_bps or 0)
+
+    def check_books(self) -> None:
+        """The ledger has every wei where the chain has it."""
+        found = reconcile(self.database, self.deployed.client(), self.deployed.deployment)
+        assert found.difference_wei == 0, found.as_json()
+
+    def check_paid(self, job_id: str) -> Job:
+        """The job is settled: its verified units are paid once, nothing else is, and its payer has the rest."""
+        job = self.read(job_id)
+        verified = sum(unit.status == "verified" for unit in self.units(job_id))
+        assert (job.paid_wei or 0) == verified * self.unit_pay(job)
+        assert (job.paid_wei or 0) + (job.fee_wei or 0) + (job.refund_wei or 0) == job.budget_wei
+        assert self.deployed.views.balance_of(job.payer) == job.refund_wei
+        self.check_books()
+        return job

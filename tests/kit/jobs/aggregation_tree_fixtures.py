@@ -1,0 +1,70 @@
+"""Rounds that are aggregated by a tree of tasks: six nodes in three regions, and each step done by hand."""
+
+from typing import Any
+
+import pytest
+from sqlalchemy import select, update
+
+from kit.jobs.jobs_fixtures import World
+from market.providers.models import Provider
+from market.training.aggregation import service as aggregation
+from market.training.aggregation import tree
+from market.training.aggregation.models import AggregationLeaf
+from market.training.checkpoints.models import Checkpoint
+
+
+@pytest.fixture(name="far_apart")
+def nodes_far_apart(world: World) -> list[str]:
+    """Six nodes in three regions, in a market that aggregates every round by a tree."""
+    world.settings = world.settings.model_copy(update={"tree_aggregation_min_values": 0})
+    addresses = [world.node() for _ in range(6)]
+    for address, trip in zip(addresses, (5, 200, 9, 400, 205, None), strict=True):
+        world.rows(
+            lambda session, address=address, trip=trip: session.execute(
+                update(Provider).where(Provider.address == address).values(round_trip_ms=trip)
+            )
+        )
+    return addresses
+
+
+def delivered(world: World, nodes: list[str]) -> str:
+    job_id = world.running(nodes)
+    for node in nodes:
+        world.deliver(node)
+    return job_id
+
+
+def leaves_of(world: World, job_id: str) -> list[AggregationLeaf]:
+    query = select(AggregationLeaf).where(AggregationLeaf.job_id == job_id).order_by(AggregationLeaf.leaf)
+    return list(world.rows(lambda session: list(session.scalars(query))))
+
+
+def aggregate(world: World, job_id: str) -> None:
+    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+
+
+def work(world: World, task: tuple[str, tuple[str, ...]]) -> None:
+    name, arguments = task
+    if name == "jobs.aggregate":
+        aggregate(world, arguments[0])
+    elif name == "jobs.aggregate_leaf":
+        tree.work_leaf(world.database, world.storage, arguments[0], int(arguments[1]), int(arguments[2]))
+
+
+def in_one_place(world: World, job_id: str) -> str:
+    """The CID of the checkpoint that the round has when it is aggregated without a tree; nothing is applied."""
+    built: list[str] = []
+
+    def note(session: Any, job: str, round_: Any, stored: Any, verdicts: Any) -> None:
+        built.append(stored.cid)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(aggregation, "_apply", note)
+        settings = world.settings.model_copy(update={"tree_aggregation_min_values": 1 << 40})
+        aggregation.aggregate(world.database, settings, world.storage, job_id)
+    return built[0]
+
+
+def checkpoint(world: World, job_id: str, round_: int = 1) -> str:
+    query = select(Checkpoint.cid).where(Checkpoint.job_id == job_id, Checkpoint.round == round_)
+    return str(world.rows(lambda session: session.scalars(query).one()))

@@ -1,0 +1,37 @@
+"""The training child of a provider that is lazy in a fraction: of every two units, one segment of the second is short.
+
+``PROFILE MEMORY_BYTES``. It counts the units that it trains; all other segments are those of an honest node.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from zoo_compute.node.execution import child
+
+if TYPE_CHECKING:
+    from zoo_compute.node.execution.trainer import Trainer
+
+FALSE_SEGMENT = 2
+
+
+def _load(profile_name: str) -> "Trainer":
+    from training_gym.runtime.profile import profile_named
+    from training_gym.units.trace import Unit, UnitResult
+    from training_gym.units.unit import OnStep, run_unit
+    from training_gym.verify.adversaries import Attack, cheating
+    from zoo_compute.node.execution.trainer import Trainer
+
+    class LazyTrainer(Trainer):
+        trained = 0
+
+        def run_unit(self, unit: Unit, output: Path, on_step: OnStep) -> UnitResult:
+            self.trained += 1
+            if self.trained % 2:
+                return super().run_unit(unit, output, on_step)
+            return run_unit(unit, output, on_step, train=cheating(Attack.SKIP_STEP, [FALSE_SEGMENT]))
+
+    return LazyTrainer(profile_named(profile_name))
+
+
+if __name__ == "__main__":
+    child.main(_load)

@@ -1,0 +1,148 @@
+"""A node that does one lease, with real training and a real store; its market is a fake that dies or refuses."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from kit.engines.ipfs_processes import StoreProcess
+from training_gym.data.dataset import DatasetManifest, describe_split
+from training_gym.spec.config import TrainingSpec
+from training_gym.units.checkpoint import CheckpointManifest, initial_checkpoint
+from zoo_compute.base.link import Background, Link
+from zoo_compute.chain.wallet import Wallet
+from zoo_compute.content.gateway import GatewayClient
+from zoo_compute.node.disk.workspace import Workspace
+from zoo_compute.node.execution.executor import Executor
+from zoo_compute.node.market.calls import Lease
+from zoo_compute.node.work.acknowledgements import Acknowledgements, Journal
+from zoo_compute.node.work.held_lease import HeldLease
+from zoo_compute.node.work.worker import Worker
+from zoo_protocol.content.unixfs import cid_of_file
+from zoo_protocol.hashing import to_hex
+from zoo_protocol.messages import (
+    Acknowledgement,
+    Domain,
+    UnitCommitment,
+    omissions_domain,
+    typed_data,
+)
+from zoo_protocol.payments.job_record import leaf_of
+
+JOB = "0x" + "ab" * 32
+DOMAIN = Domain(31337, "0x" + "e5" * 20)
+WALLET = Wallet("0x" + "33" * 32)
+ACKNOWLEDGER = Wallet("0x" + "44" * 32)
+OMISSIONS = omissions_domain(31337, "0x" + "e6" * 20)
+TEXT = b"".join(b"line %d of a text that a model can learn\n" % n for n in range(500))
+TRAINING = {"rounds": 1, "inner_steps": 4, "segment_steps": 2, "batch_size": 2, "warmup_steps": 1}
+MODEL = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "sequence_length": 16}
+
+
+class Killed(BaseException):
+    """This process died here."""
+
+
+@dataclass
+class Market:
+    """Keeps what a node tells it, in order, and acknowledges; raises ``fault`` at the first call of ``at``."""
+
+    store: StoreProcess
+    at: str = ""
+    fault: BaseException | None = None
+    silent: int = 0  # so many commitments are taken and not acknowledged
+    link: Link | None = None  # over which pieces come, if any do
+    calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+
+    def _called(self, name: str, body: dict[str, Any]) -> None:
+        if name == self.at and self.fault is not None:
+            fault, self.fault = self.fault, None
+            raise fault
+        self.calls.append((name, body))
+
+    def wait_or_stop(self, seconds: float) -> bool:
+        """Where it does not answer, its node is told to stop."""
+        return True
+
+    def keep_lease(self, lease: Lease, step: int) -> None:
+        self._called("keep", {"step": step})
+
+    def commit(self, lease: Lease, body: dict[str, Any]) -> dict[str, Any]:
+        self._called("commit", body)
+        if "trace_root" not in body:
+            return {}
+        if self.silent > 0:
+            self.silent -= 1
+            return {"acknowledgement": None}
+        place = (lease.task["round"], lease.task["slot"])
+        unit = UnitCommitment(JOB, *place, WALLET.address, body["trace_root"], body["payload_hash"])
+        promise = Acknowledgement(to_hex(leaf_of(unit)), int(time.time()) + 600)
+        signature = ACKNOWLEDGER.sign_typed_data(typed_data(OMISSIONS, promise))
+        return {"acknowledgement": {"include_by": promise.includeBy, "signature": signature}}
+
+    def complete(self, lease: Lease, body: dict[str, Any], size: int = 0) -> None:
+        self._called("complete", body)
+
+    def upload(self, content: bytes | Background) -> str:
+        self._called("upload", {"size": len(content)})
+        return self.store.add(content if isinstance(content, bytes) else b"".join(content))
+
+    def put_piece(self, _lease: Lease, cid: str, number: int, piece_cid: str, content: bytes) -> None:
+        assert (cid, number, cid_of_file(content)) == (piece_cid, 0, piece_cid)
+        self._called("put_piece", {"size": len(content)})
+        if self.link is not None:
+            self.link.up.pass_on(len(content))
+
+    def order(self) -> list[str]:
+        return [name for name, _ in self.calls if name != "keep"]
+
+    def body(self, name: str) -> dict[str, Any]:
+        return next(body for called, body in self.calls if called == name)
+
+
+def task_to_train(store: StoreProcess, environment_class: str) -> dict[str, Any]:
+    """A training task whose files are in the store."""
+    split = describe_split(store.add(TEXT), TEXT)
+    dataset = store.add(DatasetManifest(split, split).to_bytes())
+    document = {"model_config": MODEL, "data_config": {"dataset": dataset}, "training_config": TRAINING}
+    spec = TrainingSpec.from_dict(document)
+    model = store.add(initial_checkpoint(spec))
+    manifest = CheckpointManifest(JOB, 0, None, model, None, None, None, {}, 0, spec.spec_hash())
+    return {
+        "job_id": JOB,
+        "spec": spec.to_dict(),
+        "round": 0,
+        "slot": 2,
+        "checkpoint_cid": store.add(manifest.to_bytes()),
+        "slot_state_cid": None,
+        "restored_payload_cid": None,
+        "eager_payload_cid": None,
+        "environment": environment_class,
+    }
+
+
+def lease(kind: str, task: dict[str, Any]) -> Lease:
+    return Lease(f"lease-of-{kind}", kind, JOB, "0x" + "00" * 32, task, 8.0)
+
+
+def work(
+    market: Market,
+    directory: Path,
+    executor: Executor,
+    held: Lease,
+    link: Link | None = None,
+    make_worker: Callable[..., Worker] = Worker,
+) -> Worker:
+    """One life of a node that does one lease."""
+    workspace = Workspace(directory)
+    gateway = GatewayClient([market.store.gateway_url], store=workspace.store)
+    network = SimpleNamespace(chain_id=31337, contracts={"Omissions": OMISSIONS.contract})
+    terms = SimpleNamespace(compensation=1)
+    chain = SimpleNamespace(is_acknowledger=ACKNOWLEDGER.address.__eq__, bond=lambda: 1, terms=lambda: terms)
+    taken = Acknowledgements(Journal(workspace.acknowledgements), network, lambda: chain)  # type: ignore[arg-type,return-value]
+    worker = make_worker(market, WALLET, DOMAIN, workspace, gateway, executor, taken, link or Link())
+    with HeldLease(market, held) as holding:  # type: ignore[arg-type]
+        worker.do(holding)
+    return worker

@@ -1,0 +1,149 @@
+"""A market on a real chain on which days pass: nodes with stakes and heartbeats, judged and paid by the epoch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import select
+
+from kit.chain.deployed_chain import OTHER, PROVIDER, Chain, Wallet, wallet
+from market.accounts.models import Account
+from market.domain.lifecycle import ProviderStatus
+from market.domain.network import DEVNET, EPOCH_SECONDS, ZEN
+from market.domain.nodes.uptime import ALL_MINUTES, EPOCH_HOURS, epoch_of
+from market.ledger.reconciliation import reconcile
+from market.payments.rewards import service as rewards
+from market.payments.rewards.models import RewardPost
+from market.platform.db.base import from_unix
+from market.platform.db.session import Database
+from market.platform.storage.client import Storage
+from market.providers.models import HeartbeatHour, Provider
+from market.providers.record import uptime
+from worker.context import INTENT_HANDLERS, event_handlers
+
+STAKE = 1_000 * ZEN
+NODES = [PROVIDER, OTHER, wallet(6), wallet(7)]
+HOUR = (1 << 60) - 1
+DAYS_BASE = STAKE * 1440 * 2_000 // (10_000 * 365 * 1440)
+"""What a day's full uptime on ``STAKE`` earns at 20 % a year."""
+
+
+@dataclass
+class RewardsWorld:
+    chain: Chain
+    database: Database
+    storage: Storage
+
+    def __post_init__(self) -> None:
+        """Four active nodes, two of them staked on chain; the first whole day is the one after."""
+        self.day = epoch_of(self.now().timestamp()) + 1
+        for node in (PROVIDER, OTHER):
+            self.chain.stake(node, STAKE)
+        self.register(NODES)
+        self.index()
+
+    def register(self, nodes: Sequence[Wallet]) -> None:
+        """Active nodes since yesterday."""
+        with self.database.transaction() as session:
+            for node in nodes:
+                session.add(Account(address=node.address))
+            session.flush()
+            for node in nodes:
+                session.add(
+                    Provider(
+                        address=node.address,
+                        kind="provider",
+                        name="node",
+                        region="eu",
+                        hardware={},
+                        environment_class="0x" + "aa" * 32,
+                        status=ProviderStatus.ACTIVE,
+                        tier_id=1,
+                        created_at=self.now() - timedelta(days=1),
+                    )
+                )
+
+    def now(self) -> datetime:
+        return from_unix(self.chain.client().head().timestamp)
+
+    def pass_day(self) -> None:
+        """Let the present day end and its judgement become due, and what was posted a day ago be in force."""
+        end, day_later = (self.day + 1) * EPOCH_SECONDS + 180, int(self.now().timestamp()) + EPOCH_SECONDS
+        self.chain.anvil.rpc("evm_setNextBlockTimestamp", max(end, day_later))
+        self.chain.anvil.mine()
+        self.day += 1
+
+    def beat(self, node: Wallet, seen: int = ALL_MINUTES, stake: int = STAKE) -> None:
+        """The node was seen in these minutes of the day."""
+        with self.database.transaction() as session:
+            for hour in range(EPOCH_HOURS):
+                if minutes := seen >> 60 * hour & HOUR:
+                    number = self.day * EPOCH_HOURS + hour
+                    session.add(HeartbeatHour(hour=number, provider=node.address, minutes=minutes, stake_wei=stake))
+
+    def beat_all(self, **seen: int) -> None:
+        """All nodes were seen all day, two with a stake that earns nothing; those named only in their minutes."""
+        for name, node in zip(("first", "second", "third", "fourth"), NODES, strict=True):
+            self.beat(node, seen.get(name, ALL_MINUTES), STAKE if node in (PROVIDER, OTHER) else 1)
+
+    def commit(self, node: Wallet) -> None:
+        """The node promises on chain to be up for the next 30 days."""
+        self.chain.send(node, "ProviderStaking", "commit", int(self.now().timestamp()) + 30 * EPOCH_SECONDS)
+        self.index()
+
+    def judge(self) -> None:
+        uptime.judge(self.database, self.storage, DEVNET, self.now())
+
+    def post(self) -> None:
+        rewards.post(self.database, DEVNET, self.chain.views, self.now())
+
+    def posted(self) -> None:
+        """Judge, release the emission and post, all final."""
+        self.judge()
+        for _ in range(2):
+            self.post()
+            self.finalise()
+
+    def finalise(self) -> None:
+        sender = self.chain.sender(self.database, INTENT_HANDLERS)
+        while sender.step():
+            pass
+        self.chain.anvil.mine(3)
+        while sender.step():
+            pass
+        self.index()
+
+    def index(self) -> None:
+        self.chain.anvil.mine(3)
+        self.chain.index(self.database, event_handlers(DEVNET, self.chain.deployment))
+
+    def rows(self, query: Any) -> list[Any]:
+        with self.database.transaction() as session:
+            return list(session.scalars(query))
+
+    def posts(self) -> list[RewardPost]:
+        return self.rows(select(RewardPost).order_by(RewardPost.id))
+
+    def node(self, node: Wallet) -> Provider:
+        with self.database.transaction() as session:
+            return session.get_one(Provider, node.address)
+
+    def claim(self, node: Wallet) -> int:
+        """The node claims what is in force; what it got."""
+        with self.database.transaction() as session:
+            leaf, _, _ = rewards.claimable(session, node.address, self.now())
+        assert leaf is not None
+        before = self.chain.views.balance_of(node.address)
+        self.chain.send(node, "Rewards", "claim", node.address, leaf.cumulative_wei, leaf.proof)
+        return self.chain.views.balance_of(node.address) - before
+
+    def check(self) -> None:
+        self.index()
+        found = reconcile(self.database, self.chain.client(), self.chain.deployment)
+        assert found.difference_wei == 0, found.as_json()
+
+
+def ninety_percent() -> int:
+    """Up but for 144 minutes in the middle of the day."""
+    return ALL_MINUTES & ~(((1 << 144) - 1) << 600)

@@ -1,0 +1,302 @@
+"""The world of jobs with verifiers and a scripted chain: final events are handed to the handlers, nothing is mined."""
+
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import count
+from typing import Any
+
+import pytest
+from sqlalchemy import select, update
+
+from kit.jobs.jobs_fixtures import ENVIRONMENT, ZEN, World
+from kit.jobs.unit_results import ACKNOWLEDGER, DOMAIN, Work
+from market.chain.contracts.codec import ChainEvent
+from market.chain.models import TxIntent
+from market.domain.lifecycle import IntentStatus, ProviderStatus
+from market.domain.network import DEVNET
+from market.domain.verification.sampling import sampling_rate_bps
+from market.jobs.models import Slot
+from market.platform.db.base import utc_now
+from market.platform.storage.client import Storage
+from market.providers.models import Provider, Stake
+from market.settings import Settings
+from market.training.deliveries import service as deliveries
+from market.training.leases import service as leases
+from market.training.leases.schemas import CommitReplay, CompleteReplay, CompleteReveal, LeaseKind, LeaseView
+from market.training.units.models import Unit
+from market.verification.judgement import service as judgement
+from market.verification.penalties.models import Slash
+from market.verification.samples.models import Replay, Sample
+from market.verification.windows import service as windows_service
+from market.verification.windows.models import Window
+from training_gym.model.tensors import save_arrays
+from training_gym.units.replica_state import error_feedback_digest
+from training_gym.units.trace import inner_leaf, start_state
+from zoo_protocol.hashing import from_hex, keccak, to_hex
+from zoo_protocol.verification.sampling import draw_segments
+
+RATE = sampling_rate_bps(0, DEVNET.newcomer_sampling_bps, DEVNET.sampling_floor_bps)
+
+
+@dataclass
+class ScriptedChain:
+    """Knows its head only; stands in for the chain's views."""
+
+    head: int = 100
+    asked: int = field(default=0)
+
+    def head_number(self) -> int:
+        self.asked += 1
+        return self.head
+
+
+@pytest.fixture(name="world")
+def verification_world(database_url: str, storage: Storage, settings: Settings) -> Iterator["VerificationWorld"]:
+    """A market without its chain, whose units are replayed."""
+    world = VerificationWorld(database_url, storage, settings)
+    yield world
+    world.database.dispose()
+
+
+@pytest.fixture(name="verifiers")
+def three_verifiers(world: "VerificationWorld") -> list[str]:
+    return [world.verifier() for _ in range(3)]
+
+
+@pytest.fixture(name="nodes")
+def two_nodes(world: "VerificationWorld") -> list[str]:
+    return [world.node(), world.node()]
+
+
+@pytest.fixture(name="unit_ids")
+def delivered_units(world: "VerificationWorld", nodes: list[str]) -> list[int]:
+    """Ids of the units of the first round, delivered by the two nodes of a running job."""
+    job_id = world.running(nodes)
+    for node in nodes:
+        world.deliver(node)
+    return [unit.id for unit in world.units(job_id)]
+
+
+class VerificationWorld(World):
+    def __init__(self, database_url: str, storage: Storage, settings: Settings) -> None:
+        super().__init__(database_url, storage, settings)
+        self.chain, self.network = ScriptedChain(), DEVNET
+        self.states: dict[str, bytes] = {}
+        self._window_ids = count()
+
+    def verifier(self, *, environment: str = ENVIRONMENT, address: str | None = None) -> str:
+        """An active verifier that was just seen; of the stake of an ``address`` that is given, the chain knows."""
+        is_staked = address is not None
+        address = address or str(self.wallet().address)
+        with self.database.transaction() as session:
+            session.add(
+                Provider(
+                    address=address,
+                    kind="verifier",
+                    name="verifier",
+                    region="eu",
+                    hardware={},
+                    environment_class=environment,
+                    status=ProviderStatus.ACTIVE,
+                    last_seen_at=utc_now(),
+                )
+            )
+            session.flush()
+            if not is_staked:
+                session.add(Stake(address=address, stake_wei=500 * ZEN, unbonding_wei=0))
+        return address
+
+    def second_job(self, node: str) -> str:
+        """Let the node leave its job and deliver the first unit of another; returns that job's id."""
+        with self.database.transaction() as session:
+            session.execute(update(Slot).where(Slot.provider == node).values(provider=None))
+        job_id = self.running([node])
+        self.deliver(node)
+        return job_id
+
+    # --- the background and the chain
+
+    def drawn_unit(self, node: str) -> int:
+        """A new unit of the node, whose first segment was drawn and its start shown; returns its id."""
+        job_id = self.running([node])
+        self.deliver(node)
+        (unit,) = self.units(job_id)
+        self.challenge({unit.id: [0]})
+        self.reveal(node)
+        return unit.id
+
+    def advance(self) -> None:
+        judgement.advance(self.database, self.storage, self.settings, self.network, self.chain)  # type: ignore[arg-type]
+
+    def final(self, contract: str, name: str, **args: Any) -> ChainEvent:
+        """A final event, as the indexer hands it over."""
+        tx, block = to_hex(secrets.token_bytes(32)), to_hex(secrets.token_bytes(32))
+        return ChainEvent(contract, name, args, tx, self.chain.head, block, 0, int(utc_now().timestamp()))
+
+    def commit_window(self) -> ChainEvent:
+        """Close a window and let its root become final on chain."""
+        self.advance()
+        root, leaf_count = self.intents("commit_window")[-1].arguments
+        seed_block = self.chain.head + 2
+        event = self.final(
+            "WorkWindows",
+            "WindowCommitted",
+            id=next(self._window_ids),
+            root=root,
+            leafCount=int(str(leaf_count)),
+            seedBlock=seed_block,
+        )
+        with self.database.transaction() as session:
+            windows_service.on_window_committed(session, event)
+        return event
+
+    def latch(self, committed: ChainEvent, seed: str) -> ChainEvent:
+        """Let the window's seed become final, and act on it."""
+        self.chain.head = committed.args["seedBlock"] + 1
+        self.advance()
+        event = self.final("WorkWindows", "SeedLatched", id=committed.args["id"], seed=seed)
+        with self.database.transaction() as session:
+            windows_service.on_seed_latched(session, event)
+        self.advance()
+        return event
+
+    def challenge(self, wanted: Mapping[int, list[int]]) -> None:
+        """Take the delivered units through a window whose seed draws the ``wanted`` segments by unit id."""
+        roots = {unit_id: from_hex(self.unit(unit_id).trace_root or "") for unit_id in wanted}
+        committed = self.commit_window()
+        while True:
+            seed = secrets.token_bytes(32)
+            drawn = {i: draw_segments(seed, root, self.spec.segments, RATE) for i, root in roots.items()}
+            if drawn == wanted:
+                break
+        self.latch(committed, to_hex(seed))
+
+    # --- what nodes do
+
+    def work(self, node: str, **changes: Any) -> Work:
+        """As in the world of jobs; the second segment starts from a state that the node can serve."""
+        work = super().work(node, **changes)
+        unit = work.unit()
+        state, feedback = start_state(unit), error_feedback_digest(unit.slot_state.error_feedback)
+        work.leaves[1] = inner_leaf(unit, 1, state, feedback)
+        self.states[node] = save_arrays(state)
+        return work
+
+    def reveal(self, node: str) -> LeaseView | None:
+        """Serve the state that the node is asked for, if it is asked."""
+        lease = self.pull(node, LeaseKind.REVEAL)
+        if lease is not None:
+            shown: dict[str, str | None] = {"state_cid": None, "slot_state_cid": None}
+            if lease.task["segment"]:
+                shown["state_cid"] = self.storage.put(self.states[node], max_bytes=2**20).cid
+            if (cid := lease.task["slot_state_cid"]) is not None:
+                shown["slot_state_cid"] = self.storage.put(self.kept[node][cid], max_bytes=2**20).cid
+            self.complete(lease, node, CompleteReveal(token=lease.token, **shown))
+            self.advance()
+        return lease
+
+    def commit_replay(
+        self, verifier: str, lease: LeaseView, leaf: str, salt: str, inner_digest: str | None = None
+    ) -> None:
+        inner = b"" if inner_digest is None else from_hex(inner_digest)
+        result = to_hex(keccak(from_hex(leaf) + inner + from_hex(verifier, 20) + from_hex(salt)))
+        with self.database.transaction() as session:
+            commitment = CommitReplay(token=lease.token, result_hash=result)
+            deliveries.commit(session, DOMAIN, ACKNOWLEDGER, lease.id, verifier, commitment)
+
+    def replay(self, verifier: str, leaf: str, inner_digest: str | None = None) -> LeaseView:
+        """Pull the verifier's replay, answer that it ends in ``leaf``, and act on it."""
+        lease = self.pull(verifier, LeaseKind.REPLAY)
+        assert lease is not None
+        salt = to_hex(secrets.token_bytes(32))
+        self.commit_replay(verifier, lease, leaf, salt, inner_digest)
+        result = CompleteReplay(token=lease.token, end_leaf=leaf, inner_digest=inner_digest, salt=salt)
+        self.complete(lease, verifier, result)
+        self.advance()
+        return lease
+
+    def give_up(self, node: str, kind: LeaseKind, code: str) -> None:
+        lease = self.pull(node, kind)
+        assert lease is not None
+        with self.database.transaction() as session:
+            leases.fail(session, lease.id, node, lease.token, code, "a test")
+        self.advance()
+
+    def asked(self, verifiers: list[str]) -> str:
+        """The verifier that holds an open replay now."""
+        with self.database.transaction() as session:
+            open_ = select(Replay.verifier).where(Replay.status.in_(["assigned", "committed"]))
+            (verifier,) = session.scalars(open_)
+        assert verifier in verifiers
+        return str(verifier)
+
+    # --- what is there
+
+    def unit(self, unit_id: int) -> Unit:
+        with self.database.transaction() as session:
+            unit = session.get(Unit, unit_id)
+            assert unit is not None
+            return unit
+
+    def claim(self, unit_id: int, segment: int) -> str:
+        """The end leaf that the provider claims for a segment."""
+        leaves = self.unit(unit_id).leaves
+        assert leaves is not None
+        return leaves[segment + 1]
+
+    def intents(self, kind: str) -> list[TxIntent]:
+        with self.database.transaction() as session:
+            return list(session.scalars(select(TxIntent).where(TxIntent.kind == kind).order_by(TxIntent.id)))
+
+    def put_intents(self, status: IntentStatus, ago: timedelta) -> None:
+        """Let every call to the chain have come to ``status``, that long ago."""
+        with self.database.transaction() as session:
+            session.execute(update(TxIntent).values(status=status, updated_at=utc_now() - ago))
+
+    def samples(self) -> list[Sample]:
+        with self.database.transaction() as session:
+            return list(session.scalars(select(Sample).order_by(Sample.id)))
+
+    def outcomes(self, sample_id: int | None = None) -> dict[str, tuple[str, str | None]]:
+        """(status, reason) of the replays, of one sample or of all, by verifier."""
+        found = [replay for replay in self.replays() if sample_id in (None, replay.sample_id)]
+        return {replay.verifier: (replay.status, replay.reason) for replay in found}
+
+    def replays(self) -> list[Replay]:
+        with self.database.transaction() as session:
+            return list(session.scalars(select(Replay).order_by(Replay.id)))
+
+    def slashes(self) -> list[Slash]:
+        with self.database.transaction() as session:
+            return list(session.scalars(select(Slash).order_by(Slash.id)))
+
+    def windows(self) -> list[Window]:
+        with self.database.transaction() as session:
+            return list(session.scalars(select(Window).order_by(Window.id)))
+
+    def provider(self, address: str) -> Provider:
+        with self.database.transaction() as session:
+            provider = session.get(Provider, address)
+            assert provider is not None
+            return provider
+
+    def pass_due(self, sample_id: int) -> None:
+        """Let the state be late from now on."""
+        with self.database.transaction() as session:
+            let_time_pass(session.get_one(Sample, sample_id), is_taken=True)
+
+    def pass_deadline(self, sample_id: int) -> None:
+        """Let the state be taken no more."""
+        with self.database.transaction() as session:
+            let_time_pass(session.get_one(Sample, sample_id))
+
+
+def let_time_pass(sample: Sample, *, is_taken: bool = False) -> None:
+    """The sample's state was due a second ago, or else was taken until then at last."""
+    assert sample.reveal_deadline_at is not None
+    assert sample.reveal_until_at is not None
+    time = sample.reveal_until_at - sample.reveal_deadline_at
+    sample.reveal_deadline_at = utc_now() - timedelta(seconds=1) - (timedelta(0) if is_taken else time)
+    sample.reveal_until_at = sample.reveal_deadline_at + time

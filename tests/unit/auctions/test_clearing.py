@@ -1,0 +1,101 @@
+"""The clearing rule, case by case. Prices in whole units and no fee unless said."""
+
+import hashlib
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from market.domain.auctions.clearing import AskOrder, BidOrder, Clearing, clear, gross_ask
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+SEED = b"\x07" * 32
+
+
+def bids(*orders: tuple[int, int]) -> list[BidOrder]:
+    """Bids b0, b1, ... of (limit, nodes), one second apart."""
+    return [BidOrder(f"b{i}", qty, limit, START + timedelta(seconds=i)) for i, (limit, qty) in enumerate(orders)]
+
+
+def asks(*prices: int) -> list[AskOrder]:
+    """Asks a0, a1, ... one second apart."""
+    return [AskOrder(f"a{i}", price, START + timedelta(seconds=i)) for i, price in enumerate(prices)]
+
+
+def test_the_next_ask_sets_the_price_when_the_last_buyer_affords_it() -> None:
+    book = bids((90, 1), (80, 1), (70, 1), (60, 1), (20, 1)), asks(10, 20, 30, 40, 55)
+    result = clear(*book, reserve=0, fee_bps=0, seed=SEED)
+    assert result == Clearing(55, "sbba", {"b0": ("a0",), "b1": ("a1",), "b2": ("a2",), "b3": ("a3",)})
+
+
+def test_otherwise_the_last_buyer_sets_the_price_and_leaves_with_one_seller_by_lot() -> None:
+    book = bids((90, 1), (80, 1), (70, 1), (50, 1), (20, 1)), asks(10, 20, 30, 40, 55)
+    result = clear(*book, reserve=0, fee_bps=0, seed=SEED)
+    assert result.price == 50
+    assert list(result.fills) == ["b0", "b1", "b2"]
+    sold = {ask for won in result.fills.values() for ask in won}
+    lots = {f"a{i}": hashlib.sha256(SEED + f"a{i}".encode()).digest() for i in range(4)}
+    assert {"a0", "a1", "a2", "a3"} - sold == {min(lots, key=lambda ask: lots[ask])}
+    excluded = {
+        next(
+            iter(
+                {"a0", "a1", "a2", "a3"}
+                - {a for won in clear(*book, 0, 0, bytes([s]) * 32).fills.values() for a in won}
+            )
+        )
+        for s in range(32)
+    }
+    assert excluded == {"a0", "a1", "a2", "a3"}  # the lot ignores rank
+
+
+def test_a_lone_buyer_in_a_thick_book_cannot_set_its_own_price() -> None:
+    result = clear(bids((90, 1), (5, 1), (4, 1), (3, 1), (2, 1)), asks(10, 95, 96, 97, 98), 0, 0, SEED)
+    assert result == Clearing(None, "sbba", {})
+
+
+def test_a_gang_gets_all_its_nodes_or_none_and_smaller_ones_go_on() -> None:
+    book = bids((90, 3), (85, 4), (80, 1), (10, 1), (9, 1)), asks(10, 10, 10, 10, 60)
+    result = clear(*book, reserve=0, fee_bps=0, seed=SEED)
+    assert result.price == 60
+    assert result.fills == {"b0": ("a0", "a1", "a2"), "b2": ("a3",)}
+
+
+@pytest.mark.parametrize(("bid_count", "ask_count"), [(4, 5), (5, 4), (1, 8)])
+def test_a_thin_book_trades_at_the_reserve_first_come_first_served(bid_count: int, ask_count: int) -> None:
+    thin = bids(*[(100 + i, 1) for i in range(bid_count)])
+    result = clear(thin, asks(*[10] * ask_count), reserve=40, fee_bps=0, seed=SEED)
+    assert result.rule == "posted"
+    assert result.price == 40
+    trades = min(bid_count, ask_count)
+    assert result.fills == {f"b{i}": (f"a{i}",) for i in range(trades)}
+
+
+def test_a_limit_below_the_reserve_never_trades_even_in_a_thick_book() -> None:
+    thin = clear(bids((39, 1)), asks(1), reserve=40, fee_bps=0, seed=SEED)
+    assert thin == Clearing(None, "posted", {})
+    thick = clear(bids(*[(39, 1)] * 6), asks(*[1] * 6), reserve=40, fee_bps=0, seed=SEED)
+    assert thick == Clearing(None, "sbba", {})
+
+
+def test_the_price_of_a_thick_book_is_not_below_the_reserve() -> None:
+    result = clear(bids(*[(90, 1)] * 5), asks(*[1] * 6), reserve=40, fee_bps=0, seed=SEED)
+    assert result.price == 40
+    assert len(result.fills) == 5
+
+
+def test_an_ask_counts_with_the_fee_on_top() -> None:
+    assert gross_ask(95, 500) == 100
+    assert gross_ask(96, 500) == 102  # rounded up: a fee of 5 % leaves at least 96
+    assert not clear(bids((100, 1)), asks(96), reserve=100, fee_bps=500, seed=SEED).fills
+    assert clear(bids((100, 1)), asks(95), reserve=100, fee_bps=500, seed=SEED).fills
+
+
+def test_equal_orders_rank_by_time_then_id() -> None:
+    twins = [BidOrder(name, 1, 50, START) for name in ("z", "a")]
+    assert list(clear(twins, asks(1), reserve=40, fee_bps=0, seed=SEED).fills) == ["a"]
+    late = [BidOrder("a", 1, 50, START + timedelta(seconds=1)), BidOrder("z", 1, 50, START)]
+    assert list(clear(late, asks(1), reserve=40, fee_bps=0, seed=SEED).fills) == ["z"]
+
+
+def test_an_empty_side_trades_nothing() -> None:
+    assert clear([], asks(1), 1, 0, SEED).price is None
+    assert clear(bids((1, 1)), [], 1, 0, SEED).price is None

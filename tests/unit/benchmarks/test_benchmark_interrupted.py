@@ -1,0 +1,38 @@
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from kit.waiting import wait_until
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_benchmark_that_is_ended_leaves_no_process_behind(number: signal.Signals) -> None:
+    command = [sys.executable, "-m", "benchmarks.averaging", "--quick"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # a shell's background jobs ignore SIGINT
+    ) as benchmark:
+        parent = psutil.Process(benchmark.pid)
+
+        def started() -> list[psutil.Process]:
+            assert benchmark.poll() is None
+            found = parent.children(recursive=True)
+            return found if len(found) >= 3 else []  # the store and two workers at least
+
+        children = wait_until(started, seconds=300)
+        benchmark.send_signal(number)
+        assert benchmark.wait(300) != 0
+    gone, alive = psutil.wait_procs(children, timeout=120)
+    assert not alive
+    assert gone

@@ -1,0 +1,85 @@
+"""The check of counts against a formula: what it lets pass, and that it finds a formula that is a little wrong."""
+
+from math import comb, sqrt
+
+import numpy as np
+import pytest
+
+from benchmarks import verification
+from benchmarks.detection import bounds
+from benchmarks.detection.bounds import Comparison, accepted
+from benchmarks.incentives import lazy_verifiers
+from benchmarks.verification import CHEATERS, FALSIFIED, RATES, SEGMENTS
+from zoo_protocol.verification.sampling import detection_probability
+
+DETECTION = [detection_probability(SEGMENTS, falsified, rate) for rate in RATES for falsified in FALSIFIED]
+LAZY = [
+    lazy_verifiers.chance(laziness, share, replays)
+    for laziness in lazy_verifiers.Laziness
+    for share in lazy_verifiers.SHARES
+    for replays in lazy_verifiers.CHECKED
+]
+
+
+def outside(compared: list[Comparison], of: int) -> tuple[float, float]:
+    """Comparisons outside the bounds of all together, and outside each one's own."""
+    joint, alone, _ = bounds.rows("x", "x", compared, of, "x")
+    return joint.value, alone.value
+
+
+def test_bounds_are_those_that_counting_gives() -> None:
+    chances = [comb(20, count) * 0.3**count * 0.7 ** (20 - count) for count in range(21)]
+    for comparisons in (1, 7):
+        low, high = accepted(0.3, 20, comparisons)
+        for edge, of_tail in ((low, chances[: low + 1]), (high, chances[high:])):
+            assert sum(of_tail) >= 0.005 / comparisons > sum(of_tail) - chances[edge]
+    assert accepted(1.0, 20) == (20, 20)
+    assert accepted(0.0, 20) == (0, 0)
+
+
+@pytest.mark.parametrize("formula", [DETECTION, LAZY], ids=["detection", "lazy"])
+def test_all_comparisons_are_inside_together_in_99_percent_of_the_runs(formula: list[float]) -> None:
+    """Were one outside only if no other is, which is the worst that dependence can do."""
+    missed = 0.0
+    for expected in formula:
+        low, high = accepted(expected, CHEATERS, len(formula))
+        missed += 1 - float(bounds._binomial(CHEATERS, expected)[low : high + 1].sum())
+    assert 0.005 < missed <= 0.01
+
+
+def test_they_are_no_wider_than_wilsons_of_one_comparison_with_ten_thousand() -> None:
+    """Those hold the counts that are within 2.5758 standard deviations of the formula's."""
+    for expected in DETECTION:
+        low, high = accepted(expected, CHEATERS, len(DETECTION))
+        assert (high - low) / CHEATERS <= 2 * 2.5758 * sqrt(expected * (1 - expected) / 10_000)
+
+
+def test_the_markets_draws_follow_the_formula_and_not_one_that_is_a_little_off() -> None:
+    of = 1_500
+    found = list(verification._found(of).values())
+
+    def judged(factor: float) -> tuple[float, float]:
+        return outside([Comparison(p * factor, count) for p, count in zip(DETECTION, found, strict=True)], of)
+
+    assert judged(1.0)[0] == 0
+    assert judged(0.97)[0] > 0
+    assert judged(1 / 1.1)[0] > judged(0.97)[0]
+
+
+@pytest.mark.parametrize("wrong", [0.98, 1.02])
+def test_with_all_cheaters_a_formula_that_is_2_percent_off_is_found(wrong: float) -> None:
+    right = [Comparison(p, round(p * CHEATERS)) for p in DETECTION]
+    assert outside(right, CHEATERS) == (0, 0)
+    off = [Comparison(min(1.0, p * wrong), one.found) for p, one in zip(DETECTION, right, strict=True)]
+    assert outside(off, CHEATERS)[0] > 20
+
+
+def test_drawing_with_replacement_would_be_found() -> None:
+    """The seed's formula, 1 - (1 - c/N)^q, which is near the one that the draws follow."""
+    pairs = [(falsified, rate) for rate in RATES for falsified in FALSIFIED]
+    dice = np.random.default_rng(0)
+    compared = [
+        Comparison(detection_probability(SEGMENTS, c, q), int(dice.binomial(CHEATERS, 1 - (1 - c / SEGMENTS) ** q)))
+        for c, q in pairs
+    ]
+    assert outside(compared, CHEATERS)[0] > 10

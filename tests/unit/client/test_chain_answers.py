@@ -1,0 +1,92 @@
+"""The chain's node behind a wallet answers with nonsense: that is no reason for a program to end."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
+
+import pytest
+from web3.exceptions import BlockNotFound
+
+from zoo_compute.base.errors import Unreachable
+from zoo_compute.chain.transactions import Chain
+from zoo_compute.chain.wallet import Wallet
+
+CONTRACTS = dict.fromkeys(("ZenToken", "ProviderStaking", "JobEscrow", "Rewards"), "0x" + "e5" * 20)
+
+
+@pytest.fixture
+def rpc() -> Iterator[ThreadingHTTPServer]:
+    """Answers every call with ``status`` and ``body``."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            status, body = server.answer  # type: ignore[attr-defined]
+            if asked["method"] == "eth_chainId":
+                status, body = 200, result("0x1")
+            self.send_response(status)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def result(value: object) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "id": 0, "result": value}).encode()
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (200, b"<html>we are back soon</html>"),
+        (200, b""),
+        (200, b'{"jsonrpc": "2.0", "id": 0}'),
+        (200, json.dumps({"jsonrpc": "2.0", "id": 0, "error": {"code": -32000, "message": "syncing"}}).encode()),
+        (429, b"too many requests"),
+        (502, b"bad gateway"),
+    ],
+)
+def test_an_answer_that_is_none_is_as_good_as_no_answer(rpc: ThreadingHTTPServer, status: int, body: bytes) -> None:
+    rpc.answer = (status, body)  # type: ignore[attr-defined]
+    chain = Chain(f"http://127.0.0.1:{rpc.server_port}", CONTRACTS, Wallet("11" * 32))
+    for call in (chain.staked, chain.latest_block, chain.final_block):
+        with pytest.raises(Unreachable):
+            call()
+
+
+def test_a_chain_that_has_not_come_as_far_as_the_contract_does_not_answer(rpc: ThreadingHTTPServer) -> None:
+    rpc.answer = (200, result("0x"))  # type: ignore[attr-defined]
+    chain = Chain(f"http://127.0.0.1:{rpc.server_port}", CONTRACTS, Wallet("11" * 32))
+    with pytest.raises(Unreachable):
+        chain.staked()
+
+
+def test_confirmations_do_not_stand_in_for_a_finality_that_the_chain_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was promised is forgotten once it is final, and a seat in a committee is signed for."""
+    tags: dict[object, int] = {}
+
+    def get_block(which: object) -> dict[str, object]:
+        if which == "finalized" and which not in tags:
+            raise BlockNotFound("finalized block not found")
+        return {"number": tags.get(which, which), "timestamp": 0}
+
+    chain = Chain("http://127.0.0.1:1", CONTRACTS, Wallet("11" * 32))
+    monkeypatch.setattr(chain, "_web3", SimpleNamespace(eth=SimpleNamespace(get_block=get_block, block_number=100)))
+    assert chain.final_block().number == 88, "it has none"
+    tags["finalized"] = 36
+    assert chain.final_block().number == 36
+    del tags["finalized"]  # its node has just started
+    with pytest.raises(Unreachable):
+        chain.final_block()

@@ -1,0 +1,369 @@
+"""The connection against a real HTTP server that misbehaves on purpose (the server is the fake here)."""
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from eth_account import Account
+from eth_account.messages import encode_defunct
+from kit.waiting import delay
+
+from zoo_compute.base.errors import ApiError, ConfigError, ExitCode, Unreachable
+from zoo_compute.chain.wallet import Wallet
+from zoo_compute.cli.main import main
+from zoo_compute.cli.session import open_client, save_login
+from zoo_compute.client.http import Connection
+from zoo_compute.client.job import Job, parse_events
+
+KEY = "0x" + "11" * 32
+Answer = tuple[int, dict[str, str], bytes]
+
+
+@dataclass
+class Market:
+    """Answers requests with what ``answer`` says, and keeps what was asked."""
+
+    answer: Callable[["Request"], Answer] = lambda _request: (404, {}, b"")
+    requests: list["Request"] = field(default_factory=list)
+    url: str = ""
+
+
+@dataclass
+class Request:
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+def reply(status: int, document: Any = None, kind: str = "application/json") -> Answer:
+    return status, {"Content-Type": kind}, b"" if document is None else json.dumps(document).encode()
+
+
+def problem(status: int, code: str, **extra: Any) -> Answer:
+    return reply(status, {"status": status, "code": code, "detail": f"no {code}", **extra}, "application/problem+json")
+
+
+@pytest.fixture
+def market() -> Iterator[Market]:
+    state = Market()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def _serve(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            request = Request(self.command, self.path, {k.lower(): v for k, v in self.headers.items()}, body)
+            state.requests.append(request)
+            status, headers, content = state.answer(request)
+            if status == 0:  # a process killed in mid-request
+                self.connection.shutdown(socket.SHUT_RDWR)
+                self.close_connection = True
+                return
+            self.send_response(status)
+            for name, value in {**headers, "Content-Length": str(len(content))}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_POST = do_DELETE = _serve
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    state.url = f"http://127.0.0.1:{server.server_port}"
+    yield state
+    server.shutdown()
+    server.server_close()
+
+
+def test_signs_in_when_asked_and_again_when_the_session_has_ended(market: Market) -> None:
+    wallet = Wallet(KEY)
+    valid: set[str] = set()
+
+    def answer(request: Request) -> Answer:
+        if request.path == "/v1/auth/nonce":
+            challenge = {"nonce": "n0nce1234", "domain": "market.test", "uri": "http://market.test", "chain_id": 31337}
+            return reply(201, {**challenge, "statement": "Sign in.", "expires_at": "2030-01-01T00:00:00Z"})
+        if request.path == "/v1/auth/siwe":
+            message = request.json()["message"]
+            signer = Account.recover_message(encode_defunct(text=message), signature=request.json()["signature"])
+            assert signer == wallet.address
+            assert message.startswith(
+                f"market.test wants you to sign in with your Ethereum account:\n{signer}\n\nSign in."
+            )
+            assert "Nonce: n0nce1234" in message
+            valid.add(f"t{len(valid)}")
+            return reply(200, {"token": max(valid)})
+        known = request.headers.get("authorization", "").removeprefix("Bearer ") in valid
+        return reply(200, {"ok": True}) if known else problem(401, "not-authenticated")
+
+    market.answer = answer
+    connection = Connection(market.url, wallet=wallet)
+    assert connection.get("/v1/me") == {"ok": True}
+    assert connection.get("/v1/me") == {"ok": True}
+    assert [request.path for request in market.requests].count("/v1/auth/siwe") == 1
+    valid.clear()
+    valid.add("revoked")
+    assert connection.get("/v1/me") == {"ok": True}
+
+
+def test_an_api_key_that_is_refused_is_an_error_and_not_a_loop(market: Market) -> None:
+    market.answer = lambda _request: problem(401, "not-authenticated", remedy="Sign in.")
+    with pytest.raises(ApiError) as error:
+        Connection(market.url, wallet=Wallet(KEY), api_key="zk_wrong").get("/v1/me")
+    assert (error.value.status, error.value.code) == (401, "not-authenticated")
+    assert "ZOO_API_KEY" in (error.value.remedy or "")  # and not the market's, which is of HTTP headers
+    assert len(market.requests) == 1
+
+
+def test_only_repeatable_calls_are_repeated(market: Market) -> None:
+    market.answer = lambda _request: problem(503, "storage-down") if len(market.requests) < 3 else reply(200, {"n": 3})
+    assert Connection(market.url).get("/v1/x") == {"n": 3}
+    market.requests.clear()
+    with pytest.raises(Unreachable, match="no storage-down"):
+        Connection(market.url).post("/v1/x", {})
+    assert len(market.requests) == 1
+
+
+def test_a_market_killed_in_mid_request_is_asked_again(market: Market) -> None:
+    market.answer = lambda _request: (0, {}, b"") if len(market.requests) == 1 else reply(200, {"ok": True})
+    assert Connection(market.url).post("/v1/x", {"a": 1}, repeatable=True) == {"ok": True}
+    assert [request.json() for request in market.requests] == [{"a": 1}, {"a": 1}]
+
+
+def test_patience_ends(market: Market) -> None:
+    market.answer = lambda _request: problem(503, "storage-down")
+    with pytest.raises(Unreachable) as error:
+        Connection(market.url, patience=0.5).get("/v1/x")
+    assert error.value.code == "market-unreachable"
+    with pytest.raises(Unreachable):
+        Connection("http://127.0.0.1:9", patience=0.2).get("/v1/x")
+
+
+def test_a_problem_keeps_its_code_field_and_remedy(market: Market) -> None:
+    market.answer = lambda _request: problem(422, "invalid-spec", field="tier", remedy="Choose one.", reason="typo")
+    with pytest.raises(ApiError) as error:
+        Connection(market.url).post("/v1/quotes", {}, repeatable=True)
+    found = error.value
+    assert (found.code, found.field, found.remedy, found.extra) == (
+        "invalid-spec",
+        "tier",
+        "Choose one.",
+        {"reason": "typo"},
+    )
+    assert "tier: no invalid-spec" in str(found)
+    assert len(market.requests) == 1, "a refusal is not repeated"
+
+
+def test_an_error_page_of_a_proxy_is_no_refusal_of_the_market(market: Market) -> None:
+    """Some say 404 while nobody is behind them: a node that took it for the market's word would drop its lease."""
+    answers = [(403, {"Content-Type": "text/html"}, b"<html>"), (404, {}, b"404 page not found")]
+    for market.answer in [lambda _request, answer=answer: answer for answer in answers]:
+        with pytest.raises(Unreachable) as error:
+            Connection(market.url, patience=0.2).get("/v1/x")
+        assert error.value.code == "no-market"
+        assert f"GET {market.url}/v1/x is answered with HTTP 40" in error.value.detail
+        assert "no market" in (error.value.remedy or "")
+    waiting = iter([*answers, reply(200, {"fine": True})])
+    market.answer = lambda _request: next(waiting)
+    assert Connection(market.url).get("/v1/x") == {"fine": True}
+
+
+def test_a_sign_in_that_is_none_is_no_answer(market: Market) -> None:
+    """It raised what no thread expects: the one that keeps a lease ended, and the lease with it."""
+    market.answer = lambda request: problem(401, "not-authenticated") if request.path == "/v1/x" else reply(200, [])
+    with pytest.raises(Unreachable) as error:
+        Connection(market.url, wallet=Wallet(KEY), patience=0.2).get("/v1/x")
+    assert error.value.code == "answer-unknown"
+
+
+def test_what_answers_without_json_is_no_market(market: Market) -> None:
+    market.answer = lambda _request: (200, {"Content-Type": "text/html"}, b"<html>")
+    with pytest.raises(Unreachable) as error:
+        Connection(market.url, patience=0.2).get("/v1/network")
+    assert error.value.code == "no-market"
+    assert f"{market.url}/v1/network" in error.value.detail
+    assert len(market.requests) > 1, "a proxy's page while the market is away ends nothing"
+
+
+def test_an_answer_of_another_form_is_an_error_and_no_traceback(
+    market: Market, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    market.answer = lambda _request: reply(200, {"name": "something else"})
+    monkeypatch.setattr("sys.argv", ["zoo-compute", "network", "--json", "--api-url", market.url])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    captured = capsys.readouterr()
+    assert (ended.value.code, captured.out) == (ExitCode.UNREACHABLE, "")
+    assert json.loads(captured.err)["error"]["code"] == "answer-unknown"
+
+
+def test_a_refusal_for_want_of_a_key_says_where_to_put_one(market: Market) -> None:
+    market.answer = lambda _request: problem(401, "not-authenticated", remedy="Send a header.")
+    with pytest.raises(ApiError) as error:
+        Connection(market.url).get("/v1/me")
+    assert "ZOO_PRIVATE_KEY" in (error.value.remedy or "")
+    with pytest.raises(ApiError) as error:  # here the sign-in is refused, for a reason of its own
+        Connection(market.url, wallet=Wallet(KEY)).get("/v1/me")
+    assert error.value.remedy == "Send a header."
+
+
+def test_a_saved_login_serves_its_market_however_that_is_named(
+    market: Market, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ZOO_PRIVATE_KEY", "ZOO_KEYSTORE", "ZOO_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    market.answer = lambda _request: reply(200, {})
+    save_login(market.url, "zck_saved")
+    for url in (None, market.url, f"{market.url}/"):
+        open_client(url).connection.get("/v1/me")
+    monkeypatch.setenv("ZOO_API_KEY", "zck_mine")  # the environment's key goes before
+    open_client(None).connection.get("/v1/me")
+    monkeypatch.delenv("ZOO_API_KEY")
+    save_login("https://other.test", "zck_saved")
+    open_client(market.url).connection.get("/v1/me")
+    said = [request.headers.get("authorization") for request in market.requests]
+    assert said == ["Bearer zck_saved"] * 3 + ["Bearer zck_mine", None]
+
+
+def test_a_detail_that_names_its_field_is_not_given_it_again(market: Market) -> None:
+    market.answer = lambda _request: reply(422, {"code": "invalid-request", "field": "tier", "detail": "tier: unknown"})
+    with pytest.raises(ApiError) as error:
+        Connection(market.url).get("/v1/x")
+    assert error.value.detail == "tier: unknown"
+
+
+def test_an_id_that_makes_no_address_is_refused(market: Market) -> None:
+    with pytest.raises(ConfigError) as error:
+        Connection(market.url).get("/v1/jobs/a\nb")
+    assert error.value.code == "address-malformed"
+
+
+def test_a_page_where_an_answer_is_expected_is_no_answer_yet(market: Market) -> None:
+    """A proxy's page with status 200, while the market is being updated: nothing that ends a node."""
+
+    def answer(_request: Request) -> Answer:
+        page = 200, {"Content-Type": "text/html"}, b"<html>we are back soon</html>"
+        return page if len(market.requests) < 3 else reply(200, {"back": True})
+
+    market.answer = answer
+    assert Connection(market.url).get("/v1/x") == {"back": True}
+    market.requests.clear()
+    with pytest.raises(Unreachable, match="no JSON in it, but text/html"):
+        Connection(market.url).post("/v1/x")  # which may not be repeated
+
+
+def test_an_attempt_that_took_longer_than_all_patience_is_repeated(market: Market) -> None:
+    """A piece of a file that takes long to send, and is cut: that is no reason to give up the lease."""
+
+    def answer(_request: Request) -> Answer:
+        if len(market.requests) == 1:
+            delay(1.0)
+            return 0, {}, b""
+        return reply(200, {"cid": "c"})
+
+    market.answer = answer
+    assert Connection(market.url, patience=0.5).post("/v1/blobs", {}, repeatable=True) == {"cid": "c"}
+
+
+def test_events_go_on_after_a_lost_connection_and_end_with_the_job(
+    market: Market, caplog: pytest.LogCaptureFixture
+) -> None:
+    def answer(request: Request) -> Answer:
+        asked = len([one for one in market.requests if one.path.endswith("/events")])
+        if not request.path.endswith("/events"):
+            return reply(200, {**JOB, "status": "settled" if asked >= 3 else "running"})
+        seen = int(request.headers["last-event-id"])
+        if seen == 0:
+            return (
+                200,
+                {"Content-Type": "text/event-stream"},
+                _event(1, "status") + _event(2, "step") + b"id: 3\ndata: {",
+            )
+        if asked == 2:  # the state may be asked for twice, on a connection that was closed
+            return problem(503, "starting")
+        return 200, {"Content-Type": "text/event-stream"}, b": ping\n\n" + _event(3, "round") if seen == 2 else b""
+
+    market.answer = answer
+    from zoo_compute.client.client import Client
+
+    job = Job(Client(market.url, private_key=KEY), JOB["id"])
+    assert [(event.id, event.kind) for event in job.events()] == [(1, "status"), (2, "step"), (3, "round")]
+    assert caplog.text.count("asked again until it does") == 1, "it says once that nothing is heard"
+
+
+def _event(number: int, kind: str) -> bytes:
+    return f'id: {number}\nevent: {kind}\ndata: {{"status": "running"}}\n\n'.encode()
+
+
+def test_parse_events_takes_data_of_several_lines_and_leaves_comments_out() -> None:
+    lines = [": hello", "", "id:7", "event: x", 'data: {"a":', "data: 1}", "", "data: {}", ""]
+    assert [(event.id, event.kind, event.data) for event in parse_events(lines)] == [(7, "x", {"a": 1})]
+
+
+@pytest.mark.parametrize(
+    "url", ["market.test", "ftp://market.test", "", "http://", "https:///v1", "http://[::1", "http://market.test:port"]
+)
+def test_an_address_that_is_no_url_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        Connection(url)
+    assert error.value.code == "api-url-malformed"
+
+
+JOB: dict[str, Any] = {
+    "id": "0x" + "ab" * 32,
+    "payer": "0x19E7E376E7C213B7E7e7e46cc70A5dD086DAff2A",
+    "status": "running",
+    "reason": "completed",
+    "tier": "bronze",
+    "nodes": 4,
+    "rounds": 8,
+    "spec": {},
+    "units_ordered": 32,
+    "unit_weight_us": 1,
+    "sampling_bps": 200,
+    "budget_wei": "5",
+    "max_price_wei": "5",
+    "wait_until": "2030-01-01T00:00:00Z",
+    "escrowed_wei": "5",
+    "clearing_price_wei_per_gpu_hour": None,
+    "paid_wei": None,
+    "fee_wei": None,
+    "refund_wei": None,
+    "open_tx": None,
+    "settlement_tx": None,
+    "progress": {"round": 0, "rounds": 8, "units": {}, "validation_loss": None},
+    "initial_loss": None,
+    "final_loss": None,
+    "final_model_cid": None,
+    "created_at": "2026-01-01T00:00:00Z",
+    "matched_at": None,
+    "first_step_at": None,
+    "settled_at": None,
+}
+
+
+@pytest.mark.parametrize("key", ["zck_…", "zck_a\nzck_b", "zck_\x00"])
+def test_an_api_key_that_no_header_can_hold_is_refused_before_anything_is_sent(key: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        Connection("https://market.example", api_key=key)
+    assert error.value.code == "api-key-malformed"
+    assert key not in str(error.value)
+
+
+def test_an_api_key_may_end_as_a_file_ends() -> None:
+    Connection("https://market.example", api_key="zck_a\n").close()

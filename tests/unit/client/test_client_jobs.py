@@ -1,0 +1,315 @@
+"""What the client signs, what it refuses to sign, and how jobs and amounts are written."""
+
+import asyncio
+import json
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from eth_account import Account
+
+from training_gym.spec.config import TrainingSpec
+from zoo_compute.audit.evidence import evidence_errors
+from zoo_compute.base.amounts import format_zen, parse_zen
+from zoo_compute.base.errors import ConfigError, Mismatch
+from zoo_compute.base.models import JobState, Network, Quote
+from zoo_compute.chain.settlements import ChainDisagrees
+from zoo_compute.chain.wallet import Wallet, checked_address
+from zoo_compute.client import jobspec, orders
+from zoo_compute.client.client import Client, _read
+from zoo_compute.client.jobspec import LocalDataset
+from zoo_protocol import messages
+from zoo_protocol.messages import Domain, JobOrder
+
+WALLET = Wallet("0x" + "22" * 32)
+CID = "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy"
+ESCROW, TOKEN = "0x" + "e5" * 20, "0x" + "70" * 20
+NETWORK = Network.model_validate(
+    {
+        "name": "devnet",
+        "chain_id": 31337,
+        "rpc_url": "http://rpc.test",
+        "gateway_url": "http://gateway.test",
+        "contracts": {"JobEscrow": ESCROW, "ZenToken": TOKEN},
+        "fee_bps": 500,
+        "sampling_floor_bps": 200,
+        "challenge_seconds": 4,
+        "verifier_minimum_stake_wei": "1",
+        "tiers": {
+            "bronze": {
+                "id": 1,
+                "gpus": 4,
+                "reserve_price_wei": "2500000000000000000",
+                "minimum_stake_wei": "1",
+                "reference_flops_per_gpu": 10**10,
+            }
+        },
+    }
+)
+REQUEST: dict[str, Any] = {
+    "model_config": {"hidden_size": 64},
+    "data_config": {"dataset": CID},
+    "training_config": {"rounds": 3},
+    "tier": "bronze",
+    "nodes": 2,
+    "budget_max": "1000000000000000000",
+    "max_price": "3000000000000000000",
+    "wait_until": "2030-01-01T00:00:00+00:00",
+    "checkpoint": {},
+}
+
+
+def spec() -> TrainingSpec:
+    return TrainingSpec.from_dict({key: REQUEST[key] for key in ("model_config", "data_config", "training_config")})
+
+
+def quote(**changes: Any) -> Quote:
+    asked = spec()
+    weight = -(-asked.flops_per_unit() * 10**6 // 10**10)
+    amounts = dict.fromkeys(
+        (
+            "unit_price_at_reserve_wei",
+            "unit_price_at_max_price_wei",
+            "cost_at_reserve_wei",
+            "cost_at_max_price_wei",
+            "highest_payable_price_wei",
+            "reserve_price_wei",
+        ),
+        "1",
+    )
+    document = {
+        "spec": asked.to_dict(),
+        "spec_hash": asked.spec_hash(),
+        "tier": "bronze",
+        "units": 6,
+        "unit_weight_us": weight,
+        "segments_per_unit": 4,
+        "fee_bps": 500,
+        "sampling_bps": 200,
+        "detection_probability": 0.25,
+        "least_detection_probability": 0.02,
+        "nonce": "77",
+        "permit_deadline": 1_900_000_000,
+        "order": {"message": {"budget": "999"}},
+        "permit": {"message": {"nonce": "5", "spender": "0x" + "bad0" * 10}},
+    }
+    return Quote.model_validate({**document, **amounts, **changes})
+
+
+def test_it_signs_what_was_asked_for_and_takes_no_document_from_the_market() -> None:
+    job_id, body = orders.sign(REQUEST, quote(), NETWORK, WALLET)
+    quoted = quote()
+    order = JobOrder(
+        payer=WALLET.address,
+        specHash=quoted.spec_hash,
+        tier=1,
+        units=6,
+        unitWeight=quoted.unit_weight_us,
+        segments=spec().segments,
+        samplingBps=200,
+        budget=10**18,
+        maxPrice=3 * 10**18,
+        waitUntil=1_893_456_000,
+        nonce=77,
+    )
+    assert job_id == messages.struct_hash(order)
+    document = messages.typed_data(Domain(31337, ESCROW), order)
+    assert messages.recover(document, body["order_signature"]) == WALLET.address
+    permit = messages.permit_typed_data(31337, TOKEN, "ZEN", WALLET.address, ESCROW, 10**18, 5, 1_900_000_000)
+    assert messages.recover(permit, body["permit"]["signature"]) == WALLET.address
+    assert {key: body[key] for key in REQUEST} == REQUEST
+    assert body["nonce"] == "77"
+
+
+def test_it_signs_the_sampling_rate_that_was_asked_for() -> None:
+    request = REQUEST | {"sampling_bps": 1_500}
+    job_id, body = orders.sign(request, quote(sampling_bps=1_500), NETWORK, WALLET)
+    assert job_id != orders.sign(REQUEST, quote(), NETWORK, WALLET)[0]
+    assert body["sampling_bps"] == 1_500
+    with pytest.raises(Mismatch):  # the market quotes the lowest all the same
+        orders.sign(request, quote(), NETWORK, WALLET)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"spec_hash": "0x" + "00" * 32}, {"units": 7}, {"unit_weight_us": 1}, {"sampling_bps": 201}]
+)
+def test_it_signs_nothing_when_the_quote_is_for_another_job(changes: dict[str, Any]) -> None:
+    with pytest.raises(Mismatch) as error:
+        orders.sign(REQUEST, quote(**changes), NETWORK, WALLET)
+    assert error.value.code == "quote-mismatch"
+
+
+def test_amounts_are_exact() -> None:
+    assert parse_zen("2.5") == 25 * 10**17
+    assert parse_zen(5000) == 5000 * 10**18
+    assert parse_zen(Decimal("0.000000000000000001")) == 1
+    assert parse_zen("7 wei") == 7
+    assert parse_zen("79228162514264337593543950335wei") == 2**96 - 1
+    assert format_zen(25 * 10**17) == "2.5"
+    assert format_zen(1_234_567 * 10**18 + 1) == "1,234,567.000000000000000001"
+    assert format_zen(1, places=6) == "0"
+
+
+@pytest.mark.parametrize("text", ["", "-1", "NaN", "inf", "1e40", "0.0000000000000000001", "0.5 wei", "ten", 0.1, True])
+def test_no_amount_is_guessed(text: Any) -> None:
+    with pytest.raises(ConfigError) as error:
+        parse_zen(text, "budget_max")
+    assert error.value.code == "amount-malformed"
+    assert "budget_max" in error.value.detail
+
+
+def test_a_job_file_is_read_and_its_options_overridden(tmp_path: Path) -> None:
+    file = tmp_path / "training_config.yaml"
+    file.write_text(
+        "tier: silver\nnodes: 4\nbudget_max: 100\nmax_price: 2.5\nwait: 30m\nsampling_bps: 500\n"
+        "data_config: {train: train.txt, validation: held-out.txt}\ntraining_config: {rounds: 3}\n"
+    )
+    spec = jobspec.load(file, {"budget_max": "7 wei"})
+    assert (spec.tier, spec.nodes, spec.budget_max, spec.max_price) == ("silver", 4, 7, 25 * 10**17)
+    assert spec.sampling_bps == 500
+    assert spec.wait == timedelta(minutes=30)
+    assert spec.dataset == LocalDataset(tmp_path / "train.txt", tmp_path / "held-out.txt")
+    assert spec.training == {"rounds": 3}
+
+
+def test_numbers_of_a_job_file_are_what_was_written(tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(
+        "budget_max: 1234567.100000000000000001\nmax_price: 2.50\ndata_config: {dataset: x}\n"
+        "training_config: {learning_rate: 3e-4, muon_learning_rate: 2E-2, weight_decay: .1, rounds: 3}\n"
+        "model_config: {architecture: 3e-4b}\n"
+    )
+    spec = jobspec.load(file)
+    assert (spec.budget_max, spec.max_price) == (1_234_567_100_000_000_000_000_001, 25 * 10**17)
+    assert spec.training == {"learning_rate": 0.0003, "muon_learning_rate": 0.02, "weight_decay": 0.1, "rounds": 3}
+    assert spec.model == {"architecture": "3e-4b"}
+    file.write_text('{"budget_max": 0.1, "data_config": {"dataset": "x"}, "training_config": {"learning_rate": 1e-05}}')
+    assert (jobspec.load(file).budget_max, jobspec.load(file).training) == (10**17, {"learning_rate": 1e-05})
+
+
+@pytest.mark.parametrize(
+    ("line", "remedy"),
+    [
+        ("wait: 30", "Write wait as a number and a unit: 45s, 30m, 2h or 1d."),
+        ("nodes: 2.5", "Write nodes as a whole number."),
+        ("sampling_bps: 5 %", "Write sampling_bps as a whole number, such as 1000 for 10 %."),
+        ("budget_max: [1]", "Write budget_max as an amount of ZEN such as 2.5, or of wei such as '2500 wei'."),
+        ("requirements:", "Write requirements as settings by name, such as {regions: [eu-west]}."),
+    ],
+)
+def test_a_key_of_a_wrong_type_is_told_how_to_be_written(tmp_path: Path, line: str, remedy: str) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(f"data_config: {{dataset: x}}\nbudget_max: 1\n{line}\n".replace("budget_max: 1\nbudget", "budget"))
+    with pytest.raises(ConfigError) as error:
+        jobspec.load(file)
+    assert error.value.remedy == remedy
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("data_config: {dataset: x}\nbudget_max: 1\nmax_prise: 2", "'max_price'"),
+        ("data_config: {dataset: x}", "budget_max is missing"),
+        ("budget_max: 1", "data_config is missing"),
+        ("data_config: {train: a}\nbudget_max: 1", "data_config"),
+        ("data_config: {dataset: x}\nbudget_max: 1\nnodes: many", "nodes cannot be 'many'"),
+        ("data_config: {dataset: x}\nbudget_max: 1\nwait: soon", "wait is 'soon'"),
+        ("data_config: {dataset: x}\nbudget_max: 1\ntraining_config: {learning_rate: .inf}", "training_config holds"),
+        ("data_config: {dataset: x}\nbudget_max: 1\nrequirements: {regions: [2026-01-01]}", "requirements holds"),
+        ("budget_max: 2026-99-99", "neither YAML nor JSON"),
+        ("- 1", "must hold an object"),
+        ("a: [", "neither YAML nor JSON"),
+        ("[" * 3000, "nested too deeply"),
+        ("data_config: {dataset: x}\nbudget_max: 1\nbudget_max: 100", "holds the key 'budget_max' twice"),
+        ("data_config: {dataset: x}\nbudget_max: 1\ntraining_config: {rounds: 2, rounds: 3}", "the key 'rounds' twice"),
+    ],
+)
+def test_a_wrong_job_file_is_told_what_is_wrong(tmp_path: Path, text: str, named: str) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=named):
+        jobspec.load(file)
+
+
+def test_a_path_that_no_file_can_have_is_no_file() -> None:
+    with pytest.raises(ConfigError, match="embedded null byte") as error:
+        _read(Path("corpus\0.txt"))
+    assert error.value.code == "file-unreadable"
+
+
+def test_a_wallet_never_shows_its_key_and_says_what_is_wrong_with_one(tmp_path: Path) -> None:
+    assert "22" * 32 not in repr(WALLET)
+    for wrong in ("0x12", "zz" * 32, "00" * 32, "ff" * 32):
+        with pytest.raises(ConfigError) as error:
+            Wallet(wrong)
+        assert error.value.code == "private-key-malformed"
+        assert wrong not in error.value.detail
+    keystore = tmp_path / "key.json"
+    keystore.write_text(json.dumps(Account.encrypt("22" * 32, "secret", kdf="pbkdf2", iterations=2)))
+    environment = {"ZOO_KEYSTORE": str(keystore), "ZOO_KEYSTORE_PASSWORD": "secret"}
+    wallet = Wallet.from_environment(environment)
+    assert wallet is not None
+    assert wallet.address == WALLET.address
+    with pytest.raises(ConfigError) as error:
+        Wallet.from_environment(environment | {"ZOO_KEYSTORE_PASSWORD": "wrong"})
+    assert error.value.code == "keystore-unusable"
+    assert Wallet.from_environment({}) is None
+
+
+def test_a_model_goes_to_a_file_that_can_be_written(tmp_path: Path) -> None:
+    client = Client("http://market.test", wallet=WALLET)
+    client._network = NETWORK
+    with pytest.raises(ConfigError) as error:
+        client.download(CID, tmp_path / "none" / "model.safetensors")
+    assert error.value.code == "file-unwritable"
+    assert "none/model.safetensors: No such file" in error.value.detail
+
+
+def test_a_model_is_written_to_a_path_however_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    client, written = Client("http://market.test", wallet=WALLET), list[Path]()
+    job = client.job("0x" + "00" * 32)
+    monkeypatch.setattr(job, "_model_cid", lambda: CID)
+    monkeypatch.setattr(client, "download", lambda _cid, path: written.append(path))
+    job.download("model.safetensors")  # as the user guide has it
+    job.download(Path("model.safetensors"))
+    assert written == [Path("model.safetensors")] * 2
+
+
+def test_a_job_is_named_by_its_id() -> None:
+    client = Client("http://market.test", wallet=WALLET)
+    assert client.job("0x" + "AB" * 32).id == "0x" + "ab" * 32
+    for wrong in ("", "0x12", "../network", f"0x{'ab' * 32}/units"):
+        with pytest.raises(ConfigError) as error:
+            client.job(wrong)
+        assert error.value.code == "job-malformed"
+
+
+def test_a_prompt_has_at_least_a_character() -> None:
+    with pytest.raises(ConfigError, match="prompt-empty"):
+        Client("http://market.test", wallet=WALLET).job("0x" + "00" * 32).sample("", 10)
+
+
+def test_what_the_chain_says_to_the_contrary_is_an_error_with_a_code() -> None:
+    with pytest.raises(Mismatch) as error, evidence_errors():
+        raise ChainDisagrees("no_window", "there is none")
+    assert (error.value.code, error.value.detail) == ("no-window", "there is none")
+
+
+def test_pay_goes_to_addresses_only() -> None:
+    assert checked_address(WALLET.address.lower()) == WALLET.address
+    for wrong in ("0x12", "", WALLET.address.swapcase().replace("0X", "0x")):
+        with pytest.raises(ConfigError) as error:
+            checked_address(wrong)
+        assert error.value.code == "bad-address"
+
+
+async def _awaited(state: JobState) -> JobState:
+    found: JobState = await state
+    return found
+
+
+def test_a_finished_wait_may_be_awaited() -> None:
+    state = JobState.model_construct(id="0x00", status="settled", reason="completed")
+    assert asyncio.run(_awaited(state)) is state

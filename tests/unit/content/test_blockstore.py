@@ -1,0 +1,197 @@
+"""What a power cut may take: nothing that was answered as pinned. And what damage on disk is called."""
+
+import os
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from zoo_compute.content import file_writer
+from zoo_compute.content.blockstore import BlockNotFound, BlockStore
+from zoo_compute.content.packs import Index
+from zoo_compute.devnet.ipfs_store import rpc
+from zoo_protocol.content import unixfs
+from zoo_protocol.content.cid import RAW, of_block
+
+SEVERAL = b"".join(bytes([number]) * unixfs.CHUNK_BYTES for number in (1, 2, 2, 3)) + b"end"
+LIMIT = 1 << 30
+
+
+class Disk:
+    """Watches what is forced to disk, by inode, before the index is told of a pin."""
+
+    def __init__(self, patched: pytest.MonkeyPatch) -> None:
+        self.forced: set[int] = set()
+        self.before_pin: set[int] | None = None
+        self.durable: list[bool] = []
+        sync, data_sync, pin, transaction = os.fsync, os.fdatasync, Index.pin, Index.transaction
+
+        def forcing(call: object, handle: int) -> None:
+            call(handle)  # type: ignore[operator]
+            self.forced.add(os.fstat(handle).st_ino)
+
+        def pinning(index: Index, root: object) -> None:
+            self.before_pin = set(self.forced)
+            pin(index, root)  # type: ignore[arg-type]
+
+        def beginning(index: Index, *, durable: bool) -> object:
+            self.durable.append(durable)
+            return transaction(index, durable=durable)
+
+        patched.setattr(os, "fsync", lambda handle: forcing(sync, handle))
+        patched.setattr(os, "fdatasync", lambda handle: forcing(data_sync, handle))
+        patched.setattr(Index, "pin", pinning)
+        patched.setattr(Index, "transaction", beginning)
+
+
+def _packs(directory: Path) -> list[Path]:
+    return list((directory / "packs").iterdir())
+
+
+def test_a_file_is_on_disk_before_it_is_pinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, disk = BlockStore(tmp_path), Disk(monkeypatch)
+    store.add(SEVERAL)
+    [pack] = _packs(tmp_path)
+    assert disk.before_pin is not None
+    assert {pack.stat().st_ino, pack.parent.stat().st_ino} <= disk.before_pin
+    assert disk.durable == [True]
+
+
+def test_blocks_that_came_one_by_one_are_forced_when_the_file_is_pinned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, disk = BlockStore(tmp_path), Disk(monkeypatch)
+    root = unixfs.build(SEVERAL, store.put)
+    assert not disk.forced
+    assert not any(disk.durable)
+    store.pin(root)
+    [pack] = _packs(tmp_path)
+    assert disk.before_pin is not None
+    assert {pack.stat().st_ino, pack.parent.stat().st_ino} <= disk.before_pin
+    assert disk.durable[-1]
+
+
+def test_a_file_lies_in_its_pack_as_it_is_with_equal_chunks_once(tmp_path: Path) -> None:
+    root = BlockStore(tmp_path).add(SEVERAL)
+    [pack] = _packs(tmp_path)
+    chunk = unixfs.CHUNK_BYTES
+    leaves = SEVERAL[: 2 * chunk] + SEVERAL[3 * chunk :]
+    assert pack.read_bytes()[: len(leaves)] == leaves
+    assert BlockStore(tmp_path).fetch(root, max_bytes=LIMIT) == SEVERAL
+
+
+@pytest.mark.parametrize("failing", ["fdatasync", "pwrite"])
+def test_what_cannot_be_written_leaves_no_half_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    store = BlockStore(tmp_path)
+    kept = store.add(b"kept")
+
+    def full(*_arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, failing, full)
+        with pytest.raises(OSError, match="No space"):
+            store.add(SEVERAL)
+    assert len(_packs(tmp_path)) == 1
+    assert store.pins() == [kept]
+    assert store.fetch(store.add(SEVERAL), max_bytes=LIMIT) == SEVERAL
+
+
+def test_what_the_disk_refused_while_more_was_written_is_not_promised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system tells whoever forces a file of an error in writing it once; the next time all seems well."""
+    store, told = BlockStore(tmp_path), threading.Event()
+
+    def tell_once(handle: int, forced: object = os.fdatasync) -> None:
+        if not told.is_set():
+            told.set()
+            raise OSError(5, "Input/output error")
+        forced(handle)  # type: ignore[operator]
+
+    monkeypatch.setattr(file_writer, "_FORCED_BYTES", unixfs.CHUNK_BYTES)
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "fdatasync", tell_once)
+        writer = store.writer()
+        writer.write(SEVERAL)
+        writer.finish()
+        assert told.wait(60)
+        with pytest.raises(OSError, match="Input/output"):
+            writer.commit(pin=True)
+    assert not store.pins()
+    assert not _packs(tmp_path)
+
+
+def test_of_several_files_in_one_upload_none_is_left_half_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = BlockStore(tmp_path)
+
+    def refuse(_writer: object, *, pin: bool) -> None:
+        raise OSError(28, f"No space left on device, pinned or not: {pin}")
+
+    monkeypatch.setattr(file_writer.FileWriter, "commit", refuse)
+    client = TestClient(rpc.application(store, max_file_bytes=100), raise_server_exceptions=False)
+    files = [("file", (name, name.encode())) for name in ("first", "second", "third")]
+    answer = client.post("/api/v0/add", params={"cid-version": "1", "raw-leaves": "true"}, files=files)
+    assert answer.status_code == 500
+    assert not _packs(tmp_path)
+
+
+@pytest.mark.parametrize("damage", ["flipped", "truncated", "removed"])
+def test_damage_is_noticed_and_the_block_named_until_it_is_stored_anew(tmp_path: Path, damage: str) -> None:
+    root = BlockStore(tmp_path).add(SEVERAL)
+    [pack] = _packs(tmp_path)
+    content = bytearray(pack.read_bytes())
+    content[-1] ^= damage == "flipped"
+    leaf = of_block(RAW, SEVERAL[:262_144])
+    pack.write_bytes(content[: -9 if damage == "truncated" else None])
+    if damage == "removed":
+        pack.unlink()
+
+    store = BlockStore(tmp_path)
+    for _ in range(2):
+        with pytest.raises(BlockNotFound, match=str(root)):
+            store.fetch(root, max_bytes=LIMIT)
+    if damage != "removed":
+        assert store.get(leaf) == SEVERAL[:262_144]
+    assert store.add(SEVERAL) == root
+    assert store.fetch(root, max_bytes=LIMIT) == b"".join(store.read(root, max_bytes=LIMIT)) == SEVERAL
+    assert len(_packs(tmp_path)) == 1  # the damaged one was of no use any more
+
+
+@pytest.mark.parametrize("way", ["fetch", "read", "blocks", "get"])
+def test_no_way_of_reading_gives_a_damaged_leaf(tmp_path: Path, way: str) -> None:
+    store = BlockStore(tmp_path)
+    root = store.add(SEVERAL)
+    [pack] = _packs(tmp_path)
+    content = bytearray(pack.read_bytes())
+    content[262_144 + 5] ^= 1
+    pack.write_bytes(content)
+    damaged = of_block(RAW, SEVERAL[262_144 : 2 * 262_144])
+    ways = {
+        "fetch": lambda: store.fetch(root, max_bytes=LIMIT),
+        "read": lambda: list(store.read(root, max_bytes=LIMIT)),
+        "blocks": lambda: list(store.blocks(root)),
+        "get": lambda: store.get(damaged),
+    }
+    with pytest.raises(BlockNotFound, match=str(damaged)):
+        ways[way]()
+    with pytest.raises(BlockNotFound, match=str(damaged)):
+        store.pin(root)
+
+
+def test_a_store_of_the_earlier_layout_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "blocks").mkdir()
+    with pytest.raises(OSError, match="devnet reset"):
+        BlockStore(tmp_path)
+
+
+def test_an_index_that_is_no_database_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "index.sqlite").write_bytes(b"no database" * 1000)
+    with pytest.raises(sqlite3.Error):
+        BlockStore(tmp_path)

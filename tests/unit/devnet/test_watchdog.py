@@ -1,0 +1,29 @@
+"""The engines of a killed test run end with it."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+from kit.waiting import wait_until
+
+TESTS = Path(__file__).parents[2]
+PROGRAM = """
+import signal
+from kit.chain.anvil import AnvilProcess
+engine = AnvilProcess()
+print(engine._process.pid, flush=True)
+signal.pause()
+"""
+
+
+def test_an_engine_ends_with_a_test_process_that_is_killed() -> None:
+    environment = os.environ | {"PYTHONPATH": f"{TESTS}:{TESTS.parent}"}
+    with subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, env=environment) as tests:
+        assert tests.stdout is not None
+        engine = psutil.Process(int(tests.stdout.readline()))
+        assert engine.is_running()
+        tests.send_signal(signal.SIGKILL)
+    wait_until(lambda: not psutil.pid_exists(engine.pid) or engine.status() == psutil.STATUS_ZOMBIE)

@@ -1,0 +1,59 @@
+"""How likely committees are to miss their quorum: against a simulation of the draws, and cases counted by hand."""
+
+import random
+from itertools import pairwise
+
+import pytest
+
+from market.domain.network import DEVNET, MAINNET, DisputeTerms
+from market.domain.verification.committees import PRESENT, inconclusive_probability
+
+LIVES = 20_000
+FIVE, THREE = MAINNET.disputes, DEVNET.disputes
+
+
+@pytest.mark.parametrize(
+    ("able", "mute", "terms"),
+    [
+        (10, 10, FIVE),
+        (7, 13, FIVE),
+        (20, 40, FIVE),
+        (3, 2, FIVE),
+        (5, 4, FIVE),
+        (2, 1, THREE),
+        (3, 3, THREE),
+        (2, 4, THREE),
+    ],
+)
+def test_it_is_the_share_of_simulated_disputes(able: int, mute: int, terms: DisputeTerms) -> None:
+    """Also of short lists, where who was struck is drawn again."""
+    assert inconclusive_probability(able, mute, terms) == pytest.approx(simulated(able, mute, terms), abs=0.012)
+
+
+def simulated(able: int, mute: int, terms: DisputeTerms) -> float:
+    dice, undecided = random.Random(1), 0
+    for _ in range(LIVES):
+        fresh, struck = set(range(able + mute)), set[int]()
+        for _ in range(terms.draws):
+            committee = set(dice.sample(sorted(fresh), min(terms.seats, len(fresh))))
+            committee |= set(dice.sample(sorted(struck), terms.seats - len(committee)))
+            signed = {one for one in committee if one < able and dice.random() < PRESENT}
+            if len(signed) >= terms.quorum:
+                break
+            fresh -= committee - signed
+            struck |= committee - signed
+        else:
+            undecided += 1
+    return undecided / LIVES
+
+
+def test_by_hand() -> None:
+    assert inconclusive_probability(2, 1, THREE) == pytest.approx((1 - PRESENT**2) ** 3)  # the same three, three times
+    assert inconclusive_probability(2, 3, FIVE) == pytest.approx(1)
+    assert inconclusive_probability(4, 0, FIVE) == 1.0  # no committee can be drawn
+
+
+def test_the_more_of_the_class_the_rather_there_is_a_verdict() -> None:
+    for count in (5, 9, 20, 40):
+        chances = [inconclusive_probability(able, count - able, FIVE) for able in range(count + 1)]
+        assert all(before >= after - 1e-12 for before, after in pairwise(chances))

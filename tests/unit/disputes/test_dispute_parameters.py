@@ -1,0 +1,25 @@
+"""What the market and the nodes take as given about disputes is what the contract says."""
+
+import re
+from pathlib import Path
+
+from market.payments.settlement.contested_units import Outcome
+from training_gym.spec.config import MAX_SEGMENTS
+
+SOURCES = Path(__file__).resolve().parents[3] / "contracts" / "src"
+
+
+def _found(file: str, pattern: str) -> str:
+    found = re.search(pattern, (SOURCES / file).read_text(encoding="utf-8"))
+    assert found
+    return found[1]
+
+
+def test_outcomes_have_the_numbers_that_the_contract_gives_them() -> None:
+    listed = _found("interfaces/IDisputes.sol", r"enum Status \{([^}]*)\}").split(",")
+    names = [re.sub(r"(?<!^)(?=[A-Z])", "_", name.strip()).upper() for name in listed]
+    assert {outcome.name: int(outcome) for outcome in Outcome}.items() <= {n: i for i, n in enumerate(names)}.items()
+
+
+def test_the_trace_of_every_job_can_be_disputed() -> None:
+    assert int(_found("base/Challenges.sol", r"MAX_SEGMENTS = (\d+);")) >= MAX_SEGMENTS

@@ -1,0 +1,54 @@
+"""Who decides over refuted work: each case that a committee cannot decide has its own reason, and nothing else has."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from market.domain.network import DEVNET, MAINNET
+from market.domain.verification.dispute_routes import MAX_SEGMENTS, Case, DecidedBy, Reason, Route, is_replayable, route
+from market.domain.verification.sampling import OFFENCE_IDS
+
+TERMS = MAINNET.disputes
+CASE = Case(
+    offence="incorrect_computation",
+    segments=4,
+    disputed_before=False,
+    seconds_left=TERMS.turn_seconds + 1,
+    referees=TERMS.seats,
+    of_class=TERMS.seats,
+    balance_wei=TERMS.bond_wei,
+)
+
+
+def test_a_committee_decides_where_it_just_can() -> None:
+    assert route(CASE, TERMS) == Route(DecidedBy.DISPUTE)
+    assert route(replace(CASE, segments=MAX_SEGMENTS), TERMS) == Route(DecidedBy.DISPUTE)
+    assert route(replace(CASE, referees=20, of_class=13), TERMS) == Route(DecidedBy.DISPUTE)
+
+
+def test_the_three_verifiers_of_a_devnet_are_a_committee() -> None:
+    assert route(replace(CASE, referees=3, of_class=3), DEVNET.disputes) == Route(DecidedBy.DISPUTE)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"offence": "withheld_data"}, Reason.NOT_REPLAYABLE),
+        ({"segments": MAX_SEGMENTS + 1}, Reason.TOO_MANY_SEGMENTS),
+        ({"disputed_before": True}, Reason.DISPUTED_BEFORE),
+        ({"seconds_left": TERMS.turn_seconds}, Reason.PERIOD_OVER),
+        ({"seconds_left": -1}, Reason.PERIOD_OVER),
+        ({"referees": TERMS.seats - 1}, Reason.TOO_FEW_REFEREES),
+        ({"of_class": TERMS.quorum}, Reason.TOO_FEW_OF_CLASS),
+        ({"referees": 20, "of_class": 12}, Reason.TOO_FEW_OF_CLASS),
+        ({"of_class": 0}, Reason.TOO_FEW_OF_CLASS),
+        ({"balance_wei": TERMS.bond_wei - 1}, Reason.BOND_MISSING),
+    ],
+)
+def test_the_operator_decides_what_a_committee_cannot_and_says_why(changes: dict[str, Any], reason: Reason) -> None:
+    assert route(replace(CASE, **changes), TERMS) == Route(DecidedBy.OPERATOR, reason)
+
+
+def test_only_a_false_step_can_be_replayed() -> None:
+    assert [offence for offence in OFFENCE_IDS if is_replayable(offence)] == ["incorrect_computation"]

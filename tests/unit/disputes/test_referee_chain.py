@@ -1,0 +1,82 @@
+"""What a referee reads of the transaction that opened a dispute: its input is a stranger's."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from web3 import Web3
+
+from zoo_compute.chain.referees import RefereeChain
+from zoo_compute.chain.wallet import Wallet
+from zoo_protocol.contracts import artifact
+from zoo_protocol.hashing import from_hex, to_hex
+from zoo_protocol.messages import UnitCommitment
+from zoo_protocol.payments.job_record import leaf_of
+
+A, B, HASH = "0x" + "11" * 20, "0x" + "22" * 20, "0x" + "ab" * 32
+NAMES = ("ZenToken", "ProviderStaking", "JobEscrow", "Rewards", "Disputes", "Omissions")
+FIRST, SECOND = (UnitCommitment(HASH, 0, slot, B, HASH, HASH) for slot in (0, 1))
+
+
+@pytest.fixture
+def chain() -> RefereeChain:
+    return RefereeChain("http://127.0.0.1:1", dict.fromkeys(NAMES, A), Wallet("11" * 32))
+
+
+def opened_by(chain: RefereeChain, call: bytes, unit: UnitCommitment) -> Any:
+    """The opening of a dispute of ``unit`` by a transaction with this input."""
+    log = {"args": {"unitId": leaf_of(unit), "provider": unit.provider}, "transactionHash": b"tx"}
+    chain._opened_event = lambda _: log  # type: ignore[method-assign]
+    chain._web3 = SimpleNamespace(eth=SimpleNamespace(get_transaction=lambda _: {"input": call}))  # type: ignore[assignment]
+    return chain.opening(HASH)
+
+
+def encoded(function: str, *arguments: Any) -> bytes:
+    contract = Web3().eth.contract(abi=artifact("Disputes").abi)
+    return bytes.fromhex(contract.encode_abi(function, args=arguments).removeprefix("0x"))
+
+
+def opening_call(unit: UnitCommitment) -> bytes:
+    order = (A, from_hex(HASH), 1, 1, 1, 4, 200, 1, 1, 1, 1)
+    said = (from_hex(HASH), unit.round, unit.slot, unit.provider, from_hex(HASH), from_hex(HASH))
+    return encoded("open", order, said, b"s" * 65, from_hex(HASH), [])
+
+
+def test_of_several_openings_in_one_call_the_disputed_units_counts(chain: RefereeChain) -> None:
+    call = encoded("multicall", [opening_call(FIRST), opening_call(SECOND)])
+    found = opened_by(chain, call, SECOND)
+    assert (found.unit_id, found.unit) == (to_hex(leaf_of(SECOND)), SECOND)
+
+
+def test_an_opening_of_something_else_is_not_the_disputed_unit(chain: RefereeChain) -> None:
+    found = opened_by(chain, opening_call(FIRST), SECOND)
+    assert (found.unit_id, found.order, found.unit) == (to_hex(leaf_of(SECOND)), None, None)
+
+
+@pytest.mark.parametrize("kept", [0, 3, 4, 5, 36, 300])
+@pytest.mark.parametrize("rest", [b"", b"\xff" * 64])
+def test_an_input_that_is_no_call_of_this_contract_tells_nothing_and_stops_nobody(
+    chain: RefereeChain, kept: int, rest: bytes
+) -> None:
+    call = opening_call(FIRST)[:kept] + rest
+    assert opened_by(chain, call, FIRST).unit is None
+    assert opened_by(chain, encoded("multicall", [call]), FIRST).unit is None
+
+
+@pytest.mark.parametrize("word", [(1 << 256) - 1, 1 << 63, (1 << 63) - 1, 1 << 31])
+def test_an_offset_that_leads_nowhere_stops_nobody(chain: RefereeChain, word: int) -> None:
+    """Any word may be one. Whoever ended referees by it would have their other committees miss their quorum."""
+    call = opening_call(FIRST)
+    for at in range(4, len(call), 32):
+        broken = call[:at] + word.to_bytes(32, "big") + call[at + 32 :]
+        opened_by(chain, broken, FIRST)
+        opened_by(chain, encoded("multicall", [broken]), FIRST)
+        opened_by(chain, encoded("multicall", [call])[:at] + word.to_bytes(32, "big"), FIRST)
+
+
+def test_calls_within_calls_without_end_stop_nobody(chain: RefereeChain) -> None:
+    selector, call = encoded("multicall", [b""])[:4], b""
+    for _ in range(700):  # 112 kB: a transaction may have 128 kB
+        words = b"".join(number.to_bytes(32, "big") for number in (32, 1, 32, len(call)))
+        call = selector + words + call + bytes(-len(call) % 32)
+    assert opened_by(chain, call, FIRST).unit is None

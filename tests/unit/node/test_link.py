@@ -1,0 +1,141 @@
+"""The node's link: real transfers over HTTP are measured and held to a speed."""
+
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import httpx
+import pytest
+from kit.waiting import delay
+
+from zoo_compute.base.link import BACKGROUND, Background, Link
+
+SIZE = 200_000
+
+
+class _Echo(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        self._answer(self.rfile.read(int(self.headers["content-length"])))
+
+    def do_GET(self) -> None:
+        self._answer(b"x" * SIZE)
+
+    def _answer(self, body: bytes) -> None:
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Echo)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_limited_link_takes_the_time_that_its_speed_makes(url: str) -> None:
+    link = Link(mbps=4.0)  # 500,000 bytes per second
+    with httpx.Client(event_hooks=link.hooks()) as client:
+        started = time.monotonic()
+        assert client.post(url, content=b"a" * SIZE).content == b"a" * SIZE
+        seconds = time.monotonic() - started
+    assert seconds >= 2 * SIZE / 500_000
+    assert (link.up.bytes, link.down.bytes) == (SIZE, SIZE)
+    for direction in (link.up, link.down):
+        assert direction.bytes_per_second is not None
+        assert 50_000 < direction.bytes_per_second <= 510_000
+
+
+def test_threads_share_the_speed_and_small_calls_pass_between_the_pieces_of_a_large_one(url: str) -> None:
+    link = Link(mbps=2.0)
+    with httpx.Client(event_hooks=link.hooks()) as client:
+        large = threading.Thread(target=lambda: client.post(url, content=b"a" * 5 * SIZE))  # four seconds
+        large.start()
+        delay(0.1)
+        client.post(url, content=b"b" * 100)
+        assert large.is_alive(), "the small call had to wait for the whole of the large one"
+        large.join()
+    assert link.up.bytes == 5 * SIZE + 100
+
+
+def test_an_unlimited_link_measures_only(url: str) -> None:
+    link = Link()
+    with httpx.Client(event_hooks=link.hooks()) as client:
+        assert link.down.bytes_per_second is None
+        client.post(url, content=b"a" * 100)
+        assert link.up.bytes_per_second is None  # too small to tell
+        with client.stream("GET", url) as response:
+            assert len(b"".join(response.iter_raw())) == SIZE
+    assert link.down.bytes == SIZE + 100
+    assert link.down.bytes_per_second is not None
+
+
+def test_a_body_that_is_sent_again_is_counted_again(url: str) -> None:
+    link = Link()
+    with httpx.Client(event_hooks=link.hooks()) as client:
+        request = client.build_request("POST", url, content=b"a" * SIZE)
+        for _ in range(2):
+            client.send(request)
+    assert link.up.bytes >= 2 * SIZE
+
+
+def test_what_goes_in_the_background_waits_for_urgent_transfers(url: str, tmp_path: Path) -> None:
+    (tmp_path / "state").write_bytes(b"b" * SIZE)
+    link, pieces = Link(), 0
+
+    def count() -> None:
+        nonlocal pieces
+        pieces += 1
+
+    content = Background(tmp_path / "state", link, count, 0, SIZE)
+    answers: list[bytes] = []
+
+    def send() -> None:
+        extensions = {BACKGROUND: True}
+        headers = {"Content-Length": str(len(content))}
+        answer = client.post(url, content=content, headers=headers, extensions=extensions)  # type: ignore[arg-type]
+        answers.append(answer.content)
+
+    with httpx.Client(event_hooks=link.hooks()) as client:
+        transfer = threading.Thread(target=send)
+        with link.urgent():
+            transfer.start()
+            transfer.join(0.5)
+            assert pieces == 0
+        transfer.join(30)
+        send()  # and again from its start
+    assert answers == [b"b" * SIZE] * 2
+    assert link.up.bytes == 2 * SIZE
+    assert link.up.bytes_per_second is None  # what gave way tells nothing of the link
+
+
+def test_a_background_transfer_ends_when_the_node_stops(tmp_path: Path) -> None:
+    (tmp_path / "state").write_bytes(b"b" * SIZE)
+    link = Link()
+    pieces = iter(Background(tmp_path / "state", link, lambda: None, 0, SIZE))
+    next(pieces)
+    link.stop()
+    with pytest.raises(ConnectionAbortedError):
+        next(pieces)
+
+
+def test_transfers_side_by_side_tell_the_rate_of_the_link_and_not_their_shares(url: str) -> None:
+    link = Link(mbps=4.0)  # 500,000 bytes per second
+    with httpx.Client(event_hooks=link.hooks()) as client:
+        both = [threading.Thread(target=lambda: client.post(url, content=b"a" * 3 * SIZE)) for _ in range(2)]
+        for one in both:
+            one.start()
+        for one in both:
+            one.join()
+    assert link.up.bytes_per_second is not None
+    assert link.up.bytes_per_second > 350_000  # each by itself had half of the link

@@ -1,0 +1,372 @@
+"""What a node says of itself while its threads work side by side."""
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from eth_account import Account
+from kit.nodes.networks import NETWORK
+from kit.waiting import wait_until
+
+from training_gym.runtime.profile import CPU
+from zoo_compute.base.errors import ApiError
+from zoo_compute.base.models import Network
+from zoo_compute.chain.wallet import Wallet
+from zoo_compute.node import lifecycle as node_lifecycle
+from zoo_compute.node.agent import NodeAgent
+from zoo_compute.node.attestation.quotes import Attesting
+from zoo_compute.node.background_services import BackgroundServices
+from zoo_compute.node.config import NodeConfig
+from zoo_compute.node.disk import workspace
+from zoo_compute.node.disk.durable_files import write_json
+from zoo_compute.node.disputes.defence import Disputes
+from zoo_compute.node.disputes.omissions import Omissions
+from zoo_compute.node.execution.executor import Executor
+from zoo_compute.node.market.calls import Lease
+from zoo_compute.node.payouts import Payouts
+from zoo_compute.node.work.held_lease import HeldLease
+from zoo_protocol.content.cid import RAW, of_block
+from zoo_protocol.hashing import to_hex
+
+KEY = "0x" + "11" * 32
+
+
+@pytest.fixture
+def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NodeAgent:
+    monkeypatch.setattr(
+        "zoo_compute.node.agent.HeldLease", lambda _market, lease: nullcontext(SimpleNamespace(lease=lease))
+    )
+    config = NodeConfig("http://127.0.0.1:1", "provider", tmp_path, "node", profile="cpu-avx2-1")
+    wallet = Wallet(to_hex(bytes(Account.create().key)))
+    return NodeAgent(config, wallet, lambda *_: SimpleNamespace(close=lambda: None))  # type: ignore[arg-type,return-value]
+
+
+class Gates:
+    """Work that begins and ends when the test says so."""
+
+    def __init__(self, *kinds: str) -> None:
+        self.begun = {kind: threading.Event() for kind in kinds}
+        self.may_end = {kind: threading.Event() for kind in kinds}
+
+    def do(self, held: HeldLease) -> None:
+        kind = held.lease.kind
+        self.begun[kind].set()
+        assert self.may_end[kind].wait(60)
+        if kind == "pin":
+            raise OSError("no space left")  # given up: the thread goes on to its next lease
+
+
+def lease(kind: str) -> Lease:
+    return Lease(kind, kind, "0x" + "00" * 32, "0x" + "11" * 32, {}, 30.0)
+
+
+def test_a_node_is_busy_until_the_last_of_its_threads_is_done(
+    agent: NodeAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent, "_give_up", lambda *_: None)
+    gates: Any = Gates("train", "pin")
+    threads = {kind: threading.Thread(target=agent._do, args=(gates, lease(kind))) for kind in gates.begun}
+    assert not agent.is_busy
+    for kind, thread in threads.items():
+        thread.start()
+        assert gates.begun[kind].wait(60)
+    assert agent.is_busy
+    gates.may_end["pin"].set()
+    threads["pin"].join(60)
+    assert agent.is_busy  # it still trains
+    gates.may_end["train"].set()
+    threads["train"].join(60)
+    assert not agent.is_busy
+
+
+def test_a_defect_in_one_thread_leaves_no_node_busy_for_ever(agent: NodeAgent) -> None:
+    def defect(_: Lease) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        agent._do(SimpleNamespace(do=defect), lease("train"))  # type: ignore[arg-type]
+    assert not agent.is_busy
+
+
+SAID = {"status": "active", "reason": None, "benchmark_by": None, "next_within_seconds": 4, "verifiers_of_class": 0}
+
+
+class Standing:
+    """A node's standing, which says when it was heard of; raises ``defect`` after that, if there is one."""
+
+    environment_class = "class"
+    network = NETWORK
+
+    def __init__(self, defect: Exception | None = None) -> None:
+        self.heard = threading.Semaphore(0)
+        self.defect = defect
+
+    def note_verifiers(self, _: int) -> None:
+        self.heard.release()
+
+    def advance(self, *_: Any, **__: Any) -> None:
+        if self.defect is not None:
+            raise self.defect
+
+    def close(self) -> None:
+        """Nothing is at hand."""
+
+
+@pytest.fixture
+def running(agent: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> NodeAgent:
+    """A node that does nothing but to heartbeat, and its chores."""
+    agent._executor.start = lambda: None  # type: ignore[method-assign]
+    monkeypatch.setattr(agent, "_start_work", lambda _: [])
+    monkeypatch.setattr(agent, "_heartbeat", lambda _: SAID)
+    monkeypatch.setattr(BackgroundServices, "_court", lambda *_: {})
+    return agent
+
+
+def test_a_claim_that_is_not_mined_does_not_hold_up_the_heartbeats(
+    running: NodeAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    standing, may_end = Standing(), threading.Event()
+    monkeypatch.setattr(running, "_join", lambda: standing)
+    for slow in (Payouts, Omissions, Disputes):
+        name = "collect" if slow is Payouts else "watch"
+        monkeypatch.setattr(slow, name, lambda _: may_end.wait(60))
+    thread = threading.Thread(target=running.run)
+    thread.start()
+    try:
+        for _ in range(3):
+            assert standing.heard.acquire(timeout=30)
+        assert not may_end.is_set()
+    finally:
+        may_end.set()
+        running.stop()
+        thread.join(60)
+
+
+def test_a_node_looks_for_its_pay_before_it_has_joined(
+    running: NodeAgent, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    collected, over = threading.Event(), threading.Event()
+    monkeypatch.setattr(running, "_join", lambda: over.wait(60) and None)
+    monkeypatch.setattr(Payouts, "collect", lambda _: collected.set())
+    for quiet in (Omissions, Disputes):
+        monkeypatch.setattr(quiet, "watch", lambda _: None)
+    write_json(tmp_path / "network.json", NETWORK.model_dump(mode="json"))
+    thread = threading.Thread(target=running.run)
+    thread.start()
+    try:
+        assert collected.wait(30)
+    finally:
+        over.set()
+        running.stop()
+        thread.join(60)
+
+
+def test_a_node_goes_on_with_the_network_that_the_market_names_now(
+    running: NodeAgent, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    other = NETWORK.model_copy(update={"contracts": {**NETWORK.contracts, "JobEscrow": "0x" + "e7" * 20}})
+    seen: set[str] = set()
+    monkeypatch.setattr(Payouts, "collect", lambda payouts: seen.add(payouts._network.contracts["JobEscrow"]))
+    for quiet in (Omissions, Disputes):
+        monkeypatch.setattr(quiet, "watch", lambda _: None)
+    try:
+        for network in (NETWORK, other):
+            running._watch.follow(network)
+            wait_until(lambda escrow=network.contracts["JobEscrow"]: escrow in seen)
+            written = Network.model_validate_json((tmp_path / "network.json").read_bytes())
+            assert written == network
+        assert len(running._watch._threads) == 1
+    finally:
+        running.stop()
+        running._watch.join()
+
+
+def test_a_node_that_runs_for_long_drops_old_blocks_and_keeps_pinned_ones(
+    running: NodeAgent, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(workspace, "_COLLECT_SECONDS", 0.0)
+    monkeypatch.setattr(running, "_join", Standing)
+    for quiet in (Payouts, Omissions, Disputes):
+        monkeypatch.setattr(quiet, "collect" if quiet is Payouts else "watch", lambda _: None)
+    store = running._workspace.store
+    running._workspace._collect_at = 0.0
+    pinned, fetched = store.add(b"a checkpoint"), of_block(RAW, b"a state that was replayed once")
+    store.put(fetched, b"a state that was replayed once")
+    long_ago = time.time() - 90_000
+    for pack in (tmp_path / "store" / "packs").iterdir():
+        os.utime(pack, (long_ago, long_ago))
+    thread = threading.Thread(target=running.run)
+    thread.start()
+    try:
+        wait_until(lambda: not store.has(fetched), "it fills the disk")
+    finally:
+        running.stop()
+        thread.join(60)
+    assert store.has(pinned)
+
+
+def test_a_defect_in_the_thread_that_heartbeats_ends_the_node(
+    running: NodeAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "_join", lambda: Standing(ZeroDivisionError()))
+    for quiet in (Payouts, Omissions, Disputes):
+        monkeypatch.setattr(quiet, "collect" if quiet is Payouts else "watch", lambda _: None)
+    with pytest.raises(ZeroDivisionError):
+        running.run()
+    assert running._stopping.is_set()  # its other threads have ended with it
+
+
+def test_a_nodes_standing_does_not_wait_for_the_unit_at_hand(tmp_path: Path) -> None:
+    registered: list[str] = []
+    network = SimpleNamespace(tiers={"bronze": None}, name="devnet")
+
+    def refuse(_: str) -> None:
+        raise ApiError(409, "benchmark-paused", "one was failed lately")
+
+    market: Any = SimpleNamespace(
+        network=lambda: network, register=lambda said: registered.append(said["name"]), start_benchmark=refuse
+    )
+    config = NodeConfig("http://127.0.0.1:1", "provider", tmp_path, "node", profile="cpu-avx2-1")
+    with Executor(CPU, 1 << 30, tmp_path) as executor:
+        standing = node_lifecycle.NodeLifecycle(config, market, Wallet(KEY), executor)
+        standing.register("0x" + "cc" * 32)
+        with busy(executor):
+
+            def beat() -> None:
+                for live in (0, 2, 1):
+                    standing.note_verifiers(live)
+                standing.advance("demoted")  # which the benchmark ends, once the unit is done
+
+            said = threading.Thread(target=beat, daemon=True)
+            said.start()
+            said.join(30)
+            assert not said.is_alive(), "the heartbeats waited for the training task"
+        standing.close()
+    assert registered == ["node"]
+
+
+def test_a_node_whose_hardware_does_not_do_tries_again_less_and_less_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    clock = SimpleNamespace(now=0, monotonic=lambda: clock.now)
+
+    def refuse(_: str) -> None:
+        asked.append(clock.now)
+        raise ApiError(422, "hardware-insufficient", "tier bronze needs more")
+
+    network = SimpleNamespace(tiers={"bronze": None}, name="devnet")
+    market: Any = SimpleNamespace(network=lambda: network, start_benchmark=refuse)
+    config = NodeConfig("http://127.0.0.1:1", "provider", tmp_path, "node", profile="cpu-avx2-1")
+    monkeypatch.setattr(node_lifecycle, "time", clock)
+    with Executor(CPU, 1 << 30, tmp_path) as executor:
+        standing = node_lifecycle.NodeLifecycle(config, market, Wallet(KEY), executor)
+        for clock.now in range(7200):  # each beat of two hours
+            with suppress(ApiError):
+                standing.advance("registered")
+    assert asked[:8] == [0, 2, 6, 14, 30, 62, 126, 254]
+    assert 15 < len(asked) < 30
+
+
+def test_what_a_killed_proof_left_is_gone_after_a_restart(tmp_path: Path) -> None:
+    left = workspace.Workspace(tmp_path).executor / "proof-x"
+    left.mkdir()
+    (left / "answer").write_bytes(b"800 MB")
+    assert list(workspace.Workspace(tmp_path).executor.iterdir()) == []
+
+
+@contextmanager
+def busy(executor: Executor) -> Iterator[None]:
+    """Another thread is at a training task."""
+    begun, may_end = threading.Event(), threading.Event()
+
+    def train() -> None:
+        with executor.exclusively():
+            begun.set()
+            may_end.wait(60)
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    assert begun.wait(60)
+    try:
+        yield
+    finally:
+        may_end.set()
+        thread.join()
+
+
+def test_a_node_beats_while_it_waits_for_an_attestation(running: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NVIDIA's service may let it wait for minutes, each of which would be one of downtime."""
+    standing, asked, answered = Standing(), threading.Event(), threading.Event()
+
+    def keep(_: object) -> None:
+        asked.set()
+        answered.wait(60)
+
+    monkeypatch.setattr(running, "_join", lambda: standing)
+    monkeypatch.setattr(Attesting, "keep", keep)
+    for quiet in (Payouts, Omissions, Disputes):
+        monkeypatch.setattr(quiet, "collect" if quiet is Payouts else "watch", lambda _: None)
+    running._watch = BackgroundServices(
+        replace(running._parts, config=replace(running._config, attest=True)), running._fail
+    )
+    thread = threading.Thread(target=running.run)
+    thread.start()
+    try:
+        assert asked.wait(60)
+        for _ in range(3):
+            assert standing.heard.acquire(timeout=30)
+        assert not answered.is_set()
+    finally:
+        answered.set()
+        running.stop()
+        thread.join(60)
+
+
+def test_a_node_stops_when_another_one_has_its_wallet(running: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_: object) -> None:
+        raise ApiError(409, "wallet-in-use", "another node was heard of")
+
+    monkeypatch.setattr(running, "_join", Standing)
+    monkeypatch.setattr(running, "_heartbeat", refused)
+    for quiet in (Payouts, Omissions, Disputes):
+        monkeypatch.setattr(quiet, "collect" if quiet is Payouts else "watch", lambda _: None)
+    with pytest.raises(ApiError, match="wallet-in-use"):
+        running.run()
+    assert running._stopping.is_set()
+
+
+def test_a_node_that_is_refused_changes_nothing_of_the_other_ones_registration(
+    agent: NodeAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registered: list[str] = []
+
+    def refused(*_: object) -> None:
+        raise ApiError(409, "wallet-in-use", "another node was heard of")
+
+    agent._executor.start = lambda: None  # type: ignore[method-assign]
+    standing = SimpleNamespace(register=registered.append, sign_challenge=None)
+    monkeypatch.setattr("zoo_compute.node.agent.Standing", lambda *_: standing)
+    monkeypatch.setattr(agent._market, "acquire_wallet", refused)
+    with pytest.raises(ApiError, match="wallet-in-use"):
+        agent.run()
+    assert not registered
+
+
+def test_a_node_names_the_processes_that_used_its_directory_before(tmp_path: Path) -> None:
+    sessions: list[str] = []
+    for _ in range(20):
+        session, before = workspace.Workspace(tmp_path).new_session()
+        assert before == sessions[-8:]
+        sessions.append(session)
+    assert len(set(sessions)) == 20
+    assert workspace.Workspace(tmp_path / "other").new_session()[1] == []
+    (tmp_path / "sessions.json").write_bytes(b'{"ses')
+    assert workspace.Workspace(tmp_path).new_session()[1] == []

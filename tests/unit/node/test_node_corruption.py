@@ -1,0 +1,389 @@
+"""A node some of whose files were damaged: it starts, says what it set aside, and goes on with the rest."""
+
+import gc
+import hashlib
+import json
+import os
+import shutil
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from eth_account import Account
+from kit.engines.disks import fill_disk
+from kit.nodes.networks import NETWORK
+from kit.waiting import delay
+
+from training_gym.units.trace import state_path
+from zoo_compute.base.errors import Unreachable
+from zoo_compute.base.link import Link
+from zoo_compute.chain.disputes import Opened
+from zoo_compute.chain.wallet import Wallet
+from zoo_compute.content.blockstore import BlockStore
+from zoo_compute.node.agent import NodeAgent
+from zoo_compute.node.background_services import Parts
+from zoo_compute.node.config import NodeConfig
+from zoo_compute.node.disk.corruption import quarantine
+from zoo_compute.node.disk.durable_files import write_json
+from zoo_compute.node.disk.state_directory import used_alone
+from zoo_compute.node.disk.traces import Trace, Traces
+from zoo_compute.node.disk.workspace import LEAST_ROOM, Workspace
+from zoo_compute.node.disputes.referee import SignedVerdict, Verdicts
+from zoo_compute.node.market.calls import Lease
+from zoo_compute.node.payouts import Payouts
+from zoo_compute.node.periodic_tasks import is_out_of_room
+from zoo_compute.node.work import worker as work_worker
+from zoo_compute.node.work.acknowledgements import Journal, Promise
+from zoo_compute.node.work.effort import UnitResourceUsage
+from zoo_compute.node.work.states import StateUnavailable, state_file
+from zoo_compute.node.work.worker import Worker
+from zoo_protocol.hashing import to_hex
+from zoo_protocol.messages import UnitCommitment
+
+KEY = "0x" + "11" * 32
+JOB = "0x" + "01" * 32
+UNIT = UnitCommitment(JOB, 1, 0, Account.from_key(KEY).address, "0x" + "02" * 32, "0x" + "03" * 32)
+SAID = {"status": "active", "reason": None, "benchmark_by": None, "next_within_seconds": 4, "verifiers_of_class": 2}
+LONG_AGO = time.time() - 30 * 86_400
+
+
+def cut(to: Callable[[int], int]) -> Callable[[Path], None]:
+    return lambda path: os.truncate(path, max(0, to(path.stat().st_size)))
+
+
+def garbage(path: Path) -> None:
+    path.write_bytes(hashlib.shake_256(path.name.encode()).digest(max(64, path.stat().st_size)))
+
+
+def folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+    (path / "something").touch()
+
+
+DAMAGES = {
+    "empty": cut(lambda _: 0),
+    "half": cut(lambda size: size // 2),
+    "minus one byte": cut(lambda size: size - 1),
+    "garbage": garbage,
+    "another document": lambda path: path.write_text("[]"),
+    "a folder": folder,
+}
+"""Each by what it does to a file."""
+
+
+def fill(root: Path) -> None:
+    """A state directory with one of everything, as a killed node leaves it."""
+    with used_alone(root):
+        space = Workspace(root)
+    cid = str(space.store.add(b"a checkpoint" * 100_000))
+    space.keep(cid, [cid], JOB)
+    space.remember(Lease("1", "pin", JOB, "0x" + "11" * 32, {"round": 1}, 30.0))
+    Journal(space.acknowledgements).keep(Promise(UNIT, 2_000_000_000, "0x" + "44" * 65))
+    Traces(space.traces).keep(Trace(UNIT, "0x" + "05" * 32, ["0x" + "06" * 32]))
+    space.disputes.mkdir(exist_ok=True)
+    opened = Opened("0x" + "07" * 32, "0x" + "08" * 32, UNIT.provider, 4, 5)
+    write_json(space.disputes / f"{opened.dispute_id}.json", {name: getattr(opened, name) for name in opened.__slots__})
+    Verdicts(space.verdicts).keep(SignedVerdict("0x" + "09" * 32, 0, True, "step_correct", "0x2"))
+    unit = space.unit(JOB, 1, 0)
+    for name in ("payload.bin", "state-1.safetensors"):
+        (unit / name).write_bytes(name.encode())
+    write_json(unit / "result.json", {"start": []})
+    for number in range(2):
+        state = unit / "slot-state.safetensors"
+        state.write_bytes(b"%d" % number * 100)
+        kept = space.slot_state(JOB, 0, space.keep_slot_state(JOB, 0, state))
+        os.utime(kept, (LONG_AGO + number, LONG_AGO + number))
+    copied = root.with_name("copied")  # as it lies there now, with the database's journal
+    shutil.copytree(root, copied)
+    shutil.rmtree(root)
+    copied.rename(root)
+
+
+def files_of(root: Path) -> list[str]:
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("node") / "state"
+    fill(root)
+    return root
+
+
+@pytest.fixture
+def root(filled: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(filled, tmp_path / "state"))
+
+
+class Standing:
+    """A node's standing, which counts how often the node was heard of."""
+
+    environment_class = "class"
+    network = NETWORK
+
+    def __init__(self) -> None:
+        self.heard = threading.Semaphore(0)
+
+    def note_verifiers(self, _: int) -> None:
+        self.heard.release()
+
+    def advance(self, *_: Any, **__: Any) -> None:
+        """Nothing is to be done."""
+
+    def close(self) -> None:
+        """Nothing is at hand."""
+
+
+@pytest.fixture
+def lives(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], list[str]]:
+    """Starts a node in a directory, which looks at all that it has; returns the kinds of leases it took up again."""
+
+    def away(*_: object) -> None:
+        raise Unreachable("chain-unreachable", "no answer")
+
+    done: list[str] = []
+    monkeypatch.setattr(Payouts, "collect", lambda _: None)
+    monkeypatch.setattr(NodeAgent, "_do", lambda _self, _worker, lease: done.append(lease.kind))
+    monkeypatch.setattr(NodeAgent, "_heartbeat", lambda *_: SAID)
+    monkeypatch.setattr(Parts, "omission_chain", lambda *_: away)
+    monkeypatch.setattr(Parts, "gateway", lambda *_: None)
+    for name in ("DisputeChain", "JobChain"):
+        monkeypatch.setattr(f"zoo_compute.node.background_services.{name}", away)
+
+    def start(root: Path) -> list[str]:
+        standing, quiet = Standing(), SimpleNamespace(start=lambda: None, close=lambda: None, last_class="")
+        config = NodeConfig("http://127.0.0.1:1", "provider", root, "node", profile="cpu-avx2-1")
+        monkeypatch.setattr(NodeAgent, "_join", lambda _: standing)
+        with used_alone(root):
+            agent = NodeAgent(config, Wallet(KEY), lambda *_: quiet)  # type: ignore[arg-type,return-value]
+            monkeypatch.setattr(agent._market, "next_lease", lambda *_: delay(0.02))
+            thread = threading.Thread(target=lambda: agent.run())
+            thread.start()
+            try:
+                assert standing.heard.acquire(timeout=60)
+                agent._journal.all()
+                assert agent._watch.disputes is not None
+                agent._watch.disputes.noted()
+                agent._workspace.tidy(48)
+                agent._workspace.release(["bafkreifzjut3te7nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e"])
+                agent._workspace.collect()
+            finally:
+                agent.stop()
+                thread.join(60)
+            assert agent._failure is None
+        return done
+
+    return start
+
+
+def test_the_directory_that_is_damaged_here_has_one_of_everything(filled: Path) -> None:
+    folders = {name.split("/")[0] for name in files_of(filled)}
+    assert folders >= {"acknowledgements", "checkpoints", "disputes", "leases", "lock", "slots", "store", "traces"}
+    assert folders >= {"units", "verdicts"}
+    assert {"store/index.sqlite", "store/index.sqlite-wal", "store/index.lock"} <= set(files_of(filled))
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_node_starts_whichever_of_its_files_is_damaged(
+    filled: Path, tmp_path: Path, lives: Callable[[Path], list[str]], damage: str
+) -> None:
+    for number, name in enumerate(files_of(filled)):
+        root = Path(shutil.copytree(filled, tmp_path / str(number)))
+        DAMAGES[damage](root / name)
+        lives(root)
+
+
+def test_a_whole_directory_has_nothing_set_aside(root: Path, lives: Callable[[Path], list[str]]) -> None:
+    assert lives(root) == ["pin"]
+    assert not list(root.rglob("*.damaged-*"))
+    store = BlockStore(root / "store")
+    assert len(store.pins()) == 1
+
+
+@pytest.mark.parametrize("name", ["leases", "acknowledgements", "checkpoints"])
+def test_what_is_set_aside_is_said_and_kept(
+    root: Path, lives: Callable[[Path], list[str]], caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    [path] = (root / name).glob("*.json")
+    path.write_bytes(b'{"half of')
+    lives(root)
+    [aside] = (root / name).iterdir()
+    assert (aside.name.startswith(f"{path.name}.damaged-20"), aside.read_bytes()) == (True, b'{"half of')
+    assert f"{path} cannot be used" in caplog.text
+
+
+def test_whoever_finds_a_file_set_aside_by_another_thread_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "note.json"
+    path.write_text("half of")
+    for _ in range(2):
+        quarantine(path, "it is cut")
+    [aside] = tmp_path.iterdir()
+    assert aside.read_text() == "half of"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["units", "slots", "leases", "store", "checkpoints", "acknowledgements", "traces", "disputes", "verdicts", "files"],
+)
+def test_a_file_in_a_folders_place_is_set_aside(root: Path, lives: Callable[[Path], list[str]], name: str) -> None:
+    shutil.rmtree(root / name)
+    (root / name).write_text("a file")
+    lives(root)
+    assert (root / name).is_dir()
+    assert [path.read_text() for path in root.glob(f"{name}.damaged-*")] == ["a file"]
+
+
+@pytest.mark.parametrize("missing", [True, False])
+def test_an_index_that_is_gone_does_not_have_the_packs_removed(
+    root: Path, lives: Callable[[Path], list[str]], missing: bool
+) -> None:
+    for path in (root / "store").glob("index.sqlite*"):
+        path.unlink()
+    if not missing:
+        (root / "store" / "index.sqlite").touch()
+    lives(root)
+    [aside] = root.glob("store.damaged-*")
+    assert sum(path.stat().st_size for path in (aside / "packs").iterdir()) > 900_000
+
+
+def test_a_full_disk_is_no_damage(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the disk refuses now it gives again later."""
+
+    def full(_: BlockStore) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(BlockStore, "check", full)
+    with pytest.raises(sqlite3.OperationalError):
+        Workspace(root).open_store()
+    assert not list(root.glob("*.damaged-*"))
+
+
+def test_a_store_that_cannot_be_opened_for_want_of_room_is_out_of_room(tiny_disk: Path) -> None:
+    """SQLite has words of its own for that, and needs room for its journal only where it was closed before."""
+    Workspace(tiny_disk).open_store()
+    gc.collect()
+    fill_disk(tiny_disk / "full")
+    space = Workspace(tiny_disk)
+    with pytest.raises(sqlite3.OperationalError) as error:
+        _ = space.store
+    assert is_out_of_room(error.value)
+    assert not is_out_of_room(PermissionError(13, "Permission denied"))
+    (tiny_disk / "full").unlink()
+    (tiny_disk / "most").write_bytes(bytes(2 * LEAST_ROOM + (1 << 20)))
+    with pytest.raises(OSError, match="less than 32 MiB") as little:
+        space.open_store()
+    assert is_out_of_room(little.value)
+    (tiny_disk / "most").unlink()
+    space.open_store()
+
+
+def test_a_node_that_waits_for_room_stops_when_it_is_told_to(tiny_disk: Path) -> None:
+    Workspace(tiny_disk)
+    fill_disk(tiny_disk / "full")
+    agent = NodeAgent(
+        NodeConfig("http://127.0.0.1:1", "provider", tiny_disk, "node", profile="cpu-avx2-1"), Wallet(KEY)
+    )
+    thread = threading.Thread(target=agent.run)
+    thread.start()
+    agent.stop()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert agent._failure is None
+
+
+def test_too_many_open_files_are_no_damage(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    space = Workspace(root)
+
+    def refuse(_: Path) -> bytes:
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", refuse)
+        with pytest.raises(OSError, match="Too many"):
+            space.remembered()
+    assert [lease.kind for lease in space.remembered()] == ["pin"]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_slot_state_that_was_damaged_is_not_started_from(root: Path, damage: str) -> None:
+    space = Workspace(root)
+    path = next((root / "slots").glob("*/*/*"))
+    assert space.kept_slot_state(JOB, 0, path.name) == path
+    DAMAGES[damage](path)
+    assert space.kept_slot_state(JOB, 0, path.name) is None
+    assert space.kept_slot_state(JOB, 0, path.name) is None  # and is not here any more
+    assert not path.exists()
+
+
+class Trains:
+    """An executor that leaves the files of a unit."""
+
+    runs = 0
+
+    def run(self, task: dict[str, Any], *_: Any, **__: Any) -> dict[str, Any]:
+        self.runs += 1
+        directory = Path(task["output"])
+        for name in ("payload", "slot", "state-0"):
+            (directory / name).write_bytes(name.encode())
+        return {
+            "payload": str(directory / "payload"),
+            "payload_sha256": to_hex(hashlib.sha256(b"payload").digest()),
+            "slot_state": str(directory / "slot"),
+            "states": [str(directory / "state-0")],
+            "state_digests": [],
+        }
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        *(("result.json", damage) for damage in DAMAGES),
+        *(("payload", damage) for damage in DAMAGES if "folder" not in damage),
+    ],
+)
+def test_a_unit_whose_result_was_damaged_is_trained_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, damage: str
+) -> None:
+    monkeypatch.setattr(work_worker, "unit_task", lambda *_: {})
+    monkeypatch.setattr(work_worker, "require_link", lambda *_: None)
+    names = ("market", "wallet", "domain", "gateway", "acknowledgements")
+    executor, space = Trains(), Workspace(tmp_path)
+    worker = Worker(workspace=space, executor=executor, link=Link(), **dict.fromkeys(names))  # type: ignore[arg-type]
+    cids = dict.fromkeys(("checkpoint_cid", "slot_state_cid", "restored_payload_cid", "eager_payload_cid"))
+    task = {"job_id": JOB, "round": 1, "slot": 0, "environment": "class", "spec": {"training_config": {"top_k": 64}}}
+    held: Any = SimpleNamespace(lease=SimpleNamespace(task=task | cids), progress=None, check=None)
+    worker._trained(held, UnitResourceUsage(Link()))
+    worker._trained(held, UnitResourceUsage(Link()))
+    assert executor.runs == 1
+    DAMAGES[damage](space.unit(JOB, 1, 0) / name)
+    result = worker._trained(held, UnitResourceUsage(Link()))
+    assert executor.runs == 2
+    assert Path(result["payload"]).read_bytes() == b"payload"
+    assert json.loads((space.unit(JOB, 1, 0) / "result.json").read_text()) == result
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_result_of_before_vouches_for_no_state(root: Path, damage: str) -> None:
+    """A trace that an earlier version kept does not say what the unit began with: its result says which states it has.
+    Damaged, it costs that lease alone."""
+    space, trace = Workspace(root), Trace(UNIT, "0x" + "05" * 32, ["0x" + "06" * 32])
+    unit = space.unit(JOB, 1, 0)
+    write_json(unit / "result.json", {"state_digests": trace.states})
+    nothing: Any = None  # is asked for nothing
+    assert state_file(trace, 1, space, nothing, nothing) == state_path(unit, 1)
+    DAMAGES[damage](unit / "result.json")
+    with pytest.raises(StateUnavailable):
+        state_file(trace, 1, space, nothing, nothing)
+    assert len(list(unit.glob("result.json.damaged-*"))) == 1
+
+
+def test_a_lock_that_is_a_folder_is_set_aside(tmp_path: Path) -> None:
+    (tmp_path / "lock").mkdir()
+    with used_alone(tmp_path):
+        assert (tmp_path / "lock").is_file()

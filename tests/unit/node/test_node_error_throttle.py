@@ -1,0 +1,165 @@
+"""What is down, late or malformed around a node costs it neither its life nor its units."""
+
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from eth_account import Account
+
+from training_gym.runtime.profile import CPU
+from zoo_compute.base.errors import ConfigError, Unreachable
+from zoo_compute.chain.disputes import Dispute, Turn
+from zoo_compute.chain.referees import Seat
+from zoo_compute.chain.wallet import Block, Wallet
+from zoo_compute.node.attestation.quotes import Attesting
+from zoo_compute.node.config import NodeConfig
+from zoo_compute.node.disk.state_directory import used_alone
+from zoo_compute.node.disputes.referee import Referee, Sources, Verdicts
+from zoo_compute.node.execution.executor import Executor
+from zoo_compute.node.lifecycle import NodeLifecycle
+from zoo_compute.node.market.calls import Market
+from zoo_compute.node.payouts import Payouts
+from zoo_compute.node.periodic_tasks import ErrorThrottle
+from zoo_compute.node.serving import serve
+from zoo_compute.node.work import acknowledgements
+from zoo_compute.node.work.acknowledgements import Acknowledgements, Journal, NotAcknowledged
+from zoo_protocol.hashing import to_hex
+from zoo_protocol.messages import Acknowledgement, UnitCommitment, omissions_domain, sign, typed_data
+
+KEY = "0x" + "11" * 32
+OMISSIONS = "0x" + "e6" * 20
+UNIT = UnitCommitment("0x" + "01" * 32, 1, 0, Account.from_key(KEY).address, "0x" + "02" * 32, "0x" + "03" * 32)
+
+
+def test_a_chain_that_is_away_costs_no_unit_while_the_acknowledger_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acknowledgements, "_ROLE_SECONDS", -1.0)  # it is asked every time
+    state = SimpleNamespace(away=True, holds=True)
+
+    def asked(_: str) -> bool:
+        if state.away:
+            raise Unreachable("chain-unreachable", "no answer")
+        return bool(state.holds)
+
+    chain: Any = SimpleNamespace(is_acknowledger=asked, bond=lambda: 1, terms=lambda: SimpleNamespace(compensation=1))
+    network: Any = SimpleNamespace(chain_id=1, contracts={"Omissions": OMISSIONS})
+    taker = Acknowledgements(Journal(tmp_path), network, lambda: chain)
+    promised = int(time.time()) + 60
+    unit_id = acknowledgements.Promise(UNIT, promised, "").unit_id
+    message = typed_data(omissions_domain(1, OMISSIONS), Acknowledgement(unit_id, promised))
+    answer = {"include_by": promised, "signature": sign(KEY, message)}
+    with pytest.raises(NotAcknowledged):  # nobody knows whether it counts
+        taker.take(UNIT, answer)
+    state.away = False
+    taker.take(UNIT, answer)
+    state.away = True
+    taker.take(UNIT, answer)
+    state.away, state.holds = False, False
+    for state.away in (False, True):  # what it lost it does not get back by silence
+        with pytest.raises(NotAcknowledged):
+            taker.take(UNIT, answer)
+
+
+def test_a_chain_that_hides_a_shown_trace_ends_no_referee(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """One of several nodes behind an RPC address is often some blocks behind the others."""
+    seat = Seat("0x" + "44" * 32, 0, 5)
+    now = Block(10, 1000)
+    chain: Any = SimpleNamespace(
+        should_enlist=lambda: False,
+        credits=lambda: 0,
+        latest_block=lambda: now,
+        final_block=lambda: now,
+        first_block_since=lambda *_: 0,
+        seats=lambda *_: [seat],
+        dispute=lambda *_: Dispute(Turn.JUDGING, 2000, 1, convicted=False),
+        shown_trace=lambda _: None,
+        terms=SimpleNamespace(verdict_period=100),
+    )
+    nothing: Any = None
+    sources = Sources(lambda: chain, nothing, nothing)
+    Referee(Verdicts(tmp_path), sources, nothing, Wallet(KEY)).watch()
+    assert "does not give the trace" in caplog.text
+
+
+def test_a_full_disk_lets_a_node_show_its_hardware_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tried: list[None] = []
+
+    def full(_: NodeLifecycle) -> None:
+        tried.append(None)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(NodeLifecycle, "_show_hardware", full)
+    network = SimpleNamespace(tiers={"bronze": None}, name="devnet")
+    market: Any = SimpleNamespace(network=lambda: network)
+    config = NodeConfig("http://127.0.0.1:1", "provider", tmp_path, "node", profile="cpu-avx2-1")
+    with Executor(CPU, 1 << 30, tmp_path) as executor, caplog.at_level(logging.WARNING):
+        standing = NodeLifecycle(config, market, Wallet(to_hex(bytes(Account.create().key))), executor)
+        for _ in range(2):  # the second one comes too soon after it
+            standing.advance("active", must_prove=True)
+            standing.close()
+    assert "hardware not shown again: [Errno 28] No space left on device" in caplog.text
+    assert len(tried) == 1
+
+
+@pytest.mark.parametrize("answer", [{}, [], None, "fine", {"status": "active", "counted": True, "challenge": "x"}])
+def test_an_answer_of_another_form_ends_no_thread_of_a_node(tmp_path: Path, answer: Any) -> None:
+    """As of something in the market's place that answers everything with 200."""
+    nothing: Any = None
+    connection: Any = SimpleNamespace(
+        get=lambda *_, **__: answer, post=lambda *_, **__: answer, call=lambda *_, **__: answer
+    )
+    network: Any = SimpleNamespace(chain_id=1, tiers={"bronze": None}, contracts={"JobEscrow": OMISSIONS})
+    config = NodeConfig("http://127.0.0.1:1", "provider", tmp_path, "node")
+    market = Market(connection)
+    payouts = Payouts(config, connection, network, Wallet(KEY))
+    attesting = Attesting(market, "0x", nothing, nothing)
+    calls: list[Callable[[], Any]] = [
+        market.network,
+        lambda: market.heartbeat(False, lambda _: "0x"),
+        lambda: market.upload(b""),
+        lambda: market.dispute("0x"),
+        payouts.collect,
+    ]
+    if answer:  # else it is a right one: there is no work, and there are no asks
+        calls += [market.open_asks, lambda: market.next_lease(["train"], 0.0)]
+    for call in calls:
+        with pytest.raises(Unreachable) as error:
+            call()
+        assert error.value.code == "answer-unknown"
+    attesting.keep()
+
+
+def test_a_directory_serves_one_node_and_says_why_it_serves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZOO_PRIVATE_KEY", KEY)
+    config = NodeConfig("http://127.0.0.1:1", "provider", tmp_path, "node", profile="cpu-avx2-1")
+    at_hand = tmp_path / "files" / "at-hand"
+    at_hand.parent.mkdir()
+    at_hand.touch()
+    with used_alone(tmp_path), pytest.raises(ConfigError) as error:
+        serve(config)
+    assert error.value.code == "state-dir-in-use"
+    assert at_hand.exists(), "the first one works with it"
+    (tmp_path / "store" / "blocks").mkdir(parents=True)
+    with pytest.raises(ConfigError) as error:
+        serve(config)
+    assert error.value.code == "state-dir-unusable"
+    assert "earlier version" in error.value.detail
+
+
+def test_what_stands_in_a_nodes_way_does_not_fill_its_log(caplog: pytest.LogCaptureFixture) -> None:
+    trouble = ErrorThrottle()
+    for what in ("no ZEN", "no ZEN", "no ZEN", "no coin", "no ZEN", "no ZEN"):
+        trouble.tell(what)
+    assert [record.message for record in caplog.records] == ["no ZEN", "no coin", "no ZEN"]
+    trouble._again_at = 0.0  # some minutes later
+    trouble.tell("no ZEN")
+    assert len(caplog.records) == 4

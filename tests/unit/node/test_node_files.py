@@ -1,0 +1,190 @@
+"""What a node has on disk after a power cut, and what a disk that fails may not end."""
+
+import hashlib
+import os
+import socket
+import stat
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from zoo_compute.base.errors import ZooError
+from zoo_compute.base.link import Link
+from zoo_compute.chain.wallet import Wallet
+from zoo_compute.content.gateway import GatewayClient
+from zoo_compute.node.agent import NodeAgent
+from zoo_compute.node.attestation import quotes
+from zoo_compute.node.config import NodeConfig
+from zoo_compute.node.disk.workspace import Workspace
+from zoo_compute.node.disputes.referee import SignedVerdict, Verdicts
+from zoo_compute.node.execution.tasks import TaskError
+from zoo_compute.node.market.calls import Lease
+from zoo_compute.node.work import worker as work_worker
+from zoo_compute.node.work.effort import UnitResourceUsage
+from zoo_compute.node.work.worker import Worker
+from zoo_protocol.content.cid import InvalidCid
+from zoo_protocol.hashing import to_hex
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, int, set[str]]]:
+    """(is a folder, inode, names in it then) of all that is forced to disk."""
+    found: list[tuple[bool, int, set[str]]] = []
+    real = os.fsync
+
+    def note(handle: int) -> None:
+        what = os.fstat(handle)
+        folder = stat.S_ISDIR(what.st_mode)
+        found.append((folder, what.st_ino, set(os.listdir(handle)) if folder else set()))
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", note)
+    return found
+
+
+def test_a_verdict_has_its_name_on_disk_before_its_signature_leaves(tmp_path: Path, synced: Any) -> None:
+    Verdicts(tmp_path / "verdicts").keep(SignedVerdict("0x1", 0, True, "step_correct", "0x2"))
+    assert (True, (tmp_path / "verdicts").stat().st_ino, {"0x1-0.json"}) in synced
+
+
+class Trains:
+    """An executor that leaves the files of a unit."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+
+    def run(self, task: dict[str, Any], *_: Any, **__: Any) -> dict[str, Any]:
+        self.runs += 1
+        directory = Path(task["output"])
+        for name in ("payload", "slot", "state-0", "state-1"):
+            (directory / name).write_bytes(name.encode())
+        states = [str(directory / f"state-{number}") for number in (0, 1)]
+        return {
+            "payload": str(directory / "payload"),
+            "payload_sha256": to_hex(hashlib.sha256(b"payload").digest()),
+            "slot_state": str(directory / "slot"),
+            "states": states,
+            "state_digests": [],
+        }
+
+
+def executor_of(worker: Worker) -> Any:
+    return worker.executor
+
+
+def trained(worker: Worker, environment: str) -> dict[str, Any]:
+    cids = dict.fromkeys(("checkpoint_cid", "slot_state_cid", "restored_payload_cid", "eager_payload_cid"))
+    spec = {"training_config": {"top_k": 64}}
+    task = {"job_id": "0x" + "22" * 32, "round": 1, "slot": 0, "environment": environment, "spec": spec, **cids}
+    held = SimpleNamespace(lease=SimpleNamespace(task=task), progress=None, check=None)
+    return worker._trained(held, UnitResourceUsage(Link(None)))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Worker:
+    monkeypatch.setattr(work_worker, "unit_task", lambda *_: {})
+    monkeypatch.setattr(work_worker, "require_link", lambda *_: None)
+    names = ("market", "wallet", "domain", "gateway", "acknowledgements")
+    return Worker(workspace=Workspace(tmp_path), executor=Trains(), link=Link(), **dict.fromkeys(names))  # type: ignore[arg-type]
+
+
+def test_a_units_files_are_on_disk_before_its_result_says_so(worker: Worker, synced: Any) -> None:
+    result = trained(worker, "class")
+    inodes = [inode for folder, inode, _ in synced if not folder]
+    own = [Path(name).stat().st_ino for name in (result["payload"], *result["states"])]
+    written = (Path(result["payload"]).parent / "result.json").stat().st_ino
+    assert max(map(inodes.index, own)) < inodes.index(written)
+
+
+def test_a_result_counts_for_the_environment_class_that_it_was_computed_in(worker: Worker) -> None:
+    trained(worker, "class")
+    trained(worker, "class")
+    assert executor_of(worker).runs == 1
+    trained(worker, "another")  # whose leaves are others: under this lease, those would be a lie
+    assert executor_of(worker).runs == 2
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> NodeAgent:
+    config = NodeConfig("http://127.0.0.1:1", "provider", tmp_path, "node", profile="cpu-avx2-1")
+    return NodeAgent(config, Wallet("11" * 32), lambda *_: None)  # type: ignore[arg-type,return-value]
+
+
+SAID = {"status": "active", "reason": None, "benchmark_by": None, "next_within_seconds": 60, "verifiers_of_class": 2}
+
+
+def test_a_disk_that_refuses_does_not_end_the_heartbeats(agent: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent, "_heartbeat", lambda _: SAID)
+    idle = SimpleNamespace(advance=lambda *_, **__: None, note_verifiers=lambda _: None)
+
+    def refuse(*_: Any, **__: Any) -> None:
+        Path("/dev/null/no").read_bytes()
+
+    assert agent._keep_standing(SimpleNamespace(advance=refuse, note_verifiers=lambda _: None)) == 1.0  # type: ignore[arg-type]
+
+    def vanished(*_: Any) -> None:
+        raise FileNotFoundError("moved by another thread")
+
+    monkeypatch.setattr(Workspace, "tidy", vanished)
+    assert agent._keep_standing(idle) == 15.0  # type: ignore[arg-type]
+
+
+def test_a_disk_that_refuses_costs_a_node_the_lease_and_not_its_life(
+    agent: NodeAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_up: list[str] = []
+    monkeypatch.setattr(agent._market, "keep_lease", lambda *_: None)
+    monkeypatch.setattr(agent._market, "fail", lambda _lease, code, _detail: given_up.append(code))
+    lease = Lease("l", "pin", "0x" + "00" * 32, "0x" + "11" * 32, {}, 30.0)
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Workspace, "remember", full)
+        agent._do(SimpleNamespace(do=lambda _: None), lease)  # type: ignore[arg-type]
+    store = agent._workspace.store
+
+    def pin(_: Any) -> None:  # a disk that has no room for the index of the blocks, by SQLite's own words
+        store._index._db.execute("PRAGMA max_page_count=1")
+        for number in range(1000):
+            store.add(b"%d" % number)
+
+    agent._do(SimpleNamespace(do=pin), lease)  # type: ignore[arg-type]
+    assert given_up == ["input_missing", "input_missing"]
+    assert not agent._workspace.remembered()
+
+
+def test_a_silent_source_of_collateral_does_not_hold_up_the_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quotes, "_COLLATERAL_SECONDS", 0.2)
+    quote = (Path(__file__).parents[2] / "vectors" / "dcap" / "tdx_quote.bin").read_bytes()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        fetch = quotes.collateral_from(f"http://127.0.0.1:{silent.getsockname()[1]}")
+        with pytest.raises(ZooError) as error:
+            fetch(quote)
+    assert (error.value.code, "no answer in time" in error.value.detail) == ("collateral-unavailable", True)
+
+
+def test_no_name_that_others_give_leads_out_of_the_nodes_directory(tmp_path: Path) -> None:
+    """A lease, or a record from a stranger, may hold anything where a CID belongs; what is no file of that CID is set
+    aside, which must not befall the owner's other files."""
+    key = tmp_path / "key"
+    key.write_text("secret")
+    workspace, job_id = Workspace(tmp_path / "node"), "0x" + "11" * 32
+    with GatewayClient(["http://127.0.0.1:1"], attempts=1) as gateway:
+        for wrong in ("../../key", str(key), "", "."):
+            with pytest.raises(InvalidCid):
+                workspace.fetch(gateway, wrong)
+            with pytest.raises(InvalidCid):
+                workspace.kept_slot_state(job_id, 0, wrong)
+            with pytest.raises(InvalidCid):
+                workspace.keep(wrong, [], job_id)
+    for place in (("../..", 0, 0), (job_id, "../..", 0), (job_id, 0, "../key")):
+        with pytest.raises(TaskError):
+            workspace.unit(*place)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="lease's id"):
+        Lease.from_dict({**Lease("l", "pin", job_id, job_id, {}, 30.0).as_dict(), "id": "../key"})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["key", "node"]
+    assert key.read_text() == "secret"

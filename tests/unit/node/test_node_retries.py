@@ -1,0 +1,152 @@
+"""What a node has ready is kept until the market answers, unless the lease is known to be lost, or the node stops."""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kit.waiting import wait_until
+
+from zoo_compute.base.errors import ApiError, Unreachable
+from zoo_compute.chain.wallet import Wallet
+from zoo_compute.client.http import Connection
+from zoo_compute.content.blockstore import BlockNotFound
+from zoo_compute.node.agent import NodeAgent
+from zoo_compute.node.config import NodeConfig
+from zoo_compute.node.disk.workspace import Workspace
+from zoo_compute.node.market.calls import Lease, Market
+from zoo_compute.node.work.held_lease import HeldLease, LeaseLost
+from zoo_compute.node.work.worker import Worker
+
+KEY = "0x" + "11" * 32
+LEASE = Lease("follow", "follow", "0x" + "00" * 32, "0x" + "11" * 32, {"checkpoint_cid": "bafy"}, 30.0)
+
+
+@pytest.fixture
+def connection() -> Connection:
+    """To a market that is away."""
+    return Connection("http://127.0.0.1:1", patience=0.1)
+
+
+def worker(connection: Connection) -> Worker:
+    nothing: Any = None
+    return Worker(Market(connection), nothing, nothing, nothing, nothing, nothing, nothing, nothing)
+
+
+class Held(HeldLease):
+    """A lease of which a heartbeat tells at the so-manieth look that it is lost."""
+
+    def __init__(self, connection: Connection, lost_after: int) -> None:
+        super().__init__(Market(connection), LEASE)
+        self._looks = iter(range(lost_after))
+
+    def check(self) -> None:
+        if next(self._looks, None) is None:
+            raise LeaseLost("gone")
+
+
+def test_a_result_is_kept_until_the_lease_is_known_to_be_lost(connection: Connection) -> None:
+    with pytest.raises(LeaseLost):
+        worker(connection)._complete(Held(connection, lost_after=2), {"followed_cid": "bafy"})
+
+
+def test_a_result_is_kept_until_the_market_answers(connection: Connection) -> None:
+    answers = [Unreachable("market-unreachable", "refused")] * 2
+
+    def answer() -> str:
+        if answers:
+            raise answers.pop()
+        raise ApiError(409, "lease-lost", "It is another node's.")
+
+    with pytest.raises(ApiError, match="lease-lost"):
+        Held(connection, lost_after=99).call_until_answered(answer)
+    assert not answers
+
+
+def agent_of(directory: Path, url: str) -> NodeAgent:
+    config = NodeConfig(url, "provider", directory, "node", profile="cpu-avx2-1")
+    return NodeAgent(config, Wallet(KEY), lambda *_: SimpleNamespace(close=lambda: None))  # type: ignore[arg-type,return-value]
+
+
+@pytest.mark.parametrize("can_be_done", [True, False])
+def test_a_node_that_is_stopped_while_the_market_is_away_takes_its_lease_up_again(
+    tmp_path: Path, can_be_done: bool
+) -> None:
+    agent = agent_of(tmp_path, "http://127.0.0.1:1")
+    work = worker(agent._connection)
+    begun = threading.Event()
+
+    def do(held: Any) -> None:
+        begun.set()
+        if not can_be_done:
+            raise BlockNotFound("an input is not there")
+        work._complete(held, {"followed_cid": "bafy"})
+
+    thread = threading.Thread(target=agent._do, args=(SimpleNamespace(do=do), LEASE))
+    thread.start()
+    assert begun.wait(60)
+    agent.stop()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert Workspace(tmp_path).remembered() == [LEASE]
+
+
+class Away(ThreadingHTTPServer):
+    """A market that refuses connections until it is ``back``, and takes whatever it is then told."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Taking, bind_and_activate=False)
+        self.server_bind()
+        self.told: list[tuple[str, dict[str, Any]]] = []
+
+    def back(self) -> None:
+        self.server_activate()
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+
+class Taking(BaseHTTPRequestHandler):
+    server: Away
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.told.append((self.path, body))
+        self.send_response(200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def test_who_gives_a_lease_up_says_so_until_the_market_answers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A market that is not told takes it for silence, which costs more than a refusal."""
+    with Away() as market:
+        agent = agent_of(tmp_path, f"http://127.0.0.1:{market.server_port}")
+        agent._connection._patience = 0.1
+
+        def cannot(_: HeldLease) -> None:
+            raise BlockNotFound("an input is not there")
+
+        thread = threading.Thread(target=agent._do, args=(SimpleNamespace(do=cannot), LEASE))
+        thread.start()
+
+        def has_waited_twice() -> bool:
+            assert thread.is_alive(), "it gave up"
+            return caplog.text.count("waits for the market") >= 2
+
+        wait_until(has_waited_twice)
+        market.back()
+        thread.join(60)
+        assert not thread.is_alive()
+        market.shutdown()
+    said = [body["code"] for path, body in market.told if path == f"/v1/leases/{LEASE.id}/fail"]
+    assert said == ["block_not_found"]
+    assert Workspace(tmp_path).remembered() == []

@@ -1,0 +1,208 @@
+"""The arithmetic of quotes."""
+
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from itertools import combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from market.domain.money import unit_price
+from market.domain.network import BPS, HOUR_US, MAINNET, ZEN
+from market.jobs.pricing import highest_price
+from market.orders.errors import InvalidOrder
+from market.orders.quote_advice import advice_on, expected_throughput
+from market.orders.quotes import require_unit_in_time, terms
+from market.orders.schemas import JobSpec
+from training_gym.spec.config import TrainingSpec
+from zoo_protocol.verification.sampling import detection_at_rate
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+amounts = st.integers(1, 2**96 - 1)
+
+
+@given(budget=amounts, max_price=amounts, units=st.integers(1, 10_000), weight=st.integers(1, 2**64 - 1))
+def test_the_highest_price_is_payable_and_no_higher_one_is(
+    budget: int, max_price: int, units: int, weight: int
+) -> None:
+    best = highest_price(budget, max_price, units, weight)
+    assert best <= max_price
+    assert units * unit_price(best, weight) <= budget
+    assert best == max_price or units * unit_price(best + 1, weight) > budget
+
+
+@pytest.mark.parametrize(("segments", "rate_bps"), [(4, 2500), (8, 2500), (3, 2500), (10, 200), (1, 10_000)])
+def test_the_chance_of_detection_is_that_of_the_draw(segments: int, rate_bps: int) -> None:
+    whole, fraction = divmod(segments * rate_bps, 10_000)
+
+    def share(drawn: int) -> float:
+        draws = list(combinations(range(segments), drawn))
+        return sum(0 in draw for draw in draws) / len(draws)
+
+    expected = share(whole) + (share(min(whole + 1, segments)) - share(whole)) * fraction / 10_000
+    assert detection_at_rate(segments, 1, rate_bps) == pytest.approx(expected)
+
+
+def _request(tier: str, segments: int, max_price: int, inner_steps: int = 64, rounds: int = 1) -> JobSpec:
+    """Rounds of nearly the largest model and the largest steps that a specification may have."""
+    return JobSpec.model_validate(
+        {
+            "model_config": {"hidden_size": 1_536, "num_layers": 17, "num_heads": 12, "sequence_length": 2_048},
+            "data_config": {"dataset": "b" * 59},
+            "training_config": {
+                "rounds": rounds,
+                "inner_steps": inner_steps,
+                "segment_steps": inner_steps // segments,
+                "batch_size": 512,
+            },
+            "tier": tier,
+            "nodes": 1,
+            "budget_max": str(2**90),
+            "max_price": str(max_price),
+            "wait_until": NOW + timedelta(hours=1),
+        }
+    )
+
+
+def _dearest(tier: str, segments: int, unit_wei: int) -> int:
+    """Highest price per GPU-hour at which a unit of such a job costs no more than that."""
+    weight = terms(_request(tier, segments, ZEN // 10), MAINNET, NOW).unit_weight_us
+    limit = unit_wei - unit_wei % BPS + BPS
+    return (limit * HOUR_US - 1) // weight
+
+
+@pytest.mark.parametrize("segments", [1, 4, 64])
+@pytest.mark.parametrize(
+    ("tier", "segment_wei", "reason"),
+    [
+        # half of 1,000 ZEN, of which 66 % count, 2 % of a unit's segments drawn
+        ("bronze", Fraction(500 * ZEN * 66 * 2, 100 * 98), "stake_below_gain"),
+        ("silver", Fraction(10 * ZEN), "segment_above_referee_fee"),
+        ("gold", Fraction(10 * ZEN), "segment_above_referee_fee"),
+    ],
+)
+def test_the_dearest_order_of_a_tier_is_taken_and_the_next_is_refused(
+    tier: str, segment_wei: Fraction, reason: str, segments: int
+) -> None:
+    """Bronze is bound by what its cheats risk, tiers with more stake by what referees are paid for a replay."""
+    most = int(segments * segment_wei)
+    price = _dearest(tier, segments, most)
+    taken = terms(_request(tier, segments, price), MAINNET, NOW)
+    assert most - BPS < unit_price(price, taken.unit_weight_us) <= most
+    with pytest.raises(InvalidOrder) as refused:
+        terms(_request(tier, segments, price + 1), MAINNET, NOW)
+    problem = refused.value
+    assert problem.extra == {"reason": reason}
+    assert str(most) in str(problem)
+    assert problem.field is not None
+    assert problem.field.startswith("training_config.")
+    assert "max_price" in problem.remedy
+
+
+def test_a_refused_segment_names_what_a_referee_is_paid_and_more_segments_help() -> None:
+    price = _dearest("gold", 4, 40 * ZEN) + 1
+    with pytest.raises(InvalidOrder, match=rf"is paid 10 ZEN \({10 * ZEN} wei\)") as refused:
+        terms(_request("gold", 4, price), MAINNET, NOW)
+    assert refused.value.field == "training_config.segment_steps"
+    assert terms(_request("gold", 8, price), MAINNET, NOW).spec.segments == 8
+
+
+@pytest.mark.parametrize(("asked", "rate"), [(None, 200), (200, 200), (201, 201), (2_500, 2_500)])
+def test_a_job_has_its_own_lowest_sampling_rate(asked: int | None, rate: int) -> None:
+    request = _request("bronze", 4, ZEN // 10).model_copy(update={"sampling_bps": asked})
+    found = terms(request, MAINNET, NOW)
+    assert (found.sampling_bps, found.order("0x" + "11" * 20, 1).samplingBps) == (rate, rate)
+
+
+@pytest.mark.parametrize("asked", [1, 199, 2_501, 10_000])
+def test_a_sampling_rate_beyond_the_networks_bounds_is_refused(asked: int) -> None:
+    request = _request("bronze", 4, ZEN // 10).model_copy(update={"sampling_bps": asked})
+    with pytest.raises(InvalidOrder, match=f"sampling_bps is {asked}; this network draws from 200 to 2500") as refused:
+        terms(request, MAINNET, NOW)
+    assert refused.value.field == "sampling_bps"
+
+
+def test_stakes_cover_dearer_units_at_a_higher_rate() -> None:
+    """P d N s >= R (1 - s): the escrow contract's bound at the order's own rate."""
+    price = _dearest("bronze", 4, 4 * 500 * ZEN * 66 * 2 // (100 * 98)) + 1
+    request = _request("bronze", 4, price)
+    with pytest.raises(InvalidOrder, match="deters cheating up to"):
+        terms(request, MAINNET, NOW)
+    assert terms(request.model_copy(update={"sampling_bps": 201}), MAINNET, NOW).sampling_bps == 201
+
+
+@pytest.mark.parametrize("tier", [tier.name for tier in MAINNET.tiers])
+def test_no_specification_is_too_dear_for_referees_at_the_reserve_price(tier: str) -> None:
+    """Not the longest round of the largest model, if only its unit has as many segments as it may."""
+    found = terms(_request(tier, 64, MAINNET.tier(tier).reserve_price_wei, inner_steps=9_984), MAINNET, NOW)
+    assert found.unit_weight_us > 10 * HOUR_US
+
+
+@pytest.mark.parametrize(
+    ("training", "codes"),
+    [
+        ({"rounds": 8}, []),  # every entry is sent
+        ({"rounds": 63, "method": "slow_links"}, ["few_rounds"]),
+        ({"rounds": 64, "method": "slow_links"}, []),
+        ({"rounds": 63, "method": "sparseloco"}, []),  # nodes fetch the whole model
+    ],
+)
+def test_few_sparse_rounds_are_pointed_out(training: dict[str, object], codes: list[str]) -> None:
+    spec = TrainingSpec.from_dict({"data_config": {"dataset": "Qm" + "a" * 44}, "training_config": training})
+    found = advice_on(spec, expected_throughput(spec, 4, compute_seconds=1000.0))
+    assert [point.code for point in found] == codes
+    if found:
+        assert "at most 98.4% of the model" in found[0].detail
+        assert "at least 64 rounds" in found[0].remedy
+
+
+def test_a_job_that_waits_more_than_it_trains_is_pointed_out() -> None:
+    spec = TrainingSpec.from_dict({"data_config": {"dataset": "Qm" + "a" * 44}})
+    for compute, codes in ((10.0, []), (0.1, ["low_throughput"])):
+        expected = expected_throughput(spec, 4, compute)
+        found = advice_on(spec, expected)
+        assert [point.code for point in found] == codes
+        assert (expected.share_of_ideal < 0.5) == bool(codes)
+    assert f"{expected.share_of_ideal:.0%} of the throughput" in found[0].detail
+    assert "round_delay 1" in found[0].remedy
+
+
+@pytest.mark.parametrize(
+    ("seconds", "codes"), [(299.0, []), (301.0, ["long_units"]), (900.0, ["long_units"]), (9_000.0, ["long_units"])]
+)
+def test_units_that_nodes_slower_than_the_reference_do_too_late_are_pointed_out(
+    seconds: float, codes: list[str]
+) -> None:
+    training = {"inner_steps": 90, "segment_steps": 10}
+    spec = TrainingSpec.from_dict({"data_config": {"dataset": "Qm" + "a" * 44}, "training_config": training})
+    found = advice_on(spec, expected_throughput(spec, 4, seconds), longest_round_seconds=900.0)
+    assert [point.code for point in found] == codes
+    if found:
+        fewer = {301.0: 80, 900.0: 30, 9_000.0: 10}[seconds]  # whole segments; one at least
+        assert f"at most {fewer} inner_steps" in found[0].remedy
+        assert advice_on(spec, expected_throughput(spec, 4, seconds * fewer / 90), 900.0) == [] or seconds > 2_700
+
+
+def test_a_unit_that_no_node_can_do_before_its_job_fails_is_refused() -> None:
+    found = terms(_request("bronze", 64, ZEN), MAINNET, NOW)
+    require_unit_in_time(found, found.unit_seconds / 10)
+    with pytest.raises(InvalidOrder) as refused:
+        require_unit_in_time(found, found.unit_seconds / 10 - 0.01)
+    assert refused.value.field == "training_config.inner_steps"
+    assert refused.value.extra["reason"] == "unit_too_long"
+    assert "with 6 a node of the reference speed is in time" in str(refused.value.remedy)
+
+
+def test_a_job_that_would_outlast_its_escrow_is_refused_with_the_rounds_that_it_may_have() -> None:
+    def asked(rounds: int) -> JobSpec:
+        return _request("bronze", 64, ZEN // 10, inner_steps=9_984, rounds=rounds)
+
+    most = int(45 * 86_400 / terms(asked(1), MAINNET, NOW).unit_seconds)
+    assert most > 10
+    assert terms(asked(most), MAINNET, NOW).units == most
+    with pytest.raises(InvalidOrder) as refused:
+        terms(asked(most + 1), MAINNET, NOW)
+    assert refused.value.field == "training_config.rounds"
+    assert refused.value.extra["reason"] == "job_too_long"
+    assert f"at most {most} rounds" in str(refused.value.remedy)

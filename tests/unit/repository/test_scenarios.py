@@ -1,0 +1,51 @@
+"""contracts/SCENARIOS.md says which Solidity test shows what. The page must stay true, and complete."""
+
+import json
+import re
+from pathlib import Path
+
+from zoo_protocol.contracts import CONTRACTS
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = (ROOT / "contracts" / "SCENARIOS.md").read_text(encoding="utf-8")
+NAMED = sorted(set(re.findall(r"`([\w.]+\.t\.sol)::(\w+)`", PAGE)))
+
+
+def _rows_of_calls() -> dict[str, str]:
+    """The row of each call, by ``Contract.function``, or ``*.function`` where contracts share it."""
+    rows = PAGE.split("## Front-running, call by call")[1].split("\n## ")[0]
+    return {
+        call: row
+        for row in rows.splitlines()
+        if row.startswith("| `")
+        for call in re.findall(r"`([\w*]+\.\w+)`", row.split("|")[1])
+    }
+
+
+def test_every_test_that_the_page_names_exists() -> None:
+    assert len(NAMED) > 100
+    missing = []
+    for file, name in NAMED:
+        source = ROOT / "contracts" / "test" / file
+        if not source.is_file() or f"function {name}(" not in source.read_text(encoding="utf-8"):
+            missing.append(f"{file}::{name}")
+    assert not missing
+
+
+def test_every_call_that_changes_state_has_a_row_about_front_running_and_no_row_is_left_over() -> None:
+    rows = _rows_of_calls()
+    shared = {call.removeprefix("*.") for call in rows if call.startswith("*.")}
+    calls = [(contract, function) for contract in CONTRACTS for function in _functions_that_change_state(contract)]
+    own = {f"{contract}.{function}" for contract, function in calls if function not in shared}
+    assert {call for call in rows if not call.startswith("*.")} == own
+    assert shared <= {function for _, function in calls}
+    assert all("::" in row for row in rows.values())
+
+
+def _functions_that_change_state(contract: str) -> set[str]:
+    artifact = ROOT / "zoo_protocol" / "artifacts" / f"{contract}.json"
+    return {
+        entry["name"]
+        for entry in json.loads(artifact.read_text(encoding="utf-8"))["abi"]
+        if entry["type"] == "function" and entry["stateMutability"] in ("nonpayable", "payable")
+    }

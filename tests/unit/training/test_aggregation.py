@@ -1,0 +1,74 @@
+import numpy as np
+import pytest
+
+from training_gym.aggregate.aggregation import WEIGHT_ONE, aggregate
+from training_gym.compress.payload_format import decode, encode
+from training_gym.model.layout import initial_parameters
+from training_gym.model.tensors import flatten
+from training_gym.spec.config import ModelConfig, TrainingConfig, TrainingSpec
+
+SPEC = TrainingSpec(
+    ModelConfig(hidden_size=8, num_layers=1, num_heads=1, sequence_length=8),
+    "unused",
+    TrainingConfig(top_k=512, value_bits=8, outer_learning_rate=0.5, outer_momentum=0.0, down_top_k=0),
+)
+PARAMETERS = initial_parameters(SPEC.model, 0)
+
+
+def payload(seed: int, norm: float = 1.0) -> bytes:
+    vector = np.random.default_rng(seed).standard_normal(SPEC.num_parameters())
+    return encode(SPEC, (vector * norm / np.linalg.norm(vector)).astype(np.float32))
+
+
+def test_the_outer_step_takes_the_weighted_mean_of_clipped_payloads() -> None:
+    payloads = {0: payload(0), 1: payload(1, 1.2), 2: payload(2, 2.0)}
+    weights = {0: 1024, 1: 2048, 2: 3072}
+    dense = {slot: decode(SPEC, data).dense().astype(np.float64) for slot, data in payloads.items()}
+    limit = np.median([np.linalg.norm(vector) for vector in dense.values()])
+    clipped = {slot: vector * min(1.0, limit / np.linalg.norm(vector)) for slot, vector in dense.items()}
+    mean = sum(clipped[slot] * weight for slot, weight in weights.items()) / 6144
+    result = aggregate(SPEC, PARAMETERS, payloads, weights)
+    np.testing.assert_allclose(flatten(result.parameters), flatten(PARAMETERS) - 0.5 * mean, atol=1e-7)
+    assert all(verdict.included for verdict in result.verdicts.values())
+
+
+def test_the_order_of_arrival_changes_no_bit() -> None:
+    payloads = {slot: payload(slot, 1 + slot / 10) for slot in range(5)}
+    one = aggregate(SPEC, PARAMETERS, payloads)
+    other = aggregate(SPEC, PARAMETERS, dict(reversed(payloads.items())))
+    assert flatten(one.parameters).tobytes() == flatten(other.parameters).tobytes()
+    assert list(other.verdicts) == [0, 1, 2, 3, 4]
+
+
+def test_what_is_malformed_or_out_of_proportion_is_left_out_with_its_reason() -> None:
+    good = {slot: payload(slot) for slot in range(3)}
+    bad = {3: b"", 4: good[0][:66] + b"\xff" * (len(good[0]) - 66), 5: payload(5, 50.0), 6: payload(6, 1e6)}
+    result = aggregate(SPEC, PARAMETERS, {**good, **bad})
+    codes = {slot: verdict.code for slot, verdict in result.verdicts.items()}
+    assert codes == {
+        **dict.fromkeys(good, "included"),
+        3: "malformed_wrong_size",
+        4: "malformed_wrong_scale",
+        5: "norm_outlier",
+        6: "out_of_range",
+    }
+    alone = aggregate(SPEC, PARAMETERS, good)
+    assert flatten(result.parameters).tobytes() == flatten(alone.parameters).tobytes()
+
+
+def test_without_a_usable_payload_nothing_changes() -> None:
+    for payloads in ({}, {0: b"junk"}):
+        result = aggregate(SPEC, PARAMETERS, payloads)
+        assert flatten(result.parameters).tobytes() == flatten(PARAMETERS).tobytes()
+
+
+def test_payloads_of_zeros_are_harmless() -> None:
+    zero = encode(SPEC, np.zeros(SPEC.num_parameters(), np.float32))
+    result = aggregate(SPEC, PARAMETERS, {0: zero, 1: zero})
+    assert flatten(result.parameters).tobytes() == flatten(PARAMETERS).tobytes()
+
+
+@pytest.mark.parametrize("weights", [{0: 0}, {0: -1}, {0: WEIGHT_ONE + 1}])
+def test_weights_stay_within_the_fixed_point_range(weights: dict[int, int]) -> None:
+    with pytest.raises(ValueError, match="weights"):
+        aggregate(SPEC, PARAMETERS, {0: payload(0)}, weights)

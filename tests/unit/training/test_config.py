@@ -1,0 +1,323 @@
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from torch.utils.flop_counter import FlopCounterMode
+
+from training_gym.data.dataset import DatasetManifest
+from training_gym.model.decoder import build_decoder
+from training_gym.model.layout import initial_parameters
+from training_gym.optimise.inner import optimizer_step
+from training_gym.spec.config import (
+    LARGE_MODEL,
+    MAX_SEGMENTS,
+    METHODS,
+    ModelConfig,
+    TrainingConfig,
+    TrainingSpec,
+    settings_by_size,
+)
+from training_gym.spec.errors import GymError, SpecError
+
+DATASET = "Qm" + "a" * 44
+
+
+def document(**sections: Any) -> dict[str, Any]:
+    return {"data_config": {"dataset": DATASET}, **sections}
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "training_gym.spec.config",
+        "training_gym.aggregate.aggregation",
+        "training_gym.units.trace",
+        "training_gym.hardware.challenge",
+    ],
+)
+def test_the_market_can_import_this_without_torch(module: str) -> None:
+    check = f"import sys, {module}; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", check], check=True)
+
+
+def test_the_canonical_form_is_complete_and_its_hash_depends_on_every_setting() -> None:
+    spec = TrainingSpec.from_dict(document())
+    assert TrainingSpec.from_dict(spec.to_dict()) == spec
+    assert spec.spec_hash() == TrainingSpec.from_dict(document(training_config={"weight_decay": 0.05})).spec_hash()
+    other = TrainingSpec.from_dict(document(training_config={"seed": 1}))
+    assert other.spec_hash() != spec.spec_hash()
+
+
+def test_a_method_is_a_name_for_its_settings() -> None:
+    diloco = TrainingSpec.from_dict(document(training_config={"method": "diloco", "outer_momentum": 0.8}))
+    assert (diloco.training.top_k, diloco.training.value_bits, diloco.training.outer_momentum) == (4096, 8, 0.8)
+    assert TrainingSpec.from_dict(diloco.to_dict()) == diloco
+    sparse = TrainingSpec.from_dict(document(training_config={"method": "sparseloco"}))
+    assert (sparse.training.optimizer, sparse.training.inner_steps, sparse.training.top_k) == ("adamw", 30, 64)
+    default = TrainingSpec.from_dict(document(training_config={"method": "default"}))
+    assert default == TrainingSpec.from_dict(document())
+    group = TrainingSpec.from_dict(document(training_config={"method": "powersgd"}))
+    assert (group.training.averaging, group.training.powersgd_rank) == ("steps", 4)
+
+
+def training_of(model: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    settings = TrainingSpec.from_dict(document(model_config=model, training_config=given)).to_dict()["training_config"]
+    assert isinstance(settings, dict)
+    return settings
+
+
+DEFAULTS = TrainingSpec.from_dict(document()).to_dict()["training_config"]
+IDLE_IN_STEPS = {
+    *("top_k", "value_bits", "down_top_k", "down_value_bits", "outer_learning_rate", "outer_momentum", "round_delay")
+}
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"powersgd_rank": 4}, "powersgd_rank"),
+        ({"method": "powersgd", "averaging": "rounds", "powersgd_rank": 2}, "powersgd_rank"),
+        *(({"averaging": "steps", name: 1}, name) for name in sorted(IDLE_IN_STEPS)),
+        ({"method": "ddp", "top_k": 64}, "top_k"),
+        ({"optimizer": "adamw", "muon_learning_rate": 0.02}, "muon_learning_rate"),
+        ({"method": "sparseloco", "muon_learning_rate": 0.02}, "muon_learning_rate"),
+        ({"down_top_k": 0, "down_value_bits": 8}, "down_value_bits"),
+        ({"method": "diloco", "down_value_bits": 4}, "down_value_bits"),
+    ],
+)
+def test_a_setting_that_does_nothing_beside_the_others_is_refused(given: dict[str, Any], field: str) -> None:
+    with pytest.raises(SpecError, match=r"does nothing.*leave it away, or choose") as refusal:
+        TrainingSpec.from_dict(document(training_config=given))
+    assert (refusal.value.field, refusal.value.code) == (f"training_config.{field}", "unused_setting")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"method": "slow_links", "averaging": "steps"},  # the method's own
+        {"method": "powersgd", "averaging": "rounds"},
+        {"method": "diloco", "down_top_k": 64, "down_value_bits": 8},
+        {"optimizer": "adamw", "muon_learning_rate": 0.04, "powersgd_rank": 0},  # says what is anyway
+        {"averaging": "steps", "round_delay": 0, "top_k": 4096},
+    ],
+)
+def test_what_a_method_names_and_what_is_so_anyway_is_taken(given: dict[str, Any]) -> None:
+    spec = TrainingSpec.from_dict(document(training_config=given))
+    assert TrainingSpec.from_dict(spec.to_dict()) == spec
+
+
+def test_a_specification_that_was_made_before_is_read_whatever_of_it_does_nothing() -> None:
+    settings = DEFAULTS | {"powersgd_rank": 4, "optimizer": "adamw", "muon_learning_rate": 0.01}
+    spec = TrainingSpec.from_dict(document(training_config=settings))
+    assert spec.training.powersgd_rank == 4
+
+
+@pytest.mark.parametrize(
+    ("given", "warmup"), [({}, 10), ({"rounds": 1, "inner_steps": 4}, 4), ({"rounds": 2, "method": "slow_links"}, 10)]
+)
+def test_the_default_warm_up_fits_into_a_short_job(given: dict[str, Any], warmup: int) -> None:
+    assert training_of({}, given)["warmup_steps"] == warmup
+
+
+def test_a_warm_up_beyond_the_job_is_refused_where_it_was_set() -> None:
+    with pytest.raises(SpecError) as refusal:
+        training_of({}, {"rounds": 1, "inner_steps": 4, "warmup_steps": 5})
+    assert refusal.value.field == "training_config.warmup_steps"
+
+
+@pytest.mark.parametrize(
+    "given", [{"inner_steps": 500}, {"inner_steps": 509}, {"inner_steps": 21}, {"segment_steps": 7}]
+)
+def test_the_segment_that_a_refusal_names_is_taken(given: dict[str, Any]) -> None:
+    with pytest.raises(SpecError) as refusal:
+        training_of({}, given)
+    assert refusal.value.field == "training_config.segment_steps"
+    named = re.search(r"(\d+) at least", refusal.value.message)
+    assert named
+    steps = given | {"segment_steps": int(named[1])}
+    assert training_of({}, steps)["segment_steps"] == int(named[1])
+    with pytest.raises(SpecError):
+        training_of({}, steps | {"segment_steps": int(named[1]) - 1})
+
+
+def test_diloco_has_the_rounds_that_were_published() -> None:
+    for settings_ in ({"method": "diloco"}, {"method": "diloco", "inner_steps": 500}):
+        assert training_of({}, settings_)["inner_steps"] == 500
+
+
+LARGE = {"hidden_size": 1024, "num_layers": 8, "num_heads": 8}
+"""101,204,992 parameters; with one layer less it is none."""
+
+
+def test_a_large_model_takes_settings_for_slow_links_where_nothing_is_set() -> None:
+    plain, large = training_of({}, {}), training_of(LARGE, {})
+    assert large == plain | METHODS["slow_links"]
+    smaller = LARGE | {"num_layers": 7}
+    assert ModelConfig(**LARGE).num_parameters() >= LARGE_MODEL > ModelConfig(**smaller).num_parameters()
+    assert training_of(smaller, {}) == plain
+    assert training_of(LARGE, {"method": "default"}) == plain
+    assert training_of(LARGE, {"method": "diloco"}) == training_of({}, {"method": "diloco"})
+    assert training_of(LARGE, {"averaging": "steps"}) == training_of({}, {"averaging": "steps"})
+    # Without error feedback nothing keeps what sparse payloads leave out.
+    assert training_of(LARGE, {"error_feedback_decay": 0.0}) == training_of({}, {"error_feedback_decay": 0.0})
+
+
+def test_the_length_of_a_round_and_of_its_segments_are_decided_together() -> None:
+    assert settings_by_size(ModelConfig(**LARGE), {}) == METHODS["slow_links"]
+    for given_one in ({"inner_steps": 20}, {"segment_steps": 4}):
+        by_size = settings_by_size(ModelConfig(**LARGE), given_one)
+        assert by_size == {
+            name: value for name, value in METHODS["slow_links"].items() if name not in ("inner_steps", "segment_steps")
+        }
+        assert training_of(LARGE, given_one)["top_k"] == 64  # 20 steps are no multiple of 6, nor 30 of 4
+
+
+@pytest.mark.parametrize("training", [{"optimizer": "adamw"}, {"method": "sparseloco"}])
+def test_the_rate_of_adamw_alone_falls_with_the_width(training: dict[str, Any]) -> None:
+    for width, rate in ((16, 32e-3), (32, 32e-3), (64, 16e-3), (256, 4e-3), (2048, 0.5e-3)):
+        model = {"hidden_size": width, "num_layers": 1, "num_heads": 1}
+        assert training_of(model, training)["learning_rate"] == pytest.approx(rate)
+        assert training_of(model, training | {"learning_rate": 0.01})["learning_rate"] == 0.01
+        assert training_of(model, {"optimizer": "muon"})["learning_rate"] == 32e-3
+    assert (
+        training_of(LARGE, {"optimizer": "adamw"}).items() >= {"top_k": 64, "learning_rate": 32e-3 * 32 / 1024}.items()
+    )
+
+
+SETTINGS = st.fixed_dictionaries(
+    {},
+    optional={
+        "optimizer": st.sampled_from(["adamw", "muon"]),
+        "learning_rate": st.sampled_from([1e-3, 0.5]),
+        "rounds": st.integers(1, 10_000),
+        "inner_steps": st.integers(1, 6).map(lambda tens: 10 * tens),
+        "segment_steps": st.sampled_from([1, 2, 5]),
+        "warmup_steps": st.integers(0, 200),
+        "top_k": st.integers(1, 4096),
+        "value_bits": st.sampled_from([2, 4, 8]),
+        "error_feedback_decay": st.sampled_from([0.0, 0.5, 1.0]),
+        "down_top_k": st.integers(0, 4096),
+        "down_value_bits": st.sampled_from([2, 4, 8]),
+        "round_delay": st.integers(0, 1),
+        "averaging": st.sampled_from(["rounds", "steps"]),
+        "method": st.sampled_from(list(METHODS)),
+    },
+)
+
+
+@given(settings=SETTINGS, large=st.booleans())
+def test_what_is_set_is_kept_and_what_fits_the_plain_defaults_fits_at_any_size(
+    settings: dict[str, Any], large: bool
+) -> None:
+    model = LARGE if large else {}
+    named = {key: value for key, value in settings.items() if key != "method"}
+    plain = TrainingConfig(**METHODS[settings.get("method", "default")] | named)
+    fits = plain.inner_steps % plain.segment_steps == 0 and plain.inner_steps // plain.segment_steps <= MAX_SEGMENTS
+    fits &= plain.warmup_steps <= plain.rounds * plain.inner_steps
+    assume(fits)
+    assume(plain.averaging == "rounds" or not IDLE_IN_STEPS & {name for name in named if named[name] != DEFAULTS[name]})
+    assume(plain.down_top_k or named.get("down_value_bits", 2) == 2)
+    spec = TrainingSpec.from_dict(document(model_config=model, training_config=settings))
+    training = spec.to_dict()["training_config"]
+    assert training.items() >= named.items()
+    by_size = settings_by_size(spec.model, settings)
+    assert by_size.keys().isdisjoint(settings)
+    assert spec.training == (plain if not by_size else replace(plain, **by_size))
+    assert large or by_size.keys() <= {"learning_rate"}
+    # What is stored says it all: read again, on its own, it decides nothing any more.
+    again = TrainingSpec.from_dict(spec.to_dict())
+    assert (again, again.spec_hash()) == (spec, spec.spec_hash())
+    assert settings_by_size(spec.model, training) == {}
+
+
+def test_whole_numbers_are_accepted_for_real_settings() -> None:
+    whole = TrainingSpec.from_dict(document(training_config={"learning_rate": 1}))
+    assert whole.spec_hash() == TrainingSpec.from_dict(document(training_config={"learning_rate": 1.0})).spec_hash()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field", "code", "says"),
+    [
+        (document(training_config={"lerning_rate": 1e-3}), "training_config.lerning_rate", "unknown_key", "'learning_"),
+        (document(modelconfig={}), "modelconfig", "unknown_key", "'model_config'"),
+        (document(model_config=[]), "model_config", "wrong_type", "object"),
+        ({}, "data_config", "wrong_type", "object"),
+        ({"data_config": {}}, "data_config.dataset", "missing_key", "CID"),
+        ({"data_config": {"dataset": "../etc/passwd"}}, "data_config.dataset", "out_of_range", "CID"),
+        (document(training_config={"rounds": True}), "training_config.rounds", "wrong_type", "whole number"),
+        (document(training_config={"rounds": 8.0}), "training_config.rounds", "wrong_type", "whole number"),
+        (document(training_config={"rounds": 0}), "training_config.rounds", "out_of_range", "from 1 to"),
+        (document(training_config={"learning_rate": "1"}), "training_config.learning_rate", "wrong_type", "number"),
+        (
+            document(training_config={"learning_rate": float("nan")}),
+            "training_config.learning_rate",
+            "out_of_range",
+            "from",
+        ),
+        (document(training_config={"learning_rate": 10**400}), "training_config.learning_rate", "out_of_range", "from"),
+        (document(training_config={"weight_decay": -(10**400)}), "training_config.weight_decay", "out_of_range", "1"),
+        (document(training_config={"method": "fedavg"}), "training_config.method", "unsupported_value", "'diloco'"),
+        (document(training_config={"method": ["x"]}), "training_config.method", "unsupported_value", "'diloco'"),
+        (document(training_config={"value_bits": 3}), "training_config.value_bits", "unsupported_value", "2, 4, 8"),
+        (document(training_config={"segment_steps": 7}), "training_config.segment_steps", "not_divisible", "20"),
+        (document(training_config={"inner_steps": 960}), "training_config.segment_steps", "out_of_range", "480 seg"),
+        (document(training_config={"warmup_steps": 161}), "training_config.warmup_steps", "out_of_range", "160"),
+        (document(model_config={"num_heads": 5}), "model_config.num_heads", "not_divisible", "10"),
+        (document(model_config={"architecture": "rnn"}), "model_config.architecture", "unsupported_value", "'gpt'"),
+        (
+            document(model_config={"hidden_size": 2048, "num_layers": 48}),
+            "model_config.hidden_size",
+            "out_of_range",
+            "parameters",
+        ),
+        (
+            document(model_config={"sequence_length": 2048}, training_config={"batch_size": 4096}),
+            "training_config.batch_size",
+            "out_of_range",
+            "tokens",
+        ),
+    ],
+)
+def test_a_wrong_specification_is_refused_by_field(wrong: dict[str, Any], field: str, code: str, says: str) -> None:
+    with pytest.raises(SpecError, match=says) as refusal:
+        TrainingSpec.from_dict(wrong)
+    assert (refusal.value.field, refusal.value.code) == (field, code)
+
+
+@pytest.mark.parametrize("key", ["\ud800", "a\0b", "x" * 1_000_000])
+def test_a_refusal_can_be_printed_and_stored_whatever_it_quotes(key: str) -> None:
+    manifest = json.dumps({"kind": "zoo-dataset/1", "tokenizer": "bytes", "train": {}, "validation": {}, key: 1})
+    for refused in (
+        lambda: TrainingSpec.from_dict(document(training_config={key: 1})),
+        lambda: TrainingSpec.from_dict({key: 1}),
+        lambda: TrainingSpec.from_dict(document(training_config={"optimizer": key})),
+        lambda: DatasetManifest.from_bytes(manifest.encode()),
+    ):
+        with pytest.raises(GymError) as refusal:
+            refused()
+        for text in (refusal.value.field, refusal.value.message, str(refusal.value)):
+            assert text.encode().decode().isprintable()
+            assert len(text) < 1500
+
+
+@pytest.mark.parametrize("model", [{}, {"hidden_size": 24, "num_layers": 3, "num_heads": 2, "sequence_length": 20}])
+def test_parameters_and_operations_are_what_the_network_has_and_does(model: dict[str, int]) -> None:
+    training = {"inner_steps": 3, "segment_steps": 1, "batch_size": 2, "warmup_steps": 0, "optimizer": "adamw"}
+    spec = TrainingSpec.from_dict(document(model_config=model, training_config=training))
+    decoder = build_decoder(spec.model, initial_parameters(spec.model, 0), "cpu")
+    assert spec.num_parameters() == sum(parameter.numel() for parameter in decoder.parameters())
+    with FlopCounterMode(display=False) as counter:
+        decoder.loss(torch.zeros(2, spec.model.sequence_length + 1, dtype=torch.int64)).backward()
+    assert spec.flops_per_unit() == 3 * counter.get_total_flops()
+    moments = {name: (torch.zeros_like(value),) * 2 for name, value in decoder.named_parameters()}
+    muon = TrainingSpec.from_dict(document(model_config=model, training_config=training | {"optimizer": "muon"}))
+    with FlopCounterMode(display=False) as counter:
+        optimizer_step(muon.training, dict(decoder.named_parameters()), moments, 0, 1.0)
+    assert muon.flops_per_unit() - spec.flops_per_unit() == 3 * counter.get_total_flops()

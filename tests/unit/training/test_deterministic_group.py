@@ -1,0 +1,109 @@
+"""The ordered reduction over real processes: the same bits whatever their number."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from kit.engines.processes import ANSWERS, in_processes
+
+from training_gym.model.layout import initial_parameters
+from training_gym.optimise.ordered_parallel import DeterministicGroup, tree_sum
+from training_gym.optimise.parallel_steps import ProcessGroup
+from training_gym.runtime.determinism import configure
+from training_gym.runtime.profile import CPU
+from training_gym.spec.config import ModelConfig, TrainingConfig, TrainingSpec
+from training_gym.spec.errors import SpecError
+from training_gym.units.replica_state import fresh_slot_state
+from training_gym.units.trace import Unit, check_result
+from training_gym.units.unit import run_unit
+
+TEXT = b"".join(b"the %d sheep of the zoo count %d times. " % (n % 10, n % 7) for n in range(401))
+SHARDS = 8
+
+
+def spec_of(optimizer: str, batch_size: int) -> TrainingSpec:
+    training = TrainingConfig(rounds=1, inner_steps=4, segment_steps=2, learning_rate=1e-2, averaging="steps")
+    return TrainingSpec(
+        ModelConfig(hidden_size=32, num_layers=1, num_heads=2, sequence_length=16),
+        "unused",
+        replace(training, optimizer=optimizer, batch_size=batch_size),
+    )
+
+
+def _train(kind: Any, specs: list[TrainingSpec], directory: Path, processes: int, rank: int, answers: Any) -> None:
+    """One process: the trace root, loss and bytes sent of each specification's unit."""
+    configure(CPU)
+    meeting = f"file://{directory}/meeting-{kind.__name__}-{processes}"
+    dist.init_process_group("gloo", init_method=meeting, world_size=processes, rank=rank)
+    found = []
+    try:
+        for number, spec in enumerate(specs):
+            workdir = directory / f"{kind.__name__}-{processes}-{rank}-{number}"
+            workdir.mkdir()
+            zeros = "0x" + "00" * 32
+            start = initial_parameters(spec.model, spec.training.seed)
+            unit = Unit(spec, zeros, 0, 0, start, np.frombuffer(TEXT, np.uint8), fresh_slot_state(spec), zeros)
+            group = kind(spec, SHARDS)
+            result = run_unit(unit, workdir, group=group)
+            check_result(unit, result)
+            found.append((result.trace_root.hex(), result.train_loss, group.bytes_sent))
+        answers.put((rank, found))
+    finally:
+        dist.destroy_process_group()
+
+
+def run(kind: Any, specs: list[TrainingSpec], directory: Path, processes: int) -> list[Any]:
+    found = in_processes(_train, [(kind, specs, directory, processes, rank, ANSWERS) for rank in range(processes)])
+    return [of_rank for _, of_rank in found]
+
+
+def test_a_unit_has_the_same_trace_over_any_number_of_processes(tmp_path: Path) -> None:
+    """Eight shards over processes that have equally many of them and over such that have not, batches even and odd."""
+    specs = [spec_of(optimizer, size) for optimizer in ("adamw", "muon") for size in (2, 3)]
+    ((alone),) = run(DeterministicGroup, specs, tmp_path, 1)
+    assert len({root for root, _, _ in alone}) == len(specs)
+    for processes in (2, 3, 8):
+        for one in run(DeterministicGroup, specs, tmp_path, processes):
+            assert [answer[:2] for answer in one] == [answer[:2] for answer in alone]
+            most = -(-SHARDS // processes)
+            sent = [4 * most * (1 + spec.num_parameters()) * spec.training.inner_steps for spec in specs]
+            assert [answer[2] for answer in one] == sent
+
+
+def test_an_all_reduce_has_not(tmp_path: Path) -> None:
+    """Or the ordered reduction would be for nothing, and the test above could not fail."""
+    specs = [spec_of("adamw", 3)]
+    roots = {run(ProcessGroup, specs, tmp_path, processes)[0][0][0] for processes in (1, 2, 4)}
+    assert len(roots) > 1
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 8, 13])
+def test_rows_are_added_along_one_tree(count: int) -> None:
+    rows = torch.randn(count, 7, generator=torch.Generator().manual_seed(count))
+    level = list(rows)
+    while len(level) > 1:
+        odd = level[-1:] if len(level) % 2 else []
+        level = [level[i] + level[i + 1] for i in range(0, len(level) - 1, 2)] + odd
+    assert torch.equal(tree_sum(rows), level[0])
+
+
+def test_nothing_is_no_sum() -> None:
+    with pytest.raises(ValueError, match="nothing"):
+        tree_sum(torch.empty(0, 3))
+
+
+def test_what_cannot_be_exact_is_refused(tmp_path: Path) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meeting", world_size=1, rank=0)
+    try:
+        spec = spec_of("adamw", 2)
+        with pytest.raises(ValueError, match="0 shards"):
+            DeterministicGroup(spec, 0)
+        with pytest.raises(SpecError) as refusal:
+            DeterministicGroup(replace(spec, training=replace(spec.training, powersgd_rank=1)), SHARDS)
+    finally:
+        dist.destroy_process_group()
+    assert refusal.value.field == "training_config.powersgd_rank"

@@ -1,0 +1,132 @@
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from training_gym.data.dataset import DatasetManifest, describe_split, tokens_of
+from training_gym.model.tensors import save_arrays
+from training_gym.spec.config import ModelConfig, TrainingConfig, TrainingSpec
+from training_gym.spec.errors import ManifestError, StateError
+from training_gym.units.checkpoint import CheckpointManifest, initial_checkpoint, load_state
+
+CID = "bafkreib" + "a" * 51
+HASH = "0x" + "ab" * 32
+SPEC = TrainingSpec(
+    ModelConfig(hidden_size=8, num_layers=1, num_heads=1, sequence_length=8), "unused", TrainingConfig()
+)
+
+DATASET = DatasetManifest(describe_split(CID, b"train"), describe_split(CID, b"valid"))
+CHECKPOINT = CheckpointManifest(HASH, 3, None, CID, None, None, None, {"0": CID, "11": CID}, 144, HASH)
+
+
+def changed(data: bytes, path: str, value: Any) -> bytes:
+    document = json.loads(data)
+    *parents, last = path.split(".")
+    inner = document
+    for parent in parents:
+        inner = inner[parent]
+    if value is ...:
+        del inner[last]
+    else:
+        inner[last] = value
+    return json.dumps(document).encode()
+
+
+def test_manifests_survive_the_file() -> None:
+    assert DatasetManifest.from_bytes(DATASET.to_bytes()) == DATASET
+    with_state = replace(CHECKPOINT, outer_state=CID)
+    assert CheckpointManifest.from_bytes(with_state.to_bytes()) == with_state
+    assert CheckpointManifest.from_bytes(CHECKPOINT.to_bytes()) == CHECKPOINT
+    assert json.loads(DATASET.to_bytes())["kind"] == "zoo-dataset/1"
+    assert json.loads(CHECKPOINT.to_bytes())["slot_states"] == {"0": CID, "11": CID}
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "field", "code"),
+    [
+        ("kind", "zoo-dataset/2", "manifest.kind", "unsupported_value"),
+        ("tokenizer", "bpe", "manifest.kind", "unsupported_value"),
+        ("train", ..., "manifest.train", "missing_key"),
+        ("test", {}, "manifest.test", "unknown_key"),
+        ("train.size", True, "train.size", "out_of_range"),
+        ("train.size", 0, "train.size", "out_of_range"),
+        ("train.size", (1 << 36) + 1, "train.size", "out_of_range"),
+        ("validation.size", (1 << 30) + 1, "validation.size", "out_of_range"),
+        ("validation.sha256", "0xAB", "validation.sha256", "malformed"),
+        ("validation.cid", "../secret", "validation.cid", "malformed"),
+    ],
+)
+def test_a_wrong_dataset_manifest_is_refused_by_field(path: str, value: Any, field: str, code: str) -> None:
+    with pytest.raises(ManifestError) as refusal:
+        DatasetManifest.from_bytes(changed(DATASET.to_bytes(), path, value))
+    assert (refusal.value.field, refusal.value.code) == (field, code)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "field"),
+    [
+        ("kind", "zoo-checkpoint/1", "manifest.kind"),
+        ("round", -1, "round"),
+        ("parent", "x", "parent"),
+        ("outer_state", "x", "outer_state"),
+        ("slot_states", {"01": CID}, "slot_states"),
+        ("slot_states", {"1": "x"}, "slot_states.1"),
+        ("validation_loss", "1.500000", "manifest.validation_loss"),
+        ("spec_hash", ..., "manifest.spec_hash"),
+    ],
+)
+def test_a_wrong_checkpoint_manifest_is_refused_by_field(path: str, value: Any, field: str) -> None:
+    with pytest.raises(ManifestError) as refusal:
+        CheckpointManifest.from_bytes(changed(CHECKPOINT.to_bytes(), path, value))
+    assert refusal.value.field == field
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: data + b"\n",
+        lambda data: data.replace(b":", b": ", 1),
+        lambda data: data[:-1] + b',"round":3}',
+        lambda data: b'{"round":2,' + data[1:],
+        lambda data: data.replace(b'{"0":', b'{"0":"' + CID.encode() + b'","0":'),
+    ],
+)
+def test_a_checkpoint_manifest_is_what_writing_it_again_gives(change: Callable[[bytes], bytes]) -> None:
+    data = change(CHECKPOINT.to_bytes())
+    assert json.loads(data) == json.loads(CHECKPOINT.to_bytes())
+    with pytest.raises(ManifestError) as refusal:
+        CheckpointManifest.from_bytes(data)
+    assert (refusal.value.field, refusal.value.code) == ("manifest", "not_canonical")
+
+
+@pytest.mark.parametrize("data", [b"", b"[1]", b"{", b"[" * 200_000, b'"' + b"a" * (1 << 20) + b'"'])
+def test_what_is_no_manifest_is_refused(data: bytes) -> None:
+    with pytest.raises(ManifestError):
+        DatasetManifest.from_bytes(data)
+
+
+def test_a_strangers_model_file_is_held_to_the_specification() -> None:
+    good = initial_checkpoint(SPEC)
+    arrays = load_state(SPEC, good)
+    assert save_arrays(arrays) == good
+    missing = {name: array for name, array in arrays.items() if name != "norm.weight"}
+    wrong = {
+        "malformed": good[:-1],
+        "too_large": good + bytes(1 << 18),
+        "wrong_tensors": save_arrays(missing),
+        "not_finite": save_arrays({**arrays, "norm.weight": arrays["norm.weight"] * float("nan")}),
+    }
+    for code, data in wrong.items():
+        with pytest.raises(StateError) as refusal:
+            load_state(SPEC, data)
+        assert refusal.value.code == code
+    with pytest.raises(StateError, match="expected float32"):
+        load_state(SPEC, save_arrays({**arrays, "norm.weight": arrays["norm.weight"][:4]}))
+
+
+def test_a_split_shorter_than_a_window_is_refused() -> None:
+    assert len(tokens_of(b"a" * 9, SPEC, "train_data")) == 9
+    with pytest.raises(StateError, match="window"):
+        tokens_of(b"a" * 8, SPEC, "train_data")

@@ -1,0 +1,93 @@
+"""What a unit starts from that does not wait for its slot's last round to be joined."""
+
+import tracemalloc
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from market.training.deliveries.checks import _most_bytes
+from training_gym.compress.link_adaptation import with_top_k
+from training_gym.compress.payload_format import decode, encode, payload_size
+from training_gym.exchange.deadlines import start_slot_state
+from training_gym.exchange.early_start import start_parameters
+from training_gym.model.layout import initial_parameters
+from training_gym.model.tensors import flatten
+from training_gym.spec.config import TrainingSpec
+from training_gym.spec.errors import PayloadError, SpecError
+
+SPEC = TrainingSpec.from_dict(
+    {
+        "model_config": {"hidden_size": 8, "num_layers": 1, "num_heads": 1, "sequence_length": 8},
+        "data_config": {"dataset": "x" * 46},
+        "training_config": {"round_delay": 1, "outer_learning_rate": 0.9, "outer_momentum": 0.5},
+    }
+)
+START = initial_parameters(SPEC.model, 0)
+LEARNED = np.random.default_rng(1).normal(size=SPEC.num_parameters()).astype(np.float32)
+
+
+def test_the_checkpoint_moves_by_what_the_slot_sent_as_the_outer_step_would_at_once() -> None:
+    payload = encode(SPEC, LEARNED)
+    moved, sent = flatten(start_parameters(SPEC, START, payload)), decode(SPEC, payload).dense()
+    factor = np.float32(0.9 * 1.5)
+    for found, before, by in zip(moved, flatten(START), sent, strict=True):
+        assert found == np.float32(before - np.float32(factor * by))
+    assert (moved != flatten(START)).sum() == np.count_nonzero(sent)
+
+
+def test_without_a_payload_it_is_the_checkpoint() -> None:
+    assert start_parameters(SPEC, START, None) is START
+
+
+def test_a_payload_of_another_rung_is_read_by_its_own_header() -> None:
+    fewer = encode(with_top_k(SPEC, 120), LEARNED)
+    moved = flatten(start_parameters(SPEC, START, fewer)) != flatten(START)
+    assert 0 < moved.sum() < np.count_nonzero(decode(SPEC, encode(SPEC, LEARNED)).dense())
+
+
+def test_what_would_leave_float32_stays_and_what_is_no_payload_is_refused() -> None:
+    huge = np.full(SPEC.num_parameters(), 3e38, np.float32)
+    assert np.isfinite(flatten(start_parameters(SPEC, START, encode(SPEC, huge)))).all()
+    with pytest.raises(PayloadError):
+        start_parameters(SPEC, START, b"no payload")
+
+
+def test_where_all_entries_are_sent_their_places_take_no_memory() -> None:
+    """8 bytes an entry, twice the model itself."""
+    wide = replace(SPEC, model=replace(SPEC.model, hidden_size=256))
+    start = initial_parameters(wide.model, 0)
+    payload = encode(wide, np.ones(wide.num_parameters(), np.float32))
+    start_parameters(wide, start, payload)
+    tracemalloc.start()
+    start_parameters(wide, start, payload)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 14 * wide.num_parameters()
+
+
+def test_the_setting_is_zero_or_one() -> None:
+    assert TrainingSpec.from_dict(SPEC.to_dict() | {"training_config": {}}).training.round_delay == 0
+    with pytest.raises(SpecError, match="round_delay"):
+        TrainingSpec.from_dict(SPEC.to_dict() | {"training_config": {"round_delay": 2}})
+
+
+@pytest.mark.parametrize("told", [0, 4097, 65535])
+def test_a_header_that_tells_no_number_of_entries_is_refused(told: int) -> None:
+    payload = bytearray(encode(SPEC, LEARNED))
+    payload[6:8] = told.to_bytes(2, "little")
+    if told > 4096:  # as long as so many entries would take
+        entries = SPEC.num_parameters() // 4096 * told + SPEC.num_parameters() % 4096
+        ones = np.packbits(np.ones(entries, np.uint8)).tobytes()  # levels, behind signs that are all positive
+        payload = payload[:74] + bytes(len(ones)) + ones
+    for start in (lambda data: start_parameters(SPEC, START, data), lambda data: start_slot_state(SPEC, None, data)):
+        with pytest.raises(PayloadError) as refusal:
+            start(bytes(payload))
+        assert refusal.value.code in ("wrong_header", "wrong_size")
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_the_market_can_read_what_a_unit_starts_from_however_many_entries_it_has(bits: int) -> None:
+    of_job = replace(SPEC, training=replace(SPEC.training, value_bits=bits))
+    largest = max(payload_size(with_top_k(of_job, top_k)) for top_k in range(1, 4097))
+    assert _most_bytes(with_top_k(of_job, 64)) == largest

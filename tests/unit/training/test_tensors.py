@@ -1,0 +1,108 @@
+import hashlib
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from training_gym.model.layout import initial_parameters
+from training_gym.model.tensors import (
+    FlatView,
+    TensorDigest,
+    flatten,
+    save_arrays,
+    tensor_digest,
+    tensor_leaf,
+    write_arrays,
+)
+from training_gym.runtime import threads
+from training_gym.spec.config import ModelConfig
+from zoo_protocol import merkle
+from zoo_protocol.hashing import keccak
+
+SMALL = ModelConfig(hidden_size=8, num_layers=2, num_heads=1, sequence_length=8)
+STRIDED = np.arange(24, dtype=np.float32).reshape(4, 6)
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        initial_parameters(SMALL, 1),
+        {"error_feedback": np.linspace(-1, 1, 7, dtype=np.float32)},
+        {"b": STRIDED.T, "a.10": STRIDED[:, ::2], "a.9": np.float32([[0.5]]), "ä": STRIDED[1], "Z": np.array(2.0)},
+        {},
+    ],
+    ids=["model", "vector", "names and strides", "nothing"],
+)
+def test_files_are_those_of_the_library(arrays: dict[str, np.ndarray], tmp_path: Path) -> None:
+    plain = {name: np.ascontiguousarray(array, "<f4") for name, array in arrays.items()}
+    assert save_arrays(arrays) == safetensors.numpy.save(plain)
+    write_arrays(tmp_path / "file", arrays)
+    assert (tmp_path / "file").read_bytes() == save_arrays(arrays)
+
+
+def test_a_states_digest_is_the_root_over_its_tensors() -> None:
+    arrays = {"c": np.float32([[3, -0.0]]), "a": np.float32([1, 2]), "b": np.float32(0.5)}
+
+    def leaf(header: bytes, values: bytes) -> bytes:
+        encoded = b"zoo-tensor-1" + len(header).to_bytes(8, "big") + header + hashlib.sha256(values).digest()
+        return keccak(keccak(encoded))
+
+    leaves = [
+        leaf(b'["a","F32",[2]]', bytes.fromhex("0000803f00000040")),
+        leaf(b'["b","F32",[]]', bytes.fromhex("0000003f")),
+        leaf(b'["c","F32",[1,2]]', bytes.fromhex("0000404000000080")),
+    ]
+    pair = keccak(min(leaves[:2]) + max(leaves[:2]))
+    assert tensor_digest(arrays) == keccak(min(pair, leaves[2]) + max(pair, leaves[2]))
+    assert [tensor_leaf(name, arrays[name]) for name in "abc"] == leaves
+    assert merkle.verify(tensor_digest(arrays), tensor_leaf("b", arrays["b"]), merkle.proof(leaves, 1))
+    streamed = TensorDigest()
+    for name in "abc":
+        streamed.begin(name, arrays[name].shape)
+        for value in arrays[name].ravel():  # in any pieces
+            streamed.update(value.reshape(1))
+    assert streamed.digest() == tensor_digest(arrays)
+
+
+def test_parts_of_the_flat_vector_are_read_and_changed_where_they_lie() -> None:
+    arrays = {"b": np.arange(6, dtype=np.float32).reshape(2, 3), "a": np.float32([7, 8]), "c": np.float32([[9]])}
+    view, expected = FlatView(arrays), flatten(arrays)
+    assert len(view) == 9
+    for start in range(9):
+        for stop in range(start + 1, 10):
+            out = np.empty(stop - start, np.float32)
+            view.copy(slice(start, stop), out)
+            assert out.tolist() == expected[start:stop].tolist()
+            view.change(slice(start, stop), lambda values: np.negative(values, out=values))
+            expected[start:stop] *= -1
+            assert flatten(arrays).tolist() == expected.tolist()
+
+
+def test_what_would_be_a_copy_is_not_taken_for_the_arrays_themselves() -> None:
+    with pytest.raises(ValueError):
+        FlatView({"a": STRIDED.T})
+
+
+def test_threads_do_each_item_once_and_in_order_and_hand_on_what_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "THREADS", 2)
+    done: list[int] = []
+
+    def work(number: int) -> int:
+        done.append(number)
+        return -number
+
+    assert threads.in_threads(work, range(300)) == [-number for number in range(300)]
+    assert sorted(done) == list(range(300))
+    assert threads.in_threads(work, []) == []
+
+    both, caller = threading.Barrier(2, timeout=60), threading.current_thread()
+
+    def fail(_number: int) -> None:
+        both.wait()  # each thread has one of the two items
+        if threading.current_thread() is not caller:
+            raise PermissionError
+
+    with pytest.raises(PermissionError):
+        threads.in_threads(fail, range(2))

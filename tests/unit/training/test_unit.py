@@ -1,0 +1,240 @@
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from training_gym.aggregate.aggregation import aggregate
+from training_gym.data.dataset import training_batch
+from training_gym.evaluate.loss import validation_loss
+from training_gym.model.layout import initial_parameters
+from training_gym.runtime.determinism import configure
+from training_gym.runtime.profile import CPU
+from training_gym.spec.config import ModelConfig, TrainingConfig, TrainingSpec
+from training_gym.spec.errors import (
+    GymError,
+    ProfileError,
+    ResultMismatch,
+    StartStateMismatch,
+    StateError,
+    TrainingDiverged,
+)
+from training_gym.units.replica_state import ReplicaState, error_feedback_digest, fresh_slot_state, load_slot_state
+from training_gym.units.trace import (
+    Unit,
+    UnitResult,
+    check_result,
+    inner_leaf,
+    load_boundary_state,
+    start_state,
+    state_path,
+)
+from training_gym.units.unit import rate_share, replay_segment, run_unit
+from zoo_compute.devnet.cheats.fabrication import fabricate_unit
+
+TEXT = b"".join(b"the %d sheep of the zoo count %d times. " % (n % 10, n % 7) for n in range(400))
+SPEC = TrainingSpec(
+    ModelConfig(hidden_size=16, num_layers=1, num_heads=2, sequence_length=16),
+    "unused",
+    TrainingConfig(rounds=2, inner_steps=12, segment_steps=4, batch_size=4, learning_rate=1e-2, seed=3),
+)
+
+
+@pytest.fixture
+def unit() -> Unit:
+    noise = np.random.default_rng(0).normal(0, 1e-3, SPEC.num_parameters()).astype(np.float32)
+    fresh = fresh_slot_state(SPEC)
+    moments = {name: np.full_like(moment, 1e-3) for name, moment in fresh.moments.items()}
+    return Unit(
+        spec=SPEC,
+        job_id="0x" + "11" * 32,
+        round=1,
+        slot=2,
+        checkpoint=initial_parameters(SPEC.model, SPEC.training.seed),
+        train=np.frombuffer(TEXT, np.uint8),
+        slot_state=ReplicaState(noise, moments, 12),
+        environment="0x" + "22" * 32,
+    )
+
+
+def test_a_replay_of_any_segment_gives_the_committed_leaf(unit: Unit, tmp_path: Path) -> None:
+    result = run_unit(unit, tmp_path)
+    assert len(result.leaves) == SPEC.segments + 1
+    for segment in range(SPEC.segments):
+        state = None if segment == 0 else state_path(tmp_path, segment).read_bytes()
+        assert replay_segment(unit, segment, result.leaves[segment], state) == result.leaves[segment + 1]
+    check_result(unit, result)
+    assert run_unit(unit, tmp_path) == result
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"optimizer": "muon", "final_rate_share": 0.1},
+        {"top_k": 4096, "value_bits": 8, "error_feedback_decay": 0.0, "outer_momentum": 0.9},
+        {"optimizer": "muon", "outer_momentum": 0.5, "down_top_k": 1024, "down_value_bits": 2, "value_bits": 2},
+    ],
+)
+def test_every_method_leaves_a_trace_that_replays(unit: Unit, tmp_path: Path, settings: dict[str, Any]) -> None:
+    spec = replace(SPEC, training=replace(SPEC.training, **settings))
+    unit = replace(unit, spec=spec)
+    result = run_unit(unit, tmp_path)
+    check_result(unit, result)
+    for segment in range(spec.segments):
+        state = state_path(tmp_path, segment).read_bytes()
+        assert replay_segment(unit, segment, result.leaves[segment], state) == result.leaves[segment + 1]
+    joined = aggregate(spec, unit.checkpoint, {2: result.payload})
+    assert joined.verdicts[2].included
+    validation = np.frombuffer(TEXT[:4000], np.uint8)
+    assert validation_loss(spec, joined.parameters, validation) < validation_loss(spec, unit.checkpoint, validation)
+
+
+def test_rates_warm_up_with_the_moments_and_decay_over_the_job() -> None:
+    training = TrainingConfig(rounds=4, inner_steps=10, segment_steps=10, warmup_steps=4, final_rate_share=0.2)
+    shares = [rate_share(training, round_, step, 10 * round_ + step) for round_ in range(4) for step in range(10)]
+    assert shares[0] == 0.2
+    assert shares[4] == pytest.approx(1 - 0.8 * 4 / 40)
+    assert shares[10] == pytest.approx(1 - 0.8 * 10 / 40)
+    assert shares[39] == pytest.approx(1 - 0.8 * 39 / 40)
+    assert rate_share(training, 1, 0, 0) == pytest.approx(0.2 * shares[10])  # a slot that begins in a later round
+    assert rate_share(TrainingConfig(warmup_steps=2), 7, 47, 2) == 1.0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"round": 0},
+        {"slot": 3},
+        {"job_id": "0x" + "12" * 32},
+        {"environment": "0x" + "23" * 32},
+        {"slot_state": fresh_slot_state(SPEC)},
+        {"checkpoint": initial_parameters(SPEC.model, 4)},
+    ],
+)
+def test_a_trace_is_bound_to_everything_that_determines_the_unit(
+    unit: Unit, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    result = run_unit(unit, tmp_path)
+    other = replace(unit, **change)
+    with pytest.raises(StartStateMismatch):
+        replay_segment(other, 0, result.leaves[0], None)
+
+
+def test_an_altered_start_state_is_not_replayed(unit: Unit, tmp_path: Path) -> None:
+    result = run_unit(unit, tmp_path)
+    state = bytearray(state_path(tmp_path, 1).read_bytes())
+    state[-1] ^= 1
+    with pytest.raises(StartStateMismatch) as refusal:
+        replay_segment(unit, 1, result.leaves[1], bytes(state))
+    assert refusal.value.code == "start_state_mismatch"
+    with pytest.raises(StartStateMismatch) as refusal:
+        replay_segment(unit, 1, result.leaves[1], None)
+    assert refusal.value.code == "start_state_missing"
+    for malformed in (b"", b"{}", bytes(state[:-4]), bytes(state) * 2):
+        with pytest.raises(StateError):
+            replay_segment(unit, 1, result.leaves[1], malformed)
+
+
+@pytest.mark.parametrize(
+    ("tamper", "code"),
+    [
+        (lambda r: replace(r, payload=r.payload[:-1] + b"\0"), "wrong_end_leaf"),
+        (lambda r: replace(r, slot_state_digest=bytes(32)), "wrong_end_leaf"),
+        (lambda r: replace(r, end_parameters_digest=bytes(32)), "wrong_end_leaf"),
+        (lambda r: replace(r, state_digests=[bytes(32), *r.state_digests[1:]]), "wrong_start_leaf"),
+        (lambda r: replace(r, state_digests=r.state_digests[1:]), "wrong_leaf_count"),
+    ],
+)
+def test_what_is_handed_in_must_be_what_the_trace_is_about(
+    unit: Unit, tmp_path: Path, tamper: Callable[[UnitResult], UnitResult], code: str
+) -> None:
+    with pytest.raises(ResultMismatch) as refusal:
+        check_result(unit, tamper(run_unit(unit, tmp_path)))
+    assert refusal.value.code == code
+
+
+def test_a_fabricated_unit_looks_right_and_no_segment_survives_replay(unit: Unit, tmp_path: Path) -> None:
+    cheat, feedback = fabricate_unit(unit, tmp_path), error_feedback_digest(unit.slot_state.error_feedback)
+    check_result(unit, cheat)
+    for segment in range(1, SPEC.segments):
+        state = load_boundary_state(SPEC, state_path(tmp_path, segment).read_bytes())
+        assert inner_leaf(unit, segment, state, feedback) == cheat.leaves[segment]
+    honest = {slot: run_unit(replace(unit, slot=slot), tmp_path).payload for slot in range(2)}
+    assert aggregate(SPEC, unit.checkpoint, {**honest, 2: cheat.payload}).verdicts[2].included
+    fabricate_unit(unit, tmp_path)  # the honest units wrote their states over the cheat's
+    for segment in range(SPEC.segments):
+        state_file = state_path(tmp_path, segment).read_bytes()
+        assert replay_segment(unit, segment, cheat.leaves[segment], state_file) != cheat.leaves[segment + 1]
+
+
+def test_training_learns_and_continues_over_rounds(unit: Unit, tmp_path: Path) -> None:
+    parameters = unit.checkpoint
+    validation = np.frombuffer(TEXT[::-1][:4000], np.uint8)[::-1]
+    states = {slot: fresh_slot_state(SPEC) for slot in range(2)}
+    losses = [validation_loss(SPEC, parameters, validation)]
+    for round_ in range(2):
+        payloads = {}
+        for slot in states:
+            now = replace(unit, round=round_, slot=slot, checkpoint=parameters, slot_state=states[slot])
+            result = run_unit(now, tmp_path)
+            payloads[slot], states[slot] = result.payload, load_slot_state(SPEC, result.slot_state)
+        parameters = aggregate(SPEC, parameters, payloads).parameters
+        losses.append(validation_loss(SPEC, parameters, validation))
+    assert losses[0] > 5.3
+    assert losses[1] < losses[0] - 0.5
+    assert losses[2] < losses[1] - 0.5
+
+
+def test_diverged_training_says_so(unit: Unit, tmp_path: Path) -> None:
+    broken = dict(unit.checkpoint)
+    broken["norm.weight"] = np.full_like(broken["norm.weight"], 3e38)
+    with pytest.raises(TrainingDiverged) as refusal:
+        run_unit(replace(unit, checkpoint=broken), tmp_path)
+    assert isinstance(refusal.value, GymError)
+    assert refusal.value.field == "training_config.learning_rate"
+
+
+def test_training_whose_end_alone_is_not_finite_has_diverged_too(unit: Unit, tmp_path: Path) -> None:
+    """A start, as a job may name one, of so large a head behind so small embeddings that gradients overflow."""
+    embedding, head = (unit.checkpoint[f"{name}.weight"] for name in ("embedding", "head"))
+    start = unit.checkpoint | {
+        "embedding.weight": embedding * np.float32(1e-10),
+        "head.weight": head * np.float32(1e37),
+    }
+    one_step = replace(unit.spec, training=replace(unit.spec.training, inner_steps=1, segment_steps=1))
+    poisoned, losses = replace(unit, checkpoint=start, spec=one_step), list[float]()
+    leaf = inner_leaf(poisoned, 0, start_state(poisoned), error_feedback_digest(unit.slot_state.error_feedback))
+    for run in (
+        lambda: run_unit(poisoned, tmp_path, lambda step, loss: losses.append(loss)),
+        lambda: replay_segment(poisoned, 0, leaf, None, lambda step, loss: losses.append(loss)),
+    ):
+        with pytest.raises(TrainingDiverged) as refusal:
+            run()
+        assert refusal.value.code == "diverged"
+    assert np.isfinite(losses).all()
+    assert len(losses) == 2
+
+
+def test_batches_depend_on_every_coordinate_and_on_nothing_else() -> None:
+    tokens = np.arange(100_000).astype(np.uint8)
+    coordinates = [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1)]
+    batches = [training_batch(SPEC, tokens, *where) for where in coordinates]
+    assert all((batches[0] != other).any() for other in batches[1:])
+    assert (training_batch(SPEC, tokens, 0, 0, 0) == batches[0]).all()
+    assert batches[0].shape == (4, 17)
+    assert len({tuple(row) for row in batches[0]}) == 4
+
+
+def test_every_window_can_be_drawn() -> None:
+    tokens = np.arange(SPEC.model.sequence_length + 3).astype(np.uint8)
+    first = {int(row[0]) for step in range(20) for row in training_batch(SPEC, tokens, 0, 0, step)}
+    assert first == {0, 1, 2}
+
+
+def test_a_process_without_the_profiles_variables_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MKL_CBWR", "COMPATIBLE")
+    with pytest.raises(ProfileError) as refusal:
+        configure(CPU)
+    assert refusal.value.field == "MKL_CBWR"

@@ -1,0 +1,86 @@
+"""Statistics of payloads: honest nodes that differ are not doubted, gross attacks are."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchmarks.detection import consistency
+from training_gym.compress.payload_format import decode, encode
+from training_gym.model.layout import initial_parameters
+from training_gym.model.tensors import unflatten
+from training_gym.spec.config import TrainingConfig, TrainingSpec
+from training_gym.verify.consistency import HELD_OUT_WINDOWS, LEAST_PAYLOADS, Statistics, doubts, held_out, measure
+
+USUAL = Statistics(norm=1.0, cosine=0.3, overlap=2.0, copied=0.4, spectrum=0.5, gain=0.01)
+SPEC = TrainingSpec(consistency.MODEL, "unused", TrainingConfig(top_k=64))
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"norm": 5.0}, "norm"),
+        ({"norm": 0.1}, "norm"),
+        ({"cosine": -0.5}, "cosine"),
+        ({"overlap": 1.0}, "index_overlap"),
+        ({"copied": 1.0}, "index_overlap"),
+        ({"spectrum": 0.99}, "spectrum"),
+        ({"gain": -3.0}, "held_out_loss"),
+        ({"gain": float("nan")}, "held_out_loss"),
+    ],
+)
+def test_each_statistic_has_a_doubt_of_its_own(changes: dict[str, float], code: str) -> None:
+    assert doubts(USUAL) == []
+    assert doubts(replace(USUAL, **changes)) == [code]
+
+
+def test_real_honest_nodes_that_differ_are_not_doubted_and_gross_attacks_are() -> None:
+    found = consistency.judge(5, 1)
+    assert sum(found.nodes.values()) == 2 * consistency.SLOTS
+    assert (sum(found.doubted.values()), sum(found.excluded.values())) == (0, 0)
+    assert all(found.noticed[attack] == found.attacks[attack] for attack in ("flip", "mimic"))
+
+
+def test_a_payload_of_one_direction_is_seen_in_its_spectrum() -> None:
+    parameters, dice = initial_parameters(SPEC.model, 0), np.random.default_rng(0)
+    vectors = [dice.normal(0, 1e-3, SPEC.num_parameters()).astype(np.float32) for _ in range(5)]
+    vectors[3] = np.where(
+        np.arange(SPEC.num_parameters()) < 64, np.float32(1e-2), np.float32(0)
+    )  # one row of embeddings
+    payloads = {slot: decode(SPEC, encode(SPEC, vector)) for slot, vector in enumerate(vectors)}
+    found = measure(SPEC, parameters, payloads, lambda tried: 1.0)
+    assert "spectrum" in doubts(found[3])
+    assert all("spectrum" not in doubts(found[slot]) for slot in (0, 1, 2, 4))
+    assert measure(SPEC, parameters, dict(list(payloads.items())[: LEAST_PAYLOADS - 1]), lambda tried: 1.0) == {}
+
+
+def test_a_model_without_any_loss_is_not_doubted_unless_a_payload_breaks_it() -> None:
+    """Text of one byte alone is learned until float32 leaves no loss."""
+    parameters, dice = initial_parameters(SPEC.model, 0), np.random.default_rng(0)
+    vectors = [dice.normal(0, 1e-3, SPEC.num_parameters()).astype(np.float32) for _ in range(4)]
+    payloads = {slot: decode(SPEC, encode(SPEC, vector)) for slot, vector in enumerate(vectors)}
+    losses = iter([0.0, 0.0, 2.0, float("nan"), 0.0])  # of the checkpoint, then moved by each payload
+    found = measure(SPEC, parameters, payloads, lambda tried: next(losses))
+    doubted = [slot for slot in found if "held_out_loss" in doubts(found[slot])]
+    assert doubted == [1, 2]
+
+
+def test_one_direction_is_seen_whichever_it_is() -> None:
+    """One whose entries add up to nothing, too."""
+    dice = np.random.default_rng(0)
+    vectors = [dice.normal(0, 1e-3, SPEC.num_parameters()).astype(np.float32) for _ in range(5)]
+    vectors[3] = np.zeros_like(vectors[0])
+    head = unflatten(SPEC.model, vectors[3])["head.weight"]
+    head[:] = np.float32(1e-2) * np.where(np.arange(head.shape[1]) % 2, np.float32(-1), np.float32(1))
+    dense = replace(SPEC, training=replace(SPEC.training, top_k=4096))
+    payloads = {slot: decode(dense, encode(dense, vector)) for slot, vector in enumerate(vectors)}
+    found = measure(dense, initial_parameters(SPEC.model, 0), payloads, lambda tried: 1.0)
+    assert {slot for slot, one in found.items() if "spectrum" in doubts(one)} == {3}
+
+
+def test_held_out_windows_follow_from_the_seed_alone() -> None:
+    text = np.arange(5_000, dtype=np.uint8)
+    first = held_out(SPEC, text, b"a" * 32)
+    assert first.shape == (HELD_OUT_WINDOWS, SPEC.model.sequence_length + 1)
+    assert np.array_equal(first, held_out(SPEC, text, b"a" * 32))
+    assert not np.array_equal(first, held_out(SPEC, text, b"b" * 32))

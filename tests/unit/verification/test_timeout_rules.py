@@ -1,0 +1,86 @@
+"""The pure rules of who does not answer, or too late: reasons, days, and what they weigh in a score."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from market.domain.lifecycle import NODE_SILENT, NODE_STOPPING, REPLAY_OVERDUE
+from market.domain.network import ENDS_A_CHEAT
+from market.domain.nodes.reliability import DEMOTION_BPS, NEWCOMER_BPS, Evidence, reliability_bps
+from market.domain.verification.late_states import (
+    LatenessOutcome,
+    last_time,
+    lateness_outcome,
+    offence_for_missing_state,
+    violation,
+)
+from market.domain.verification.sampling import Fault, fault_of
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def test_a_state_is_taken_as_long_again_as_it_had() -> None:
+    assert last_time(NOW, NOW + timedelta(seconds=130)) == NOW + timedelta(seconds=260)
+
+
+def test_who_says_no_has_an_offence_of_its_own_that_costs_what_silence_costs() -> None:
+    assert offence_for_missing_state(None) == "withheld_data"
+    assert offence_for_missing_state("input_missing") == "refused_data"
+    assert {"withheld_data", "refused_data"} < {*ENDS_A_CHEAT}
+
+
+@pytest.mark.parametrize(
+    ("days", "found"),
+    [
+        ([], None),
+        ([1, 2], None),
+        ([3, 1, 2], (1, 2, 3)),
+        ([1, 15, 30], (1, 15, 30)),  # the thirtieth day, counted with the first
+        ([1, 15, 31], None),
+        ([1, 2, 40, 41, 42, 43], (40, 41, 42)),
+        ([1, 20, 31, 49], (20, 31, 49)),
+    ],
+)
+def test_the_third_day_within_thirty_is_a_violation(days: list[int], found: tuple[int, ...] | None) -> None:
+    assert violation(days) == found
+
+
+def test_a_late_state_counts_once_a_day_and_only_of_a_verified_unit_of_who_is_not_jailed() -> None:
+    assert lateness_outcome(verified=True, jailed=False, same_day=False) is LatenessOutcome.COUNTED
+    assert lateness_outcome(verified=True, jailed=False, same_day=True) is LatenessOutcome.SAME_DAY
+    assert lateness_outcome(verified=True, jailed=True, same_day=False) is LatenessOutcome.PROVIDER_JAILED
+    assert lateness_outcome(verified=False, jailed=True, same_day=True) is LatenessOutcome.UNIT_REJECTED
+
+
+@pytest.mark.parametrize(
+    ("reason", "gave_up", "committed", "fault"),
+    [
+        ("gateway_unavailable", True, False, Fault.REFUSED),
+        (NODE_STOPPING, True, False, Fault.REFUSED),
+        (NODE_SILENT, False, False, Fault.SILENT),
+        (REPLAY_OVERDUE, False, False, Fault.SILENT),
+        (NODE_SILENT, False, True, Fault.WITHHELD),
+        (REPLAY_OVERDUE, False, True, Fault.WITHHELD),
+        (NODE_STOPPING, True, True, Fault.WITHHELD),  # or it would be how to withhold
+        ("provider_jailed", False, False, None),
+        ("job_ended", False, True, None),
+    ],
+)
+def test_what_a_verifier_without_a_result_is_to_blame_for(
+    reason: str, gave_up: bool, committed: bool, fault: Fault | None
+) -> None:
+    assert fault_of(reason, gave_up=gave_up, committed=committed) is fault
+
+
+def test_to_refuse_costs_least_and_to_withhold_a_result_most() -> None:
+    scores = [
+        reliability_bps({0: evidence}) for evidence in (Evidence(refused=1), Evidence(lost=1), Evidence(rejected=1))
+    ]
+    assert scores == [128_000 // 17, 128_000 // 18, 128_000 // 24]
+
+
+@pytest.mark.parametrize(("column", "last"), [("refused", 16), ("lost", 8), ("rejected", 2)])
+def test_how_many_a_newcomer_has_until_others_are_drawn_first(column: str, last: int) -> None:
+    assert NEWCOMER_BPS > reliability_bps({0: Evidence(**{column: last})}) >= DEMOTION_BPS
+    assert reliability_bps({0: Evidence(**{column: last + 1})}) < DEMOTION_BPS
+    assert reliability_bps({31: Evidence(**{column: last + 1})}) > DEMOTION_BPS  # and recovers

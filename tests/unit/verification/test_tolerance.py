@@ -1,0 +1,128 @@
+"""What passes across environment classes, and how ends of segments are compared."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.detection.replays import unit_of
+from market.domain.verification.tolerance import CAP, MARGIN, START_PER_STEP, TENSOR_CAP, TENSOR_SHARE, tolerance
+from training_gym.compress.payload_format import decode, encode, encode_step, uplink
+from training_gym.model.layout import Arrays
+from training_gym.spec.errors import ResultMismatch
+from training_gym.units.replica_state import load_slot_state
+from training_gym.units.trace import Unit, load_boundary_state, state_path
+from training_gym.units.unit import replayed, run_unit
+from training_gym.verify.adversaries import Attack, cheating, movement
+from training_gym.verify.tolerance import claimed_end, difference
+from zoo_protocol.hashing import sha256, to_hex
+
+ENVIRONMENT = to_hex(sha256(b"environment"))
+shares = st.floats(min_value=0, max_value=1, allow_nan=False)
+
+
+@given(st.integers(1, 10_000), st.lists(shares, max_size=9))
+def test_a_tolerance_never_exceeds_the_cap_nor_falls_below_the_start(steps: int, drifts: list[float]) -> None:
+    found = tolerance(steps, drifts)
+    assert min(CAP, START_PER_STEP * steps) <= found.whole <= CAP
+    assert found.widest == min(TENSOR_CAP, TENSOR_SHARE * found.whole)
+
+
+@given(st.lists(shares, min_size=3, max_size=9), shares)
+def test_one_measured_drift_moves_it_no_further_than_to_the_next_honest_one(drifts: list[float], lie: float) -> None:
+    assert tolerance(2, [*drifts, lie]).whole <= tolerance(2, [max(drifts)]).whole
+
+
+def test_it_follows_what_was_measured() -> None:
+    assert tolerance(3, []).whole == pytest.approx(1e-5)
+    assert tolerance(3, [3e-6]).whole == pytest.approx(MARGIN * 3e-6)
+    assert tolerance(3, [1e-3]).whole == CAP
+    with pytest.raises(ValueError):
+        tolerance(0, [])
+
+
+def test_what_passes() -> None:
+    limit = tolerance(3, [])
+    assert limit.passes(0.99e-5, 1.99e-3)
+    assert not limit.passes(1.01e-5, 0)
+    assert not limit.passes(0, 2.01e-3)
+    assert not limit.passes(math.nan, 0)
+    assert not limit.passes(0, math.inf)
+
+
+# --- real ends
+
+
+@pytest.fixture(scope="module", params=["small", "adamw"])
+def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Unit, Path, object]:
+    directory, unit = tmp_path_factory.mktemp("unit"), unit_of(request.param, 0, ENVIRONMENT)
+    feedback = np.random.default_rng(0).normal(0, 1e-3, unit.spec.num_parameters()).astype(np.float32)
+    unit = replace(unit, slot_state=replace(unit.slot_state, error_feedback=feedback))
+    return unit, directory, run_unit(unit, directory)
+
+
+def ends(unit: Unit, directory: Path) -> list[Arrays]:
+    return [load_boundary_state(unit.spec, state_path(directory, n).read_bytes()) for n in range(unit.spec.segments)]
+
+
+def test_the_last_end_follows_from_what_a_unit_hands_on(trained: tuple[Unit, Path, object]) -> None:
+    unit, directory, result = trained
+    last = unit.spec.segments - 1
+    ended, _ = replayed(unit, last, result.leaves[last], state_path(directory, last).read_bytes())  # type: ignore[attr-defined]
+    slot_state = load_slot_state(unit.spec, result.slot_state)  # type: ignore[attr-defined]
+    apart = difference(claimed_end(unit, slot_state, result.payload), ended)  # type: ignore[attr-defined]
+    assert tolerance(unit.spec.training.segment_steps, []).passes(apart.whole, apart.widest)
+    assert difference(claimed_end(unit, unit.slot_state, result.payload), ended).whole > CAP  # type: ignore[attr-defined]
+
+
+def test_the_smallest_cheats_lie_beyond_the_cap(trained: tuple[Unit, Path, object]) -> None:
+    unit, directory, _ = trained
+    states = ends(unit, directory)
+    steps = range(2, 4)
+    honest, _ = cheating(Attack.SKIP_STEP, set())(unit, states[1], steps, lambda step, loss: None)
+    assert difference(states[2], honest).whole == 0
+    for cheat in Attack:
+        false, _ = cheating(cheat, {1}, movement(unit, states[3]))(unit, states[1], steps, lambda step, loss: None)
+        assert difference(false, honest).whole > CAP, cheat
+
+
+def test_a_difference_in_one_small_tensor_shows(trained: tuple[Unit, Path, object]) -> None:
+    unit, directory, _ = trained
+    state = ends(unit, directory)[2]
+    name = min((name for name in state if name.startswith("parameters.")), key=lambda name: state[name].size)
+    changed = state | {name: state[name] * np.float32(1.01)}
+    assert difference(changed, state).widest == pytest.approx(0.01, rel=1e-3)
+    zeros = {name: np.zeros_like(array) for name, array in state.items()}
+    assert difference(state, zeros).whole == math.inf
+    assert difference(zeros, zeros).whole == 0
+
+
+def test_a_payload_that_is_not_of_the_result_is_refused_though_the_rest_makes_up_for_it(
+    trained: tuple[Unit, Path, object],
+) -> None:
+    """What was sent and what is called unsent still make the right sum, and so the right parameters."""
+    unit, _, result = trained
+    left = load_slot_state(unit.spec, result.slot_state)  # type: ignore[attr-defined]
+    sent = decode(unit.spec, result.payload).dense()  # type: ignore[attr-defined]
+    for share in (-5.0, 0.0, 0.97):
+        poison = encode(unit.spec, np.float32(share) * sent)
+        rest = left.error_feedback + sent - decode(unit.spec, poison).dense()
+        with pytest.raises(ResultMismatch) as refusal:
+            claimed_end(unit, replace(left, error_feedback=rest), poison)
+        assert refusal.value.code == "payload_mismatch"
+
+
+@pytest.mark.parametrize(("top_k", "bits"), [(4096, 2), (960, 2), (64, 2), (64, 4), (4096, 8)])
+def test_what_compressing_gave_is_never_taken_for_another_payload(top_k: int, bits: int) -> None:
+    unit = unit_of("small", 0, ENVIRONMENT)
+    unit = replace(unit, spec=replace(unit.spec, training=replace(unit.spec.training, top_k=top_k, value_bits=bits)))
+    for seed in range(40):
+        dice = np.random.default_rng(seed)
+        wanted = dice.standard_normal(unit.spec.num_parameters()) * np.exp(dice.standard_normal() * 5)
+        wanted = (wanted * np.exp(dice.standard_normal(len(wanted)) * (seed % 4))).astype(np.float32)
+        payload, sent = encode_step(uplink(unit.spec), wanted)
+        claimed_end(unit, replace(unit.slot_state, error_feedback=wanted - sent.dense()), payload)

@@ -1,0 +1,177 @@
+"""The pure rules of verification: sampling rate, verdicts, penalties."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from market.domain.network import (
+    BPS,
+    DEVNET,
+    ENDS_A_CHEAT,
+    LEAST_CHEAT_PENALTY_BPS,
+    MAINNET,
+    ZEN,
+    NetworkParameters,
+)
+from market.domain.verification.sampling import (
+    DIVERGED,
+    OFFENCE_IDS,
+    STAKE_COVER,
+    WARNING,
+    Verdict,
+    VerifierSanction,
+    can_verify,
+    outvoted,
+    sampling_rate_bps,
+    sanction_for,
+    stake_covers_segment,
+    verdict,
+)
+
+CLAIM, LIE, OTHER = ("0x" + digit * 64 for digit in "abc")
+
+
+@pytest.mark.parametrize(
+    ("clean", "rate"), [(0, 2_500), (15, 2_500), (16, 1_250), (32, 625), (48, 312), (64, 200), (10**9, 200)]
+)
+def test_rate_halves_with_clean_work_down_to_the_floor(clean: int, rate: int) -> None:
+    assert sampling_rate_bps(clean, MAINNET.newcomer_sampling_bps, MAINNET.sampling_floor_bps) == rate
+
+
+def test_a_doubt_doubles_a_newcomers_rate_whatever_the_history() -> None:
+    for clean in (0, 64, 10**9):
+        assert sampling_rate_bps(clean, 2_500, 200, doubted=True) == 5_000
+    assert sampling_rate_bps(0, 2_500, 9_000, doubted=True) == 9_000
+    assert sampling_rate_bps(0, 8_000, 200, doubted=True) == 10_000
+
+
+def test_an_attestation_does_not_lower_a_doubted_providers_rate() -> None:
+    for clean in (0, 16, 10**9):
+        assert sampling_rate_bps(clean, 2_500, 200, attested=True, doubted=True) == 5_000
+
+
+def test_rate_refuses_a_negative_history() -> None:
+    with pytest.raises(ValueError, match="clean_units=-1"):
+        sampling_rate_bps(-1, 2_500, 200)
+
+
+@pytest.mark.parametrize(("clean", "rate"), [(0, 1_250), (16, 625), (48, 200), (1_000, 200)])
+def test_an_attestation_halves_the_rate_but_never_below_the_floor(clean: int, rate: int) -> None:
+    network = MAINNET
+    floor = network.sampling_floor_bps
+    assert sampling_rate_bps(clean, network.newcomer_sampling_bps, floor, attested=True) == rate
+
+
+@pytest.mark.parametrize(
+    ("verifier", "verifier_class", "expected"),
+    [
+        ("0xA", "class 1", True),
+        ("0xA", "class 2", False),
+        ("0xA", None, False),
+        ("0xB", "class 1", False),
+        ("0xC", "class 1", False),
+    ],
+)
+def test_only_nodes_of_other_owners_and_of_the_same_class_judge(
+    verifier: str, verifier_class: str | None, expected: bool
+) -> None:
+    assert can_verify(verifier, verifier_class, {"0xB", "0xC"}, "class 1") is expected
+
+
+@pytest.mark.parametrize(
+    ("results", "expected"),
+    [
+        ([], Verdict.OPEN),
+        ([CLAIM], Verdict.PASSED),
+        ([LIE], Verdict.OPEN),
+        ([LIE, CLAIM], Verdict.OPEN),
+        ([LIE, CLAIM, CLAIM], Verdict.PASSED),
+        ([LIE, CLAIM, LIE], Verdict.OPEN),
+        ([LIE, CLAIM, LIE, CLAIM], Verdict.PASSED),
+        ([LIE, CLAIM, LIE, LIE], Verdict.FAILED),
+        ([LIE, LIE], Verdict.FAILED),
+        ([LIE, OTHER], Verdict.OPEN),
+        ([LIE, OTHER, LIE], Verdict.FAILED),
+        ([LIE, OTHER, CLAIM], Verdict.OPEN),
+        ([DIVERGED], Verdict.OPEN),
+        ([DIVERGED, DIVERGED], Verdict.FAILED),
+    ],
+)
+def test_verdict_table(results: list[str], expected: Verdict) -> None:
+    assert verdict(CLAIM, results) is expected
+
+
+@pytest.mark.parametrize(
+    ("results", "expected"),
+    [
+        ([], Verdict.OPEN),
+        ([LIE], Verdict.OPEN),
+        ([LIE, OTHER], Verdict.OPEN),
+        ([LIE, CLAIM], Verdict.PASSED),
+        ([LIE, OTHER, CLAIM], Verdict.PASSED),
+        ([LIE, CLAIM, LIE], Verdict.FAILED),
+    ],
+)
+def test_verdict_where_nobody_is_left_to_ask(results: list[str], expected: Verdict) -> None:
+    assert verdict(CLAIM, results, nobody_left=True) is expected
+
+
+@pytest.mark.parametrize("honest", range(1, 6))
+def test_the_honest_are_outvoted_by_more_liars_than_they_are_and_no_fewer(honest: int) -> None:
+    for liars in range(1, 10):
+        assert (CLAIM in outvoted([LIE] * liars + [CLAIM] * honest)) is (liars >= 2 and liars > honest)
+
+
+def test_nobody_is_outvoted_by_one_or_evenly() -> None:
+    assert outvoted([]) == outvoted([LIE]) == outvoted([LIE, CLAIM]) == outvoted([LIE, OTHER, CLAIM]) == set()
+    assert outvoted([LIE, CLAIM, LIE, CLAIM]) == set()
+    assert outvoted([LIE, CLAIM, CLAIM]) == {LIE}
+    assert outvoted([LIE, OTHER, CLAIM, CLAIM]) == {LIE, OTHER}
+    assert outvoted([LIE, DIVERGED, LIE]) == {DIVERGED}
+
+
+def test_a_first_wrong_result_suspends_and_one_after_it_is_slashed() -> None:
+    warned = datetime(2026, 1, 1, tzinfo=UTC)
+    day = timedelta(days=1)
+    assert sanction_for(warned, None, warned) is VerifierSanction.SUSPENDED
+    assert sanction_for(warned - day, warned, warned + day) is VerifierSanction.SAME_CASE
+    assert sanction_for(warned, warned, warned + day) is VerifierSanction.SAME_CASE
+    assert sanction_for(warned + day, warned, warned + 2 * day) is VerifierSanction.SLASHED
+    assert sanction_for(warned, None, warned, copied=True) is VerifierSanction.SLASHED
+    assert sanction_for(warned + day, warned, warned + WARNING) is VerifierSanction.SLASHED
+    assert sanction_for(warned + WARNING, warned, warned + WARNING + day) is VerifierSanction.SUSPENDED
+
+
+def test_suspension_costs_more_than_the_pay_that_a_wrong_result_can_bring() -> None:
+    """By so much that it does not even pay for a quarter of the verifiers to lie alike once each, and to stop."""
+    for network in (MAINNET, DEVNET):
+        stake = STAKE_COVER * ZEN
+        assert stake_covers_segment(stake, ZEN)
+        assert not stake_covers_segment(stake - 1, ZEN)
+        pay = ZEN * network.replay_pay_bps // BPS
+        missed = stake * network.base_apy_bps // BPS * network.suspension_seconds // (365 * 86_400)
+        assert missed > pay * 127 // 100
+        assert stake * dict(network.penalty_bps)["wrong_replay"] // BPS >= 20 * pay
+
+
+def test_silence_costs_what_a_false_step_costs_and_no_less_than_orders_count_on() -> None:
+    for network in (MAINNET, DEVNET):
+        table = dict(network.penalty_bps)
+        assert table["withheld_data"] == table["incorrect_computation"]
+        assert min(table[offence] for offence in ENDS_A_CHEAT) >= LEAST_CHEAT_PENALTY_BPS
+
+
+def test_no_claimable_leaf_equals_a_diverged_replay() -> None:
+    assert not DIVERGED.startswith("0x")  # leaves are 0x hex
+
+
+def test_offences_are_the_rows_of_the_penalty_table() -> None:
+    assert {name: row for row, (name, _) in enumerate(DEVNET.penalty_bps, start=1)} == OFFENCE_IDS
+
+
+@pytest.mark.parametrize("network", [MAINNET, DEVNET], ids=lambda network: network.name)
+def test_stakes_outlast_the_disputes_and_the_proofs_that_they_answer_for(network: NetworkParameters) -> None:
+    terms = network.disputes
+    assert terms.longest.total_seconds() < network.unbonding_seconds
+    # a wrong verdict can be shown a dispute period after its committee's last second (Verdicts.proveWrongVerdict)
+    assert terms.verdict_seconds + terms.period_seconds < network.unbonding_seconds

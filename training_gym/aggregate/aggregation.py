@@ -1,0 +1,269 @@
+"""Joining the payloads of a round into the next parameters, so that anybody gets the same bits. No torch.
+
+1. Admit each payload when it is there: one that is malformed or too large for the fixed-point range is left out, of the
+   others the lengths are measured.
+2. Once all are known, sketch each and decide over the measurements (``robust``).
+3. Sum what counts in int64 fixed point: any order, and any tree of :func:`merge`, gives the same bits.
+4. Mean, then the outer step (``outer``).
+
+``aggregate`` does all of it in one place. In a tree (``tree``), leaves do 1 and the measuring, then, from everybody's
+measurements, decide and :func:`partial_sum`; the root does :func:`merge` and :func:`conclude`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from training_gym.aggregate.fixed_point import FRACTION_BITS, MAX_MAGNITUDE, Fixed, dot, sketches, units_of
+from training_gym.aggregate.outer_step import OuterState, initial_outer_state, outer_step
+from training_gym.aggregate.robust import FACTOR_ONE, Lengths, Measurement, Verdict, decide, lengths
+from training_gym.compress.codes import Units, add_units
+from training_gym.compress.link_adaptation import decode_adapted
+from training_gym.compress.payload_format import Payload
+from training_gym.model.layout import Arrays
+from training_gym.model.tensors import Vector
+from training_gym.runtime.compiled import compiled
+from training_gym.runtime.threads import BLOCK, in_threads, parts, spans
+from training_gym.spec.config import CHUNK, TrainingSpec
+from training_gym.spec.errors import PayloadError
+from zoo_protocol.hashing import sha256
+
+WEIGHT_ONE = 1 << 12
+"""The weight of a payload of this round; weights are whole multiples of 2**-12."""
+
+
+MAX_PAYLOADS = 1 << 12
+
+
+_UNIT = float(FACTOR_ONE * WEIGHT_ONE)
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedPayload:
+    """A payload by itself: its SHA2-256, and either its entries with their lengths or why it is left out."""
+
+    sha256: bytes
+    payload: Payload | None = None
+    lengths: Lengths | None = None
+    refusal: Verdict | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartialSum:
+    """The sum over some payloads of factor * weight * payload.
+
+    Attributes:
+        total: [N] in fixed point.
+        weight: sum of the weights, in units of 1 / ``WEIGHT_ONE``.
+        pull: sum of weight * (1 - factor), in units of 1 / (``WEIGHT_ONE`` * ``FACTOR_ONE``): what the last aggregate
+            counts, because clipping draws towards it.
+    """
+
+    total: Fixed
+    weight: int
+    pull: int
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """The result of a round.
+
+    Attributes:
+        parameters: after the outer step; unchanged if no slot is included.
+        verdicts: one per slot, in ascending order.
+        update: what a node that has the earlier parameters fetches instead of all of them (``outer.catch_up``).
+            Empty without ``down_top_k``, and where nothing changed.
+        outer_state: input of the next round.
+    """
+
+    parameters: Arrays
+    verdicts: dict[int, Verdict]
+    update: bytes
+    outer_state: OuterState
+
+
+def aggregate(
+    spec: TrainingSpec,
+    parameters: Arrays,
+    payloads: Mapping[int, bytes],
+    weights: Mapping[int, int] | None = None,
+    outer_state: OuterState | None = None,
+) -> Aggregate:
+    """The outer step over one round's ``payloads`` by slot.
+
+    Args:
+        spec: the job's specification.
+        parameters: the checkpoint that the round started from.
+        payloads: payload bytes by slot, from strangers.
+        weights: 1..``WEIGHT_ONE`` by slot (``lateness.staleness_weight``); ``WEIGHT_ONE`` each if not given.
+        outer_state: of the round before; the initial one if not given.
+
+    Raises:
+        ValueError: if a weight is out of its range or there are more than ``MAX_PAYLOADS``.
+    """
+    state = outer_state or initial_outer_state(spec)
+    return aggregate_decoded(spec, parameters, admit(spec, payloads, state.aggregate), weights, state)
+
+
+def aggregate_decoded(
+    spec: TrainingSpec,
+    parameters: Arrays,
+    taken: Mapping[int, DecodedPayload],
+    weights: Mapping[int, int] | None,
+    state: OuterState,
+) -> Aggregate:
+    """As :func:`aggregate`, of payloads that were admitted one by one as they came."""
+    weights = weights or dict.fromkeys(taken, WEIGHT_ONE)
+    if len(taken) > MAX_PAYLOADS or any(not 1 <= weights[slot] <= WEIGHT_ONE for slot in taken):
+        raise ValueError(f"takes at most {MAX_PAYLOADS} payloads with weights from 1 to {WEIGHT_ONE}")
+    seed = sketch_seed({slot: item.sha256 for slot, item in taken.items()})
+    decision = decide(measure_payloads(taken, state.aggregate, seed))
+    admitted = {slot: item.payload for slot, item in taken.items() if item.payload is not None}
+    counted = _counted(admitted, decision.factors, weights)
+    mean = _mean_of(counted, state.aggregate) if counted.weight else None
+    return _stepped(spec, parameters, decision.verdicts | refusals(taken), mean, state)
+
+
+def finish_aggregation(
+    spec: TrainingSpec, parameters: Arrays, verdicts: Mapping[int, Verdict], total: PartialSum, state: OuterState
+) -> Aggregate:
+    """The round's result, from the ``total`` over all payloads; ``state`` is that of the round before."""
+    mean = finish(total, state.aggregate) if total.weight else None
+    return _stepped(spec, parameters, verdicts, mean, state)
+
+
+def _stepped(
+    spec: TrainingSpec, parameters: Arrays, verdicts: Mapping[int, Verdict], mean: Vector | None, state: OuterState
+) -> Aggregate:
+    ordered = dict(sorted(verdicts.items()))
+    if mean is None:
+        return Aggregate(parameters, ordered, b"", state)
+    step = outer_step(spec, parameters, mean, state)
+    return Aggregate(step.parameters, ordered, step.update, step.state)
+
+
+def sketch_seed(digests: Mapping[int, bytes]) -> bytes:
+    """The seed of a round's sketches, from the SHA2-256 of its payloads by slot: nobody knows it before every payload
+    is fixed, and everybody after."""
+    return sha256(b"".join(slot.to_bytes(8, "big") + digests[slot] for slot in sorted(digests)))
+
+
+def admit(spec: TrainingSpec, payloads: Mapping[int, bytes], last: Vector) -> dict[int, DecodedPayload]:
+    """Each payload decoded and measured against the ``last`` aggregate, or why it is left out."""
+    center = last if last.any() else None
+    taken = in_threads(lambda data: _admit(spec, data, center), payloads.values())
+    return dict(zip(payloads, taken, strict=True))
+
+
+def _admit(spec: TrainingSpec, data: bytes, center: Vector | None) -> DecodedPayload:
+    digest = sha256(data)
+    try:
+        payload = decode_adapted(spec, data)
+    except PayloadError as error:
+        return DecodedPayload(digest, refusal=Verdict(False, f"malformed_{error.code}", error.message))
+    if payload.meaning[payload.counts > 0].max() > MAX_MAGNITUDE:
+        return DecodedPayload(digest, refusal=Verdict(False, "out_of_range", f"a value is beyond {MAX_MAGNITUDE:g}"))
+    return DecodedPayload(digest, payload, lengths(payload, center))
+
+
+def refusals(taken: Mapping[int, DecodedPayload]) -> dict[int, Verdict]:
+    """The verdicts of the payloads that were not admitted."""
+    return {slot: item.refusal for slot, item in taken.items() if item.refusal is not None}
+
+
+def measure_payloads(taken: Mapping[int, DecodedPayload], last: Vector, seed: bytes) -> dict[int, Measurement]:
+    """The measurements of the admitted payloads against the ``last`` aggregate, for ``robust.decide``."""
+    squared_center = dot(last, last) if last.any() else 0
+    admitted = {slot: item.payload for slot, item in taken.items() if item.payload is not None}
+    found = {}
+    for slot, sketch in zip(admitted, sketches(list(admitted.values()), seed), strict=True):
+        measured = taken[slot].lengths
+        assert measured is not None  # it was admitted
+        distance = measured.squared_norm - 2 * measured.product + squared_center
+        found[slot] = Measurement(measured.squared_norm, distance, sketch)
+    return found
+
+
+def partial_sum(
+    size: int, payloads: Mapping[int, Payload], factors: Mapping[int, int], weights: Mapping[int, int]
+) -> PartialSum:
+    """The sum over those ``payloads`` (of ``size`` values) that have a factor."""
+    counted, total = _counted(payloads, factors, weights), np.zeros(size, np.int64)
+
+    def add(part: slice) -> None:
+        for span in spans(part.stop, part.start):
+            counted.add_to(total[span], span.start)
+
+    in_threads(add, parts(size))
+    return PartialSum(total, counted.weight, counted.pull)
+
+
+def _mean_of(counted: "_Counted", last: Vector) -> Vector:
+    """As :func:`finish` of the :func:`partial_sum`, which is never there as a whole."""
+    mean = np.empty(len(last), np.float32)
+
+    def add(part: slice) -> None:
+        room = np.empty(BLOCK, np.int64)
+        for span in spans(part.stop, part.start):
+            total = room[: span.stop - span.start]
+            total[:] = 0
+            counted.add_to(total, span.start)
+            _divide(total, last[span], counted.weight, counted.pull, mean[span])
+
+    in_threads(add, parts(len(last)))
+    return mean
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """Payloads that count, each with its levels' shares in the sum; weight and pull as in :class:`PartialSum`."""
+
+    shares: list[tuple[Payload, Units]]
+    weight: int
+    pull: int
+
+    def add_to(self, total: Fixed, start: int) -> None:
+        """Add what they have from ``start`` on, the first value of a chunk."""
+        for payload, units in self.shares:
+            add_units(total, start // CHUNK, payload.codes, payload.offsets, payload.top_k, units)
+
+
+def _counted(payloads: Mapping[int, Payload], factors: Mapping[int, int], weights: Mapping[int, int]) -> _Counted:
+    slots = payloads.keys() & factors.keys()
+    return _Counted(
+        [
+            (payloads[slot], units_of(payloads[slot], factors[slot] * weights[slot] / _UNIT * 2.0**FRACTION_BITS))
+            for slot in slots
+        ],
+        sum(weights[slot] for slot in slots),
+        sum((FACTOR_ONE - factors[slot]) * weights[slot] for slot in slots),
+    )
+
+
+def merge(left: PartialSum, right: PartialSum) -> PartialSum:
+    """The sum over the payloads of both, which must be different ones."""
+    return PartialSum(left.total + right.total, left.weight + right.weight, left.pull + right.pull)
+
+
+def finish(total: PartialSum, last: Vector) -> Vector:
+    """The weighted mean [N] of the clipped payloads, from the sum over all of them and the ``last`` aggregate."""
+    mean = np.empty(len(last), np.float32)
+    in_threads(
+        lambda part: _divide(total.total[part], last[part], total.weight, total.pull, mean[part]), parts(len(last))
+    )
+    return mean
+
+
+def _divide(total: Fixed, last: Vector, weight: int, pull: int, mean: Vector) -> None:
+    _divide_units(total, last, pull / _UNIT * 2.0**FRACTION_BITS, weight / WEIGHT_ONE * 2.0**FRACTION_BITS, mean)
+
+
+@compiled
+def _divide_units(total: Any, last: Any, pulled: float, divisor: float, mean: Any) -> None:
+    for place in range(len(total)):
+        units = total[place]
+        if pulled:
+            units += np.int64(np.rint(np.float64(last[place]) * pulled))
+        mean[place] = np.float32(np.float64(units) / divisor)

@@ -1,0 +1,188 @@
+"""Exact arithmetic on payloads: integers, so that order, tree shape, machine and library change no bit. No torch.
+
+A value x is the whole number nearest to x * 2**36. With magnitudes up to 64 that is at most 2**42, so 2**20 of them
+add up within int64.
+"""
+
+import hashlib
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training_gym.compress.codes import Units, add_four_to_places, add_to_places, hash_places, multiply
+from training_gym.compress.payload_format import Payload
+from training_gym.model.tensors import Vector
+from training_gym.runtime.compiled import compiled
+from training_gym.runtime.threads import BLOCK, in_threads, parts
+from training_gym.spec.config import CHUNK
+
+FRACTION_BITS = 36
+
+
+MAX_MAGNITUDE = 64.0
+
+
+SKETCH_SIZE = 1024
+
+
+Fixed = NDArray[np.int64]
+
+
+_LOW_BITS = 22
+
+
+_ROW_BITS = 24
+
+
+_DIRECTION_BITS = 20
+
+
+_ONE = 2.0**FRACTION_BITS
+
+
+_HASHED = 64
+"""Chunks whose places are hashed at a time, once for all payloads: two bytes a place, which stay in the cache."""
+
+
+_ALL_OFFSETS = np.tile(np.arange(CHUNK, dtype=np.uint16), _HASHED)
+
+
+def to_fixed(values: Vector) -> Fixed:
+    """``values`` (at most ``MAX_MAGNITUDE`` in size) in units of 2**-36, each rounded once."""
+    return scaled(values, _ONE)
+
+
+def scaled(values: Vector, scale: float) -> Fixed:
+    """``values`` times ``scale``, each rounded once to a whole number."""
+    numbers = values.astype(np.float64)
+    numbers *= scale
+    return np.rint(numbers, out=numbers).astype(np.int64)
+
+
+def units_of(payload: Payload, scale: float = _ONE) -> Units:
+    """:func:`scaled` of what each level of a payload means. No entry has a level beyond ``MAX_MAGNITUDE``: the payload
+    was admitted."""
+    return scaled(np.minimum(payload.meaning, np.float32(MAX_MAGNITUDE)), scale)
+
+
+def dot(left: Vector, right: Vector) -> int:
+    """The exact inner product of two vectors in fixed point (:func:`to_fixed`), in units of 2**-72."""
+    sums = np.zeros((-(-len(left) // BLOCK), 3), np.int64)
+
+    def add(part: slice) -> None:
+        _dot(left[part], right[part], BLOCK, sums[part.start // BLOCK : -(-part.stop // BLOCK)])
+
+    in_threads(add, parts(len(left)))
+    return _joined(sums)
+
+
+def squared_norm(payload: Payload) -> int:
+    """The exact inner product of a payload's vector with itself, in units of 2**-72."""
+    units = units_of(payload)
+    high, low = units >> _LOW_BITS, units & ((1 << _LOW_BITS) - 1)
+    parts_of_squares = (high * high, 2 * high * low, low * low)
+    return _joined(np.stack([(part * payload.counts).sum(axis=1) for part in parts_of_squares], axis=1))
+
+
+def product(payload: Payload, vector: Vector) -> int:
+    """The exact inner product of a payload's vector with another one, in units of 2**-72."""
+    sums = np.zeros((len(payload.meaning), 3), np.int64)
+    units = units_of(payload)
+    multiply(payload.codes, payload.offsets, payload.top_k, units, vector, _ONE, _LOW_BITS, sums)
+    return _joined(sums)
+
+
+def _joined(sums: Fixed) -> int:
+    """The number whose parts, of products of numbers split at 22 bits, are summed in the columns."""
+    high, crossed, low = (int(sum(column)) for column in sums.T.tolist())
+    return (high << (2 * _LOW_BITS)) + (crossed << _LOW_BITS) + low
+
+
+@compiled
+def _dot(left: Any, right: Any, block: int, sums: Any) -> None:
+    """Numbers are split at 22 bits: products stay below 2**44, and those of a block within int64."""
+    below = (1 << _LOW_BITS) - 1
+    for row in range(len(sums)):
+        high: Any = 0
+        crossed: Any = 0
+        low: Any = 0
+        first, second = left[row * block : (row + 1) * block], right[row * block : (row + 1) * block]
+        for place in range(len(first)):
+            x = np.int64(np.rint(np.float64(first[place]) * _ONE))
+            y = np.int64(np.rint(np.float64(second[place]) * _ONE))
+            x_high, x_low, y_high, y_low = x >> _LOW_BITS, x & below, y >> _LOW_BITS, y & below
+            high += x_high * y_high
+            crossed += x_high * y_low + x_low * y_high
+            low += x_low * y_low
+        sums[row, 0], sums[row, 1], sums[row, 2] = high, crossed, low
+
+
+def sketches(payloads: Sequence[Payload], seed: bytes) -> list[Fixed]:
+    """The count-sketch [1024] of each payload of a round: each of its values in fixed point is added, with a random
+    sign, to a random place.
+
+    Distances between sketches estimate distances between vectors (Charikar, Chen and Farach-Colton, 2002). Whoever
+    does not know ``seed`` cannot craft a vector that looks near another.
+    """
+    key = int.from_bytes(hashlib.sha256(b"zoo-sketch-1" + seed).digest()[:8], "big")
+    units = [units_of(payload) for payload in payloads]
+    fours = _fours(payloads)
+    others = sorted(set(range(len(payloads))) - {number for four in fours for number in four})
+
+    def sketch(part: slice) -> Fixed:
+        """Of a part of the vector, what counts positive and what negative at each place."""
+        sums = np.zeros((len(payloads), 2 * SKETCH_SIZE), np.int64)
+        sums_of_fours = np.zeros((len(fours), 2 * SKETCH_SIZE, 4), np.int64)
+        stop = -(-part.stop // CHUNK)
+        for first in range(part.start // CHUNK, stop, _HASHED):
+            words = np.empty((min(first + _HASHED, stop) - first) * CHUNK, np.uint16)
+            if fours or any(not len(payloads[number].offsets) for number in others):
+                hash_places(first, _ALL_OFFSETS[: len(words)], CHUNK, key, words)
+            for codes, four_units, rows in zip(codes_of_fours, units_of_fours, sums_of_fours, strict=True):
+                add_four_to_places(words, first, codes, four_units, rows)
+            for number in others:
+                _add(payloads[number], units[number], first, words, key, sums[number])
+        for four, rows in zip(fours, sums_of_fours, strict=True):
+            sums[four] = rows.T
+        return sums
+
+    codes_of_fours = [tuple(payloads[number].codes for number in four) for four in fours]
+    units_of_fours = [np.stack([units[number] for number in four]) for four in fours]
+    size = payloads[0].size if payloads else 0
+    total = sum(in_threads(sketch, parts(size)), np.zeros((len(payloads), 2 * SKETCH_SIZE), np.int64))
+    return list(total[:, 0::2] - total[:, 1::2])
+
+
+def _fours(payloads: Sequence[Payload]) -> list[list[int]]:
+    """Which payloads are sketched four at a time: as many as can be of those that send all entries in two levels."""
+    shapes = [(payload.top_k, payload.meaning.shape[1]) for payload in payloads]
+    simple = [number for number, shape in enumerate(shapes) if shape == (CHUNK, 2)]
+    return [simple[start : start + 4] for start in range(0, len(simple) - 3, 4)]
+
+
+def _add(payload: Payload, units: Units, first: int, words: NDArray[np.uint16], key: int, sums: Fixed) -> None:
+    """Add to a sketch what a payload has of some chunks from ``first`` on, whose places have these hash ``words``."""
+    if len(payload.offsets):
+        chunks = len(words) // CHUNK
+        offsets = payload.offsets[first * payload.top_k : (first + chunks) * payload.top_k]
+        words = np.empty(len(offsets), np.uint16)
+        hash_places(first, offsets, payload.top_k, key, words)
+    add_to_places(words, first, payload.codes, payload.top_k, units, sums)
+
+
+def squared_distances(sketches: Fixed) -> NDArray[np.int64]:
+    """Squared distances [n, n] between the directions of the rows of ``sketches`` [n, 1024], in units of 2**-40.
+
+    Rows become vectors of whole numbers of length 2**20, so no sum passes 2**53 and the float64 product is exact.
+    """
+    rows = np.zeros(sketches.shape, np.float64)
+    for number, row in enumerate(sketches):
+        short = row >> max(0, int(np.abs(row).max()).bit_length() - _ROW_BITS)
+        if length := math.isqrt(int(short @ short)):
+            rows[number] = (short << _DIRECTION_BITS) // length
+    products = rows @ rows.T
+    squares = np.diag(products)
+    return (squares[:, None] + squares[None, :] - 2 * products).astype(np.int64)

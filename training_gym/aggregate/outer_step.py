@@ -1,0 +1,159 @@
+"""The outer step: from a round's mean pseudo-gradient to the next parameters, and what nodes fetch to follow. No torch.
+
+With ``down_top_k`` the step itself is sent as a sparse payload, and what it leaves out is kept for the next round (the
+server's own error feedback), so that the way down is as small as the way up and a node that missed rounds catches up by
+applying one small update per round. Without it nodes fetch the whole model.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from training_gym.compress.codes import subtract
+from training_gym.compress.payload_format import Format, Payload, decode_vector, encode_step, layout_digest
+from training_gym.model.layout import Arrays
+from training_gym.model.tensors import FlatView, Vector, load_arrays, save_arrays, unflatten
+from training_gym.runtime.compiled import compiled
+from training_gym.runtime.threads import in_threads, parts, spans
+from training_gym.spec.config import CHUNK, TrainingSpec
+
+
+@dataclass(frozen=True, slots=True)
+class OuterState:
+    """What the outer step carries from round to round.
+
+    Attributes:
+        aggregate: the last round's mean pseudo-gradient [num_parameters], the centre of the next round's clipping.
+        momentum: of the outer Nesterov step [num_parameters].
+        residual: what the updates sent so far left out [num_parameters].
+    """
+
+    aggregate: Vector
+    momentum: Vector
+    residual: Vector
+
+
+@dataclass(frozen=True, slots=True)
+class OuterStep:
+    """The next parameters, the update that leads there (empty without ``down_top_k``) and the state to carry."""
+
+    parameters: Arrays
+    update: bytes
+    state: OuterState
+
+
+def initial_outer_state(spec: TrainingSpec) -> OuterState:
+    """The state before the first round."""
+    return OuterState(*(np.zeros(spec.num_parameters(), np.float32) for _ in range(3)))
+
+
+def save_outer_state(spec: TrainingSpec, state: OuterState) -> bytes:
+    """The outer state file; what this specification never uses is left out."""
+    return save_arrays({name: getattr(state, name) for name in _carried(spec)})
+
+
+def load_outer_state(spec: TrainingSpec, data: bytes | None) -> OuterState:
+    """The state in an outer state file; without a file, the initial one.
+
+    Raises:
+        StateError: too large, malformed, not this specification's state, or not finite.
+    """
+    zeros = np.zeros(spec.num_parameters(), np.float32)
+    shapes = dict.fromkeys(_carried(spec), zeros.shape)
+    found = {} if data is None else load_arrays(data, shapes, "outer_state")
+    return OuterState(*(found.get(name, zeros) for name in ("aggregate", "momentum", "residual")))
+
+
+def _carried(spec: TrainingSpec) -> list[str]:
+    used = {
+        "aggregate": True,
+        "momentum": spec.training.outer_momentum > 0,
+        "residual": spec.training.down_top_k > 0,
+    }
+    return [name for name, needed in used.items() if needed]
+
+
+def downlink(spec: TrainingSpec) -> Format:
+    """The format of an update. Only for a specification with ``down_top_k``."""
+    training = spec.training
+    return Format(spec.num_parameters(), training.down_top_k, training.down_value_bits, layout_digest(spec))
+
+
+def outer_step(spec: TrainingSpec, parameters: Arrays, mean: Vector, state: OuterState) -> OuterStep:
+    """Descend along the mean pseudo-gradient with Nesterov momentum, as DiLoCo does (Douillard et al., 2023).
+
+    Every operation is one IEEE operation per element, so the result is the same on every machine.
+
+    Raises:
+        PayloadError: if the step is not finite.
+    """
+    training, size = spec.training, len(mean)
+    factor, rate = training.outer_momentum, training.outer_learning_rate
+    step = np.empty(size, np.float32)
+    carried = np.empty(size, np.float32) if factor else state.momentum
+
+    left = state.residual if training.down_top_k else state.residual[:0]
+
+    def descend(part: slice) -> None:
+        _descend(mean[part], state.momentum[part], factor, rate, left[part], carried[part], step[part])
+
+    in_threads(descend, parts(size))
+    if not training.down_top_k:
+        return OuterStep(_moved(spec, parameters, step), b"", OuterState(mean, carried, state.residual))
+    update, sent = encode_step(downlink(spec), step)
+    moved = _moved(spec, parameters, sent)
+    in_threads(lambda part: _subtract(step[part], part.start, sent), parts(size))
+    return OuterStep(moved, update, OuterState(mean, carried, step))
+
+
+@compiled
+def _descend(mean: Any, momentum: Any, factor: float, rate: float, residual: Any, carried: Any, step: Any) -> None:
+    """``step`` is the outer step, and the ``residual`` if there is one."""
+    for place in range(len(mean)):
+        gradient = np.float64(mean[place])
+        moved = factor * np.float64(momentum[place]) + gradient
+        if factor:
+            carried[place] = moved
+        step[place] = rate * (gradient + factor * moved)
+        if len(residual):
+            step[place] += residual[place]
+
+
+def catch_up(spec: TrainingSpec, parameters: Arrays, updates: Iterable[bytes]) -> None:
+    """Change the arrays of ``parameters`` by the rounds whose ``updates`` are given in order: to the same bits as the
+    checkpoint's.
+
+    Raises:
+        PayloadError: naming what is malformed in an update from a stranger; those before it are applied.
+    """
+    vector = FlatView(parameters)
+    for update in updates:
+        step = decode_vector(downlink(spec), update)
+
+        def move(span: slice, step: Payload = step) -> None:
+            vector.change(span, lambda values: _subtract(values, span.start, step))
+
+        in_threads(move, spans(len(vector)))
+
+
+def _moved(spec: TrainingSpec, parameters: Arrays, step: Vector | Payload) -> Arrays:
+    """The parameters minus ``step``."""
+    before = FlatView(parameters)
+    after = np.empty(len(before), np.float32)
+
+    def move(span: slice) -> None:
+        before.copy(span, after[span])
+        if isinstance(step, Payload):
+            _subtract(after[span], span.start, step)
+        else:
+            after[span] -= step[span]
+
+    in_threads(move, spans(len(after)))  # each is changed while it is in the cache
+    return unflatten(spec.model, after)
+
+
+def _subtract(values: Vector, start: int, step: Payload) -> None:
+    """Change ``values``, which begin at ``start`` with a chunk of the vector, by minus ``step``."""
+    subtract(values, start // CHUNK, step.codes, step.offsets, step.top_k, step.meaning)

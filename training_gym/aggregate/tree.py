@@ -1,0 +1,103 @@
+"""What the aggregators of a tree hand each other: measurements first, sums after. No torch.
+
+A leaf gauges its payloads and says so in a :class:`Summary`, a few kilobytes a payload. From all leaves' summaries
+everybody comes to the same decision; each leaf then sums what counts of its own, and the root adds the sums.
+"""
+
+import base64
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from training_gym.aggregate.aggregation import PartialSum, admit, measure_payloads, merge, partial_sum, refusals
+from training_gym.aggregate.robust import Decision, Measurement, Verdict, decide
+from training_gym.compress.link_adaptation import decode_adapted
+from training_gym.model.tensors import Vector
+from training_gym.runtime.threads import in_threads
+from training_gym.spec.config import TrainingSpec
+
+_WEIGHTS = struct.Struct("<qq")
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What is known of some payloads by slot: measurements of those admitted, verdicts of those refused."""
+
+    measurements: dict[int, Measurement]
+    refused: dict[int, Verdict]
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object; whole numbers beyond 53 bits are decimal strings, sketches base64 of little-endian int64."""
+        return {
+            "measurements": {
+                str(slot): [
+                    str(item.squared_norm),
+                    str(item.squared_distance),
+                    base64.b64encode(item.sketch.astype("<i8").tobytes()).decode(),
+                ]
+                for slot, item in self.measurements.items()
+            },
+            "refused": {str(slot): [verdict.code, verdict.message] for slot, verdict in self.refused.items()},
+        }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> "Summary":
+        """The summary in an object of :meth:`to_json`."""
+        return cls(
+            {
+                int(slot): Measurement(int(norm), int(distance), np.frombuffer(base64.b64decode(sketch), "<i8"))
+                for slot, (norm, distance, sketch) in document["measurements"].items()
+            },
+            {int(slot): Verdict(False, code, message) for slot, (code, message) in document["refused"].items()},
+        )
+
+
+def summarise(spec: TrainingSpec, payloads: Mapping[int, bytes], last: Vector, seed: bytes) -> Summary:
+    """A leaf's first part: its ``payloads`` by slot against the ``last`` aggregate; ``seed`` is all leaves'."""
+    taken = admit(spec, payloads, last)
+    return Summary(measure_payloads(taken, last, seed), refusals(taken))
+
+
+def decide_together(summaries: Iterable[Summary]) -> Decision:
+    """The decision over all leaves' ``summaries``, in any order; its verdicts cover refused payloads too."""
+    measurements: dict[int, Measurement] = {}
+    refused: dict[int, Verdict] = {}
+    for summary in summaries:
+        measurements |= summary.measurements
+        refused |= summary.refused
+    decision = decide(measurements)
+    return Decision(decision.verdicts | refused, decision.factors)
+
+
+def leaf_sum(
+    spec: TrainingSpec, payloads: Mapping[int, bytes], weights: Mapping[int, int], decision: Decision
+) -> PartialSum:
+    """A leaf's second part: the sum over those of its ``payloads`` that count."""
+    counted = [slot for slot in payloads if slot in decision.factors]  # so each was admitted when it was gauged
+    decoded = dict(zip(counted, in_threads(lambda slot: decode_adapted(spec, payloads[slot]), counted), strict=True))
+    return partial_sum(spec.num_parameters(), decoded, decision.factors, weights)
+
+
+def merge_all(sums: Iterable[PartialSum]) -> PartialSum:
+    """The sum over all leaves, in any order; there must be one."""
+    return reduce(merge, sums)
+
+
+def save_sum(part: PartialSum) -> bytes:
+    """weight, pull and the totals, all little-endian int64."""
+    return _WEIGHTS.pack(part.weight, part.pull) + part.total.astype("<i8").tobytes()
+
+
+def load_sum(data: bytes) -> PartialSum:
+    """The sum in a file of :func:`save_sum`."""
+    weight, pull = _WEIGHTS.unpack_from(data)
+    return PartialSum(np.frombuffer(data, "<i8", offset=_WEIGHTS.size), weight, pull)
+
+
+def sum_bytes(spec: TrainingSpec) -> int:
+    """Size of a file of :func:`save_sum`."""
+    return _WEIGHTS.size + 8 * spec.num_parameters()

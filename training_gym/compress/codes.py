@@ -1,0 +1,204 @@
+"""The entries of a payload as codes, and arithmetic on them that never spells them out. No torch.
+
+A code is one byte: its level, and the highest bit where the value is negative. What a level means is the same for a
+whole chunk of up to 4096 entries, so whatever is computed of a value alone (its fixed-point number, its share in a sum)
+is computed once for each of the chunk's few levels and looked up for each entry. All that is so computed is odd in the
+value, so the bits are those of computing it entry by entry.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training_gym.compress.positions import Offsets
+from training_gym.model.tensors import Vector
+from training_gym.runtime.compiled import compiled
+from training_gym.spec.config import CHUNK
+
+Codes = NDArray[np.uint8]
+
+
+Counts = NDArray[np.int64]
+
+
+Units = NDArray[np.int64]
+"""[C, L + 1]: a whole number for each level of each chunk."""
+
+
+LEVEL = np.uint8(0x7F)
+
+
+def count_levels(codes: Codes, top_k: int, chunks: int, levels: int) -> Counts:
+    """How many entries of each chunk have each of so many ``levels`` [C, levels]."""
+    counts = np.zeros((chunks, levels), np.int64)
+    _count(codes, top_k, np.zeros((4, levels), np.int64), counts)
+    return counts
+
+
+@compiled
+def _count(codes: Any, top_k: int, rows: Any, counts: Any) -> None:
+    """In four rows, so that a count does not wait for the one before, which is often of the same level."""
+    for chunk in range(len(counts)):
+        part = codes[chunk * top_k : (chunk + 1) * top_k]
+        if counts.shape[1] == 2:
+            upper: Any = 0
+            for entry in range(len(part)):
+                upper += part[entry] & np.uint8(1)
+            counts[chunk, 0], counts[chunk, 1] = len(part) - upper, upper
+        else:
+            rows[:] = 0
+            for entry in range(len(part)):
+                rows[entry & 3, part[entry] & LEVEL] += 1
+            for level in range(counts.shape[1]):
+                counts[chunk, level] = rows[0, level] + rows[1, level] + rows[2, level] + rows[3, level]
+
+
+def values_of(codes: Codes, top_k: int, meaning: NDArray[np.float32]) -> Vector:
+    """What the codes mean [E]."""
+    values = np.empty(len(codes), np.float32)
+    _values(codes, top_k, meaning, values)
+    return values
+
+
+@compiled
+def _values(codes: Any, top_k: int, meaning: Any, values: Any) -> None:
+    signed = np.zeros(256, np.float32)
+    for chunk in range(len(meaning)):
+        part, written = codes[chunk * top_k : (chunk + 1) * top_k], values[chunk * top_k : (chunk + 1) * top_k]
+        for level in range(meaning.shape[1]):
+            signed[level], signed[128 + level] = meaning[chunk, level], -meaning[chunk, level]
+        for entry in range(len(part)):
+            written[entry] = signed[part[entry]]
+
+
+@compiled
+def subtract(vector: Any, first_chunk: int, codes: Any, offsets: Any, top_k: int, meaning: Any) -> None:
+    """Subtract the entries from a ``vector`` of some whole chunks from ``first_chunk`` on, which is changed."""
+    signed = np.zeros(256, np.float32)
+    for number in range(-(-len(vector) // CHUNK)):
+        chunk = first_chunk + number
+        part, values = codes[chunk * top_k : (chunk + 1) * top_k], vector[number * CHUNK : (number + 1) * CHUNK]
+        for level in range(meaning.shape[1]):
+            signed[level], signed[128 + level] = meaning[chunk, level], -meaning[chunk, level]
+        if len(offsets):
+            places = offsets[chunk * top_k : (chunk + 1) * top_k]
+            for entry in range(len(part)):
+                values[places[entry]] -= signed[part[entry]]
+        elif meaning.shape[1] == 2:  # chosen instead of looked up: many entries at a time
+            lower, upper = meaning[chunk, 0], meaning[chunk, 1]
+            for entry in range(len(part)):
+                value = upper if part[entry] & np.uint8(1) else lower
+                values[entry] -= -value if part[entry] >> np.uint8(7) else value
+        else:
+            for entry in range(len(part)):
+                values[entry] -= signed[part[entry]]
+
+
+@compiled
+def add_units(total: Any, first_chunk: int, codes: Any, offsets: Any, top_k: int, units: Any) -> None:
+    """Add the entries' ``units`` to the ``total`` (int64) of some whole chunks from ``first_chunk`` on."""
+    signed = np.zeros(256, np.int64)
+    for number in range(-(-len(total) // CHUNK)):
+        chunk = first_chunk + number
+        part, sums = codes[chunk * top_k : (chunk + 1) * top_k], total[number * CHUNK : (number + 1) * CHUNK]
+        for level in range(units.shape[1]):
+            signed[level], signed[128 + level] = units[chunk, level], -units[chunk, level]
+        if len(offsets):
+            places = offsets[chunk * top_k : (chunk + 1) * top_k]
+            for entry in range(len(part)):
+                sums[places[entry]] += signed[part[entry]]
+        elif units.shape[1] == 2:  # as in `subtract`
+            lower, upper = units[chunk, 0], units[chunk, 1]
+            for entry in range(len(part)):
+                unit = upper if part[entry] & np.uint8(1) else lower
+                sums[entry] += -unit if part[entry] >> np.uint8(7) else unit
+        else:
+            for entry in range(len(part)):
+                sums[entry] += signed[part[entry]]
+
+
+def hash_places(first_chunk: int, offsets: Offsets, top_k: int, key: int, words: NDArray[np.uint16]) -> None:
+    """Fill ``words`` with the hash of each entry's place in the vector, from ``first_chunk`` on: ten bits of a random
+    place and, lowest, a random sign. ``offsets`` are of these entries alone."""
+    _hash_places(np.uint64(first_chunk), offsets, top_k, np.uint64(key), words)
+
+
+@compiled
+def _hash_places(first_chunk: Any, offsets: Any, top_k: int, key: Any, words: Any) -> None:
+    """The finaliser of SplitMix64 (Steele, Lea and Flood, 2014)."""
+    start = first_chunk * np.uint64(CHUNK) + key
+    for first in range(0, len(words), top_k):
+        written, places = words[first : first + top_k], offsets[first : first + top_k]
+        for entry in range(len(written)):
+            word = (start + np.uint64(places[entry])) * np.uint64(0x9E3779B97F4A7C15)
+            word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            word ^= word >> np.uint64(31)
+            written[entry] = np.uint16(((word >> np.uint64(54)) << np.uint64(1)) | (word & np.uint64(1)))
+        start += np.uint64(CHUNK)
+
+
+@compiled
+def add_to_places(words: Any, first_chunk: int, codes: Any, top_k: int, units: Any, sums: Any) -> None:
+    """Add the ``units`` of the entries that have these hash ``words``, without their signs, to ``sums``: place w of it
+    is for what counts positive at the random place w / 2, place w + 1 for what counts negative there."""
+    for number in range(-(-len(words) // top_k)):
+        chunk = first_chunk + number
+        row, part = units[chunk], codes[chunk * top_k : (chunk + 1) * top_k]
+        hashed = words[number * top_k : (number + 1) * top_k]
+        for entry in range(len(part)):
+            sums[hashed[entry] ^ (part[entry] >> np.uint8(7))] += row[part[entry] & LEVEL]
+
+
+@compiled
+def add_four_to_places(words: Any, first_chunk: int, codes: Any, units: Any, sums: Any) -> None:
+    """As :func:`add_to_places` for four payloads at a time, all of two levels and without offsets.
+
+    The two bits that the four have at a place make one byte, for which the four ``units`` [4, C, 2] with their signs
+    are looked up together; ``sums`` has a column for each of the four.
+    """
+    together = np.empty(CHUNK, np.uint8)
+    found = np.empty((256, 4), np.int64)
+    for number in range(-(-len(words) // CHUNK)):
+        chunk = first_chunk + number
+        together[:] = 0
+        for which in range(4):
+            part = codes[which][chunk * CHUNK : (chunk + 1) * CHUNK]
+            for entry in range(len(part)):
+                both = (part[entry] & np.uint8(1)) | (part[entry] >> np.uint8(6))
+                together[entry] |= both << np.uint8(2 * which)
+            for byte in range(256):
+                unit = units[which, chunk, (byte >> (2 * which)) & 1]
+                found[byte, which] = -unit if (byte >> (2 * which)) & 2 else unit
+        hashed = words[number * CHUNK : number * CHUNK + len(part)]
+        for entry in range(len(hashed)):
+            row, total = found[together[entry]], sums[hashed[entry]]
+            total[0] += row[0]
+            total[1] += row[1]
+            total[2] += row[2]
+            total[3] += row[3]
+
+
+@compiled
+def multiply(codes: Any, offsets: Any, top_k: int, units: Any, vector: Any, one: float, bits: int, sums: Any) -> None:
+    """The products of the entries' ``units`` and a ``vector`` in units of 1 / ``one``, as whole numbers, summed for
+    each chunk in three parts: both are split at so many ``bits``."""
+    below = (1 << bits) - 1
+    signed = np.zeros(256, np.int64)
+    for chunk in range(len(units)):
+        part, values = codes[chunk * top_k : (chunk + 1) * top_k], vector[chunk * CHUNK : (chunk + 1) * CHUNK]
+        places = offsets[chunk * top_k : (chunk + 1) * top_k]
+        for level in range(units.shape[1]):
+            signed[level], signed[128 + level] = units[chunk, level], -units[chunk, level]
+        high: Any = 0
+        crossed: Any = 0
+        low: Any = 0
+        for entry in range(len(part)):
+            place = np.int64(places[entry]) if len(places) else entry
+            x, y = signed[part[entry]], np.int64(np.rint(np.float64(values[place]) * one))
+            x_high, x_low, y_high, y_low = x >> bits, x & below, y >> bits, y & below
+            high += x_high * y_high
+            crossed += x_high * y_low + x_low * y_high
+            low += x_low * y_low
+        sums[chunk, 0], sums[chunk, 1], sums[chunk, 2] = high, crossed, low

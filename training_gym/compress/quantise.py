@@ -1,0 +1,331 @@
+"""Which entries of a vector are sent, and their values in a few bits. No torch.
+
+The vector is cut into chunks of 4096, the last one shorter. Of a chunk of length n the min(k, n) largest magnitudes are
+sent, ties to the lower index. A sent value is its sign and one of L + 1 = 2**(b-1) magnitudes, evenly spaced from the
+chunk's ``low`` to its ``high``, which are bfloat16 so that scales stay a small part of a sparse payload. The arithmetic
+is float32, one IEEE operation at a time: the same on every machine.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training_gym.compress.codes import LEVEL, Codes
+from training_gym.compress.positions import EVERYWHERE, Offsets
+from training_gym.model.tensors import Vector
+from training_gym.runtime.compiled import compiled
+from training_gym.runtime.threads import in_threads
+from training_gym.spec.config import CHUNK
+from training_gym.spec.errors import PayloadError
+
+Scales = NDArray[np.uint16]
+
+
+Meaning = NDArray[np.float32]
+"""[C, L + 1]: the magnitude of each level of each chunk."""
+
+
+_ROWS = 32
+"""Chunks worked on at a time: a few copies of them (512 KB each) stay in the processor's cache."""
+
+
+_RUNS = CHUNK // 128
+"""In so many runs numpy sums the numbers of a chunk."""
+
+
+LARGEST_SCALE = np.uint16(0x7F7F)
+
+
+_EXPONENT = np.uint16(0x7F80)
+
+
+_SIGN = np.uint32(0x80000000)
+
+
+_INFINITY = np.uint32(0x7F800000)
+
+
+_NOT_CANONICAL, _NOT_FINITE = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Quantised:
+    """The sent entries, in ascending order of their places; E entries, C chunks.
+
+    Attributes:
+        offsets: [E], see ``places``.
+        low, high: [C] bfloat16 as its 16 bits: the magnitudes of level 0 and of the highest level.
+        codes: [E], see ``entries``.
+    """
+
+    offsets: Offsets
+    low: Scales
+    high: Scales
+    codes: Codes
+
+
+def chunk_count(size: int) -> int:
+    """Chunks of a vector of ``size`` values."""
+    return -(-size // CHUNK)
+
+
+def entry_count(size: int, top_k: int) -> int:
+    """Entries sent of a vector of ``size`` values."""
+    full, tail = divmod(size, CHUNK)
+    return full * top_k + min(tail, top_k)
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Some chunks of equal length: where they lie in the vector, among the chunks and among the entries."""
+
+    values: slice
+    chunks: slice
+    entries: slice
+    length: int
+    sent: int
+
+
+def _blocks(size: int, top_k: int) -> Iterator[_Block]:
+    full, tail = divmod(size, CHUNK)
+    for first in range(0, full, _ROWS):
+        last = min(first + _ROWS, full)
+        yield _Block(
+            slice(first * CHUNK, last * CHUNK), slice(first, last), slice(first * top_k, last * top_k), CHUNK, top_k
+        )
+    if tail:
+        sent = min(tail, top_k)
+        entries = slice(full * top_k, full * top_k + sent)
+        yield _Block(slice(full * CHUNK, size), slice(full, full + 1), entries, tail, sent)
+
+
+def quantise(vector: Vector, top_k: int, bits: int) -> Quantised:
+    """The entries of ``vector`` (float32 [N], contiguous) that are sent.
+
+    Raises:
+        PayloadError: if a value is not finite.
+    """
+    size, levels_above = len(vector), (1 << (bits - 1)) - 1
+    entries, chunks = entry_count(size, top_k), chunk_count(size)
+    offsets = EVERYWHERE if top_k == CHUNK else np.empty(entries, np.uint16)
+    low, high = np.empty(chunks, np.uint16), np.empty(chunks, np.uint16)
+    codes = np.empty(entries, np.uint8)
+
+    def fill(block: _Block) -> None:
+        pattern = vector[block.values].view(np.uint32).reshape(-1, block.length)
+        if top_k < CHUNK:
+            magnitude = pattern & ~_SIGN  # as integers they order as the numbers do
+            magnitude.partition(-block.sent, axis=1)
+            places = offsets[block.entries].reshape(-1, block.sent)
+            chosen = np.empty(places.shape, np.uint32)
+            _choose(pattern, magnitude[:, -block.sent].copy(), places, chosen)
+            pattern = chosen
+        low[block.chunks], high[block.chunks] = _scales(pattern, levels_above)
+        bottom, step = grid(low[block.chunks], high[block.chunks], levels_above)
+        written = codes[block.entries].reshape(-1, block.sent)
+        _round(pattern, pattern.view(np.float32), bottom, step, np.float32(levels_above), written)
+
+    in_threads(fill, _blocks(size, top_k))
+    return Quantised(offsets, low, high, codes)
+
+
+@compiled
+def _choose(pattern: Any, threshold: Any, offsets: Any, chosen: Any) -> None:
+    """Of each row, the entries whose magnitudes reach its ``threshold``; of those that equal it the first ones, as many
+    as there is room for."""
+    rows, length = pattern.shape
+    sent = offsets.shape[1]
+    found = np.empty(length, np.uint16)
+    for row in range(rows):
+        least = threshold[row]
+        count: Any = 0
+        for place in range(length):
+            found[count] = place
+            count += np.int64((pattern[row, place] & np.uint32(0x7FFFFFFF)) >= least)
+        surplus = count - sent
+        if surplus:  # rare: several entries share the smallest magnitude sent
+            kept = count
+            for number in range(count - 1, -1, -1):  # what is kept moves up to the end
+                if surplus and (pattern[row, found[number]] & np.uint32(0x7FFFFFFF)) == least:
+                    surplus -= 1
+                else:
+                    kept -= 1
+                    found[kept] = found[number]
+        for number in range(sent):
+            place = found[count - sent + number]
+            offsets[row, number] = place
+            chosen[row, number] = pattern[row, place]
+
+
+@compiled
+def _round(pattern: Any, values: Any, bottom: Any, step: Any, most: Any, codes: Any) -> None:
+    """The code of each value's nearest level, up to ``most``: a zero is not negative."""
+    for row in range(len(codes)):
+        start, width = bottom[row], step[row]
+        line, bits, written = values[row], pattern[row], codes[row]
+        # Two levels do not reach to the ends of what is sent.
+        for place in range(len(written)):
+            level = np.rint((abs(line[place]) - start) / width) if width > 0 else np.float32(0)
+            code = np.uint8(min(max(level, np.float32(0)), most))
+            sign = np.uint8((bits[place] >> np.uint32(24)) & np.uint32(0x80))
+            written[place] = code | sign if start > 0 or code else code  # a level above 0 is never zero
+
+
+def meaning_of(low: Scales, high: Scales, bits: int) -> Meaning:
+    """The magnitudes of the levels, from those of the lowest and of the highest; infinite where beyond float32."""
+    levels_above = (1 << (bits - 1)) - 1
+    bottom, step = grid(low, high, levels_above)
+    with np.errstate(over="ignore"):
+        meaning = step[:, None] * np.arange(levels_above + 1).astype(np.float32)
+        meaning += bottom[:, None]
+    return meaning
+
+
+def check_codes(codes: Codes, top_k: int, low: Scales, high: Scales, meaning: Meaning) -> None:
+    """Refuse what ``quantise`` never writes.
+
+    Raises:
+        PayloadError: if a value is beyond float32, or written in another way: a level above 0 where all levels are
+            equal, or a negative zero.
+    """
+    chunks = np.flatnonzero((low == 0) | (low == high) | ~np.isfinite(meaning[:, -1]))  # no others can be at fault
+    magnitude = meaning[chunks]
+    flaw = np.zeros((len(chunks), 2, magnitude.shape[1]), np.uint8)
+    flaw[:, :, 1:] |= (_NOT_CANONICAL * (low == high)[chunks].astype(np.uint8))[:, None, None]
+    flaw[:, 1] |= _NOT_CANONICAL * (magnitude == 0).astype(np.uint8)
+    flaw |= (_NOT_FINITE * (~np.isfinite(magnitude)).astype(np.uint8))[:, None]
+    found = _flaws(codes, top_k, chunks, flaw)
+    if found & _NOT_FINITE:
+        raise PayloadError("not_finite", "payload", "a value is beyond float32")
+    if found & _NOT_CANONICAL:
+        raise PayloadError("not_canonical", "payload", "a value is written in another way than the format allows")
+
+
+@compiled
+def _flaws(codes: Any, top_k: int, chunks: Any, flaw: Any) -> int:
+    """All flaws of any entry of these chunks."""
+    flaws = 0
+    for number in range(len(chunks)):
+        part = codes[chunks[number] * top_k : (chunks[number] + 1) * top_k]
+        for entry in range(len(part)):
+            flaws |= flaw[number, part[entry] >> np.uint8(7), part[entry] & LEVEL]
+    return flaws
+
+
+def scales_are_valid(low: Scales, high: Scales) -> bool:
+    """Whether every chunk has 0 <= low <= high, finite."""
+    return bool((high < _EXPONENT).all() and (low <= high).all())
+
+
+def _scales(pattern: NDArray[np.uint32], levels_above: int) -> tuple[Scales, Scales]:
+    """Each chunk's (low, high): with many levels the range sent, with two the means of its lower and upper part."""
+    rows, sent = pattern.shape
+    if levels_above > 1:
+        least, most = np.empty(rows, np.uint32), np.empty(rows, np.uint32)
+        _range(pattern, least, most)
+        _check_finite(most.view(np.float32))
+        return bfloat_below(least.view(np.float32)), bfloat_above(most.view(np.float32))
+    total, above, counts = np.empty(rows), np.empty(rows), np.empty(rows, np.int64)
+    if sent == CHUNK:
+        _sum_whole(pattern.view(np.uint64), total, above, counts)
+    else:
+        wide = np.abs(pattern.view(np.float32)).astype(np.float64)
+        wide.sum(axis=1, out=total)
+        _above(pattern.view(np.float32), total / sent, wide, counts)
+        wide.sum(axis=1, out=above)
+    _check_finite(total)
+    low = (total - above) / (sent - counts)  # the smallest is never above the mean
+    high = np.where(counts > 0, above / np.maximum(counts, 1), low)
+    low, high = np.maximum(low, 0).astype(np.float32), high.astype(np.float32)
+    return bfloat_below(low), np.maximum(bfloat_below(low), bfloat_above(high))
+
+
+def _check_finite(numbers: NDArray[Any]) -> None:
+    """Refuse if one of the largest magnitudes, or of the magnitudes' sums, is not finite: the largest are sent."""
+    if not np.isfinite(numbers).all():
+        raise PayloadError("not_finite", "pseudo_gradient", "holds a value that is not finite; training has diverged")
+
+
+@compiled
+def _range(pattern: Any, least: Any, most: Any) -> None:
+    """The smallest and the largest magnitude of each row."""
+    for row in range(len(pattern)):
+        line = pattern[row]
+        low = high = line[0] & np.uint32(0x7FFFFFFF)
+        for place in range(len(line)):
+            magnitude = line[place] & np.uint32(0x7FFFFFFF)
+            low, high = min(low, magnitude), max(high, magnitude)
+        least[row], most[row] = low, high
+
+
+@compiled
+def _above(values: Any, limits: Any, wide: Any, counts: Any) -> None:
+    """Of each row the magnitudes above its limit, zero in place of the others, and how many they are."""
+    for row in range(len(values)):
+        line, written, limit = values[row], wide[row], limits[row]
+        count = 0
+        for place in range(len(line)):
+            magnitude = np.float64(abs(line[place]))
+            written[place] = magnitude if magnitude > limit else 0.0
+            count += magnitude > limit
+        counts[row] = count
+
+
+@compiled
+def _sum_whole(pairs: Any, total: Any, above: Any, counts: Any) -> None:
+    """Of each whole chunk (its values as pairs) the sum of all magnitudes, the sum of those above their mean, and how
+    many these are. The sums are in numpy's order, which decides their bits.
+
+    numpy cuts 4096 numbers into 32 runs of 128. Of each it makes eight sums, each of every eighth number, and adds what
+    there is two by two. A copy that has the first eights of all runs side by side, then the second ones and so on, is
+    summed 256 numbers at a time.
+    """
+    copied = np.empty(CHUNK // 2, np.uint64)
+    magnitudes, sums = copied.view(np.float32), np.empty(8 * _RUNS)
+    for row in range(len(pairs)):
+        line = pairs[row]
+        for eight in range(16):
+            for run in range(_RUNS):
+                for pair in range(4):
+                    both = line[run * 64 + eight * 4 + pair]
+                    copied[(eight * _RUNS + run) * 4 + pair] = both & np.uint64(0x7FFFFFFF7FFFFFFF)
+        limit = -1.0
+        for turn in range(2):
+            sums[:] = 0
+            count: Any = 0
+            for eight in range(16):
+                part = magnitudes[eight * len(sums) : (eight + 1) * len(sums)]
+                for place in range(len(sums)):
+                    magnitude = np.float64(part[place])
+                    sums[place] += 0.0 if magnitude <= limit else magnitude  # what is no number stays
+                    count += magnitude > limit
+            left = len(sums) // 2
+            while left:
+                for place in range(left):
+                    sums[place] = sums[2 * place] + sums[2 * place + 1]
+                left //= 2
+            if turn == 0:
+                total[row] = sums[0]
+                limit = sums[0] / CHUNK
+            counts[row] = count
+        above[row] = sums[0]
+
+
+def bfloat_below(values: Vector) -> Scales:
+    """The largest bfloat16 that is not above each value."""
+    return (values.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+
+
+def bfloat_above(values: Vector) -> Scales:
+    """The smallest bfloat16 that is not below each value, at most the largest finite one."""
+    rounded = (values.view(np.uint32) + np.uint32(0xFFFF)) >> np.uint32(16)
+    return np.minimum(rounded.astype(np.uint16), LARGEST_SCALE)
+
+
+def grid(low: Scales, high: Scales, levels_above: int) -> tuple[Vector, Vector]:
+    """Each chunk's lowest magnitude and the step between magnitudes, both [C]."""
+    bottom, top = ((scale.astype(np.uint32) << np.uint32(16)).view(np.float32) for scale in (low, high))
+    return bottom, (top - bottom) / np.float32(levels_above)

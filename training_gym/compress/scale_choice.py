@@ -1,0 +1,93 @@
+"""Which of the scales that give a chunk the same magnitudes its payload has to name. No torch.
+
+Where the lowest or the highest level is not used, other scales can spell the same magnitudes with other levels, down to
+a chunk of one magnitude, whose levels may all be 0 under any ``high``. One pair is the right one: with v the least and
+w the largest magnitude that is used, the first of the following pairs that spells all of them to the bit. ``low`` is
+the largest bfloat16 that is not above v, or one or two below that; ``high`` one below the smallest that is not below w,
+or that, or up to three above. The highest ``low`` comes first, and with each the lowest ``high``.
+
+What ``quantise`` finds is among them. It rounds ``low`` down from the smallest value sent, so that v is less than two
+steps between bfloat16 numbers above it; ``high`` likewise, where these steps may halve on the way down.
+"""
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training_gym.compress.codes import LEVEL, Codes, Counts
+from training_gym.compress.quantise import LARGEST_SCALE, Meaning, Scales, bfloat_above, bfloat_below, grid
+from training_gym.model.tensors import Vector
+
+_PAIRS = tuple(product((0, -1, -2), (-1, 0, 1, 2, 3)))
+
+
+_SIGN = np.uint8(0x80)
+
+
+_Flags = NDArray[np.bool_]
+
+
+def narrowest(low: Scales, high: Scales, meaning: Meaning, counts: Counts) -> tuple[Scales, Scales]:
+    """The pair that a payload has to name for each chunk [C], given one that spells its magnitudes.
+
+    ``meaning`` and ``counts`` are those of ``wire.Payload``; what is used must be finite.
+    """
+    chunks = np.flatnonzero((counts[:, 0] == 0) | (counts[:, -1] == 0))  # where both are used no other pair is as high
+    if not len(chunks):
+        return low, high
+    right_low, right_high = low.copy(), high.copy()
+    right_low[chunks], right_high[chunks] = _first(meaning[chunks], counts[chunks] > 0)
+    return right_low, right_high
+
+
+def respelled(codes: Codes, top_k: int, meaning: Meaning, low: Scales, high: Scales) -> Codes:
+    """The ``codes`` [E] of the same values under the scales that :func:`narrowest` gives."""
+    top = meaning.shape[1] - 1
+    levels = np.zeros((len(meaning), LEVEL + 1), np.uint8)
+    levels[:, : top + 1] = _levels(meaning, *grid(low, high, top), top)
+    changed = codes.copy()
+    for chunk in range(len(meaning)):
+        part = slice(chunk * top_k, (chunk + 1) * top_k)
+        changed[part] = levels[chunk, codes[part] & LEVEL] | (codes[part] & _SIGN)
+    return changed
+
+
+def _first(meaning: Meaning, used: _Flags) -> tuple[Scales, Scales]:
+    """Of each row, the first pair that spells the magnitudes that are used; the very first where none does."""
+    rows, top = np.arange(len(meaning)), meaning.shape[1] - 1
+    ends = np.stack([meaning[rows, used.argmax(axis=1)], meaning[rows, top - used[:, ::-1].argmax(axis=1)]], axis=1)
+    below, above = bfloat_below(ends[:, 0]).astype(np.int64), bfloat_above(ends[:, 1]).astype(np.int64)
+    pairs = [_pair(below + lower, above + higher) for lower, higher in _PAIRS]
+    low, high = pairs[0][0].copy(), pairs[0][1].copy()
+    for lower, upper in pairs:
+        ends_fit = _spells(lower[rows], upper[rows], ends[rows], np.True_, top)
+        near = rows[ends_fit]  # few that are not the right ones
+        found = near[_spells(lower[near], upper[near], meaning[near], used[near], top)]
+        low[found], high[found] = lower[found], upper[found]
+        rows = np.setdiff1d(rows, found, assume_unique=True)
+    return low, high
+
+
+def _pair(low: NDArray[np.int64], high: NDArray[np.int64]) -> tuple[Scales, Scales]:
+    """As scales: 0 <= low <= high, finite."""
+    bottom = np.maximum(low, 0)
+    return bottom.astype(np.uint16), np.clip(high, bottom, LARGEST_SCALE).astype(np.uint16)
+
+
+def _spells(low: Scales, high: Scales, magnitudes: Meaning, used: Any, levels_above: int) -> _Flags:
+    """Whether each row's scales have levels that mean exactly its ``magnitudes``, as far as they are ``used``."""
+    bottom, step = grid(low, high, levels_above)
+    with np.errstate(over="ignore"):  # of what is not used
+        meant = step[:, None] * _levels(magnitudes, bottom, step, levels_above).astype(np.float32)
+        meant += bottom[:, None]
+    fits: _Flags = ((meant == magnitudes) | ~used).all(axis=1)
+    return fits
+
+
+def _levels(magnitudes: Meaning, bottom: Vector, step: Vector, levels_above: int) -> Codes:
+    """The level nearest to each of a row's magnitudes; 0 where the row has no step."""
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        levels = np.rint((magnitudes - bottom[:, None]) / step[:, None])
+    return np.where(step[:, None] > 0, np.clip(levels, 0, levels_above), 0).astype(np.uint8)

@@ -1,0 +1,40 @@
+"""Validation loss of a checkpoint."""
+
+import torch
+
+from training_gym.data.dataset import Tokens, validation_windows
+from training_gym.model.decoder import build_decoder
+from training_gym.model.layout import Arrays
+from training_gym.spec.config import ModelConfig, TrainingSpec
+
+MAX_WINDOWS = 256
+
+
+WINDOWS_PER_BATCH = 32
+
+
+MOST_VALUES = 1 << 26
+"""Of one layer's largest result for a batch (256 MB in float32): a stranger's model may have scores of 1 GB a window,
+of which a few are held at once."""
+
+
+def validation_loss(spec: TrainingSpec, parameters: Arrays, validation: Tokens, device: str = "cpu") -> float:
+    """Mean cross-entropy per token, in nats, over at most ``MAX_WINDOWS`` windows spread over the split."""
+    return mean_loss(spec, parameters, validation_windows(spec, validation, MAX_WINDOWS), device)
+
+
+def mean_loss(spec: TrainingSpec, parameters: Arrays, tokens: Tokens, device: str = "cpu") -> float:
+    """Mean cross-entropy per token, in nats, over these windows [W, sequence_length + 1]."""
+    decoder = build_decoder(spec.model, parameters, device)
+    windows = torch.from_numpy(tokens)
+    total = 0.0
+    with torch.no_grad():
+        for batch in torch.split(windows, windows_per_batch(spec.model)):
+            total += decoder.loss(batch.to(device, torch.int64)).item() * len(batch)
+    return total / len(windows)
+
+
+def windows_per_batch(model: ModelConfig) -> int:
+    """How many windows are evaluated at once: as many as keep a layer's results in memory, and one at least."""
+    scores, widened = model.num_heads * model.sequence_length**2, 4 * model.hidden_size * model.sequence_length
+    return max(1, min(WINDOWS_PER_BATCH, MOST_VALUES // max(scores, widened)))

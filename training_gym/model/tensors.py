@@ -1,0 +1,239 @@
+"""Named float32 arrays: digest, flat view, and the only reader and writer of safetensors files. No torch.
+
+A flat vector is the concatenation of the model's parameters in canonical (sorted name) order.
+"""
+
+import hashlib
+import json
+import math
+import struct
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from pathlib import Path
+
+import numpy as np
+import safetensors.numpy
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+
+from training_gym.model.layout import Arrays, parameter_shapes
+from training_gym.spec.config import ModelConfig
+from training_gym.spec.errors import StateError
+from zoo_protocol import merkle
+
+Vector = NDArray[np.float32]
+
+
+_HEADER_ALLOWANCE = 1 << 16
+
+
+_HEADER_PER_TENSOR = 512
+
+
+class TensorDigest:
+    """Root of a Merkle tree with one leaf for each array, fed in the order of the names (:mod:`zoo_protocol.merkle`).
+
+    So a single tensor can be shown to be part of a state, or to differ from it, without the others. A leaf is of
+    ``"zoo-tensor-1" || header || SHA2-256 of the values``; the header is ``["name","F32",[shape]]`` as JSON without
+    blanks, preceded by its length, and the values are float32, little-endian.
+    """
+
+    def __init__(self) -> None:
+        self._leaves: list[bytes] = []
+        self._header = b""
+        self._values = hashlib.sha256()
+
+    def begin(self, name: str, shape: Sequence[int]) -> None:
+        """The next array's name and shape; its values follow."""
+        self._end()
+        header = json.dumps([name, "F32", list(shape)], separators=(",", ":")).encode()
+        self._header, self._values = struct.pack(">Q", len(header)) + header, hashlib.sha256()
+
+    def update(self, values: NDArray[np.float32]) -> None:
+        """Values of the array that was begun, in order."""
+        self._values.update(np.ascontiguousarray(values, "<f4").data)
+
+    def digest(self) -> bytes:
+        """Of all arrays (32 bytes); nothing can be added afterwards. Raises ValueError if there is none."""
+        self._end()
+        return merkle.root(self._leaves)
+
+    def _end(self) -> None:
+        if self._header:
+            self._leaves.append(merkle.leaf_hash(b"zoo-tensor-1" + self._header + self._values.digest()))
+            self._header = b""
+
+
+def tensor_leaf(name: str, values: NDArray[np.float32]) -> bytes:
+    """The leaf of one array in the tree whose root is :func:`tensor_digest` (32 bytes)."""
+    digest = TensorDigest()
+    digest.begin(name, values.shape)
+    digest.update(values)
+    return digest.digest()
+
+
+def tensor_digest(arrays: Mapping[str, NDArray[np.float32]]) -> bytes:
+    """The :class:`TensorDigest` of arrays in the order of their names (32 bytes)."""
+    return merkle.root([tensor_leaf(name, arrays[name]) for name in sorted(arrays)])
+
+
+def flatten(arrays: Mapping[str, NDArray[np.float32]]) -> Vector:
+    """The flat vector of parameters."""
+    return np.concatenate([arrays[name].ravel() for name in sorted(arrays)])
+
+
+class FlatView:
+    """The flat vector of parameters, read and changed in parts without making the whole of it."""
+
+    def __init__(self, arrays: Mapping[str, NDArray[np.float32]]) -> None:
+        self._arrays = [arrays[name].reshape(-1, copy=False) for name in sorted(arrays)]
+        self._starts = list(accumulate((len(array) for array in self._arrays), initial=0))
+
+    def __len__(self) -> int:
+        return self._starts[-1]
+
+    def copy(self, part: slice, out: Vector) -> None:
+        """Copy a part, which has both ends, to ``out``, which is as long."""
+        np.concatenate(self._views(part), out=out)
+
+    def change(self, part: slice, change: Callable[[Vector], None]) -> None:
+        """Have ``change`` alter the values of a part, and so the arrays."""
+        views = self._views(part)
+        values = views[0] if len(views) == 1 else np.concatenate(views)
+        change(values)
+        if len(views) > 1:
+            start = 0
+            for view in views:
+                view[:] = values[start : start + len(view)]
+                start += len(view)
+
+    def _views(self, part: slice) -> list[Vector]:
+        """What the arrays have of a part."""
+        found, place, number = [], part.start, bisect_right(self._starts, part.start) - 1
+        while place < part.stop:
+            start, end = self._starts[number], min(part.stop, self._starts[number + 1])
+            found.append(self._arrays[number][place - start : end - start])
+            place, number = end, number + 1
+        return found
+
+
+def unflatten(model: ModelConfig, vector: Vector) -> Arrays:
+    """The parameters of a flat vector (views of it)."""
+    arrays, start = {}, 0
+    for name, shape in parameter_shapes(model).items():
+        size = int(np.prod(shape))
+        arrays[name] = vector[start : start + size].reshape(shape)
+        start += size
+    return arrays
+
+
+def save_arrays(arrays: Mapping[str, NDArray[np.float32]]) -> bytes:
+    """Safetensors bytes without metadata: equal arrays give equal bytes, those of ``safetensors.numpy.save``."""
+    return b"".join(safetensors_pieces(arrays))
+
+
+def safetensors_pieces(arrays: Mapping[str, NDArray[np.float32]]) -> list[bytes | memoryview]:
+    """The bytes of :func:`save_arrays` in pieces that are views of ``arrays``: nothing is copied on the way to storage.
+
+    The library copies each array twice, which takes longer than hashing the file.
+    """
+    ordered = {name: np.ascontiguousarray(arrays[name], "<f4") for name in sorted(arrays)}
+    header = _header({name: array.shape for name, array in ordered.items()})
+    return [header, *(array.reshape(-1).view(np.uint8).data for array in ordered.values())]
+
+
+def write_arrays(path: Path, arrays: Mapping[str, NDArray[np.float32]]) -> None:
+    """Write the file of :func:`save_arrays` without a copy of it in memory."""
+    with path.open("wb") as file:
+        file.writelines(safetensors_pieces(arrays))
+
+
+def _header(shapes: Mapping[str, tuple[int, ...]]) -> bytes:
+    """What :func:`save_arrays` writes before the values."""
+    header, start = {}, 0
+    for name in sorted(shapes):
+        end = start + 4 * math.prod(shapes[name])
+        header[name] = {"dtype": "F32", "shape": list(shapes[name]), "data_offsets": [start, end]}
+        start = end
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text
+
+
+def file_bytes(shapes: Mapping[str, tuple[int, ...]]) -> int:
+    """Bytes of the file that :func:`save_arrays` makes of arrays with these ``shapes``."""
+    return len(_header(shapes)) + 4 * sum(math.prod(shape) for shape in shapes.values())
+
+
+def stream_arrays(
+    pieces: Iterable[bytes], shapes: Mapping[str, tuple[int, ...]], what: str
+) -> Iterator[tuple[str, Vector]]:
+    """The values of a file of :func:`save_arrays` from a stranger as they arrive: each array's name with some of its
+    values (flat, never none), in the order of names and places. Memory: one piece.
+
+    Raises:
+        StateError: not exactly the file that ``save_arrays`` makes of such arrays, or a value that is not finite.
+    """
+    rest, source = b"", iter(pieces)
+
+    def take(size: int, unit: int = 1) -> bytes:
+        """At most ``size`` bytes, a multiple of ``unit`` unless the file ends."""
+        nonlocal rest
+        while len(rest) < min(size, unit):
+            piece = next(source, None)
+            if piece is None:
+                raise StateError("malformed", what, "ends early; fetch it again")
+            rest += piece
+        size = min(size, len(rest) - len(rest) % unit)
+        taken, rest = rest[:size], rest[size:]
+        return taken
+
+    header = len(_header(shapes))
+    check_header(take(header, header), shapes, what)
+    for name in sorted(shapes):
+        left = 4 * math.prod(shapes[name])
+        while left:
+            values = np.frombuffer(take(left, 4), "<f4")
+            if not np.isfinite(values).all():
+                raise StateError("not_finite", what, f"{name} holds a value that is not finite")
+            left -= values.nbytes
+            yield name, values
+    if rest or any(source):
+        raise StateError("too_large", what, f"goes on after the {file_bytes(shapes)} bytes of this model's")
+
+
+def check_header(data: bytes, shapes: Mapping[str, tuple[int, ...]], what: str) -> None:
+    """Refuse a file that :func:`load_arrays` takes and :func:`save_arrays` would write in another way.
+
+    Raises:
+        StateError: it has metadata, another order or other blanks.
+    """
+    if not data.startswith(_header(shapes)):
+        raise StateError("malformed", what, "does not begin as the file of this specification's state does")
+
+
+def load_arrays(data: bytes, shapes: Mapping[str, tuple[int, ...]], what: str) -> Arrays:
+    """The float32 arrays in safetensors bytes from a stranger, which must have exactly these names and ``shapes``.
+
+    Raises:
+        StateError: too large, malformed, other tensors than expected, or a value that is not finite.
+    """
+    expected = sum(4 * int(np.prod(shape)) for shape in shapes.values())
+    limit = expected + _HEADER_ALLOWANCE + _HEADER_PER_TENSOR * len(shapes)
+    if len(data) > limit:
+        raise StateError("too_large", what, f"has {len(data)} bytes; this model's takes at most {limit}")
+    try:
+        arrays = safetensors.numpy.load(data)
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise StateError("malformed", what, f"is no safetensors file ({error!s:.120}); fetch it again") from error
+    if set(arrays) != set(shapes):
+        differing = sorted(set(arrays) ^ set(shapes))[:3]
+        raise StateError("wrong_tensors", what, f"has other tensors than this model's: {', '.join(differing)}")
+    for name, shape in shapes.items():
+        array = arrays[name]
+        if array.dtype != np.float32 or array.shape != shape:
+            raise StateError("wrong_tensors", what, f"{name} is {array.dtype}{array.shape}, expected float32{shape}")
+        if not np.isfinite(array).all():
+            raise StateError("not_finite", what, f"{name} holds a value that is not finite")
+    return arrays

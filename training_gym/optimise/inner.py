@@ -1,0 +1,94 @@
+"""The inner optimisers as functions of their state: AdamW, and Muon for hidden matrices.
+
+Written out rather than taken from ``torch.optim``, whose optimisers import torch's compiler (a second and 60 MB in
+every worker process) and hide the state that a trace must bind.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from training_gym.model.layout import muon_trains
+from training_gym.spec.config import TrainingConfig
+
+BETA1 = 0.9
+
+
+BETA2 = 0.95
+
+
+EPSILON = 1e-8
+
+
+MUON_BETA = 0.95
+
+
+MUON_ITERATIONS = 5
+
+
+MUON_COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+
+
+@torch.no_grad()
+def optimizer_step(
+    training: TrainingConfig,
+    parameters: Mapping[str, Tensor],
+    moments: Mapping[str, tuple[Tensor, ...]],
+    step: int,
+    rate_share: float,
+) -> None:
+    """Update ``parameters`` and ``moments`` in place from the parameters' gradients.
+
+    Args:
+        training: names the optimiser and its rates.
+        parameters: by name; matrices decay, vectors (norm gains) do not.
+        moments: by the same names, in the order of ``models.layout.moment_names``.
+        step: steps done before this one, for the correction of the moments' start at zero.
+        rate_share: share of the peak rates that this step uses.
+    """
+    for name, parameter in parameters.items():
+        gradient = parameter.grad
+        assert gradient is not None  # every parameter takes part in the loss
+        if muon_trains(training, name, parameter.ndim):
+            rate = training.muon_learning_rate * rate_share
+            parameter.mul_(1 - rate * training.weight_decay)
+            _muon(name, parameter, gradient, moments[name][0], rate)
+        else:
+            rate = training.learning_rate * rate_share
+            if parameter.ndim > 1:
+                parameter.mul_(1 - rate * training.weight_decay)
+            mean, square = moments[name]
+            _adam(parameter, gradient, mean, square, step, rate)
+
+
+def _adam(parameter: Tensor, gradient: Tensor, mean: Tensor, square: Tensor, step: int, rate: float) -> None:
+    """AdamW without its decay (Loshchilov and Hutter, 2019)."""
+    correction1, correction2 = 1 - BETA1 ** (step + 1), 1 - BETA2 ** (step + 1)
+    mean.lerp_(gradient, 1 - BETA1)
+    square.mul_(BETA2).addcmul_(gradient, gradient, value=1 - BETA2)
+    parameter.addcdiv_(mean, (square / correction2).sqrt_().add_(EPSILON), value=-rate / correction1)
+
+
+def _muon(name: str, parameter: Tensor, gradient: Tensor, mean: Tensor, rate: float) -> None:
+    """Muon (Jordan et al., 2024): the Nesterov momentum with its singular values drawn to one.
+
+    The fused query, key and value are three matrices.
+    """
+    mean.lerp_(gradient, 1 - MUON_BETA)
+    direction = gradient.lerp(mean, MUON_BETA)
+    parts = direction.chunk(3) if name.endswith(".qkv.weight") else (direction,)
+    scale = max(1.0, parts[0].shape[0] / parts[0].shape[1]) ** 0.5
+    parameter.sub_(torch.cat([orthogonalised(part) for part in parts]), alpha=rate * scale)
+
+
+def orthogonalised(matrix: Tensor) -> Tensor:
+    """``matrix`` with its singular values near one, by a quintic Newton-Schulz iteration in its own precision."""
+    a, b, c = MUON_COEFFICIENTS
+    tall = matrix.shape[0] > matrix.shape[1]
+    x: Tensor = matrix.T if tall else matrix
+    x = x / (torch.linalg.vector_norm(x) + 1e-7)
+    for _ in range(MUON_ITERATIONS):
+        gram = x @ x.T
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    return x.T if tall else x

@@ -1,0 +1,373 @@
+"""The declarative description of a training job. Importable without torch: the market validates with it.
+
+A specification comes from a stranger, so every field has a type and a bound, and an unknown key is refused
+rather than ignored. The bounds are generous for one device and small enough that no valid specification can
+exhaust the machine that validates, stores or replays it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from training_gym.spec.errors import SpecError
+from training_gym.spec.setting_fields import choice_field, cid, number_field, read_settings, section
+from zoo_protocol.hashing import canonical_json, keccak, to_hex
+
+CHUNK = 4096
+"""Elements per compression chunk; ``top_k`` of them are sent. An index fits in 12 bits."""
+
+
+MAX_PARAMETERS = 500_000_000
+
+
+MAX_TOKENS_PER_STEP = 1 << 20
+
+
+MAX_SEGMENTS = 64
+
+
+LARGE_MODEL = 100_000_000
+"""Parameters from which on settings that are left out suit slow links (``settings_by_size``, decision 16)."""
+
+
+ADAMW_RATE, ADAMW_RATE_WIDTH = 32e-3, 32
+"""AdamW's peak rate beside Muon, at any width. Where AdamW trains the hidden matrices too that suits models of this
+``hidden_size``, and wider ones want proportionally less (Yang et al., 2022, Tensor Programs V; decision 16)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """A GPT-like decoder over bytes (``models/decoder.py``). ``hidden_size / num_heads`` must be an even integer."""
+
+    architecture: str = choice_field("gpt", "gpt")
+    vocab_size: int = choice_field(256, 256)
+    hidden_size: int = number_field(64, 8, 2048)
+    num_layers: int = number_field(2, 1, 48)
+    num_heads: int = number_field(4, 1, 64)
+    sequence_length: int = number_field(64, 8, 2048)
+
+    def num_parameters(self) -> int:
+        """Trainable parameters."""
+        width = self.hidden_size
+        per_layer = 12 * width * width + 2 * width  # q, k, v, output; up and down of 4x; two norms
+        return 2 * self.vocab_size * width + self.num_layers * per_layer + width
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingConfig:
+    """How each unit (one slot's one round) trains, compresses and how the rounds are joined. Defaults: decision 16.
+
+    Attributes:
+        rounds: outer rounds of the job.
+        inner_steps: optimiser steps of one unit.
+        segment_steps: steps between two committed states; divides ``inner_steps``. A verifier replays one such segment.
+        batch_size: sequences per inner step.
+        optimizer: of the inner steps. ``muon`` trains the hidden matrices with Muon and the rest with AdamW.
+        learning_rate: peak rate of AdamW; left out with ``adamw``, it falls with the width (``settings_by_size``).
+        muon_learning_rate: peak rate of Muon; used by ``muon`` alone.
+        final_rate_share: share of the peak rates that a linear decay over the whole job ends at; 1 is no decay.
+        warmup_steps: steps of linear warm-up, counted by what a slot's moments have seen.
+        weight_decay: decoupled decay of matrices (norm gains are not decayed).
+        gradient_clip: largest global gradient norm of an inner step.
+        top_k: entries sent per 4096 parameters.
+        value_bits: bits per sent entry, sign included.
+        error_feedback_decay: what share of the unsent remainder is kept for the next round.
+        outer_learning_rate: factor on the aggregated pseudo-gradient.
+        outer_momentum: of the outer Nesterov step; 0 is none.
+        down_top_k: entries per 4096 parameters of the update that nodes fetch; 0 has them fetch the whole model.
+        down_value_bits: bits per entry of that update, sign included.
+        round_delay: 1 has a slot go on with its next unit while the round of its last one is being joined
+            (``ahead.py``), so that transfers and joining go on beside the compute; 0 has it wait.
+        averaging: ``rounds`` joins what units learned, ``steps`` their gradients at every inner step
+            (``distributed/per_step.py``; the market refuses it).
+        powersgd_rank: of the factors that gradients are sent as if averaged at every step, after the first two steps of
+            each segment; 0 sends them whole.
+        seed: root of the initial weights and of the data order.
+    """
+
+    rounds: int = number_field(8, 1, 10_000)
+    inner_steps: int = number_field(20, 1, 10_000)
+    segment_steps: int = number_field(2, 1, 10_000)
+    batch_size: int = number_field(16, 1, 4096)
+    optimizer: str = choice_field("muon", "adamw", "muon")
+    learning_rate: float = number_field(ADAMW_RATE, 1e-7, 1.0)
+    muon_learning_rate: float = number_field(0.04, 1e-7, 1.0)
+    final_rate_share: float = number_field(1.0, 0.0, 1.0)
+    warmup_steps: int = number_field(10, 0, 10_000)
+    weight_decay: float = number_field(0.05, 0.0, 1.0)
+    gradient_clip: float = number_field(1.0, 1e-3, 1e3)
+    top_k: int = number_field(CHUNK, 1, CHUNK)
+    value_bits: int = choice_field(2, 2, 4, 8)
+    error_feedback_decay: float = number_field(0.95, 0.0, 1.0)
+    outer_learning_rate: float = number_field(0.9, 1e-3, 2.0)
+    outer_momentum: float = number_field(0.5, 0.0, 0.99)
+    down_top_k: int = number_field(CHUNK, 0, CHUNK)
+    down_value_bits: int = choice_field(2, 2, 4, 8)
+    round_delay: int = choice_field(0, 0, 1)
+    averaging: str = choice_field("rounds", "rounds", "steps")
+    powersgd_rank: int = number_field(0, 0, 64)
+    seed: int = number_field(0, 0, 2**53 - 1)
+
+
+METHODS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "sparseloco": {
+        "optimizer": "adamw",
+        "inner_steps": 30,
+        "segment_steps": 6,
+        "top_k": 64,
+        "value_bits": 2,
+        "error_feedback_decay": 0.95,
+        "outer_learning_rate": 1.0,
+        "outer_momentum": 0.0,
+        "down_top_k": 0,
+    },
+    "diloco": {
+        "inner_steps": 500,
+        "segment_steps": 10,
+        "top_k": CHUNK,
+        "value_bits": 8,
+        "error_feedback_decay": 0.0,
+        "outer_learning_rate": 0.7,
+        "outer_momentum": 0.9,
+        "down_top_k": 0,
+    },
+    "slow_links": {
+        "inner_steps": 30,
+        "segment_steps": 6,
+        "top_k": 64,
+        "value_bits": 2,
+        "down_top_k": 64,
+        "down_value_bits": 2,
+        "round_delay": 1,
+    },
+    "ddp": {"averaging": "steps"},
+    "powersgd": {"averaging": "steps", "powersgd_rank": 4, "segment_steps": 20},
+}
+"""Settings that ``training_config.method`` stands for; those given beside it go first. A method is nothing more than
+that: the trace, the payload and the checkpoint are the same for all of them. ``sparseloco`` (Sarfi et al., 2025) and
+``diloco`` (Douillard et al., 2023, with eight bits) are as published, with the inner optimiser of one's choice for the
+latter; it runs 500 steps a round. ``slow_links`` is for large models between homes (``docs/planning.md``). The defaults
+were chosen by measurement (decision 16)."""
+
+
+_OF_ROUNDS = ("inner_steps", "segment_steps")
+
+
+_OF_JOINING = ("top_k", "value_bits", "down_top_k", "down_value_bits", "outer_learning_rate", "outer_momentum")
+
+
+_WITHOUT_EFFECT: tuple[tuple[str, Any, tuple[str, ...], str], ...] = (
+    ("averaging", "rounds", ("powersgd_rank",), "averaging 'steps'"),
+    ("averaging", "steps", (*_OF_JOINING, "round_delay"), "averaging 'rounds'"),
+    ("optimizer", "adamw", ("muon_learning_rate",), "optimizer 'muon'"),
+    ("down_top_k", 0, ("down_value_bits",), "a down_top_k above 0"),
+)
+"""(setting, its value, which others then do nothing, what they need)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSpec:
+    """Model, data and training of one job.
+
+    Attributes:
+        dataset: CID of a dataset manifest (``data/manifest.py``).
+        start_model: CID of the parameters to begin with (a checkpoint's model); None begins with random ones.
+    """
+
+    model: ModelConfig
+    dataset: str
+    training: TrainingConfig
+    start_model: str | None = None
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> "TrainingSpec":
+        """The specification in ``document``: ``model_config``, ``data_config``, ``training_config``.
+
+        A missing setting takes its default; the dataset has none. ``training_config.method`` names a set of defaults
+        (``METHODS``) and is no setting itself: the specification holds what it stands for. Without a method the size of
+        the model decides some of the defaults (:func:`settings_by_size`).
+
+        Raises:
+            SpecError: unknown or missing key, wrong type, value out of range, or settings that do not fit together.
+        """
+        document = section(document, "spec", ["model_config", "data_config", "training_config"])
+        data = section(document.get("data_config"), "data_config", ["dataset", "start_model"])
+        model = read_settings(ModelConfig, document.get("model_config", {}), "model_config")
+        training = _completed(document.get("training_config", {}), model)
+        spec = cls(
+            model=model,
+            dataset=cid(data.get("dataset"), "data_config.dataset", "a dataset manifest"),
+            training=read_settings(TrainingConfig, training, "training_config"),
+            start_model=None
+            if data.get("start_model") is None
+            else cid(data["start_model"], "data_config.start_model", "a checkpoint's model"),
+        )
+        _check_together(spec)
+        return spec
+
+    def to_dict(self) -> dict[str, Any]:
+        """The canonical document: every setting is written out, a start model only if there is one.
+
+        ``from_dict`` gives an equal specification back.
+        """
+        start = {} if self.start_model is None else {"start_model": self.start_model}
+        return {
+            "model_config": _settings(self.model),
+            "data_config": {"dataset": self.dataset, **start},
+            "training_config": _settings(self.training),
+        }
+
+    def to_json(self) -> bytes:
+        """The canonical JSON of :meth:`to_dict`."""
+        return canonical_json(self.to_dict())
+
+    def spec_hash(self, json: bytes | None = None) -> str:
+        """Keccak-256 of the canonical JSON, 0x hex. ``json`` is that JSON, where the caller has it already."""
+        return to_hex(keccak(self.to_json() if json is None else json))
+
+    @property
+    def segments(self) -> int:
+        """Segments of one unit; its trace has one leaf more."""
+        return self.training.inner_steps // self.training.segment_steps
+
+    def num_parameters(self) -> int:
+        """Trainable parameters of the model."""
+        return self.model.num_parameters()
+
+    def flops_per_unit(self) -> int:
+        """Floating-point operations of the matrix products of one unit.
+
+        Two per weight and token forward, twice that backward; attention counts full (unmasked) score matrices, as
+        they are computed. Muon adds its own: five iterations of three products per step and square or wide matrix.
+        """
+        model, width = self.model, self.model.hidden_size
+        weights = model.num_layers * 12 * width * width + model.vocab_size * width
+        attention = model.num_layers * 2 * model.sequence_length * width
+        tokens = self.training.inner_steps * self.training.batch_size * model.sequence_length
+        muon = 0
+        if self.training.optimizer == "muon":
+            squares, wide = 4, 2  # q, k, v and output; up and down, four times as wide
+            products = squares * 3 * width**3 + wide * (2 * 4 + 1) * width**3
+            muon = self.training.inner_steps * model.num_layers * 5 * 2 * products
+        return 3 * 2 * (weights + attention) * tokens + muon
+
+
+def settings_by_size(model: ModelConfig, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the training settings that are not ``given``, those that the size of ``model`` decides, by name.
+
+    A large model takes what ``slow_links`` stands for. Nothing of it is decided where a method is named, where
+    gradients are averaged at every step, and where no error feedback would keep what sparse payloads leave out. The
+    lengths of rounds and segments are decided together or not at all, so that whatever fits the plain defaults fits
+    these. Where AdamW trains all of a wide model its rate is lower than the default (decision 16).
+    """
+    return _slow_links(model, given) | _adamw_rate(model, METHODS[given.get("method", "default")] | {**given})
+
+
+def _adamw_rate(model: ModelConfig, named: Mapping[str, Any]) -> dict[str, Any]:
+    if named.get("optimizer") != "adamw" or "learning_rate" in named or model.hidden_size <= ADAMW_RATE_WIDTH:
+        return {}
+    return {"learning_rate": ADAMW_RATE * ADAMW_RATE_WIDTH / model.hidden_size}
+
+
+def _slow_links(model: ModelConfig, given: Mapping[str, Any]) -> dict[str, Any]:
+    if model.num_parameters() < LARGE_MODEL or "method" in given:
+        return {}
+    if given.get("averaging") == "steps" or given.get("error_feedback_decay") == 0:
+        return {}
+    left_out = set(_OF_ROUNDS) if any(name in given for name in _OF_ROUNDS) else set()
+    return {name: value for name, value in METHODS["slow_links"].items() if name not in left_out | given.keys()}
+
+
+def _completed(document: object, model: ModelConfig) -> object:
+    """The training section with ``method`` replaced by what it stands for, or with what the model's size decides."""
+    if not isinstance(document, Mapping):
+        return document
+    method = document.get("method", "default")
+    if not isinstance(method, str) or method not in METHODS:
+        listed = ", ".join(repr(name) for name in METHODS)
+        raise SpecError("unsupported_value", "training_config.method", f"is {method!r:.80}; choose one of {listed}")
+    given = {key: value for key, value in document.items() if key != "method"}
+    named = METHODS[method] | given
+    _check_effects(given, named)
+    return _shortest_warmup(named) | settings_by_size(model, document) | named
+
+
+def _check_effects(given: Mapping[str, Any], named: Mapping[str, Any]) -> None:
+    """Refuse a setting that was ``given`` and does nothing beside what is ``named``.
+
+    A method may name more than has an effect. So may a document that states every setting: it is a specification that
+    was made before, by this version or an earlier one.
+    """
+    defaults = {setting.name: setting.default for setting in fields(TrainingConfig)}
+    if given.keys() >= defaults.keys():
+        return
+    for deciding, value, idle, needed in _WITHOUT_EFFECT:
+        if named.get(deciding, defaults[deciding]) != value:
+            continue
+        for name in idle:
+            if name in given and given[name] != defaults[name]:
+                detail = f"does nothing where {deciding} is {value!r}; leave it away, or choose {needed}"
+                raise SpecError("unused_setting", f"training_config.{name}", detail)
+
+
+def _shortest_warmup(named: Mapping[str, Any]) -> dict[str, int]:
+    """The default warm-up, at most all steps of a job that is shorter."""
+    rounds, steps = (named.get(name, getattr(TrainingConfig(), name)) for name in ("rounds", "inner_steps"))
+    if type(rounds) is not int or type(steps) is not int:  # refused where it is read
+        return {}
+    return {"warmup_steps": max(0, min(TrainingConfig().warmup_steps, rounds * steps))}
+
+
+def _settings(config: ModelConfig | TrainingConfig) -> dict[str, Any]:
+    """All settings by name; they are plain values, so there is nothing to copy (``asdict`` would look)."""
+    return {name: getattr(config, name) for name in config.__slots__}
+
+
+def _least_segment(inner_steps: int) -> int:
+    """The least number of steps that divides a unit into no more segments than there may be."""
+    least = -(-inner_steps // MAX_SEGMENTS)
+    return next(steps for steps in range(least, inner_steps + 1) if inner_steps % steps == 0)
+
+
+def _check_together(spec: TrainingSpec) -> None:
+    model, training = spec.model, spec.training
+    if model.hidden_size % (2 * model.num_heads):
+        raise SpecError(
+            "not_divisible",
+            "model_config.num_heads",
+            f"hidden_size {model.hidden_size} must be a multiple of 2 * num_heads = {2 * model.num_heads}",
+        )
+    if training.inner_steps % training.segment_steps:
+        raise SpecError(
+            "not_divisible",
+            "training_config.segment_steps",
+            f"is {training.segment_steps} and must divide inner_steps, {training.inner_steps}; choose a divisor of it, "
+            f"{_least_segment(training.inner_steps)} at least",
+        )
+    if spec.segments > MAX_SEGMENTS:
+        raise SpecError(
+            "out_of_range",
+            "training_config.segment_steps",
+            f"makes {spec.segments} segments per unit, beyond {MAX_SEGMENTS}; choose a divisor of "
+            f"{training.inner_steps}, {_least_segment(training.inner_steps)} at least",
+        )
+    if training.warmup_steps > training.rounds * training.inner_steps:
+        raise SpecError(
+            "out_of_range",
+            "training_config.warmup_steps",
+            f"is {training.warmup_steps}, beyond the job's {training.rounds * training.inner_steps} steps; choose less",
+        )
+    if spec.num_parameters() > MAX_PARAMETERS:
+        raise SpecError(
+            "out_of_range",
+            "model_config.hidden_size",
+            f"makes {spec.num_parameters()} parameters, beyond {MAX_PARAMETERS}; lower hidden_size or num_layers",
+        )
+    tokens = training.batch_size * model.sequence_length
+    if tokens > MAX_TOKENS_PER_STEP:
+        raise SpecError(
+            "out_of_range",
+            "training_config.batch_size",
+            f"times sequence_length is {tokens} tokens per step, beyond {MAX_TOKENS_PER_STEP}; lower one of them",
+        )

@@ -1,0 +1,60 @@
+"""Strict reading of the small JSON documents (manifests) that strangers publish."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from training_gym.spec.errors import ManifestError
+
+MAX_MANIFEST_BYTES = 1 << 20
+
+
+def read_json(data: bytes, what: str) -> dict[str, Any]:
+    """The JSON object in ``data``.
+
+    Raises:
+        ManifestError: too large, not JSON, or not an object.
+    """
+    if len(data) > MAX_MANIFEST_BYTES:
+        raise ManifestError("too_large", what, f"has {len(data)} bytes, beyond {MAX_MANIFEST_BYTES}")
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ManifestError("malformed", what, f"is no JSON ({error!s:.120})") from error
+    if not isinstance(document, dict):
+        raise ManifestError("wrong_type", what, "must be a JSON object")
+    return document
+
+
+def read_fields(document: object, path: str, names: Sequence[str]) -> Mapping[str, Any]:
+    """``document`` as a mapping with exactly the keys ``names``."""
+    if not isinstance(document, Mapping):
+        raise ManifestError("wrong_type", path, f"must be an object with the keys {', '.join(names)}")
+    for name in names:
+        if name not in document:
+            raise ManifestError("missing_key", f"{path}.{name}", "is missing")
+    for name in document:
+        if name not in names:
+            raise ManifestError("unknown_key", f"{path}.{name}", f"is not one of {', '.join(names)}")
+    return document
+
+
+def read_integer(value: object, path: str, low: int, high: int) -> int:
+    if type(value) is not int or not low <= value <= high:
+        raise ManifestError("out_of_range", path, f"must be a whole number from {low} to {high}, got {value!r:.80}")
+    return value
+
+
+def read_pattern(value: object, path: str, pattern: str, description: str) -> str:
+    if not isinstance(value, str) or not re.fullmatch(pattern, value):
+        raise ManifestError("malformed", path, f"must be {description}, got {value!r:.80}")
+    return value
+
+
+def read_hash(value: object, path: str) -> str:
+    return read_pattern(value, path, "0x[0-9a-f]{64}", "0x and 64 lower-case hex digits")
+
+
+def read_cid(value: object, path: str) -> str:
+    return read_pattern(value, path, "[A-Za-z0-9]{46,128}", "a CID")

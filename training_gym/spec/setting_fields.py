@@ -1,0 +1,90 @@
+"""Settings with types and bounds, read from a stranger's document: an unknown key is refused rather than ignored."""
+
+import difflib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import Field, field, fields
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from training_gym.spec.errors import SpecError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+
+_Settings = TypeVar("_Settings", bound="DataclassInstance")
+
+
+def choice_field(default: Any, *choices: Any) -> Any:
+    """A field of a dataclass that has one of ``choices``."""
+    return field(default=default, metadata={"choices": choices})
+
+
+def number_field(default: float, low: float, high: float) -> Any:
+    """A field of a dataclass that is a number from ``low`` to ``high``, whole if it is annotated so."""
+    return field(default=default, metadata={"low": low, "high": high})
+
+
+def section(document: object, name: str, known: Sequence[str]) -> Mapping[str, Any]:
+    """``document`` as a mapping whose keys are all ``known``. ``name`` is its path in the specification.
+
+    Raises:
+        SpecError: ``wrong_type``, ``unknown_key``.
+    """
+    if not isinstance(document, Mapping):
+        raise SpecError("wrong_type", name, f"must be an object with the keys {', '.join(known)}")
+    for key in document:
+        if key not in known:
+            path = str(key) if name == "spec" else f"{name}.{key}"
+            nearest = difflib.get_close_matches(str(key)[:80], known, n=1, cutoff=0.0)[0]
+            raise SpecError(
+                "unknown_key", path, f"is no known setting; the nearest is {nearest!r}. Rename or remove it"
+            )
+    return document
+
+
+def read_settings(config: type[_Settings], document: object, name: str) -> _Settings:
+    """A dataclass of :func:`choice` and :func:`between` fields; what ``document`` leaves out takes its default.
+
+    Raises:
+        SpecError: as :func:`section`; ``unsupported_value``, ``out_of_range``.
+    """
+    settings = {setting.name: setting for setting in fields(config)}
+    given = section(document, name, list(settings))
+    return config(**{key: _value(settings[key], value, f"{name}.{key}") for key, value in given.items()})
+
+
+def _value(setting: Field[Any], value: object, path: str) -> Any:
+    """``value`` checked against the type and the bounds that ``setting`` declares."""
+    expected = cast(type, setting.type)
+    if expected is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value) if abs(value) < 1 << 1000 else math.inf  # beyond that there is no such float
+    if type(value) is not expected:
+        names = {int: "a whole number", float: "a number", str: "a string"}
+        raise SpecError("wrong_type", path, f"must be {names[expected]}, got {value!r:.80}")
+    choices = setting.metadata.get("choices")
+    if choices is not None:
+        if value not in choices:
+            listed = ", ".join(repr(one) for one in choices)
+            raise SpecError("unsupported_value", path, f"is {value!r:.80}; choose one of {listed}")
+        return value
+    low, high = setting.metadata["low"], setting.metadata["high"]
+    number = cast(float, value)
+    if not (low <= number <= high and math.isfinite(number)):
+        raise SpecError("out_of_range", path, f"is {value!r:.80}; choose a value from {low} to {high}")
+    return value
+
+
+def cid(value: object, path: str, what: str) -> str:
+    """``value`` if it has the form of a CID; ``what`` says of which content.
+
+    Raises:
+        SpecError: ``missing_key``, ``wrong_type``, ``out_of_range``.
+    """
+    if value is None:
+        raise SpecError("missing_key", path, f"is missing; give the CID of {what}")
+    if not isinstance(value, str):
+        raise SpecError("wrong_type", path, f"must be the CID of {what} as a string")
+    if not (value.isascii() and value.isalnum() and 46 <= len(value) <= 128):
+        raise SpecError("out_of_range", path, f"is no CID; put {what} on IPFS and give the CID you get")
+    return value

@@ -1,0 +1,66 @@
+"""The environment class: two processes of equal class are expected to train to equal bits."""
+
+import hashlib
+import platform
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from training_gym.model.layout import initial_parameters
+from training_gym.runtime.profile import ExecutionProfile
+from training_gym.spec.config import ModelConfig, TrainingConfig, TrainingSpec
+from training_gym.units.replica_state import fresh_slot_state
+from training_gym.units.trace import Unit
+from training_gym.units.unit import run_unit
+from zoo_protocol.hashing import canonical_json, keccak, to_hex
+
+_NO_HASH = "0x" + "00" * 32
+
+
+def environment_class(profile: ExecutionProfile) -> str:
+    """0x hex of 32 bytes over the profile, the numeric builds, the device model and the probe's result.
+
+    What the first three leave open (microcode, a library that ignores its variables) shows in the probe.
+    """
+    return to_hex(
+        keccak(
+            canonical_json(
+                {
+                    "profile": profile.name,
+                    "variables": profile.variables,
+                    "torch": torch.__version__,
+                    "torch_build": hashlib.sha256(torch.__config__.show().encode()).hexdigest(),
+                    "numpy": np.__version__,
+                    "device": _device_model(profile.device),
+                    "probe": to_hex(probe(profile)),
+                }
+            )
+        )
+    )
+
+
+def probe(profile: ExecutionProfile) -> bytes:
+    """Trace root of one small fixed unit, trained and compressed here (32 bytes)."""
+    spec = TrainingSpec(ModelConfig(), "probe", TrainingConfig(rounds=1, inner_steps=4, segment_steps=2))
+    unit = Unit(
+        spec=spec,
+        job_id=_NO_HASH,
+        round=0,
+        slot=0,
+        checkpoint=initial_parameters(spec.model, spec.training.seed),
+        train=np.frombuffer(hashlib.shake_256(b"zoo-probe-1").digest(1 << 14), np.uint8),
+        slot_state=fresh_slot_state(spec),
+        environment=_NO_HASH,
+        device=profile.device,
+    )
+    with tempfile.TemporaryDirectory(prefix="zoo-probe-") as directory:
+        return run_unit(unit, Path(directory)).trace_root
+
+
+def _device_model(device: str) -> str:
+    if device == "cpu":
+        return platform.machine()
+    properties = torch.cuda.get_device_properties(0)
+    return f"{properties.name} {properties.major}.{properties.minor}"

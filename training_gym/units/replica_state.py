@@ -1,0 +1,158 @@
+"""What a slot carries from one unit to its next: error feedback, the optimiser's moments, and their age. No torch.
+
+The state lives on the slot's node. Traces bind its digest, so it travels only where somebody replays the unit or takes
+the slot over; a slot without one begins with zeros.
+"""
+
+import math
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from training_gym.model.layout import Arrays, moment_names, parameter_shapes
+from training_gym.model.tensors import (
+    TensorDigest,
+    Vector,
+    check_header,
+    file_bytes,
+    load_arrays,
+    save_arrays,
+    stream_arrays,
+    tensor_digest,
+)
+from training_gym.spec.config import TrainingSpec
+from training_gym.spec.errors import StateError
+from zoo_protocol.hashing import sha256
+
+MAX_STEPS = 1 << 24
+"""The count stops here: float32 holds no more exactly, and corrections for the moments' start at zero are long gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaState:
+    """What a slot's next unit starts with, beside the round's parameters.
+
+    Attributes:
+        error_feedback: what its earlier units left unsent [num_parameters].
+        moments: the inner optimiser's, as ``<moment>.<parameter>`` (``models.layout.moment_names``).
+        steps: inner steps that the moments have seen, at most ``MAX_STEPS``.
+    """
+
+    error_feedback: Vector
+    moments: Arrays
+    steps: int
+
+    def digest(self) -> bytes:
+        """What traces bind (32 bytes); see :func:`slot_state_digest`."""
+        return slot_state_digest(error_feedback_digest(self.error_feedback), self.moments, self.steps)
+
+
+def error_feedback_digest(error_feedback: Vector) -> bytes:
+    """Tensor digest of error feedback (32 bytes), which stays as it is until a unit's end."""
+    return tensor_digest({"error_feedback": error_feedback})
+
+
+def slot_state_digest(error_feedback_digest: bytes, moments: Arrays, steps: int) -> bytes:
+    """SHA2-256(error feedback's digest || tensor digest of the moments || steps as 8 bytes, big-endian)."""
+    return slot_state_digest_of(error_feedback_digest, tensor_digest(moments), steps)
+
+
+def slot_state_digest_of(error_feedback_digest: bytes, moments_digest: bytes, steps: int) -> bytes:
+    """:func:`slot_state_digest` where the moments' tensor digest is known (32 bytes)."""
+    return sha256(error_feedback_digest + moments_digest + struct.pack(">Q", steps))
+
+
+def fresh_slot_state(spec: TrainingSpec) -> ReplicaState:
+    """How every slot begins: nothing left unsent, an optimiser that has seen nothing."""
+    moments = {name: np.zeros(shape, np.float32) for name, shape in _moment_shapes(spec).items()}
+    return ReplicaState(np.zeros(spec.num_parameters(), np.float32), moments, 0)
+
+
+def save_slot_state(state: ReplicaState) -> bytes:
+    """The slot state file: equal states give equal bytes, hence equal CIDs."""
+    steps = np.array([state.steps], np.float32)
+    return save_arrays({"error_feedback": state.error_feedback, "steps": steps, **state.moments})
+
+
+def load_slot_state(spec: TrainingSpec, data: bytes | None) -> ReplicaState:
+    """The state in a slot state file; without a file, the fresh one.
+
+    Raises:
+        StateError: too large, malformed, not this specification's state, not finite, no count of steps, or not the
+            file that :func:`save_slot_state` makes of what it holds.
+    """
+    if data is None:
+        return fresh_slot_state(spec)
+    shapes = slot_state_shapes(spec)
+    arrays = load_arrays(data, shapes, "slot_state")
+    check_header(data, shapes, "slot_state")
+    error_feedback, steps = arrays.pop("error_feedback"), float(arrays.pop("steps")[0])
+    return ReplicaState(error_feedback, arrays, _steps(steps))
+
+
+@dataclass(frozen=True, slots=True)
+class SlotStateFacts:
+    """What verification needs of a slot state, without its values.
+
+    Attributes:
+        error_feedback: its digest (32 bytes).
+        digest: of the whole state (32 bytes).
+        steps: as in :class:`SlotState`.
+    """
+
+    error_feedback: bytes
+    digest: bytes
+    steps: int
+
+
+def facts_of(state: ReplicaState) -> SlotStateFacts:
+    """The facts of a state at hand."""
+    return SlotStateFacts(error_feedback_digest(state.error_feedback), state.digest(), state.steps)
+
+
+def stream_slot_state(spec: TrainingSpec, pieces: Iterable[bytes]) -> SlotStateFacts:
+    """The facts of a slot state file, of which no more than a piece is held at once.
+
+    Raises:
+        StateError: see :func:`load_slot_state`.
+    """
+    shapes = slot_state_shapes(spec)
+    error_feedback, moments, steps, begun = TensorDigest(), TensorDigest(), 0.0, ""
+    for name, values in stream_arrays(pieces, shapes, "slot_state"):
+        if name == "steps":
+            steps = float(values[0])
+            continue
+        digest = error_feedback if name == "error_feedback" else moments
+        if name != begun:
+            digest.begin(name, shapes[name])
+            begun = name
+        digest.update(values)
+    count = _steps(steps)
+    whole = slot_state_digest_of(error_feedback.digest(), moments.digest(), count)
+    return SlotStateFacts(error_feedback.digest(), whole, count)
+
+
+def _steps(steps: float) -> int:
+    if not (0 <= steps <= MAX_STEPS and steps.is_integer()) or math.copysign(1, steps) < 0:  # -0.0 is another file
+        raise StateError("out_of_range", "slot_state.steps", f"must be a whole number from 0 to {MAX_STEPS}")
+    return int(steps)
+
+
+def slot_state_shapes(spec: TrainingSpec) -> Mapping[str, tuple[int, ...]]:
+    """The tensors of a slot state file."""
+    return {"error_feedback": (spec.num_parameters(),), "steps": (1,), **_moment_shapes(spec)}
+
+
+def slot_state_bytes(spec: TrainingSpec) -> int:
+    """Bytes of a slot state file."""
+    return file_bytes(slot_state_shapes(spec))
+
+
+def _moment_shapes(spec: TrainingSpec) -> dict[str, tuple[int, ...]]:
+    return {
+        f"{moment}.{name}": shape
+        for name, shape in parameter_shapes(spec.model).items()
+        for moment in moment_names(spec.training, name, len(shape))
+    }

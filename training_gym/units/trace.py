@@ -1,0 +1,270 @@
+"""A unit of work as data: its input, its result, the states between its segments and what its leaves bind. No torch.
+
+A boundary state holds, per parameter, ``parameters.<name>``, ``exp_avg.<name>`` and, unless Muon trains it,
+``exp_avg_sq.<name>``; the boundary's number gives the steps done. Its leaf's digest is
+SHA2-256(tensor digest of the parameters || digest of the slot state there || SHA2-256 of the payload), where the
+payload is empty before the end, and the slot state holds the state's moments and the error feedback, which is the
+unit's input before the end and its output there. So both ends of a trace can be checked by digests, without files.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from training_gym.data.dataset import Tokens
+from training_gym.model.layout import Arrays, moment_names, parameter_shapes
+from training_gym.model.tensors import TensorDigest, file_bytes, load_arrays, stream_arrays, tensor_digest
+from training_gym.spec.config import TrainingSpec
+from training_gym.spec.errors import ResultMismatch
+from training_gym.units.replica_state import (
+    MAX_STEPS,
+    ReplicaState,
+    SlotStateFacts,
+    slot_state_digest,
+    slot_state_digest_of,
+)
+from zoo_protocol.hashing import sha256
+from zoo_protocol.verification.trace import state_leaf, trace_root
+
+
+@dataclass(frozen=True, slots=True)
+class LeafContext:
+    """What a leaf says it is about.
+
+    Attributes:
+        job_id: 0x hex of 32 bytes.
+        round: outer round, from 0.
+        slot: worker slot, from 0.
+        environment: environment class, 0x hex of 32 bytes.
+    """
+
+    job_id: str
+    round: int
+    slot: int
+    environment: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Everything that determines a unit's result.
+
+    Attributes:
+        spec: the job's specification.
+        job_id, round, slot: where it is, as in :class:`Place`.
+        checkpoint: the parameters that the round starts from.
+        train: tokens of the training split.
+        slot_state: what this slot's earlier units left.
+        environment: environment class, 0x hex of 32 bytes.
+        device: ``"cpu"`` or ``"cuda"``.
+    """
+
+    spec: TrainingSpec
+    job_id: str
+    round: int
+    slot: int
+    checkpoint: Arrays
+    train: Tokens
+    slot_state: ReplicaState
+    environment: str
+    device: str = "cpu"
+
+    @property
+    def place(self) -> LeafContext:
+        return LeafContext(self.job_id, self.round, self.slot, self.environment)
+
+
+@dataclass(frozen=True, slots=True)
+class UnitResult:
+    """What a worker hands in for a unit.
+
+    Attributes:
+        payload: the compressed pseudo-gradient (``compression.wire``).
+        slot_state: the slot state file that this slot's next unit starts with.
+        slot_state_digest: of that state (32 bytes).
+        place: where the unit is, as its leaves say.
+        state_digests: of the state at each boundary (32 bytes each), ``segments + 1``: what a dispute asks for.
+        end_parameters_digest: tensor digest of the parameters after the last step (32 bytes); it lets anyone see that
+            the last leaf is about this payload and this slot state.
+        train_loss: mean loss in nats over the last segment.
+        steps: inner steps done.
+    """
+
+    payload: bytes
+    slot_state: bytes
+    slot_state_digest: bytes
+    place: LeafContext
+    state_digests: list[bytes]
+    end_parameters_digest: bytes
+    train_loss: float
+    steps: int
+
+    @property
+    def payload_sha256(self) -> bytes:
+        return sha256(self.payload)
+
+    @property
+    def leaves(self) -> list[bytes]:
+        """One trace leaf per boundary (32 bytes each), ``segments + 1``."""
+        return [leaf_at(self.place, boundary, digest) for boundary, digest in enumerate(self.state_digests)]
+
+    @property
+    def trace_root(self) -> bytes:
+        return trace_root(self.leaves)
+
+
+def state_path(workdir: Path, segment: int) -> Path:
+    """Where a worker keeps the state that ``segment`` starts from."""
+    return workdir / f"state-{segment}.safetensors"
+
+
+def start_state(unit: Unit) -> Arrays:
+    """The state a unit starts from: the checkpoint's parameters, the slot's moments."""
+    return {f"parameters.{name}": array for name, array in unit.checkpoint.items()} | unit.slot_state.moments
+
+
+def parameters_of(state: Arrays) -> Arrays:
+    """A boundary state's parameters, under their own names."""
+    return {name.removeprefix("parameters."): array for name, array in state.items() if name.startswith("parameters.")}
+
+
+def moments_of(state: Arrays) -> Arrays:
+    """A boundary state's moments, as a slot state names them."""
+    return {name: array for name, array in state.items() if not name.startswith("parameters.")}
+
+
+def load_boundary_state(spec: TrainingSpec, data: bytes) -> Arrays:
+    """The boundary state in a file from a stranger.
+
+    Raises:
+        StateError: too large, malformed, not this specification's state, or not finite.
+    """
+    return load_arrays(data, boundary_shapes(spec), "state")
+
+
+def boundary_shapes(spec: TrainingSpec) -> dict[str, tuple[int, ...]]:
+    """The tensors of a boundary state file."""
+    return {
+        f"{part}.{name}": shape
+        for name, shape in parameter_shapes(spec.model).items()
+        for part in ("parameters", *moment_names(spec.training, name, len(shape)))
+    }
+
+
+def boundary_state_bytes(spec: TrainingSpec) -> int:
+    """Bytes of a boundary state file."""
+    return file_bytes(boundary_shapes(spec))
+
+
+def stream_inner_leaf(
+    spec: TrainingSpec, place: LeafContext, boundary: int, start: SlotStateFacts, pieces: Iterable[bytes]
+) -> bytes:
+    """:func:`inner_leaf` of a boundary state file (32 bytes); the rest as in :func:`stream_inner_digest`."""
+    return leaf_at(place, boundary, stream_inner_digest(spec, boundary, start.error_feedback, start.steps, pieces))
+
+
+def stream_inner_digest(
+    spec: TrainingSpec, boundary: int, error_feedback: bytes, steps: int, pieces: Iterable[bytes]
+) -> bytes:
+    """:func:`inner_digest` of a boundary state file (32 bytes), of which no more than a piece is held at once.
+
+    Args:
+        error_feedback, steps: of the slot state that the unit started with; the former's digest.
+
+    Raises:
+        StateError: see :func:`load_boundary_state`; here the file must be as ``tensors.save_arrays`` makes it.
+    """
+    shapes = boundary_shapes(spec)
+    parameters, moments, begun = TensorDigest(), TensorDigest(), ""
+    for name, values in stream_arrays(pieces, shapes, "state"):
+        digest = parameters if name.startswith("parameters.") else moments
+        if name != begun:
+            digest.begin(name.removeprefix("parameters."), shapes[name])
+            begun = name
+        digest.update(values)
+    steps_there = min(steps + boundary * spec.training.segment_steps, MAX_STEPS)
+    return state_digest(parameters.digest(), slot_state_digest_of(error_feedback, moments.digest(), steps_there))
+
+
+def state_digest(parameters: bytes, slot_state: bytes, payload: bytes = b"") -> bytes:
+    """Digest (32 bytes) of a boundary state, from the digests of what it binds and the payload itself."""
+    return sha256(parameters + slot_state + sha256(payload))
+
+
+def inner_digest(unit: Unit, boundary: int, state: Arrays, error_feedback: bytes) -> bytes:
+    """Digest (32 bytes) of a boundary state before the end.
+
+    ``error_feedback`` is the digest of what the unit started with (``slot_state.error_feedback_digest``), which all
+    these states share.
+    """
+    slot_state = slot_state_digest(error_feedback, moments_of(state), steps_after(unit, boundary))
+    return state_digest(tensor_digest(parameters_of(state)), slot_state)
+
+
+def leaf_at(place: LeafContext, boundary: int, digest: bytes) -> bytes:
+    """Leaf ``boundary`` (32 bytes) of a unit's trace, from the digest of its state."""
+    return state_leaf(place.job_id, place.round, place.slot, boundary, digest, place.environment)
+
+
+def boundary_leaf(
+    place: LeafContext, boundary: int, parameters: bytes, slot_state: bytes, payload: bytes = b""
+) -> bytes:
+    """Leaf ``boundary`` (32 bytes) of a unit's trace, from what :func:`state_digest` takes."""
+    return leaf_at(place, boundary, state_digest(parameters, slot_state, payload))
+
+
+def inner_leaf(unit: Unit, boundary: int, state: Arrays, error_feedback: bytes) -> bytes:
+    """Leaf (32 bytes) of a boundary state before the end, from what :func:`inner_digest` takes."""
+    return leaf_at(unit.place, boundary, inner_digest(unit, boundary, state, error_feedback))
+
+
+def steps_after(unit: Unit, boundary: int) -> int:
+    """Inner steps that the slot's moments have seen at ``boundary``."""
+    return min(unit.slot_state.steps + boundary * unit.spec.training.segment_steps, MAX_STEPS)
+
+
+@dataclass(frozen=True, slots=True)
+class TraceEndpoints:
+    """What the ends of a trace are about, as digests of 32 bytes; only the payload itself is needed.
+
+    Attributes:
+        start: of the slot state that the unit started with; None where it is not known, and leaf 0 not checked.
+        parameters: of the parameters after the last step.
+        slot_state: of the slot state that the unit left.
+        payload: what it handed in.
+    """
+
+    start: bytes | None
+    parameters: bytes
+    slot_state: bytes
+    payload: bytes
+
+
+def check_ends(
+    place: LeafContext, spec: TrainingSpec, checkpoint: Arrays, leaves: Sequence[bytes], ends: TraceEndpoints
+) -> None:
+    """Check, without training, that a trace's first leaf is about this unit and its last about what was handed in.
+
+    A replay vouches for leaves only; this is what ties them to the unit's input, its payload and its slot state.
+
+    Raises:
+        ResultMismatch: wrong number of leaves, another start, or another payload or slot state than committed.
+    """
+    last = spec.segments
+    if len(leaves) != last + 1:
+        raise ResultMismatch("wrong_leaf_count", "leaves", f"has {len(leaves)} leaves, expected {last + 1}")
+    if ends.start is not None and leaves[0] != boundary_leaf(place, 0, tensor_digest(checkpoint), ends.start):
+        raise ResultMismatch("wrong_start_leaf", "leaves", "leaf 0 is not this round's checkpoint and slot state")
+    if leaves[last] != boundary_leaf(place, last, ends.parameters, ends.slot_state, ends.payload):
+        raise ResultMismatch("wrong_end_leaf", "leaves", f"leaf {last} is not of this payload and slot state")
+
+
+def check_result(unit: Unit, result: UnitResult) -> None:
+    """:func:`check_ends` of a result whose files are all at hand.
+
+    Raises:
+        ResultMismatch: see there.
+    """
+    ends = TraceEndpoints(
+        unit.slot_state.digest(), result.end_parameters_digest, result.slot_state_digest, result.payload
+    )
+    check_ends(unit.place, unit.spec, unit.checkpoint, result.leaves, ends)

@@ -1,0 +1,259 @@
+"""One unit of work (one slot's one outer round), run whole by its worker or replayed by segments.
+
+Running and replaying are one code path: a unit's state between two segments is a value, and a segment is a function
+from one state to the next.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from training_gym.compress.payload_format import encode_step, uplink
+from training_gym.data.dataset import training_batch
+from training_gym.model.decoder import Decoder, build_decoder
+from training_gym.model.layout import Arrays, moment_names, parameter_shapes
+from training_gym.model.tensors import Vector, flatten, tensor_digest, write_arrays
+from training_gym.optimise.inner import optimizer_step
+from training_gym.runtime.determinism import seed_step
+from training_gym.spec.config import TrainingConfig, TrainingSpec
+from training_gym.spec.errors import PayloadError, SpecError, StartStateMismatch, TrainingDiverged
+from training_gym.units.checkpoint import CheckpointManifest, save_state, write_checkpoint
+from training_gym.units.replica_state import MAX_STEPS, ReplicaState, error_feedback_digest, save_slot_state
+from training_gym.units.trace import (
+    Unit,
+    UnitResult,
+    inner_digest,
+    inner_leaf,
+    leaf_at,
+    load_boundary_state,
+    moments_of,
+    parameters_of,
+    start_state,
+    state_digest,
+    state_path,
+    steps_after,
+)
+from zoo_protocol.content.unixfs import cid_of_file
+
+OnStep = Callable[[int, float], None]
+
+
+Train = Callable[[Unit, Arrays, range, OnStep], tuple[Arrays, float]]
+"""(unit, state, inner steps, observer) -> the state after them and their mean loss in nats."""
+
+
+def _ignore_step(step: int, loss: float) -> None:
+    """The default observer."""
+
+
+class Group(Protocol):
+    """The processes that train a unit together, their gradients averaged at every step (``per_step``).
+
+    Attributes:
+        slots: whose batches this process takes; as many in every process.
+    """
+
+    slots: Sequence[int]
+
+    def attach(self, decoder: Decoder) -> Callable[[Tensor], Tensor]:
+        """``decoder.loss``, such that its backward pass leaves the group's mean gradients in the parameters."""
+
+
+def run_unit(
+    unit: Unit,
+    workdir: Path,
+    on_step: OnStep = _ignore_step,
+    group: Group | None = None,
+    train: Train | None = None,
+    parent: str | None = None,
+) -> UnitResult:
+    """Train the unit, keep the start state of each segment in ``workdir``, compress the result.
+
+    Of a group ``workdir`` also gets the state at the end and its checkpoint (``checkpoint.write_checkpoint``).
+
+    Args:
+        unit: what to train.
+        workdir: existing directory for the states.
+        on_step: observer of inner steps.
+        group: the processes that train it together; None trains it alone.
+        train: what runs in the place of :func:`train_steps`, which makes the unit a cheat's (``cheats.py``).
+        parent: CID of the checkpoint manifest that a group starts from, for the manifest of where it ends.
+
+    Raises:
+        SpecError: if the specification averages gradients at every step and there is no ``group``, or the reverse.
+        TrainingDiverged: if a loss or the end is not finite.
+    """
+    if (unit.spec.training.averaging == "steps") != (group is not None):
+        raise SpecError("unsupported_value", "training_config.averaging", "'steps' is for a group, 'rounds' for a unit")
+    state, feedback = start_state(unit), error_feedback_digest(unit.slot_state.error_feedback)
+    train, digests, loss = train or partial(train_steps, group=group), [], 0.0
+    for segment in range(unit.spec.segments):
+        write_arrays(state_path(workdir, segment), state)
+        digests.append(inner_digest(unit, segment, state, feedback))
+        state, loss = train(unit, state, steps_of(unit.spec, segment), on_step)
+    result = finished(unit, digests, state, loss)
+    if group is not None:  # nobody joins payloads: this state is what the group has trained
+        write_arrays(state_path(workdir, unit.spec.segments), state)
+        _keep_checkpoint(unit, state, result, parent, workdir)
+    return result
+
+
+def _keep_checkpoint(unit: Unit, state: Arrays, result: UnitResult, parent: str | None, workdir: Path) -> None:
+    """What the group's next round starts from, as after any round."""
+    model = save_state(parameters_of(state))
+    manifest = CheckpointManifest(
+        job_id=unit.job_id,
+        round=unit.round + 1,
+        parent=parent,
+        model=cid_of_file(model),
+        outer_state=None,
+        update=None,
+        aggregation=None,
+        slot_states={str(unit.slot): cid_of_file(result.slot_state)},
+        data_cursor=(unit.round + 1) * unit.spec.training.inner_steps,
+        spec_hash=unit.spec.spec_hash(),
+    )
+    write_checkpoint(manifest, [model, result.slot_state], workdir)
+
+
+def replay_segment(
+    unit: Unit, segment: int, start_leaf: bytes, state_file: bytes | None, on_step: OnStep = _ignore_step
+) -> bytes:
+    """The leaf that :func:`replay` gives."""
+    return replay(unit, segment, start_leaf, state_file, on_step)[0]
+
+
+def replay(
+    unit: Unit, segment: int, start_leaf: bytes, state_file: bytes | None, on_step: OnStep = _ignore_step
+) -> tuple[bytes, bytes | None]:
+    """Leaf ``segment + 1`` as it must be, from the state the worker committed to as ``start_leaf``.
+
+    Of the last segment it also gives the SHA2-256 of the payload.
+
+    Args:
+        unit: the unit, with the verifier's own environment class.
+        segment: which segment, from 0.
+        start_leaf: leaf ``segment`` of the worker's trace.
+        state_file: the revealed state. Segment 0 starts from checkpoint and slot state, whatever was revealed.
+        on_step: observer of inner steps.
+
+    Raises:
+        StartStateMismatch: if the start state is not the committed one.
+        StateError: if the revealed file is malformed.
+        TrainingDiverged: if a loss, or the unit's end, is not finite.
+    """
+    state, loss = replayed(unit, segment, start_leaf, state_file, on_step)
+    if segment + 1 < unit.spec.segments:
+        return inner_leaf(unit, segment + 1, state, error_feedback_digest(unit.slot_state.error_feedback)), None
+    end = finished(unit, [], state, loss)
+    return leaf_at(unit.place, unit.spec.segments, end.state_digests[-1]), end.payload_sha256
+
+
+def replayed(
+    unit: Unit, segment: int, start_leaf: bytes, state_file: bytes | None, on_step: OnStep = _ignore_step
+) -> tuple[Arrays, float]:
+    """The state that :func:`replay` ends in, before it is compressed, and its mean loss; raises as that."""
+    if segment == 0:
+        state = start_state(unit)
+    elif state_file is None:
+        raise StartStateMismatch("start_state_missing", "state", f"segment {segment} needs the revealed start state")
+    else:
+        state = load_boundary_state(unit.spec, state_file)
+    if inner_leaf(unit, segment, state, error_feedback_digest(unit.slot_state.error_feedback)) != start_leaf:
+        raise StartStateMismatch("start_state_mismatch", "state", f"does not hash to the committed leaf {segment}")
+    return train_steps(unit, state, steps_of(unit.spec, segment), on_step)
+
+
+def steps_of(spec: TrainingSpec, segment: int) -> range:
+    """The inner steps of a segment."""
+    length = spec.training.segment_steps
+    return range(segment * length, (segment + 1) * length)
+
+
+def finished(unit: Unit, digests: Sequence[bytes], state: Arrays, loss: float) -> UnitResult:
+    """What a unit that ended in ``state`` hands in; ``digests`` are those of the states before.
+
+    Raises:
+        TrainingDiverged: if the state is not finite.
+    """
+    payload, error_feedback = _compress(unit, state)
+    slot_state = ReplicaState(error_feedback, moments_of(state), steps_after(unit, unit.spec.segments))
+    digest, parameters = slot_state.digest(), tensor_digest(parameters_of(state))
+    return UnitResult(
+        payload=payload,
+        slot_state=save_slot_state(slot_state),
+        slot_state_digest=digest,
+        place=unit.place,
+        state_digests=[*digests, state_digest(parameters, digest, payload)],
+        end_parameters_digest=parameters,
+        train_loss=loss,
+        steps=unit.spec.training.inner_steps,
+    )
+
+
+def train_steps(
+    unit: Unit, state: Arrays, steps: range, on_step: OnStep, group: Group | None = None
+) -> tuple[Arrays, float]:
+    """The state after the inner ``steps``, and their mean loss; no steps leave the state as it is.
+
+    Raises:
+        TrainingDiverged: if a loss is not finite.
+    """
+    training = unit.spec.training
+    names = list(parameter_shapes(unit.spec.model))
+    decoder = build_decoder(unit.spec.model, {name: state[f"parameters.{name}"] for name in names}, unit.device)
+    parameters = dict(decoder.named_parameters())
+    kept = {name: moment_names(training, name, parameter.ndim) for name, parameter in parameters.items()}
+    moments = {
+        name: tuple(torch.tensor(state[f"{moment}.{name}"], device=unit.device) for moment in kept[name])
+        for name in names
+    }
+    slots = [unit.slot] if group is None else group.slots
+    loss_of = decoder.loss if group is None else group.attach(decoder)
+    losses = []
+    for step in steps:
+        seed_step(training.seed, unit.round, unit.slot, step)
+        batch = np.concatenate([training_batch(unit.spec, unit.train, unit.round, slot, step) for slot in slots])
+        loss = loss_of(torch.from_numpy(batch).to(unit.device, torch.int64))
+        decoder.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(decoder.parameters(), training.gradient_clip)
+        seen = min(unit.slot_state.steps + step, MAX_STEPS)
+        optimizer_step(training, parameters, moments, seen, rate_share(training, unit.round, step, seen))
+        losses.append(loss.item())
+        if not math.isfinite(losses[-1]):
+            raise TrainingDiverged("diverged", "training_config.learning_rate", f"loss is not finite at step {step}")
+        on_step(step, losses[-1])
+    after: Arrays = {}
+    for name in names:
+        after[f"parameters.{name}"] = parameters[name].detach().cpu().numpy()
+        for moment, tensor in zip(kept[name], moments[name], strict=True):
+            after[f"{moment}.{name}"] = tensor.cpu().numpy()
+    return after, sum(losses) / max(len(losses), 1)
+
+
+def rate_share(training: TrainingConfig, round_: int, step: int, seen: int) -> float:
+    """Share of the peak rate at an inner step of a round: warm-up by the steps that the slot's moments have seen,
+    linear decay over the job.
+    """
+    warm = min(1.0, (seen + 1) / (training.warmup_steps + 1))
+    done = (round_ * training.inner_steps + step) / (training.rounds * training.inner_steps)
+    return warm * (1.0 - (1.0 - training.final_rate_share) * done)
+
+
+def _compress(unit: Unit, state: Arrays) -> tuple[bytes, Vector]:
+    """The payload of what the unit learned plus what was left unsent before, and what is left unsent now."""
+    decay = np.float32(unit.spec.training.error_feedback_decay)
+    learned = flatten(unit.checkpoint) - flatten(parameters_of(state))
+    wanted = decay * unit.slot_state.error_feedback + learned
+    try:
+        payload, sent = encode_step(uplink(unit.spec), wanted)
+    except PayloadError as error:  # the last step's loss was finite, what it led to was not
+        raise TrainingDiverged("diverged", "training_config.learning_rate", "the unit's end is not finite") from error
+    return payload, wanted - sent.dense()

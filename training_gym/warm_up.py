@@ -1,0 +1,29 @@
+"""Compilation of all compiled loops beforehand: ``python -m training_gym.warm_up``. No torch."""
+
+import numpy as np
+
+from training_gym.aggregate.aggregation import aggregate
+from training_gym.aggregate.outer_step import catch_up
+from training_gym.compress.payload_format import decode, encode
+from training_gym.model.layout import initial_parameters
+from training_gym.spec.config import ModelConfig, TrainingConfig, TrainingSpec
+
+
+def compile_all() -> None:
+    """Compile every loop by aggregating small payloads of each kind."""
+    model = ModelConfig(hidden_size=8, num_layers=1, num_heads=1, sequence_length=8)
+    for top_k, bits in ((960, 2), (4096, 2), (4096, 8)):
+        training = TrainingConfig(top_k=top_k, value_bits=bits, down_top_k=top_k, down_value_bits=bits)
+        spec = TrainingSpec(model, "unused", training)
+        vector = np.linspace(-1, 1, spec.num_parameters(), dtype=np.float32) ** 3
+        payloads = {slot: encode(spec, vector) for slot in range(5)}  # four of the simplest are added together
+        decode(spec, payloads[0]).dense()  # as a node decodes it
+        state = None
+        for _ in range(2):  # the second round has a last aggregate
+            joined = aggregate(spec, initial_parameters(model, 0), payloads, None, state)
+            catch_up(spec, initial_parameters(model, 0), [joined.update])
+            state = joined.outer_state
+
+
+if __name__ == "__main__":
+    compile_all()

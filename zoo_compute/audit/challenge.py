@@ -1,0 +1,81 @@
+"""What it takes to dispute a unit, from the job's record, whose digest is on chain. No market is needed."""
+
+from datetime import UTC, datetime
+
+from zoo_compute.audit.unit_record import NAMED_BY, Place, Tell, records_of
+from zoo_compute.base.errors import Mismatch, ZooError
+from zoo_compute.chain.disputes import Challenge
+from zoo_compute.chain.settlements import ChainReader
+from zoo_compute.content.gateway import GatewayClient
+from zoo_protocol import merkle
+from zoo_protocol.hashing import from_hex, to_hex
+from zoo_protocol.messages import UnitCommitment, struct_hash
+from zoo_protocol.payments.job_record import JobRecord, leaf_of, order_of
+
+
+def find_challenge(
+    place: Place, provider: str | None, chain: ChainReader, gateway: GatewayClient, tell: Tell
+) -> Challenge:
+    """The challenge of a unit that was settled, or else of one that the market tells of, while it can be disputed.
+
+    Args:
+        provider: whose attempt, where there were several.
+        tell: asked of a unit that is in no settlement yet.
+
+    Raises:
+        ZooError: ``unit-unsettled``, ``unit-unknown``, ``provider-ambiguous`` or ``dispute-period-over``.
+        Mismatch: a record is not what the chain says.
+        BlockNotFound, ContentError, GatewayUnavailable: a record cannot be had.
+    """
+    records = records_of(place, chain.settled(place.job_id), chain, gateway, tell)
+    found = [challenge for record in records for challenge in challenges_in(record, place)]
+    challenge = _only({challenge.unit_id: challenge for challenge in found}, place, provider)
+    if (end := chain.disputable_until(challenge.window_root)) < chain.now():
+        raise ZooError(
+            "dispute-period-over",
+            f"the unit could be disputed until {datetime.fromtimestamp(end, UTC).isoformat()}",
+            remedy="The period begins when a unit's window is committed; verify units sooner.",
+        )
+    return challenge
+
+
+def challenges_in(record: JobRecord, place: Place) -> list[Challenge]:
+    """A challenge for each attempt at the unit that is in a window of the record.
+
+    Raises:
+        Mismatch: the record contradicts itself: no dispute could be opened by it.
+    """
+    order = order_of(record.order)
+    if not struct_hash(order) == record.job_id == place.job_id:
+        raise Mismatch("wrong-record", f"the record's order is not that of job {place.job_id}")
+    windows, found = {window.id: window for window in record.windows}, []
+    for unit in record.units:
+        window = windows.get(-1 if unit.window is None else unit.window)
+        root, payload, index = unit.trace_root, unit.payload_hash, unit.window_index
+        if (unit.round, unit.slot) != (place.round, place.slot) or window is None:
+            continue
+        if root is None or payload is None or index is None:  # nothing was committed to
+            continue
+        commitment = UnitCommitment(record.job_id, unit.round, unit.slot, unit.provider, root, payload)
+        leaves = [from_hex(leaf) for leaf in window.leaves]
+        if leaves[index : index + 1] != [leaf_of(commitment)] or to_hex(merkle.root(leaves)) != window.root:
+            raise Mismatch("not-in-window", f"the commitment of {unit.provider} is not in window {window.id}")
+        proof = [to_hex(node) for node in merkle.proof(leaves, index)]
+        found.append(Challenge(order, commitment, unit.commitment_signature or "", window.root, proof))
+    return found
+
+
+def _only(found: dict[str, Challenge], place: Place, provider: str | None) -> Challenge:
+    named = [
+        challenge
+        for challenge in found.values()
+        if provider is None or challenge.unit.provider.lower() == provider.lower()
+    ]
+    if len(named) == 1:
+        return named[0]
+    where = f"round {place.round}, slot {place.slot} of job {place.job_id}"
+    if not named:
+        whose = "" if provider is None else f" by {provider}"
+        raise ZooError("unit-unknown", f"{where}: no commitment{whose} is on chain", remedy=NAMED_BY)
+    providers = ", ".join(challenge.unit.provider for challenge in named)
+    raise ZooError("provider-ambiguous", f"{where} was done by {providers}", remedy="Name one with --provider.")

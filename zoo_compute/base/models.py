@@ -1,0 +1,234 @@
+"""What the market answers, typed. Amounts are ``int`` wei; keys that are not listed here are ignored."""
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
+
+
+def _integer(value: object) -> object:
+    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
+
+
+Wei = Annotated[int, BeforeValidator(_integer), PlainSerializer(str, return_type=str, when_used="json")]
+"""Wei of ZEN; travels as a decimal string, since most JSON readers round numbers beyond 2^53."""
+
+
+class Answer(BaseModel):
+    """Base of all answers."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", protected_namespaces=())
+
+
+class Tier(Answer):
+    """One row of the network's tier table. Prices in wei per GPU-hour, speed in FLOP/s of one GPU."""
+
+    id: int
+    gpus: int
+    reserve_price_wei: Wei
+    minimum_stake_wei: Wei
+    reference_flops_per_gpu: int
+
+
+class Network(Answer):
+    """The network that a market serves: what clients must know to sign, to read and to check."""
+
+    name: str
+    chain_id: int
+    rpc_url: str
+    gateway_url: str
+    gateway_urls: list[str] = []
+    contracts: dict[str, str]
+    start_block: int = 0  # of their deployment
+    fee_bps: int
+    sampling_floor_bps: int
+    challenge_seconds: int
+    verifier_minimum_stake_wei: Wei
+    tiers: dict[str, Tier]
+
+    @property
+    def gateways(self) -> list[str]:
+        """Where its content can be had: all are asked at once."""
+        return self.gateway_urls or [self.gateway_url]
+
+
+class Quote(Answer):
+    """What a job would cost."""
+
+    spec: dict[str, Any]
+    spec_hash: str
+    settings_by_size: dict[str, Any] = {}
+    advice: list[dict[str, Any]] = []
+    tier: str
+    units: int
+    unit_weight_us: int
+    segments_per_unit: int
+    unit_price_at_reserve_wei: Wei
+    unit_price_at_max_price_wei: Wei
+    cost_at_reserve_wei: Wei
+    cost_at_max_price_wei: Wei
+    cost_at_last_price_wei: Wei | None = None
+    last_price_wei: Wei | None = None
+    highest_payable_price_wei: Wei
+    reserve_price_wei: Wei
+    fee_bps: int
+    sampling_bps: int  # lowest rate at which segments are drawn, of 10,000
+    detection_probability: float  # of one false segment, in a newcomer's unit
+    least_detection_probability: float  # the same at the lowest rate
+    expected_seconds: float | None = None
+    expected_throughput: dict[str, Any] | None = None
+    nonce: Wei
+    permit_deadline: int
+    order: dict[str, Any]
+    permit: dict[str, Any]
+
+
+class Progress(Answer):
+    """How far a job is."""
+
+    round: int
+    rounds: int
+    units: dict[str, int]
+    validation_loss: str | None
+
+
+class JobState(Answer):
+    """A job as its payer sees it. ``status`` says where it is, ``reason`` why it got there."""
+
+    id: str
+    payer: str
+    status: str
+    reason: str | None
+    tier: str
+    nodes: int
+    rounds: int
+    spec: dict[str, Any]
+    units_ordered: int
+    unit_weight_us: int
+    sampling_bps: int
+    budget_wei: Wei
+    max_price_wei: Wei
+    wait_until: datetime
+    price_cap_wei: Wei | None = None  # what it bids now, per GPU-hour; max_price_wei and wait_until are the order's
+    expires_at: datetime | None = None
+    paused_at: datetime | None = None
+    cancel_requested: bool = False
+    escrowed_wei: Wei
+    clearing_price_wei_per_gpu_hour: Wei | None
+    paid_wei: Wei | None
+    fee_wei: Wei | None
+    refund_wei: Wei | None
+    open_tx: str | None
+    settlement_tx: str | None
+    progress: Progress
+    initial_loss: str | None
+    final_loss: str | None
+    final_model_cid: str | None
+    created_at: datetime
+    matched_at: datetime | None
+    first_step_at: datetime | None
+    settled_at: datetime | None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing about it will change any more."""
+        return self.status in ("settled", "rejected")
+
+    @property
+    def is_successful(self) -> bool:
+        """Whether it ended with a trained, settled model."""
+        return self.status == "settled" and self.reason == "completed"
+
+    def __await__(self) -> Any:
+        """Lets ``await job.wait()`` be written. Nothing is left to wait for: ``wait`` itself has blocked."""
+        yield from ()
+        return self
+
+
+class Checkpoint(Answer):
+    """The model after ``round`` rounds; ``cid`` is its manifest."""
+
+    round: int
+    cid: str
+    model_cid: str
+    validation_loss: str | None
+    pins: list[str]
+
+
+class Provider(Answer):
+    """A node that trains (kind provider) or replays (kind verifier)."""
+
+    address: str
+    kind: str
+    name: str
+    region: str
+    environment_class: str
+    status: str
+    reason: str | None
+    tier: str | None
+    stake_wei: Wei
+    reliability_bps: int
+    last_seen_at: datetime | None
+
+
+class Claim(Answer):
+    """What a provider can take from one settlement batch, for its work in these jobs."""
+
+    job_ids: list[str]
+    batch_id: int
+    amount_wei: Wei
+    proof: list[str]
+    claimable_at: datetime
+    claim_tx: str | None
+
+
+class RewardProof(Answer):
+    """What an account can claim by one posted epoch; ``cumulative_wei``: all that it has earned ever."""
+
+    epoch: int
+    root: str
+    cumulative_wei: Wei
+    amount_wei: Wei
+    proof: list[str]
+    claimable_at: datetime
+
+
+class RewardEarned(Answer):
+    """What an account earned from the beginning of one epoch (days since 1970) to the end of another."""
+
+    post: int
+    first_epoch: int
+    last_epoch: int
+    base_wei: Wei
+    bandwidth_wei: Wei
+    verifier_wei: Wei
+
+
+class Rewards(Answer):
+    """What an account earned for uptime, bandwidth and verification, and what it can claim now or soon."""
+
+    account: str
+    claimed_wei: Wei
+    claimable: RewardProof | None
+    pending: RewardProof | None
+    earnings: list[RewardEarned]
+    next_after: int | None
+
+
+class OmissionClaim(Answer):
+    """A claim that the market left an acknowledged commitment out: open, answered or compensated."""
+
+    unit_id: str
+    status: str
+    include_by: datetime
+    deadline: datetime
+    compensation_wei: Wei | None
+    tx: str | None
+
+
+class Event(Answer):
+    """Something that happened to a job. ``kind``: status, step, unit, checkpoint, pin, round and others."""
+
+    id: int
+    kind: str
+    data: dict[str, Any]

@@ -1,0 +1,383 @@
+"""What providers and challengers do and read on the chain about disputes of units (contract Disputes)."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, astuple, dataclass
+from enum import IntEnum
+from functools import cached_property
+from typing import Any
+
+from zoo_compute.base.amounts import format_zen
+from zoo_compute.base.errors import ZooError
+from zoo_compute.chain import log_search
+from zoo_compute.chain.transactions import Chain
+from zoo_compute.chain.wallet import Block, Wallet, chain_errors
+from zoo_protocol.hashing import from_hex, to_hex
+from zoo_protocol.messages import (
+    MAX_PROMISE_SECONDS,
+    Domain,
+    JobOrder,
+    UnitCommitment,
+    disputes_domain,
+    finding_of,
+    recover_strictly,
+    typed_data,
+)
+from zoo_protocol.payments.job_record import leaf_of
+
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """The arguments of ``Disputes.open``; hashes as 0x hex.
+
+    Attributes:
+        order: of the unit's job.
+        unit: the commitment that is rejected.
+        signature: the provider's, of the commitment.
+        window_root: of the committed window that has it.
+        window_proof: from its leaf to that root.
+    """
+
+    order: JobOrder
+    unit: UnitCommitment
+    signature: str
+    window_root: str
+    window_proof: list[str]
+
+    @property
+    def unit_id(self) -> str:
+        """The commitment's leaf in its window."""
+        return to_hex(leaf_of(self.unit))
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {"unit_id": self.unit_id, **asdict(self)}
+
+
+_SHOWING_GAS = 250_000  # a trace of 64 segments takes 208,000
+
+
+class Turn(IntEnum):
+    """``IDisputes.Status``: whose turn a dispute waits for, or how it ended."""
+
+    NONE = 0
+    TRACE = 1
+    STEP = 2
+    DRAWING = 3
+    JUDGING = 4
+    PROVIDER_LOST = 5
+    CHALLENGER_LOST = 6
+    UNDECIDED = 7
+    MOOT = 8
+
+    @property
+    def is_end(self) -> bool:
+        """Whether the dispute is over."""
+        return self >= Turn.PROVIDER_LOST
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A dispute as it was opened, in ``block``; ids as 0x hex."""
+
+    dispute_id: str
+    unit_id: str
+    challenger: str
+    segments: int
+    block: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dispute:
+    """Where a dispute stands. ``deadline``: the last second of the present turn, Unix seconds.
+
+    ``convicted``: the unit lost another dispute, so this one waits for nothing but its dismissal. ``draw``: number of
+    the present committee, from 0, which the hash of ``seed_block`` draws. ``signed``: the places of its members of whom
+    the contract has signatures, though too few to decide.
+    """
+
+    turn: Turn
+    deadline: int
+    step: int
+    convicted: bool
+    draw: int = 0
+    seed_block: int = 0
+    signed: frozenset[int] = frozenset()
+
+    @property
+    def until(self) -> int | None:
+        """The deadline, where a clock runs."""
+        return self.deadline if self.turn in (Turn.TRACE, Turn.STEP, Turn.JUDGING) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Those of the contract's terms that nodes go by: wei of ZEN and seconds; ``quorum`` signatures decide."""
+
+    bond: int
+    cost: int
+    dispute_period: int
+    turn_period: int
+    verdict_period: int
+    quorum: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShownTrace:
+    """What was shown of a unit: digests of the states at all boundaries, of one environment class; 0x hex."""
+
+    environment: str
+    states: list[str]
+
+
+class DisputeChain(Chain):
+    """The contract Disputes, with the wallet of a provider or of a challenger.
+
+    ``start_block``: of the contracts' deployment; nothing of ours is older, so nothing older is searched.
+    """
+
+    def __init__(self, rpc_url: str, contracts: Mapping[str, str], wallet: Wallet, start_block: int = 0) -> None:
+        super().__init__(rpc_url, contracts, wallet)
+        self._start = start_block
+        self._disputes, self._omissions = map(self._contract, ("Disputes", "Omissions"))
+
+    @cached_property
+    def terms(self) -> Terms:
+        """The contract's terms, which never change."""
+        with chain_errors():
+            bond, cost, _, period, turn, verdict, _, _, quorum, _ = self._disputes.functions.terms().call()
+            return Terms(int(bond), int(cost), int(period), int(turn), int(verdict), int(quorum))
+
+    @cached_property
+    def domain(self) -> Domain:
+        """What verdicts are signed in."""
+        with chain_errors():
+            return disputes_domain(int(self._web3.eth.chain_id), str(self._disputes.address))
+
+    @cached_property
+    def keep_seconds(self) -> int:
+        """For how long after its commitment a unit may have to be shown.
+
+        It can come into a window as late as a claim for its omission can be answered, be disputed for the dispute
+        period after that, and be shown for a turn more.
+        """
+        with chain_errors():
+            _, _, claim_period, response_period, _ = self._omissions.functions.terms().call()
+        terms = self.terms
+        return MAX_PROMISE_SECONDS + int(claim_period + response_period) + terms.dispute_period + terms.turn_period
+
+    def first_block_since(self, timestamp: int, latest: Block) -> int:
+        """Number of the first block of ours, up to ``latest``, that is not older than a Unix time."""
+        low, high = min(self._start, latest.number), latest.number
+        while low < high:
+            middle = (low + high) // 2
+            if self._block(middle).timestamp < timestamp:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def opened(self, first: int, last: int) -> list[Opened]:
+        """Disputes of the wallet's units that were opened in the blocks ``first`` to ``last``."""
+        return [
+            Opened(
+                to_hex(event["args"]["disputeId"]),
+                to_hex(event["args"]["unitId"]),
+                str(event["args"]["challenger"]),
+                int(event["args"]["segments"]),
+                int(event["blockNumber"]),
+            )
+            for event in self._events("DisputeOpened", first, last, provider=self._sender)
+        ]
+
+    def _events(self, name: str, first: int, last: int, **filters: Any) -> list[Any]:
+        with chain_errors():
+            return log_search.all_events(self._disputes.events[name](), filters, first, last)
+
+    def dispute(self, dispute_id: str, block: Block | None = None) -> Dispute:
+        """Where a dispute stands, as of ``block`` if one is given."""
+        functions, at = self._disputes.functions, "latest" if block is None else block.number
+        with chain_errors():
+            found = functions.disputes(from_hex(dispute_id)).call(block_identifier=at)
+            _, _, step, deadline, turn, draw, _, seed_block, _, _, _, _, unit_id, _ = found
+            *_, convicted = functions.units(unit_id).call(block_identifier=at)
+            seats = 0
+            if turn == Turn.JUDGING:
+                seats = int(functions.signedSeats(from_hex(dispute_id)).call(block_identifier=at))
+        signed = frozenset(seat for seat in range(seats.bit_length()) if seats >> seat & 1)
+        return Dispute(Turn(turn), int(deadline), int(step), bool(convicted), int(draw), int(seed_block), signed)
+
+    def shown_trace(self, dispute_id: str) -> ShownTrace | None:
+        """The trace that was shown in a dispute; None before that."""
+        found = self._last_event("TraceShown", dispute_id)
+        if found is None:
+            return None
+        return ShownTrace(to_hex(found["environmentClass"]), [to_hex(state) for state in found["states"]])
+
+    def committee(self, dispute_id: str) -> list[str]:
+        """The members of the newest committee that was drawn in a dispute; none before that."""
+        found = self._last_event("CommitteeDrawn", dispute_id)
+        return [] if found is None else list(found["committee"])
+
+    def why_undecided(self, dispute_id: str) -> str:
+        """Why a dispute ended undecided: ``no_quorum`` if the last committee was silent, ``too_few_referees`` if none
+        could be drawn any more."""
+        found = self._last_event("CommitteeDrawn", dispute_id)
+        was_drawn = found is not None and int(found["draw"]) == self.dispute(dispute_id).draw
+        return "no_quorum" if was_drawn else "too_few_referees"
+
+    def _last_event(self, name: str, dispute_id: str) -> Any:
+        opened = self._opened_event(dispute_id)
+        if opened is None:
+            return None
+        with chain_errors():
+            event, filters = self._disputes.events[name](), {"disputeId": from_hex(dispute_id)}
+            found = log_search.newest(event, filters, opened["blockNumber"], self._web3.eth.block_number)
+        return found["args"] if found else None
+
+    def _opened_event(self, dispute_id: str) -> Any:
+        """The event of a dispute's opening, before which the chain holds nothing of it; None: there is no such dispute.
+
+        Disputes are over within weeks, so the search goes back from now.
+        """
+        if self.dispute(dispute_id).turn is Turn.NONE:
+            return None
+        with chain_errors():
+            event, filters = self._disputes.events.DisputeOpened(), {"disputeId": from_hex(dispute_id)}
+            return log_search.newest(event, filters, self._start, self._web3.eth.block_number)
+
+    def open(self, challenge: Challenge) -> tuple[str, str]:
+        """Dispute a unit, allowing the bond to be taken; the dispute's id and the transaction's hash once it is mined.
+
+        Raises:
+            ZooError: the wallet has disputed the unit before or has less ZEN than the bond, the contract refuses, or a
+                transaction fails.
+        """
+        bond = self.terms.bond
+        with chain_errors():
+            allowed = self._token.functions.allowance(self._sender, self._disputes.address).call()
+            dispute_id = to_hex(self._disputes.functions.disputeIdOf(from_hex(challenge.unit_id), self._sender).call())
+        if self.dispute(dispute_id).turn is not Turn.NONE:
+            raise ZooError("dispute-exists", f"{self._sender} has disputed this unit before: {dispute_id}")
+        if (balance := self.balance()) < bond:
+            raise ZooError(
+                "balance-too-low",
+                f"{self._sender} has {format_zen(balance)} ZEN, but a dispute needs a bond of {format_zen(bond)}",
+                remedy="Send ZEN to this address.",
+            )
+        if allowed < bond:
+            self._send(self._token.functions.approve(self._disputes.address, bond))
+        proof = [from_hex(node) for node in challenge.window_proof]
+        order, unit, signature = astuple(challenge.order), astuple(challenge.unit), from_hex(challenge.signature, 65)
+        call = self._disputes.functions.open(order, unit, signature, from_hex(challenge.window_root), proof)
+        return dispute_id, self._send(call)
+
+    def name_step(self, dispute_id: str, step: int) -> str:
+        """Name the step whose end is rejected; the transaction's hash once it is mined. Raises alike."""
+        return self._send(self._disputes.functions.nameStep(from_hex(dispute_id), step))
+
+    def show(self, dispute_id: str, unit: UnitCommitment, environment: str, states: list[str], fee_percent: int) -> str:
+        """Show a unit's trace; the transaction's hash once it is mined.
+
+        Raises:
+            ZooError: the contract refuses, the transaction reverts, or the wallet lacks the coin for its gas.
+        """
+        digests = [from_hex(state) for state in states]
+        call = self._disputes.functions.showTrace(from_hex(dispute_id), astuple(unit), from_hex(environment), digests)
+        return self._send(call, fee_percent)
+
+    def expire(self, dispute_id: str) -> str:
+        """End a party's turn that was let pass; the transaction's hash once it is mined. Raises alike."""
+        return self._send(self._disputes.functions.expire(from_hex(dispute_id)))
+
+    def replace_committee(self, dispute_id: str) -> str:
+        """Have another committee drawn instead of one that missed its quorum; the mined transaction's hash.
+
+        Raises alike.
+        """
+        members = self.committee(dispute_id)
+        return self._send(self._disputes.functions.replaceCommittee(from_hex(dispute_id), members))
+
+    def draw_committee(self, dispute_id: str) -> str:
+        """Draw the committee, or set a new seed block where the last one is too long ago; the mined transaction's hash.
+
+        Raises alike.
+        """
+        return self._send(self._disputes.functions.drawCommittee(from_hex(dispute_id)))
+
+    def submit_verdict(self, dispute_id: str, provider_correct: bool, signatures: Mapping[str, str]) -> str:
+        """Have a verdict executed, or signatures kept that do not decide yet; the mined transaction's hash.
+
+        Args:
+            signatures: by referee, of the newest committee; who is missing has signed nothing.
+
+        Raises:
+            ZooError: one is none of this verdict, or the transaction fails.
+        """
+        members = self.committee(dispute_id)
+        given = [from_hex(signatures[member], 65) if member in signatures else b"" for member in members]
+        call = self._disputes.functions.submitVerdict(from_hex(dispute_id), provider_correct, members, given)
+        return self._send(call)
+
+    def prove_contradiction(self, dispute_id: str, draw: int, for_provider: str, for_challenger: str) -> str:
+        """Have a referee punished that signed both verdicts; the mined transaction's hash. Raises alike."""
+        signatures = from_hex(for_provider, 65), from_hex(for_challenger, 65)
+        return self._send(self._disputes.functions.proveContradiction(from_hex(dispute_id), draw, *signatures))
+
+    def prove_wrong_verdict(
+        self, dispute_id: str, provider_correct: bool, signatures: Mapping[str, str], odd: str
+    ) -> str:
+        """Have the member punished that signed against all others of the newest committee; the transaction's hash.
+
+        Args:
+            provider_correct: what the others signed.
+            signatures: by referee, of every member.
+            odd: the one that signed the opposite.
+
+        Raises:
+            ZooError: a signature is none of these, the member was punished before, or the transaction fails.
+        """
+        members = self.committee(dispute_id)
+        given = [from_hex(signatures[member], 65) for member in members]
+        return self._send(
+            self._disputes.functions.proveWrongVerdict(
+                from_hex(dispute_id), provider_correct, members, given, members.index(odd)
+            )
+        )
+
+    def punished(self, dispute_id: str) -> set[tuple[int, str, int]]:
+        """(draw, referee, row of the penalty table) of every penalty for what was signed in a dispute."""
+        opened = self._opened_event(dispute_id)
+        if opened is None:
+            return set()
+        last = self.latest_block().number
+        found = self._events("RefereePunished", opened["blockNumber"], last, disputeId=from_hex(dispute_id))
+        return {(int(one["args"]["draw"]), str(one["args"]["referee"]), int(one["args"]["offence"])) for one in found}
+
+    def signer(self, dispute_id: str, draw: int, provider_correct: bool, reason: str, signature: str) -> str | None:
+        """Who signed this finding; None where no contract takes the signature."""
+        try:
+            message = finding_of(dispute_id, draw, provider_correct, reason)
+            return recover_strictly(typed_data(self.domain, message), signature)
+        except ValueError:
+            return None
+
+    def restore(self, unit_id: str) -> str:
+        """Pay a withheld unit that survived its disputes, once none can be opened; the mined transaction's hash.
+
+        Raises alike.
+        """
+        return self._send(self._disputes.functions.restore(from_hex(unit_id)))
+
+    def coin(self) -> tuple[int, int]:
+        """The chain's own coin in the wallet, and what showing a trace may cost now; both in wei of it."""
+        with chain_errors():
+            return int(self._web3.eth.get_balance(self._sender)), 2 * _SHOWING_GAS * int(self._web3.eth.gas_price)
+
+    def credits(self) -> int:
+        """What disputes have credited to the wallet and it has not withdrawn."""
+        with chain_errors():
+            return int(self._disputes.functions.credits(self._sender).call())
+
+    def withdraw(self) -> str:
+        """Take the credits; the transaction's hash once it is mined. Raises alike."""
+        return self._send(self._disputes.functions.withdraw())

@@ -1,0 +1,98 @@
+"""What a provider does and reads on the chain about commitments that the operator acknowledged (contract Omissions)."""
+
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass
+from enum import IntEnum
+
+from zoo_compute.base.amounts import format_zen
+from zoo_compute.base.errors import ZooError
+from zoo_compute.chain.transactions import Chain
+from zoo_compute.chain.wallet import Block, Wallet, chain_errors
+from zoo_protocol.hashing import from_hex, keccak
+from zoo_protocol.messages import UnitCommitment
+
+_ROLE = keccak(b"ACKNOWLEDGER_ROLE")
+
+
+class ClaimState(IntEnum):
+    """State of a claim in the contract."""
+
+    NONE = 0
+    OPEN = 1
+    ANSWERED = 2
+    COMPENSATED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The contract's terms: wei of ZEN and seconds."""
+
+    stake: int
+    compensation: int
+    claim_period: int
+    response_period: int
+    withdrawal_delay: int
+
+
+class OmissionChain(Chain):
+    """The contracts Omissions and WorkWindows, with the provider's wallet."""
+
+    def __init__(self, rpc_url: str, contracts: Mapping[str, str], wallet: Wallet) -> None:
+        super().__init__(rpc_url, contracts, wallet)
+        self._omissions, self._windows = map(self._contract, ("Omissions", "WorkWindows"))
+
+    def terms(self) -> Terms:
+        """What a claim costs, what it brings, and how long its steps may take."""
+        with chain_errors():
+            return Terms(*self._omissions.functions.terms().call())
+
+    def bond(self) -> int:
+        """The part of the operator's bond that compensations can count on: what is announced for withdrawal may go."""
+        with chain_errors():
+            bond, announced = self._omissions.functions.bond().call(), self._omissions.functions.withdrawal().call()
+            return max(0, int(bond) - int(announced[0]))
+
+    def is_acknowledger(self, address: str) -> bool:
+        """Whether the address's acknowledgements count now."""
+        with chain_errors():
+            return bool(self._omissions.functions.hasRole(_ROLE, address).call())
+
+    def committed_at(self, window_root: str, block: Block) -> int | None:
+        """Unix time at which the root was committed, as of ``block``; None if it was not."""
+        from web3.exceptions import ContractLogicError
+
+        with chain_errors():
+            try:
+                window = self._windows.functions.windows(from_hex(window_root)).call(block_identifier=block.number)
+            except ContractLogicError:  # UnknownWindow is the only one
+                return None
+        return int(window[3])
+
+    def claim_state(self, unit_id: str, block: Block) -> tuple[ClaimState, int]:
+        """State of the unit's claim as of ``block``, and the last second in which it can be answered."""
+        with chain_errors():
+            found = self._omissions.functions.claims(from_hex(unit_id)).call(block_identifier=block.number)
+        return ClaimState(found[3]), int(found[2])
+
+    def open_claim(self, unit: UnitCommitment, include_by: int, acknowledgement: str) -> str:
+        """Claim that the unit was left out, allowing the stake to be taken; the transaction's hash once it is mined.
+
+        Raises:
+            ZooError: the wallet has less ZEN than the stake, the contract refuses, or a transaction fails.
+        """
+        stake = self.terms().stake
+        if (balance := self.balance()) < stake:
+            raise ZooError(
+                "balance-too-low",
+                f"{self._sender} has {format_zen(balance)} ZEN, but a claim needs a stake of {format_zen(stake)}",
+                remedy="Send ZEN to this address; the claim is tried again.",
+            )
+        with chain_errors():
+            allowed = self._token.functions.allowance(self._sender, self._omissions.address).call()
+        if allowed < stake:
+            self._send(self._token.functions.approve(self._omissions.address, stake))
+        return self._send(self._omissions.functions.claim(astuple(unit), include_by, from_hex(acknowledgement, 65)))
+
+    def resolve(self, unit_id: str) -> str:
+        """Have an unanswered claim compensated; the transaction's hash once it is mined. Raises alike."""
+        return self._send(self._omissions.functions.resolve(from_hex(unit_id)))

@@ -1,0 +1,103 @@
+"""What a referee does and reads on the chain: being listed, being drawn, and what a dispute is about."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from zoo_compute.base.errors import ZooError
+from zoo_compute.chain.disputes import DisputeChain
+from zoo_compute.chain.wallet import chain_errors
+from zoo_protocol.hashing import to_hex
+from zoo_protocol.messages import JobOrder, UnitCommitment
+from zoo_protocol.payments.job_record import leaf_of
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """The wallet's place in committee ``draw`` of a dispute, drawn in ``block``; id as 0x hex."""
+
+    dispute_id: str
+    draw: int
+    block: int
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """The disputed unit: its id (0x hex), and its order and commitment where the opening transaction shows them."""
+
+    unit_id: str
+    provider: str
+    order: JobOrder | None
+    unit: UnitCommitment | None
+
+
+class RefereeChain(DisputeChain):
+    """The contract Disputes, with the wallet of a staked verifier."""
+
+    def should_enlist(self) -> bool:
+        """Whether the wallet may be in the list (staked, not jailed) and has no entry that lasts."""
+        latest, functions = self.latest_block(), self._disputes.functions
+        with chain_errors():
+            left = int(functions.listedUntil(self._sender).call()) - latest.timestamp
+            if 2 * left > int(functions.LISTING_PERIOD().call()):
+                return False
+            return bool(self._staking.functions.qualifies(self._sender, 0).call())
+
+    def enlist(self) -> str:
+        """Register as a referee, or renew the entry; the transaction's hash once it is mined.
+
+        Raises:
+            ZooError: the contract refuses, the transaction reverts, or the wallet lacks the coin for its gas.
+        """
+        return self._send(self._disputes.functions.registerReferee())
+
+    def seats(self, first: int, last: int) -> list[Seat]:
+        """The wallet's places in committees that were drawn in the blocks ``first`` to ``last``."""
+        return [
+            Seat(to_hex(event["args"]["disputeId"]), int(event["args"]["draw"]), int(event["blockNumber"]))
+            for event in self._events("CommitteeDrawn", first, last)
+            if self._sender in event["args"]["committee"]
+        ]
+
+    def opening(self, dispute_id: str) -> Opening:
+        """The unit that is disputed. A challenger that is a contract opens without its call being seen.
+
+        Raises:
+            ZooError: ``dispute-unknown``: the chain has no such dispute (any more).
+        """
+        from web3.exceptions import TransactionNotFound
+
+        opened = self._opened_event(dispute_id)
+        if opened is None:
+            raise ZooError("dispute-unknown", f"the chain has no dispute {dispute_id}")
+        unit_id, provider = to_hex(opened["args"]["unitId"]), str(opened["args"]["provider"])
+        with chain_errors():
+            try:
+                call = self._web3.eth.get_transaction(opened["transactionHash"])["input"]
+            except TransactionNotFound:  # of a node that has forgotten old transactions
+                return Opening(unit_id, provider, None, None)
+        for arguments in self._open_calls(call):
+            order, unit = JobOrder(**_plain(arguments["order"])), UnitCommitment(**_plain(arguments["unit"]))
+            if to_hex(leaf_of(unit)) == unit_id:  # a multicall may open others too
+                return Opening(unit_id, provider, order, unit)
+        return Opening(unit_id, provider, None, None)
+
+    def _open_calls(self, call: bytes) -> list[Mapping[str, Any]]:
+        """The arguments of each ``open`` in call data from a stranger, also within a multicall (not one in another)."""
+        found = []
+        for name, arguments in self._decoded(call):
+            inner = arguments["data"] if name == "multicall" else []
+            found += [(name, arguments), *(one for data in inner for one in self._decoded(data))]
+        return [arguments for name, arguments in found if name == "open"]
+
+    def _decoded(self, call: bytes) -> list[tuple[str, Mapping[str, Any]]]:
+        """The function's name and its arguments; none if it is a call of another contract, or none at all."""
+        try:
+            function, arguments = self._disputes.decode_function_input(call)
+        except Exception:  # anything may be sent to a contract that then opens a dispute; decoders fail in many ways
+            return []
+        return [(str(function.fn_name), arguments)]
+
+
+def _plain(struct: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: to_hex(value) if isinstance(value, bytes) else value for name, value in struct.items()}

@@ -1,0 +1,307 @@
+"""What the chain alone says about one job: read from any RPC node, without the market."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hexbytes import HexBytes
+from web3 import HTTPProvider, Web3
+from web3.contract import Contract
+from web3.logs import DISCARD
+from web3.types import EventData, TxReceipt
+
+from zoo_compute.chain import log_search
+from zoo_protocol.contracts import artifact
+from zoo_protocol.hashing import from_hex, to_hex
+from zoo_protocol.payments.receipt import JobSettlement, Opened, Settled, Slashed
+
+_PROVIDER_LOST = 5  # IDisputes.Status
+
+
+DISPUTE_EVENTS = (
+    "DisputeOpened",
+    "TraceShown",
+    "StepNamed",
+    "CommitteeDrawn",
+    "VerdictGiven",
+    "Credited",
+    "DisputeEnded",
+)
+"""Those of one dispute that say what was done in it."""
+
+
+class ChainDisagrees(Exception):
+    """The chain does not hold what a receipt needs; ``code`` is stable."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Posted:
+    """A settlement batch as it was posted, and what was taken from it so far; amounts in wei."""
+
+    root: str
+    net: int
+    fee: int
+    claimed: Mapping[str, int]
+    """provider -> amount"""
+    withheld: Mapping[str, int]
+    """provider -> what disputes withheld of it when it was claimed"""
+    fee_collected: int
+
+
+@dataclass(frozen=True, slots=True)
+class WindowOnChain:
+    """A committed root and the seed that was latched for it (None: not yet)."""
+
+    root: str
+    leaf_count: int
+    seed: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AttestedOnChain:
+    """The registry's last attestation of a provider. Hashes as 0x hex, times in Unix seconds; ``counts`` as of now."""
+
+    key: str
+    measurement: str
+    expires_at: int
+    report: str
+    at: int
+    counts: bool
+
+
+class ChainReader:
+    """Reads our contracts' events and state; every answer comes from the given RPC node."""
+
+    def __init__(self, rpc_url: str, contracts: Mapping[str, str], start_block: int = 0) -> None:
+        """
+        Args:
+            rpc_url: any node of the chain.
+            contracts: addresses by contract name (ZenToken, Treasury, ProviderStaking, WorkWindows, JobEscrow).
+            start_block: first block of the deployment; nothing of ours is older.
+        """
+        self._web3 = Web3(HTTPProvider(rpc_url, request_kwargs={"timeout": 30}))
+        self._start = start_block
+        self._contracts: dict[str, Contract] = {
+            name: self._web3.eth.contract(address=Web3.to_checksum_address(address), abi=artifact(name).abi)
+            for name, address in contracts.items()
+        }
+
+    @property
+    def chain_id(self) -> int:
+        return int(self._web3.eth.chain_id)
+
+    def address(self, contract: str) -> str:
+        return str(self._contracts[contract].address)
+
+    def opened(self, job_id: str) -> Opened:
+        """The job's deposit.
+
+        Raises:
+            ChainDisagrees: ``not_opened`` unless the escrow holds exactly one such event.
+        """
+        event = self._only("JobEscrow", "JobOpened", "not_opened", jobId=from_hex(job_id))
+        return Opened.from_event(_plain(event), to_hex(event["transactionHash"]))
+
+    def settlement(self, job_id: str) -> JobSettlement:
+        """All that was settled of a job, to its end. What a guardian vetoed does not count.
+
+        Raises:
+            ChainDisagrees: ``not_settled`` if money of it is in escrow, or nothing was ever settled.
+        """
+        found = self.settled(job_id)
+        if found.last is None:
+            raise ChainDisagrees("not_settled", f"job {job_id} was not settled to its end")
+        return found
+
+    def settled(self, job_id: str) -> JobSettlement:
+        """What was settled of a job so far. What a guardian vetoed does not count.
+
+        The search goes back from now to the job's deposit: of a job that is disputed, that is not long ago.
+        """
+        opened = self._newest("JobEscrow", "JobOpened", jobId=from_hex(job_id))
+        since = None if opened is None else int(opened["blockNumber"])
+        names = ("JobSettled", "SettlementReverted", "JobRefunded", "UnitStruck") if opened is not None else ()
+        events = [event for name in names for event in self._events("JobEscrow", name, since, jobId=from_hex(job_id))]
+        events.sort(key=lambda event: (event["blockNumber"], event["logIndex"]))
+        return JobSettlement.from_events(
+            (event["event"], _plain(event), to_hex(event["transactionHash"])) for event in events
+        )
+
+    def settled_with(self, part: Settled) -> list[tuple[str, Settled]]:
+        """(job id, line) of everything that was settled in the same transaction, in its order."""
+        events = (
+            self._contracts["JobEscrow"].events.JobSettled().process_receipt(self._receipt(part.tx), errors=DISCARD)
+        )
+        lines = (_plain(event) for event in events)
+        return [(args["jobId"], Settled.from_event(args, part.tx)) for args in lines]
+
+    def transfers(self, part: Settled) -> Mapping[str, int]:
+        """recipient -> ZEN that left the escrow in the settlement's transaction, by the token's own events."""
+        moved = self._contracts["ZenToken"].events.Transfer().process_receipt(self._receipt(part.tx), errors=DISCARD)
+        transfers: Counter[str] = Counter()
+        for transfer in moved:
+            if transfer["args"]["from"] == self.address("JobEscrow"):
+                transfers[transfer["args"]["to"]] += transfer["args"]["value"]
+        return transfers
+
+    def batch(self, batch_id: int) -> Posted:
+        """A settlement batch.
+
+        Raises:
+            ChainDisagrees: ``no_batch`` unless the escrow posted exactly one with this id.
+        """
+        posted = self._only("JobEscrow", "BatchPosted", "no_batch", batchId=batch_id)["args"]
+        claims = self._events("JobEscrow", "Claimed", batchId=batch_id)
+        withheld = self._events("JobEscrow", "UnitWithheld", batchId=batch_id)
+        restored = self._events("JobEscrow", "UnitRestored", batchId=batch_id) if withheld else []
+        fees = self._events("JobEscrow", "FeesCollected", batchId=batch_id)
+        return Posted(
+            root=to_hex(posted["root"]),
+            net=posted["net"],
+            fee=posted["fee"],
+            claimed={event["args"]["provider"]: event["args"]["amount"] for event in claims},
+            withheld={event["args"]["provider"]: _withheld(event, withheld, restored) for event in claims},
+            fee_collected=sum(event["args"]["amount"] for event in fees),
+        )
+
+    def deposited(self, opened: Opened) -> int:
+        """ZEN that moved from the payer into the escrow in the opening transaction, wei."""
+        receipt = self._receipt(opened.tx)
+        moved = self._contracts["ZenToken"].events.Transfer().process_receipt(receipt, errors=DISCARD)
+        escrow = self.address("JobEscrow")
+        return sum(e["args"]["value"] for e in moved if e["args"]["from"] == opened.payer and e["args"]["to"] == escrow)
+
+    def window(self, window_id: int) -> WindowOnChain:
+        """Root and seed of a committed window.
+
+        Raises:
+            ChainDisagrees: ``no_window`` if no such window was committed.
+        """
+        event = self._only("WorkWindows", "WindowCommitted", "no_window", id=window_id)
+        latched = self._events("WorkWindows", "SeedLatched", id=window_id)
+        seed = to_hex(latched[0]["args"]["seed"]) if latched else None
+        return WindowOnChain(to_hex(event["args"]["root"]), event["args"]["leafCount"], seed)
+
+    def slash(self, evidence: str, offence: str) -> Slashed:
+        """The penalty that was executed on this evidence; ``offence`` is its name in the penalty table.
+
+        Raises:
+            ChainDisagrees: ``not_slashed`` unless there is exactly one.
+        """
+        event = self._only("ProviderStaking", "Slashed", "not_slashed", evidence=from_hex(evidence))
+        found = event["args"]
+        return Slashed(found["provider"], offence, found["amount"], to_hex(event["transactionHash"]))
+
+    def attested(self, provider: str) -> AttestedOnChain | None:
+        """The last attestation of a provider; None if it was never attested."""
+        event = self._newest("Attestations", "Attested", provider=provider)
+        if event is None:
+            return None
+        found = _plain(event)
+        return AttestedOnChain(
+            key=found["key"],
+            measurement=found["measurement"],
+            expires_at=found["expiresAt"],
+            report=found["report"],
+            at=int(self._web3.eth.get_block(event["blockNumber"])["timestamp"]),
+            counts=bool(self._contracts["Attestations"].functions.isAttested(provider).call()),
+        )
+
+    def slashed(self) -> set[str]:
+        """Everybody who ever lost stake to a penalty, by whosever decision."""
+        return {event["args"]["provider"] for event in self._events("ProviderStaking", "Slashed")}
+
+    def stake_of(self, provider: str) -> int:
+        """Stake of a provider or verifier now, without what unbonds, wei."""
+        return int(self._contracts["ProviderStaking"].functions.stakeOf(provider).call())
+
+    def window_tx(self, root: str) -> str:
+        """The transaction that committed the window of this root.
+
+        Raises:
+            ChainDisagrees: ``no_window`` if no such window was committed.
+        """
+        event = self._only("WorkWindows", "WindowCommitted", "no_window", root=from_hex(root))
+        return to_hex(event["transactionHash"])
+
+    def disputable_until(self, root: str) -> int:
+        """The last second in which units of the window with this root can be disputed, Unix time.
+
+        Raises:
+            ChainDisagrees: ``no_window`` if no such window was committed.
+        """
+        _, _, _, committed_at, _ = self._contracts["WorkWindows"].functions.windows(from_hex(root)).call()
+        if not committed_at:
+            raise ChainDisagrees("no_window", f"no window with the root {root} was committed")
+        return int(committed_at) + int(self._contracts["Disputes"].functions.terms().call()[3])
+
+    def now(self) -> int:
+        """The time of the newest block, Unix seconds."""
+        return int(self._web3.eth.get_block("latest")["timestamp"])
+
+    def dispute_bond(self) -> int:
+        """What a challenger puts up, wei."""
+        return int(self._contracts["Disputes"].functions.terms().call()[0])
+
+    def dispute_events(self, dispute_id: str) -> list[tuple[str, Mapping[str, Any], str]]:
+        """(event, arguments, transaction) of all that happened in a dispute, in the chain's order."""
+        events = [
+            event for name in DISPUTE_EVENTS for event in self._events("Disputes", name, disputeId=from_hex(dispute_id))
+        ]
+        events.sort(key=lambda event: (event["blockNumber"], event["logIndex"]))
+        return [(event["event"], _plain(event), to_hex(event["transactionHash"])) for event in events]
+
+    def conviction(self, dispute_id: str) -> tuple[str, str]:
+        """The unit that a dispute convicted, and the transaction that did; both as 0x hex.
+
+        Raises:
+            ChainDisagrees: ``not_convicted`` unless the dispute ended against the provider.
+        """
+        event = self._only("Disputes", "DisputeEnded", "not_convicted", disputeId=from_hex(dispute_id))
+        if event["args"]["outcome"] != _PROVIDER_LOST:
+            raise ChainDisagrees("not_convicted", f"dispute {dispute_id} did not end against the provider")
+        return to_hex(event["args"]["unitId"]), to_hex(event["transactionHash"])
+
+    def treasury_balance(self) -> int:
+        """ZEN that the treasury holds now, wei."""
+        return int(self._contracts["ZenToken"].functions.balanceOf(self.address("Treasury")).call())
+
+    def _receipt(self, tx: str) -> TxReceipt:
+        return self._web3.eth.get_transaction_receipt(HexBytes(tx))
+
+    def _events(self, contract: str, name: str, since: int | None = None, **filters: Any) -> list[EventData]:
+        first = self._start if since is None else since
+        return log_search.all_events(self._event(contract, name), filters, first, self._web3.eth.block_number)
+
+    def _newest(self, contract: str, name: str, **filters: Any) -> EventData | None:
+        found: EventData | None = log_search.newest(
+            self._event(contract, name), filters, self._start, self._web3.eth.block_number
+        )
+        return found
+
+    def _event(self, contract: str, name: str) -> Any:
+        return self._contracts[contract].events[name]()
+
+    def _only(self, contract: str, name: str, code: str, **filters: Any) -> EventData:
+        events = self._events(contract, name, **filters)
+        if len(events) != 1:
+            raise ChainDisagrees(code, f"{contract} has {len(events)} {name} events for {filters}; one was expected")
+        return events[0]
+
+
+def _withheld(claim: EventData, withheld: Sequence[EventData], restored: Sequence[EventData]) -> int:
+    """What disputes had withheld of a claim: all that was not back in its batch by then (later it is paid out)."""
+    mine = [event["args"] for event in withheld if event["args"]["provider"] == claim["args"]["provider"]]
+    units = {args["unitId"] for args in mine}
+    back = [event["args"] for event in restored if not event["args"]["paidOut"] and event["args"]["unitId"] in units]
+    return sum(int(args["net"]) for args in mine) - sum(int(args["net"]) for args in back)
+
+
+def _plain(event: EventData) -> dict[str, Any]:
+    """An event's arguments with byte strings as 0x hex."""
+    return {name: to_hex(value) if isinstance(value, bytes) else value for name, value in event["args"].items()}

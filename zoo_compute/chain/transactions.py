@@ -1,0 +1,220 @@
+"""Contract calls that a wallet signs and sends."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from zoo_compute.base.amounts import format_zen
+from zoo_compute.base.errors import ZooError
+from zoo_compute.base.models import Claim
+from zoo_compute.chain.wallet import Block, Wallet, chain_errors, checked_address
+from zoo_protocol import messages
+from zoo_protocol.contracts import artifact
+
+_PERMIT_SECONDS = 3600
+
+
+_CONFIRMATIONS = 12  # stand for finality where the node has no finalized tag
+
+
+_MINING_SECONDS = 120.0
+
+
+_GAS_PERCENT = 125  # of the estimate: in a later block a call may take more
+
+
+_FEES = ("maxFeePerGas", "maxPriorityFeePerGas", "gasPrice")
+
+
+class Chain:
+    """What a provider or a user does on the chain with a wallet of their own. Amounts in wei of ZEN.
+
+    Every method raises Unreachable where the node does not answer.
+    """
+
+    def __init__(self, rpc_url: str, contracts: Mapping[str, str], wallet: Wallet) -> None:
+        """
+        Args:
+            rpc_url: of an Ethereum node.
+            contracts: addresses by name, as ``GET /v1/network`` gives them.
+        """
+        from eth_utils.address import to_checksum_address
+        from web3 import HTTPProvider, Web3
+
+        self._web3 = Web3(HTTPProvider(rpc_url, request_kwargs={"timeout": 10}))
+        self._wallet = wallet
+        self._has_finality = False  # whether the chain's node has shown the ``finalized`` tag
+        self._sender = to_checksum_address(wallet.address)
+        self._contracts = {name: to_checksum_address(address) for name, address in contracts.items()}
+        names = ("ZenToken", "ProviderStaking", "JobEscrow", "Rewards")
+        self._token, self._staking, self._escrow, self._rewards = map(self._contract, names)
+
+    def balance(self, address: str | None = None) -> int:
+        """ZEN of an address (default: the wallet's own)."""
+        with chain_errors():
+            return int(self._token.functions.balanceOf(address or self._sender).call())
+
+    def staked(self) -> int:
+        """The wallet's stake that counts towards a tier."""
+        with chain_errors():
+            return int(self._staking.functions.stakeOf(self._sender).call())
+
+    def stake(self, amount: int) -> str:
+        """Add to the wallet's stake, with a permit, in one transaction; returns its hash once it is mined.
+
+        Raises:
+            ZooError: the wallet has less ZEN than that, or the transaction fails.
+        """
+        if (balance := self.balance()) < amount:
+            raise ZooError(
+                "balance-too-low",
+                f"{self._sender} has {format_zen(balance)} ZEN, but {format_zen(amount)} are to be staked",
+                remedy="Send ZEN to this address.",
+            )
+        deadline = int(time.time()) + _PERMIT_SECONDS
+        with chain_errors():
+            permit = messages.permit_typed_data(
+                self._web3.eth.chain_id,
+                self._token.address,
+                self._token.functions.name().call(),
+                self._sender,
+                self._staking.address,
+                amount,
+                self._token.functions.nonces(self._sender).call(),
+                deadline,
+            )
+        r, s, v = _split_signature(self._wallet.sign_typed_data(permit))
+        return self._send(self._staking.functions.stakeWithPermit(amount, deadline, v, r, s))
+
+    def commit(self, until: int) -> str:
+        """Promise to be up until a Unix time, later than any promise before; the transaction's hash once it is mined.
+
+        Raises:
+            ZooError: the contract refuses, or the transaction fails.
+        """
+        return self._send(self._staking.functions.commit(until))
+
+    def claim(self, claims: Sequence[Claim], to: str | None = None) -> str:
+        """Take the wallet's pay from settled batches in one transaction; returns its hash once it is mined.
+
+        Args:
+            claims: as the market lists them; their challenge periods must be over.
+            to: who receives it (default: the wallet's own address).
+
+        Raises:
+            ZooError: the contract refuses, or the transaction fails.
+        """
+        items = [(claim.amount_wei, claim.proof) for claim in claims]
+        return self._send(self._escrow.functions.claim(self._payee(to), items))
+
+    def withheld(self, batch_id: int) -> int:
+        """What disputes withhold, or have struck, of the wallet's pay in a settled batch."""
+        with chain_errors():
+            return int(self._escrow.functions.withheldOf(batch_id, self._sender).call())
+
+    def has_claimed(self, batch_id: int) -> bool:
+        """Whether the wallet took its pay from a settled batch, as of the newest block."""
+        with chain_errors():
+            return bool(self._escrow.functions.isClaimed(batch_id, self._sender).call())
+
+    def rewards_claimed(self) -> int:
+        """All that the wallet ever claimed of its rewards."""
+        with chain_errors():
+            return int(self._rewards.functions.claimed(self._sender).call())
+
+    def claim_rewards(self, cumulative: int, proof: Sequence[str], to: str | None = None) -> str:
+        """Take the wallet's rewards up to ``cumulative``; returns the transaction's hash once it is mined.
+
+        Args:
+            proof: as the market gives it, of the epoch in force.
+            to: who receives it (default: the wallet's own address).
+
+        Raises:
+            ZooError: the contract refuses, or the transaction fails.
+        """
+        return self._send(self._rewards.functions.claimTo(self._payee(to), cumulative, list(proof)))
+
+    def time(self) -> int:
+        """Unix time of the latest block: the clock that the contracts go by."""
+        return self.latest_block().timestamp
+
+    def latest_block(self) -> Block:
+        """The newest block."""
+        return self._block("latest")
+
+    def final_block(self) -> Block:
+        """The newest block that cannot be reorganised away: by the chain's tag, or by confirmations if it has none."""
+        from web3.exceptions import BlockNotFound, Web3RPCError
+
+        with chain_errors():
+            try:
+                found = self._web3.eth.get_block("finalized")
+                self._has_finality = True
+            except (BlockNotFound, Web3RPCError):
+                if self._has_finality:  # as after a node's restart: confirmations are fewer than finality takes
+                    raise
+                found = self._web3.eth.get_block(max(0, self._web3.eth.block_number - _CONFIRMATIONS))
+            return Block(found["number"], found["timestamp"])
+
+    def transfer(self, to: str, amount: int) -> str:
+        """Send ZEN; returns the transaction's hash once it is mined.
+
+        Raises:
+            ZooError: the transaction fails.
+        """
+        return self._send(self._token.functions.transfer(to, amount))
+
+    def _block(self, which: Any) -> Block:
+        with chain_errors():
+            found = self._web3.eth.get_block(which)
+            return Block(found["number"], found["timestamp"])
+
+    def _payee(self, to: str | None) -> str:
+        return self._sender if to is None else checked_address(to)
+
+    def _contract(self, name: str) -> Any:
+        return self._web3.eth.contract(address=self._contracts[name], abi=artifact(name).abi)
+
+    def _send(self, call: Any, fee_percent: int = 100) -> str:
+        """Send a transaction and wait until it is mined; returns its hash.
+
+        Args:
+            fee_percent: of the usual fee. If more than 100, the transaction does not wait behind what the wallet sent
+                before: it takes the place of the first one that is not mined yet, which may be an earlier try.
+
+        Raises:
+            ZooError: the contract refuses, the transaction reverts, or the wallet lacks the coin for its gas.
+            Unreachable: the node does not answer, or the transaction is not mined in time.
+        """
+        eth, raised = self._web3.eth, fee_percent > 100
+        with chain_errors():
+            nonce = eth.get_transaction_count(self._sender, "latest" if raised else "pending")
+            # As of what is mined: behind what waits, which this may replace, the contract may refuse it.
+            gas = call.estimate_gas({"from": self._sender}, block_identifier="latest") * _GAS_PERCENT // 100
+            transaction = call.build_transaction({"from": self._sender, "nonce": nonce, "gas": gas})
+            for name in _FEES:
+                if name in transaction:
+                    transaction[name] = transaction[name] * fee_percent // 100
+            self._require_coin(transaction)
+            sent = eth.send_raw_transaction(self._wallet.sign_transaction(transaction))
+            receipt = eth.wait_for_transaction_receipt(sent, timeout=_MINING_SECONDS, poll_latency=0.2)
+        if receipt["status"] != 1:
+            raise ZooError("transaction-reverted", f"{call.fn_name} reverted in {sent.to_0x_hex()}")
+        return str(sent.to_0x_hex())
+
+    def _require_coin(self, transaction: Mapping[str, Any]) -> None:
+        price = transaction.get("maxFeePerGas", transaction.get("gasPrice", 0))
+        needed, held = transaction["gas"] * price, self._web3.eth.get_balance(self._sender)
+        if held < needed:
+            raise ZooError(
+                "coin-too-low",
+                f"{self._sender} has {format_zen(held)} of the chain's coin, and a transaction may cost "
+                f"{format_zen(needed)}",
+                remedy="Send some of the chain's own coin (not ZEN) to this address.",
+            )
+
+
+def _split_signature(signature: str) -> tuple[bytes, bytes, int]:
+    """(r, s, v) of a 65-byte signature in 0x hex."""
+    raw = bytes.fromhex(signature.removeprefix("0x"))
+    return raw[:32], raw[32:64], raw[64]

@@ -1,0 +1,205 @@
+"""A wallet: who you are towards the market, and what you do on the chain.
+
+Signing needs no network. The chain is reached only through :class:`Chain`, which imports web3 when it is first used, so
+that a node which has already staked never loads it.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from eth_account import Account
+from eth_account.messages import encode_defunct
+from eth_account.signers.local import LocalAccount
+
+from zoo_compute.base.errors import ConfigError, Unreachable, ZooError
+from zoo_protocol import messages
+from zoo_protocol.reverts import decode_revert
+
+KEY_VARIABLE = "ZOO_PRIVATE_KEY"
+
+
+KEYSTORE_VARIABLE = "ZOO_KEYSTORE"
+
+
+PASSWORD_VARIABLE = "ZOO_KEYSTORE_PASSWORD"
+
+
+_LOST_KEY = "If it is damaged, put your backup in its place: only this key can take back what it has staked."
+
+
+NOT_MINED = "transaction-not-mined"
+
+
+class Wallet:
+    """One private key. Its text form never shows the key."""
+
+    def __init__(self, private_key: str) -> None:
+        """
+        Args:
+            private_key: 32 bytes as 64 hex digits, with or without ``0x``.
+
+        Raises:
+            ConfigError: if it is no key; the message does not repeat it.
+        """
+        if not re.fullmatch(r"(0x)?[0-9a-fA-F]{64}", private_key):
+            raise ConfigError(
+                "private-key-malformed", "the private key is not 64 hex digits", remedy=f"Check {KEY_VARIABLE}."
+            )
+        try:
+            self._account: LocalAccount = Account.from_key(private_key)
+        except ValueError as error:  # zero, or beyond the curve's order
+            raise ConfigError(
+                "private-key-malformed",
+                "the private key is not on the curve secp256k1",
+                remedy=f"Check {KEY_VARIABLE}.",
+            ) from error
+        self.address = str(self._account.address)
+
+    def __repr__(self) -> str:
+        return f"Wallet({self.address})"
+
+    @classmethod
+    def from_keystore(cls, path: Path, password: str) -> "Wallet":
+        """The wallet in an encrypted keystore file (Web3 Secret Storage, as geth and others write it).
+
+        Raises:
+            ConfigError: if there is no such file, it is no keystore, or the password is wrong.
+        """
+        try:
+            key = Account.decrypt(json.loads(path.read_text()), password)
+        except OSError as error:
+            remedy = f"Check {KEYSTORE_VARIABLE}. {_LOST_KEY}"
+            raise ConfigError("keystore-unreadable", f"{path}: {error.strerror}", remedy=remedy) from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(
+                "keystore-unusable",
+                f"{path} cannot be opened: {error}",
+                remedy=f"Give a keystore file of version 3, and its password in {PASSWORD_VARIABLE}. {_LOST_KEY}",
+            ) from error
+        return cls(bytes(key).hex())
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "Wallet | None":
+        """The wallet of ``ZOO_PRIVATE_KEY``, or of ``ZOO_KEYSTORE`` with ``ZOO_KEYSTORE_PASSWORD``; None without both.
+
+        Raises:
+            ConfigError: if what is set cannot be used.
+        """
+        if key := environment.get(KEY_VARIABLE):
+            return cls(key.strip())
+        if keystore := environment.get(KEYSTORE_VARIABLE):
+            return cls.from_keystore(Path(keystore), environment.get(PASSWORD_VARIABLE, ""))
+        return None
+
+    def sign_typed_data(self, document: dict[str, Any]) -> str:
+        """65-byte signature of an EIP-712 document, 0x hex."""
+        return messages.sign(self._private_key, document)
+
+    def sign_text(self, text: str) -> str:
+        """65-byte EIP-191 signature of a text, 0x hex, as ``personal_sign`` makes it."""
+        return "0x" + bytes(self._account.sign_message(encode_defunct(text=text)).signature).hex()
+
+    def sign_transaction(self, transaction: dict[str, Any]) -> bytes:
+        """The raw bytes of a signed transaction."""
+        return bytes(self._account.sign_transaction(transaction).raw_transaction)
+
+    @property
+    def _private_key(self) -> str:
+        return "0x" + bytes(self._account.key).hex()
+
+
+def checked_address(text: str) -> str:
+    """An address as the chain's tools write it, with its checksum.
+
+    Raises:
+        ConfigError: it is none, or its checksum says that it was mistyped.
+    """
+    from eth_utils.address import is_hex_address, to_checksum_address
+
+    digits = text.removeprefix("0x")
+    plain = digits in (digits.lower(), digits.upper())  # bears no checksum
+    if not is_hex_address(text) or not (plain or text == to_checksum_address(text)):
+        raise ConfigError(
+            "bad-address",
+            f"{text!r:.100} is no address",
+            remedy="Give 0x and 40 hex digits, copied as they are: upper and lower case are a checksum.",
+        )
+    return str(to_checksum_address(text))
+
+
+def siwe_message(address: str, challenge: Mapping[str, Any], now: datetime | None = None) -> str:
+    """The sign-in text of EIP-4361 for a challenge of ``POST /v1/auth/nonce``.
+
+    Args:
+        address: checksummed.
+        challenge: ``domain``, ``uri``, ``chain_id``, ``nonce``, ``statement``, ``expires_at``.
+        now: time of issue.
+    """
+    issued_at = (now or datetime.now(UTC)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return (
+        f"{challenge['domain']} wants you to sign in with your Ethereum account:\n{address}\n\n"
+        f"{challenge['statement']}\n\n"
+        f"URI: {challenge['uri']}\nVersion: 1\nChain ID: {challenge['chain_id']}\nNonce: {challenge['nonce']}\n"
+        f"Issued At: {issued_at}\nExpiration Time: {challenge['expires_at']}"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block; ``timestamp`` in Unix seconds."""
+
+    number: int
+    timestamp: int
+
+
+@contextmanager
+def chain_errors() -> Iterator[None]:
+    """web3's errors as this package's. A transaction that is sent and not mined in time is ``NOT_MINED``."""
+    from requests.exceptions import RequestException
+    from web3.exceptions import (
+        BadFunctionCallOutput,
+        BadResponseFormat,
+        BlockNotFound,
+        ContractLogicError,
+        TimeExhausted,
+        TransactionNotFound,
+        Web3RPCError,
+    )
+
+    no_answer = (
+        RequestException,
+        Web3RPCError,
+        BadResponseFormat,
+        BadFunctionCallOutput,
+        BlockNotFound,
+        TransactionNotFound,
+        json.JSONDecodeError,
+    )
+
+    try:
+        yield
+    except ContractLogicError as error:
+        remedy = "contracts/src/interfaces/ says of each error when it comes."
+        raise ZooError("transaction-refused", f"the contract refuses: {_reason(error)}", remedy=remedy) from error
+    except TimeExhausted as error:
+        raise Unreachable(NOT_MINED, str(error), remedy="Its fee may be too low now; try again.") from error
+    except no_answer as error:  # or with a proxy's page, or as one that has not come as far as our contracts
+        raise Unreachable(
+            "chain-unreachable", f"the chain does not answer: {error}", remedy="Try again; check the RPC address."
+        ) from error
+
+
+def _reason(error: Any) -> str:
+    """What the contract said: the name of its error and what it tells of it; else what the node says."""
+    data = error.data
+    if not isinstance(data, str) or not re.fullmatch("0x([0-9a-fA-F]{2}){4,}", data):
+        return str(error)
+    name, told = decode_revert(bytes.fromhex(data[2:]))
+    return told if name == "Unknown" else f"{name}({told})"

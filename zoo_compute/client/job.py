@@ -1,0 +1,218 @@
+"""A handle on one job: follow it, wait for it, and fetch what came of it."""
+
+import json
+import logging
+import time
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from zoo_compute.base.errors import ConfigError, JobUnsuccessful, Unreachable, ZooError
+from zoo_compute.base.models import Checkpoint, Event, JobState
+from zoo_compute.client.http import NoAnswer
+from zoo_compute.client.job_source import JobSource
+
+log = logging.getLogger(__name__)
+
+
+_POLL_SECONDS = 0.5
+
+
+_RECONNECT_SECONDS = 1.0
+
+
+class Job:
+    """One job of one market.
+
+    Attributes:
+        id: 0x hex of 32 bytes: the hash of the signed order, the same on the chain.
+    """
+
+    def __init__(self, source: JobSource, job_id: str) -> None:
+        self.id = job_id
+        self._source = source
+        self._path = f"/v1/jobs/{job_id}"
+
+    def __repr__(self) -> str:
+        return f"Job({self.id})"
+
+    def state(self) -> JobState:
+        """Where it is now."""
+        return JobState.model_validate(self._source.connection.get(self._path))
+
+    def why(self) -> dict[str, Any]:
+        """Why it has not been matched: findings with stable codes, what removes how many nodes, and what would help."""
+        answer: dict[str, Any] = self._source.connection.get(f"{self._path}/why")
+        return answer
+
+    def wait(self, timeout: float | None = None) -> JobState:
+        """Block until the job is over, and return its final state.
+
+        Args:
+            timeout: seconds to wait at most.
+
+        Raises:
+            JobUnsuccessful: it was rejected, expired, cancelled or failed; ``code`` is its reason.
+            TimeoutError: it is not over yet.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not (state := self.state()).is_over:
+            if deadline is not None and time.monotonic() >= deadline:
+                raise TimeoutError(f"job {self.id} is {state.status} after {timeout} s")
+            time.sleep(_POLL_SECONDS)
+        if not state.is_successful:
+            reason = state.reason or state.status
+            raise JobUnsuccessful(reason, f"job {self.id} ended as {state.status}: {reason}")
+        return state
+
+    def events(self, after: int = 0) -> Iterator[Event]:
+        """Everything that happened and happens, in order, until the job is over.
+
+        A lost connection is taken up again after the last event that was seen; a warning is logged, once each time.
+
+        Args:
+            after: id of the last event already seen.
+        """
+        warned = False
+        while True:
+            try:
+                for event in self._stream(after):
+                    after, warned = event.id, False
+                    yield event
+                if self.state().is_over:
+                    return
+            except (NoAnswer, Unreachable) as error:
+                if not warned:
+                    log.warning("the market does not answer (%s); asked again until it does", error)
+                warned = True
+                time.sleep(_RECONNECT_SECONDS)
+
+    def _stream(self, after: int) -> Iterator[Event]:
+        headers = {"Accept": "text/event-stream", "Last-Event-ID": str(after)}
+        with self._source.connection.stream("GET", f"{self._path}/events", headers=headers) as response:
+            yield from parse_events(response.iter_lines())
+
+    def cancel(self) -> JobState:
+        """Stop the job: what was delivered is still checked and paid, the rest is refunded.
+
+        Raises:
+            ApiError: it is too late for that.
+        """
+        return JobState.model_validate(self._source.connection.post(f"{self._path}/cancel"))
+
+    def amend(self, *, max_price: int | None = None, wait_until: datetime | None = None) -> JobState:
+        """Bid less (in wei per GPU-hour) or wait shorter, within the signed order.
+
+        Raises:
+            ApiError: the order does not allow it, or the job waits no longer.
+        """
+        given = {
+            "max_price": None if max_price is None else str(max_price),
+            "wait_until": None if wait_until is None else wait_until.isoformat(),
+        }
+        body = {name: value for name, value in given.items() if value is not None}
+        return JobState.model_validate(self._source.connection.call("PATCH", self._path, repeatable=True, json=body))
+
+    def pause(self) -> JobState:
+        """Give out no more work; what is leased is finished and paid. Raises ApiError if it has ended."""
+        return JobState.model_validate(self._source.connection.post(f"{self._path}/pause", repeatable=True))
+
+    def resume(self) -> JobState:
+        """Go on after a pause. Raises ApiError if the job has ended."""
+        return JobState.model_validate(self._source.connection.post(f"{self._path}/resume", repeatable=True))
+
+    def clone(self, **changes: Any) -> "Job":
+        """Sign and submit the same job once more.
+
+        Args:
+            changes: ``nodes``, ``budget_max`` and ``max_price`` in wei, ``wait_until``.
+
+        Raises:
+            Mismatch: the market proposes another job than the one asked for.
+            ApiError, ConfigError: as for :meth:`zoo_compute.Client.submit`.
+        """
+        return Job(self._source, self._source.submit_proposed(self.id, "clone", changes))
+
+    def extend(self, **changes: Any) -> "Job":
+        """Sign and submit a job that goes on from this one's last checkpoint.
+
+        Args:
+            changes: as for :meth:`clone`, and ``rounds``.
+
+        Raises:
+            Mismatch, ApiError, ConfigError: as for :meth:`clone`.
+        """
+        return Job(self._source, self._source.submit_proposed(self.id, "extend", changes))
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Losses, times and included work, by round."""
+        found: list[dict[str, Any]] = self._source.connection.get(f"{self._path}/metrics")["rounds"]
+        return found
+
+    def efficiency(self) -> dict[str, Any]:
+        """Tokens per second, time in compute, transfer and wait, and bytes, against the same work in one place."""
+        found: dict[str, Any] = self._source.connection.get(f"{self._path}/efficiency")
+        return found
+
+    def units(self) -> list[dict[str, Any]]:
+        """The units of work, by round and slot."""
+        found: list[dict[str, Any]] = self._source.connection.get(f"{self._path}/units")
+        return found
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """The checkpoints, by round."""
+        return [Checkpoint.model_validate(item) for item in self._source.connection.get(f"{self._path}/checkpoints")]
+
+    def receipt(self) -> dict[str, Any]:
+        """The receipt of a settled job, as the market reads it from the chain and from storage."""
+        found: dict[str, Any] = self._source.connection.get(f"{self._path}/receipt")
+        return found
+
+    def download(self, path: str | Path) -> int:
+        """Write the trained model (safetensors) to ``path`` after checking it against its CID; returns its size.
+
+        Raises:
+            ZooError: there is no model yet.
+        """
+        return self._source.download(self._model_cid(), Path(path))
+
+    def sample(self, prompt: str, length: int, *, temperature: float = 0.8, seed: int = 0) -> str:
+        """Text that the trained model writes after ``prompt``. Runs here, and needs torch.
+
+        Raises:
+            ConfigError: there is nothing to continue.
+            ZooError: there is no model yet.
+        """
+        if not prompt:
+            raise ConfigError("prompt-empty", "the prompt is empty", remedy="Give at least one character to continue.")
+        from training_gym.model.generate import generate
+        from training_gym.spec.config import TrainingSpec
+        from training_gym.units.checkpoint import load_state
+
+        spec = TrainingSpec.from_dict(self.state().spec)
+        model = self._source.fetch(self._model_cid(), max_bytes=16 * spec.num_parameters() + (1 << 20))
+        text = generate(spec.model, load_state(spec, model), prompt.encode(), length, temperature, seed)
+        return text.decode(errors="replace")
+
+    def _model_cid(self) -> str:
+        state = self.state()
+        if state.final_model_cid is None:
+            remedy = "It will not get one." if state.is_over else f"Wait for its end: zoo-compute job watch {self.id}"
+            raise ZooError("no-model-yet", f"job {self.id} is {state.status} and has no final model", remedy=remedy)
+        return state.final_model_cid
+
+
+def parse_events(lines: Iterable[str]) -> Iterator[Event]:
+    """The events in the lines of a server-sent event stream; comments and events without an id are left out."""
+    fields: dict[str, str] = {}
+    for line in lines:
+        if not line:
+            if "id" in fields and "data" in fields:
+                data = json.loads(fields["data"])
+                yield Event(id=int(fields["id"]), kind=fields.get("event", "message"), data=data)
+            fields = {}
+            continue
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        fields[name] = f"{fields[name]}\n{value}" if name == "data" and name in fields else value

@@ -1,0 +1,23 @@
+"""The interface that a job handle needs of its client."""
+
+from pathlib import Path
+from typing import Any, Protocol
+
+from zoo_compute.client.http import Connection
+
+
+class JobSource(Protocol):
+    """Access to one market and its storage. :class:`zoo_compute.Client` implements it."""
+
+    @property
+    def connection(self) -> Connection:
+        """The connection to the market's API."""
+
+    def submit_proposed(self, job_id: str, what: str, changes: dict[str, Any]) -> str:
+        """Sign and submit the job that the market proposes as ``what`` (``clone``, ``extend``); return its id."""
+
+    def fetch(self, cid: str, *, max_bytes: int) -> bytes:
+        """Return a file from storage, every block checked against its CID."""
+
+    def download(self, cid: str, path: Path) -> int:
+        """Write a file from storage to ``path`` and return its size in bytes."""

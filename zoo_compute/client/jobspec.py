@@ -1,0 +1,197 @@
+"""A training job as its user writes it, in Python or in a YAML or JSON file."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from zoo_compute.base.amounts import parse_zen
+from zoo_compute.base.errors import ConfigError
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+_SETTINGS = "settings by name, such as {rounds: 100}"
+
+
+_AMOUNT = "an amount of ZEN such as 2.5, or of wei such as '2500 wei'"
+
+
+_KEYS: dict[str, tuple[type | tuple[type, ...], str]] = {
+    "model_config": (dict, _SETTINGS),
+    "data_config": (dict, "{train: FILE, validation: FILE} or {dataset: CID}"),
+    "training_config": (dict, _SETTINGS),
+    "tier": (str, "its name, such as bronze"),
+    "nodes": (int, "a whole number"),
+    "budget_max": ((str, int), _AMOUNT),
+    "max_price": ((str, int), _AMOUNT),
+    "wait": (str, "a number and a unit: 45s, 30m, 2h or 1d"),
+    "checkpoint": (dict, "{interval: ROUNDS, redundancy: NODES}"),
+    "requirements": (dict, "settings by name, such as {regions: [eu-west]}"),
+    "sampling_bps": (int, "a whole number, such as 1000 for 10 %"),
+}
+"""What a job file may hold: the type of each key, and how it is written."""
+
+
+_AMOUNTS = ("budget_max", "max_price")
+
+
+_FLOAT, _TEXT = "tag:yaml.org,2002:float", "tag:yaml.org,2002:str"
+
+
+_EXPONENT = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+\Z")
+"""Numbers that YAML 1.2 and JSON have, and PyYAML, which reads YAML 1.1, takes for text: 3e-4."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalDataset:
+    """Two text files that become a dataset when they are uploaded."""
+
+    train: Path
+    validation: Path
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """What to train, on how many nodes of which tier, for how much, waiting for how long.
+
+    Attributes:
+        dataset: CID of a dataset manifest, or files to upload.
+        budget_max: wei of ZEN put in escrow; never more is spent.
+        max_price: highest price in wei of ZEN per GPU-hour, fee included; None takes the tier's reserve price.
+        wait: how long to wait for capacity; then the job expires with a full refund.
+        model: ``hidden_size, num_layers, …``; what is left out takes the market's default.
+        training: ``rounds, inner_steps, batch_size, learning_rate, …``.
+        checkpoint: ``interval`` in rounds and ``redundancy`` in nodes.
+        requirements: of each node: ``regions, excluded_regions, environment_classes, min_gpu_memory_gb,
+            min_reliability_bps, attested_only``.
+        sampling_bps: lowest share of each unit's segments that is replayed, of 10,000; None takes the network's.
+    """
+
+    dataset: str | LocalDataset
+    budget_max: int
+    max_price: int | None = None
+    wait: timedelta = timedelta(hours=1)
+    tier: str = "bronze"
+    nodes: int = 1
+    model: Mapping[str, Any] = field(default_factory=dict)
+    training: Mapping[str, Any] = field(default_factory=dict)
+    checkpoint: Mapping[str, Any] = field(default_factory=dict)
+    requirements: Mapping[str, Any] = field(default_factory=dict)
+    sampling_bps: int | None = None
+
+
+def load(path: Path, overrides: Mapping[str, Any] | None = None) -> JobSpec:
+    """The job in a YAML or JSON file. Amounts are in ZEN (``2.5``) or wei (``2500 wei``), ``wait`` like ``30m``.
+
+    ``data_config`` names either ``dataset``, a manifest's CID, or the text files ``train`` and ``validation``, relative
+    to the job file.
+
+    Args:
+        overrides: take the place of the file's keys of the same name.
+
+    Raises:
+        ConfigError: the file cannot be read; a key is unknown (the nearest is named), missing or of a wrong type.
+    """
+    document = {**_read(path), **(overrides or {})}
+    for key, value in document.items():
+        if key not in _KEYS:
+            nearest = get_close_matches(str(key), list(_KEYS), n=1, cutoff=0.0)[0]
+            raise _wrong(path, f"{key!r} is no known key; the nearest is {nearest!r}")
+        kind, written = _KEYS[key]
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise _wrong(path, f"{key} cannot be {value!r:.80}", remedy=f"Write {key} as {written}.")
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            remedy = "Use finite numbers, and quotes around what is neither a number nor true or false."
+            raise _wrong(path, f"{key} holds what cannot be sent: {error}", remedy=remedy) from error
+    for key in ("data_config", "budget_max"):
+        if key not in document:
+            raise _wrong(path, f"{key} is missing")
+    max_price = document.get("max_price")
+    return JobSpec(
+        dataset=_dataset(path, document["data_config"]),
+        budget_max=parse_zen(str(document["budget_max"]), "budget_max"),
+        max_price=None if max_price is None else parse_zen(str(max_price), "max_price"),
+        wait=parse_duration(document.get("wait", "1h"), "wait"),
+        tier=document.get("tier", "bronze"),
+        nodes=document.get("nodes", 1),
+        model=document.get("model_config", {}),
+        training=document.get("training_config", {}),
+        checkpoint=document.get("checkpoint", {}),
+        requirements=document.get("requirements", {}),
+        sampling_bps=document.get("sampling_bps"),
+    )
+
+
+def parse_duration(text: str, name: str = "duration") -> timedelta:
+    """A duration written as a whole number and ``s``, ``m``, ``h`` or ``d``.
+
+    Raises:
+        ConfigError: if it is not; ``name`` says which it was.
+    """
+    found = re.fullmatch(r"\s*(\d{1,6})\s*([smhd])\s*", text)
+    if found is None:
+        raise ConfigError(
+            "duration-malformed",
+            f"{name} is {text!r}",
+            remedy="Write a number of at most six digits and a unit: 45s, 30m, 2h or 1d.",
+        )
+    return timedelta(seconds=int(found[1]) * _SECONDS[found[2]])
+
+
+def deadline(wait: timedelta) -> datetime:
+    """The end of a wait that begins now, in whole seconds."""
+    return (datetime.now(UTC) + wait).replace(microsecond=0)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        """One that takes 3e-4 for a number, and no key twice: which of two budgets was meant is not to be guessed."""
+
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+            names = [key.value for key, _ in node.value]
+            for position, name in enumerate(names):
+                if name in names[:position]:
+                    remedy = "Keep one of the two."
+                    raise _wrong(path, f"holds the key {name!r:.80} twice", remedy=remedy)
+            return super().construct_mapping(node, deep)
+
+    Loader.add_implicit_resolver(_FLOAT, _EXPONENT, list("-+.0123456789"))
+    try:
+        loader = Loader(path.read_text())
+        node = loader.get_single_node()
+        for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+            if key.value in _AMOUNTS and value.tag == _FLOAT:
+                value.tag = _TEXT  # as it was written, to the last digit
+        document = None if node is None else loader.construct_document(node)
+    except OSError as error:
+        raise _wrong(path, f"cannot be read: {error.strerror}") from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise _wrong(path, f"is neither YAML nor JSON: {error}") from error
+    except RecursionError as error:
+        raise _wrong(path, "is nested too deeply") from error
+    if not isinstance(document, dict):
+        raise _wrong(path, "must hold an object with the keys " + ", ".join(_KEYS))
+    return document
+
+
+def _dataset(path: Path, document: dict[str, Any]) -> str | LocalDataset:
+    if set(document) == {"dataset"} and isinstance(document["dataset"], str):
+        return str(document["dataset"])
+    if set(document) == {"train", "validation"}:
+        return LocalDataset(*(path.parent / str(document[name]) for name in ("train", "validation")))
+    raise _wrong(path, "data_config must have the key dataset (a CID), or the keys train and validation (text files)")
+
+
+def _wrong(path: Path, detail: str, remedy: str | None = None) -> ConfigError:
+    return ConfigError(
+        "job-file-unusable", f"{path}: {detail}", remedy=remedy or f"The keys of a job file are {', '.join(_KEYS)}."
+    )

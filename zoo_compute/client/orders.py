@@ -1,0 +1,73 @@
+"""Signing a quoted job. The signed documents are built here, from what the user asked for; the market's are not."""
+
+from datetime import datetime
+from typing import Any
+
+from training_gym.spec.config import TrainingSpec
+from training_gym.spec.errors import GymError
+from zoo_compute.base.errors import Mismatch
+from zoo_compute.base.models import Network, Quote
+from zoo_compute.chain.wallet import Wallet
+from zoo_protocol import messages
+from zoo_protocol.messages import Domain, JobOrder
+
+TOKEN_NAME = "ZEN"
+
+
+def sign(request: dict[str, Any], quote: Quote, network: Network, wallet: Wallet) -> tuple[str, dict[str, Any]]:
+    """The job's id, and the body of ``POST /v1/jobs``.
+
+    Only what a signer cannot know is taken from the quote: both nonces and the permit's deadline. The size of a unit is
+    computed here as well, and compared.
+
+    Args:
+        request: the body that was quoted.
+
+    Raises:
+        Mismatch: the quote is for another job than the one asked for.
+    """
+    keys = ("model_config", "data_config", "training_config")
+    try:
+        spec = TrainingSpec.from_dict({key: request[key] for key in keys})
+    except GymError as error:
+        raise Mismatch("quote-mismatch", f"the market quoted a job that this version refuses: {error}") from error
+    tier = network.tiers[request["tier"]]
+    order = JobOrder(
+        payer=wallet.address,
+        specHash=spec.spec_hash(),
+        tier=tier.id,
+        units=spec.training.rounds * request["nodes"],
+        unitWeight=-(-spec.flops_per_unit() * 10**6 // tier.reference_flops_per_gpu),
+        segments=spec.segments,
+        samplingBps=request.get("sampling_bps", network.sampling_floor_bps),
+        budget=int(request["budget_max"]),
+        maxPrice=int(request["max_price"]),
+        waitUntil=int(datetime.fromisoformat(request["wait_until"]).timestamp()),
+        nonce=quote.nonce,
+    )
+    quoted = (quote.spec_hash, quote.units, quote.unit_weight_us, quote.sampling_bps)
+    asked = (order.specHash, order.units, order.unitWeight, order.samplingBps)
+    if quoted != asked:
+        raise Mismatch(
+            "quote-mismatch",
+            f"the quote is for spec, units, weight and sampling rate {quoted}, the job has {asked}",
+            remedy="Update zoo-compute; if it is up to date, do not use this market.",
+        )
+    escrow = network.contracts["JobEscrow"]
+    permit = messages.permit_typed_data(
+        network.chain_id,
+        network.contracts["ZenToken"],
+        TOKEN_NAME,
+        wallet.address,
+        escrow,
+        order.budget,
+        int(quote.permit["message"]["nonce"]),
+        quote.permit_deadline,
+    )
+    signed = {
+        **request,
+        "nonce": str(order.nonce),
+        "order_signature": wallet.sign_typed_data(messages.typed_data(Domain(network.chain_id, escrow), order)),
+        "permit": {"deadline": quote.permit_deadline, "signature": wallet.sign_typed_data(permit)},
+    }
+    return messages.struct_hash(order), signed

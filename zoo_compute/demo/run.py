@@ -1,0 +1,302 @@
+"""``make demo``: the market's main job from stake to receipt, on a fresh devnet with one cheat among its providers.
+
+Nothing here is special to a demonstration: it uses the client as any user does, and believes the receipt only after
+recomputing it from the chain and from storage.
+"""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from zoo_compute.audit.receipt import DISPUTE
+from zoo_compute.base.amounts import ZEN, format_zen
+from zoo_compute.base.errors import DevnetError, JobUnsuccessful, Mismatch
+from zoo_compute.chain.settlements import ChainReader
+from zoo_compute.client.client import Client
+from zoo_compute.client.job import Job
+from zoo_compute.client.jobspec import JobSpec
+from zoo_compute.demo import dispute_report, training
+from zoo_compute.demo import incidents as demo_incidents
+from zoo_compute.demo.incidents import Incidents
+from zoo_compute.devnet import control, stack
+from zoo_compute.devnet.state import Options, StateDirectory
+from zoo_compute.terminal.output import note, print_facts, print_json
+from zoo_compute.terminal.receipts import check_receipt, print_receipt
+from zoo_compute.terminal.watch import follow
+
+SLOW_LINK_MBPS = 4.0
+"""As fast as states that are drawn have to be shown (decision 13): over less an honest node might not be in time."""
+
+
+OPTIONS = Options(
+    providers=5,
+    verifiers=3,
+    cheat=True,
+    slow_link_mbps=SLOW_LINK_MBPS,
+    held_up_from=demo_incidents.HELD_UP_FROM,
+    pace={
+        "ZOO_ROUND_GRACE_SECONDS": "10",  # instead of 30: one round waits so long for the node that is held up
+        "ZOO_LEASE_SECONDS": "30",  # four leases are the time to show what is drawn, also for the one that is away
+    },
+)
+
+
+NODES = 4
+
+
+ROUNDS = 8
+
+
+STEPS = 20
+"""Of a round: enough that eight rounds show a model that learns, on two slow cores in under two minutes."""
+
+
+BUDGET = 1 * ZEN
+
+
+MAX_PRICE = 3 * ZEN
+
+
+LEAST_GAIN = 0.5
+"""How much lower the loss on held-out text must be at the end, in nats per byte."""
+
+
+_VALIDATION_SHARE = 10
+
+
+_MARKER = "demo"
+
+
+_PAYOUT_SECONDS = 60
+
+
+def run(directory: Path, *, keep: bool, as_json: bool) -> None:
+    """Start the stack, have a model trained, check and print the receipt, use the model, stop.
+
+    Args:
+        directory: of the devnet; the receipt is written there as ``demo-receipt.json``.
+        keep: leave the stack running.
+
+    Raises:
+        DevnetError: another devnet is in the way, or the stack does not start.
+        JobUnsuccessful: the job gave no model.
+        Mismatch: anything does not add up.
+    """
+    began = time.monotonic()
+    state = StateDirectory(directory)
+    with _fresh_devnet(state, keep=keep) as info:
+        setup = time.monotonic() - began
+        note(
+            f"the stack is up after {setup:.1f} s; of {OPTIONS.providers} providers one cheats, one joins as a spare, "
+            f"one has a link of {SLOW_LINK_MBPS:g} Mbit/s, one will be held up, one will leave and come back"
+        )
+        with Client(info["api_url"], private_key=info["accounts"]["user"]["private_key"]) as client:
+            incidents = Incidents(state, _address(info, stack.HELD_UP_NODE), _address(info, demo_incidents.LEAVER))
+            job = _train(client, incidents)
+            await_payout(client, job.id)
+            receipt = job.receipt() | {"seconds": _seconds(job, setup, began)}
+            receipt["story"] = dispute_report.gather(client, job, receipt, _cast(info))
+            receipt["training"] = _training(client, job, info, incidents, state.path("demo-model.safetensors"))
+            file = state.path("demo-receipt.json")
+            file.write_text(json.dumps(receipt, indent=2) + "\n")
+            (print_json if as_json else print_receipt)(receipt)
+            check_receipt(client, receipt)
+            check_story(receipt, cheat=info["accounts"]["providers"][0]["address"])
+            note("the receipt adds up: chain and storage say the same, and only the cheat was slashed")
+            for line in training.tell(receipt["training"], _names(info), SLOW_LINK_MBPS):
+                note(line)
+            _use_model(job)
+            note(dispute_report.tell(receipt["story"]))
+        note("")
+        if not as_json:
+            print_facts(_addresses(info, receipt, file))
+
+
+def topics_dataset() -> tuple[bytes, bytes]:
+    """The text of Python's built-in help (``pydoc_data/topics.py``): what to train on, and what to hold out."""
+    from pydoc_data.topics import topics
+
+    text = "\n\n".join(topics[name] for name in sorted(topics)).encode()
+    cut = len(text) - len(text) // _VALIDATION_SHARE
+    return text[:cut], text[cut:]
+
+
+def job_spec(dataset: str) -> JobSpec:
+    """The main job: a small GPT over bytes, with the training library's default settings but for what stands here."""
+    return JobSpec(
+        dataset=dataset,
+        budget_max=BUDGET,
+        max_price=MAX_PRICE,
+        wait=timedelta(minutes=10),
+        tier="bronze",
+        nodes=NODES,
+        training={
+            "rounds": ROUNDS,
+            "inner_steps": STEPS,
+            "segment_steps": STEPS // 4,
+            "value_bits": 8,  # with 2, a whole update goes up over the slow link in no time
+        },
+        checkpoint={"interval": 1, "redundancy": 3},
+    )
+
+
+def await_payout(client: Client, job_id: str) -> None:
+    """Wait until every provider has claimed its pay and the treasury its fee: the nodes do it by themselves.
+
+    Raises:
+        Mismatch: it did not happen in time.
+    """
+    network = client.network()
+    chain = ChainReader(network.rpc_url, network.contracts, network.start_block)
+    settlement = chain.settlement(job_id)
+    note(f"settled; pay can be claimed after a challenge period of {network.challenge_seconds} s")
+    deadline = time.monotonic() + network.challenge_seconds + _PAYOUT_SECONDS
+    while time.monotonic() < deadline:
+        batches = [chain.batch(part.batch) for part in settlement.parts if part.batch]
+        claimed = sum(sum(batch.claimed.values()) for batch in batches)
+        if claimed == settlement.paid and sum(batch.fee_collected for batch in batches) == settlement.fee:
+            providers = {provider for batch in batches for provider in batch.claimed}
+            note(f"{len(providers)} providers have claimed {format_zen(claimed)} ZEN from {len(batches)} batches")
+            return
+        time.sleep(0.5)
+    raise Mismatch("demo-unclaimed", f"of {settlement.paid} wei only {claimed} were claimed in time")
+
+
+def check_story(receipt: dict[str, Any], *, cheat: str) -> None:
+    """Check what the demonstration promises beyond a true receipt.
+
+    Raises:
+        Mismatch: naming everything that is not so.
+    """
+    money = {name: int(receipt[f"{name}_wei"]) for name in ("budget", "escrowed", "paid", "fee", "refund")}
+    gain = float(receipt["initial_loss"]) - float(receipt["final_loss"])
+    paid_places = {(unit["round"], unit["slot"]) for unit in receipt["units"] if int(unit["paid_wei"]) > 0}
+    holds = {
+        "paid + fee + refund == escrowed": money["paid"] + money["fee"] + money["refund"] == money["escrowed"],
+        "escrowed <= budget": money["escrowed"] <= money["budget"],
+        "fee == 5 % of payments": money["fee"] == (money["paid"] + money["fee"]) * 5 // 100,
+        "exactly the cheat is slashed": [slash["provider"] for slash in receipt["slashes"]] == [cheat],
+        "a committee decided, on chain": [slash["path"] for slash in receipt["slashes"]] == [DISPUTE],
+        "nobody else ever lost stake": not receipt["story"]["honest"]["slashed"],
+        "the cheat is not paid": all(
+            int(unit["paid_wei"]) == 0 for unit in receipt["units"] if unit["provider"] == cheat
+        ),
+        "honest work is paid": bool(paid_places) and money["paid"] > 0,
+        "every checkpoint is pinned on 3 nodes": all(len(set(item["pins"])) >= 3 for item in receipt["checkpoints"]),
+        "there is a checkpoint for every round": len(receipt["checkpoints"]) == ROUNDS + 1,
+        f"the loss fell by at least {LEAST_GAIN}": gain >= LEAST_GAIN,
+        "the ledger equals the chain": receipt["ledger_reconciled"] is True,
+        **training.promises(receipt["training"]),
+    }
+    broken = [promise for promise, is_so in holds.items() if not is_so]
+    if broken:
+        raise Mismatch("demo-promise-broken", f"not so: {'; '.join(broken)}")
+
+
+def _cast(info: dict[str, Any]) -> dispute_report.Cast:
+    cheat, *honest = (account["address"] for account in info["accounts"]["providers"])
+    return dispute_report.Cast(cheat, honest, [account["address"] for account in info["accounts"]["verifiers"]])
+
+
+@contextmanager
+def _fresh_devnet(state: StateDirectory, *, keep: bool) -> Iterator[dict[str, Any]]:
+    """A devnet that was never used, stopped at the end unless it is kept."""
+    recorded = state.load()
+    if recorded is not None and recorded.supervisor is not None and recorded.supervisor.process() is not None:
+        raise DevnetError(
+            "devnet-running",
+            f"a devnet is running in {state.root}; the demo wants a fresh one",
+            remedy="Stop it with: zoo-compute devnet down  (or give --directory)",
+        )
+    if recorded is not None and not state.path(_MARKER).exists():
+        raise DevnetError(
+            "devnet-not-a-demo",
+            f"{state.root} holds a devnet that no demo made; the demo would remove it",
+            remedy="Remove it with: zoo-compute devnet reset  (or give --directory)",
+        )
+    control.reset(state)
+    state.create()
+    state.path(_MARKER).touch()
+    note(f"starting the stack in {state.root} ...")
+    try:
+        yield control.up(state, OPTIONS)
+    finally:
+        if keep:
+            note("the stack is left running; stop it with: zoo-compute devnet down")
+        else:
+            control.down(state)
+
+
+def _names(info: dict[str, Any]) -> dict[str, str]:
+    """The name of each provider's node by its address."""
+    return {account["address"]: f"provider-{index + 1}" for index, account in enumerate(info["accounts"]["providers"])}
+
+
+def _address(info: dict[str, Any], name: str) -> str:
+    return next(address for address, own in _names(info).items() if own == name)
+
+
+def _train(client: Client, incidents: Incidents) -> Job:
+    """Publish the text, submit the job and follow it to its end, with what happens to its nodes meanwhile."""
+    spec = job_spec(client.upload_dataset(*topics_dataset()))
+    job = client.submit(spec)
+    note(f"job {job.id}")
+    final = follow(job, as_json=False, also=incidents.see)
+    if not final.is_successful:
+        reason = final.reason or final.status
+        raise JobUnsuccessful(reason, f"the job ended as {final.status}: {reason}")
+    return job
+
+
+def _seconds(job: Job, setup: float, began: float) -> dict[str, float]:
+    state = job.state()
+    assert state.first_step_at is not None  # a job that trained has one
+    first_step = (state.first_step_at - state.created_at).total_seconds()
+    return {
+        "setup": round(setup, 1),
+        "total": round(time.monotonic() - began, 1),
+        "first_step": round(first_step, 1),
+    }
+
+
+def _training(client: Client, job: Job, info: dict[str, Any], incidents: Incidents, model: Path) -> dict[str, Any]:
+    """Fetch the model, checked against its CID, and gather how it was trained."""
+    size = job.download(model)
+    note(f"{model}: {size} bytes")
+    parts = training.Parts(
+        slow=_address(info, stack.SLOW_NODE),
+        held_up=_address(info, stack.HELD_UP_NODE),
+        held_up_round=incidents.held_up,
+        leaver=_address(info, demo_incidents.LEAVER),
+        left_after=incidents.left_after,
+        caught_up=incidents.caught_up(),
+    )
+    return training.gather(client, job, parts, size)
+
+
+def _use_model(job: Job) -> None:
+    """Let the model write."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch loads below; the stack shares this machine's cores
+    note("the model writes:\n" + job.sample("The ", 240, seed=1))
+
+
+def _addresses(info: dict[str, Any], receipt: dict[str, Any], file: Path) -> dict[str, object]:
+    """Where to look at what happened."""
+    gateway = info["ipfs_url"]
+    return {
+        "receipt": file,
+        "API documentation": f"{info['api_url']}/docs",
+        "console": f"{info['api_url']}/console",
+        "chain RPC": info["rpc_url"],
+        "job escrow": info["contracts"]["JobEscrow"],
+        "settlement": receipt["settlement_tx"],
+        "final model": f"{gateway}/ipfs/{receipt['final_model_cid']}",
+        "took": "{total} s, of which the stack's start {setup} s; first step after {first_step} s".format(
+            **receipt["seconds"]
+        ),
+    }

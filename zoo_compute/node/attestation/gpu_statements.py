@@ -1,0 +1,52 @@
+"""What NVIDIA's attestation service says of this machine's GPUs, asked by NVIDIA's own tool."""
+
+import json
+import subprocess
+from typing import Any
+
+import httpx
+
+from zoo_compute.base.errors import ZooError
+from zoo_protocol.attestation.attestation_errors import QuoteRefused
+from zoo_protocol.attestation.gpu_attestation import ISSUER, GpuStatement
+
+_SECONDS = 120.0
+
+
+class GpuSource:
+    """Takes statements.
+
+    Args:
+        tool: NVIDIA's ``nvattest`` (the CLI of its attestation SDK). It finds the service's key for this node, where
+            NVIDIA asks for one, in NV_ATTESTATION_SERVICE_KEY.
+        service: base URL of the service.
+    """
+
+    def __init__(self, tool: str = "nvattest", service: str = ISSUER) -> None:
+        self._tool = tool
+        self._service = service
+
+    def statement(self, nonce: bytes) -> GpuStatement:
+        """NVIDIA's word on all GPUs here, which sign this nonce of 32 bytes.
+
+        Raises:
+            ZooError: ``no-gpu-statement``.
+        """
+        try:
+            answer, keys = self._answer(nonce), httpx.get(f"{self._service}/.well-known/jwks.json", timeout=_SECONDS)
+            return GpuStatement.of_answer(answer, keys.raise_for_status().json())
+        except (OSError, subprocess.SubprocessError, httpx.HTTPError, ValueError, KeyError, QuoteRefused) as error:
+            raise ZooError(
+                "no-gpu-statement",
+                f"NVIDIA's word on the GPUs could not be had: {error}",
+                remedy=f"Put the GPUs into confidential mode, install {self._tool}, let the node reach {self._service} "
+                "and set NV_ATTESTATION_SERVICE_KEY if NVIDIA gave you one; or leave --attest out.",
+            ) from error
+
+    def _answer(self, nonce: bytes) -> Any:
+        asked = ["--device", "gpu", "--verifier", "remote", "--nonce", nonce.hex(), "--nras-url", self._service]
+        command = [self._tool, "--format", "json", "--log-level", "error", "attest", *asked]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+        if done.returncode:
+            raise ValueError(done.stderr.strip()[-500:] or f"{self._tool} ended with {done.returncode}")
+        return json.loads(done.stdout)["detached_eat"]

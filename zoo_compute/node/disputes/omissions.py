@@ -1,0 +1,174 @@
+"""Holding the market to its acknowledgements: was each commitment put into a window in time, and if not, the claim.
+
+Everything is judged by the contracts at one final block. The market is asked only for the proof of inclusion, which it
+cannot make up: the root must have been committed on chain by the promised time.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from zoo_compute.base.errors import ApiError, Unreachable, ZooError
+from zoo_compute.chain.omissions import ClaimState, OmissionChain, Terms
+from zoo_compute.chain.wallet import Block
+from zoo_compute.client.http import Connection
+from zoo_compute.node.work.acknowledgements import Journal, Promise
+from zoo_protocol import merkle
+from zoo_protocol.hashing import from_hex
+
+log = logging.getLogger(__name__)
+
+
+class Status(StrEnum):
+    """Where a promise stands."""
+
+    WAITING = "waiting"  # it is promised for later
+    INCLUDED = "included"  # kept: the leaf is in a window that was committed in time
+    OMITTED = "omitted"  # broken: the time is over, and there is no such window
+    UNANSWERED = "unanswered"  # the time is over, and the market does not answer
+    CLAIMED = "claimed"  # claimed on chain; the operator may still answer
+    DUE = "due"  # nobody answered the claim in time
+    COMPENSATED = "compensated"
+    ANSWERED = "answered"  # the operator showed the leaf in a window: the stake is lost
+    EXPIRED = "expired"  # it is too late to claim
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One promise and its status. ``until`` (Unix seconds): end of the present step, where it has one.
+
+    ``over``: nothing will change it any more.
+    """
+
+    promise: Promise
+    status: Status
+    until: int | None = None
+    over: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs; times in Unix seconds."""
+        promise = self.promise
+        return {
+            "unit_id": promise.unit_id,
+            "job_id": promise.unit.jobId,
+            "round": promise.unit.round,
+            "slot": promise.unit.slot,
+            "include_by": promise.include_by,
+            "status": self.status,
+            "until": self.until,
+        }
+
+
+class Omissions:
+    """The promises of one node.
+
+    Args:
+        connect: gives the chain; called when there is a promise to look at.
+        interval: seconds between two looks of ``watch``.
+    """
+
+    def __init__(
+        self, journal: Journal, connection: Connection, connect: Callable[[], OmissionChain], interval: float = 0.0
+    ) -> None:
+        self._journal = journal
+        self._connection = connection
+        self._connect = connect
+        self._chain: OmissionChain | None = None
+        self._interval = interval
+        self._next_at = 0.0
+
+    def watch(self) -> None:
+        """Look at all promises, claim what was omitted, and forget what is over; unless done a short while ago.
+
+        Raises:
+            Unreachable: the chain does not answer; try again later.
+        """
+        if time.monotonic() < self._next_at:
+            return
+        self._next_at = time.monotonic() + self._interval
+        for finding in self.look():
+            try:
+                self.act(finding)
+            except ZooError as error:
+                log.error("commitment %s is %s: %s", finding.promise.unit_id, finding.status, error)
+
+    def look(self) -> list[Finding]:
+        """The status of every promise, now. Raises Unreachable: the chain does not answer."""
+        promises = self._journal.all()
+        if not promises:
+            return []
+        chain = self.chain
+        final, latest, terms = chain.final_block(), chain.latest_block(), chain.terms()
+        return [self._assess(promise, final, latest, terms) for promise in promises]
+
+    def act(self, finding: Finding, *, at_once: bool = False) -> str | None:
+        """Do what a finding calls for; the transaction's hash, if that takes one.
+
+        A promise that is over is forgotten. An omission is claimed, but while the market does not answer only once half
+        of the time for it is over: the operator takes the stake if it can show the leaf after all.
+
+        Args:
+            at_once: do not wait for the market's answer.
+
+        Raises:
+            ZooError: the contract refuses, or a transaction fails.
+        """
+        promise, status = finding.promise, finding.status
+        tx: str | None = None
+        if status is Status.OMITTED or (status is Status.UNANSWERED and (at_once or self._waited_enough(promise))):
+            tx = self.chain.open_claim(promise.unit, promise.include_by, promise.signature)
+            log.error("commitment %s was left out; claimed in %s", promise.unit_id, tx)
+        elif status is Status.DUE:
+            tx = self.chain.resolve(promise.unit_id)
+            log.info("compensated for the omitted commitment %s in %s", promise.unit_id, tx)
+        if finding.over:
+            log.log(_LEVELS.get(status, logging.DEBUG), "commitment %s: %s", promise.unit_id, status)
+            self._journal.drop(promise)
+        return tx
+
+    @property
+    def chain(self) -> OmissionChain:
+        """The contracts."""
+        self._chain = self._chain or self._connect()
+        return self._chain
+
+    def _assess(self, promise: Promise, final: Block, latest: Block, terms: Terms) -> Finding:
+        state, deadline = self.chain.claim_state(promise.unit_id, latest)
+        if state is ClaimState.OPEN:
+            return Finding(promise, Status.DUE if latest.timestamp > deadline else Status.CLAIMED, deadline)
+        if state is not ClaimState.NONE:
+            status = Status.COMPENSATED if state is ClaimState.COMPENSATED else Status.ANSWERED
+            return Finding(promise, status, over=self.chain.claim_state(promise.unit_id, final)[0] is state)
+        answered, included_at = self._inclusion(promise, final)
+        if included_at is not None and included_at <= promise.include_by:
+            return Finding(promise, Status.INCLUDED, over=True)
+        if final.timestamp <= promise.include_by:
+            return Finding(promise, Status.WAITING, promise.include_by)
+        end = promise.include_by + terms.claim_period
+        if latest.timestamp > end:
+            return Finding(promise, Status.EXPIRED, over=True)
+        return Finding(promise, Status.OMITTED if answered else Status.UNANSWERED, end)
+
+    def _inclusion(self, promise: Promise, final: Block) -> tuple[bool, int | None]:
+        """Whether the market answered, and when the window that it showed was committed by the final chain."""
+        try:
+            shown: Any = self._connection.get(f"/v1/commitments/{promise.unit_id}")
+        except ApiError as error:
+            return error.code == "commitment-not-found", None
+        except Unreachable:
+            return False, None
+        try:
+            root, proof = str(shown["window_root"]), [from_hex(node) for node in shown["proof"]]
+            proven = merkle.verify(from_hex(root), from_hex(promise.unit_id), proof)
+        except (KeyError, TypeError, ValueError, AttributeError):  # no window yet, or not what an answer looks like
+            return True, None
+        return True, self.chain.committed_at(root, final) if proven else None
+
+    def _waited_enough(self, promise: Promise) -> bool:
+        return self.chain.time() > promise.include_by + self.chain.terms().claim_period // 2
+
+
+_LEVELS = {Status.COMPENSATED: logging.INFO, Status.ANSWERED: logging.ERROR, Status.EXPIRED: logging.WARNING}

@@ -1,0 +1,90 @@
+"""The training child: a process that gives up network and programs, then trains what it is told.
+
+Started by ``executor.py`` as ``python -m zoo_compute.node.execution.child PROFILE MEMORY_BYTES`` with the profile's
+variables
+already set. It reads tasks from standard input and answers on standard output (``frames.py``): once ``ready``, then
+per task any number of ``progress`` and one ``result`` or ``error``. It ends when its standard input does.
+"""
+
+import os
+import queue
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from training_gym.spec.errors import GymError
+from zoo_compute.node.execution import sandbox
+from zoo_compute.node.execution.frames import encode_frame, take_frame
+
+if TYPE_CHECKING:
+    from zoo_compute.node.execution.trainer import Trainer
+
+
+_ALLOCATION_FAILURES = ("can't allocate memory", "not enough memory", "out of memory")
+
+
+def load_trainer(profile_name: str) -> "Trainer":
+    """The trainer of a node; imports torch."""
+    from training_gym.runtime.profile import profile_named
+    from zoo_compute.node.execution.trainer import Trainer
+
+    return Trainer(profile_named(profile_name))
+
+
+def main(load: "Callable[[str], Trainer]" = load_trainer) -> None:
+    """Serve tasks until the parent closes the pipe."""
+    profile_name, memory_bytes = sys.argv[1], int(sys.argv[2])
+    requests, replies = os.dup(0), os.dup(1)
+    os.dup2(2, 1)  # whatever a library prints goes to the log, not between the frames
+    network_removed = sandbox.enter(memory_bytes)
+
+    # Only now: the kernel wants a single thread for the namespace, and nothing may load before the limits stand.
+    trainer = load(profile_name)
+    sandbox.give_back_memory()  # of the probe: a node may wait long for work
+    _send(replies, {"type": "ready", "environment": trainer.environment, "network_removed": network_removed})
+    for request in _requests(requests):
+        sandbox.limit_processor_time(request["processor_seconds"])
+        try:
+            result = trainer.run(request["task"], lambda progress: _send(replies, {"type": "progress", **progress}))
+            reply = {"type": "result", "result": result}
+        except Exception as error:  # the parent gets every failure by its code; this process lives on
+            reply = {"type": "error", **_describe(error)}
+        sandbox.give_back_memory()  # of the task: the next one may be long in coming
+        _send(replies, reply)
+
+
+def _requests(descriptor: int) -> Iterator[dict[str, Any]]:
+    """Requests as they come. A thread reads them, so that the parent's death ends this process in mid-task too."""
+    waiting: queue.Queue[dict[str, Any]] = queue.Queue()
+
+    def read() -> None:
+        buffer = bytearray()
+        while chunk := os.read(descriptor, 1 << 16):
+            buffer += chunk
+            while (request := take_frame(buffer)) is not None:
+                waiting.put(request)
+        os._exit(0)
+
+    threading.Thread(target=read, name="requests", daemon=True).start()
+    while True:
+        yield waiting.get()
+
+
+def _send(descriptor: int, message: dict[str, Any]) -> None:
+    with os.fdopen(descriptor, "wb", closefd=False) as pipe:
+        pipe.write(encode_frame(message))
+
+
+def _describe(error: Exception) -> dict[str, str]:
+    """Code, field and message of a failed task."""
+    if isinstance(error, GymError):
+        return {"code": error.code, "field": error.field, "message": error.message}
+    text = f"{type(error).__name__}: {error}"[:500]
+    if isinstance(error, MemoryError) or any(phrase in text.lower() for phrase in _ALLOCATION_FAILURES):
+        return {"code": "out_of_memory", "field": "task", "message": text}
+    return {"code": "task_failed", "field": "task", "message": text}
+
+
+if __name__ == "__main__":
+    main()

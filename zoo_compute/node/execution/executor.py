@@ -1,0 +1,302 @@
+"""Runs training tasks in a warmed child process, which cannot reach the network and can be killed at any time.
+
+The parent never imports torch. It starts the child ahead of the first task, because importing torch and probing take
+over a second, and starts a fresh one after a kill, a crash, an allocation failure or any other that nobody foresaw.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import zoo_compute
+from training_gym.runtime.profile import ExecutionProfile
+from zoo_compute.node.execution.frames import encode_frame, take_frame
+
+WARM_UP_SECONDS = 120.0
+
+
+_PROCESSOR_SLACK_SECONDS = 10.0
+
+
+_SILENCE_SECONDS = 2.0
+
+
+_LOG_TAIL_BYTES = 2000
+
+
+_INHERITED_VARIABLES = ("PATH", "LANG", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
+
+
+_SPOILT = ("out_of_memory", "environment_changed", "task_failed")
+"""Failures after which only a fresh child will do: once a device has failed, all that its process asks of it fails."""
+
+
+Progress = Callable[[dict[str, Any]], None]
+
+
+class ExecutorError(Exception):
+    """A task that gave no result.
+
+    Attributes:
+        code: ``timeout``, ``out_of_memory``, ``crashed``, ``start_failed``, ``closed``, ``task_failed`` or the code of
+            the :class:`training_gym.spec.errors.GymError` that the task ran into (``start_state_mismatch``, ...).
+        field: the task's field or input at fault.
+    """
+
+    def __init__(self, code: str, field: str, message: str) -> None:
+        super().__init__(f"{field}: {message}")
+        self.code = code
+        self.field = field
+        self.message = message
+
+
+class Executor:
+    """One training child at a time, for one task at a time; calls from several threads wait for each other.
+
+    Args:
+        profile: how training runs; nodes of equal environment class can replay each other's work.
+        memory_bytes: bound on the child's own data (not on the libraries it maps).
+        workdir: existing directory for the child's log and temporary files.
+    """
+
+    def __init__(self, profile: ExecutionProfile, memory_bytes: int, workdir: Path) -> None:
+        self._profile = profile
+        self._memory_bytes = memory_bytes
+        self.workdir = workdir.resolve()
+        self._lock = threading.RLock()
+        self._child: _Child | None = None
+        self._closed = False
+        self.last_class = ""
+        """The environment class that the last child told, 0x hex; known without waiting for a task."""
+
+    def __enter__(self) -> "Executor":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def child_command(self) -> list[str]:
+        """Module and arguments of the child."""
+        return ["zoo_compute.node.execution.child", self._profile.name, str(self._memory_bytes)]
+
+    def start(self) -> None:
+        """Start warming a child up; returns at once.
+
+        Raises:
+            ExecutorError: ``closed``.
+        """
+        with self._lock:
+            self._started()
+
+    @property
+    def environment_class(self) -> str:
+        """The child's environment class, 0x hex; waits until it is warm.
+
+        Raises:
+            ExecutorError: ``start_failed`` or ``closed``.
+        """
+        with self._lock:
+            self._warm()
+        return self.last_class
+
+    @contextlib.contextmanager
+    def exclusively(self) -> Iterator[None]:
+        """Keep the child for the tasks of this thread, which build on each other; waits for the task at hand."""
+        with self._lock:
+            yield
+
+    def run(
+        self,
+        task: dict[str, Any],
+        timeout: float,
+        on_progress: Progress | None = None,
+        *,
+        check: Callable[[], None] | None = None,
+    ) -> dict[str, Any]:
+        """The result of ``task`` (``tasks.py`` says what both hold).
+
+        Args:
+            task: the task object; paths in it are made absolute by the caller.
+            timeout: seconds, not counting the warm-up, after which the child is killed.
+            on_progress: called with ``{"step", "steps", "loss"}`` after each inner step. If it raises, the task is
+                abandoned, its child killed, and the exception goes to the caller.
+            check: called every few seconds in which the child says nothing; the same if it raises.
+
+        Raises:
+            ExecutorError: with the reason's code.
+        """
+        with self._lock:
+            child = self._warm()
+            try:
+                return self._run(child, task, timeout, on_progress, check)
+            except _TaskFailed as error:
+                if error.code in _SPOILT:
+                    self._discard()
+                raise ExecutorError(error.code, error.field, error.message) from None
+            except BaseException:
+                self._discard()
+                if self._closed:
+                    raise self._has_been_closed() from None
+                raise
+
+    def close(self) -> None:
+        """Kill the child, also in the middle of a task, and refuse further ones."""
+        self._closed = True
+        if (child := self._child) is not None:
+            child.kill()
+
+    def _run(
+        self,
+        child: "_Child",
+        task: dict[str, Any],
+        timeout: float,
+        on_progress: Progress | None,
+        check: Callable[[], None] | None,
+    ) -> dict[str, Any]:
+        child.send({"task": task, "processor_seconds": timeout + _PROCESSOR_SLACK_SECONDS})
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                message = child.receive(min(deadline, time.monotonic() + _SILENCE_SECONDS))
+            except TimeoutError:
+                if time.monotonic() >= deadline:
+                    raise ExecutorError("timeout", "task", f"took longer than {timeout:g} s and was killed") from None
+                if check is not None:
+                    check()
+                continue
+            if message["type"] == "result":
+                result: dict[str, Any] = message["result"]
+                return result
+            if message["type"] == "error":
+                raise _TaskFailed(message["code"], message["field"], message["message"])
+            if on_progress is not None:
+                on_progress({key: message[key] for key in ("step", "steps", "loss")})
+
+    def _started(self) -> "_Child":
+        """The child; a new one if there is none that lives."""
+        if self._closed:
+            raise self._has_been_closed()
+        if self._child is None or not self._child.alive:
+            self._discard()
+            self._child = _Child(self.child_command(), self._profile.variables, self.workdir)
+            if self._closed:  # by another thread, which had no child to kill yet
+                self._discard()
+                raise self._has_been_closed()
+        return self._child
+
+    def _warm(self) -> "_Child":
+        """The child, once it is ready for a task."""
+        child = self._started()
+        if child.ready:
+            return child
+        try:
+            child.ready = child.receive(time.monotonic() + WARM_UP_SECONDS)
+        except TimeoutError:
+            self._discard()
+            raise ExecutorError("start_failed", "executor", f"child not ready in {WARM_UP_SECONDS:g} s") from None
+        except ExecutorError as error:
+            self._discard()
+            raise ExecutorError("start_failed", "executor", error.message) from None
+        self.last_class = str(child.ready["environment"])
+        return child
+
+    def _has_been_closed(self) -> ExecutorError:
+        return ExecutorError("closed", "executor", "has been closed")
+
+    def _discard(self) -> None:
+        if self._child is not None:
+            self._child.kill()
+            self._child.close_pipes()
+            self._child = None
+
+
+class _TaskFailed(ExecutorError):
+    """The child lives and reports that its task failed."""
+
+
+class _Child:
+    """The process and its two pipes. ``ready`` is its first message, empty until that has come."""
+
+    def __init__(self, command: list[str], variables: dict[str, str], workdir: Path) -> None:
+        self.ready: dict[str, Any] = {}
+        self._log = workdir / "executor.log"
+        self._buffer = bytearray()
+        inherited = {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ}
+        packages = str(Path(zoo_compute.__file__).resolve().parents[1])
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                # -P: the working directory is no place to import from
+                [sys.executable, "-P", "-m", *command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                bufsize=0,
+                cwd=workdir,
+                # Nothing else is passed on: the parent's environment may hold keys.
+                env=inherited | {"PYTHONPATH": packages, "TMPDIR": str(workdir)} | variables,
+                start_new_session=True,
+            )
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def send(self, message: dict[str, Any]) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(encode_frame(message))
+        except OSError:
+            raise self._gone() from None
+
+    def receive(self, deadline: float) -> dict[str, Any]:
+        """The next message.
+
+        Raises:
+            TimeoutError: if it is not there at ``deadline`` (monotonic seconds).
+            ExecutorError: ``crashed``, if the process ended or does not speak the protocol.
+        """
+        assert self._process.stdout is not None
+        while True:
+            try:
+                message = take_frame(self._buffer)
+            except ValueError as error:
+                raise ExecutorError("crashed", "executor", f"child sent no message: {error}") from None
+            if message is not None:
+                return message
+            readable, _, _ = select.select([self._process.stdout], [], [], max(0.0, deadline - time.monotonic()))
+            if not readable:
+                raise TimeoutError
+            chunk = os.read(self._process.stdout.fileno(), 1 << 16)
+            if not chunk:
+                raise self._gone()
+            self._buffer += chunk
+
+    def kill(self) -> None:
+        """End the process and whatever it may have started; harmless if it has ended."""
+        if self.alive:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def close_pipes(self) -> None:
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+    def _gone(self) -> ExecutorError:
+        """Why the process ended."""
+        self.kill()
+        status = self._process.returncode
+        with self._log.open("rb") as log:
+            log.seek(max(0, self._log.stat().st_size - _LOG_TAIL_BYTES))
+            last_words = log.read().decode(errors="replace").strip().rpartition("\n")[2]
+        cause = signal.Signals(-status).name if status < 0 else f"exit status {status}"
+        return ExecutorError("crashed", "executor", f"child ended with {cause}. {last_words}".strip())

@@ -1,0 +1,161 @@
+"""Training tasks as JSON objects: what the executor's child reads and writes. No torch.
+
+Every path names a file that was fetched and verified before; ``output`` names an existing directory.
+
+``train``     spec, job_id, round, slot, checkpoint, train_data, slot_state (path or null), restored_payload (path or
+              null: added back to the slot state), eager_payload (path or null: taken ahead of the checkpoint),
+              environment, output
+``replay``    the same without output, and segment, start_leaf (0x hex), state (path; null is enough for segment 0);
+              with ``across`` (true) the unit may be of another environment class, and output is where the end state
+              goes, which end_leaf is of, before it is compressed; with ``inner`` (step, nonce as 0x hex) the first
+              segment's state after that step is digested too
+``evaluate``  spec, checkpoint, validation_data
+``catch_up``  spec, checkpoint (an earlier model), updates (paths, the oldest first), output: the model's file
+``probe``     nothing more
+``prove_ready``  work, seed: makes the pool of a hardware challenge and keeps it for the other two
+``prove_work``   nonce
+``prove_open``   secret, output: a file
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from training_gym.aggregate.outer_step import catch_up
+from training_gym.data.dataset import tokens_of
+from training_gym.exchange.deadlines import start_slot_state
+from training_gym.exchange.early_start import start_parameters
+from training_gym.spec.config import TrainingSpec
+from training_gym.spec.errors import GymError
+from training_gym.units.checkpoint import load_state, save_state
+from training_gym.units.replica_state import error_feedback_digest
+from training_gym.units.trace import Unit, UnitResult, state_path
+from zoo_protocol.hashing import to_hex
+
+Task = Mapping[str, Any]
+
+
+_T = TypeVar("_T")
+
+
+class TaskError(GymError):
+    """A task that is refused before any work."""
+
+
+def take(task: Task, field: str, kind: type[_T]) -> _T:
+    """``task[field]``, which must be exactly a ``kind``.
+
+    Raises:
+        TaskError: if it is missing or of another type.
+    """
+    value = task.get(field)
+    if type(value) is not kind:
+        raise TaskError("invalid_task", f"task.{field}", f"must be a {kind.__name__}, got {value!r:.80}")
+    return value
+
+
+def take_hash(task: Task, field: str) -> str:
+    """``task[field]``, which must be 0x hex of 32 bytes."""
+    value = take(task, field, str)
+    if not re.fullmatch("0x[0-9a-f]{64}", value):
+        raise TaskError("invalid_task", f"task.{field}", "must be 0x and 64 lower-case hex digits")
+    return value
+
+
+def take_count(task: Task, field: str, below: int) -> int:
+    """``task[field]``, which must be a whole number from 0 to ``below - 1``."""
+    value = take(task, field, int)
+    if not 0 <= value < below:
+        raise TaskError("invalid_task", f"task.{field}", f"must be from 0 to {below - 1}, got {value}")
+    return value
+
+
+def take_file(task: Task, field: str) -> bytes:
+    """Content of the file that ``task[field]`` names."""
+    path = Path(take(task, field, str))
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise TaskError("missing_input", f"task.{field}", f"cannot be read: {error.strerror}") from error
+
+
+def take_optional_file(task: Task, field: str) -> bytes | None:
+    """Content of the file that ``task[field]`` names, None where it is null."""
+    return None if task.get(field) is None else take_file(task, field)
+
+
+def catch_up_model(task: Task) -> None:
+    """Do a ``catch_up`` task: write the model that the updates lead to.
+
+    Raises:
+        TaskError: malformed task.
+        GymError: the model, or an update from a stranger, is malformed.
+    """
+    spec, paths = take_spec(task), take(task, "updates", list)
+    updates = (take_file({"updates": path}, "updates") for path in paths)
+    model = load_state(spec, take_file(task, "checkpoint"))
+    catch_up(spec, model, updates)
+    Path(take(task, "output", str)).write_bytes(save_state(model))
+
+
+def take_spec(task: Task) -> TrainingSpec:
+    """The task's specification."""
+    return TrainingSpec.from_dict(take(task, "spec", dict))
+
+
+def take_unit(task: Task, environment: str, device: str) -> Unit:
+    """The unit of a ``train`` or ``replay`` task, to be run here.
+
+    Raises:
+        TaskError: malformed task, or one of another environment class than ``environment``.
+        SpecError, StateError: malformed specification or input file.
+    """
+    spec = take_spec(task)
+    wanted = take_hash(task, "environment")
+    if wanted != environment and not is_across(task):
+        raise TaskError("environment_mismatch", "task.environment", f"is {wanted}; this process is of {environment}")
+    return Unit(
+        spec=spec,
+        job_id=take_hash(task, "job_id"),
+        round=take_count(task, "round", spec.training.rounds),
+        slot=take_count(task, "slot", 1 << 32),
+        checkpoint=start_parameters(
+            spec, load_state(spec, take_file(task, "checkpoint")), take_optional_file(task, "eager_payload")
+        ),
+        train=tokens_of(take_file(task, "train_data"), spec, "train_data"),
+        slot_state=start_slot_state(
+            spec, take_optional_file(task, "slot_state"), take_optional_file(task, "restored_payload")
+        ),
+        environment=wanted,
+        device=device,
+    )
+
+
+def is_across(task: Task) -> bool:
+    """Whether a ``replay`` task is of a unit of another environment class, to be compared by tolerance."""
+    return bool(task.get("kind") == "replay" and task.get("across"))
+
+
+def write_unit_result(unit: Unit, result: UnitResult, output: Path) -> dict[str, Any]:
+    """Write a unit's files into ``output``, beside its segments' start states; the result object names them."""
+    payload, slot_state = output / "payload.bin", output / "slot-state.safetensors"
+    payload.write_bytes(result.payload)
+    slot_state.write_bytes(result.slot_state)
+    return {
+        "payload": str(payload),
+        "payload_sha256": to_hex(result.payload_sha256),
+        "slot_state": str(slot_state),
+        "slot_state_digest": to_hex(result.slot_state_digest),
+        "states": [str(state_path(output, segment)) for segment in range(unit.spec.segments)],
+        "state_digests": [to_hex(digest) for digest in result.state_digests],
+        "begun": {
+            "error_feedback": to_hex(error_feedback_digest(unit.slot_state.error_feedback)),
+            "steps": unit.slot_state.steps,
+        },
+        "leaves": [to_hex(leaf) for leaf in result.leaves],
+        "trace_root": to_hex(result.trace_root),
+        "end_parameters_digest": to_hex(result.end_parameters_digest),
+        "train_loss": result.train_loss,
+        "steps": result.steps,
+    }

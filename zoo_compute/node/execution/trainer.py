@@ -1,0 +1,179 @@
+"""Runs training tasks in this process (``tasks.py`` says what they hold). Imports torch."""
+
+import os
+import secrets
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from training_gym.data.dataset import tokens_of
+from training_gym.evaluate.loss import validation_loss
+from training_gym.hardware.challenge import ProofParameters
+from training_gym.hardware.prover import Prover
+from training_gym.model.tensors import write_arrays
+from training_gym.runtime.determinism import configure
+from training_gym.runtime.profile import ExecutionProfile
+from training_gym.spec.errors import ProfileError
+from training_gym.units.checkpoint import load_state
+from training_gym.units.environment_class import environment_class
+from training_gym.units.replica_state import error_feedback_digest
+from training_gym.units.trace import Unit, UnitResult, inner_leaf
+from training_gym.units.unit import OnStep, replay, replayed, run_unit
+from zoo_compute.node.execution.inner_states import InnerStateRequest, replay_with_inner_digest
+from zoo_compute.node.execution.tasks import (
+    Task,
+    TaskError,
+    catch_up_model,
+    is_across,
+    take,
+    take_count,
+    take_file,
+    take_hash,
+    take_optional_file,
+    take_spec,
+    take_unit,
+    write_unit_result,
+)
+from zoo_protocol.hashing import from_hex, to_hex
+
+_MOST_HASHING = 16
+
+
+_PROBED_EVERY = 32
+"""Units and replays, on average. A probe took 0.19 s of one core."""
+
+
+OnProgress = Callable[[dict[str, Any]], None]
+
+
+class Trainer:
+    """This process, held to an execution profile and probed.
+
+    Raises:
+        ProfileError: if the process was not started as the profile says.
+    """
+
+    def __init__(self, profile: ExecutionProfile) -> None:
+        configure(profile)
+        self.profile = profile
+        self.environment = environment_class(profile)
+        self._handlers = {
+            "train": self._train,
+            "replay": self._replay,
+            "evaluate": self._evaluate,
+            "catch_up": self._catch_up,
+            "probe": self._probe,
+            "prove_ready": self._prove_ready,
+            "prove_work": self._prove_work,
+            "prove_open": self._prove_open,
+        }
+        self._prover: Prover | None = None
+
+    def run(self, task: Task, on_progress: OnProgress) -> dict[str, Any]:
+        """The task's result object, with the seconds it took.
+
+        Raises:
+            GymError: malformed task or input, a start state that was not committed to, diverged training, or a process
+                that computes otherwise than when it started (``environment_changed``).
+        """
+        kind = take(task, "kind", str)
+        if kind not in self._handlers:
+            raise TaskError("invalid_task", "task.kind", f"{kind!r:.80} is none of {', '.join(self._handlers)}")
+        if kind not in ("prove_work", "prove_open"):
+            self._prover = None  # of a proof that was broken off: its pools leave no room for training, nor for others
+        started = time.monotonic()
+        result = self._handlers[kind](task, on_progress)
+        return {**result, "seconds": round(time.monotonic() - started, 3)}
+
+    def _train(self, task: Task, on_progress: OnProgress) -> dict[str, Any]:
+        unit = self._unit(task)
+        output = Path(take(task, "output", str))
+
+        def report(step: int, loss: float) -> None:
+            on_progress({"step": step + 1, "steps": unit.spec.training.inner_steps, "loss": loss})
+
+        return write_unit_result(unit, self.run_unit(unit, output, report), output)
+
+    def _unit(self, task: Task) -> Unit:
+        """Probes again at random: what a device that has changed computes would cost this node its stake."""
+        if secrets.randbelow(_PROBED_EVERY) == 0 and environment_class(self.profile) != self.environment:
+            raise ProfileError(
+                "environment_changed", "profile", "a probe here gives another environment class than at the start"
+            )
+        return take_unit(task, self.environment, self.profile.device)
+
+    def run_unit(self, unit: Unit, output: Path, on_step: OnStep) -> UnitResult:
+        """The unit's result, its states in ``output``; raises as :func:`training_gym.units.unit.run_unit`."""
+        return run_unit(unit, output, on_step)
+
+    def _replay(self, task: Task, on_progress: OnProgress) -> dict[str, Any]:
+        unit = self._unit(task)
+        segment = take_count(task, "segment", unit.spec.segments)
+        steps = unit.spec.training.segment_steps
+
+        def report(step: int, loss: float) -> None:
+            on_progress({"step": step + 1 - segment * steps, "steps": steps, "loss": loss})
+
+        start_leaf = from_hex(take_hash(task, "start_leaf"))
+        if is_across(task):
+            return self._replay_across(task, unit, segment, start_leaf, report)
+        inner = InnerStateRequest.of(task, unit, segment)
+        if inner is not None:
+            end_leaf, digest = replay_with_inner_digest(unit, inner, start_leaf, report)
+            return {"end_leaf": to_hex(end_leaf), "inner_digest": to_hex(digest), "steps": steps}
+        end_leaf, payload = replay(unit, segment, start_leaf, take_optional_file(task, "state"), report)
+        sent = None if payload is None else to_hex(payload)
+        return {"end_leaf": to_hex(end_leaf), "payload_sha256": sent, "steps": steps}
+
+    def _replay_across(
+        self, task: Task, unit: Unit, segment: int, start_leaf: bytes, on_step: OnStep
+    ) -> dict[str, Any]:
+        state, _ = replayed(unit, segment, start_leaf, take_optional_file(task, "state"), on_step)
+        path = Path(take(task, "output", str)) / f"across-{segment}.safetensors"
+        write_arrays(path, state)
+        end_leaf = inner_leaf(unit, segment + 1, state, error_feedback_digest(unit.slot_state.error_feedback))
+        return {"end_leaf": to_hex(end_leaf), "end_state": str(path), "steps": unit.spec.training.segment_steps}
+
+    def _evaluate(self, task: Task, on_progress: OnProgress) -> dict[str, Any]:
+        spec = take_spec(task)
+        parameters = load_state(spec, take_file(task, "checkpoint"))
+        validation = tokens_of(take_file(task, "validation_data"), spec, "validation_data")
+        loss = validation_loss(spec, parameters, validation, self.profile.device)
+        return {"validation_loss": f"{loss:.6f}"}
+
+    def _catch_up(self, task: Task, on_progress: OnProgress) -> dict[str, Any]:
+        catch_up_model(task)
+        return {}
+
+    def _prove_ready(self, task: Task, on_progress: OnProgress) -> dict[str, Any]:
+        try:
+            work = ProofParameters(**take(task, "work", dict))
+        except (TypeError, ValueError) as error:
+            raise TaskError("invalid_task", "task.work", str(error)) from error
+        on_gpus = self.profile.device == "cuda"
+        names = [f"cuda:{index}" for index in range(torch.cuda.device_count())] if on_gpus else ["cpu"]
+        threads = min(_MOST_HASHING, os.cpu_count() or 1) if on_gpus else 1
+        seed = from_hex(take_hash(task, "seed"))
+        torch.cuda.empty_cache()  # what training left is not needed now
+        self._prover = Prover(work, seed, [torch.device(name) for name in names], threads)
+        return {}
+
+    def _prove_work(self, task: Task, on_progress: OnProgress) -> dict[str, Any]:
+        return {"commitment": to_hex(self._ready_prover().work(from_hex(take_hash(task, "nonce"))))}
+
+    def _prove_open(self, task: Task, on_progress: OnProgress) -> dict[str, Any]:
+        answer = self._ready_prover().open(from_hex(take_hash(task, "secret")))
+        Path(take(task, "output", str)).write_bytes(answer)
+        self._prover = None  # its memory is wanted for training
+        return {}
+
+    def _ready_prover(self) -> Prover:
+        if self._prover is None:
+            raise TaskError("invalid_task", "task.kind", "no pool is ready")
+        return self._prover
+
+    def _probe(self, task: Task, on_progress: OnProgress) -> dict[str, Any]:
+        return {"environment": self.environment, "profile": self.profile.name, "torch": torch.__version__}

@@ -1,0 +1,38 @@
+"""What a unit took of a node's time and link: told to the market with the result, which takes it as a claim."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from zoo_compute.base.link import Link
+
+
+class UnitResourceUsage:
+    """One unit's, from now on. Bytes are all that the node moves meanwhile, also for other leases."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._up, self._down = link.up.bytes, link.down.bytes
+        self._transfer_seconds = 0.0
+
+    @contextmanager
+    def transferring(self) -> Iterator[None]:
+        """The block waits for nothing but transfers, and the unit for it: what goes in the background gives way."""
+        started = time.monotonic()
+        try:
+            with self._link.urgent():
+                yield
+        finally:
+            self._transfer_seconds += time.monotonic() - started
+
+    def report(self, compute_seconds: float) -> dict[str, Any]:
+        """Times in ms, bytes each way, and the link's last rates in bytes per second (null before any was measured)."""
+        return {
+            "compute_ms": round(1000 * compute_seconds),
+            "transfer_ms": round(1000 * self._transfer_seconds),
+            "bytes_up": self._link.up.bytes - self._up,
+            "bytes_down": self._link.down.bytes - self._down,
+            "up_bytes_per_second": self._link.up.bytes_per_second,
+            "down_bytes_per_second": self._link.down.bytes_per_second,
+        }

@@ -1,0 +1,120 @@
+"""Uploading the files of a unit: small ones at once, larger ones in pieces that storage keeps if this node ends.
+
+Whoever uploads a file again, in this lease or the next, in this process or the next, sends what is not there yet.
+"""
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from training_gym.compress.payload_format import payload_size
+from training_gym.spec.config import TrainingSpec
+from zoo_compute.base.errors import ApiError
+from zoo_compute.base.link import Background, Link
+from zoo_compute.client.http import understood
+from zoo_compute.node.market.calls import Asking, Disputed, Lease, Market
+from zoo_compute.node.work.held_lease import HeldLease
+from zoo_protocol.content.unixfs import PIECE_BYTES, cid_of_file
+
+log = logging.getLogger(__name__)
+
+
+_MEASURED_BYTES = 1 << 20
+
+
+_ROUNDS = 3
+"""How often what storage has lost meanwhile is sent again."""
+
+
+def upload_file(market: Market, held: HeldLease, path: Path, link: Link | None = None) -> str:
+    """Put a file that the lease asks for on storage; returns its CID.
+
+    Args:
+        link: over which it gives way to urgent transfers; None is urgent itself.
+
+    Raises:
+        LeaseLost, ApiError: the market does not want it (any more).
+        OSError: it cannot be read, or the node is stopping.
+        Unreachable: the market does not answer.
+    """
+    size = path.stat().st_size
+    if size <= PIECE_BYTES:
+        return market.upload(_content(held.check, path, 0, size, link))
+    return _upload_pieces(market, held.lease, held.check, path, link)
+
+
+def upload_disputed(market: Market, dispute_id: str, path: Path) -> str:
+    """Put a file that a disputed step of this node starts from on storage, which keeps it until the dispute is over;
+    returns its CID.
+
+    Raises:
+        ApiError: the market does not want it (any more).
+        OSError: it cannot be read.
+        Unreachable: the market does not answer.
+    """
+    return _upload_pieces(market, Disputed(dispute_id), lambda: None, path, None)
+
+
+def measured_rate(market: Market, lease: Lease, link: Link) -> int:
+    """Bytes per second upwards just now, by sending what a ``train`` lease has storage keep for a while: a piece of
+    random bytes, no longer than its payload may be, whose place that takes.
+
+    Raises:
+        ApiError: the market does not want the unit (any more).
+        Unreachable: the market does not answer.
+    """
+    size = min(payload_size(TrainingSpec.from_dict(lease.task["spec"])), _MEASURED_BYTES)
+    content = os.urandom(size)
+    cid = cid_of_file(content)
+    before, started = link.up.bytes, time.monotonic()
+    market.put_piece(lease, cid, 0, cid, content)
+    return round((link.up.bytes - before) / (time.monotonic() - started))
+
+
+def _upload_pieces(market: Market, asking: Asking, check: Callable[[], None], path: Path, link: Link | None) -> str:
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        cid = cid_of_file(file)
+    for last in (False,) * (_ROUNDS - 1) + (True,):
+        if _send_missing(market, asking, check, path, cid, size, link):
+            try:
+                market.join_pieces(asking, cid, size)
+            except ApiError as error:
+                if last or error.code != "upload-incomplete":
+                    raise
+                log.warning("%s is sent again: %s", cid, error.detail)
+                continue
+        break
+    return cid
+
+
+def _send_missing(
+    market: Market, asking: Asking, check: Callable[[], None], path: Path, cid: str, size: int, link: Link | None
+) -> bool:
+    """Send the pieces that are not there; whether they are to be joined."""
+    with understood("what storage has of a file"):
+        known = market.file_state(asking, cid)
+        if known["complete"]:
+            return False
+        have = {int(number): piece_cid for number, piece_cid in known["pieces"].items()}
+    if have:
+        log.info("%s: going on after %d of %d pieces", cid, len(have), -(-size // PIECE_BYTES))
+    for number, start in enumerate(range(0, size, PIECE_BYTES)):
+        check()
+        length = min(PIECE_BYTES, size - start)
+        piece_cid = cid_of_file(_read(path, start, length))
+        if have.get(number) != piece_cid:
+            market.put_piece(asking, cid, number, piece_cid, _content(check, path, start, length, link))
+    return True
+
+
+def _content(check: Callable[[], None], path: Path, start: int, length: int, link: Link | None) -> bytes | Background:
+    return _read(path, start, length) if link is None else Background(path, link, check, start, length)
+
+
+def _read(path: Path, start: int, length: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(start)
+        return file.read(length)

@@ -1,0 +1,254 @@
+"""Units of a settled job trained again, each from what it began with.
+
+A unit starts from a slot state that its node keeps unless somebody needed it (decision 18). Where nobody has the
+file, it is made again: the slot's earlier units are replayed from the nearest start that is public. What they give
+counts only if it has the CID that the record names.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from training_gym.compress.link_adaptation import with_top_k
+from training_gym.compress.payload_format import decode, payload_size
+from training_gym.model.layout import Arrays
+from training_gym.model.tensors import unflatten
+from training_gym.spec.config import TrainingSpec
+from training_gym.units.replica_state import error_feedback_digest
+from training_gym.units.trace import Unit, boundary_state_bytes, inner_leaf, load_boundary_state, state_path
+from zoo_compute.content.gateway import GatewayClient
+from zoo_compute.node.disk.workspace import Workspace
+from zoo_compute.node.disputes.judging import DIVERGED
+from zoo_compute.node.execution.executor import ExecutorError
+from zoo_compute.node.execution.tasks import take_unit
+from zoo_compute.node.work.inputs import SlotStateMissing, unit_task
+from zoo_protocol.content.unixfs import cid_of_file
+from zoo_protocol.hashing import from_hex, to_hex
+from zoo_protocol.payments.job_record import JobRecord, UnitRecord
+from zoo_protocol.verification import trace
+
+Run = Callable[[dict[str, Any]], dict[str, Any]]
+"""A task of :mod:`zoo_compute.node.execution.tasks` (``train`` or ``catch_up``) -> its result."""
+
+
+Say = Callable[[str], None]
+"""Told what long work is about to begin."""
+
+
+class Unreplayable(Exception):
+    """What a unit starts from cannot be had; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What an attempt began with, and how much it was told to send: all that one can differ in from another."""
+
+    round: int
+    slot: int
+    checkpoint_cid: str
+    slot_state_cid: str | None
+    restored_payload_cid: str | None
+    eager_payload_cid: str | None
+    top_k: int | None
+
+    @classmethod
+    def of(cls, unit: UnitRecord) -> "Start":
+        return cls(
+            unit.round,
+            unit.slot,
+            unit.start_checkpoint_cid,
+            unit.start_slot_state_cid,
+            unit.start_restored_payload_cid,
+            unit.start_eager_payload_cid,
+            unit.top_k,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What all replays of one check share.
+
+    Attributes:
+        record: of the settled job.
+        spec: its specification, as a document.
+        gateway: any IPFS gateways; each block is checked against its CID.
+        workdir: existing directory for states.
+        workspace: for inputs, which one replay finds as another left them.
+        environment_class: of the process behind ``run``.
+        run: trains a unit.
+        say: told before earlier units are replayed.
+    """
+
+    record: JobRecord
+    spec: dict[str, Any]
+    gateway: GatewayClient
+    workdir: Path
+    workspace: Workspace
+    environment_class: str
+    run: Run
+    say: Say
+
+
+class Replays:
+    """The replays of one check: each start is trained once, and so is each slot state that nobody has."""
+
+    def __init__(self, inputs: Inputs) -> None:
+        self._inputs = inputs
+        self._slot_states: dict[str, Path] = {}
+        self._done: dict[Start, Replay | Unreplayable] = {}
+        self.earlier: list[UnitRecord] = []
+        """The units that were replayed for the slot state that they hand on, in that order."""
+
+    def of(self, unit: UnitRecord) -> "Replay":
+        """The replay of what ``unit`` began with.
+
+        Raises:
+            Unreplayable: its slot state is not public, and cannot be made again.
+            GymError, BlockNotFound, ContentError, GatewayUnavailable: as in training, and in fetching its inputs.
+        """
+        start = Start.of(unit)
+        if start not in self._done:
+            try:
+                self._done[start] = self._train(unit)
+            except Unreplayable as error:
+                self._done[start] = error
+        found = self._done[start]
+        if isinstance(found, Unreplayable):
+            raise found
+        return found
+
+    def _train(self, unit: UnitRecord) -> "Replay":
+        """Train ``unit``, and before it those whose slot states are missing: the earliest is the last of ``wanted``."""
+        wanted = [unit]
+        while True:
+            replay = Replay(self._inputs, Start.of(wanted[-1]))
+            try:
+                replay.prepare(self._slot_states)
+            except SlotStateMissing as missing:
+                wanted.append(self._maker(wanted[-1], missing.cid))
+                continue
+            if len(wanted) > 1:
+                self._inputs.say(f"nobody has the slot state after round {wanted[-1].round}: replaying that unit first")
+            replay.train()
+            current = wanted.pop()
+            if wanted and replay.diverged is not None:
+                raise Unreplayable(f"training round {current.round} diverges, so it hands on no slot state")
+            if not wanted:
+                return replay
+            self.earlier.append(current)
+            self._keep_slot_state(replay, current)
+
+    def _maker(self, unit: UnitRecord, cid: str) -> UnitRecord:
+        """The earlier unit of the same slot that handed on the slot state ``cid``."""
+        made = [
+            other
+            for other in self._inputs.record.units
+            if other.slot_state_cid == cid and other.slot == unit.slot and other.round < unit.round
+        ]
+        if not made:
+            raise Unreplayable(f"round {unit.round} starts from the slot state {cid}, which no earlier unit handed on")
+        return made[-1]
+
+    def _keep_slot_state(self, replay: "Replay", unit: UnitRecord) -> None:
+        """Put the slot state aside, and remove the rest of what this replay left: nobody asks for it."""
+        with replay.slot_state.open("rb") as file:
+            cid = cid_of_file(file)
+        if cid != unit.slot_state_cid:
+            raise Unreplayable(
+                f"the steps of round {unit.round} give another slot state than {unit.provider} handed on; "
+                f"verify that unit: {self._inputs.record.job_id}:{unit.round}:{unit.slot}"
+            )
+        path = self._inputs.workdir / f"slot-state-{len(self._slot_states)}"
+        replay.slot_state.replace(path)
+        self._slot_states[cid] = path
+        replay.remove()
+
+
+class Replay:
+    """A unit as its steps give it: its leaves, its states on disk, its payload."""
+
+    def __init__(self, inputs: Inputs, start: Start) -> None:
+        """Nothing is fetched or trained yet."""
+        self.spec = with_top_k(TrainingSpec.from_dict(inputs.spec), start.top_k)
+        self.gateway = inputs.gateway
+        self._run = inputs.run
+        self._lease: dict[str, Any] = {
+            "spec": self.spec.to_dict(),
+            "job_id": inputs.record.job_id,
+            "round": start.round,
+            "slot": start.slot,
+            "checkpoint_cid": start.checkpoint_cid,
+            "slot_state_cid": start.slot_state_cid,
+            "restored_payload_cid": start.restored_payload_cid,
+            "eager_payload_cid": start.eager_payload_cid,
+            "environment": inputs.environment_class,
+        }
+        self._workspace = inputs.workspace
+        self._workdir = inputs.workdir
+        self._output = Path()
+        self._task: dict[str, Any] = {}
+        self._feedback = b""
+        self._payload = Path()
+        self.unit: Unit
+        self.leaves: list[bytes] = []
+        self.slot_state = Path()
+        self.payload_sha256 = b""
+        self.diverged: str | None = None
+        """Where training diverged, in words; then there is no trace."""
+
+    @property
+    def trace_root(self) -> str | None:
+        """What the unit's steps give; None where training diverges."""
+        return None if self.diverged is not None else to_hex(trace.trace_root(self.leaves))
+
+    def prepare(self, slot_states: dict[str, Path]) -> None:
+        """Fetch all inputs; the slot state from ``slot_states`` (files by CID) where it is there.
+
+        Raises:
+            SlotStateMissing: it is neither there nor on storage.
+        """
+        cid = self._lease["slot_state_cid"]
+        if cid in slot_states:
+            self._workspace.add_file(cid, slot_states[cid].read_bytes())
+        self._task = unit_task(self._lease, self._workspace, self.gateway, self._run)
+
+    def train(self) -> None:
+        """Run the unit, once its inputs are there."""
+        self.unit = take_unit(self._task, self._lease["environment"], "cpu")
+        self._feedback = error_feedback_digest(self.unit.slot_state.error_feedback)
+        self._output = Path(tempfile.mkdtemp(prefix="replay-", dir=self._workdir))
+        try:
+            result = self._run({"kind": "train", "output": str(self._output), **self._task})
+        except ExecutorError as error:
+            if error.code != DIVERGED:
+                raise
+            self.diverged = error.message
+            return
+        self.leaves = [from_hex(leaf) for leaf in result["leaves"]]
+        self._payload, self.slot_state = Path(result["payload"]), Path(result["slot_state"])
+        self.payload_sha256 = from_hex(result["payload_sha256"])
+
+    def remove(self) -> None:
+        """Remove what it trained."""
+        shutil.rmtree(self._output)
+
+    def state(self, boundary: int) -> Arrays:
+        """The state after so many segments, before the last."""
+        return load_boundary_state(self.spec, state_path(self._output, boundary).read_bytes())
+
+    def served_state(self, boundary: int, cid: str, leaf: bytes) -> Arrays | None:
+        """The state that an attempt served; None unless it is the one that it committed to."""
+        content = self.gateway.fetch(cid, max_bytes=boundary_state_bytes(self.spec))
+        state = load_boundary_state(self.spec, content)
+        return state if inner_leaf(self.unit, boundary, state, self._feedback) == leaf else None
+
+    def payload(self, cid: str | None = None) -> Arrays:
+        """What the payload with this CID (None: the right one) moves each parameter by."""
+        if cid is None:
+            content = self._payload.read_bytes()
+        else:
+            content = self.gateway.fetch(cid, max_bytes=payload_size(self.spec))
+        return unflatten(self.spec.model, decode(self.spec, content).dense())

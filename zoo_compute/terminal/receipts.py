@@ -1,0 +1,86 @@
+"""Receipts on the screen, and against chain and storage."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from zoo_compute.audit.evidence import evidence_errors
+from zoo_compute.audit.receipt import differences, verify_job
+from zoo_compute.base.amounts import format_zen
+from zoo_compute.base.errors import Mismatch
+from zoo_compute.chain.settlements import ChainReader
+from zoo_compute.client.client import Client
+from zoo_compute.content.gateway import GatewayClient
+from zoo_compute.terminal.output import in_zen, note, print_facts, print_table
+
+
+def print_receipt(receipt: dict[str, Any]) -> None:
+    """A receipt as tables: the job and its money, the units, the slashes, the checkpoints."""
+    money = {
+        name: f"{format_zen(int(receipt[f'{name}_wei']))} ZEN"
+        for name in ("budget", "escrowed", "paid", "fee", "refund", "treasury_balance")
+    }
+    plain = (
+        "job_id",
+        "tier",
+        "outcome",
+        "initial_loss",
+        "final_loss",
+        "final_model_cid",
+        "settlement_tx",
+        "ledger_reconciled",
+    )
+    price = int(receipt["clearing_price_wei_per_gpu_hour"] or 0)
+    print_facts({name: receipt[name] for name in plain} | {"price per GPU-hour": f"{format_zen(price)} ZEN"} | money)
+    _print_rows(
+        ("round", "slot", "provider", "status", "reason", "paid", "drawn", "detection", "payload_cid"),
+        [unit | _verification(unit) for unit in receipt["units"]],
+    )
+    if receipt["slashes"]:
+        _print_rows(("provider", "reason", "amount", "path", "path_reason", "tx"), receipt["slashes"])
+    rows = [[item["round"], item["validation_loss"], len(item["pins"]), item["cid"]] for item in receipt["checkpoints"]]
+    print_table(("round", "validation_loss", "pins", "cid"), rows)
+
+
+def _verification(unit: dict[str, Any]) -> dict[str, Any]:
+    """Which segments were drawn, and how probable it was before that one false segment would be among them."""
+    chance = unit["detection_probability"]
+    if chance is None:
+        return {"drawn": None, "detection": None}
+    return {"drawn": ", ".join(map(str, unit["drawn_segments"])) or "none", "detection": f"{chance:.1%}"}
+
+
+def _print_rows(columns: Sequence[str], rows: list[dict[str, Any]]) -> None:
+    print_table(columns, [[row[name] for name in columns] for row in map(in_zen, rows)])
+
+
+def _loss(spec: bytes, model: bytes, validation: bytes) -> float:
+    """The validation loss of a model, computed here."""
+    from training_gym.data.dataset import tokens_of
+    from training_gym.evaluate.loss import validation_loss  # loads torch
+    from training_gym.spec.config import TrainingSpec
+    from training_gym.units.checkpoint import load_state
+
+    known = TrainingSpec.from_dict(json.loads(spec))
+    return validation_loss(known, load_state(known, model), tokens_of(validation, known, "validation"))
+
+
+def check_receipt(client: Client, receipt: dict[str, Any]) -> None:
+    """Recompute a receipt from the chain and from storage alone.
+
+    Raises:
+        Mismatch: after a line for everything that differs.
+    """
+    network = client.network()
+    with evidence_errors(), GatewayClient(network.gateways) as gateway:
+        chain = ChainReader(network.rpc_url, network.contracts, network.start_block)
+        recomputed = verify_job(receipt["job_id"], chain, gateway, _loss)
+    findings = recomputed.findings + differences(receipt, recomputed.receipt)
+    for finding in findings:
+        note(f"differs: {finding.where}: expected {finding.expected}, found {finding.found}  [{finding.code}]")
+    if findings:
+        raise Mismatch(
+            "receipt-mismatch",
+            f"the receipt differs from chain and storage in {len(findings)} points",
+            remedy="Do not rely on it; show the differences above to the market.",
+        )

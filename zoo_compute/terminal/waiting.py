@@ -1,0 +1,47 @@
+"""Why a job waits, for people to read."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from zoo_compute.base.amounts import format_zen
+from zoo_compute.terminal.output import print_table
+
+
+def explain(why: dict[str, Any]) -> None:
+    """Findings as sentences, then who is left after each constraint, the books, and what would help."""
+    for finding in why["findings"]:
+        print(f"{finding['sentence']}  [{finding['code']}]")
+    if why["constraints"]:
+        print(f"\nOf {why['nodes_total']} nodes of the tier; {why['nodes']} are wanted:")
+        rows = [(step["code"], step["removes"], step["left"], step["sentence"]) for step in why["constraints"]]
+        print_table(("constraint", "removes", "left", "which"), rows)
+    if why["books"]:
+        limit = format_zen(int(why["limit_price_wei_per_gpu_hour"]))
+        print(f"\nIts limit is {limit} ZEN per GPU-hour:")
+        print_table(
+            ("book", "class", "suitable", "affordable", "free", "price now", "last price", "next round", "expected"),
+            [
+                (
+                    book["book"],
+                    book["environment_class"][:10],
+                    *(book[count] for count in ("suitable", "affordable", "free")),
+                    *(_zen(book[f"{which}_wei_per_gpu_hour"]) for which in ("price_now", "last_price")),
+                    _next(book["next_round_at"]),
+                    book["expected_at"],
+                )
+                for book in why["books"]
+            ],
+        )
+    if why["changes"]:
+        print("\nWhat would help (cancel it, which refunds it in full, and submit it anew):")
+        for change in why["changes"]:
+            print(f"  {change['field']}: {change['sentence']}")
+
+
+def _next(at: str | None) -> str | None:
+    """When its next round can close; a time that has passed waits for somebody to trade with."""
+    return "once it trades" if at is not None and datetime.fromisoformat(at) <= datetime.now(UTC) else at
+
+
+def _zen(wei: str | None) -> str | None:
+    return None if wei is None else format_zen(int(wei))

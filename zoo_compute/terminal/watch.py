@@ -1,0 +1,145 @@
+"""Following a job: a progress bar with the loss on a terminal, a line per event elsewhere."""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from zoo_compute.base.amounts import format_zen
+from zoo_compute.base.models import Event, JobState
+from zoo_compute.base.plain_json import to_json
+from zoo_compute.client.job import Job
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+
+class View(Protocol):
+    """What shows the progress of a job."""
+
+    def show(self, event: Event) -> None:
+        """Take one event in."""
+
+
+def follow(job: Job, *, as_json: bool, also: Callable[[Event], None] | None = None) -> JobState:
+    """Show everything that happens to a job, and have ``also`` told, until it is over; returns its final state."""
+    state = job.state()
+    with _view(state, as_json) as view:
+        for event in job.events():
+            view.show(event)
+            if also is not None:
+                also(event)
+    return job.state()
+
+
+@contextmanager
+def _view(state: JobState, as_json: bool) -> Iterator[View]:
+    if as_json:
+        yield _JsonLines()
+    elif sys.stderr.isatty():
+        with _bar(state) as bar:
+            yield bar
+    else:
+        yield _Lines()
+
+
+class _JsonLines:
+    def show(self, event: Event) -> None:
+        print(to_json({"id": event.id, "kind": event.kind, **event.data}), flush=True)
+
+
+class _Lines:
+    def show(self, event: Event) -> None:
+        line = describe(event)
+        if line is not None:
+            print(line, file=sys.stderr, flush=True)
+
+
+def describe(event: Event) -> str | None:
+    """A sentence about an event; None for those that matter to nobody who watches."""
+    data = event.data
+    match event.kind:
+        case "status":
+            return f"job is {data['status']}" + (f" ({data['reason']})" if data.get("reason") else "")
+        case "round":
+            loss = data.get("validation_loss")
+            return f"round {data['round']} of {data['rounds']} done" + (f", validation loss {loss}" if loss else "")
+        case "validation":
+            return f"validation loss after round {data['round']}: {data['validation_loss']}"
+        case "unit" if data["status"] in ("rejected", "lost"):
+            where = f"round {data['round']}, slot {data['slot']}, {data['provider']}"
+            return f"unit {data['status']}: {where} ({data['reason']})"
+        case "late":
+            place = f"round {data['round']}, slot {data['slot']}, segment {data['segment']}"
+            shown = f"shown at {data['shown_at']}" if "shown_at" in data else "not shown yet"
+            return f"provider {data['provider']} is late with a state: {place}, {shown}"
+        case "dispute":
+            return _dispute_line(data)
+        case "slash" if "tx" in data:
+            amount = format_zen(int(data["amount_wei"]))
+            lost = f"provider {data['provider']} lost {amount} ZEN of its stake ({data['reason']}"
+            return f"{lost}; decided by {_who_decided(data)})"
+        case "slash":
+            place = f"round {data['round']}, slot {data['slot']}"
+            return f"provider {data['provider']} is convicted of {data['reason']} in {place}"
+    return None
+
+
+@contextmanager
+def _bar(state: JobState) -> Iterator[View]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("[bold]{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("rounds, loss {task.fields[loss]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        yield _Bar(progress, state)
+
+
+class _Bar:
+    def __init__(self, progress: "Progress", state: JobState) -> None:
+        self._progress = progress
+        loss = state.progress.validation_loss or "-"
+        self._task = progress.add_task(state.status, total=state.rounds, loss=loss)
+
+    def show(self, event: Event) -> None:
+        data = event.data
+        if event.kind == "status":
+            self._progress.update(self._task, description=data["status"])
+        elif event.kind == "checkpoint":
+            self._progress.update(self._task, completed=data["round"])
+            self._show_loss(data["validation_loss"])
+        elif event.kind == "validation":
+            self._show_loss(data["validation_loss"])
+        elif event.kind != "round" and (line := describe(event)):
+            self._progress.console.print(line, markup=False, highlight=False)
+
+    def _show_loss(self, loss: str | None) -> None:
+        if loss is not None:
+            self._progress.update(self._task, loss=loss)
+
+
+def _who_decided(data: Mapping[str, Any]) -> str:
+    if data.get("path") == "dispute":
+        return "a committee on chain"
+    return "the market's operator" + (f", because of {data['path_reason']}" if data.get("path_reason") else "")
+
+
+def _dispute_line(data: Mapping[str, Any]) -> str:
+    """What happened in a dispute of the market's."""
+    where = f"round {data['round']}, slot {data['slot']}, {data['provider']}"
+    told = {
+        "open": f"replays refute step {data['step']}: the market disputes it on chain, with a bond",
+        "won": "the provider lost its dispute",
+        "lost": "a committee found the step correct: the market lost its bond, the unit is paid",
+        "lapsed": "the market named no step in time and lost its bond; the unit is not paid",
+        "undecided": "no committee judged in time; the unit is not paid, and nobody is punished",
+        "missed": "it could not be disputed in time: the operator decides",
+    }
+    reason = f" ({data['reason']})" if data.get("reason") else ""
+    return f"dispute {data['dispute_id'][:10]}: {where}: {told.get(data['state'], data['state'])}{reason}"

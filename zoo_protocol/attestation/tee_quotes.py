@@ -1,0 +1,230 @@
+"""Attestations of trusted environments: what a quote is bound to, and how anybody checks one.
+
+A quote is a processor's signed statement of what software runs inside a protected environment (Intel TDX or SGX) and of
+64 bytes that this software chose. Those bytes bind it to one wallet and one challenge, so it is of no use to anybody
+else, nor later. Signatures, revocations and the platform's patch level are checked by ``dcap_qvl`` against collateral
+that Intel signed (Intel SGX DCAP ECDSA Quote Library API, appendix A; TDX DCAP Quoting Library API, appendix A).
+
+GPUs beside the processor are outside it, so the environment asks them for their own statement (``gpus``), over the same
+challenge, and its quote carries the digest of that: these are the GPUs that this software found at hand.
+"""
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import dcap_qvl
+
+from zoo_protocol.attestation.attestation_errors import QuoteRefused
+from zoo_protocol.attestation.gpu_attestation import NVIDIA_KEYS, Gpu, GpuStatement
+from zoo_protocol.hashing import canonical_json, from_hex, sha256, to_hex
+
+VERSION = "zoo-attestation/1"
+
+
+MAX_QUOTE_BYTES = 1 << 16
+
+
+MAX_EVIDENCE_BYTES = 1 << 20
+
+
+ACCEPTED_STATUSES = ("SWHardeningNeeded",)
+"""States of a platform that are accepted beside UpToDate: a fully patched one whose software must hold mitigations
+itself, which is a matter of the measurement that the network accepted."""
+
+
+COLLATERAL_FIELDS = (
+    "pck_crl_issuer_chain",
+    "root_ca_crl",
+    "pck_crl",
+    "tcb_info_issuer_chain",
+    "tcb_info",
+    "tcb_info_signature",
+    "qe_identity_issuer_chain",
+    "qe_identity",
+    "qe_identity_signature",
+    "pck_certificate_chain",
+)
+"""Members of the collateral, strings all; the last one only if the quote does not hold the chain itself."""
+
+
+_TDX_REGISTERS = ("mr_td", "rt_mr0", "rt_mr1", "rt_mr2", "rt_mr3", "mr_config_id", "mr_owner", "mr_owner_config")
+
+
+_SGX_REGISTERS = ("mr_enclave", "mr_signer")
+
+
+_SGX_CONFIG = (slice(240, 304), slice(308, 310))
+"""CONFIGID and CONFIGSVN in an SGX quote (SDM volume 3D, table 39-21): what an enclave is told at its start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What a quote that holds says.
+
+    Attributes:
+        tee: ``TDX`` or ``SGX``.
+        measurement: of the software inside, as the registry on chain knows it; 0x hex of 32 bytes.
+        tcb_status: the platform's patch level, ``UpToDate`` at best.
+        advisories: of Intel, that apply to the platform.
+        valid_until: Unix seconds at which the collateral ends.
+        gpus: that it says are its own.
+    """
+
+    tee: str
+    measurement: str
+    tcb_status: str
+    advisories: tuple[str, ...]
+    valid_until: int
+    gpus: tuple[Gpu, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A quote with all that checks it; its bytes are public, and their SHA-256 is the registry's ``report``.
+
+    Attributes:
+        chain_id, registry: the deployment's Attestations contract.
+        provider: the wallet whose key the environment holds.
+        nonce: of the market's challenge, 0x hex of 32 bytes.
+        quote: raw bytes.
+        collateral: certificates, revocation lists and patch levels (``COLLATERAL_FIELDS``).
+        gpus: NVIDIA's statement on the GPUs of the environment, if it has any.
+    """
+
+    chain_id: int
+    registry: str
+    provider: str
+    nonce: str
+    quote: bytes
+    collateral: Mapping[str, str]
+    gpus: GpuStatement | None = None
+
+    def to_bytes(self) -> bytes:
+        """Canonical JSON."""
+        document: dict[str, Any] = {
+            "version": VERSION,
+            "chain_id": str(self.chain_id),
+            "registry": self.registry,
+            "provider": self.provider,
+            "nonce": self.nonce,
+            "quote": self.quote.hex(),
+            "collateral": dict(self.collateral),
+        }
+        return canonical_json(document if self.gpus is None else document | {"gpus": self.gpus.as_document()})
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> "Evidence":
+        """What :meth:`to_bytes` wrote.
+
+        Raises:
+            QuoteRefused: ``malformed``.
+        """
+        try:
+            document = json.loads(content)
+            if document.pop("version") != VERSION:
+                raise ValueError("another version")
+            gpus = GpuStatement.of_document(document.pop("gpus")) if "gpus" in document else None
+            found = cls(
+                chain_id=int(document.pop("chain_id")),
+                quote=bytes.fromhex(document.pop("quote")),
+                gpus=gpus,
+                **document,
+            )
+            canonical = found.to_bytes()
+            _bound(found.chain_id, found.registry, found.provider, found.nonce)  # are they what they should be?
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+            raise QuoteRefused("malformed", f"this is no evidence of an attestation: {error}") from error
+        if canonical != content:
+            raise QuoteRefused("malformed", "the evidence is not in its canonical form")
+        return found
+
+    @property
+    def binding(self) -> bytes:
+        """The 64 bytes that the quote must carry."""
+        return with_gpus(report_data(self.chain_id, self.registry, self.provider, self.nonce), self.gpus)
+
+    def verify(
+        self, now: int, root_ca: bytes | None = None, gpu_keys: Collection[str] = NVIDIA_KEYS, slack: int = 0
+    ) -> Verified:
+        """Check the quote, that it is bound to this wallet and challenge, and what NVIDIA says of the GPUs.
+
+        Args:
+            now: Unix seconds at which the collateral must be current.
+            root_ca: DER of another root of trust than Intel's, for networks of their own.
+            gpu_keys: trusted keys (``gpus.NVIDIA_KEYS``).
+            slack: seconds by which NVIDIA's tokens, which are short-lived, may not be current yet, or no longer.
+
+        Raises:
+            QuoteRefused: it does not hold.
+        """
+        try:
+            collateral = dcap_qvl.QuoteCollateralV3.from_json(json.dumps(dict(self.collateral)))
+            report = dcap_qvl.parse_quote(self.quote).report
+        except (ValueError, TypeError) as error:
+            raise QuoteRefused("malformed", str(error)) from error
+        tee = "SGX" if hasattr(report, "mr_enclave") else "TDX"
+        if tee == "SGX" and any(any(self.quote[part]) for part in _SGX_CONFIG):
+            raise QuoteRefused("unverified", "the enclave was given a CONFIGID, which its measurement does not cover")
+        try:
+            verifier = dcap_qvl.QuoteVerifier(root_ca)
+            claims = json.loads(verifier.verify_with_policy(self.quote, collateral, now, _policy(now)).to_json())
+        except ValueError as error:
+            raise QuoteRefused("unverified", str(error)) from error
+        if bytes(report.report_data) != self.binding:
+            raise QuoteRefused("unbound", "the quote is bound to another wallet, challenge or statement about GPUs")
+        nonce = gpu_nonce(self.chain_id, self.registry, self.provider, self.nonce)
+        return Verified(
+            tee=tee,
+            measurement=measurement(tee, report),
+            tcb_status=claims["tcb"]["status"],
+            advisories=tuple(claims["tcb"]["advisory_ids"]),
+            valid_until=min(claims["earliest_expiration_date"], claims["qe_iden_earliest_expiration_date"]),
+            gpus=self.gpus.verify(nonce, now, gpu_keys, slack) if self.gpus else (),
+        )
+
+
+def report_data(chain_id: int, registry: str, provider: str, nonce: str) -> bytes:
+    """What a quote for this wallet and challenge must carry, if it has no GPUs: a SHA-256 and 32 zero bytes."""
+    return sha256(b"zoo-attestation-1" + _bound(chain_id, registry, provider, nonce)) + bytes(32)
+
+
+def with_gpus(data: bytes, gpus: GpuStatement | None) -> bytes:
+    """The report data of an environment with these GPUs: the digest of their statement in place of the zero bytes."""
+    return data if gpus is None else data[:32] + gpus.digest
+
+
+def gpu_nonce(chain_id: int, registry: str, provider: str, nonce: str) -> bytes:
+    """What the GPUs of this wallet must sign for this challenge: 32 bytes."""
+    return sha256(b"zoo-gpu-attestation-1" + _bound(chain_id, registry, provider, nonce))
+
+
+def _bound(chain_id: int, registry: str, provider: str, nonce: str) -> bytes:
+    return chain_id.to_bytes(32, "big") + from_hex(registry, 20) + from_hex(provider, 20) + from_hex(nonce)
+
+
+def key_of(provider: str) -> str:
+    """The ``key`` of an attestation on chain: the wallet's address, as a 32-byte word."""
+    return to_hex(bytes(12) + from_hex(provider, 20))
+
+
+def measurement(tee: str, report: Any) -> str:
+    """One hash for everything that identifies the software: its image, and what it was told at its start.
+
+    Args:
+        tee: ``TDX`` or ``SGX``.
+        report: has the registers as attributes.
+    """
+    registers = _SGX_REGISTERS if tee == "SGX" else _TDX_REGISTERS
+    parts = b"".join(bytes(getattr(report, name)) for name in registers)
+    return to_hex(sha256(b"zoo-measurement-1:" + tee.encode() + b":" + parts))
+
+
+def _policy(now: int) -> dcap_qvl.QuotePolicy:
+    """Patched platforms only; debug environments are refused by the library. How a provider set up its server (several
+    packages, threads per core) is its own affair."""
+    policy = dcap_qvl.QuotePolicy.strict(now).allow_dynamic_platform(True).allow_cached_keys(True).allow_smt(True)
+    for status in ACCEPTED_STATUSES:
+        policy = policy.allow_status(status)
+    return policy

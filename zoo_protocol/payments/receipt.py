@@ -1,0 +1,268 @@
+"""The receipt of a job: what the chain executed, joined with the record that the settlement points to.
+
+The market builds it from its final, indexed logs; an outsider from any RPC node. No amount comes from anywhere else.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from zoo_protocol.hashing import to_hex
+from zoo_protocol.payments.job_record import VERIFIED, JobRecord, UnitRecord, unit_leaf
+from zoo_protocol.verification.sampling import detection_at_rate
+
+BPS = 10_000
+
+
+MICROSECONDS_PER_HOUR = 3_600_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The deposit of a job (event JobOpened), amounts in wei."""
+
+    payer: str
+    tier: int
+    units: int
+    unit_weight: int
+    budget: int
+    max_price: int
+    fee_bps: int
+    spec_hash: str
+    tx: str
+
+    @classmethod
+    def from_event(cls, args: Mapping[str, Any], tx: str) -> "Opened":
+        """From the decoded event; ``specHash`` as 0x hex."""
+        return cls(
+            payer=args["payer"],
+            tier=args["tier"],
+            units=args["units"],
+            unit_weight=args["unitWeight"],
+            budget=args["budget"],
+            max_price=args["maxPrice"],
+            fee_bps=args["feeBps"],
+            spec_hash=args["specHash"],
+            tx=tx,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """One line of a settlement as the contract executed it (event JobSettled), amounts in wei.
+
+    ``batch`` 0: nobody is paid. ``last``: it ended the job, and ``refund`` went to its payer.
+    """
+
+    batch: int
+    price: int
+    units: int
+    from_round: int
+    to_round: int
+    paid: int
+    fee: int
+    refund: int
+    last: bool
+    record: str
+    tx: str
+
+    @classmethod
+    def from_event(cls, args: Mapping[str, Any], tx: str) -> "Settled":
+        """From the decoded event; ``record`` as 0x hex."""
+        return cls(
+            batch=args["batchId"],
+            price=args["price"],
+            units=args["units"],
+            from_round=args["fromRound"],
+            to_round=args["toRound"],
+            paid=args["paid"],
+            fee=args["fee"],
+            refund=args["refund"],
+            last=args["last"],
+            record=args["record"],
+            tx=tx,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class JobSettlement:
+    """All that was settled of one job, amounts in wei: what stands, without what a guardian vetoed.
+
+    ``refund`` is what its payer has back, for a refund stays where it is whatever is vetoed. ``next_round`` is the
+    contract's: the first that the next line has to settle. ``over``: nothing of the job is left in escrow. ``struck``:
+    the units (0x hex of their leaves) that lost a dispute after a batch had paid them; their pay and fee, which
+    ``parts`` still has, went back to the payer.
+    """
+
+    parts: tuple[Settled, ...] = ()
+    refund: int = 0
+    next_round: int = 0
+    over: bool = False
+    struck: frozenset[str] = frozenset()
+
+    @classmethod
+    def from_events(cls, events: Iterable[tuple[str, Mapping[str, Any], str]]) -> "JobSettlement":
+        """From (name, arguments, transaction) of the job's events in the escrow, in the chain's order."""
+        found = cls()
+        for name, args, tx in events:
+            if name == "JobSettled":
+                part = Settled.from_event(args, tx)
+                found = replace(
+                    found,
+                    parts=(*found.parts, part),
+                    refund=found.refund + part.refund,
+                    next_round=part.to_round,
+                    over=part.last,
+                )
+            elif name == "UnitStruck":
+                found = replace(found, struck=found.struck | {args["unitId"]})
+            elif name == "JobRefunded":
+                found = replace(found, refund=found.refund + args["amount"], over=True)
+            elif name == "SettlementReverted":
+                found = found._without(args["batchId"], args["net"] + args["fee"] if args["refunded"] else None)
+        return found
+
+    def _without(self, batch: int, refunded: int | None) -> "JobSettlement":
+        next_round = self.next_round
+        for part in reversed(self.parts):
+            if part.batch == batch and part.to_round == next_round:
+                next_round = part.from_round
+        return replace(
+            self,
+            parts=tuple(part for part in self.parts if part.batch != batch),
+            refund=self.refund + (refunded or 0),
+            next_round=next_round,
+            over=refunded is not None,
+        )
+
+    @property
+    def last(self) -> Settled | None:
+        """The line that ended the job; None while it has money in escrow, or if it was refunded unsettled."""
+        return self.parts[-1] if self.over and self.parts and self.parts[-1].last else None
+
+    def lines_with(self, round_: int) -> list[Settled]:
+        """The lines whose records may have a unit of this round: the one that settled it, and the one that ended the
+        job, whose record has all units."""
+        return [part for part in self.parts if part.last or part.from_round <= round_ < part.to_round]
+
+    @property
+    def paid(self) -> int:
+        return sum(part.paid for part in self.parts)
+
+    @property
+    def fee(self) -> int:
+        return sum(part.fee for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Slashed:
+    """A penalty as the staking contract executed it (event Slashed), amount in wei.
+
+    ``path`` and ``path_reason`` say who decided it, as in :class:`zoo_protocol.payments.job_record.SlashRecord`.
+    """
+
+    provider: str
+    offence: str
+    amount: int
+    tx: str
+    path: str = "operator"
+    path_reason: str | None = None
+
+
+def unit_price(price: int, weight: int) -> int:
+    """Gross wei of one unit: price in wei per GPU-hour, weight in GPU-microseconds (docs/protocol.md)."""
+    exact = price * weight // MICROSECONDS_PER_HOUR
+    return exact - exact % BPS
+
+
+def net_unit_price(price: int, weight: int, fee_bps: int) -> int:
+    """What the provider of one unit gets, wei: the gross price less the fee, which is exact."""
+    gross = unit_price(price, weight)
+    return gross - gross * fee_bps // BPS
+
+
+def build_receipt(
+    record: JobRecord, opened: Opened, settlement: JobSettlement, slashes: Sequence[Slashed], treasury_balance: int
+) -> dict[str, Any]:
+    """The receipt of a job that was settled to its end, as JSON.
+
+    Amounts are decimal strings of wei; ``treasury_balance`` is that at the time of asking. A struck unit is not paid,
+    and counts as refunded; ``settlements`` has what each line paid before that.
+    """
+    last = settlement.parts[-1]
+    price = max(part.price for part in settlement.parts)  # 0 in lines that pay nobody
+    gross = unit_price(price, opened.unit_weight)
+    net = net_unit_price(price, opened.unit_weight, opened.fee_bps)
+    struck = [unit for unit in record.paid_units() if _is_struck(record.job_id, unit, settlement)]
+    return {
+        "job_id": record.job_id,
+        "tier": record.tier,
+        "outcome": record.outcome,
+        "clearing_price_wei_per_gpu_hour": str(price),
+        "budget_wei": record.order["budget"],
+        "escrowed_wei": str(opened.budget),
+        "paid_wei": str(settlement.paid - len(struck) * net),
+        "fee_wei": str(settlement.fee - len(struck) * (gross - net)),
+        "refund_wei": str(settlement.refund + len(struck) * gross),
+        "settlements": [
+            {
+                "batch": part.batch,
+                "from_round": part.from_round,
+                "to_round": part.to_round,
+                "units": part.units,
+                "paid_wei": str(part.paid),
+                "fee_wei": str(part.fee),
+                "tx": part.tx,
+            }
+            for part in settlement.parts
+        ],
+        "units": [
+            {
+                "provider": unit.provider,
+                "round": unit.round,
+                "slot": unit.slot,
+                "status": unit.status,
+                "reason": unit.reason,
+                "paid_wei": str(net if unit.status == VERIFIED and unit not in struck else 0),
+                "trace_root": unit.trace_root,
+                "payload_cid": unit.payload_cid,
+                "sampling_bps": unit.sampling_bps,
+                "drawn_segments": unit.drawn_segments,
+                "detection_probability": None
+                if unit.sampling_bps is None
+                else detection_at_rate(record.segments, 1, unit.sampling_bps),
+            }
+            for unit in record.units
+        ],
+        "slashes": [
+            {
+                "provider": slash.provider,
+                "reason": slash.offence,
+                "amount_wei": str(slash.amount),
+                "tx": slash.tx,
+                "path": slash.path,
+                "path_reason": slash.path_reason,
+            }
+            for slash in slashes
+        ],
+        "checkpoints": [
+            {"round": c.round, "cid": c.cid, "validation_loss": _number(c.validation_loss), "pins": c.pins}
+            for c in record.checkpoints
+        ],
+        "initial_loss": _number(record.initial_loss),
+        "final_loss": _number(record.final_loss),
+        "final_model_cid": record.final_model_cid,
+        "settlement_tx": last.tx,
+        "treasury_balance_wei": str(treasury_balance),
+    }
+
+
+def _is_struck(job_id: str, unit: UnitRecord, settlement: JobSettlement) -> bool:
+    if not settlement.struck or unit.trace_root is None or unit.payload_hash is None:
+        return False
+    place = (job_id, unit.round, unit.slot, unit.provider)
+    return to_hex(unit_leaf(*place, unit.trace_root, unit.payload_hash)) in settlement.struck
+
+
+def _number(text: str | None) -> float | None:
+    return None if text is None else float(text)

@@ -1,0 +1,162 @@
+"""The Merkle tree of a settlement batch, by which providers claim their pay and disputes find a paid unit.
+
+Under the batch's root lie three things, joined by the sorted-pair hash: claims (one leaf for each provider), paid units
+(one leaf for each unit, in the order of the lines), and the hash of the lines that say what the batch takes from each
+job. The contract computes that hash and joins the three, so a tree cannot speak for other lines than those that were
+settled (docs/protocol.md).
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eth_abi.abi import encode as abi_encode
+
+from zoo_protocol import merkle
+from zoo_protocol.hashing import from_hex, keccak, to_hex
+from zoo_protocol.payments.job_record import PaidUnit, RecordError
+
+_LINE_TYPE = "(bytes32,uint80,uint32,uint32,uint32,bool,bytes32)[]"
+
+
+NO_ROOT = "0x" + "00" * 32
+
+
+@dataclass(frozen=True, slots=True)
+class JobLine:
+    """What a batch settles of one job: ``units`` units of the rounds from ``from_round`` to before ``to_round``.
+
+    ``price`` in wei per GPU-hour; ``last``: the job is over; ``record``: digest inside the CID of its record, 0x hex.
+    """
+
+    job_id: str
+    price: int
+    units: int
+    from_round: int
+    to_round: int
+    last: bool
+    record: str
+
+    def as_argument(self) -> dict[str, Any]:
+        """The struct ``JobLine`` of the contract, by field name."""
+        return {
+            "jobId": self.job_id,
+            "price": self.price,
+            "units": self.units,
+            "fromRound": self.from_round,
+            "toRound": self.to_round,
+            "last": self.last,
+            "record": self.record,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a provider takes from a batch: ``amount`` wei, net of the fee; ``proof`` as 0x hex, from leaf to root."""
+
+    provider: str
+    amount: int
+    proof: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch as it is posted: the roots of its two trees go into ``settle``, which makes ``root`` of them."""
+
+    lines: list[JobLine]
+    claims_root: str
+    units_root: str
+    root: str
+    claims: list[Claim]
+
+
+def paid_leaf(unit: PaidUnit) -> bytes:
+    """Leaf of a paid unit: its commitment and its price in wei per GPU-hour."""
+    return merkle.leaf_hash(
+        abi_encode(
+            ["bytes32", "uint32", "uint32", "address", "bytes32", "bytes32", "uint80"],
+            [
+                from_hex(unit.job_id),
+                unit.round,
+                unit.slot,
+                unit.provider,
+                from_hex(unit.trace_root),
+                from_hex(unit.payload_hash),
+                int(unit.price),
+            ],
+        )
+    )
+
+
+def claim_leaf(provider: str, amount: int) -> bytes:
+    """Leaf of a provider's claim of ``amount`` wei."""
+    return merkle.leaf_hash(abi_encode(["address", "uint256"], [provider, amount]))
+
+
+def lines_hash(lines: Sequence[JobLine]) -> bytes:
+    """``keccak256(abi.encode(lines))`` as the contract computes it."""
+    values = [
+        (
+            from_hex(line.job_id),
+            line.price,
+            line.units,
+            line.from_round,
+            line.to_round,
+            line.last,
+            from_hex(line.record),
+        )
+        for line in lines
+    ]
+    return keccak(abi_encode([_LINE_TYPE], [values]))
+
+
+def build_batch(lines: Sequence[JobLine], units: Sequence[PaidUnit], unit_pay: Mapping[str, int]) -> Batch:
+    """The batch that pays these units by these lines.
+
+    Args:
+        unit_pay: what the provider of one unit of each job gets, wei net of the fee.
+
+    Raises:
+        RecordError: if a line counts other units than there are of its job, or a unit belongs to no line.
+    """
+    found = Counter(unit.job_id for unit in units)
+    for line in lines:
+        if found.pop(line.job_id, 0) != line.units:
+            raise RecordError("units", f"are not the {line.units} units of job {line.job_id} that its line pays")
+    if found:
+        raise RecordError("units", f"belong to no line: those of job {next(iter(found))}")
+    if not units:
+        return Batch(list(lines), NO_ROOT, NO_ROOT, NO_ROOT, [])
+
+    pay: Counter[str] = Counter()
+    for unit in units:
+        pay[unit.provider] += unit_pay[unit.job_id]
+    amounts = [(provider, pay[provider]) for provider in sorted(pay, key=lambda text: int(text, 16))]
+    claim_leaves = [claim_leaf(provider, amount) for provider, amount in amounts]
+    claims_root = merkle.root(claim_leaves)
+    units_root = merkle.root(_unit_leaves(lines, units))
+    beside_claims = merkle.parent_hash(units_root, lines_hash(lines))
+    claims = [
+        Claim(provider, amount, [to_hex(node) for node in (*merkle.proof(claim_leaves, index), beside_claims)])
+        for index, (provider, amount) in enumerate(amounts)
+    ]
+    root = merkle.parent_hash(claims_root, beside_claims)
+    return Batch(list(lines), to_hex(claims_root), to_hex(units_root), to_hex(root), claims)
+
+
+def unit_proof(lines: Sequence[JobLine], units: Sequence[PaidUnit], claims_root: str, unit: PaidUnit) -> list[str]:
+    """The proof by which a dispute finds ``unit`` in a batch that pays it: from its leaf to the batch's root, 0x hex.
+
+    Raises:
+        ValueError: the batch does not pay it.
+    """
+    leaves = _unit_leaves(lines, units)
+    proof = merkle.proof(leaves, leaves.index(paid_leaf(unit)))
+    return [to_hex(node) for node in (*proof, lines_hash(lines), from_hex(claims_root))]
+
+
+def _unit_leaves(lines: Sequence[JobLine], units: Sequence[PaidUnit]) -> list[bytes]:
+    place = {line.job_id: index for index, line in enumerate(lines)}
+    ordered = sorted(units, key=lambda unit: (place[unit.job_id], unit.round, unit.slot))
+    return [paid_leaf(unit) for unit in ordered]
