@@ -14,7 +14,7 @@ ANSWERS = object()
 """Stands for the answer queue in the arguments of :func:`in_processes`."""
 
 _PRELOADED = [
-    "torch._dynamo",  # what torch imports for its optimisers and its data parallelism, seconds each time
+    "torch._dynamo",  # imported late by torch's optimisers and data parallelism, for seconds
     "torch.distributed.fsdp",
     "training_gym.optimise.ordered_parallel",
     "training_gym.optimise.parallel_steps",
