@@ -35,6 +35,9 @@ _.should_exit
 _.task_default_queue
 _.teardown
 
+# An argument of a contract's constructor, through dataclasses.astuple.
+_.withdraw_seconds
+
 # Named by a string: uvicorn's factory argument and a type bound.
 _.DataclassInstance
 _.bare_app

@@ -104,6 +104,7 @@ class OmissionTerms:
     compensation_wei: int
     claim_seconds: int
     answer_seconds: int
+    withdraw_seconds: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +257,7 @@ MAINNET = NetworkParameters(
         compensation_wei=10 * ZEN,
         claim_seconds=7 * 86_400,
         answer_seconds=86_400,
+        withdraw_seconds=14 * 86_400,
     ),
     timelock_seconds=2 * 86_400,
     rebenchmark_mean_seconds=7 * 86_400,
