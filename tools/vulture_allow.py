@@ -130,4 +130,5 @@ _.spent_wei
 _.toRound
 _.unitsLeft
 _.units_left
+_.withdraw_seconds
 _.withdrawal_delay
