@@ -98,7 +98,10 @@ class DisputeTerms:
 
 @dataclass(frozen=True, slots=True)
 class OmissionTerms:
-    """What the operator owes for an acknowledged commitment that it leaves out. Amounts in wei, times in seconds."""
+    """What the operator owes for an acknowledged commitment that it leaves out.
+
+    Amounts in wei, times in seconds. The fields are those of the contract's struct, in its order.
+    """
 
     deposit_wei: int
     compensation_wei: int
