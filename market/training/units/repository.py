@@ -65,7 +65,7 @@ def newest_report(session: Session, provider: str, since: datetime) -> tuple[dic
     return None if found is None else (found.report, found.spec)
 
 
-def leave_out(session: Session, job_id: str, unit_ids: Collection[int], reason: str) -> None:
+def exclude_payloads(session: Session, job_id: str, unit_ids: Collection[int], reason: str) -> None:
     """Decide that payloads are in no aggregate, while their round is not joined; the caller has locked the job."""
     undecided = (Unit.job_id == job_id, Unit.id.in_(unit_ids), Unit.included.is_(None))
     session.execute(update(Unit).where(*undecided).values(included=False, exclusion_reason=reason))

@@ -1,4 +1,4 @@
-"""Slot states: what a slot's units hand on to one another. The file stays on the node that made it.
+"""Replica states: what a slot's units hand on to one another. The file stays on the node that made it.
 
 The market knows a state by its CID and by the digest that the last leaf of its unit binds, both as the node declared
 them. It says what each unit starts from: the slot's state where the node made it or storage has it, else a fresh one.
@@ -25,12 +25,12 @@ from training_gym.units.replica_state import slot_state_bytes
 from training_gym.units.trace import boundary_state_bytes
 
 MISSING = "slot_state_missing"
-"""A node fails its unit so if it has lost the slot state that the unit starts from."""
+"""A node fails its unit so if it has lost the replica state that the unit starts from."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What a unit starts from: a slot state, with a payload added back that was not used. All None: a fresh one."""
+    """What a unit starts from: a replica state, with a payload added back that was not used. All None: a fresh one."""
 
     cid: str | None = None
     digest: str | None = None
@@ -129,7 +129,7 @@ def named(session: Session, job_id: str) -> dict[int, str]:
     return {slot: cid for slot, cid in found.items() if cid is not None}
 
 
-def note_kept(session: Session, job: Job, round_: int) -> None:
+def mark_kept(session: Session, job: Job, round_: int) -> None:
     """If the checkpoint before ``round_`` is kept, and is not the last, the slots' states now are to be uploaded."""
     if round_ % job.checkpoint_interval or round_ == job.rounds:
         return
