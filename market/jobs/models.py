@@ -102,5 +102,5 @@ class Slot(Base):
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
     slot: Mapped[int] = mapped_column(Integer, primary_key=True)
     provider: Mapped[str | None] = mapped_column(Address)
-    # The unit whose slot state the next one goes on from (None: a fresh one).
+    # The unit whose replica state the next one goes on from (None: a fresh one).
     state_unit_id: Mapped[int | None] = mapped_column(ForeignKey("units.id"))

@@ -6,7 +6,7 @@ The proof of a ``pin`` lease whose task is ``{"checkpoint_cid", "round", "nonce"
 
 ``nonce`` is 32 fresh random bytes (0x hex in the task), ``file(cid)`` the whole content of the file (not its IPFS
 blocks with their framing). ``cids`` are, in this order: the manifest itself, the model, and the outer state, the update
-and the aggregation record if the manifest names them. Slot states are not among them: they come later, or not at all
+and the aggregation record if the manifest names them. Replica states are not among them: they come later, or not at all
 (:mod:`market.training.replication.slot_state_uploads`). The market reads the same files from storage and compares.
 The node keeps all of them
 until a later lease names the checkpoint in ``release``: a newer one is then proven to be kept by enough nodes
@@ -87,7 +87,7 @@ def ask_to_pin(
     checkpoint_id: int | None = None,
     unit_id: int | None = None,
 ) -> None:
-    """Offer a ``pin`` lease for a checkpoint, or for a unit's slot state, whose proof is over a fresh nonce."""
+    """Offer a ``pin`` lease for a checkpoint, or for a unit's replica state, whose proof is over a fresh nonce."""
     create_lease(
         session,
         kind=LeaseKind.PIN,

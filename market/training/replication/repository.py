@@ -1,4 +1,4 @@
-"""Queries over slot states, which are columns of the units that hand them on, and over the leases that ask for them."""
+"""Queries over replica states, which are columns of the units that hand them on, and over the leases that ask for them."""
 
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -18,7 +18,7 @@ from market.training.units.models import Unit
 
 
 def wanted(session: Session, job_id: str, round_: int) -> Sequence[Unit]:
-    """The units whose slot states the checkpoint before ``round_`` names and storage lacks, in slot order."""
+    """The units whose replica states the checkpoint before ``round_`` names and storage lacks, in slot order."""
     query = select(Unit).where(
         Unit.job_id == job_id,
         Unit.slot_state_round == round_,
@@ -97,7 +97,7 @@ def _superseded(redundancy: ColumnElement[int]) -> ColumnElement[bool]:
 
 
 def unneeded(session: Session, decided_before: datetime) -> Sequence[Unit]:
-    """Units whose slot states storage has and nobody needs: no slot of a running job goes on from them, no checkpoint
+    """Units whose replica states storage has and nobody needs: no slot of a running job goes on from them, no checkpoint
     that is kept names them, and every unit that started from them was decided before then, and none refuted.
 
     A hundred at most.
@@ -116,11 +116,11 @@ def unneeded(session: Session, decided_before: datetime) -> Sequence[Unit]:
 
 
 def is_public_of_others(session: Session, cid: str, unit_ids: Collection[int]) -> bool:
-    """Whether the file is also the public slot state, or the payload, of a unit that is none of these."""
+    """Whether the file is also the public replica state, or the payload, of a unit that is none of these."""
     others = or_((Unit.slot_state_cid == cid) & Unit.slot_state_public, Unit.payload_cid == cid)
     return session.scalar(select(Unit.id).where(others, Unit.id.not_in(unit_ids)).limit(1)) is not None
 
 
 def note_released(session: Session, unit_ids: Collection[int]) -> None:
-    """Storage does not keep the slot states of these units any longer."""
+    """Storage does not keep the replica states of these units any longer."""
     session.execute(update(Unit).where(Unit.id.in_(unit_ids)).values(slot_state_public=False))

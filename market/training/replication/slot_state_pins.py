@@ -1,4 +1,4 @@
-"""Published slot states kept by distinct nodes, like the checkpoints that name them.
+"""Published replica states kept by distinct nodes, like the checkpoints that name them.
 
 Each state is pinned by as many nodes as a checkpoint, but by itself, each by others: a node keeps a few states, not one
 of every slot. The lease and the proof are those of a checkpoint

@@ -1,4 +1,4 @@
-"""Slot states of checkpoints that are kept: their nodes upload them in the background, by ``publish`` leases.
+"""Replica states of checkpoints that are kept: their nodes upload them in the background, by ``publish`` leases.
 
 Nothing waits for them. A slot whose state has arrived can go on from it on any node, as the checkpoint says; one whose
 has not starts afresh where another node takes it over.
@@ -25,11 +25,11 @@ from market.training.uploads import repository as uploads_repository
 from market.training.uploads.service import SLOT_STATE
 
 MAX_ATTEMPTS = 3
-"""How often a node is asked in vain to upload one slot state: without a piece of it arriving, restarts left out."""
+"""How often a node is asked in vain to upload one replica state: without a piece of it arriving, restarts left out."""
 
 
 def request_uploads(session: Session, settings: Settings, job: Job) -> None:
-    """Ask for the slot states that the newest kept checkpoint names and storage does not have; one a slot at a time.
+    """Ask for the replica states that the newest kept checkpoint names and storage does not have; one a slot at a time.
 
     So a node that needs longer than from one kept checkpoint to the next sends every second one, or fewer.
     """

@@ -1,7 +1,7 @@
 """What the market keeps no longer of jobs that ended long ago (decision 21).
 
 Receipts are recomputed from the chain and storage for good, so the record, all models with their manifests, payloads
-and evidence stay. What goes: outer states, updates and slot states on storage, which only training needs; leases and
+and evidence stay. What goes: outer states, updates and replica states on storage, which only training needs; leases and
 events in the database. A job is marked once all of it is done: whatever ends in between is done again.
 """
 

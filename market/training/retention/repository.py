@@ -29,13 +29,13 @@ def checkpoints_but_the_last(session: Session, job_id: str) -> Sequence[Checkpoi
 
 
 def unneeded_states(session: Session, job_id: str) -> set[str]:
-    """Slot states of a job that storage has, but for those that are evidence."""
+    """Replica states of a job that storage has, but for those that are evidence."""
     query = select(Unit.slot_state_cid).where(Unit.job_id == job_id, Unit.slot_state_public, ~_is_evidence())
     return {cid for cid in session.scalars(query) if cid is not None}
 
 
 def _is_evidence() -> ColumnElement[bool]:
-    """The slot state that a unit hands on is one of a rejected unit, or the start of one."""
+    """The replica state that a unit hands on is one of a rejected unit, or the start of one."""
     after = aliased(Unit)
     return exists().where(
         after.job_id == Unit.job_id,
@@ -56,7 +56,7 @@ def needed_elsewhere(session: Session, job_id: str, cids: Sequence[str]) -> set[
 
 
 def note_files_released(session: Session, job_id: str, files: Collection[str]) -> None:
-    """Storage does not keep these files of the job's checkpoints, nor its slot states but for evidence."""
+    """Storage does not keep these files of the job's checkpoints, nor its replica states but for evidence."""
     for checkpoint in checkpoints_but_the_last(session, job_id):
         checkpoint.file_cids = [cid for cid in checkpoint.file_cids if cid not in files]
     states = update(Unit).where(Unit.job_id == job_id, Unit.slot_state_public, ~_is_evidence())

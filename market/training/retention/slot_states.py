@@ -1,4 +1,4 @@
-"""What storage need not keep any longer: slot states, and states that were revealed for replays.
+"""What storage need not keep any longer: replica states, and states that were revealed for replays.
 
 A state that was shown because a unit was drawn is released when no dispute of that unit is possible any more; the
 published one of a checkpoint, when a newer one is proven to be kept
@@ -19,12 +19,12 @@ from market.training.replication import repository as replication_repository
 
 
 def needs_file(session: Session, cid: str) -> bool:
-    """Whether a file is a payload, or a slot state that storage has for somebody."""
+    """Whether a file is a payload, or a replica state that storage has for somebody."""
     return replication_repository.is_public_of_others(session, cid, ())
 
 
 def unpin_states(database: Database, storage: Storage, network: NetworkParameters, now: datetime) -> int:
-    """Unpin the slot states that nobody needs; returns how many. A file is unpinned before that is noted, so whatever
+    """Unpin the replica states that nobody needs; returns how many. A file is unpinned before that is noted, so whatever
     ends in between is done again."""
     with database.transaction() as session:
         due = [

@@ -51,7 +51,7 @@ class Unit(Base, CreatedAt):
     status: Mapped[str] = mapped_column(String(16), index=True)  # lifecycle.UnitStatus
     reason: Mapped[str | None] = mapped_column(String(64))
     start_checkpoint_cid: Mapped[str] = mapped_column(Cid)
-    # What it starts from: a slot state (None: a fresh one), to which a payload may be added back.
+    # What it starts from: a replica state (None: a fresh one), to which a payload may be added back.
     start_slot_state_cid: Mapped[str | None] = mapped_column(Cid)
     start_slot_state_digest: Mapped[str | None] = mapped_column(Hash32)
     start_restored_payload_cid: Mapped[str | None] = mapped_column(Cid)

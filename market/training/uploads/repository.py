@@ -82,7 +82,7 @@ def touched(session: Session, unit_ids: Collection[int], purpose: str) -> dict[i
 
 
 def is_named(session: Session, cid: str) -> bool:
-    """Whether a unit has delivered the file, or published it as its slot state, or a checkpoint is made of it."""
+    """Whether a unit has delivered the file, or published it as its replica state, or a checkpoint is made of it."""
     of_unit = or_(Unit.payload_cid == cid, (Unit.slot_state_cid == cid) & Unit.slot_state_public)
     of_checkpoint = exists().where(Checkpoint.file_cids.contains([cid]))
     return bool(session.scalar(select(or_(exists().where(of_unit), of_checkpoint))))

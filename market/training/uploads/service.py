@@ -94,7 +94,7 @@ def of_disputed_unit(session: Session, unit_key: str, step: int, cid: str) -> Ex
     if cid == unit.start_slot_state_cid:
         return Expected(unit.id, DISPUTED_START, slot_state_bytes(spec))
     if step == 0:
-        raise FileNotAsked(f"The first step starts from the slot state {unit.start_slot_state_cid}.", field="cid")
+        raise FileNotAsked(f"The first step starts from the replica state {unit.start_slot_state_cid}.", field="cid")
     return Expected(unit.id, f"{DISPUTED}{step}", boundary_state_bytes(spec))
 
 
@@ -117,7 +117,7 @@ def expected(lease: Lease, job: Job, unit: Unit, cid: str) -> Expected:
             return Expected(unit.id, f"state_{lease.task['segment']}", boundary_state_bytes(spec))
         case LeaseKind.REPLAY if lease.task.get("across"):
             return Expected(unit.id, _end_state(lease), boundary_state_bytes(spec))
-    what = f"the slot state {asked}" if asked else "no file"
+    what = f"the replica state {asked}" if asked else "no file"
     raise FileNotAsked(f"This {lease.kind} lease asks for {what}.", field="cid")
 
 

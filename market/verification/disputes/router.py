@@ -90,7 +90,7 @@ def put_state(dispute_id: DisputeId, body: StateRequest, account: CurrentAccount
 
 @router.get("/{dispute_id}/files/{cid}", responses=refusals(NotAuthenticated, *_NOT_WANTED, StorageDown))
 def read_disputed_file(dispute_id: DisputeId, cid: FileCid, account: CurrentAccount, services: ServicesDep) -> FileView:
-    """What is here of what the named step starts from: the state before it, or the unit's slot state."""
+    """What is here of what the named step starts from: the state before it, or the unit's replica state."""
     return file_view(services, service.asked_of(dispute_id, account.address, cid), cid)
 
 

@@ -16,7 +16,7 @@ class CaseView(BaseModel):
     environment_class: str = Field(description="That the job's units are trained in.")
     spec_cid: str = Field(description="Its keccak is the order's specHash.")
     checkpoint_cid: str = Field(description="The checkpoint that the round starts from.")
-    slot_state_cid: str | None = Field(description="The slot state that the unit starts from; null: a fresh one.")
+    slot_state_cid: str | None = Field(description="The replica state that the unit starts from; null: a fresh one.")
     restored_payload_cid: str | None = Field(description="A payload that is added back to it.")
     eager_payload_cid: str | None = Field(description="A payload that moves the checkpoint before the unit starts.")
     top_k: int | None = Field(description="What the unit was told to send of each chunk; null: as the specification.")

@@ -58,7 +58,7 @@ def _release_canaries(database: Database, storage: Storage, before: datetime) ->
 
 
 def _release_comparisons(database: Database, storage: Storage, before: datetime) -> int:
-    """The claimed end may be the start of the next segment, or the slot state that the unit hands on, with another to
+    """The claimed end may be the start of the next segment, or the replica state that the unit hands on, with another to
     keep it; a computed end that is right is the same file."""
     with database.transaction() as session:
         due = _of_decided(session, repository.comparisons_with_states, before)

@@ -102,7 +102,7 @@ def request_claims(database: Database, settings: Settings) -> None:
 def _request_claim(session: Session, settings: Settings, comparison: Comparison) -> None:
     unit = units.unit_facts(session, comparison.unit_id)
     if comparison.reveal_deadline_at is None:
-        # A slot state, which the last segment ends in, is as large as any other state: moments and what is unsent.
+        # A replica state, which the last segment ends in, is as large as any other state: moments and what is unsent.
         comparison.reveal_deadline_at = reveal_by(session, settings, unit, [comparison.segment + 1])
     if comparison.claimed_cid is not None:
         return
@@ -110,7 +110,7 @@ def _request_claim(session: Session, settings: Settings, comparison: Comparison)
         # No offence: nobody was drawn to show an end. The segment waits for a verifier of its class.
         _decide(session, comparison, ComparisonEvent.FAIL, NOT_SHOWN)
     elif comparison.reveal_lease_id is None:
-        is_last = comparison.segment + 1 == unit.segments  # its end is in the slot state and the payload
+        is_last = comparison.segment + 1 == unit.segments  # its end is in the replica state and the payload
         task = {
             "segment": 0 if is_last else comparison.segment + 1,
             "slot_state_cid": unit.slot_state_cid if is_last else None,
@@ -150,7 +150,7 @@ def compare_states(database: Database, storage: Storage) -> None:
             where, cids = (row.unit_id, row.segment), (row.computed_cid or "", row.claimed_cid or "")
         apart: tuple[float, float] | None = None
         try:
-            apart = replay_inputs.ends_apart(database, storage, *where, *cids)
+            apart = replay_inputs.claimed_end_distance(database, storage, *where, *cids)
         except StorageUnavailable:
             raise  # says nothing about the states: they are compared once storage answers
         except (StorageError, GymError) as error:

@@ -77,7 +77,7 @@ def offer_reveal(session: Session, unit: UnitSummary, task: dict[str, Any], unti
     """Offer the unit's provider a lease to show states of it; returns the lease's id.
 
     Args:
-        task: ``segment``, the one whose start state is asked for (0: none), and ``slot_state_cid``, the slot state that
+        task: ``segment``, the one whose start state is asked for (0: none), and ``slot_state_cid``, the replica state that
             is asked for too (None: none).
         until: when the lease ends.
     """
