@@ -99,6 +99,6 @@ def reveal_by(session: Session, settings: Settings, unit: UnitSummary, segments:
     the time that these take begins where that of the provider's states ends which were asked for before and are not
     shown yet."""
     leases = timedelta(seconds=reveal_deadline.LEASES * settings.lease_seconds)
-    transfer = timedelta(seconds=slot_states.shown_bytes(session, unit, segments) / reveal_deadline.BYTES_PER_SECOND)
+    transfer = timedelta(seconds=slot_states.reveal_bytes(session, unit, segments) / reveal_deadline.BYTES_PER_SECOND)
     before = samples_repository.last_reveal_deadline(session, units_service.unverified_units_of(session, unit.provider))
     return max(utc_now() + leases, before or utc_now()) + transfer

@@ -82,7 +82,9 @@ class Comparison(Base, CreatedAt):
     status: Mapped[str] = mapped_column(String(16), index=True)  # lifecycle.ComparisonStatus
     reason: Mapped[str | None] = mapped_column(String(64))
     computed_cid: Mapped[str | None] = mapped_column(Cid)
-    claimed_cid: Mapped[str | None] = mapped_column(Cid)  # the state there; of the last segment, the unit's replica state
+    claimed_cid: Mapped[str | None] = mapped_column(
+        Cid
+    )  # the state there; of the last segment, the unit's replica state
     reveal_lease_id: Mapped[str | None] = mapped_column(String(36))  # on offer to the provider now
     reveal_deadline_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     whole: Mapped[float | None] = mapped_column(Float)  # training_gym.verify.tolerance.Difference

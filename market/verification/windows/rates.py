@@ -22,7 +22,7 @@ def min_rate_bps(session: Session, network: NetworkParameters, unit: UnitSummary
 def rate_bps(session: Session, network: NetworkParameters, unit: UnitSummary) -> int:
     """The rate at which the unit's segments would be drawn now, in basis points."""
     attested = bool(attested_until(session, network, [unit.provider], utc_now()))
-    doubted = consistency.is_doubted(session, unit)
+    doubted = consistency.has_outlier_flag(session, unit)
     newcomer, least = network.newcomer_sampling_bps, unit.least_sampling_bps
     return sampling_rate_bps(clean_units(session, unit), newcomer, least, attested=attested, doubted=doubted)
 
