@@ -26,7 +26,7 @@ OTHER_CLASS = to_hex(sha256(b"another class"))
 def court(monkeypatch: pytest.MonkeyPatch) -> None:
     """What replays refute is disputed; the contract is left to the tests of the court."""
     monkeypatch.setattr(Adjudicator, "route", lambda *_: Route(DecidedBy.DISPUTE))
-    monkeypatch.setattr(Adjudicator, "accuse", lambda *_: "0x" + "dd" * 32)
+    monkeypatch.setattr(Adjudicator, "open_dispute", lambda *_: "0x" + "dd" * 32)
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ def test_a_comparison_that_was_too_far_apart_is_paid_or_was_drift_by_how_the_dis
             units.acquit_unit(session, unit_id)
             failed = samples_repository.lock_sample_of(session, unit_id, 0)
             assert failed is not None
-            replays_service.cleared_by_committee(session, failed, unit)
+            replays_service.clear_sample(session, failed, unit)
         else:
             decisions._reject(session, unit_id, "incorrect_computation")
     drifts = world.rows(lambda session: session.scalar(select(func.count()).select_from(ClassDrift)))
