@@ -81,7 +81,7 @@ def advice_on(
     return [found for found in points if found is not None]
 
 
-def most_inner_steps(spec: TrainingSpec, compute_seconds: float, allowed_seconds: float) -> int:
+def max_inner_steps(spec: TrainingSpec, compute_seconds: float, allowed_seconds: float) -> int:
     """Of whole segments, how many inner steps a unit may have to be done in the time; at least one segment."""
     training = spec.training
     segments = int(allowed_seconds / compute_seconds * training.inner_steps) // training.segment_steps
@@ -93,7 +93,7 @@ def _long_units(spec: TrainingSpec, expected: ExpectedThroughput, longest: float
     seconds = expected.compute_seconds
     if seconds * SLOWNESS <= longest:
         return None
-    fewer = most_inner_steps(spec, seconds, longest / SLOWNESS)
+    fewer = max_inner_steps(spec, seconds, longest / SLOWNESS)
     return Advice(
         code="long_units",
         detail=f"One unit takes {seconds:.4g} s at the tier's reference speed, without transfers. A round that cannot "
