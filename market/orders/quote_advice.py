@@ -9,8 +9,6 @@ from training_gym.spec.config import CHUNK, TrainingSpec
 
 SLOWNESS = 3
 """Nodes prove less than the reference speed, which is that of well tuned training; so many times slower is usual."""
-
-
 POOR_SHARE = 0.5
 """Whoever waits more than they train should know it before they pay."""
 

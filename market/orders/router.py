@@ -62,8 +62,6 @@ from market.platform.http.scopes import scoped
 from market.platform.http.services import Services
 
 router = APIRouter(prefix="/v1", tags=["jobs"], route_class=IdempotentRoute)
-
-
 _JOB_REFUSALS = (
     NotAuthenticated,
     InvalidSpec,
@@ -75,11 +73,7 @@ _JOB_REFUSALS = (
     StorageDown,
     ChainDown,
 )
-
-
 _ACT_REFUSALS = (NotAuthenticated, JobNotFound, NotPermitted, KeyReused, RequestInFlight)
-
-
 JobId = Annotated[str, Path(pattern=r"^0x[0-9a-f]{64}$", description="The job's id: 0x hex of 32 bytes.")]
 
 
