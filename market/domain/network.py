@@ -98,12 +98,16 @@ class DisputeTerms:
 
 @dataclass(frozen=True, slots=True)
 class OmissionTerms:
-    """What the operator owes for an acknowledged commitment that it leaves out. Amounts in wei, times in seconds."""
+    """What the operator owes for an acknowledged commitment that it leaves out.
+
+    Amounts in wei, times in seconds. The fields are those of the contract's struct, in its order.
+    """
 
     deposit_wei: int
     compensation_wei: int
     claim_seconds: int
     answer_seconds: int
+    withdraw_seconds: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +260,7 @@ MAINNET = NetworkParameters(
         compensation_wei=10 * ZEN,
         claim_seconds=7 * 86_400,
         answer_seconds=86_400,
+        withdraw_seconds=14 * 86_400,
     ),
     timelock_seconds=2 * 86_400,
     rebenchmark_mean_seconds=7 * 86_400,

@@ -264,7 +264,7 @@ def test_no_interleaving_overspends_a_cap_or_leaves_a_job_without_its_deposit(wo
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=examples(4, long=24),
+            max_examples=examples(2, long=16),
             stateful_step_count=14,
             deadline=None,
             derandomize=True,

@@ -3,7 +3,6 @@
 import json
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 from eth_account import Account
 from eth_account.messages import encode_defunct
+from kit.waiting import delay
 
 from zoo_compute.base.errors import ApiError, ConfigError, ExitCode, Unreachable
 from zoo_compute.chain.wallet import Wallet
@@ -272,7 +272,7 @@ def test_an_attempt_that_took_longer_than_all_patience_is_repeated(market: Marke
 
     def answer(_request: Request) -> Answer:
         if len(market.requests) == 1:
-            time.sleep(1.0)
+            delay(1.0)
             return 0, {}, b""
         return reply(200, {"cid": "c"})
 

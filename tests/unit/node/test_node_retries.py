@@ -2,13 +2,13 @@
 
 import json
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kit.waiting import wait_until
 
 from zoo_compute.base.errors import ApiError, Unreachable
 from zoo_compute.chain.wallet import Wallet
@@ -137,9 +137,12 @@ def test_who_gives_a_lease_up_says_so_until_the_market_answers(
 
         thread = threading.Thread(target=agent._do, args=(SimpleNamespace(do=cannot), LEASE))
         thread.start()
-        while caplog.text.count("waits for the market") < 2:
+
+        def has_waited_twice() -> bool:
             assert thread.is_alive(), "it gave up"
-            time.sleep(0.02)
+            return caplog.text.count("waits for the market") >= 2
+
+        wait_until(has_waited_twice)
         market.back()
         thread.join(60)
         assert not thread.is_alive()
