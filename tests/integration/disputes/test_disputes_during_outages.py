@@ -90,9 +90,9 @@ def test_a_node_that_starts_on_a_full_disk_answers_its_disputes(
     fill_disk(tiny_disk / "full")
     with running(live, node, server[1], tiny_disk) as agent:
         await_answer(live, opened)
-        assert agent._said == ("", ""), "it takes no work"
+        assert agent._last_status == ("", ""), "it takes no work"
         os.utime(states, (0, 0))  # and once something is old enough to go, there is room for work
-        await_that(lambda: agent._said != ("", ""))
+        await_that(lambda: agent._last_status != ("", ""))
         assert not states.exists()
 
 

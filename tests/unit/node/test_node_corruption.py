@@ -25,7 +25,7 @@ from zoo_compute.chain.disputes import Opened
 from zoo_compute.chain.wallet import Wallet
 from zoo_compute.content.blockstore import BlockStore
 from zoo_compute.node.agent import NodeAgent
-from zoo_compute.node.background_services import Parts
+from zoo_compute.node.background_services import NodeComponents
 from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.disk.corruption import quarantine
 from zoo_compute.node.disk.durable_files import write_json
@@ -129,7 +129,7 @@ class Standing:
     def __init__(self) -> None:
         self.heard = threading.Semaphore(0)
 
-    def note_verifiers(self, _: int) -> None:
+    def log_verifier_count(self, _: int) -> None:
         self.heard.release()
 
     def advance(self, *_: Any, **__: Any) -> None:
@@ -150,8 +150,8 @@ def lives(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], list[str]]:
     monkeypatch.setattr(Payouts, "collect", lambda _: None)
     monkeypatch.setattr(NodeAgent, "_do", lambda _self, _worker, lease: done.append(lease.kind))
     monkeypatch.setattr(NodeAgent, "_heartbeat", lambda *_: SAID)
-    monkeypatch.setattr(Parts, "omission_chain", lambda *_: away)
-    monkeypatch.setattr(Parts, "gateway", lambda *_: None)
+    monkeypatch.setattr(NodeComponents, "omission_chain", lambda *_: away)
+    monkeypatch.setattr(NodeComponents, "gateway", lambda *_: None)
     for name in ("DisputeChain", "JobChain"):
         monkeypatch.setattr(f"zoo_compute.node.background_services.{name}", away)
 
@@ -167,8 +167,8 @@ def lives(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], list[str]]:
             try:
                 assert standing.heard.acquire(timeout=60)
                 agent._journal.all()
-                assert agent._watch.disputes is not None
-                agent._watch.disputes.noted()
+                assert agent._services.disputes is not None
+                agent._services.disputes.noted()
                 agent._workspace.tidy(48)
                 agent._workspace.release(["bafkreifzjut3te7nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e"])
                 agent._workspace.collect()

@@ -111,7 +111,7 @@ async def _collateral(url: str, quote: bytes) -> dcap_qvl.QuoteCollateralV3:
         return await dcap_qvl.get_collateral(url, quote)  # a future of a running loop, not a coroutine
 
 
-class Attesting:
+class AttestationRenewal:
     """Keeps this node's attestation up. Never fatal: without one its work is sampled at the ordinary rate.
 
     Args:
