@@ -295,7 +295,7 @@ def test_a_node_with_gpus_asks_nvidia_first(
         market, collateral = Market(connection), collateral_from(pccs)
         gone = GpuSource(str(tmp_path / "none"), nvidia)
         AttestationRenewal(market, wallet.address, source, collateral, gone).keep()
-        assert "NVIDIA's word on the GPUs could not be had" in caplog.text
+        assert "NVIDIA's attestation service gave no statement" in caplog.text
         AttestationRenewal(market, wallet.address, source, collateral, GpuSource(tool_in(tmp_path), nvidia)).keep()
         world.finalise()
     assert world.attested_until(caller) is not None
@@ -307,7 +307,7 @@ def test_a_node_outside_any_environment_goes_on_without(world: AttestedWorld, ca
     nowhere = QuoteSource(tsm=world.root / "no", gramine=world.root / "no")
     with closing(Connection(str(world.api.base_url), wallet=wallet)) as connection:
         AttestationRenewal(Market(connection), wallet.address, nowhere, collateral_from("http://127.0.0.1:1")).keep()
-    assert "no quote could be taken" in caplog.text
+    assert "no TEE quote is available" in caplog.text
 
 
 def test_linux_reports_are_asked_by_an_entry_of_their_own(

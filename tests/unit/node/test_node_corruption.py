@@ -31,7 +31,7 @@ from zoo_compute.node.disk.corruption import quarantine
 from zoo_compute.node.disk.durable_files import write_json
 from zoo_compute.node.disk.state_directory import used_alone
 from zoo_compute.node.disk.traces import Trace, Traces
-from zoo_compute.node.disk.workspace import LEAST_ROOM, Workspace
+from zoo_compute.node.disk.workspace import MIN_FREE_BYTES, Workspace
 from zoo_compute.node.disputes.referee import SignedVerdict, Verdicts
 from zoo_compute.node.market.calls import Lease
 from zoo_compute.node.payouts import Payouts
@@ -214,7 +214,7 @@ def test_what_is_set_aside_is_said_and_kept(
     lives(root)
     [aside] = (root / name).iterdir()
     assert (aside.name.startswith(f"{path.name}.damaged-20"), aside.read_bytes()) == (True, b'{"half of')
-    assert f"{path} cannot be used" in caplog.text
+    assert f"file_quarantined path={path} " in caplog.text
 
 
 def test_whoever_finds_a_file_set_aside_by_another_thread_goes_on(tmp_path: Path) -> None:
@@ -274,7 +274,7 @@ def test_a_store_that_cannot_be_opened_for_want_of_room_is_out_of_room(tiny_disk
     assert is_out_of_room(error.value)
     assert not is_out_of_room(PermissionError(13, "Permission denied"))
     (tiny_disk / "full").unlink()
-    (tiny_disk / "most").write_bytes(bytes(2 * LEAST_ROOM + (1 << 20)))
+    (tiny_disk / "most").write_bytes(bytes(2 * MIN_FREE_BYTES + (1 << 20)))
     with pytest.raises(OSError, match="less than 32 MiB") as little:
         space.open_store()
     assert is_out_of_room(little.value)
