@@ -137,11 +137,11 @@ def test_a_provider_is_told_how_many_can_judge_its_work(
 
     def told() -> list[str]:
         caplog.clear()
-        standing.note_verifiers(int(str(heartbeat(standing)["verifiers_of_class"])))
+        standing.log_verifier_count(int(str(heartbeat(standing)["verifiers_of_class"])))
         return [record.levelname for record in caplog.records if "class" in record.message]
 
     assert told() == ["WARNING"]
-    assert "no live verifier" in caplog.text
+    assert "no_live_verifier" in caplog.text
     assert told() == []  # once
     for expected in (["WARNING"], ["INFO"], []):
         with database.transaction() as session:
