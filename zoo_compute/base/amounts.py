@@ -6,11 +6,7 @@ from decimal import Decimal
 from zoo_compute.base.errors import ConfigError
 
 ZEN = 10**18
-
-
 _LARGEST_WEI = 2**96 - 1
-
-
 _AMOUNT = re.compile(r"\s*(?P<whole>\d{1,30})(?:\.(?P<fraction>\d{1,18}))?\s*(?P<wei>wei)?\s*", re.ASCII)
 
 

@@ -14,23 +14,14 @@ from pathlib import Path
 import httpx
 
 _PIECE_BYTES = 16 * 1024
-
-
 _TELLING_BYTES = 64 * 1024  # a transfer of less says more of the round trip than of the rate
-
-
 _REMEMBERED = 16
-
-
 _BITS_PER_MEGABIT = 1_000_000
-
 
 BACKGROUND = "zoo.background"
 """Extension of a request whose content is :class:`Background`: no rate is taken from it."""
 
-
 BACKGROUND_BYTES = 64 * 1024
-
 
 LONGEST_PAUSE_SECONDS = 5.0
 """What goes in the background sends so many bytes at a time, and while it gives way that often."""

@@ -35,11 +35,7 @@ from zoo_protocol.content.cid import ContentError
 from zoo_protocol.content.unixfs import cid_of_file
 
 API_VARIABLE = "ZOO_API_URL"
-
-
 API_KEY_VARIABLE = "ZOO_API_KEY"
-
-
 MAX_DOWNLOAD_BYTES = 1 << 36
 
 

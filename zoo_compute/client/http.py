@@ -18,17 +18,11 @@ from zoo_compute.base.link import Link
 from zoo_compute.chain.wallet import Wallet, siwe_message
 
 _PROBLEM_KEYS = {"type", "title", "status", "detail", "code", "field", "remedy", "instance"}
-
-
 _SIGN_IN = ("/v1/auth/nonce", "/v1/auth/siwe")
-
-
 _NO_KEY = (
     "Set ZOO_PRIVATE_KEY or ZOO_KEYSTORE to sign in with a wallet, or ZOO_API_KEY to a key that is valid, or run: "
     "zoo-compute auth login"
 )
-
-
 _NO_MARKET = "Check the address: what answers there is no market, or stands before one."
 
 

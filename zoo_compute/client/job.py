@@ -14,11 +14,7 @@ from zoo_compute.client.http import NoAnswer
 from zoo_compute.client.job_source import JobSource
 
 log = logging.getLogger(__name__)
-
-
 _POLL_SECONDS = 0.5
-
-
 _RECONNECT_SECONDS = 1.0
 
 

@@ -13,13 +13,8 @@ from zoo_compute.base.amounts import parse_zen
 from zoo_compute.base.errors import ConfigError
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-
-
 _SETTINGS = "settings by name, such as {rounds: 100}"
-
-
 _AMOUNT = "an amount of ZEN such as 2.5, or of wei such as '2500 wei'"
-
 
 _KEYS: dict[str, tuple[type | tuple[type, ...], str]] = {
     "model_config": (dict, _SETTINGS),
@@ -36,12 +31,8 @@ _KEYS: dict[str, tuple[type | tuple[type, ...], str]] = {
 }
 """What a job file may hold: the type of each key, and how it is written."""
 
-
 _AMOUNTS = ("budget_max", "max_price")
-
-
 _FLOAT, _TEXT = "tag:yaml.org,2002:float", "tag:yaml.org,2002:str"
-
 
 _EXPONENT = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+\Z")
 """Numbers that YAML 1.2 and JSON have, and PyYAML, which reads YAML 1.1, takes for text: 3e-4."""
