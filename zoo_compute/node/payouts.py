@@ -41,7 +41,7 @@ class Payouts:
         if self._is_paid:
             with understood("GET /v1/claims"):
                 claims = earnings.list_claims(self._connection)
-            taken, tx = earnings.take(claims, self._network, self._wallet, self._to)
+            taken, tx = earnings.claim_pay(claims, self._network, self._wallet, self._to)
             if taken:
                 log.info(
                     "claimed %s ZEN from %s batches: %s", format_zen(sum(c.amount_wei for c in taken)), len(taken), tx
@@ -51,6 +51,6 @@ class Payouts:
         self._rewards_at = time.monotonic() + REWARD_SECONDS
         with understood("GET /v1/rewards"):
             earned = rewards.list_rewards(self._connection)
-        reward, tx = rewards.take(earned, self._network, self._wallet, self._to)
+        reward, tx = rewards.claim_rewards(earned, self._network, self._wallet, self._to)
         if reward is not None:
             log.info("claimed %s ZEN in rewards: %s", format_zen(reward.amount_wei), tx)

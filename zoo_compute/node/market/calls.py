@@ -166,7 +166,7 @@ class Market:
         """The verdict on an uploaded answer, which counts as of its upload; others may be checked before it."""
         path = f"/v1/benchmarks/{benchmark_id}/answer"
         answer: dict[str, Any] = self._connection.call(
-            "POST", path, repeatable=True, patience=_CHECKED_WITHIN_SECONDS, json={"cid": cid}
+            "POST", path, repeatable=True, retry_seconds=_CHECKED_WITHIN_SECONDS, json={"cid": cid}
         )
         return answer
 
