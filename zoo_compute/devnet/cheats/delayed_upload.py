@@ -19,11 +19,7 @@ from zoo_compute.node.work.worker import Worker
 from zoo_compute.terminal.output import log_to_stderr
 
 _LOOK_SECONDS = 0.1
-
-
 _RELEASE = "go-on"
-
-
 log = logging.getLogger(__name__)
 
 
