@@ -85,7 +85,7 @@ def test_two_epochs_are_posted_and_claimed_to_the_wei(
     assert claim_rewards(shown, network, ClientWallet(PROVIDER.key), None) == (
         None,
         None,
-    )  # the market has not seen it yet
+    )
     earned = [market.claim(node) for node in NODES[1:]]
     assert DAYS_BASE * 2 + sum(earned) == second.total_wei
     market.check()

@@ -35,7 +35,7 @@ class DelayedUploadWorker(Worker):
             log.warning("held up with the unit of round %d", held.lease.task["round"])
             while not self.until.exists():
                 held.check()
-                self.link.give_way()  # ends this if the node is told to stop
+                self.link.yield_to_urgent()  # ends this if the node is told to stop
                 time.sleep(_LOOK_SECONDS)
         super()._deliver(held, result, salt, effort)
 
