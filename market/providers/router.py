@@ -46,14 +46,8 @@ from market.providers.schemas import (
 from zoo_protocol.messages import Ask
 
 router = APIRouter(prefix="/v1", tags=["providers"], route_class=IdempotentRoute)
-
-
 ProviderAddress = Annotated[AddressString, Path(description="The node's wallet.")]
-
-
 AskId = Annotated[HashString, Path(description="The ask's id: the EIP-712 struct hash.")]
-
-
 ONCE_REFUSALS = (KeyReused, RequestInFlight)
 
 

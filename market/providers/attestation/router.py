@@ -32,8 +32,6 @@ from zoo_protocol.attestation.tee_quotes import gpu_nonce, report_data
 from zoo_protocol.hashing import to_hex
 
 router = APIRouter(prefix="/v1", tags=["providers"], route_class=IdempotentRoute)
-
-
 ChallengeId = Annotated[str, Path(description="The challenge's id, as POST /v1/attestations gave it.")]
 
 

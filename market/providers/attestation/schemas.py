@@ -10,17 +10,9 @@ from zoo_protocol.attestation.gpu_attestation import MAX_CERTIFICATE_CHARS, MAX_
 from zoo_protocol.attestation.tee_quotes import COLLATERAL_FIELDS, MAX_QUOTE_BYTES
 
 Text = Annotated[str, Field(max_length=1 << 18)]
-
-
 HexText = Annotated[str, Field(max_length=1 << 17, pattern="^([0-9a-fA-F]{2})+$")]
-
-
 Token = Annotated[str, Field(max_length=MAX_TOKEN_CHARS, description="JWT.")]
-
-
 Certificate = Annotated[str, Field(max_length=MAX_CERTIFICATE_CHARS, description="DER, base64.")]
-
-
 Name = Annotated[str, Field(max_length=128)]
 
 

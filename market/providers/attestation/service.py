@@ -40,7 +40,6 @@ from zoo_protocol.hashing import sha256, to_hex
 
 ANSWER_WITHIN = timedelta(minutes=10)
 
-
 LEAST_VALIDITY = timedelta(hours=1)
 """What an attestation must be good for beyond now: the call that records it has to be mined first."""
 

@@ -45,9 +45,7 @@ from zoo_protocol.hashing import from_hex, to_hex
 _CHECKS = threading.BoundedSemaphore(1)
 """Of this process: an answer of the largest tiers has 800 MB, and its check needs some matrices more."""
 
-
 _log = structlog.get_logger(__name__)
-
 
 IsAtWork = Callable[[Session, str], bool]
 """True if a node holds a slot or a lease; if not, no job gets it in this transaction's time."""

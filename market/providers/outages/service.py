@@ -17,7 +17,6 @@ from market.providers.outages.models import ComponentHeartbeat, Outage
 
 API, SWEEP, STORAGE = "api", "sweep", "storage"
 
-
 KEPT = timedelta(days=30)
 """Longer than anything lasts from which outages are taken off."""
 

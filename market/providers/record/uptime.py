@@ -31,10 +31,8 @@ from zoo_protocol.hashing import canonical_json, to_hex
 
 _log = structlog.get_logger(__name__)
 
-
 _SETTLED = timedelta(minutes=2)
 """How long after its end an epoch is judged: every heartbeat of it is written by then."""
-
 
 _UNPUNISHED = (ProviderStatus.JAILED, ProviderStatus.EXITED)  # barred from work: nothing is expected of them
 
