@@ -102,12 +102,13 @@ class DisputeTerms:
 
 @dataclass(frozen=True, slots=True)
 class OmissionTerms:
-    """Compensation and deadlines of an omission claim."""
+    """Compensation and deadlines of an omission claim, in the order of the contract's struct."""
 
     deposit_wei: int
     compensation_wei: int
     claim_seconds: int
     answer_seconds: int
+    withdraw_seconds: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +262,7 @@ MAINNET = NetworkParameters(
         compensation_wei=10 * ZEN,
         claim_seconds=7 * 86_400,
         answer_seconds=86_400,
+        withdraw_seconds=14 * 86_400,
     ),
     timelock_seconds=2 * 86_400,
     rebenchmark_mean_seconds=7 * 86_400,

@@ -167,7 +167,7 @@ def _promised(chain: ChainViews, block: str) -> int:
 
 
 def _batch_roots(session: Session, ledger: dict[str, int]) -> dict[str, str]:
-    """Return the root, which is the contract's key, of each batch with a balance."""
+    """Return the root of each batch with a balance, by batch; the root is the contract's key."""
     batches = {account.partition(":")[2] for account in ledger if account.startswith(("pay:", "fee:"))}
     return {
         batch: event.args["root"]
