@@ -21,7 +21,7 @@ from market.platform.db.session import Database
 from market.settings import Settings
 from market.verification.penalties import service as penalties
 from market.verification.penalties.models import Slash
-from worker.context import event_handlers
+from worker.chain_handlers import event_handlers
 from zoo_protocol.messages import Acknowledgement, omissions_domain, recover_strictly, typed_data
 
 PASSWORD = "correct horse"

@@ -15,7 +15,7 @@ from market.domain.verification.lifecycle import WindowStatus
 from market.platform.db.session import Database
 from market.verification.windows import service as windows_service
 from market.verification.windows.models import Window
-from worker.context import INTENT_HANDLERS, event_handlers
+from worker.chain_handlers import INTENT_HANDLERS, event_handlers
 from zoo_protocol.hashing import sha256, to_hex
 
 EPOCH_BLOCKS = 4

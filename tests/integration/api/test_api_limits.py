@@ -133,13 +133,13 @@ def test_far_from_the_limit_requests_are_counted_without_asking_redis_and_none_i
     async def ask() -> None:
         async with _limits(settings, 2, 3_200) as (first, second):
             told: list[int] = []
-            tell = first._tell
+            tell = first._synchronise
 
             async def count(buckets: Sequence[_Bucket], asked: int) -> int:
                 told.append(asked)
                 return await tell(buckets, asked)
 
-            first._tell = count  # type: ignore[method-assign]
+            first._synchronise = count  # type: ignore[method-assign]
             answers = [await _get(first) for _ in range(150)]
             assert {status for status, _ in answers} == {200}
             assert answers[0][1] == 3_199

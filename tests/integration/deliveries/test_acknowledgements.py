@@ -35,7 +35,7 @@ from market.training.commitments import repository as commitments_repository
 from market.training.commitments.models import Acknowledgement as StoredAcknowledgement
 from market.training.leases import expiry
 from market.verification.judgement import service as judgement
-from worker.context import event_handlers
+from worker.chain_handlers import event_handlers
 from zoo_compute.base.errors import Unreachable, ZooError
 from zoo_compute.base.models import Network
 from zoo_compute.chain.omissions import OmissionChain

@@ -20,7 +20,7 @@ from kit.verification.live_fixtures import Node
 from market.chain.rpc.client import ChainClient
 from market.domain.network import DEVNET
 from market.verification.disputes import referee_list
-from worker.context import INTENT_HANDLERS
+from worker.chain_handlers import INTENT_HANDLERS
 from zoo_compute.base.errors import ApiError, ExitCode
 from zoo_compute.chain.disputes import Opened, Turn
 from zoo_compute.node.disputes.referee import Referee

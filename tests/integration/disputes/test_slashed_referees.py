@@ -27,7 +27,7 @@ from market.payments.settlement import dispute_keeper
 from market.platform.db.session import Database
 from market.settings import Settings
 from market.verification.disputes import referee_list
-from worker.context import INTENT_HANDLERS, event_handlers
+from worker.chain_handlers import INTENT_HANDLERS, event_handlers
 from zoo_compute.audit.misconduct_proof import CONTRADICTION, WRONG_VERDICT
 from zoo_compute.base.errors import ApiError, ExitCode
 from zoo_compute.chain.disputes import Turn

@@ -28,7 +28,7 @@ from market.domain.network import DEVNET, MAINNET
 from market.platform.db.session import Database
 from market.providers.models import Provider
 from market.settings import Settings
-from worker.context import INTENT_HANDLERS, event_handlers
+from worker.chain_handlers import INTENT_HANDLERS, event_handlers
 from zoo_compute.chain.wallet import Wallet
 from zoo_compute.client.http import Connection
 from zoo_compute.node.attestation.gpu_statements import GpuSource
@@ -182,7 +182,7 @@ def test_a_node_with_gpus_is_attested_with_all_of_them_or_not_at_all(world: Atte
     problem = refusal(world.answer(caller, first["id"], world.quote(first)), 409, "gpus-not-attested")
     assert (problem["field"], problem["detail"]) == (
         "gpu_statement",
-        "you registered 2 GPUs or your tier stands for them, and the quote covers 0",
+        "the quote covers 0 GPUs; expected 2, as registered or as your tier has",
     )
     one, two = world.statement(first, 1), world.statement(first, 2)
     refusal(world.answer(caller, first["id"], world.quote(first, one), one), 409, "gpus-not-attested")
@@ -219,7 +219,7 @@ def test_who_declares_no_gpus_needs_those_of_its_tier(app: FastAPI, world: Attes
     assert world.attested_until(caller) is None
     challenge = world.challenge(caller)
     problem = refusal(world.answer(caller, challenge["id"], world.quote(challenge)), 409, "gpus-not-attested")
-    assert problem["detail"] == "you registered 4 GPUs or your tier stands for them, and the quote covers 0"
+    assert problem["detail"] == "the quote covers 0 GPUs; expected 4, as registered or as your tier has"
     attested_with(world, caller, bronze.gpus)
     assert world.attested_until(caller) is not None
 

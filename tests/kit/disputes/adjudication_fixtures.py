@@ -22,7 +22,7 @@ from market.providers.models import Provider
 from market.training.leases.schemas import LeaseKind
 from market.training.units.models import Unit
 from market.verification.disputes.challenge_models import Challenge
-from worker.context import INTENT_HANDLERS
+from worker.chain_handlers import INTENT_HANDLERS
 from zoo_compute.node.disputes.referee import Referee
 from zoo_compute.node.execution.executor import Executor
 from zoo_protocol.hashing import keccak, to_hex

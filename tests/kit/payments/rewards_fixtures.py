@@ -20,7 +20,7 @@ from market.platform.db.session import Database
 from market.platform.storage.client import Storage
 from market.providers.models import HeartbeatHour, Provider
 from market.providers.record import uptime
-from worker.context import INTENT_HANDLERS, event_handlers
+from worker.chain_handlers import INTENT_HANDLERS, event_handlers
 
 STAKE = 1_000 * ZEN
 NODES = [PROVIDER, OTHER, wallet(6), wallet(7)]

@@ -33,7 +33,7 @@ from market.platform.db.session import Database
 from market.platform.storage.client import Storage
 from market.settings import Settings
 from market.training.units.models import Unit
-from worker.context import INTENT_HANDLERS, event_handlers
+from worker.chain_handlers import INTENT_HANDLERS, event_handlers
 from zoo_compute.audit.settlements import Verification, check_batches, fetch_record
 from zoo_compute.chain.settlements import ChainReader
 from zoo_compute.content.gateway import GatewayClient

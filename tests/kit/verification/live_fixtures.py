@@ -44,7 +44,7 @@ from market.training.leases.schemas import (
 from market.training.matching import book
 from market.verification.judgement import service as judgement
 from training_gym.spec.errors import GymError
-from worker.context import INTENT_HANDLERS, event_handlers
+from worker.chain_handlers import INTENT_HANDLERS, event_handlers
 from zoo_compute.base.link import Background, Link
 from zoo_compute.chain.wallet import Wallet
 from zoo_compute.content.gateway import GatewayClient
