@@ -19,7 +19,6 @@ from market.platform.db.prepared import Prepared
 
 OVER = (JobStatus.SETTLED, JobStatus.REJECTED)
 
-
 _PLACEMENT_LOCK = 0x706C6163  # "plac"
 
 
@@ -28,7 +27,6 @@ def job(session: Session, job_id: str) -> Job | None:
 
 
 _JOB_TO_READ = Prepared(select(*Job.__table__.columns).where(Job.id == bindparam("job_id", type_=Hash32)))
-
 
 _JOB_COLUMNS = Job.__table__.columns.keys()
 

@@ -73,11 +73,7 @@ class _Round:
 
 
 def aggregate(database: Database, settings: Settings, storage: Storage, job_id: str) -> None:
-    """Close the job's current round if it is due and no other worker closes it.
-
-    Raises:
-        StorageError: storage failed and nothing was applied; retry.
-    """
+    """Close the job's current round if it is due and no other worker closes it. Raises StorageError."""
     with database.advisory_lock(f"aggregate:{job_id}") as alone:
         if alone:
             _drop_stale_leaves(database, storage, job_id)

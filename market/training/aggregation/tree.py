@@ -165,11 +165,7 @@ class _LeafTask:
 
 
 def work_leaf(database: Database, storage: Storage, job_id: str, round_: int, leaf: int) -> None:
-    """Do the due steps of one leaf, unless another worker does them.
-
-    Raises:
-        StorageError: storage failed; the sweep retries.
-    """
+    """Do the due steps of one leaf, unless another worker does them. Raises StorageError."""
     with database.advisory_lock(f"leaf:{job_id}:{round_}:{leaf}") as alone:
         while alone and (due := _due(database, job_id, round_, leaf)) is not None:
             last = load_outer(storage, due.spec, due.checkpoint_cid).aggregate

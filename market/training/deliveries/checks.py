@@ -267,7 +267,7 @@ def _start(storage: Storage, spec: TrainingSpec, unit: Unit) -> SlotStateFacts:
     try:
         return stream_slot_state(spec, storage.open_stream(cid, max_bytes=slot_state_bytes(spec)))
     except StorageError as error:
-        raise StorageUnavailable(f"the unit's own input cannot be read: {error}") from error
+        raise StorageUnavailable(f"The unit's start state cannot be read: {error}") from error
 
 
 def _whole_start(storage: Storage, spec: TrainingSpec, unit: Unit) -> ReplicaState:

@@ -100,11 +100,7 @@ def next_lease(session: Session, address: str, kinds: Sequence[LeaseKind], lease
 
 
 def require_held(lease: Lease | None, address: str, token: str, now: datetime) -> Lease:
-    """Return ``lease`` if the caller may act on it.
-
-    Raises:
-        LeaseLost: no such lease, another holder's, wrong token, ended or expired.
-    """
+    """Return ``lease`` if the caller may act on it. Raises LeaseLost."""
     if lease is None or lease.holder != address or not hmac.compare_digest(lease.token, token):
         raise LeaseLost("You hold no lease with this id and token.", field="token")
     if lease.status != LeaseStatus.ACTIVE:

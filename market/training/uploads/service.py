@@ -41,7 +41,6 @@ PAYLOAD, SLOT_STATE, START_SLOT_STATE = "payload", "slot_state", "start_slot_sta
 """Purposes of files. Boundary states have ``state_<segment>``, end states of other environment classes
 ``end_state_<segment>``. Files for a committee are kept while the unit is disputed."""
 
-
 DISPUTED = "disputed_"
 DISPUTED_START = f"{DISPUTED}start"
 
@@ -95,11 +94,7 @@ def of_disputed_unit(session: Session, unit_key: str, step: int, cid: str) -> Ex
 
 
 def expected(lease: Lease, job: Job, unit: Unit, cid: str) -> Expected:
-    """Return the expected file ``cid`` of the holder of ``lease``.
-
-    Raises:
-        FileNotAsked: the lease uploads nothing, or another file.
-    """
+    """Return the expected file ``cid`` of the holder of ``lease``. Raises FileNotAsked."""
     spec = unit_spec(job, unit)
     asked = lease.task.get("slot_state_cid")
     match lease.kind:

@@ -93,11 +93,7 @@ def _missing(sample: Sample, replays: list[Replay]) -> int:
 
 
 def replay_committed(session: Session, lease: LeaseSummary, result_hash: str) -> None:
-    """Record a verifier's commitment to its result.
-
-    Raises:
-        ReplayCommitted: it has committed to another one.
-    """
+    """Record a verifier's commitment to its result. Raises ReplayCommitted."""
     replay = samples_repository.lock_replay(session, lease.replay_id)
     if replay is None or (replay.status == ReplayStatus.COMMITTED and replay.result_hash == result_hash):
         return
