@@ -22,13 +22,7 @@ from market.training.units.facts import UnitSummary, facts
 from market.training.units.models import Unit
 from market.training.units.transitions import transition_unit
 
-_TRAINING_OVER = (
-    JobStatus.VERIFYING,
-    JobStatus.CANCELLED,
-    JobStatus.EXPIRED,
-    JobStatus.FAILED,
-    JobStatus.DISPUTED,
-)
+_TRAINING_OVER = (JobStatus.VERIFYING, JobStatus.CANCELLED, JobStatus.EXPIRED, JobStatus.FAILED, JobStatus.DISPUTED)
 
 
 def unit_facts(session: Session, unit_id: int) -> UnitSummary:

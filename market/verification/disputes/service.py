@@ -78,8 +78,7 @@ def store_verdict(session: Session, domain: Domain, dispute_id: str, given: Verd
     assert dispute is not None
     if dispute.status != DisputeStatus.JUDGING or dispute.draw != given.draw or dispute.committee is None:
         raise CommitteeNotJudging(
-            f"draw is {given.draw}; the dispute is {dispute.status}, at draw {dispute.draw}.",
-            field="draw",
+            f"draw is {given.draw}; the dispute is {dispute.status}, at draw {dispute.draw}.", field="draw"
         )
     try:
         message = messages.finding_of(dispute_id, given.draw, given.provider_correct, given.reason)
