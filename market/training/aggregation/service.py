@@ -203,7 +203,6 @@ def _build_checkpoint(storage: Storage, job_id: str, round_: _Round) -> tuple[St
 
 
 def _to_restore(round_: _Round, verdicts: Mapping[int, Verdict]) -> set[int]:
-    """Return the ids of units whose payloads are restored to their error feedback."""
     return {
         part.unit_id
         for part in round_.parts

@@ -169,7 +169,6 @@ def _start_digest(spec: TrainingSpec, unit: Unit) -> bytes:
 def _check_reveal(
     storage: Storage, job: Job, unit: Unit, task: dict[str, Any], result: CompleteReveal
 ) -> Refusal | None:
-    """Check a revealed state against the unit's start state and its trace."""
     asked = task["slot_state_cid"]
     if asked is not None:
         digest = asked_digest(unit, task)
@@ -221,7 +220,6 @@ def _check_state(storage: Storage, job: Job, unit: Unit, segment: int, result: C
 
 
 def _check_inner_digest(task: dict[str, Any], result: CompleteReplay) -> Refusal | None:
-    """Check that an inner digest is given if, and only if, the task requests one."""
     inner = task.get("inner")
     if inner is not None and result.inner_digest is None:
         detail = f"inner_digest is missing; the task requests the digest of the state after inner step {inner['step']}."
@@ -299,7 +297,6 @@ def unit_of(storage: Storage, spec: TrainingSpec, job: Job, unit: Unit) -> trace
 
 
 def _checkpoint(storage: Storage, spec: TrainingSpec, unit: Unit) -> Arrays:
-    """Return the unit's start parameters."""
     cid = unit.start_eager_payload_cid
     try:
         payload = None if cid is None else storage.get(cid, max_bytes=_max_payload_bytes(spec))

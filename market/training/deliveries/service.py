@@ -204,7 +204,6 @@ def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result:
 
 
 def _files_of(result: Completion) -> list[str | None]:
-    """Return the CIDs of the files that the node uploaded for the result."""
     match result:
         case CompleteTraining():
             return [result.payload_cid]

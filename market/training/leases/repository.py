@@ -21,7 +21,6 @@ def lease(session: Session, lease_id: str) -> Lease | None:
 
 
 def lock_lease(session: Session, lease_id: str) -> tuple[Job, Unit | None, Lease] | None:
-    """Lock and return the lease with its job and unit."""
     found = session.execute(select(Lease.job_id, Lease.unit_id).where(Lease.id == lease_id)).one_or_none()
     if found is None:
         return None
@@ -71,7 +70,6 @@ def open_leases(
 
 
 def follow_leases(session: Session, checkpoint_id: int) -> list[Lease]:
-    """Return all prefetch leases of a checkpoint."""
     query = select(Lease).where(Lease.kind == "follow", Lease.checkpoint_id == checkpoint_id)
     return list(session.scalars(query.order_by(Lease.created_at, Lease.id)))
 

@@ -211,7 +211,6 @@ def _free_slot(session: Session, job_id: str, provider: str) -> None:
 
 
 def busy_providers(session: Session) -> set[str]:
-    """Return the addresses of the nodes that hold a replica of a running job."""
     return jobs_repository.slot_holders(session)
 
 

@@ -93,7 +93,6 @@ def offer_prefetch_leases(session: Session, settings: Settings, job: Job, checkp
 
 
 def _supply(session: Session, settings: Settings, job: Job) -> list[Offer]:
-    """Return all offers of the job's tier, also those of busy nodes."""
     return list(providers.open_offers(session, settings, job.tier_id, utc_now()))
 
 

@@ -99,7 +99,6 @@ def ask_to_pin(
 
 
 def record_pin(session: Session, lease: Lease, proof: str, size: int) -> None:
-    """Record the holder's proven copy of ``size`` bytes."""
     assert lease.checkpoint_id is not None
     session.add(Pin(checkpoint_id=lease.checkpoint_id, provider=lease.holder, nonce=lease.task["nonce"], proof=proof))
     reliability.note_served(session, lease.holder, size, utc_now())

@@ -47,7 +47,6 @@ def newest_published(session: Session, job_id: str) -> Sequence[Unit]:
 
 
 def holders(session: Session, unit_ids: Collection[int]) -> dict[int, set[str]]:
-    """Return the proven holders of the units' replica states."""
     found: dict[int, set[str]] = {}
     query = select(StatePin.unit_id, StatePin.provider).where(StatePin.unit_id.in_(unit_ids))
     for unit_id, provider in session.execute(query).tuples():
@@ -122,5 +121,4 @@ def is_public_of_others(session: Session, cid: str, unit_ids: Collection[int]) -
 
 
 def mark_unpublished(session: Session, unit_ids: Collection[int]) -> None:
-    """Record that storage has dropped the replica states of these units."""
     session.execute(update(Unit).where(Unit.id.in_(unit_ids)).values(slot_state_public=False))

@@ -26,7 +26,6 @@ _TRAINING_OVER = (JobStatus.VERIFYING, JobStatus.CANCELLED, JobStatus.EXPIRED, J
 
 
 def unit_facts(session: Session, unit_id: int) -> UnitSummary:
-    """Return one unit. Raises LookupError."""
     found = repository.unit(session, unit_id)
     if found is None:
         raise LookupError(f"Unit {unit_id} does not exist.")
@@ -55,12 +54,10 @@ def units_at(session: Session, job_id: str, round_: int, slot: int) -> list[Unit
 
 
 def unverified_units_of(session: Session, provider: str) -> list[int]:
-    """Return the ids of the provider's delivered, undecided units."""
     return repository.unverified_units(session, provider)
 
 
 def decided_before(session: Session, unit_ids: Collection[int], then: datetime) -> set[int]:
-    """Return the units that were decided before ``then``."""
     units = repository.units_by_id(session, unit_ids).values()
     return {unit.id for unit in units if unit.decided_at is not None and unit.decided_at < then}
 

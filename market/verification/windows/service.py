@@ -67,7 +67,6 @@ def close_window(database: Database, settings: Settings, network: NetworkParamet
 
 
 def commit_windows(database: Database) -> None:
-    """Request the commitment of every closed window."""
     with database.transaction() as session:
         for window in repository.windows(session, WindowStatus.CLOSED):
             _request_commitment(session, window)
