@@ -248,7 +248,8 @@ def _apply(
         elif unit.status in units_repository.DELIVERED_UNIT:
             _defer_payload(session, job, unit, slots[unit.slot])
         elif unit.status == UnitStatus.LEASED:
-            _close_straggler(session, job_id, unit.id)
+            for locked in leases_repository.lock_open_leases(session, job_id, unit_id=unit.id):
+                abandon(session, *locked, LeaseEvent.EXPIRE, "round_closed")
     slot_states.mark_kept(session, job, round_.number + 1)
     record_checkpoint(session, stored)
     late = sum(verdicts[part.place].included for part in round_.parts if part.round < round_.number)
@@ -263,13 +264,6 @@ def _defer_payload(session: Session, job: Job, unit: Unit, slot: Slot) -> None:
     if unit.round == job.current_round and not slot_states.continues_on_delivery(job):
         slot_states.set_next_start_state(session, slot, unit)
     unit.rounds_late = min((unit.rounds_late or 0) + 1, MAX_STALENESS)
-
-
-def _close_straggler(session: Session, job_id: str, unit_id: int) -> None:
-    for lease_id in leases_repository.open_leases(session, job_id, unit_id=unit_id):
-        locked = leases_repository.lock_lease(session, lease_id)
-        if locked and locked[2].status in leases_repository.OPEN_LEASE:
-            abandon(session, *locked, LeaseEvent.EXPIRE, "round_closed")
 
 
 def _advance(session: Session, job: Job, stored: StoredCheckpoint, included: int, late: int) -> None:

@@ -48,11 +48,7 @@ _log = structlog.get_logger(__name__)
 
 
 class SumLost(Exception):
-    """Storage has lost a leaf's sum: disk failure, or an equal sum of another job was unpinned.
-
-    Attributes:
-        cid: of the sum.
-    """
+    """Storage has lost a leaf's sum: disk failure, or an equal sum of another job was unpinned."""
 
     def __init__(self, cid: str) -> None:
         super().__init__(f"Storage does not serve the sum {cid}.")
@@ -62,11 +58,7 @@ class SumLost(Exception):
 def shape(
     session: Session, settings: Settings, spec: TrainingSpec, parts: Sequence[AggregationInput], holders: dict[int, str]
 ) -> list[list[AggregationInput]]:
-    """Return the inputs of each leaf, by region and in order; one leaf if a tree would not save time.
-
-    Args:
-        holders: provider by unit id.
-    """
+    """Return the inputs of each leaf, by region (``holders`` by unit id) and in order; one leaf if a tree is slower."""
     undigested = not all(part.sha256 for part in parts)  # units of older releases have no digest
     if undigested or len(parts) * spec.num_parameters() < settings.tree_aggregation_min_values:
         return [list(parts)]
