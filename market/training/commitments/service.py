@@ -30,8 +30,7 @@ def windowless_units(session: Session, limit: int) -> list[UnitSummary]:
 def assign_window(session: Session, rates: Mapping[int, int | None], window_id: int) -> None:
     """Put units, locked by :func:`windowless_units`, into a window; their order gives the leaf index.
 
-    Args:
-        rates: by unit id, the minimum sampling rate of its segments in basis points; None: not sampled.
+    ``rates`` has minimum sampling rates in basis points by unit id; None: not sampled.
     """
     units = units_repository.units_by_id(session, rates)
     for index, (unit_id, sampling_bps) in enumerate(rates.items()):

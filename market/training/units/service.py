@@ -71,11 +71,7 @@ def mark_checking(session: Session, unit_id: int, sampling_bps: int) -> None:
 
 
 def pass_unit(session: Session, unit_id: int, tolerated: Sequence[int] = ()) -> None:
-    """Verify a unit, which will be paid. No-op if it is decided.
-
-    Args:
-        tolerated: segments that only a verifier of another environment class passed, by tolerance.
-    """
+    """Verify a unit, of which only a cross-class check passed the ``tolerated`` segments. No-op if it is decided."""
     job, unit = _lock(session, unit_id)
     if unit.status == UnitStatus.CHECKING:
         unit.tolerated_segments = sorted(tolerated)

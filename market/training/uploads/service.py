@@ -142,15 +142,8 @@ def store_chunk(
 ) -> None:
     """Store a piece of a file. Idempotent; another file for the same purpose replaces the earlier one.
 
-    Replaced bytes count against the account's quota, so that a lease does not bypass it.
-
-    Args:
-        address: account of the quota.
-        cid: the whole file's.
-        number: of the piece, from 0.
-        piece_cid: of the piece as a file of its own.
-        body: a stream of at most ``PIECE_BYTES``.
-        day_quota: bytes per day that the account may store besides the files of leases.
+    Replaced bytes count against the account's ``day_quota``, so that a lease does not bypass it. ``cid`` is the whole
+    file's, ``piece_cid`` that of the piece as a file of its own.
 
     Raises:
         PieceRefused, StorageQuotaExceeded, InvalidCid, errors of ``asked``; StorageUnavailable: retry.
