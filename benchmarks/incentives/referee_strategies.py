@@ -19,7 +19,7 @@ from functools import partial
 
 from benchmarks.incentives.strategies import SEGMENTS, VERIFIERS, Outcome, Prices
 from market.domain.network import BPS, MAINNET
-from market.domain.verification.committees import MOST_UNDECIDED, PRESENT, inconclusive_probability
+from market.domain.verification.committees import MAX_INCONCLUSIVE_PROBABILITY, PRESENT, inconclusive_probability
 from market.verification.disputes.referee_evidence import MIN_MEMBERS
 
 DISPUTES = 50
@@ -186,4 +186,4 @@ def worst_mix() -> tuple[int, int, float]:
 
 def _is_routed(count: int, able: int) -> bool:
     """Whether a committee decides where so many of ``count`` referees can judge; the more, the rather."""
-    return inconclusive_probability(able, count - able, _TERMS) <= MOST_UNDECIDED
+    return inconclusive_probability(able, count - able, _TERMS) <= MAX_INCONCLUSIVE_PROBABILITY

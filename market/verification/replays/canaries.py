@@ -138,10 +138,10 @@ def assign(session: Session, settings: Settings, canary_id: int) -> None:
     )
     is_open = unit.status == UnitStatus.CHECKING  # after the decision a replay task is visibly a canary
     if not is_open or not request_replay(session, settings, request):
-        judge(session, canary, unit, nobody_left=True)
+        judge(session, canary, unit, no_verifier_left=True)
 
 
-def judge(session: Session, canary: Canary, unit: UnitSummary, *, nobody_left: bool = False) -> None:
+def judge(session: Session, canary: Canary, unit: UnitSummary, *, no_verifier_left: bool = False) -> None:
     """Pay right results and overrule proven wrong ones. Without a right result only copies are overruled.
 
     A copy is the provider's claim for the unaltered segment.
@@ -151,8 +151,8 @@ def judge(session: Session, canary: Canary, unit: UnitSummary, *, nobody_left: b
     replays = samples_repository.lock_canary_replays(session, canary.id)
     claimed = unit.leaves[canary.segment + 1]
     results = [known.end_leaf for known in replays if known.end_leaf is not None]
-    right = rules.answer(results, claimed, nobody_left=nobody_left)
-    if right is None and not nobody_left:
+    right = rules.answer(results, claimed, no_verifier_left=no_verifier_left)
+    if right is None and not no_verifier_left:
         return
     transition_canary(session, canary, CanaryEvent.DROP if right is None else CanaryEvent.ANSWER)
     for known in replays:

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from market.domain.lifecycle import UnitStatus
 from market.domain.network import NetworkParameters
-from market.domain.verification.late_states import last_time
+from market.domain.verification.late_states import final_deadline
 from market.domain.verification.lifecycle import SampleEvent, SampleStatus, WindowStatus
 from market.platform.db.base import utc_now
 from market.platform.db.session import Database
@@ -55,7 +55,7 @@ def _draw(session: Session, settings: Settings, network: NetworkParameters, wind
     deadline = reveal_by(session, settings, unit, drawn)
     for segment in drawn:
         sample = Sample(unit_id=unit.id, segment=segment, status=SampleStatus.DRAWN, reveal_deadline_at=deadline)
-        sample.reveal_until_at = last_time(utc_now(), deadline)
+        sample.reveal_until_at = final_deadline(utc_now(), deadline)
         canaries.schedule_canary(settings, unit, drawn, sample)
         session.add(sample)
         session.flush()

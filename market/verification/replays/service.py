@@ -79,7 +79,7 @@ def _assign(session: Session, settings: Settings, sample: Sample) -> None:
             break
         replays = samples_repository.lock_replays(session, sample.id)
     if not has_open_request(replays):
-        _judge(session, sample, unit, replays, nobody_left=True)
+        _judge(session, sample, unit, replays, no_verifier_left=True)
         if sample.status == SampleStatus.REVEALED:
             comparisons.ask_another_class(session, settings, sample, unit)
 
@@ -178,7 +178,7 @@ def _conclude(session: Session, subject: Sample | Canary | Comparison, replay: R
 
 
 def _judge(
-    session: Session, sample: Sample, unit: UnitSummary, replays: list[Replay], *, nobody_left: bool = False
+    session: Session, sample: Sample, unit: UnitSummary, replays: list[Replay], *, no_verifier_left: bool = False
 ) -> None:
     """Decide the sample if its results suffice.
 
@@ -186,9 +186,9 @@ def _judge(
     """
     claimed = unit.leaves[sample.segment + 1]
     results = [known.end_leaf for known in _valid(replays) if known.end_leaf is not None]
-    match verdict(claimed, results, nobody_left=nobody_left):
+    match verdict(claimed, results, no_verifier_left=no_verifier_left):
         case Verdict.PASSED:
-            if sample.inner_nonce is not None and not nobody_left:
+            if sample.inner_nonce is not None and not no_verifier_left:
                 digests = _inner_digests(replays, claimed)
                 if not is_settled(digests, second_opinion=sample.second_opinion):
                     return

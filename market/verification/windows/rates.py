@@ -24,7 +24,7 @@ def rate_bps(session: Session, network: NetworkParameters, unit: UnitSummary) ->
     attested = bool(attested_until(session, network, [unit.provider], utc_now()))
     doubted = consistency.has_outlier_flag(session, unit)
     newcomer, least = network.newcomer_sampling_bps, unit.least_sampling_bps
-    return sampling_rate_bps(clean_units(session, unit), newcomer, least, attested=attested, doubted=doubted)
+    return sampling_rate_bps(clean_units(session, unit), newcomer, least, attested=attested, flagged=doubted)
 
 
 def clean_units(session: Session, unit: UnitSummary) -> int:

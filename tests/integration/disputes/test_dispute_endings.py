@@ -24,6 +24,8 @@ from market.verification.disputes import challenger
 from market.verification.judgement import decisions
 from zoo_compute.node.execution.executor import Executor
 
+pytestmark = pytest.mark.long
+
 STAKE, BOND, COST = 1_000 * ZEN, TERMS.bond_wei, TERMS.cost_wei
 NEW_ACCOUNT = wallet(31)
 

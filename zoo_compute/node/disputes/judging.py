@@ -1,4 +1,4 @@
-"""Judging one step of a unit: does the state at its end follow from the state at its start?
+"""Adjudication of one step: its end state must follow from its start state.
 
 The rule of the contract (``IDisputes``): the provider is right if, and only if, the data behind the start can be had
 and the step, replayed from it in the shown environment class, gives the shown end; for the first step the start has to
