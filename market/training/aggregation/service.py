@@ -158,10 +158,8 @@ def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
 
 def _units(session: Session, job_id: str, number: int) -> dict[int, Unit]:
     """Return by id the units of round ``number`` and the late units that no round has aggregated."""
-    found = units_repository.units_of_round(session, job_id, number) + units_repository.late_units(
-        session, job_id, number
-    )
-    return {unit.id: unit for unit in found}
+    own = units_repository.units_of_round(session, job_id, number)
+    return {unit.id: unit for unit in [*own, *units_repository.late_units(session, job_id, number)]}
 
 
 def _undisputed(units: Iterable[Unit]) -> list[Unit]:
@@ -269,18 +267,9 @@ def _defer_payload(session: Session, job: Job, unit: Unit, slot: Slot) -> None:
 def _advance(session: Session, job: Job, stored: StoredCheckpoint, included: int, late: int) -> None:
     job.current_round += 1
     now = utc_now()
-    emit(
-        session,
-        job.id,
-        "round",
-        {
-            "round": job.current_round,
-            "rounds": job.rounds,
-            "validation_loss": stored.validation_loss,
-            "included": included,
-            "late": late,
-        },
-    )
+    data: dict[str, object] = {"round": job.current_round, "rounds": job.rounds}
+    data |= {"validation_loss": stored.validation_loss, "included": included, "late": late}
+    emit(session, job.id, "round", data)
     if job.current_round < job.rounds:
         job.round_started_at = now
         enqueue_after_commit(session, "jobs.validate", job.id)

@@ -180,23 +180,16 @@ def work_leaf(database: Database, storage: Storage, job_id: str, round_: int, le
 def _due(database: Database, job_id: str, round_: int, leaf: int) -> _LeafTask | None:
     with database.transaction() as session:
         found = {row.leaf: row for row in aggregation_repository.leaves_of_round(session, job_id, round_)}
-        job, checkpoint = (
-            jobs_repository.job(session, job_id),
-            checkpoints_repository.checkpoint(session, job_id, round_),
-        )
+        job = jobs_repository.job(session, job_id)
+        checkpoint = checkpoints_repository.checkpoint(session, job_id, round_)
         if leaf not in found or job is None or checkpoint is None:
             return None
         own = found[leaf]
         summaries = [Summary.from_json(row.summary) for row in found.values() if row.summary is not None]
         if own.sum_cid is not None or (own.summary is not None and len(summaries) < len(found)):
             return None
-        return _LeafTask(
-            own.seed,
-            TrainingSpec.from_dict(job.spec),
-            checkpoint.cid,
-            inputs_of(own),
-            None if own.summary is None else summaries,
-        )
+        spec, due = TrainingSpec.from_dict(job.spec), None if own.summary is None else summaries
+        return _LeafTask(own.seed, spec, checkpoint.cid, inputs_of(own), due)
 
 
 def _store_result(

@@ -53,9 +53,8 @@ def request_pins(session: Session, settings: Settings, job: Job) -> None:
     if not missing:
         return
     offers = providers.open_offers(session, settings, job.tier_id, utc_now())
-    nodes = list(
-        dict.fromkeys([*units_repository.nodes_of_job(session, job.id), *(offer.provider for offer in offers)])
-    )
+    own = units_repository.nodes_of_job(session, job.id)
+    nodes = list(dict.fromkeys([*own, *(offer.provider for offer in offers)]))
     holders = checkpoints_repository.pins_of_job(session, job.id)
     attempts = replication_repository.checkpoint_pin_attempts(session, job.id)
     checkpoints = checkpoints_repository.checkpoints(session, job.id)

@@ -99,9 +99,8 @@ def store_verdict(session: Session, domain: Domain, dispute_id: str, given: Verd
         )
         session.add(known)
         session.flush()
-        referee_evidence.prove_wrong_verdict(
-            session, dispute.committee, repository.verdicts(session, dispute_id, given.draw)
-        )
+        verdicts = repository.verdicts(session, dispute_id, given.draw)
+        referee_evidence.prove_wrong_verdict(session, dispute.committee, verdicts)
     elif messages.finding_of(dispute_id, given.draw, known.provider_correct, known.reason) != message:
         if isinstance(message, messages.Verdict):
             referee_evidence.prove_equivocation(session, known, given.signature)
