@@ -203,7 +203,7 @@ def test_what_slashes_can_burn_shares_the_days_limit_with_payments(chain: Chain,
         with database.transaction() as session:
             evidence = "0x" + f"{number:064x}"
             slash = Slash(job_id=PAYEE, provider=staker.address, offence="incorrect_computation", evidence=evidence)
-            penalties._ask_for_slash(session, slash)
+            penalties._request_slash(session, slash)
     careful = limited(chain, database, max_zen_per_day=10)
     step(chain, careful)
     first, second = (f"slash:0x{number:064x}:0" for number in range(2))

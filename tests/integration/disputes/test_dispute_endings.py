@@ -213,7 +213,7 @@ def test_a_dispute_that_the_contract_refuses_to_open_is_left_to_the_operator(
     live.deployed.anvil.rpc("anvil_impersonateAccount", MARKET.address)
     live.transact(MARKET, "ZenToken", "transfer", wallet(8).address, BOND)  # which is spent elsewhere meanwhile
     die_once(monkeypatch, challenger, "_end")
-    die_once(monkeypatch, decisions, "_convict")
+    die_once(monkeypatch, decisions, "_slash_by_operator")
     waited = update(TxIntent).where(TxIntent.function == "open").values(updated_at=utc_now() - RETRY_AFTER)
     for _ in range(3 * challenger.MAX_REFUSALS):
         try:
@@ -234,7 +234,7 @@ def test_without_a_bond_the_operator_slashes_at_once(
     live: EndingsWorld, job_id: str, cheat: Node, verifiers: list[Node], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     live.give_account(0)
-    die_once(monkeypatch, decisions, "_bar")
+    die_once(monkeypatch, decisions, "_jail_and_reject")
     until_final(live, job_id, cheat, verifiers)
     assert live.challenges() == []
     assert live.sent() == []

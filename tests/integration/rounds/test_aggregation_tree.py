@@ -60,7 +60,7 @@ def test_tasks_in_any_order_lost_doubled_and_killed_give_the_checkpoint_of_one_p
 ) -> None:
     job_id = delivered(world, far_apart)
     expected = in_one_place(world, job_id)
-    dice, note, apply = random.Random(seed), tree._note, aggregation._apply
+    dice, note, apply = random.Random(seed), tree._store_result, aggregation._apply
     deaths = []
 
     def mortal(step: Callable[..., None]) -> Callable[..., None]:
@@ -74,7 +74,7 @@ def test_tasks_in_any_order_lost_doubled_and_killed_give_the_checkpoint_of_one_p
 
         return live_or_die
 
-    monkeypatch.setattr(tree, "_note", mortal(note))
+    monkeypatch.setattr(tree, "_store_result", mortal(note))
     monkeypatch.setattr(aggregation, "_apply", mortal(apply))
     while world.read(job_id).current_round == 0:
         waiting = [("jobs.aggregate", (job_id,)), *world.wakes.seen]  # the first is what the sweep sends
@@ -86,7 +86,7 @@ def test_tasks_in_any_order_lost_doubled_and_killed_give_the_checkpoint_of_one_p
                     work(world, task)
     assert checkpoint(world, job_id) == expected
     assert leaves_of(world, job_id) == []  # what is done leaves nothing behind
-    assert "_note" in deaths
+    assert "_store_result" in deaths
 
 
 def test_leaves_follow_the_regions_and_the_record_names_every_payload(world: World, far_apart: list[str]) -> None:
@@ -214,8 +214,8 @@ def test_a_leaf_that_is_slower_than_a_new_plan_writes_nothing_into_it(
 
     monkeypatch.setattr(tree, "summarise", plan_anew_meanwhile)
     noted = []
-    note = tree._note
-    monkeypatch.setattr(tree, "_note", lambda *given, **results: noted.append(note(*given, **results)) or noted[-1])
+    store = tree._store_result
+    monkeypatch.setattr(tree, "_store_result", lambda *given, **new: noted.append(store(*given, **new)) or noted[-1])
     with monkeypatch.context() as patch:
         due = tree._due
         patch.setattr(tree, "_due", lambda *given: None if noted else due(*given))  # one step, and no more

@@ -200,16 +200,16 @@ def test_a_payload_that_comes_while_the_round_is_joined_is_one_of_the_next(
     work.commit()
     for node in nodes[:3]:
         world.deliver(node)
-    original = aggregation._join
+    original = aggregation._build_checkpoint
 
     def deliver_meanwhile(*arguments: Any) -> Any:
         result = original(*arguments)
         work.complete()
         return result
 
-    monkeypatch.setattr(aggregation, "_join", deliver_meanwhile)
+    monkeypatch.setattr(aggregation, "_build_checkpoint", deliver_meanwhile)
     _close_round(world, job_id)
-    monkeypatch.setattr(aggregation, "_join", original)
+    monkeypatch.setattr(aggregation, "_build_checkpoint", original)
     [unit] = world.units(job_id, round=0, slot=3)
     assert (unit.included, unit.rounds_late) == (None, 1)
     assert world.units(job_id, round=1, slot=3)[0].start_slot_state_cid == unit.slot_state_cid
@@ -235,14 +235,14 @@ def test_after_the_last_round_nothing_is_left_to_enter(world: World, nodes: list
     late = _late(world, job_id, nodes)
     for node in nodes[:3]:
         world.deliver(node)
-    original, done = aggregation._join, []
+    original, done = aggregation._build_checkpoint, []
 
     def deliver_meanwhile(*arguments: Any) -> Any:
         done.append(late.complete())
         return original(*arguments)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(aggregation, "_join", deliver_meanwhile)
+        patch.setattr(aggregation, "_build_checkpoint", deliver_meanwhile)
         _close_round(world, job_id)
     [unit] = world.units(job_id, round=0, slot=3)
     assert (unit.status, unit.included, unit.exclusion_reason) == (UnitStatus.UPLOADED, False, "late")

@@ -185,7 +185,7 @@ def test_a_rejected_unit_does_not_stay_in_an_aggregate_that_was_being_built(
     for node in nodes:
         world.deliver(node)
     bad = world.units(job_id, slot=1)[0]
-    original = aggregation._join
+    original = aggregation._build_checkpoint
 
     def reject_meanwhile(*arguments: Any) -> Any:
         result = original(*arguments)
@@ -193,7 +193,7 @@ def test_a_rejected_unit_does_not_stay_in_an_aggregate_that_was_being_built(
             units.reject_unit(session, bad.id, "incorrect_computation")
         return result
 
-    monkeypatch.setattr(aggregation, "_join", reject_meanwhile)
+    monkeypatch.setattr(aggregation, "_build_checkpoint", reject_meanwhile)
     aggregation.aggregate(world.database, world.settings, world.storage, job_id)
     assert world.read(job_id).current_round == 0
     world.rows(lambda session: leases.remove_node_from_jobs(session, nodes[1], "jailed"))
