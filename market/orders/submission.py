@@ -184,7 +184,7 @@ def write(unit: UnitOfWork, signed: SignedTerms, principal: Principal) -> Job:
         _deposit(unit, signed),
         only_if=accounts.still_live(principal),
     )
-    if not is_new:  # or the credential ended: require_live_caller replaces this refusal then
+    if not is_new:  # If the credential ended instead, require_live_caller replaces this refusal.
         raise NonceReplayed(
             f"{order.payer} used the nonce {order.nonce} before.",
             field="nonce",

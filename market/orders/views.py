@@ -25,18 +25,17 @@ _COLUMNS = [name for name in JobView.model_fields if name in Job.__table__.colum
 
 
 def job_view(session: Session, network: NetworkParameters, job: Job) -> JobView:
-    """A job with its progress."""
     return job_views(session, network, [job])[0]
 
 
 def job_views(session: Session, network: NetworkParameters, jobs: Sequence[Job]) -> list[JobView]:
-    """Jobs with their progress, by one query for all of them."""
+    """Return jobs with their progress, by one query."""
     progress = progress_of(session, [job.id for job in jobs]) if jobs else {}
     return [_job_view(network, job, progress[job.id]) for job in jobs]
 
 
 def new_job_view(network: NetworkParameters, job: Job) -> JobView:
-    """A job that was submitted just now."""
+    """Return a job without progress, without a query."""
     return _job_view(network, job, JobProgress())
 
 
@@ -72,12 +71,12 @@ def job_page(
     principal: Principal,
     filters: JobFilters,
 ) -> JobPage:
-    """Jobs that the caller may see, newest first, beginning after job ``filters.after``; by default, its own.
+    """Return jobs that the caller may see, by default its own, newest first, after job ``filters.after``.
 
     Raises:
-        JobNotFound: ``after`` is no job that the caller may see.
-        OrganisationNotFound: the caller is not in the organisation.
-        UnknownTier: there is no such tier.
+        JobNotFound: the caller may not see the job ``after``.
+        OrganisationNotFound: the caller is not a member of the organisation.
+        UnknownTier: the network has no such tier.
     """
     before, limit = None, filters.limit
     if filters.after is not None:
@@ -113,16 +112,16 @@ def _tier_id(network: NetworkParameters, name: str) -> int:
     try:
         return network.tier(name).id
     except KeyError:
-        raise UnknownTier(f"{name!r} is no tier of this network.", field="tier") from None
+        raise UnknownTier(f"tier is {name!r}; expected a tier of this network.", field="tier") from None
 
 
 def unit_views(session: Session, job: Job) -> list[UnitView]:
-    """All units of a job, in the order (round, slot, id)."""
+    """Return all units of a job by (round, slot, id)."""
     return [_unit_view(unit) for unit in units_repository.units_of_job(session, job.id)]
 
 
 def checkpoint_views(session: Session, job: Job) -> list[CheckpointView]:
-    """All checkpoints of a job with the nodes that proved to hold them, by round."""
+    """Return all checkpoints of a job with their proven copies, by round."""
     pins = checkpoints_repository.pins_of_job(session, job.id)
     return [
         CheckpointView(
