@@ -83,10 +83,6 @@ def page(session: Session, tier_id: int, zone: str, before: int | None, limit: i
     return session.scalars(query.order_by(AuctionRound.number.desc()).limit(limit)).all()
 
 
-def by_id(session: Session, round_id: int) -> AuctionRound | None:
-    return session.get(AuctionRound, round_id)
-
-
 def drop_orders(session: Session, before: datetime, kept: Collection[int], limit: int) -> int:
     """Delete the orders of at most ``limit`` rounds cleared before that time. Return the number of rounds."""
     due = select(AuctionRound.id).where(HAS_ORDERS, AuctionRound.cleared_at < before, AuctionRound.id.not_in(kept))

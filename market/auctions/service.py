@@ -155,7 +155,7 @@ def history(session: Session, book: Book, start: datetime, end: datetime, bucket
 
 def summary(session: Session, round_id: int, job_id: str) -> dict[str, str]:
     """Return the fields of a match's round that a job record contains: enough to fetch and recompute the round."""
-    found = repository.by_id(session, round_id)
+    found = session.get(AuctionRound, round_id)
     assert found is not None, f"matched in round {round_id}, which does not exist"
     order = next((name for name, owner in found.owners.get("bids", {}).items() if owner == job_id), "")
     return {

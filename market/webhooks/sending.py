@@ -132,9 +132,9 @@ def send(
                 "POST", target.copy_with(host=address), content=payload, headers=headers, extensions=extensions
             ) as response,  # the body is not read
         ):
-            error = None if response.is_success else f"the receiver answered {response.status_code}"
-            return Outcome(response.status_code, error)
-    except (httpx.HTTPError, OSError, RuntimeError) as failure:  # the last two: closed at the deadline
-        return Outcome(None, f"{type(failure).__name__}: {failure}"[:200])
+            refusal = None if response.is_success else f"the receiver answered {response.status_code}"
+            return Outcome(response.status_code, refusal)
+    except (httpx.HTTPError, OSError, RuntimeError) as error:  # the last two: closed at the deadline
+        return Outcome(None, f"{type(error).__name__}: {error}"[:200])
     finally:
         deadline.cancel()

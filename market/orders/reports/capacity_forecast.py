@@ -1,4 +1,4 @@
-"""Forecast of a waiting job: suitable and free nodes of its tier, a clearing price, and the next capacity. Read only."""
+"""Forecast of a waiting job: suitable and free nodes of its tier, a clearing price and the next capacity."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
