@@ -61,7 +61,7 @@ def list_auction_rounds(
     limit: Annotated[int, Query(ge=1, le=200, description="Maximum number.")] = 50,
 ) -> RoundPage:
     """Rounds of a book without their orders, newest first."""
-    named = service.book_named(services.network, book)
+    named = service.parse_book(services.network, book)
     found = service.list_rounds(session, named, after, limit)
     return RoundPage(
         items=[RoundSummary.model_validate(_summary(named, auction)) for auction in found],
@@ -72,14 +72,14 @@ def list_auction_rounds(
 @router.get("/{book}/rounds/latest", responses=refusals(BookNotFound, RoundNotFound))
 def get_latest_round(book: BookName, services: ServicesDep, session: Reads) -> RoundView:
     """The newest round of a book."""
-    named = service.book_named(services.network, book)
+    named = service.parse_book(services.network, book)
     return _view(named, service.get_round(session, named, None))
 
 
 @router.get("/{book}/rounds/{number}", responses=refusals(BookNotFound, RoundNotFound))
 def get_auction_round(book: BookName, number: Number, services: ServicesDep, session: Reads) -> RoundView:
     """One round of a book."""
-    named = service.book_named(services.network, book)
+    named = service.parse_book(services.network, book)
     return _view(named, service.get_round(session, named, number))
 
 
@@ -88,7 +88,7 @@ def list_own_orders(
     book: BookName, number: Number, account: CurrentAccount, services: ServicesDep, session: Reads
 ) -> OwnOrders:
     """Published names of your own orders in a round, from its close."""
-    named = service.book_named(services.network, book)
+    named = service.parse_book(services.network, book)
     job_ids = jobs.ids_of(session, account.address)
     return OwnOrders.model_validate(service.own_orders(session, named, number, account.address, job_ids))
 
@@ -103,7 +103,7 @@ def get_price_history(
     bucket: Annotated[BucketName, Query(description="Length of an interval.")] = "1h",
 ) -> History:
     """Time series of a book's prices, volume, depth and time to fill."""
-    named = service.book_named(services.network, book)
+    named = service.parse_book(services.network, book)
     end = end or utc_now()
     found = service.history(session, named, start or end - timedelta(days=1), end, _BUCKETS[bucket])
     points = [HistoryPoint.model_validate(point, from_attributes=True) for point in found]

@@ -16,7 +16,7 @@ from market.platform.db.session import Database
 
 
 @dataclass(frozen=True, slots=True)
-class Rounds:
+class BookStatus:
     """State of a tier's books for one job, by zone: earliest close of the open round, and last traded price.
 
     ``held``: the job's bid is in a closed round that waits for its seed block.
@@ -67,7 +67,7 @@ class Bucket:
     fill_p90_ms: int
 
 
-def book_named(network: NetworkParameters, name: str) -> Book:
+def parse_book(network: NetworkParameters, name: str) -> Book:
     """Parse a book's name, such as ``bronze.eu-west``.
 
     Raises:
@@ -174,19 +174,19 @@ def last_price(session: Session, tier_id: int, zone: str | None = None) -> int |
     return repository.last_traded(session, tier_id, zone)
 
 
-def book_status(session: Session, tier_id: int, job_id: str) -> Rounds:
+def book_status(session: Session, tier_id: int, job_id: str) -> BookStatus:
     """Return the state of a tier's books for a waiting job."""
     newest = [row for row in repository.newest_of_each_book(session) if row.tier_id == tier_id]
     prices = {row.zone: last_price(session, tier_id, row.zone) for row in newest}
     closed = repository.closed_rounds(session, tier_id)
-    return Rounds(
+    return BookStatus(
         closes_at={row.zone: row.closes_at for row in newest if row.status == AuctionStatus.OPEN},
         last_price={zone: price for zone, price in prices.items() if price is not None},
         held=any(job_id in row.owners["bids"].values() for row in closed),
     )
 
 
-def forget_orders(database: Database, kept: timedelta, now: datetime) -> int:
+def purge_orders(database: Database, kept: timedelta, now: datetime) -> int:
     """Delete the orders of rounds cleared longer than ``kept`` ago. Return the number of rounds.
 
     Rounds of unended jobs keep their orders for the job record. Prices and matches stay.

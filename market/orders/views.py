@@ -19,7 +19,6 @@ from market.orders.schemas import CheckpointView, JobFilters, JobPage, JobView, 
 from market.platform.http.errors import UnknownTier
 from market.training.checkpoints import repository as checkpoints_repository
 from market.training.units import repository as units_repository
-from market.training.units.models import Unit
 
 _COLUMNS = [name for name in JobView.model_fields if name in Job.__table__.columns]
 
@@ -117,7 +116,8 @@ def _tier_id(network: NetworkParameters, name: str) -> int:
 
 def unit_views(session: Session, job: Job) -> list[UnitView]:
     """Return all units of a job by (round, slot, id)."""
-    return [_unit_view(unit) for unit in units_repository.units_of_job(session, job.id)]
+    units = units_repository.units_of_job(session, job.id)
+    return [UnitView.model_validate(unit, from_attributes=True) for unit in units]
 
 
 def checkpoint_views(session: Session, job: Job) -> list[CheckpointView]:
@@ -134,7 +134,3 @@ def checkpoint_views(session: Session, job: Job) -> list[CheckpointView]:
         )
         for checkpoint in checkpoints_repository.checkpoints(session, job.id)
     ]
-
-
-def _unit_view(unit: Unit) -> UnitView:
-    return UnitView(**{name: getattr(unit, name) for name in UnitView.model_fields})

@@ -211,11 +211,7 @@ def _apply(session: Session, row: WebhookDelivery, outcome: Outcome) -> None:
     elif row.attempts > len(RETRY_AFTER):
         row.status = "failed"
     else:
-        row.next_attempt_at = _later(now, row.attempts)
-
-
-def _later(now: datetime, attempts: int) -> datetime:
-    return now + RETRY_AFTER[attempts - 1] * random.uniform(1, 1.2)
+        row.next_attempt_at = now + RETRY_AFTER[row.attempts - 1] * random.uniform(1, 1.2)
 
 
 def _payload(event: JobEventRow) -> dict[str, object]:

@@ -170,12 +170,9 @@ def _served_at(
 
 def _ends(session: Session, held_by: Mapping[str, str], now: datetime) -> dict[str, datetime | None]:
     """Estimate the end of each node's job from its completed rounds; None before the first one."""
-    by_job: dict[str, datetime | None] = {}
-    for job_id in set(held_by.values()):
-        job = jobs_repository.job(session, job_id)
-        assert job is not None  # one of its slots is held
-        by_job[job_id] = _end(job, now)
-    return {node: by_job[job_id] for node, job_id in held_by.items()}
+    held = {job_id: jobs_repository.job(session, job_id) for job_id in set(held_by.values())}
+    ends = {job_id: None if job is None else _end(job, now) for job_id, job in held.items()}
+    return {node: ends[job_id] for node, job_id in held_by.items()}
 
 
 def _end(job: Job, now: datetime) -> datetime | None:

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from market.auctions.service import Rounds
+from market.auctions.service import BookStatus
 from market.domain.lifecycle import JobStatus
 from market.domain.network import NetworkParameters, Tier
 from market.domain.nodes.placement import Constraint
@@ -46,7 +46,7 @@ _ZEN = 10**18
 
 
 def diagnose_unmatched_job(
-    session: Session, settings: Settings, network: NetworkParameters, job: Job, rounds: Rounds
+    session: Session, settings: Settings, network: NetworkParameters, job: Job, rounds: BookStatus
 ) -> Why:
     """Return the findings on a job of any status."""
     if job.status != JobStatus.MATCHING:
@@ -101,7 +101,7 @@ def _answer(
     )
 
 
-def _chance(tier: Tier, book: BookForecast, rounds: Rounds) -> BookChance:
+def _chance(tier: Tier, book: BookForecast, rounds: BookStatus) -> BookChance:
     return BookChance(
         book=f"{tier.name}.{book.zone}",
         environment_class=book.environment_class,
@@ -151,7 +151,7 @@ def _verifiers(session: Session, settings: Settings, environment_class: str) -> 
 
 
 def _waiting(
-    job: Job, tier: Tier, seen: CapacityForecast, rounds: Rounds, expected: datetime | None, now: datetime
+    job: Job, tier: Tier, seen: CapacityForecast, rounds: BookStatus, expected: datetime | None, now: datetime
 ) -> Iterator[Finding]:
     if job.expires_at <= now:
         yield _finding(FindingCode.WAIT_OVER, "Its wait_until has passed: it expires and is refunded in full.")
@@ -231,7 +231,8 @@ def _changes(job: Job, tier: Tier, seen: CapacityForecast, expected: datetime | 
         needed = _zen(min(prices))
         if min(prices) > job.price_cap_wei:
             yield Change(field="max_price", sentence=f"Raise it to {needed} ZEN per GPU-hour to trade now.")
-        if min(prices) > _payable(job):
+        payable = highest_price(job.escrowed_wei, 2**96, job.units_ordered, job.unit_weight_us)
+        if min(prices) > payable:
             yield Change(field="budget_max", sentence=f"Raise it to pay for all units at {needed} ZEN per GPU-hour.")
     elif seen.limit < tier.reserve_price_wei:
         reserve = _zen(tier.reserve_price_wei)
@@ -245,11 +246,6 @@ def _changes(job: Job, tier: Tier, seen: CapacityForecast, expected: datetime | 
         yield Change(field="nodes", sentence=f"Take {largest} instead of {job.nodes} nodes to fit now.")
     if expected is not None and expected > job.expires_at:
         yield Change(field="wait_until", sentence=f"Wait at least until {_at(expected)}.")
-
-
-def _payable(job: Job) -> int:
-    """Return the highest price in wei per GPU-hour at which the budget pays for all units, without its max_price."""
-    return highest_price(job.escrowed_wei, 2**96, job.units_ordered, job.unit_weight_us)
 
 
 def _finding(code: FindingCode, sentence: str) -> Finding:
