@@ -92,7 +92,9 @@ def check(request: SubmitJob, payer: str, services: Services) -> SignedTerms:
     state = _payer_state(terms, payer, services, _FUNDS_SECONDS)
     try:
         signed = sign_terms(request, terms, state)
-    except (InvalidSignature, InsufficientBalance):
+    except (InvalidSignature, InsufficientBalance) as error:
+        if error.field == "order_signature":  # independent of the funds
+            raise
         signed = sign_terms(request, terms, replace(state, funds=_funds(payer, services)))
     _publish(terms, services.part(Storage))
     return signed
