@@ -18,7 +18,7 @@ from market.domain.lifecycle import IntentStatus
 from market.domain.network import DEVNET
 from market.ledger.reconciliation import reconcile
 from market.payments.settlement import claims, contested_units, dispute_keeper
-from market.payments.settlement.dispute_keeper import due_for_pay
+from market.payments.settlement.dispute_keeper import due_hold
 from market.platform.db.base import utc_now
 from market.platform.db.session import Database
 from market.platform.storage.client import Storage
@@ -86,7 +86,7 @@ def test_the_pay_of_any_unit_of_a_batch_can_be_kept_back_until_it_can_be_claimed
     expected: dict[str, int] = {}
     for key in keys:
         found = paid(world, key)
-        due = due_for_pay(key, found)
+        due = due_hold(key, found)
         assert found is not None
         assert due is not None
         assert (due.call["function"], found.price) == ("withhold", PRICE)
@@ -97,7 +97,7 @@ def test_the_pay_of_any_unit_of_a_batch_can_be_kept_back_until_it_can_be_claimed
         assert withheld_of(world, found.batch_id, provider) == expected[provider]
     world.pass_challenge_period()
     assert [paid(world, key) for key in keys] == [None] * len(keys)
-    assert due_for_pay(keys[0], None) is None
+    assert due_hold(keys[0], None) is None
 
 
 def test_the_proof_over_a_batch_is_made_for_each_call_and_not_for_each_look(

@@ -231,17 +231,17 @@ def test_orders_of_old_rounds_go_and_prices_stay(world: World, trained: str, mon
         return set(world.rows(lambda session: session.scalars(query).all()))
 
     assert with_orders() == {*old, recent, needed}
-    assert auctions.forget_orders(world.database, KEPT, utc_now()) == 5
+    assert auctions.purge_orders(world.database, KEPT, utc_now()) == 5
     assert with_orders() == {recent, needed}
     prices = select(func.count()).where(AuctionRound.price_wei == 10**18, AuctionRound.book_hash == HASH)
     assert world.rows(lambda session: session.scalar(prices)) == 7
     end(world, trained, DAY)
-    assert auctions.forget_orders(world.database, KEPT, utc_now()) == 1
+    assert auctions.purge_orders(world.database, KEPT, utc_now()) == 1
 
 
 def test_a_round_without_its_orders_says_so(api: httpx.Client, world: World) -> None:
     auction(world, 0, KEPT + DAY, tier=next(tier.id for tier in DEVNET.tiers if tier.name == "bronze"))
-    auctions.forget_orders(world.database, KEPT, utc_now())
+    auctions.purge_orders(world.database, KEPT, utc_now())
     found = api.get("/v1/auctions/bronze.eu/rounds/0").json()
     assert (found["orders"], found["book_hash"], found["price_wei_per_gpu_hour"]) == (None, HASH, str(10**18))
     with pytest.raises(Mismatch) as error:

@@ -10,7 +10,7 @@ from market.chain.contracts.bindings import DisputesDispute, DisputesUnit
 from market.domain.lifecycle import DISPUTE_STATUSES, DisputeStatus
 from market.domain.network import DEVNET
 from market.payments.settlement.dispute_keeper import (
-    KEPT_SHARE,
+    PARTIAL_BALLOT_DIVISOR,
     Ballot,
     ballots,
     due_ballots,
@@ -124,7 +124,7 @@ def test_a_quorum_of_one_mind_is_sent_with_gaps_for_the_others() -> None:
 DRAWN_AT = 1_000_000
 WAITED = DRAWN_AT + DEVNET.verdict_wait_seconds
 DEADLINE = DRAWN_AT + DEVNET.disputes.verdict_seconds
-LATE = DEADLINE - DEVNET.disputes.verdict_seconds // KEPT_SHARE
+LATE = DEADLINE - DEVNET.disputes.verdict_seconds // PARTIAL_BALLOT_DIVISOR
 
 
 @pytest.mark.parametrize(
