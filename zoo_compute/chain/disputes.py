@@ -368,7 +368,7 @@ class DisputeChain(Chain):
         """
         return self._send(self._disputes.functions.restore(from_hex(unit_id)))
 
-    def coin(self) -> tuple[int, int]:
+    def native_balance(self) -> tuple[int, int]:
         """The chain's own coin in the wallet, and what showing a trace may cost now; both in wei of it."""
         with chain_errors():
             return int(self._web3.eth.get_balance(self._sender)), 2 * _SHOWING_GAS * int(self._web3.eth.gas_price)

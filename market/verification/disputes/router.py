@@ -85,7 +85,7 @@ def put_state(dispute_id: DisputeId, body: StateRequest, account: CurrentAccount
 
     Referees check the file by its digest on chain. One that is nowhere to be had costs what a false step costs.
     """
-    return DisputeSummary(**_summary(service.tell_state(session, dispute_id, account.address, body.state_cid)))
+    return DisputeSummary(**_summary(service.report_state(session, dispute_id, account.address, body.state_cid)))
 
 
 @router.get("/{dispute_id}/files/{cid}", responses=refusals(NotAuthenticated, *_NOT_WANTED, StorageDown))

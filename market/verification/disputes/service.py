@@ -121,7 +121,7 @@ def given(session: Session, dispute_id: str, draw: int | None) -> Sequence[Verdi
     return repository.verdicts(session, dispute_id, dispute.draw if draw is None else draw)
 
 
-def tell_state(session: Session, dispute_id: str, provider: str, state_cid: str) -> Dispute:
+def report_state(session: Session, dispute_id: str, provider: str, state_cid: str) -> Dispute:
     """Note where the provider says that the start state of the named step is; it may say so anew.
 
     Raises:
@@ -139,7 +139,7 @@ def tell_state(session: Session, dispute_id: str, provider: str, state_cid: str)
 def asked_of(dispute_id: str, provider: str, cid: str) -> Asked:
     """What the file ``cid`` would be for the disputed unit's provider.
 
-    Raises as :func:`tell_state`, and FileNotAsked: the named step does not start from such a file.
+    Raises as :func:`report_state`, and FileNotAsked: the named step does not start from such a file.
     """
 
     def asked(session: Session) -> Expected:

@@ -28,7 +28,7 @@ from zoo_compute.content.blockstore import BlockNotFound
 from zoo_compute.content.gateway import GatewayUnavailable
 from zoo_compute.node.disk.workspace import Workspace
 from zoo_compute.node.disputes import judging
-from zoo_compute.node.disputes.judging import DataDeadline, Finding, ReplayContext, Undecided, judge
+from zoo_compute.node.disputes.judging import DataDeadline, Finding, ReplayContext, NoVerdict, judge
 from zoo_compute.node.execution.executor import ExecutorError
 from zoo_protocol.content.cid import cid_of_raw
 from zoo_protocol.hashing import canonical_json, from_hex, keccak, to_hex
@@ -318,7 +318,7 @@ def test_the_last_steps_end_covers_the_committed_payload(found: Any) -> None:
 
 @pytest.mark.parametrize("state", [BlockNotFound("gone"), b"another"])
 def test_a_state_that_is_not_to_be_had_is_waited_for_and_then_made(found: Any, state: Any) -> None:
-    with pytest.raises(Undecided) as waiting:
+    with pytest.raises(NoVerdict) as waiting:
         found(state=state, replay=MISMATCH)
     assert waiting.value.code == "waiting_for_data"
     assert found(state=state, over=True, replay=MISMATCH, train=WHOLE) == Finding(True, "step_correct")
@@ -331,7 +331,7 @@ def test_a_state_that_is_not_to_be_had_is_waited_for_and_then_made(found: Any, s
 def test_a_provider_that_has_no_way_to_serve_its_state_is_not_blamed_for_it(found: Any) -> None:
     silent = {"over": True, "could_serve": False, "state": BlockNotFound("gone")}
     assert found(**silent, train=WHOLE) == Finding(True, "step_correct")
-    with pytest.raises(Undecided) as error:
+    with pytest.raises(NoVerdict) as error:
         found(**silent, train={**WHOLE, "state_digests": [DIGESTS[0]] * 5})
     assert error.value.code == "market_unreachable"
 
@@ -344,7 +344,7 @@ def test_what_is_the_referees_or_the_gateways_fault_is_no_verdict(found: Any) ->
         ({"case": replace(CASE, order=replace(ORDER, specHash="0x" + "00" * 32))}, "wrong_specification"),
         ({"case": replace(CASE, order=replace(ORDER, segments=5))}, "wrong_specification"),
     ):
-        with pytest.raises(Undecided) as error:
+        with pytest.raises(NoVerdict) as error:
             found(**answers)
         assert error.value.code == code
 
