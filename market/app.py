@@ -42,6 +42,7 @@ from market.platform.observability.metrics import Metrics
 from market.platform.observability.tracing import UNTRACED, configure_tracing
 from market.platform.storage.client import Storage
 from market.providers.attestation.router import router as attestations
+from market.providers.benchmarks.router import router as benchmarks
 from market.providers.benchmarks.service import Workload
 from market.providers.liveness import Liveness
 from market.providers.router import router as providers
@@ -180,6 +181,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         leases,
         uploads,
         providers,
+        benchmarks,
         attestations,
         settlement,
         network.router,

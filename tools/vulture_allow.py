@@ -25,15 +25,20 @@ _.loadscopereorder
 _.log_message
 _.model_config
 _.mr_signer
+_.own_logs
 _.process_bind_param
 _.process_result_value
 _.protocol_version
 _.pytest_collection_modifyitems
+_.pytest_configure
 _.pytest_xdist_make_scheduler
 _.request_queue_size
 _.should_exit
 _.task_default_queue
 _.teardown
+
+# An argument of a contract's constructor, through dataclasses.astuple.
+_.withdraw_seconds
 
 # Named by a string: uvicorn's factory argument and a type bound.
 _.DataclassInstance
@@ -130,4 +135,5 @@ _.spent_wei
 _.toRound
 _.unitsLeft
 _.units_left
+_.withdraw_seconds
 _.withdrawal_delay

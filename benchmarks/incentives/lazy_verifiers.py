@@ -129,6 +129,19 @@ def live(laziness: Laziness, share: float, dice: random.Random) -> Life:
     return life
 
 
+def _candidates(asked: list[int], elsewhere: list[int]) -> list[int]:
+    """Return the verifiers that can be drawn: those not asked ``elsewhere`` come first."""
+    free = [verifier for verifier in range(VERIFIERS) if verifier not in asked]
+    return [verifier for verifier in free if verifier not in elsewhere] or free
+
+
+def _lazy_result(laziness: Laziness, segment: int, inner: dict[int, str], dice: random.Random) -> str:
+    """Return the result of a verifier that does not replay; for the first segment it makes up an inner state."""
+    if segment == 0:
+        inner[_LAZY] = dice.randbytes(8).hex()
+    return {Laziness.ECHOES: _START, Laziness.GUESSES: dice.randbytes(8).hex()}.get(laziness, _TRUE)
+
+
 def _drawn_segment(laziness: Laziness, share: float, life: Life, dice: random.Random) -> Iterable[bool]:
     """Ask about one drawn segment, and about the canary on it if it has one; for each result of the lazy one that is
     overruled, whether it was copied."""
@@ -139,8 +152,7 @@ def _drawn_segment(laziness: Laziness, share: float, life: Life, dice: random.Ra
     inner: dict[int, str] = {}
 
     def ask(true: str) -> str:
-        free = [verifier for verifier in range(VERIFIERS) if verifier not in asked]
-        candidates = [verifier for verifier in free if verifier not in elsewhere] or free
+        candidates = _candidates(asked, elsewhere)
         attempt = len(asked) + len(elsewhere)
         subject = root + segment.to_bytes(8, "big") + attempt.to_bytes(8, "big")
         # of equal stake and at work all the time, so each is as likely as another
@@ -152,9 +164,7 @@ def _drawn_segment(laziness: Laziness, share: float, life: Life, dice: random.Ra
         if not (may_be_lazy and dice.random() < share):
             return true
         life.lazy += 1
-        if segment == 0:
-            inner[_LAZY] = dice.randbytes(8).hex()
-        return {Laziness.ECHOES: _START, Laziness.GUESSES: dice.randbytes(8).hex()}.get(laziness, _TRUE)
+        return _lazy_result(laziness, segment, inner, dice)
 
     def digests() -> list[str]:
         came = zip(asked, results, strict=True)

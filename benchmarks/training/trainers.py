@@ -158,7 +158,7 @@ def _member(spec: TrainingSpec, directory: str, processes: int, rank: int, answe
 
 
 def by_torchft(spec: TrainingSpec, warmup: int, train: Tokens, held_out: Tokens) -> Outcome | None:
-    """torchft's DiLoCo, with one warm-up in the beginning; None where its environment is missing."""
+    """Run DiLoCo of ``torchft`` after one warm-up; None where its environment is missing."""
     if not TORCHFT_PYTHON.exists():
         progress(f"{TORCHFT_PYTHON} is missing (make bench-peers): torchft is left out")
         return None

@@ -169,7 +169,7 @@ def _promised(chain: ChainViews, block: str) -> int:
 
 
 def _batch_roots(session: Session, ledger: dict[str, int]) -> dict[str, str]:
-    """batch -> root, of all batches that still hold something; the contract knows a batch by its root."""
+    """Return batch -> root of all batches that still hold an amount; the contract knows a batch by its root."""
     batches = {account.partition(":")[2] for account in ledger if account.startswith(("pay:", "fee:"))}
     return {
         batch: event.args["root"]

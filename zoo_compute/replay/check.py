@@ -1,4 +1,4 @@
-"""One unit replayed by somebody who took no part: is what its provider committed to what its steps give?
+"""Replay of one unit by a third party, compared with the provider's commitment.
 
 Everything comes from public data: the unit's record (``unit_record.py``), and files by CID through any gateway. One
 run of the unit gives every leaf of the right trace; it judges all attempts that began alike, the rejected ones too.

@@ -7,8 +7,8 @@ import {IOmissions} from "../../src/interfaces/IOmissions.sol";
 import {IZenToken} from "../../src/interfaces/IZenToken.sol";
 import {JobOrder, UnitCommitment} from "../../src/Messages.sol";
 import {Omissions} from "../../src/Omissions.sol";
-import {JobActions} from "./JobActions.sol";
-import {StakeActions} from "./StakeActions.sol";
+import {JobActions} from "../actions/JobActions.sol";
+import {StakeActions} from "../actions/StakeActions.sol";
 import {Traces} from "./Traces.sol";
 import {Tree} from "./Tree.sol";
 

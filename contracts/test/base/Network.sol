@@ -53,7 +53,10 @@ abstract contract Network {
         token.transfer(payer, 1_000_000 ether);
     }
 
-    function _deployEscrow(IZenToken zen, address fees, address settler, address disputesHolder) internal returns (JobEscrow) {
+    function _deployEscrow(IZenToken zen, address fees, address settler, address disputesHolder)
+        internal
+        returns (JobEscrow)
+    {
         return new JobEscrow(
             zen,
             staking,

@@ -2,11 +2,11 @@
 
 from typing import Annotated
 
-from fastapi import Path
+from fastapi import APIRouter, Path
 
 from market.accounts.deps import CurrentAccount
 from market.accounts.errors import NotAuthenticated
-from market.accounts.idempotency import ANSWERED_ONCE
+from market.accounts.idempotency import ANSWERED_ONCE, IdempotentRoute
 from market.platform.db.base import utc_now
 from market.platform.http.deps import ServicesDep, Uow
 from market.platform.http.errors import UnknownTier
@@ -32,7 +32,7 @@ from market.providers.errors import (
     WalletInUse,
 )
 from market.providers.liveness import Liveness
-from market.providers.router import ONCE_REFUSALS, router, tier_name
+from market.providers.router import ONCE_REFUSALS, tier_name
 from market.providers.schemas import (
     AnswerRequest,
     BegunView,
@@ -45,6 +45,8 @@ from market.providers.schemas import (
     WorkCommitment,
     WorkView,
 )
+
+router = APIRouter(prefix="/v1", tags=["providers"], route_class=IdempotentRoute)
 
 BenchmarkId = Annotated[str, Path(description="The challenge's id, as POST /v1/benchmarks gave it.")]
 

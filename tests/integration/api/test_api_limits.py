@@ -114,7 +114,7 @@ async def _limits(settings: Settings, count: int, quota: int) -> AsyncIterator[l
 
 
 async def _get(limit: RateLimit) -> tuple[int, int]:
-    """(status, what is said to be left)"""
+    """Return the status and the remaining calls of the answer."""
     heads: list[Message] = []
 
     async def send(message: Message) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +13,7 @@ import pytest
 from kit.api.clients import Caller, refusal, sign_in
 from kit.api.submission_fixtures import Body, app_on_chain, job_body, sign_job, stored_dataset  # noqa: F401  (fixtures)
 from kit.jobs.jobs_fixtures import ZEN, FakeChain, World
+from kit.waiting import delay, wait_until
 from sqlalchemy import event, func, literal, select, update
 from sqlalchemy.exc import IntegrityError
 
@@ -311,7 +312,7 @@ def test_nodes_that_wait_are_asked_for_at_once_and_only_those_with_work_are_woke
 
         waiting = [asyncio.create_task(one(node, LeaseKind.PIN)) for node in nodes]
         waiting.append(asyncio.create_task(one(nodes[0], LeaseKind.TRAIN)))
-        await asyncio.sleep(0.5)
+        await asyncio.to_thread(delay, 0.5)
         await asyncio.to_thread(_offer, world, nodes[0])
         return await asyncio.gather(*waiting)
 
@@ -340,12 +341,12 @@ def test_equal_wake_ups_are_merged_and_a_failure_stops_none() -> None:
 
     outbox = TaskQueue(send)
     outbox("first", ())
-    time.sleep(0.05)  # its sending has begun
+    delay(0.05)  # its sending has begun
     for _ in range(50):
         outbox("second", ())
         outbox("third", ("x",))
     go.set()
-    _wait_until(lambda: len(sent) == 3)
+    wait_until(lambda: len(sent) == 3)
     assert sent == ["first", "second", "third"]
 
 
@@ -357,15 +358,8 @@ def test_a_thread_that_cannot_be_started_costs_no_later_wake_up() -> None:
         outbox("first", ())
     assert not sent
     outbox("second", ())
-    _wait_until(lambda: sent == ["first", "second"])
+    wait_until(lambda: sent == ["first", "second"])
 
 
 def _no_thread(_thread: threading.Thread) -> None:
     raise RuntimeError("can't start new thread")
-
-
-def _wait_until(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.01)

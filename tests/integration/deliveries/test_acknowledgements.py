@@ -19,6 +19,7 @@ from kit.chain.anvil import AnvilProcess
 from kit.chain.deployed_chain import ACKNOWLEDGER, BOND, FUNDS, PROVIDER, Chain, deploy_own
 from kit.jobs.jobs_fixtures import World
 from kit.jobs.unit_results import Work
+from kit.waiting import delay
 from sqlalchemy import select
 
 from market.accounts.models import Account
@@ -160,7 +161,7 @@ def stage(
         with world.database.transaction() as session:
             session.add(Account(address=PROVIDER.address))
         world.register(PROVIDER.address)
-        connection = Connection(server[1], wallet=Wallet(PROVIDER.key), patience=1.0)
+        connection = Connection(server[1], wallet=Wallet(PROVIDER.key), retry_seconds=1.0)
         network = Network.model_validate(connection.get("/v1/network"))
         yield Stage(chain, world, settings, services, network, connection, Journal(tmp_path / "acknowledgements"))
         connection.close()
@@ -306,7 +307,7 @@ def test_a_window_that_a_reorganisation_removes_is_committed_again(stage: Stage)
 def test_a_repeated_delivery_gets_the_same_acknowledgement(stage: Stage) -> None:
     work, unit, body = stage.work()
     first = stage.commit(work, body)
-    time.sleep(1.1)  # a new promise would be for later
+    delay(1.1)  # a new promise would be for later
     assert stage.commit(work, body) == first
     stage.taker().take(unit, first)
     stage.taker().take(unit, first)

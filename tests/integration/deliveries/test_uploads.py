@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import httpx
@@ -21,6 +20,7 @@ from kit.api.upload_fixtures import (  # noqa: F401  (fixtures)
     stored,
 )
 from kit.jobs.jobs_fixtures import World
+from kit.waiting import wait_until
 from sqlalchemy import select
 
 from market.domain.lifecycle import NODE_STOPPING
@@ -81,11 +81,12 @@ with HeldLease(market, Lease.from_dict(json.loads(lease))) as held:
 """
     arguments = [node.url, node.key, json.dumps(lease.as_dict()), str(state)]
     process = subprocess.Popen([sys.executable, "-c", script, *arguments])
-    until = time.monotonic() + 300
-    while not node.market.file_state(lease, file_cid(state))["pieces"]:
+
+    def has_begun() -> object:
         assert process.poll() is None
-        assert time.monotonic() < until
-        time.sleep(0.05)
+        return node.market.file_state(lease, file_cid(state))["pieces"]
+
+    wait_until(has_begun, seconds=300)
     process.send_signal(signal.SIGKILL)
     process.wait(60)
     have = len(node.market.file_state(lease, file_cid(state))["pieces"])

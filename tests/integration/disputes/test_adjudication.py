@@ -172,6 +172,7 @@ def test_a_false_accusation_costs_the_market_its_bond_and_the_unit_is_paid(
     check_books(live)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("with_referees")
 def test_a_provider_that_is_silent_is_convicted_when_its_turn_is_over(
     live: CourtWorld, cheat: Node, verifiers: list[Node]
@@ -203,6 +204,7 @@ def test_with_too_few_referees_the_operator_slashes_and_says_why(
     check_books(live)
 
 
+@pytest.mark.long
 def test_a_cheat_of_a_class_that_few_referees_have_is_slashed_by_the_operator(
     live: CourtWorld, cheat: Node, verifiers: list[Node], executor: Executor
 ) -> None:
@@ -220,6 +222,7 @@ def test_a_cheat_of_a_class_that_few_referees_have_is_slashed_by_the_operator(
     check_books(live)
 
 
+@pytest.mark.long
 def test_a_committee_decides_where_enough_referees_are_of_the_units_class(
     live: CourtWorld, cheat: Node, verifiers: list[Node], executor: Executor
 ) -> None:
@@ -230,6 +233,7 @@ def test_a_committee_decides_where_enough_referees_are_of_the_units_class(
     check_convicted(live, job_id, cheat)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("with_referees")
 def test_referees_of_the_providers_owner_make_no_committee(live: CourtWorld, honest: Node) -> None:
     job_id = live.train(honest)
@@ -248,6 +252,7 @@ def test_referees_of_the_providers_owner_make_no_committee(live: CourtWorld, hon
     assert route() == Route(Decider.OPERATOR, Reason.TOO_FEW_REFEREES)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("with_referees")
 def test_two_disputes_at_once(live: CourtWorld, cheat: Node, cheating: Executor, verifiers: list[Node]) -> None:
     second = provider(live, OTHER_CHEAT, cheating)
@@ -266,6 +271,7 @@ def check_convicted_beside(live: CourtWorld, job_id: str, node: Node) -> None:
     assert live.deployed.views.stake_of(node.address) == STAKE // 2
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("with_referees")
 def test_a_market_that_was_down_for_the_whole_period_leaves_it_to_the_operator(
     live: CourtWorld, cheat: Node, verifiers: list[Node]
@@ -283,6 +289,7 @@ def test_a_market_that_was_down_for_the_whole_period_leaves_it_to_the_operator(
     check_books(live)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("with_referees")
 def test_a_unit_that_is_settled_already_is_struck_when_somebody_else_has_it_convicted(
     live: CourtWorld, cheat: Node
@@ -320,6 +327,7 @@ class _Killed(Exception):
     """The market's process is gone."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_sent", [False, True])
 @pytest.mark.usefixtures("with_referees")
 def test_a_market_killed_at_every_transaction_goes_on_and_does_nothing_twice(

@@ -87,6 +87,7 @@ def test_two_disputes_at_once_are_both_answered(live: DisputeWorld, node: Node, 
     assert [live.state(dispute).turn for dispute in opened] == [Turn.STEP] * 3
 
 
+@pytest.mark.long
 def test_a_dispute_that_is_opened_while_another_is_answered_is_found(
     live: DisputeWorld, node: Node, unit: Delivered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,6 +152,7 @@ def test_an_answer_that_is_not_mined_is_replaced_by_one_that_pays_more(
     assert live.state(opened).turn is Turn.STEP
 
 
+@pytest.mark.long
 def test_an_answer_that_is_reorganised_away_is_given_again(live: DisputeWorld, node: Node, unit: Delivered) -> None:
     live.fund(FIRST)
     live.deployed.anvil.mine(3)
@@ -171,6 +173,7 @@ def test_an_answer_that_is_reorganised_away_is_given_again(live: DisputeWorld, n
     assert live.state(again).turn is Turn.STEP
 
 
+@pytest.mark.long
 def test_a_dispute_that_a_reorganisation_brings_into_blocks_already_searched_is_found(
     live: DisputeWorld, node: Node, unit: Delivered
 ) -> None:

@@ -3,8 +3,7 @@
 import os
 import shutil
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +22,7 @@ from kit.disputes.dispute_fixtures import (  # noqa: F401  (fixtures)
 )
 from kit.engines.disks import fill_disk
 from kit.verification.live_fixtures import LiveMaker, Node
+from kit.waiting import wait_until
 from redis import Redis
 
 from zoo_compute.base.errors import Unreachable
@@ -31,6 +31,8 @@ from zoo_compute.node.agent import NodeAgent
 from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.disk.workspace import MIN_FREE_BYTES
 from zoo_compute.node.market.calls import Market
+
+pytestmark = pytest.mark.long
 
 FIRST = wallet(8)
 
@@ -69,7 +71,7 @@ def test_a_node_that_starts_while_the_market_is_away_answers_its_disputes(
     network = live.directory / node.address / "network.json"
     network.unlink(missing_ok=True)  # of another test's contracts
     with running(live, node, server[1]):
-        await_that(network.exists)
+        wait_until(network.exists)
     opened = live.dispute(FIRST, unit)
     assert live.state(opened).turn is Turn.TRACE
     with running(live, node, "http://127.0.0.1:1"):
@@ -82,7 +84,7 @@ def test_a_node_that_starts_on_a_full_disk_answers_its_disputes(
     """A disk that is really full: of one that has no room SQLite says other things than the file system does."""
     shutil.copytree(live.directory / node.address, tiny_disk, dirs_exist_ok=True)
     with running(live, node, server[1], tiny_disk):
-        await_that((tiny_disk / "network.json").exists)
+        wait_until((tiny_disk / "network.json").exists)
     opened = live.dispute(FIRST, unit)
     states = tiny_disk / "units" / unit.unit.jobId / "99-0"
     states.mkdir()
@@ -92,7 +94,7 @@ def test_a_node_that_starts_on_a_full_disk_answers_its_disputes(
         await_answer(live, opened)
         assert agent._last_status == ("", ""), "it takes no work"
         os.utime(states, (0, 0))  # and once something is old enough to go, there is room for work
-        await_that(lambda: agent._last_status != ("", ""))
+        wait_until(lambda: agent._last_status != ("", ""))
         assert not states.exists()
 
 
@@ -115,12 +117,5 @@ def running(live: DisputeWorld, node: Node, api_url: str, directory: Path | None
 
 
 def await_answer(live: DisputeWorld, opened: Opened) -> None:
-    await_that(lambda: live.state(opened).turn is not Turn.TRACE)
+    wait_until(lambda: live.state(opened).turn is not Turn.TRACE)
     assert live.state(opened).turn is Turn.STEP
-
-
-def await_that(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + 120
-    while not holds():
-        assert time.monotonic() < until
-        time.sleep(0.1)

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,11 +18,14 @@ from kit.chain.deployed_chain import Wallet, wallet
 from kit.disputes.dispute_fixtures import TERMS, Delivered, DisputeWorld, chain_of_disputes, settings_of_disputes  # noqa: F401
 from kit.engines.watchdog import watch
 from kit.verification.live_fixtures import LiveMaker
+from kit.waiting import wait_until
 
 from zoo_compute.chain.disputes import Opened, Turn
 from zoo_compute.node.disk.workspace import Workspace
 from zoo_compute.node.execution.executor import Executor
 from zoo_compute.node.work.acknowledgements import Journal
+
+pytestmark = pytest.mark.long
 
 ZEN = 10**18
 CHALLENGER = wallet(8)
@@ -59,11 +61,12 @@ def running(directory: Path, api_url: str, key: str, log: Path) -> Iterator["sub
 
 def until(condition: Callable[[], object], process: "subprocess.Popen[bytes]", log: Path) -> None:
     """Wait for the node, which must go on running."""
-    end = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
+
+    def is_met() -> object:
         assert process.poll() is None, log.read_text()
-        assert time.monotonic() < end, log.read_text()
-        time.sleep(0.1)
+        return condition()
+
+    wait_until(is_met, log.read_text, seconds=DEADLINE_SECONDS)
 
 
 def dispute_of_one_that_runs(live: DisputeWorld, process: "subprocess.Popen[bytes]", unit: Delivered) -> Opened:

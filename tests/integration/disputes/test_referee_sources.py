@@ -97,6 +97,7 @@ def test_a_cheat_that_withholds_its_state_loses(live: RefereeWorld, cheat: Node,
     assert live.deployed.views.stake_of(cheat.address) == 500 * ZEN
 
 
+@pytest.mark.long
 def test_who_withholds_what_its_unit_starts_from_loses(
     live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor
 ) -> None:
@@ -134,6 +135,7 @@ def test_without_the_market_a_settled_unit_is_judged_by_its_record(
     assert live.state(opened).turn is Turn.CHALLENGER_LOST
 
 
+@pytest.mark.long
 def test_states_that_are_gone_are_made_again(
     live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -145,6 +147,7 @@ def test_states_that_are_gone_are_made_again(
     assert live.judged(opened, referees) is Turn.CHALLENGER_LOST
 
 
+@pytest.mark.long
 def test_a_state_may_be_larger_than_what_any_account_may_upload(
     live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor, server: tuple[FastAPI, str]
 ) -> None:
@@ -157,6 +160,7 @@ def test_a_state_may_be_larger_than_what_any_account_may_upload(
     assert refused.value.code == "not-disputed-provider"
 
 
+@pytest.mark.long
 def test_disclosed_states_go_up_in_pieces_and_are_kept_until_the_dispute_is_over(
     live: RefereeWorld, honest: Node, executor: Executor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

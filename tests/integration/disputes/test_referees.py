@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +23,7 @@ from kit.disputes.referee_fixtures import (  # noqa: F401  (fixtures)
     world_of_referees,
 )
 from kit.verification.live_fixtures import Node
+from kit.waiting import wait_until
 
 from market.domain.lifecycle import DisputeStatus
 from zoo_compute.base.errors import ApiError, ExitCode
@@ -42,7 +42,7 @@ NOWHERE = "http://127.0.0.1:1"
 OWNER = "Zoo Labs"
 
 
-@pytest.mark.parametrize("step", [0, 2, 3])
+@pytest.mark.parametrize("step", [0, pytest.param(2, marks=pytest.mark.long), 3])
 def test_an_honest_unit_is_judged_right_and_its_accuser_pays(
     live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor, step: int
 ) -> None:
@@ -60,6 +60,7 @@ def test_an_honest_unit_is_judged_right_and_its_accuser_pays(
     assert live.row(opened).status == DisputeStatus.CHALLENGER_LOST
 
 
+@pytest.mark.long
 def test_withheld_pay_is_restored_once_the_unit_can_be_disputed_no_more(
     live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor
 ) -> None:
@@ -103,6 +104,7 @@ def test_a_referee_signs_nothing_for_a_provider_of_its_owner(
     assert live.judged(opened, others) is Turn.CHALLENGER_LOST
 
 
+@pytest.mark.long
 def test_a_cheat_that_names_the_referees_owner_is_convicted_by_them(
     live: RefereeWorld, cheat: Node, executor: Executor
 ) -> None:
@@ -154,6 +156,7 @@ def test_a_referee_that_crashes_before_it_delivers_signs_the_same_again(
     assert journal.all()[0].delivered
 
 
+@pytest.mark.long
 def test_a_draw_whose_block_is_too_long_ago_is_made_anew(
     live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor
 ) -> None:
@@ -170,6 +173,7 @@ def test_a_draw_whose_block_is_too_long_ago_is_made_anew(
     assert live.calls("drawCommittee") == ["final", "final"]
 
 
+@pytest.mark.long
 def test_two_disputes_at_once_end_each_as_it_must(
     live: RefereeWorld, honest: Node, cheat: Node, unit: Delivered, executor: Executor
 ) -> None:
@@ -186,6 +190,7 @@ def test_two_disputes_at_once_end_each_as_it_must(
     assert live.chain_of(SECOND).credits() == TERMS.bond_wei
 
 
+@pytest.mark.long
 def test_referees_of_another_class_sign_nothing_and_then_nobody_is_punished(
     live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -291,6 +296,7 @@ def test_a_verdict_counts_by_its_signature_alone(
     assert len(httpx.get(f"{disputes}/{opened.dispute_id}/verdicts").json()) == 1
 
 
+@pytest.mark.long
 def test_running_nodes_disclose_and_judge_by_themselves(
     live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor, server: tuple[FastAPI, str]
 ) -> None:
@@ -329,7 +335,4 @@ def test_running_nodes_disclose_and_judge_by_themselves(
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 240
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.5)
+    wait_until(condition, seconds=240)

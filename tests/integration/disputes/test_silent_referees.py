@@ -81,6 +81,7 @@ def test_a_committee_that_was_silent_is_replaced_and_the_cheat_convicted(
     assert {live.deployed.views.stake_of(account) for account in silent} == {500 * ZEN}
 
 
+@pytest.mark.long
 def test_who_was_struck_and_does_not_run_loses_its_place(live: RefereeWorld, cheat: Node, executor: Executor) -> None:
     live.referees(executor)
     opened = accused(live, cheat)
@@ -98,6 +99,7 @@ def test_who_was_struck_and_does_not_run_loses_its_place(live: RefereeWorld, che
     assert {one for one in everybody() if contract.isReferee(one).call()} == everybody() - silent
 
 
+@pytest.mark.long
 def test_the_watcher_sends_what_makes_no_quorum_so_that_its_signer_stays(
     live: RefereeWorld, cheat: Node, executor: Executor
 ) -> None:
@@ -119,6 +121,7 @@ def test_the_watcher_sends_what_makes_no_quorum_so_that_its_signer_stays(
     assert not set(committee(live, opened)) & set(silent)
 
 
+@pytest.mark.long
 def test_nodes_send_their_own_signatures_while_the_market_is_down_and_these_decide(
     live: RefereeWorld, cheat: Node, executor: Executor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,6 +149,7 @@ def test_nodes_send_their_own_signatures_while_the_market_is_down_and_these_deci
     assert live.deployed.views.stake_of(cheat.address) == STAKE // 2
 
 
+@pytest.mark.long
 def test_when_every_committee_is_silent_nobody_is_punished_and_the_bond_goes_back(
     live: RefereeWorld, cheat: Node, executor: Executor, cli: Cli
 ) -> None:
@@ -184,6 +188,7 @@ class _Killed(Exception):
     """The market's process is gone."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_sent", [False, True])
 def test_a_market_killed_between_deadline_and_redraw_goes_on(
     live: RefereeWorld, cheat: Node, executor: Executor, monkeypatch: pytest.MonkeyPatch, is_sent: bool
@@ -221,6 +226,7 @@ def test_a_market_killed_between_deadline_and_redraw_goes_on(
     assert live.calls("replaceCommittee") == ["final"]  # nothing more once it is decided
 
 
+@pytest.mark.long
 def test_redraw_and_votes_need_no_keeper(live: RefereeWorld, cheat: Node, executor: Executor, cli: Cli) -> None:
     live.referees(executor)
     opened = accused(live, cheat)
@@ -240,6 +246,7 @@ def test_redraw_and_votes_need_no_keeper(live: RefereeWorld, cheat: Node, execut
     assert cli.json("dispute", "draw", opened.dispute_id)["draw"] == 1
 
 
+@pytest.mark.long
 def test_a_signature_for_the_first_committee_is_none_of_the_second(
     live: RefereeWorld, cheat: Node, executor: Executor
 ) -> None:

@@ -52,7 +52,12 @@ def be_asked(live: LiveWorld, cheat: Node, honest: Node, kind: str) -> None:
     let_time_run_out(live)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+IN_EVERY_RUN = ("skip-step", WITHHOLD)
+
+
+@pytest.mark.parametrize(
+    "kind", [kind if kind in IN_EVERY_RUN else pytest.param(kind, marks=pytest.mark.long) for kind in KINDS]
+)
 def test_a_cheat_loses_stake_and_pay_and_the_honest_beside_it_neither(
     live: LiveWorld, executor: Executor, tmp_path: Path, kind: str
 ) -> None:
@@ -156,6 +161,7 @@ def test_a_verifier_that_echoes_is_overruled_and_not_paid(live: LiveWorld, execu
     assert sum(paid.get(node.address, 0) for node in verifiers[1:]) > 0
 
 
+@pytest.mark.long
 def test_a_verifier_that_echoes_after_its_warning_loses_stake_on_chain(
     live: LiveWorld, executor: Executor, tmp_path: Path
 ) -> None:

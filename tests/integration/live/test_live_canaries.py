@@ -122,6 +122,7 @@ def test_a_verifier_that_answers_what_the_provider_told_it_is_found_by_canaries_
     assert paid == right + agreed
 
 
+@pytest.mark.long
 def test_a_verifier_that_copies_first_segments_only_is_found_by_second_opinions(
     live: LiveWorld, executor: Executor, tmp_path: Path
 ) -> None:
@@ -148,6 +149,7 @@ def test_a_verifier_that_copies_first_segments_only_is_found_by_second_opinions(
     assert len(digests) == 3
 
 
+@pytest.mark.long
 def test_honest_verifiers_pass_whatever_is_posed_once_more(live: LiveWorld, executor: Executor) -> None:
     provider = live.provider_node(HONEST_ACCOUNT, executor)
     verifiers = [live.verifier_node(executor) for _ in range(4)]
@@ -243,6 +245,7 @@ def test_a_canary_looks_like_a_sample_and_its_unit_waits_for_it(live: LiveWorld,
         assert samples.drawn_segments(session, live.units(job_id)[0].id) == [0, 1, 2, 3]
 
 
+@pytest.mark.long
 def test_whatever_verifiers_say_of_a_canary_its_provider_is_not_blamed(live: LiveWorld, executor: Executor) -> None:
     provider = live.provider_node(HONEST_ACCOUNT, executor)
     verifiers = [live.verifier(environment=executor.environment_class) for _ in range(3)]

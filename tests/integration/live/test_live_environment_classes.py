@@ -20,6 +20,8 @@ from training_gym.runtime.profile import ExecutionProfile
 from zoo_compute.devnet.cheats.cheat import executor_of
 from zoo_compute.node.execution.executor import Executor
 
+pytestmark = pytest.mark.long
+
 OTHER = CLASSES["scalar-1"]
 
 

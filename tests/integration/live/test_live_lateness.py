@@ -3,6 +3,7 @@
 import json
 from datetime import timedelta
 
+import pytest
 from kit.verification.live_fixtures import CHEAT_ACCOUNT, HONEST_ACCOUNT, LiveWorld
 from kit.verification.verification_fixtures import let_time_pass
 from sqlalchemy import select
@@ -13,6 +14,8 @@ from market.training.leases.schemas import LeaseKind
 from market.verification.penalties.models import LatePenalty
 from market.verification.samples.models import LateState, Sample
 from zoo_compute.node.execution.executor import Executor
+
+pytestmark = pytest.mark.long
 
 ZEN = 10**18
 

@@ -18,6 +18,8 @@ from tests.kit.nodes.lazy_child import FALSE_SEGMENT
 from zoo_compute.chain.settlements import ChainReader
 from zoo_compute.node.execution.executor import Executor
 
+pytestmark = pytest.mark.long
+
 ZEN = 10**18
 
 

@@ -1,7 +1,6 @@
 """The demonstration's node that is held up: it commits, and delivers once it is released; nothing else waits."""
 
 import threading
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,17 +8,11 @@ from typing import Any
 import pytest
 from kit.engines.ipfs_processes import StoreProcess
 from kit.nodes.node_work_fixtures import Market, lease, task_to_train, work
+from kit.waiting import wait_until
 
 from zoo_compute.base.link import Link
 from zoo_compute.devnet.cheats.delayed_upload import DelayedUploadWorker, release
 from zoo_compute.node.execution.executor import Executor
-
-
-def _until(condition: Any, seconds: float = 120.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition was not met in time"
-        time.sleep(0.02)
 
 
 def _held_up(directory: Path, from_round: int) -> Any:
@@ -33,9 +26,9 @@ def test_what_is_held_up_was_committed_and_is_delivered_once_released(
     arguments = (market, tmp_path, executor, held, None, _held_up(tmp_path, 0))
     node = threading.Thread(target=work, args=arguments)
     node.start()
-    _until(lambda: market.order() == ["commit"])
+    wait_until(lambda: market.order() == ["commit"])
     beats = len(market.calls)
-    _until(lambda: len(market.calls) > beats)  # it keeps its lease
+    wait_until(lambda: len(market.calls) > beats)  # it keeps its lease
     assert market.order() == ["commit"]
     release(tmp_path)
     node.join(60)

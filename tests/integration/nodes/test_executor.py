@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 import psutil
 import pytest
 import safetensors.numpy
+from kit.waiting import wait_until
 from safetensors import SafetensorError
 
 from training_gym.aggregate.outer_step import initial_outer_state, outer_step
@@ -284,10 +284,10 @@ def test_closing_ends_a_running_task_and_leaves_no_process(task: dict[str, Any],
 def test_the_child_ends_with_its_parent(tmp_path: Path) -> None:
     """A parent that is killed cannot tell its child to stop."""
     program = (
-        "import sys, time; from pathlib import Path; from training_gym.runtime.profile import CPU\n"
+        "import signal, sys; from pathlib import Path; from training_gym.runtime.profile import CPU\n"
         "from zoo_compute.node.execution.executor import Executor\n"
         f"executor = Executor(CPU, {MEMORY}, Path({str(tmp_path)!r})); executor.environment_class\n"
-        "print('warm', flush=True); time.sleep(60)\n"
+        "print('warm', flush=True); signal.pause()\n"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
@@ -378,9 +378,7 @@ def test_the_child_sees_no_secret_of_its_parent(monkeypatch: pytest.MonkeyPatch,
     with Executor(CPU, MEMORY, tmp_path) as executor:
         executor.start()
         child = child_in(tmp_path)
-        deadline = time.monotonic() + 120
-        while "OMP_NUM_THREADS" not in (variables := child.environ()) and time.monotonic() < deadline:
-            time.sleep(0.01)
+        variables = wait_until(lambda: found if "OMP_NUM_THREADS" in (found := child.environ()) else None)
     assert variables["MKL_CBWR"] == CPU.variables["MKL_CBWR"]
     assert "ZOO_PRIVATE_KEY" not in variables
 

@@ -4,12 +4,12 @@ import random
 import re
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from kit.engines.ipfs_processes import StoreProcess, faulty
+from kit.waiting import delay
 
 from zoo_compute.base.errors import ConfigError
 from zoo_compute.content.blockstore import BlockNotFound, BlockStore
@@ -192,7 +192,7 @@ def test_two_downloads_to_one_path_take_turns(store, file, tmp_path):
     def hold_back(path: str, body: bytes) -> bytes:
         if file in path:
             began.set()
-            time.sleep(1.0)  # the other one would be through in this time
+            delay(1.0)  # the other one would be through in this time
         return body
 
     with (

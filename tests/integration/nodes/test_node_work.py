@@ -14,6 +14,7 @@ from unittest import mock
 import pytest
 from kit.engines.ipfs_processes import StoreProcess
 from kit.nodes.node_work_fixtures import DOMAIN, JOB, WALLET, Killed, Market, lease, task_to_train, work
+from kit.waiting import delay
 
 from zoo_compute.base.errors import ApiError, Unreachable
 from zoo_compute.content.blockstore import BlockNotFound
@@ -328,7 +329,7 @@ def test_a_child_that_says_nothing_is_given_up_with_the_lease(
         working = threading.Thread(target=lambda: outcome.append(_failure(market, tmp_path, executor, train_task)))
         outcome: list[type[BaseException] | None] = []
         working.start()
-        time.sleep(1.0)
+        delay(1.0)
         market.fault = refusal
         working.join(60)
         assert not working.is_alive(), "it waits for its child"

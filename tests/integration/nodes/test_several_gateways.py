@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 from kit.engines.ipfs_processes import StoreProcess, faulty
+from kit.waiting import delay, wait_until
 
 from zoo_compute.content.blockstore import BlockNotFound, BlockStore
 from zoo_compute.content.gateway import GatewayClient, GatewayUnavailable
@@ -92,7 +92,7 @@ def test_one_that_dies_amid_the_transfer_is_replaced(stores, file, tmp_path):
 
     def note(_path: str, body: bytes) -> bytes:
         served.set()
-        time.sleep(0.02)
+        delay(0.02)
         return body
 
     with (
@@ -122,8 +122,7 @@ def test_a_slow_one_holds_nothing_up_and_a_silent_one_is_named(stores, file):
         try:
             with GatewayClient([slow, stores[1].gateway_url], timeout=0.5) as client:
                 assert client.fetch(file, max_bytes=len(CONTENT)) == CONTENT
-                while not codes(client, slow):  # it was still being waited for, by its own threads
-                    time.sleep(0.02)
+                wait_until(lambda: codes(client, slow))  # it was still being waited for, by its own threads
                 assert codes(client, slow) == {"stalled"}
         finally:
             over.set()
@@ -167,7 +166,7 @@ def test_each_piece_of_a_block_in_time_is_not_enough(stores, file):
                 connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
                 for byte in (archive.content if b"format=car" in asked else bytes(600))[:600]:
                     connection.sendall(bytes([byte]))
-                    time.sleep(0.1)
+                    delay(0.1)
             except OSError:
                 return
 
@@ -242,7 +241,7 @@ def test_a_killed_node_fetches_only_what_is_missing(stores, file, tmp_path):
         served.append(path)
         if len(served) > 100:
             enough.set()
-            time.sleep(0.2)
+            delay(0.2)
         return body
 
     with faulty(stores[0].gateway_url, count) as (one, _), faulty(stores[1].gateway_url, count) as (other, _):

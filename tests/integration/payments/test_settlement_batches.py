@@ -231,6 +231,14 @@ def test_a_job_that_the_contract_refuses_keeps_nobody_else_from_pay(market: Sett
     market.check(good, bad)
 
 
+def veto_one(market: SettlementWorld, which: int) -> None:
+    """Veto one of the batches on chain that are not void, if there is one."""
+    standing = [b for b in market.batches() if b.batch_id is not None and b.void_reason is None]
+    if standing:
+        market.veto(standing[which % len(standing)])
+        market.finalise()
+
+
 moves = st.lists(
     st.tuples(st.sampled_from(["work", "reject", "settle", "send", "veto", "end"]), st.integers(0, 1)), max_size=10
 )
@@ -268,10 +276,7 @@ def test_in_whatever_order_every_wei_is_paid_once_or_refunded(
             market.send()
             market.finalise()
         elif move == "veto":
-            standing = [b for b in market.batches() if b.batch_id is not None and b.void_reason is None]
-            if standing:
-                market.veto(standing[which % len(standing)])
-                market.finalise()
+            veto_one(market, which)
         elif move == "end":
             end(job)
     for job in ids:

@@ -10,6 +10,7 @@ import pytest
 from kit.api.clients import sign_in
 from kit.api.provider_calls import register
 from kit.jobs.jobs_fixtures import World
+from kit.waiting import wait_until
 from redis import Redis
 from sqlalchemy import select, update
 
@@ -142,14 +143,9 @@ def test_an_api_process_reports_again_and_again(api: httpx.Client, world: World)
     def seen() -> object:
         return world.rows(lambda session: session.get(ComponentHeartbeat, outages.API))
 
-    until = time.monotonic() + 120
-    while seen() is None:
-        assert time.monotonic() < until
-        time.sleep(0.1)
+    wait_until(lambda: seen() is not None)
     _seen(world, outages.API, 5 * MINUTE)
-    while not world.rows(lambda session: session.scalars(select(Outage)).all()):
-        assert time.monotonic() < until
-        time.sleep(0.1)
+    wait_until(lambda: world.rows(lambda session: session.scalars(select(Outage)).all()))
 
 
 def test_a_sweep_notes_that_there_was_none_for_long(world: World, sweep_once: Callable[[], None]) -> None:

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,6 +15,7 @@ import httpx
 import pytest
 from kit.api.clients import sign_in
 from kit.jobs.jobs_fixtures import World
+from kit.waiting import wait_until
 
 from market.settings import Settings
 from zoo_compute.devnet.processes import free_port
@@ -108,11 +108,7 @@ def running(arguments: list[str], env: dict[str, str], log: Path) -> Iterator[No
 
 
 def wait_for(found: Callable[[], Any], what: str) -> Any:
-    until = time.monotonic() + DEADLINE_SECONDS
-    while not (result := found()):
-        assert time.monotonic() < until, f"no {what}"
-        time.sleep(0.1)
-    return result
+    return wait_until(found, what, seconds=DEADLINE_SECONDS)
 
 
 def answers(url: str) -> bool:

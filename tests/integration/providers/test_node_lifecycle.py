@@ -103,7 +103,7 @@ def test_a_demoted_node_beats_while_it_shows_its_hardware(standing: NodeLifecycl
 
 def test_a_node_waits_until_its_answer_is_checked(standing: NodeLifecycle) -> None:
     """One is checked at a time; who gave up meanwhile would have committed and not answered, and wait for a day."""
-    standing._market._connection._patience = 0.1
+    standing._market._connection._retry_seconds = 0.1
     benchmarks._CHECKS.acquire()
     others = threading.Timer(3, benchmarks._CHECKS.release)
     others.start()

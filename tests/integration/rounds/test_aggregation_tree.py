@@ -22,6 +22,7 @@ from kit.jobs.aggregation_tree_fixtures import (  # noqa: F401  (fixture)
     work,
 )
 from kit.jobs.jobs_fixtures import World, at_once
+from kit.waiting import delay
 from redis import Redis
 from sqlalchemy import text
 
@@ -270,7 +271,7 @@ class Crew:
             assert self._process is not None
             assert self._process.poll() is None
             assert time.monotonic() < limit
-            time.sleep(pause)
+            delay(pause)
 
     def send(self, task: str, *arguments: str) -> None:
         self._app.send_task(task, args=arguments)
@@ -305,6 +306,7 @@ def _killed_at_the_lock(world: World, job_id: str, crew: Crew, waiting: int) -> 
         crew.kill()
 
 
+@pytest.mark.long
 def test_real_workers_killed_at_each_step_leave_a_round_that_others_close_to_the_same_bits(
     world: World, far_apart: list[str], crew: Crew
 ) -> None:
@@ -335,6 +337,7 @@ def test_real_workers_killed_at_each_step_leave_a_round_that_others_close_to_the
     assert checkpoint(world, job_id) == expected
 
 
+@pytest.mark.long
 def test_real_workers_alone_plan_sum_and_close_a_round(world: World, far_apart: list[str], crew: Crew) -> None:
     job_id = delivered(world, far_apart)
     expected = in_one_place(world, job_id)

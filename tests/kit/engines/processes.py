@@ -14,6 +14,8 @@ ANSWERS = object()
 """Stands for the answer queue in the arguments of :func:`in_processes`."""
 
 _PRELOADED = [
+    "torch._dynamo",  # imported late by torch's optimisers and data parallelism, for seconds
+    "torch.distributed.fsdp",
     "training_gym.optimise.ordered_parallel",
     "training_gym.optimise.parallel_steps",
     "training_gym.units.unit",

@@ -2,11 +2,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
+from kit.waiting import wait_until
 
 ROOT = Path(__file__).parents[3]
 
@@ -24,9 +24,13 @@ def test_a_benchmark_that_is_ended_leaves_no_process_behind(number: signal.Signa
         preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # a shell's background jobs ignore SIGINT
     ) as benchmark:
         parent = psutil.Process(benchmark.pid)
-        while len(children := parent.children(recursive=True)) < 3:  # the store and two workers at least
+
+        def started() -> list[psutil.Process]:
             assert benchmark.poll() is None
-            time.sleep(0.05)
+            found = parent.children(recursive=True)
+            return found if len(found) >= 3 else []  # the store and two workers at least
+
+        children = wait_until(started, seconds=300)
         benchmark.send_signal(number)
         assert benchmark.wait(300) != 0
     gone, alive = psutil.wait_procs(children, timeout=120)

@@ -21,7 +21,7 @@ HELD_UP_ADDRESS, LEAVER_ADDRESS = "0xheld", "0xleaver"
 
 @pytest.fixture
 def leaver() -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    process = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
     yield process
     process.kill()
     process.wait()

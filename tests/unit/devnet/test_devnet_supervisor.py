@@ -6,12 +6,12 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
+from kit.waiting import wait_until
 
 from market.settings import Settings
 from zoo_compute.base.errors import DevnetError
@@ -21,7 +21,7 @@ from zoo_compute.devnet.processes import Identity, free_port, stop
 from zoo_compute.devnet.state import Options, Started, State, StateDirectory
 from zoo_compute.devnet.supervisor import Supervisor, stop_leftovers
 
-SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]
+SLEEPER = [sys.executable, "-c", "import signal; signal.pause()"]
 
 
 class Running:
@@ -66,18 +66,11 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def _until(condition: object, seconds: float = 120.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < deadline, "the condition was not met in time"
-        time.sleep(0.05)
-
-
 def test_parts_start_after_what_they_need_and_stop_in_reverse(directory: StateDirectory, tmp_path: Path) -> None:
     order = tmp_path / "order"
-    note = "import signal,sys,time\nname, path = sys.argv[1:]\nopen(path, 'a').write('+' + name + ' ')\n"
+    note = "import signal,sys\nname, path = sys.argv[1:]\nopen(path, 'a').write('+' + name + ' ')\n"
     serve = note + "def end(*_):\n  open(path, 'a').write('-' + name + ' ')\n  sys.exit()\n"
-    serve += "signal.signal(signal.SIGTERM, end)\nopen(path + name, 'w')\ntime.sleep(600)"
+    serve += "signal.signal(signal.SIGTERM, end)\nopen(path + name, 'w')\nsignal.pause()"
 
     def service(name: str, *needs: str) -> Part:
         argv = [sys.executable, "-c", serve, name, str(order)]
@@ -109,12 +102,12 @@ def test_a_part_that_is_to_stay_away_is_started_again_only_when_it_may(
         assert beside is not None
         away.touch()
         os.kill(first, signal.SIGKILL)
-        _until(lambda: running.pid("service") is None)
+        wait_until(lambda: running.pid("service") is None)
         os.kill(beside, signal.SIGKILL)
-        _until(lambda: running.pid("other") not in (None, beside))  # it might have been started as well by then
+        wait_until(lambda: running.pid("other") not in (None, beside))  # it might have been started as well by then
         assert running.pid("service") is None
         away.unlink()
-        _until(lambda: running.pid("service") is not None)
+        wait_until(lambda: running.pid("service") is not None)
     finally:
         running.end()
 
@@ -126,7 +119,7 @@ def test_a_crashed_part_is_started_again(directory: StateDirectory) -> None:
         first = running.pid("service")
         assert first is not None
         os.kill(first, signal.SIGKILL)
-        _until(lambda: running.pid("service") not in (None, first))
+        wait_until(lambda: running.pid("service") not in (None, first))
     finally:
         running.end()
 
@@ -134,7 +127,7 @@ def test_a_crashed_part_is_started_again(directory: StateDirectory) -> None:
 def test_a_part_that_cannot_start_fails_the_stack_and_its_log_is_shown(directory: StateDirectory) -> None:
     broken = Part("broken", [sys.executable, "-c", "raise SystemExit('no such setting')"])
     running = Running(directory, [Part("service", SLEEPER, ready=lambda: True), broken])
-    _until(lambda: running.failure is not None)
+    wait_until(lambda: running.failure is not None)
     running.end()
     assert running.failure is not None
     assert running.failure.code == "devnet-part-failed"
@@ -159,7 +152,7 @@ def test_leftovers_are_stopped_but_a_reused_pid_is_not(sleeper: subprocess.Popen
 
 def test_stop_kills_what_ignores_the_signal_with_its_children() -> None:
     script = "import signal,subprocess,sys\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-    script += "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+    script += "child = subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()'])\n"
     script += "print(child.pid, flush=True)\nchild.wait()"
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
@@ -168,7 +161,7 @@ def test_stop_kills_what_ignores_the_signal_with_its_children() -> None:
         assert identity is not None
         stop([(identity, signal.SIGTERM)], grace_seconds=0.5)
         assert parent.wait(5) is not None
-        _until(lambda: Identity.of(child) is None or psutil.Process(child).status() == psutil.STATUS_ZOMBIE)
+        wait_until(lambda: Identity.of(child) is None or psutil.Process(child).status() == psutil.STATUS_ZOMBIE)
 
 
 def test_one_supervisor_at_a_time(directory: StateDirectory) -> None:

@@ -4,18 +4,18 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
+from kit.waiting import wait_until
 
 TESTS = Path(__file__).parents[2]
 PROGRAM = """
-import time
+import signal
 from kit.chain.anvil import AnvilProcess
 engine = AnvilProcess()
 print(engine._process.pid, flush=True)
-time.sleep(600)
+signal.pause()
 """
 
 
@@ -26,7 +26,4 @@ def test_an_engine_ends_with_a_test_process_that_is_killed() -> None:
         engine = psutil.Process(int(tests.stdout.readline()))
         assert engine.is_running()
         tests.send_signal(signal.SIGKILL)
-    until = time.monotonic() + 60
-    while psutil.pid_exists(engine.pid) and engine.status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    wait_until(lambda: not psutil.pid_exists(engine.pid) or engine.status() == psutil.STATUS_ZOMBIE)

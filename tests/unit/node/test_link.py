@@ -8,6 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from kit.waiting import delay
 
 from zoo_compute.base.link import BACKGROUND, Background, Link
 
@@ -60,7 +61,7 @@ def test_threads_share_the_speed_and_small_calls_pass_between_the_pieces_of_a_la
     with httpx.Client(event_hooks=link.hooks()) as client:
         large = threading.Thread(target=lambda: client.post(url, content=b"a" * 5 * SIZE))  # four seconds
         large.start()
-        time.sleep(0.1)
+        delay(0.1)
         client.post(url, content=b"b" * 100)
         assert large.is_alive(), "the small call had to wait for the whole of the large one"
         large.join()

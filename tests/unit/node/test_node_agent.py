@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from eth_account import Account
 from kit.nodes.networks import NETWORK
+from kit.waiting import wait_until
 
 from training_gym.runtime.profile import CPU
 from zoo_compute.base.errors import ApiError
@@ -178,10 +179,7 @@ def test_a_node_goes_on_with_the_network_that_the_market_names_now(
     try:
         for network in (NETWORK, other):
             running._services.use_network(network)
-            until = time.monotonic() + 30
-            while network.contracts["JobEscrow"] not in seen:
-                assert time.monotonic() < until
-                time.sleep(0.05)
+            wait_until(lambda escrow=network.contracts["JobEscrow"]: escrow in seen)
             written = Network.model_validate_json((tmp_path / "network.json").read_bytes())
             assert written == network
         assert len(running._services._threads) == 1
@@ -207,10 +205,7 @@ def test_a_node_that_runs_for_long_drops_old_blocks_and_keeps_pinned_ones(
     thread = threading.Thread(target=running.run)
     thread.start()
     try:
-        until = time.monotonic() + 60
-        while store.has(fetched):
-            assert time.monotonic() < until, "it fills the disk"
-            time.sleep(0.05)
+        wait_until(lambda: not store.has(fetched), "it fills the disk")
     finally:
         running.stop()
         thread.join(60)

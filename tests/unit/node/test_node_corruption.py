@@ -17,6 +17,7 @@ import pytest
 from eth_account import Account
 from kit.engines.disks import fill_disk
 from kit.nodes.networks import NETWORK
+from kit.waiting import delay
 
 from training_gym.units.trace import state_path
 from zoo_compute.base.errors import Unreachable
@@ -161,7 +162,7 @@ def lives(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], list[str]]:
         monkeypatch.setattr(NodeAgent, "_join", lambda _: standing)
         with used_alone(root):
             agent = NodeAgent(config, Wallet(KEY), lambda *_: quiet)  # type: ignore[arg-type,return-value]
-            monkeypatch.setattr(agent._market, "next_lease", lambda *_: time.sleep(0.02))
+            monkeypatch.setattr(agent._market, "next_lease", lambda *_: delay(0.02))
             thread = threading.Thread(target=lambda: agent.run())
             thread.start()
             try:

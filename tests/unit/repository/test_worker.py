@@ -37,7 +37,7 @@ def test_every_name_that_is_sent_has_a_task(settings: Settings) -> None:
     sent = set(schedule(settings))
     for file in (ROOT / "market").rglob("*.py"):
         source = file.read_text()
-        sent |= set(re.findall(r'wake_after_commit\(\s*\w+,\s*"([\w.]+)"', source))
+        sent |= set(re.findall(r'enqueue_after_commit\(\s*\w+,\s*"([\w.]+)"', source))
         sent |= set(re.findall(r'^(?:ADVANCE|DRAW|SEND_TASK) = "([\w.]+)"', source, flags=re.MULTILINE))
     assert sent == registered
     assert all(isinstance(app.tasks[name], DeduplicatedTask) for name in registered)

@@ -154,7 +154,7 @@ class Market:
         """Return the verdict on an uploaded answer. The upload time counts, not the time of the check."""
         path = f"/v1/benchmarks/{benchmark_id}/answer"
         answer: dict[str, Any] = self._connection.call(
-            "POST", path, repeatable=True, patience=_CHECKED_WITHIN_SECONDS, json={"cid": cid}
+            "POST", path, repeatable=True, retry_seconds=_CHECKED_WITHIN_SECONDS, json={"cid": cid}
         )
         return answer
 

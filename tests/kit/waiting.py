@@ -1,0 +1,35 @@
+"""Waits for a condition, with a deadline that a busy machine meets."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+DEADLINE_SECONDS = 120.0
+_POLL_SECONDS = 0.02
+_never = threading.Event()
+
+Found = TypeVar("Found")
+
+
+def wait_until(
+    condition: Callable[[], Found], what: Any = "the condition", *, seconds: float = DEADLINE_SECONDS
+) -> Found:
+    """Return the first true value of ``condition``.
+
+    Args:
+        condition: polled every few hundredths of a second; may raise to fail at once.
+        what: named by the failure; a callable is asked for it then.
+        seconds: after which the test fails.
+    """
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"not met within {seconds:g} s: {what() if callable(what) else what}")
+        delay(_POLL_SECONDS)
+    return found
+
+
+def delay(seconds: float) -> None:
+    """Let a fake be slow, or a real clock go on, for that long."""
+    _never.wait(seconds)
