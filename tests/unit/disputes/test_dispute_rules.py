@@ -28,7 +28,7 @@ from zoo_compute.content.blockstore import BlockNotFound
 from zoo_compute.content.gateway import GatewayUnavailable
 from zoo_compute.node.disk.workspace import Workspace
 from zoo_compute.node.disputes import judging
-from zoo_compute.node.disputes.judging import DataDeadline, Finding, ReplayContext, NoVerdict, judge
+from zoo_compute.node.disputes.judging import DataDeadline, Finding, NoVerdict, ReplayContext, judge
 from zoo_compute.node.execution.executor import ExecutorError
 from zoo_protocol.content.cid import cid_of_raw
 from zoo_protocol.hashing import canonical_json, from_hex, keccak, to_hex
