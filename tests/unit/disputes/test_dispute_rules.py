@@ -22,7 +22,7 @@ from market.verification.disputes.models import Verdict
 from market.verification.disputes.referee_evidence import dissenting_verdict
 from training_gym.spec.config import TrainingSpec
 from zoo_compute.audit.dispute_case import Case
-from zoo_compute.audit.misconduct_proof import accusations
+from zoo_compute.audit.misconduct_proof import prove_misconduct
 from zoo_compute.chain.disputes import ShownTrace, Turn
 from zoo_compute.content.blockstore import BlockNotFound
 from zoo_compute.content.gateway import GatewayUnavailable
@@ -187,7 +187,7 @@ def test_only_who_signs_a_verdict_against_all_others_is_shown_to_be_wrong(reason
     found = dissenting_verdict(committee, signed)
     assert (found and found.referee) == odd
     votes = {(0, one.referee): {one.provider_correct: "0x"} for one in signed if one.reason in REPLAYED}
-    assert [(one.referee, one.offence) for one in accusations(votes, 0, committee)] == ([(odd, 5)] if odd else [])
+    assert [(one.referee, one.offence) for one in prove_misconduct(votes, 0, committee)] == ([(odd, 5)] if odd else [])
 
 
 def test_of_two_nobody_is_shown_to_be_wrong() -> None:
@@ -196,7 +196,7 @@ def test_of_two_nobody_is_shown_to_be_wrong() -> None:
         for who, right in ((A, True), (B, False))
     ]
     assert dissenting_verdict([A, B], signed) is None
-    assert accusations({(0, A): {True: "0x"}, (0, B): {False: "0x"}}, 0, [A, B]) == []
+    assert prove_misconduct({(0, A): {True: "0x"}, (0, B): {False: "0x"}}, 0, [A, B]) == []
 
 
 def test_a_later_draw_is_another_occasion() -> None:
