@@ -215,7 +215,7 @@ def _check_slashes(
             continue
         result.expect("wrong_slash", where, slash.provider, event.provider)
         if slash.path == DISPUTE:
-            _check_conviction(result, chain, record, slash, event.tx, where)
+            _check_upheld_dispute(result, chain, record, slash, event.tx, where)
         else:
             result.expect("wrong_evidence", where, slash.evidence, _digest(slash.evidence_cid))
         _fetch(result, gateway, f"{where}.evidence_cid", slash.evidence_cid)
@@ -230,12 +230,12 @@ def _digest(evidence_cid: str) -> str:
         return str(error)
 
 
-def _check_conviction(
+def _check_upheld_dispute(
     result: Verification, chain: ChainReader, record: JobRecord, slash: SlashRecord, tx: str, where: str
 ) -> None:
     """Check that the penalty came from an upheld dispute of this unit."""
     try:
-        unit_key, ended = chain.conviction(slash.evidence)
+        unit_key, ended = chain.upheld_dispute(slash.evidence)
     except ChainDisagrees as error:
         result.expect(error.code, where, "a dispute that the provider lost", str(error))
         return
