@@ -193,12 +193,12 @@ def accuse(dispute_id: DisputeId, file: Files = None, api_url: ApiUrl = None, as
 
     The signatures are all that counts. What a penalty takes is burned.
     """
-    from zoo_compute.audit.misconduct_proof import CONTRADICTION, accusations, votes
+    from zoo_compute.audit.misconduct_proof import CONTRADICTION, prove_misconduct, votes
 
     with open_client(api_url) as client:
         chain, given = _chain(client), _given(client, _checked(dispute_id), file)
     number, members = _dispute(chain, dispute_id).draw, chain.committee(dispute_id)
-    proven = accusations(votes(chain, dispute_id, given), number, members)
+    proven = prove_misconduct(votes(chain, dispute_id, given), number, members)
     done = chain.punished(dispute_id)
     shown = []
     for one in proven:

@@ -339,7 +339,7 @@ def disputes(
     if answer:
         watched.watch()
     found = watched.look()
-    coin, needed = chain.coin()
+    coin, needed = chain.native_balance()
     if as_json:
         coins = {"coin_wei": str(coin), "answer_costs_wei": str(needed)}
         print_json({**coins, "disputes": [finding.as_json() for finding in found]})

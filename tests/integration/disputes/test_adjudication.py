@@ -89,7 +89,7 @@ def check_convicted(live: CourtWorld, job_id: str, cheat: Node, reason: str = "i
     on_chain = reader.slash(slash.evidence, slash.offence)
     assert (on_chain.provider, on_chain.amount, on_chain.tx) == (cheat.address, STAKE // 2, slash.tx)
     assert slash.amount_wei == STAKE // 2
-    assert reader.conviction(slash.evidence)[1] == slash.tx
+    assert reader.upheld_dispute(slash.evidence)[1] == slash.tx
     assert live.deployed.views.stake_of(cheat.address) == STAKE // 2
     assert live.provider(cheat.address).status == "jailed"
     assert live.provider(cheat.address).disputed_at is None

@@ -46,7 +46,7 @@ def test_a_false_challenger_of_an_honest_unit_loses_its_bond(
     assert live.state(opened).turn is Turn.TRACE
     watch.watch()
     assert live.state(opened).turn is Turn.STEP
-    assert f"dispute {opened.dispute_id}: showed the trace of round 0, slot 0 of job {unit.unit.jobId}" in caplog.text
+    assert f"trace_revealed dispute={opened.dispute_id} job={unit.unit.jobId} round=0 replica=0" in caplog.text
 
     sent = live.sent_by(node)
     live.deployed.anvil.mine()
@@ -63,7 +63,7 @@ def test_a_false_challenger_of_an_honest_unit_loses_its_bond(
     assert views.stake_of(node.address) == 1_000 * ZEN
     assert views.balance_of(FIRST.address) == 0
     assert live.chain_of(FIRST).credits() == 0
-    assert "won: the challenger has lost its bond" in caplog.text
+    assert "rejected: the challenger forfeits its bond" in caplog.text
     live.deployed.anvil.mine(3)
     watch.watch()
     assert watch.look() == []  # it is final, and forgotten
@@ -94,7 +94,7 @@ def test_a_dispute_that_is_opened_while_another_is_answered_is_found(
     """It was final before the next look, though no look had come to its block: who times it so would win by it."""
     live.dispute(FIRST, unit)
     live.fund(SECOND)
-    attend, opened = Disputes._attend_all, []
+    attend, opened = Disputes._respond_to_all, []
 
     def slowly(watch: Disputes, latest: Block) -> bool:
         done = attend(watch, latest)
@@ -103,7 +103,7 @@ def test_a_dispute_that_is_opened_while_another_is_answered_is_found(
             live.deployed.anvil.mine(5)
         return done
 
-    monkeypatch.setattr(Disputes, "_attend_all", slowly)
+    monkeypatch.setattr(Disputes, "_respond_to_all", slowly)
     watch = live.watch_of(node)
     for _ in range(2):
         watch.watch()
@@ -126,7 +126,7 @@ def test_a_node_without_coin_says_so_and_answers_once_it_has_some(
     watch.watch()
     assert live.state(opened).turn is Turn.TRACE
     assert "coin-too-low" in caplog.text
-    assert "to answer a dispute may cost" in caplog.text
+    assert "balance_low" in caplog.text
     live.deployed.anvil.rpc("anvil_setBalance", node.address, hex(ZEN))
     watch.watch()  # without a new block
     assert live.state(opened).turn is Turn.STEP
@@ -236,7 +236,7 @@ def test_a_known_dispute_is_answered_though_none_can_be_searched_and_a_note_is_d
 
     opened = live.dispute(FIRST, unit)
     watch = live.watch_of(node)
-    monkeypatch.setattr(watch, "_attend_all", lambda _: False)
+    monkeypatch.setattr(watch, "_respond_to_all", lambda _: False)
     watch.watch()
     monkeypatch.undo()
     (Workspace(live.directory / node.address).disputes / "torn.json").write_text('{"dispute')
@@ -291,8 +291,8 @@ def test_disputes_are_shown_and_answered_from_the_command_line(
         }
     ]
     assert int(shown["coin_wei"]) > int(shown["answer_costs_wei"]) > 0
-    assert "its trace has to be shown by" in cli("node", "disputes", "--state-dir", directory)
-    assert "was shown; the challenger has to name" in cli("node", "disputes", "--state-dir", directory, "--answer")
+    assert "the trace is due by" in cli("node", "disputes", "--state-dir", directory)
+    assert "revealed; the challenger selects a segment" in cli("node", "disputes", "--state-dir", directory, "--answer")
     assert live.state(opened).turn is Turn.STEP
     assert "state-dir-missing" in cli("node", "disputes", "--state-dir", directory / "none", code=ExitCode.USAGE)
 

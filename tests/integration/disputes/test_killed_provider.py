@@ -127,4 +127,4 @@ def test_a_provider_that_is_killed_in_mid_dispute_answers_after_its_restart_and_
     owed = views.balance_of(node.address) + live.chain_of(node).credits()
     assert owed == 1_000 * ZEN + TERMS.cost_wei
     assert (views.balance_of(CHALLENGER.address), live.chain_of(CHALLENGER).credits()) == (0, 0)
-    assert log.read_text().count("showed the trace of") == is_answer_lost  # what the first had shown stands
+    assert log.read_text().count("trace_revealed") == is_answer_lost  # what the first had shown stands

@@ -287,7 +287,7 @@ def test_a_verdict_counts_by_its_signature_alone(
     live.keep()
     assert live.state(opened).turn is Turn.JUDGING  # one signature is no quorum
     with pytest.raises(ApiError) as refused:
-        market.tell_state(opened.dispute_id, "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy")
+        market.report_state(opened.dispute_id, "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy")
     assert refused.value.code == "not-disputed-provider"
     disputes = f"{live.api_url}/v1/disputes"  # for everybody
     (listed,) = httpx.get(disputes).json()

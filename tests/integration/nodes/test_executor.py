@@ -122,7 +122,7 @@ def test_the_command_line_tells_the_class_that_a_node_here_would_register(execut
     assert shown == {"profile": CPU.name, "environment_class": executor.environment_class}
     refused = json.loads(ask("cpu-avx512").stderr)["error"]
     assert refused["code"] == "unknown-profile"
-    assert "Leave --profile away" in refused["remedy"]
+    assert "Remove --profile" in refused["remedy"]
 
 
 def test_a_fabricated_unit_fails_the_replay_of_each_segment(

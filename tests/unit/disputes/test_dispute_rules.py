@@ -22,13 +22,13 @@ from market.verification.disputes.models import Verdict
 from market.verification.disputes.referee_evidence import dissenting_verdict
 from training_gym.spec.config import TrainingSpec
 from zoo_compute.audit.dispute_case import Case
-from zoo_compute.audit.misconduct_proof import accusations
+from zoo_compute.audit.misconduct_proof import prove_misconduct
 from zoo_compute.chain.disputes import ShownTrace, Turn
 from zoo_compute.content.blockstore import BlockNotFound
 from zoo_compute.content.gateway import GatewayUnavailable
 from zoo_compute.node.disk.workspace import Workspace
 from zoo_compute.node.disputes import judging
-from zoo_compute.node.disputes.judging import DataDeadline, Finding, ReplayContext, Undecided, judge
+from zoo_compute.node.disputes.judging import DataDeadline, Finding, NoVerdict, ReplayContext, judge
 from zoo_compute.node.execution.executor import ExecutorError
 from zoo_protocol.content.cid import cid_of_raw
 from zoo_protocol.hashing import canonical_json, from_hex, keccak, to_hex
@@ -187,7 +187,7 @@ def test_only_who_signs_a_verdict_against_all_others_is_shown_to_be_wrong(reason
     found = dissenting_verdict(committee, signed)
     assert (found and found.referee) == odd
     votes = {(0, one.referee): {one.provider_correct: "0x"} for one in signed if one.reason in REPLAYED}
-    assert [(one.referee, one.offence) for one in accusations(votes, 0, committee)] == ([(odd, 5)] if odd else [])
+    assert [(one.referee, one.offence) for one in prove_misconduct(votes, 0, committee)] == ([(odd, 5)] if odd else [])
 
 
 def test_of_two_nobody_is_shown_to_be_wrong() -> None:
@@ -196,7 +196,7 @@ def test_of_two_nobody_is_shown_to_be_wrong() -> None:
         for who, right in ((A, True), (B, False))
     ]
     assert dissenting_verdict([A, B], signed) is None
-    assert accusations({(0, A): {True: "0x"}, (0, B): {False: "0x"}}, 0, [A, B]) == []
+    assert prove_misconduct({(0, A): {True: "0x"}, (0, B): {False: "0x"}}, 0, [A, B]) == []
 
 
 def test_a_later_draw_is_another_occasion() -> None:
@@ -318,7 +318,7 @@ def test_the_last_steps_end_covers_the_committed_payload(found: Any) -> None:
 
 @pytest.mark.parametrize("state", [BlockNotFound("gone"), b"another"])
 def test_a_state_that_is_not_to_be_had_is_waited_for_and_then_made(found: Any, state: Any) -> None:
-    with pytest.raises(Undecided) as waiting:
+    with pytest.raises(NoVerdict) as waiting:
         found(state=state, replay=MISMATCH)
     assert waiting.value.code == "waiting_for_data"
     assert found(state=state, over=True, replay=MISMATCH, train=WHOLE) == Finding(True, "step_correct")
@@ -331,7 +331,7 @@ def test_a_state_that_is_not_to_be_had_is_waited_for_and_then_made(found: Any, s
 def test_a_provider_that_has_no_way_to_serve_its_state_is_not_blamed_for_it(found: Any) -> None:
     silent = {"over": True, "could_serve": False, "state": BlockNotFound("gone")}
     assert found(**silent, train=WHOLE) == Finding(True, "step_correct")
-    with pytest.raises(Undecided) as error:
+    with pytest.raises(NoVerdict) as error:
         found(**silent, train={**WHOLE, "state_digests": [DIGESTS[0]] * 5})
     assert error.value.code == "market_unreachable"
 
@@ -344,7 +344,7 @@ def test_what_is_the_referees_or_the_gateways_fault_is_no_verdict(found: Any) ->
         ({"case": replace(CASE, order=replace(ORDER, specHash="0x" + "00" * 32))}, "wrong_specification"),
         ({"case": replace(CASE, order=replace(ORDER, segments=5))}, "wrong_specification"),
     ):
-        with pytest.raises(Undecided) as error:
+        with pytest.raises(NoVerdict) as error:
             found(**answers)
         assert error.value.code == code
 

@@ -247,7 +247,7 @@ class World:
             raise ChainDisagrees("not_slashed", "no event")
         return self.slashed
 
-    def conviction(self, dispute_id: str) -> tuple[str, str]:
+    def upheld_dispute(self, dispute_id: str) -> tuple[str, str]:
         if self.convicted is None:
             raise ChainDisagrees("not_convicted", "it ended for the provider")
         return self.convicted

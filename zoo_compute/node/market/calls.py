@@ -241,7 +241,7 @@ class Market:
             found: dict[str, Any] = self._connection.get(f"/v1/disputes/{dispute_id}")
             return {**found, "step": found["step"], "state_cid": found["state_cid"]}
 
-    def tell_state(self, dispute_id: str, cid: str) -> None:
+    def report_state(self, dispute_id: str, cid: str) -> None:
         """Report the CID of a disputed segment's start state."""
         self._connection.call("PUT", f"/v1/disputes/{dispute_id}/state", repeatable=True, json={"state_cid": cid})
 
