@@ -216,7 +216,10 @@ def test_a_key_of_a_wrong_type_is_told_how_to_be_written(tmp_path: Path, line: s
         ("data_config: {train: a}\nbudget_max: 1", "data_config"),
         ("data_config: {dataset: x}\nbudget_max: 1\nnodes: many", "nodes cannot be 'many'"),
         ("data_config: {dataset: x}\nbudget_max: 1\nwait: soon", "wait is 'soon'"),
-        ("data_config: {dataset: x}\nbudget_max: 1\ntraining_config: {learning_rate: .inf}", "training_config has a value"),
+        (
+            "data_config: {dataset: x}\nbudget_max: 1\ntraining_config: {learning_rate: .inf}",
+            "training_config has a value",
+        ),
         ("data_config: {dataset: x}\nbudget_max: 1\nrequirements: {regions: [2026-01-01]}", "requirements has a value"),
         ("budget_max: 2026-99-99", "neither YAML nor JSON"),
         ("- 1", "must contain an object"),
