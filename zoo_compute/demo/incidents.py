@@ -11,7 +11,7 @@ import time
 
 from zoo_compute.base.models import Event
 from zoo_compute.devnet import processes
-from zoo_compute.devnet.cheats import delayed_upload
+from zoo_compute.devnet.adversaries import delayed_upload
 from zoo_compute.devnet.stack import HELD_UP_NODE
 from zoo_compute.devnet.state import StateDirectory
 from zoo_compute.node.work.inputs import MADE
