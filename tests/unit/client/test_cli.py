@@ -324,7 +324,7 @@ def _receipt() -> dict[str, object]:
 
 
 def test_a_good_receipt_is_believed() -> None:
-    check_story(_receipt(), cheat=CHEAT)
+    check_story(_receipt(), adversary=CHEAT)
 
 
 @pytest.mark.parametrize(
@@ -333,11 +333,14 @@ def test_a_good_receipt_is_believed() -> None:
         ({"refund_wei": "801"}, "paid \\+ fee \\+ refund"),
         ({"budget_wei": "999"}, "escrowed <= budget"),
         ({"fee_wei": "5", "refund_wei": "805"}, "fee == 5 %"),
-        ({"slashes": []}, "exactly the cheat"),
-        ({"slashes": [CONVICTED, CONVICTED | {"provider": HONEST}]}, "exactly the cheat"),
+        ({"slashes": []}, "only the dishonest provider"),
+        ({"slashes": [CONVICTED, CONVICTED | {"provider": HONEST}]}, "only the dishonest provider"),
         ({"slashes": [CONVICTED | {"path": "operator"}]}, "a committee decided"),
-        ({"story": {"honest": {"slashed": [HONEST]}}}, "nobody else ever lost stake"),
-        ({"units": [{"provider": CHEAT, "round": 0, "slot": 0, "paid_wei": "190"}]}, "the cheat is not paid"),
+        ({"story": {"honest": {"slashed": [HONEST]}}}, "no other node ever lost stake"),
+        (
+            {"units": [{"provider": CHEAT, "round": 0, "slot": 0, "paid_wei": "190"}]},
+            "the dishonest provider is not paid",
+        ),
         ({"checkpoints": [{"pins": ["a", "a", "b"]}] * 9}, "pinned on 3 nodes"),
         ({"checkpoints": [{"pins": ["a", "b", "c"]}] * 8}, "every round"),
         ({"final_loss": 5.4}, "the loss fell"),
@@ -347,7 +350,7 @@ def test_a_good_receipt_is_believed() -> None:
 )
 def test_a_demo_that_did_not_do_what_it_promises_fails(change: dict[str, object], named: str) -> None:
     with pytest.raises(Mismatch, match=named):
-        check_story(_receipt() | change, cheat=CHEAT)
+        check_story(_receipt() | change, adversary=CHEAT)
 
 
 def test_a_unit_must_be_named_by_job_round_and_slot(tmp_path: Path, run: Run) -> None:
