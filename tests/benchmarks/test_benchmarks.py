@@ -118,5 +118,5 @@ def test_a_benchmark_without_its_chain_says_so_before_it_measures(name: str, tmp
     assert (done.returncode, done.stdout) == (1, "")
     assert "Traceback" not in done.stderr
     assert done.stderr.splitlines()[-1] == (
-        f"python -m benchmarks.{name}: ZOO_ANVIL names {tmp_path}/anvil, which is no file"
+        f"python -m benchmarks.{name}: ZOO_ANVIL is {tmp_path}/anvil; expected a file"
     )

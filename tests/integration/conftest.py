@@ -36,7 +36,7 @@ from market.platform.db.session import Database
 from market.platform.http.services import Services
 from market.platform.storage.client import Storage
 from market.settings import Settings
-from zoo_compute.devnet.cheats.cheat import executor_of
+from zoo_compute.devnet.adversaries.attacks import executor_of
 from zoo_compute.devnet.processes import free_port
 from zoo_compute.node.execution.executor import Executor
 from zoo_protocol.contracts import CONTRACTS

@@ -313,7 +313,7 @@ def test_a_challenger_needs_nothing_but_the_settled_record_and_its_bond(
     assert live.chain_of(FIRST).dispute(dispute_id).turn is Turn.TRACE
     waiting = cli.json("dispute", "status", dispute_id)
     assert (waiting["turn"], waiting["states"]) == ("trace", [])
-    assert "has to show its trace" in cli("dispute", "status", dispute_id)
+    assert "must reveal its trace" in cli("dispute", "status", dispute_id)
     assert f"refuses: WrongStatus(disputeId={dispute_id}" in cli("dispute", "name", dispute_id, 1, code=ExitCode.FAILED)
     for command in (("status",), ("name", 1), ("end",), ("draw",)):
         refused = cli("dispute", command[0], "0x" + "00" * 32, *command[1:], code=ExitCode.FAILED)

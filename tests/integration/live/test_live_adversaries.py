@@ -21,7 +21,7 @@ from market.training.leases.schemas import LeaseKind
 from market.verification.samples import inclusion
 from market.verification.samples.models import Sample
 from zoo_compute.chain.settlements import ChainReader
-from zoo_compute.devnet.cheats.cheat import KINDS, REFUSE, WITHHOLD, executor_of
+from zoo_compute.devnet.adversaries.attacks import KINDS, REFUSE, WITHHOLD, executor_of
 from zoo_compute.node.execution.executor import Executor
 from zoo_protocol.hashing import to_hex
 from zoo_protocol.payments.job_record import unit_leaf

@@ -11,7 +11,7 @@ from kit.nodes.node_work_fixtures import Market, lease, task_to_train, work
 from kit.waiting import wait_until
 
 from zoo_compute.base.link import Link
-from zoo_compute.devnet.cheats.delayed_upload import DelayedUploadWorker, release
+from zoo_compute.devnet.adversaries.delayed_upload import DelayedUploadWorker, release
 from zoo_compute.node.execution.executor import Executor
 
 

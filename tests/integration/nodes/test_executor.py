@@ -22,8 +22,8 @@ from training_gym.aggregate.outer_step import initial_outer_state, outer_step
 from training_gym.runtime.profile import CPU
 from training_gym.spec.config import TrainingSpec
 from training_gym.units.checkpoint import initial_checkpoint, load_state, save_state
-from zoo_compute.devnet.cheats.cheat import KINDS, REFUSE, WITHHOLD, executor_of
-from zoo_compute.devnet.cheats.child import COPY, FABRICATE
+from zoo_compute.devnet.adversaries.attacks import KINDS, REFUSE, WITHHOLD, executor_of
+from zoo_compute.devnet.adversaries.child import COPY, FABRICATE
 from zoo_compute.node.execution.executor import Executor, ExecutorError
 
 MEMORY = 1 << 30
@@ -168,7 +168,7 @@ def test_a_withholder_of_the_devnet_works_and_has_no_states(task: dict[str, Any]
 
 
 def test_an_unknown_cheat_is_refused() -> None:
-    with pytest.raises(ValueError, match="'nap' is none of fabricate, skip-step"):
+    with pytest.raises(ValueError, match="'nap'; expected one of fabricate, skip-step"):
         executor_of("nap")
 
 

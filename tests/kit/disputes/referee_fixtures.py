@@ -22,7 +22,7 @@ from zoo_compute.chain.settlements import ChainReader
 from zoo_compute.chain.wallet import Wallet as NodeWallet
 from zoo_compute.client.http import Connection
 from zoo_compute.content.gateway import GatewayClient
-from zoo_compute.devnet.cheats.cheat import executor_of
+from zoo_compute.devnet.adversaries.attacks import executor_of
 from zoo_compute.node.disk.workspace import Workspace
 from zoo_compute.node.disputes.disclosure import Disclosure
 from zoo_compute.node.disputes.judging import ReplayContext

@@ -291,8 +291,8 @@ def test_events_are_told_in_sentences() -> None:
     )
     late = {"round": 0, "slot": 3, "segment": 1, "provider": "0xab"}
     told = "provider 0xab is late with a state: round 0, slot 3, segment 1, "
-    assert describe(Event(id=4, kind="late", data=late)) == told + "not shown yet"
-    assert describe(Event(id=5, kind="late", data=late | {"shown_at": "noon"})) == told + "shown at noon"
+    assert describe(Event(id=4, kind="late", data=late)) == told + "not revealed yet"
+    assert describe(Event(id=5, kind="late", data=late | {"shown_at": "noon"})) == told + "revealed at noon"
 
 
 def test_the_dataset_is_the_built_in_help_and_its_splits_do_not_overlap() -> None:
@@ -324,7 +324,7 @@ def _receipt() -> dict[str, object]:
 
 
 def test_a_good_receipt_is_believed() -> None:
-    check_story(_receipt(), cheat=CHEAT)
+    check_story(_receipt(), adversary=CHEAT)
 
 
 @pytest.mark.parametrize(
@@ -333,11 +333,14 @@ def test_a_good_receipt_is_believed() -> None:
         ({"refund_wei": "801"}, "paid \\+ fee \\+ refund"),
         ({"budget_wei": "999"}, "escrowed <= budget"),
         ({"fee_wei": "5", "refund_wei": "805"}, "fee == 5 %"),
-        ({"slashes": []}, "exactly the cheat"),
-        ({"slashes": [CONVICTED, CONVICTED | {"provider": HONEST}]}, "exactly the cheat"),
+        ({"slashes": []}, "only the dishonest provider"),
+        ({"slashes": [CONVICTED, CONVICTED | {"provider": HONEST}]}, "only the dishonest provider"),
         ({"slashes": [CONVICTED | {"path": "operator"}]}, "a committee decided"),
-        ({"story": {"honest": {"slashed": [HONEST]}}}, "nobody else ever lost stake"),
-        ({"units": [{"provider": CHEAT, "round": 0, "slot": 0, "paid_wei": "190"}]}, "the cheat is not paid"),
+        ({"story": {"honest": {"slashed": [HONEST]}}}, "no other node ever lost stake"),
+        (
+            {"units": [{"provider": CHEAT, "round": 0, "slot": 0, "paid_wei": "190"}]},
+            "the dishonest provider is not paid",
+        ),
         ({"checkpoints": [{"pins": ["a", "a", "b"]}] * 9}, "pinned on 3 nodes"),
         ({"checkpoints": [{"pins": ["a", "b", "c"]}] * 8}, "every round"),
         ({"final_loss": 5.4}, "the loss fell"),
@@ -347,7 +350,7 @@ def test_a_good_receipt_is_believed() -> None:
 )
 def test_a_demo_that_did_not_do_what_it_promises_fails(change: dict[str, object], named: str) -> None:
     with pytest.raises(Mismatch, match=named):
-        check_story(_receipt() | change, cheat=CHEAT)
+        check_story(_receipt() | change, adversary=CHEAT)
 
 
 def test_a_unit_must_be_named_by_job_round_and_slot(tmp_path: Path, run: Run) -> None:
@@ -363,13 +366,13 @@ def test_a_unit_must_be_named_by_job_round_and_slot(tmp_path: Path, run: Run) ->
         (None, "0xA (verified): every step is as committed in window 3, trace root 0x1"),
         (
             Difference(),
-            "0xA (verified): differs; in which step first is not known without its leaves; no file of it is at hand "
-            "that shows in which tensor",
+            "0xA (verified): differs; the first wrong step is unknown without its leaves; the first wrong tensor is "
+            "unknown without its files",
         ),
         (
             Difference(5, 8, "state 2", "parameters.head", 7, 4_096, 0.25),
-            "0xA (verified): differs first in one of the steps 5 to 8, between which no state is committed (STEP 1 of "
-            "`dispute name`); in state 2 that it served, parameters.head differs in 7 of 4,096 entries, by up to 0.25",
+            "0xA (verified): differs first in one of the steps 5 to 8, without a committed state between (STEP 1 of "
+            "`dispute name`); in the served state 2, parameters.head differs in 7 of 4,096 entries, by up to 0.25",
         ),
         (
             Difference(3, 3, "payload", "head", 7, 4_096, 0.25),
@@ -378,13 +381,12 @@ def test_a_unit_must_be_named_by_job_round_and_slot(tmp_path: Path, run: Run) ->
         ),
         (
             Difference(0, 0),
-            "0xA (verified): differs from the start: another checkpoint or slot state (STEP 0 of `dispute name`); no "
-            "file of it is at hand that shows in which tensor",
+            "0xA (verified): differs from the start: another checkpoint or replica state (STEP 0 of `dispute name`); "
+            "the first wrong tensor is unknown without its files",
         ),
         (
             Difference(diverges="loss is not finite at step 2"),
-            "0xA (verified): false, for training diverges and leads to no state: loss is not finite at step 2 (steps "
-            "from 0)",
+            "0xA (verified): false, training diverges: loss is not finite at step 2 (steps from 0)",
         ),
     ],
 )
@@ -395,7 +397,7 @@ def test_what_a_replay_found_is_said_in_words(difference: Difference | None, sen
 
 def test_a_unit_that_a_dispute_took_back_is_said_to_be_struck() -> None:
     struck = Attempt("0xA", "verified", None, "0x1", "0x2", 3, Difference(), 0, struck=True)
-    assert describe_attempt(struck).startswith("0xA (verified, struck after a dispute): differs")
+    assert describe_attempt(struck).startswith("0xA (verified, forfeited after a dispute): differs")
 
 
 def test_a_payload_that_was_not_signed_for_is_said() -> None:

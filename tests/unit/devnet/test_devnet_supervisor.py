@@ -223,7 +223,7 @@ def test_an_engine_that_the_environment_points_at_is_not_started(
     assert all(set(part.needs) <= set(parts) for part in parts.values())
     assert state.settings["ZOO_REDIS_URL"] == "redis://elsewhere:6379/0"
     assert parts["api"].env["ZOO_SWEEP_INTERVAL_SECONDS"] == "7"
-    assert "zoo_compute.devnet.cheats.adversary" in parts["provider-1"].argv
+    assert "zoo_compute.devnet.adversaries.adversary" in parts["provider-1"].argv
     assert "provider-1" in parts["provider-2"].needs  # the spare joins after the cheat
     assert Settings(**{name.removeprefix("ZOO_").lower(): value for name, value in state.settings.items()})
 

@@ -32,7 +32,7 @@ from training_gym.units.trace import (
     state_path,
 )
 from training_gym.units.unit import rate_share, replay_segment, run_unit
-from zoo_compute.devnet.cheats.fabrication import fabricate_unit
+from zoo_compute.devnet.adversaries.fabrication import fabricate_unit
 
 TEXT = b"".join(b"the %d sheep of the zoo count %d times. " % (n % 10, n % 7) for n in range(400))
 SPEC = TrainingSpec(
