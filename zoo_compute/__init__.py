@@ -1,4 +1,4 @@
-"""Zoo Compute for users and providers: the client, the command line, the provider node, the embedded stack."""
+"""Zoo Compute for users and providers: client, command line, node, development stack."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,7 @@ __all__ = ["Client"]
 
 
 def __getattr__(name: str) -> Any:
-    """``Client`` on first use: the nodes and the embedded stack import this package and need none of it."""
+    """Import ``Client`` on first use: nodes and the development stack do not need it."""
     if name == "Client":
         from zoo_compute.client.client import Client
 

@@ -19,8 +19,8 @@ from functools import partial
 
 from benchmarks.incentives.strategies import SEGMENTS, VERIFIERS, Outcome, Prices
 from market.domain.network import BPS, MAINNET
-from market.domain.verification.committees import MOST_UNDECIDED, PRESENT, inconclusive_probability
-from market.verification.disputes.referee_evidence import LEAST_MEMBERS
+from market.domain.verification.committees import MAX_INCONCLUSIVE_PROBABILITY, PRESENT, inconclusive_probability
+from market.verification.disputes.referee_evidence import MIN_MEMBERS
 
 DISPUTES = 50
 
@@ -126,7 +126,7 @@ def _lying(cartel: Cartel, seats: int, dice: random.Random) -> int:
 
 def _is_shown(alone: int, others: int) -> bool:
     """Whether one stands against all others of a committee, who have all signed (``Verdicts.proveWrongVerdict``)."""
-    return alone == 1 and others == _TERMS.seats - 1 and _TERMS.seats >= LEAST_MEMBERS
+    return alone == 1 and others == _TERMS.seats - 1 and _TERMS.seats >= MIN_MEMBERS
 
 
 def honest_life(liars: int, prices: Prices, dice: random.Random) -> int:
@@ -186,4 +186,4 @@ def worst_mix() -> tuple[int, int, float]:
 
 def _is_routed(count: int, able: int) -> bool:
     """Whether a committee decides where so many of ``count`` referees can judge; the more, the rather."""
-    return inconclusive_probability(able, count - able, _TERMS) <= MOST_UNDECIDED
+    return inconclusive_probability(able, count - able, _TERMS) <= MAX_INCONCLUSIVE_PROBABILITY

@@ -217,7 +217,7 @@ class Bench:
             subject = root + segment.to_bytes(8, "big") + len(results).to_bytes(8, "big")
             drawn = left[draw(seed, "verifier", subject) % len(left)]  # their stakes are equal
             results[drawn] = lie if self._lies(drawn) else _TRUE
-            found = verdict(claim, list(results.values()), nobody_left=len(left) == 1)
+            found = verdict(claim, list(results.values()), no_verifier_left=len(left) == 1)
         self._conclude(results, claim, found)
         return found is Verdict.FAILED
 

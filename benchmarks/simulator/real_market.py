@@ -240,12 +240,12 @@ class Run:
             None if (unit := round_.units.get(slot)) is None else unit.status for round_ in (self._now, self._next)
         )
         state, now, began = self._state(), datetime.now(UTC), deadlines.round_start(self._next.offers, self._slots)
-        may_go_ahead = (
+        next_round_open = (
             bool(self._delay)
             and self._next.number < self._count
             and state.can_start_next_round(now, None if began is None else _moment(began))
         )
-        return round_to_offer(state, now, own, ahead, may_go_ahead=may_go_ahead)
+        return round_to_offer(state, now, own, ahead, next_round_open=next_round_open)
 
     def _offer(self, round_: _Round, slot: int) -> None:
         worker, before = self._holders[slot], self._now.units.get(slot)
@@ -327,7 +327,7 @@ class Run:
             patience=timedelta(seconds=LONGEST_SECONDS),
             infeasible=sum(unit.result is None and unit.offered_at > began + last_offer for unit in units),
             last_offer=timedelta(seconds=last_offer),
-            last_ahead=timedelta(seconds=deadlines.latest_early_start(taken, deadline)) if taken else None,
+            last_early_offer=timedelta(seconds=deadlines.latest_early_start(taken, deadline)) if taken else None,
         )
 
     def _begin_closing(self) -> None:

@@ -224,12 +224,12 @@ class _Job:
         own, ahead = (_status(state.units.get(number)) for state in (self._round, self._next))
         now, began = _EPOCH + timedelta(seconds=self._clock.now), self._next.began_at
         ahead_began = None if began is None else _EPOCH + timedelta(seconds=began)
-        may_go_ahead = (
+        next_round_open = (
             bool(self._scenario.round_delay)
             and self._next.number < self._scenario.rounds
             and found.can_start_next_round(now, ahead_began)
         )
-        return round_to_offer(found, now, own, ahead, may_go_ahead=may_go_ahead)
+        return round_to_offer(found, now, own, ahead, next_round_open=next_round_open)
 
     def _offer_next(self, number: int, node: Node, found: RoundState) -> None:
         which = self._which(number, found)
@@ -343,9 +343,9 @@ class _Job:
         """The round's state without its times, for a slot whose own unit is there: what counts for it is only until
         when a unit of the next round may be offered, by the limits that were found last."""
         state, nothing, limits = self._round, timedelta(0), self._recent.found
-        last_ahead = None if limits is None else timedelta(seconds=limits.last_ahead)
+        last_early_offer = None if limits is None else timedelta(seconds=limits.last_early_offer)
         return RoundState(
-            len(self._slots), state.open, state.delivered, _EPOCH, nothing, nothing, last_ahead=last_ahead
+            len(self._slots), state.open, state.delivered, _EPOCH, nothing, nothing, last_early_offer=last_early_offer
         )
 
     def _round_state(self, *, always: bool) -> RoundState:
@@ -355,10 +355,10 @@ class _Job:
         state, market = self._round, self._scenario.market
         longest, quorum = market.round_deadline_seconds, deadlines.quorum(len(self._slots))
         limits = self._recent.limits() if always or state.delivered >= quorum else None
-        deadline, last_offer, last_ahead = longest, math.inf, None
+        deadline, last_offer, last_early_offer = longest, math.inf, None
         began = state.began_at if self._scenario.round_delay and state.began_at is not None else state.opened_at
         if limits is not None:
-            deadline, last_ahead = limits.deadline, timedelta(seconds=limits.last_ahead)
+            deadline, last_early_offer = limits.deadline, timedelta(seconds=limits.last_early_offer)
             last_offer = -1.0 if state.closed_at is not None else limits.last_offer
             state.count_hopeless(began + last_offer)
         return RoundState(
@@ -370,7 +370,7 @@ class _Job:
             patience=timedelta(seconds=NO_CAPACITY_AFTER * longest),
             infeasible=state.infeasible,
             last_offer=None if last_offer == math.inf else timedelta(seconds=last_offer),
-            last_ahead=last_ahead,
+            last_early_offer=last_early_offer,
         )
 
     def _join(self, included: list[Unit]) -> None:

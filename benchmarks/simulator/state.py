@@ -130,4 +130,4 @@ class Limits:
 
     deadline: float
     last_offer: float
-    last_ahead: float
+    last_early_offer: float

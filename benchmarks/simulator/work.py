@@ -6,7 +6,7 @@ from benchmarks.simulator.clock import Clock
 from benchmarks.simulator.node import Node, Step, Steps
 from benchmarks.simulator.scenario import Scenario
 from benchmarks.simulator.state import Slot
-from zoo_compute.node.work.inputs import most_updates
+from zoo_compute.node.work.inputs import max_updates
 
 LEAST_SPEED = 0.05
 """Of a device, and of a unit about its device's."""
@@ -79,7 +79,7 @@ class NodeWork:
         if missing <= 0:
             return 0, 0.0
         work = self._scenario.work
-        most = most_updates(work.model, work.update) if work.update else 0
+        most = max_updates(work.model, work.update) if work.update else 0
         if missing <= most:
             return 2 * missing - 1, missing * work.update  # with the manifests that name earlier ones
         return most + 1, work.model  # after a look at so many manifests

@@ -19,14 +19,12 @@ from market.platform.http.deps import Reads, ServicesDep
 from market.platform.http.refusals import refusals
 
 router = APIRouter(prefix="/v1/auctions", tags=["auctions"])
-
 BookName = Annotated[
     str,
     Path(max_length=64, pattern=r"^[a-z0-9-]+\.[a-z0-9-]{1,32}$", examples=["bronze.eu-west"], description="tier.zone"),
 ]
 Number = Annotated[int, Path(ge=0, lt=2**31, description="The round's number within its book.")]
 Instant = Annotated[AwareDatetime, Query(ge=datetime(2000, 1, 1, tzinfo=UTC), lt=datetime(3000, 1, 1, tzinfo=UTC))]
-
 _BUCKETS = {
     "1m": timedelta(minutes=1),
     "5m": timedelta(minutes=5),

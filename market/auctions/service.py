@@ -28,11 +28,7 @@ class Rounds:
 
 
 MAX_BUCKETS = 1_000
-
-
 _SEPARATOR = "."
-
-
 _ROUNDS_AT_ONCE = 100  # in one transaction
 
 

@@ -1,8 +1,7 @@
-"""State machines, one table each: ``{(state, event): next_state}``. Those of verification are in
-:mod:`market.domain.verification.lifecycle`.
+"""State machines, one table each: ``{(state, event): next_state}``. A transition that is not in its table is illegal.
 
-Status says where a thing is, reason says why it got there; they are separate columns. Every move writes an audit event.
-Anything not in a table is refused.
+:mod:`market.domain.verification.lifecycle` has those of verification. Status and reason are separate columns. Every
+transition writes an audit event.
 """
 
 from enum import StrEnum
@@ -18,16 +17,16 @@ class IllegalTransition(Exception):
 
 
 class JobStatus(StrEnum):
-    SUBMITTED = "submitted"  # order and permit checked; the deposit is on its way
+    SUBMITTED = "submitted"  # order and permit checked; the deposit is not final yet
     FUNDED = "funded"  # deposit final on chain
-    MATCHING = "matching"  # standing in the book
+    MATCHING = "matching"  # its bid is in the order book
     RUNNING = "running"  # training
-    VERIFYING = "verifying"  # trained; units still being checked
+    VERIFYING = "verifying"  # training is complete; some units are not verified yet
     CANCELLED = "cancelled"
     EXPIRED = "expired"
     FAILED = "failed"
     DISPUTED = "disputed"
-    SETTLING = "settling"  # settlement on its way
+    SETTLING = "settling"  # settlement is not final yet
     SETTLED = "settled"  # paid and refunded, final on chain
     REJECTED = "rejected"  # not funded; nothing to refund
 
@@ -52,7 +51,7 @@ _J, _JE = JobStatus, JobEvent
 JOB: dict[tuple[JobStatus, JobEvent], JobStatus] = {
     (_J.SUBMITTED, _JE.DEPOSIT_FINAL): _J.FUNDED,
     (_J.SUBMITTED, _JE.DEPOSIT_REVERTED): _J.REJECTED,
-    (_J.REJECTED, _JE.DEPOSIT_FINAL): _J.FUNDED,  # somebody else relayed the order later, to be cancelled at once
+    (_J.REJECTED, _JE.DEPOSIT_FINAL): _J.FUNDED,  # another account relayed the order later; the market cancels it
     (_J.FUNDED, _JE.LISTED): _J.MATCHING,
     (_J.FUNDED, _JE.CANCEL): _J.CANCELLED,
     (_J.MATCHING, _JE.MATCHED): _J.RUNNING,
@@ -63,25 +62,25 @@ JOB: dict[tuple[JobStatus, JobEvent], JobStatus] = {
     (_J.RUNNING, _JE.FAIL): _J.FAILED,
     (_J.VERIFYING, _JE.UNITS_DECIDED): _J.SETTLING,
     (_J.VERIFYING, _JE.DISPUTE): _J.DISPUTED,
-    # However a job ends, it passes through settling, so that verified work is paid and the rest refunded.
+    # Every end of a job passes through settling: verified units are paid and the rest is refunded.
     (_J.CANCELLED, _JE.SETTLE): _J.SETTLING,
     (_J.EXPIRED, _JE.SETTLE): _J.SETTLING,
     (_J.FAILED, _JE.SETTLE): _J.SETTLING,
     (_J.DISPUTED, _JE.SETTLE): _J.SETTLING,
     (_J.SETTLING, _JE.SETTLEMENT_FINAL): _J.SETTLED,
-    (_J.SETTLED, _JE.VETO): _J.SETTLING,  # a guardian voided its batch: the escrow is as it was
+    (_J.SETTLED, _JE.VETO): _J.SETTLING,  # a guardian voided its batch, which restores the escrow
 }
 
 
 class UnitStatus(StrEnum):
-    LEASED = "leased"  # a provider is to compute it
+    LEASED = "leased"  # assigned to a provider
     COMMITTED = "committed"  # signed trace root and salted payload hash received
     UPLOADED = "uploaded"  # payload revealed and matching the commitment
-    CHECKING = "checking"  # its window's seed is latched; drawn segments are being replayed
-    DISPUTED = "disputed"  # replays refute it; a committee on chain is to judge, and nothing is paid until it has
-    VERIFIED = "verified"  # to be paid
-    REJECTED = "rejected"  # not paid: proven wrong, withheld, or its provider was jailed before it was checked
-    LOST = "lost"  # never delivered; not paid, not punished
+    CHECKING = "checking"  # its window's seed is recorded; verifiers replay the sampled segments
+    DISPUTED = "disputed"  # replays refute it; no payout before a committee on chain decides
+    VERIFIED = "verified"  # payable
+    REJECTED = "rejected"  # not paid: wrong, withheld, or its provider was jailed before the check
+    LOST = "lost"  # never delivered; no payout and no slash
 
 
 class UnitEvent(StrEnum):
@@ -107,25 +106,25 @@ UNIT: dict[tuple[UnitStatus, UnitEvent], UnitStatus] = {
     (_U.CHECKING, _UE.PASS): _U.VERIFIED,
     (_U.CHECKING, _UE.REJECT): _U.REJECTED,
     (_U.CHECKING, _UE.DISPUTE): _U.DISPUTED,
-    (_U.DISPUTED, _UE.ACQUIT): _U.CHECKING,  # a committee found the step correct
+    (_U.DISPUTED, _UE.ACQUIT): _U.CHECKING,  # a committee found the segment correct
     (_U.DISPUTED, _UE.REJECT): _U.REJECTED,
-    (_U.VERIFIED, _UE.STRIKE): _U.REJECTED,  # a dispute on chain refuted it before it was paid
+    (_U.VERIFIED, _UE.STRIKE): _U.REJECTED,  # a dispute was upheld before the payout
 }
 UNIT_DECIDED = frozenset({_U.VERIFIED, _U.REJECTED, _U.LOST})
 
 
 class DisputeStatus(StrEnum):
-    """``IDisputes.Status`` in the contract's order. The contract is the machine; we follow its events."""
+    """``IDisputes.Status`` in the contract's order. The contract makes the transitions."""
 
     NONE = "none"
-    TRACE = "trace"  # the provider has to show its trace
-    STEP = "step"  # the challenger has to name a step
-    DRAWING = "drawing"  # a committee waits for its seed
-    JUDGING = "judging"  # the committee has to judge
-    PROVIDER_LOST = "provider_lost"
-    CHALLENGER_LOST = "challenger_lost"
-    UNDECIDED = "undecided"  # no committee judged in time; the unit is not paid
-    MOOT = "moot"  # the unit was convicted in another dispute
+    TRACE = "trace"  # waits for the provider's trace reveal
+    STEP = "step"  # waits for the challenger's segment selection
+    DRAWING = "drawing"  # waits for the committee's seed
+    JUDGING = "judging"  # waits for the committee's verdicts
+    PROVIDER_LOST = "provider_lost"  # upheld
+    CHALLENGER_LOST = "challenger_lost"  # rejected
+    UNDECIDED = "undecided"  # inconclusive: no quorum in time; the unit is not paid
+    MOOT = "moot"  # another dispute of the unit was upheld
 
 
 DISPUTE_STATUSES = tuple(DisputeStatus)
@@ -133,14 +132,14 @@ DISPUTE_OPEN = frozenset(DISPUTE_STATUSES[1:5])
 
 
 class ChallengeStatus(StrEnum):
-    """Of a dispute that the market brings itself; how the chain sees it is in ``DisputeStatus``."""
+    """Status of a dispute that the market opens; ``DisputeStatus`` is the one on chain."""
 
-    OPEN = "open"  # on its way to the chain, or there
-    WON = "won"  # the provider was convicted, in this dispute or in somebody else's
-    LOST = "lost"  # a committee found the step correct
-    LAPSED = "lapsed"  # the market did not name the step in time
-    UNDECIDED = "undecided"  # no committee judged
-    MISSED = "missed"  # it was not opened while the unit could be disputed
+    OPEN = "open"  # queued for the chain, or open there
+    WON = "won"  # a dispute of the unit was upheld, this one or another
+    LOST = "lost"  # rejected: a committee found the segment correct
+    LAPSED = "lapsed"  # the market missed the deadline of the segment selection
+    UNDECIDED = "undecided"  # inconclusive
+    MISSED = "missed"  # not opened before the challenge period ended
 
 
 class ChallengeEvent(StrEnum):
@@ -163,9 +162,9 @@ CHALLENGE: dict[tuple[ChallengeStatus, ChallengeEvent], ChallengeStatus] = {
 
 class ProviderStatus(StrEnum):
     REGISTERED = "registered"
-    BENCHMARKED = "benchmarked"  # earned a tier; not yet staked for it
+    BENCHMARKED = "benchmarked"  # earned a tier; its stake is too small for it
     ACTIVE = "active"  # benchmarked and staked
-    DEMOTED = "demoted"  # too unreliable for new work, until it recovers or passes a benchmark anew
+    DEMOTED = "demoted"  # no new work until its reliability recovers or it passes a benchmark
     JAILED = "jailed"
     EXITED = "exited"
 
@@ -205,8 +204,8 @@ PROVIDER: dict[tuple[ProviderStatus, ProviderEvent], ProviderStatus] = {
 
 
 class AuctionStatus(StrEnum):
-    OPEN = "open"  # its secret is committed to; orders gather, sealed
-    CLOSED = "closed"  # orders fixed and their hash public; the block that decides the lot is yet to come
+    OPEN = "open"  # the hash of its secret is public; orders are sealed
+    CLOSED = "closed"  # the hash of the orders is public; waits for the block that seeds the random tie-break
     CLEARED = "cleared"  # all is public
 
 
@@ -226,8 +225,8 @@ class LeaseStatus(StrEnum):
     OFFERED = "offered"  # addressed to one node, not yet pulled
     ACTIVE = "active"  # pulled; heartbeats extend it
     DONE = "done"
-    FAILED = "failed"  # the node said that it cannot
-    EXPIRED = "expired"  # the node went silent
+    FAILED = "failed"  # the node reported a failure
+    EXPIRED = "expired"  # no heartbeat in time
 
 
 class LeaseEvent(StrEnum):
@@ -238,7 +237,7 @@ class LeaseEvent(StrEnum):
 
 
 NODE_SILENT, NODE_STOPPING, REPLAY_OVERDUE = "node_silent", "node_stopping", "replay_overdue"
-"""Why a lease ended, of the reasons that more than its own module goes by."""
+"""Reasons of a lease's end that several modules test."""
 
 _L, _LE = LeaseStatus, LeaseEvent
 LEASE: dict[tuple[LeaseStatus, LeaseEvent], LeaseStatus] = {
@@ -252,7 +251,7 @@ LEASE: dict[tuple[LeaseStatus, LeaseEvent], LeaseStatus] = {
 
 class IntentStatus(StrEnum):
     QUEUED = "queued"
-    SIGNED = "signed"  # nonce taken, bytes durable
+    SIGNED = "signed"  # nonce assigned, signed bytes stored
     BROADCAST = "broadcast"
     MINED = "mined"
     FINAL = "final"
@@ -272,12 +271,12 @@ class IntentEvent(StrEnum):
 _I, _IE = IntentStatus, IntentEvent
 INTENT: dict[tuple[IntentStatus, IntentEvent], IntentStatus] = {
     (_I.QUEUED, _IE.SIGN): _I.SIGNED,
-    (_I.QUEUED, _IE.REVERT): _I.REVERTED,  # simulation says that it cannot succeed; no nonce was taken
+    (_I.QUEUED, _IE.REVERT): _I.REVERTED,  # its simulation reverts; no nonce was assigned
     (_I.SIGNED, _IE.SEND): _I.BROADCAST,
     (_I.SIGNED, _IE.MINE): _I.MINED,
     (_I.BROADCAST, _IE.SEND): _I.BROADCAST,
     (_I.BROADCAST, _IE.MINE): _I.MINED,
-    # A transaction made with the same key outside of the market took the nonce, and that is final.
+    # A final transaction that the same key signed outside the market used the nonce.
     (_I.SIGNED, _IE.DISPLACE): _I.QUEUED,
     (_I.BROADCAST, _IE.DISPLACE): _I.QUEUED,
     (_I.MINED, _IE.REORG): _I.BROADCAST,
@@ -290,10 +289,10 @@ Event = TypeVar("Event", bound=StrEnum)
 
 
 def next_state(machine: dict[tuple[State, Event], State], state: State, event: Event) -> State:
-    """The state after ``event``.
+    """Return the state after ``event``.
 
     Raises:
-        IllegalTransition: if the table has no such move.
+        IllegalTransition: if the table has no such transition.
     """
     try:
         return machine[(state, event)]

@@ -1,7 +1,7 @@
-"""Money arithmetic, the same to the wei as in the JobEscrow contract.
+"""Money arithmetic, equal to the wei to the JobEscrow contract.
 
-Every amount is an ``int`` in wei of ZEN (18 decimals); no float ever touches one. Both divisions floor, and the
-remainder has a home: it stays with the payer.
+Every amount is an ``int`` in wei of ZEN (18 decimals), never a float. Both divisions floor; the payer keeps the
+remainder.
 """
 
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ MAX_FEE_BPS = 1_000
 """Highest fee that the JobEscrow contract accepts."""
 
 CONVICTED_BPS = 6_600
-"""Of the false segments that are drawn, so many are convicted even if verifiers with a quarter of the stake lie."""
+"""Share of sampled false segments whose dispute is upheld even if verifiers with a quarter of the stake lie."""
 
 _UINT256_DIGITS = 78
 
 
 class MoneyError(ValueError):
-    """An amount that cannot be. ``code`` is stable, the message says what to do."""
+    """Invalid amount. ``code`` is stable."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -27,7 +27,7 @@ class MoneyError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Where an escrow goes at settlement, in wei: ``paid + fee == gross`` and ``gross + refund`` is the escrow."""
+    """Division of an escrow at settlement, in wei: ``paid + fee == gross`` and ``gross + refund`` is the escrow."""
 
     paid: int
     """To the providers, net of the fee."""
@@ -36,11 +36,10 @@ class Split:
     refund: int
     """Back to the payer."""
     gross: int
-    """What the payer spends."""
 
 
 def unit_price(price_wei_per_gpu_hour: int, unit_weight_us: int) -> int:
-    """Gross price in wei of one unit of work, a multiple of 10,000 wei (0 where it would be less).
+    """Return the gross price in wei of one work unit: a multiple of 10,000 wei, or 0 if it is lower.
 
     Args:
         price_wei_per_gpu_hour: clearing price in wei of ZEN per GPU-hour.
@@ -55,12 +54,14 @@ def unit_price(price_wei_per_gpu_hour: int, unit_weight_us: int) -> int:
 
 
 def max_deterred_unit_price(penalty_wei: int, segments: int, sampling_bps: int) -> int:
-    """Highest gross price in wei of a unit at which falsifying one of its segments does not pay.
+    """Return the highest gross unit price in wei at which one false segment does not pay.
 
-    With P the least penalty of a cheat, d the share of drawn false segments that count as convicted, N the segments of
-    a unit, s the rate at which they are drawn and R the unit's price, cheating is deterred while
-    ``P * d >= (R / N) * (1 - s) / s``; the JobEscrow contract refuses orders beyond. At a rate of 100 % there is no
-    bound, which 2**256 - 1 stands for.
+    The bound is ``P * d >= (R / N) * (1 - s) / s``, which the JobEscrow contract enforces:
+
+    - P is the lowest penalty for false work, d the share of sampled false segments whose dispute is upheld.
+    - N is the number of segments of a unit, s their sampling rate, R the unit's price.
+
+    The result is 2**256 - 1 at a rate of 100 %, where no bound exists.
     """
     _require_not_negative(penalty_wei=penalty_wei, segments=segments, sampling_bps=sampling_bps)
     if sampling_bps >= BPS:
@@ -69,31 +70,31 @@ def max_deterred_unit_price(penalty_wei: int, segments: int, sampling_bps: int) 
 
 
 def max_disputable_unit_price(referee_fee_wei: int, segments: int) -> int:
-    """Highest gross price in wei of a unit whose disputes do not cost referees more than they bring.
+    """Return the highest gross unit price in wei at which a dispute costs a referee no more than its fee.
 
-    A referee replays one of the unit's ``segments`` for a fixed fee. What the replay costs is less than the segment's
-    share of the unit's price, or no provider would work for it; so that share may be the fee at most (decision 2).
+    A referee replays one of the unit's ``segments`` for a fixed fee. The segment's share of the price is an upper bound
+    of that cost (decision 2).
     """
     _require_not_negative(referee_fee_wei=referee_fee_wei, segments=segments)
     return referee_fee_wei * segments
 
 
 def split(escrowed: int, unit_gross: int, units: int, fee_bps: int) -> Split:
-    """How ``escrowed`` wei divide when ``units`` units at ``unit_gross`` wei each are paid.
+    """Divide ``escrowed`` wei when ``units`` units at ``unit_gross`` wei each are paid.
 
     Args:
         escrowed: the job's whole escrow in wei.
-        unit_gross: price of a unit as :func:`unit_price` gives it.
+        unit_gross: price of a unit, from :func:`unit_price`.
         units: number of verified units.
-        fee_bps: treasury's share of what is paid, fixed when the job was opened.
+        fee_bps: treasury's share of the gross pay, fixed when the job was opened.
 
     Raises:
-        MoneyError: ``negative_amount``; ``inexact_unit_price`` if the price is no multiple of 10,000 wei;
-            ``fee_too_high`` beyond 10 %; ``budget_exceeded`` if the units cost more than the escrow.
+        MoneyError: ``negative_amount``; ``inexact_unit_price`` if the price is not a multiple of 10,000 wei;
+            ``fee_too_high`` above 10 %; ``budget_exceeded`` if the units cost more than the escrow.
     """
     _require_not_negative(escrowed=escrowed, unit_gross=unit_gross, units=units, fee_bps=fee_bps)
     if unit_gross % BPS:
-        raise MoneyError("inexact_unit_price", f"unit_gross={unit_gross} is no multiple of {BPS} wei; use unit_price()")
+        raise MoneyError("inexact_unit_price", f"unit_gross={unit_gross} is not a multiple of {BPS}; use unit_price()")
     if fee_bps > MAX_FEE_BPS:
         raise MoneyError("fee_too_high", f"fee_bps={fee_bps} exceeds the highest fee of {MAX_FEE_BPS} basis points")
     gross = unit_gross * units
@@ -104,18 +105,18 @@ def split(escrowed: int, unit_gross: int, units: int, fee_bps: int) -> Split:
 
 
 def format_zen(wei: int) -> str:
-    """An amount that is not negative in ZEN: exact, without trailing zeros."""
+    """Return an amount in ZEN: exact, without trailing zeros. It must not be negative."""
     whole, fraction = divmod(wei, ZEN)
     return f"{whole:,}.{fraction:018d}".rstrip("0").rstrip(".")
 
 
 def format_amount(wei: int) -> str:
-    """An amount for messages: people think in ZEN, requests are written in wei."""
+    """Return an amount for messages, in ZEN and wei."""
     return f"{format_zen(wei)} ZEN ({wei} wei)"
 
 
 def parse_wei(text: str) -> int:
-    """The amount in a decimal string of wei, as JSON carries it.
+    """Return the amount of a decimal string of wei, the form in JSON.
 
     Raises:
         MoneyError: ``invalid_wei`` unless the text is a plain decimal integer below 2**256 without sign, leading
@@ -125,8 +126,8 @@ def parse_wei(text: str) -> int:
     if not digits or (text[0] == "0" and text != "0") or int(text) >= 2**256:
         raise MoneyError(
             "invalid_wei",
-            f"{str(text)[:80]!r} is no amount in wei: write a whole number of wei (1 ZEN = 10**18 wei) as a string of "
-            'decimal digits, such as "2500000000000000000"',
+            f"{str(text)[:80]!r} is not an amount in wei; expected a decimal string of a whole number of wei, such as "
+            '"2500000000000000000". 1 ZEN is 10**18 wei.',
         )
     return int(text)
 

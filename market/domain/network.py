@@ -1,7 +1,7 @@
 """Network parameters: tiers, prices, stakes, fees, delays and penalties, one typed document per network.
 
-``MAINNET`` holds the published numbers. ``DEVNET`` scales the hardware thresholds and the referees' committees down to
-what a laptop runs, and changes nothing else about the rules.
+``MAINNET`` has the published numbers. ``DEVNET`` differs in hardware thresholds, committee sizes and a few delays, for
+a laptop.
 """
 
 from dataclasses import dataclass, replace
@@ -11,23 +11,27 @@ ZEN = 10**18  # wei of one ZEN
 HOUR_US = 3_600_000_000  # microseconds of one GPU-hour
 BPS = 10_000
 """Basis points in a whole. Unit prices are multiples of it, so that every fee in basis points is exact."""
-ENDS_A_CHEAT = ("incorrect_computation", "withheld_data", "refused_data")
-"""Rows of the penalty table. Silence and a refusal cost what a false step costs, or every cheat would choose them once
-drawn."""
+FALSE_WORK_OFFENCES = ("incorrect_computation", "withheld_data", "refused_data")
+"""Rows of the penalty table with at least the lowest penalty for false work. A timeout and a refusal cost as much as a
+false segment: a dishonest provider must not gain by either."""
 LEAST_CHEAT_PENALTY_BPS = 5_000
-"""What they cost at least of everything at risk: a constant of the staking contract, on which orders count."""
+"""Their lowest share of the slashable balance: a constant of the staking contract, which bounds orders."""
 EPOCH_SECONDS = 86_400
-"""Length of an epoch, in which uptime is judged and for which rewards are paid; whole hours."""
+"""Length of an epoch, the period of uptime and rewards; whole hours."""
 
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """The hardware proof of work that earns a tier (``training_gym.hardware.challenge`` says what each part shows).
+    """Hardware benchmark that earns a tier; ``training_gym.hardware.challenge`` explains its parts.
 
-    ``size``, ``pool``, ``lanes``, ``rounds``, ``steps`` and ``opened`` are the work; ``min_mflops`` is the least rate
-    of its chain (10**6 floating-point operations per second, over all lanes), ``min_walk_mbps`` of each lane's walk
-    (10**6 bytes per second), ``min_upload_mbps`` that of the answer (10**6 bits per second). ``ready_seconds``: for the
-    pools, before the market's clock runs; ``answer_seconds``: from the commitment to the answer.
+    ``size``, ``pool``, ``lanes``, ``rounds``, ``steps`` and ``opened`` define the work. The lowest rates are:
+
+    - ``min_mflops``: of the chain, in 10**6 floating-point operations per second over all lanes.
+    - ``min_walk_mbps``: of each lane's walk, in 10**6 bytes per second.
+    - ``min_upload_mbps``: of the answer, in 10**6 bits per second.
+
+    ``ready_seconds`` bounds the preparation of the pools, before the timed part. ``answer_seconds`` bounds the time
+    from the commitment to the answer.
     """
 
     size: int
@@ -45,11 +49,7 @@ class Benchmark:
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """One row of the tier table.
-
-    Memory in GB, network in Gbit/s, uptime in basis points, prices in wei per GPU-hour. ``needs_gpus``: no other device
-    meets its benchmark.
-    """
+    """Row of the tier table. Prices in wei per GPU-hour; ``needs_gpus``: only GPUs pass its benchmark."""
 
     id: int
     name: str
@@ -67,15 +67,16 @@ class Tier:
 
     @property
     def least_cheat_penalty_wei(self) -> int:
-        """What a cheat with no more than the tier's stake loses at least; ``leastCheatPenalty`` on chain."""
+        """Return the lowest penalty for false work at the tier's minimum stake (``leastCheatPenalty`` on chain)."""
         return self.minimum_stake_wei * LEAST_CHEAT_PENALTY_BPS // BPS
 
 
 @dataclass(frozen=True, slots=True)
 class DisputeTerms:
-    """What a challenge of a unit costs and how long its turns last. Amounts in wei, times in seconds.
+    """Costs and deadlines of a dispute. ``turn_seconds`` is the response deadline.
 
-    ``period`` is how long after its window's commitment a unit can be challenged; it must end before stakes can leave.
+    ``period_seconds`` is the challenge period after the commitment of the unit's window. It must be shorter than the
+    unbonding delay.
     """
 
     bond_wei: int
@@ -91,17 +92,17 @@ class DisputeTerms:
 
     @property
     def longest(self) -> timedelta:
-        """How long after its window's commitment a unit's last dispute may end: opened at the last moment, each of
-        both parties' turns taken to its end, and every committee silent but the last."""
+        """Return the longest time from a window's commitment to the end of a dispute of its units.
+
+        That dispute opens at the end of the period, both parties use their response deadlines, and only the last
+        committee reaches a quorum.
+        """
         return timedelta(seconds=self.period_seconds + 2 * self.turn_seconds + self.draws * self.verdict_seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class OmissionTerms:
-    """What the operator owes for an acknowledged commitment that it leaves out.
-
-    Amounts in wei, times in seconds. The fields are those of the contract's struct, in its order.
-    """
+    """Compensation and deadlines of an omission claim, in the order of the contract's struct."""
 
     deposit_wei: int
     compensation_wei: int
@@ -112,15 +113,15 @@ class OmissionTerms:
 
 @dataclass(frozen=True, slots=True)
 class NetworkParameters:
-    """Everything that the rules of one network depend on. Delays in seconds, rates in basis points.
+    """All parameters of one network. Amounts in wei, rates in basis points.
 
-    ``replay_pay_bps``: what a verifier is paid for a replay, of the segment's share of its unit's gross price.
-    ``replay_budget_bps``: what the replays of a post of rewards may be paid together, of the funds that are left.
-    ``rebenchmark_mean_seconds``: between a passed benchmark and the next that is asked for, at a random time;
-    ``rebenchmark_within_seconds``: by when it must be passed. ``benchmark_pause_seconds``: after a wrong answer, or one
-    that was left out once it was known what to open.
-    ``verdict_wait_seconds``: how long after a committee was drawn a quorum of it waits for the others' signatures.
-    ``suspension_seconds``: how long a verifier is not drawn after the first time that two others overruled it.
+    - ``replay_pay_bps``: a verifier's pay for a replay, of the segment's share of the unit's gross price.
+    - ``replay_budget_bps``: bound of all replay pay in one post of rewards, of the remaining funds.
+    - ``rebenchmark_mean_seconds``: mean of the random time from a passed benchmark to the next one.
+    - ``rebenchmark_within_seconds``: deadline to pass it.
+    - ``benchmark_pause_seconds``: pause after a wrong answer, or after none once the challenge was revealed.
+    - ``verdict_wait_seconds``: time from a committee's draw during which its quorum waits for other signatures.
+    - ``suspension_seconds``: suspension of a verifier that two others outvoted for the first time.
     """
 
     name: str
@@ -156,13 +157,14 @@ class NetworkParameters:
 
     @property
     def longest_training_seconds(self) -> int:
-        """How long after its ``wait_until`` a job may train. ``refund_delay_seconds`` after that anybody can have its
-        escrow refunded, and what was delivered could not be paid: a quarter of that time is left to settle it.
+        """Return how long a job may train after its ``wait_until``.
+
+        Any account can refund the escrow after ``refund_delay_seconds``. A quarter of it remains for the settlement.
         """
         return self.refund_delay_seconds * 3 // 4
 
     def tier(self, name: str) -> Tier:
-        """The tier of that name.
+        """Return the tier of that name.
 
         Raises:
             KeyError: if the network has no such tier.
@@ -173,12 +175,12 @@ class NetworkParameters:
         raise KeyError(name)
 
     def gpus_to_attest(self, tier_id: int | None, registered: int) -> int:
-        """GPUs that a provider's attestation must cover: all that it registered, and no fewer than its tier stands for.
+        """Return the number of GPUs that a provider's attestation must cover.
 
-        What it registered is its own word, which is 0 as easily; that it has its tier's hardware it has proved.
+        The registered number is a claim, so the GPUs of the tier that it proved are the minimum.
 
         Args:
-            tier_id: None as long as it has earned none.
+            tier_id: earned tier, if any.
         """
         of_tier = next((tier.gpus for tier in self.tiers if tier.id == tier_id and tier.needs_gpus), 0)
         return max(registered, of_tier)
@@ -187,8 +189,8 @@ class NetworkParameters:
 MAINNET = NetworkParameters(
     name="mainnet",
     tiers=(
-        # Each lane's pool fills two thirds of a device's memory. The rates are a fraction of what such devices reach,
-        # by their makers' figures; they were not measured on them (decision 14).
+        # Each lane's pool fills two thirds of a device's memory. The rates are a fraction of the published figures of
+        # such devices, without a measurement (decision 14).
         # Reference speeds: 40 % of the published dense bf16 peak (312 and 989 TFLOP/s), as tuned training reaches.
         Tier(
             1,
@@ -236,7 +238,7 @@ MAINNET = NetworkParameters(
     fee_bps=500,
     verifier_minimum_stake_wei=500 * ZEN,
     unbonding_seconds=14 * 86_400,
-    refund_delay_seconds=60 * 86_400,  # must exceed the longest job
+    refund_delay_seconds=60 * 86_400,  # exceeds the longest job
     cancel_delay_seconds=3 * 86_400,
     challenge_seconds=86_400,
     token_cap_wei=1_000_000_000 * ZEN,
@@ -267,7 +269,7 @@ MAINNET = NetworkParameters(
     benchmark_pause_seconds=86_400,
     rebenchmark_within_seconds=4 * 3_600,
     emission_yearly_wei=tuple(million * 10**6 * ZEN for million in (20, 17, 14, 12, 10, 9, 8, 7, 6, 5)),
-    base_apy_bps=2_000,  # the contract holds it within 15 and 25 %
+    base_apy_bps=2_000,  # the contract accepts 15 to 25 %
     reward_epoch_seconds=EPOCH_SECONDS,
     reward_delay_seconds=86_400,
     bandwidth_wei_per_gib=ZEN // 100,
@@ -290,7 +292,7 @@ MAINNET = NetworkParameters(
 
 
 def _laptop(tier: Tier) -> Tier:
-    """The tier with thresholds that one CPU core meets; relations between the tiers stay."""
+    """Return the tier with thresholds that one CPU core meets."""
     return replace(
         tier,
         gpu_memory_gb=1,
@@ -307,9 +309,9 @@ DEVNET = replace(
     name="devnet",
     benchmark_pause_seconds=0,
     tiers=tuple(_laptop(tier) for tier in MAINNET.tiers),
-    challenge_seconds=4,  # so that whoever tries the network sees a job's pay arrive
-    disputes=replace(MAINNET.disputes, seats=3, quorum=2),  # a laptop runs three verifiers beside its providers
-    verdict_wait_seconds=30,  # and a dispute's end
+    challenge_seconds=4,  # a demonstration waits for a payout
+    disputes=replace(MAINNET.disputes, seats=3, quorum=2),  # a laptop runs three verifiers
+    verdict_wait_seconds=30,
 )
 
 NETWORKS = {network.name: network for network in (MAINNET, DEVNET)}

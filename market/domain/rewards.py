@@ -1,4 +1,4 @@
-"""What an epoch's rewards come to, in integer wei. Every division floors; what is left stays in the contract."""
+"""Rewards of an epoch, in integer wei. Every division floors; the contract keeps the remainder."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -11,11 +11,11 @@ YEAR_MINUTES = 365 * 24 * 60
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one account did in the epochs that are paid.
+    """Work of one account in the epochs that are paid.
 
-    ``stake_minutes``: its stake in wei, summed over the minutes in which it was up and active. ``served_bytes``: what
-    the market measured of its uploads and proven copies. ``replayed_wei``: gross price of the segments
-    that it replayed, its result agreeing with the decision.
+    - ``stake_minutes``: stake in wei, summed over the minutes in which the node was up and active.
+    - ``served_bytes``: measured uploads and proven copies.
+    - ``replayed_wei``: gross price of the segments whose replay agreed with the decision.
     """
 
     account: str
@@ -26,9 +26,9 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The rates: yearly on stake in basis points, wei per GiB, basis points of what replayed segments cost the payer.
+    """Reward rates: yearly on stake, per GiB, and on the gross price of replayed segments.
 
-    ``replay_bps`` is above 10,000, so that an honest replay brings more than computing the segment costs.
+    ``replay_bps`` is above 10,000, so that an honest replay pays more than its computation costs.
     """
 
     apy_bps: int
@@ -38,8 +38,6 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Reward:
-    """What one account earned, in wei."""
-
     account: str
     base: int
     bandwidth: int
@@ -53,12 +51,12 @@ class Reward:
 def epoch_rewards(
     work: Iterable[Work], terms: Terms, *, base_bound: int, replay_bound: int, budget: int
 ) -> list[Reward]:
-    """Who earned what, by account; those who earned nothing are left out.
+    """Return the positive rewards, ordered by account. Sums above a bound are scaled down in proportion.
 
-    The base rewards together stay within ``base_bound`` (the contract's bound on the yearly rate), those for replays
-    within ``replay_bound`` (or who trades with itself at a high price could starve all others), and everything within
-    ``budget`` (what the contract was funded with and has not promised yet), all in wei: where they do not suffice, all
-    are cut alike.
+    Args:
+        base_bound: bound of all base rewards in wei, from the contract's bound on the yearly rate.
+        replay_bound: bound of all replay rewards in wei. Without it, self-dealing at a high price takes the budget.
+        budget: bound of everything in wei: the contract's funds that are not promised yet.
     """
     full = [
         Reward(

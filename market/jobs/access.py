@@ -1,7 +1,7 @@
-"""Who may see a job, and who may act on it.
+"""Access to jobs.
 
-Its payer may do both, as may admins of the market and of the job's organisation. Every member of that organisation and
-the market's treasury role may see it.
+The payer, admins of the market and admins of the job's organisation may view and change a job. Members of that
+organisation and the market's treasury role may view it.
 """
 
 from sqlalchemy.orm import Session
@@ -16,36 +16,36 @@ from market.jobs.models import Job
 
 
 def visible_job(session: Session, principal: Principal, job_id: str) -> Job:
-    """A job that the caller may see: a copy to read.
+    """Return a copy of a job that the caller may view.
 
     Raises:
-        JobNotFound: there is none, or it is somebody else's.
+        JobNotFound: no such job, or the caller may not view it.
     """
     return _require_visible(session, principal, job_id, repository.job_to_read(session, job_id))
 
 
 def lock_own_job(session: Session, principal: Principal, job_id: str) -> Job:
-    """A job that the caller may act on, locked.
+    """Lock and return a job that the caller may change.
 
     Raises:
-        JobNotFound: there is none, or it is somebody else's.
-        NotPermitted: the caller may only see it.
+        JobNotFound: no such job, or the caller may not view it.
+        NotPermitted: the caller may only view it.
     """
     job = _require_visible(session, principal, job_id, repository.lock_job(session, job_id))
     if principal.address == job.payer or principal.is_admin:
         return job
     role = organisations.role_in(session, job.organisation_id, principal.address)
     if role is None or role < Role.ADMIN:
-        raise NotPermitted("only its payer and admins may act on this job", field="job_id")
+        raise NotPermitted("Only the payer and admins may change this job.", field="job_id")
     return job
 
 
 def _require_visible(session: Session, principal: Principal, job_id: str, job: Job | None) -> Job:
-    seen = job is not None and (
+    is_visible = job is not None and (
         principal.address == job.payer
         or principal.sees_all_jobs
         or organisations.role_in(session, job.organisation_id, principal.address) is not None
     )
-    if job is None or not seen:
+    if job is None or not is_visible:
         raise JobNotFound(f"You have no job {job_id}.")
     return job

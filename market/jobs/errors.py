@@ -1,4 +1,4 @@
-"""Refusals of jobs and leases; each code is stable and says which field is at fault and what to do."""
+"""Errors of jobs."""
 
 from market.platform.http.problem import MarketError
 

@@ -1,4 +1,4 @@
-"""Tables of jobs: the order, its slots, units, leases and checkpoints."""
+"""Tables of jobs and their slots."""
 
 from datetime import datetime
 from typing import Any
@@ -11,7 +11,7 @@ from market.platform.db.base import Address, Base, Cid, CreatedAt, Hash32, UtcDa
 
 
 class Job(Base, CreatedAt):
-    """A training job. Its id is the struct hash of the payer's signed order, here and on chain."""
+    """A training job. Its id is the struct hash of the payer's signed order, also on chain."""
 
     __tablename__ = "jobs"
     __table_args__ = (
@@ -23,7 +23,7 @@ class Job(Base, CreatedAt):
     payer: Mapped[str] = mapped_column(ForeignKey("accounts.address"))
     status: Mapped[str] = mapped_column(String(16), index=True)  # lifecycle.JobStatus
     reason: Mapped[str | None] = mapped_column(String(64))  # completed | expired | cancelled_by_payer | ...
-    request: Mapped[dict[str, object]] = mapped_column(JSONB)  # the job as the user wrote it
+    request: Mapped[dict[str, object]] = mapped_column(JSONB)  # the job as submitted
     spec: Mapped[dict[str, Any]] = mapped_column(JSONB)  # training_gym.spec.config.TrainingSpec.to_dict()
     spec_hash: Mapped[str] = mapped_column(Hash32)
     spec_cid: Mapped[str] = mapped_column(Cid)
@@ -31,7 +31,7 @@ class Job(Base, CreatedAt):
     nodes: Mapped[int] = mapped_column(Integer)
     rounds: Mapped[int] = mapped_column(Integer)
     segments: Mapped[int] = mapped_column(Integer)
-    sampling_bps: Mapped[int] = mapped_column(Integer)  # lowest rate at which segments are drawn, signed with the order
+    sampling_bps: Mapped[int] = mapped_column(Integer)  # minimum sampling rate, signed with the order
     checkpoint_interval: Mapped[int] = mapped_column(Integer)
     redundancy: Mapped[int] = mapped_column(Integer)
     requirements: Mapped[dict[str, object]] = mapped_column(JSONB)
@@ -44,13 +44,13 @@ class Job(Base, CreatedAt):
     nonce: Mapped[int] = mapped_column(Wei)
     order_signature: Mapped[str] = mapped_column(String(132))
     organisation_id: Mapped[int | None] = mapped_column(ForeignKey("organisations.id"), index=True)
-    # What its payer narrowed or asked for since; the signed order above stays as it is.
+    # The payer's later changes; the signed order above is immutable.
     amended_max_price_wei: Mapped[int | None] = mapped_column(Wei)
     amended_wait_until: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    cancelled_by: Mapped[str | None] = mapped_column(Address)  # asked for while the deposit was on its way
+    cancelled_by: Mapped[str | None] = mapped_column(Address)  # requested before the deposit was final
     paused_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     permit: Mapped[dict[str, object]] = mapped_column(JSONB)
-    # What the chain said (finalised projections).
+    # Projections of final chain events.
     escrowed_wei: Mapped[int] = mapped_column(Wei, default=0)
     fee_bps: Mapped[int | None] = mapped_column(Integer)
     paid_wei: Mapped[int | None] = mapped_column(Wei)
@@ -62,8 +62,7 @@ class Job(Base, CreatedAt):
     clearing_price_wei: Mapped[int | None] = mapped_column(Wei)
     auction_round_id: Mapped[int | None] = mapped_column(ForeignKey("auction_rounds.id"))
     environment_class: Mapped[str | None] = mapped_column(Hash32)  # fixed at matching; replays compare within it
-    # Nodes of this book and class are held for it until then, so that its gang can gather
-    # (market.training.matching.reservations).
+    # Reservation: nodes of this zone and class (market.training.matching.reservations).
     reserved_zone: Mapped[str | None] = mapped_column(String(32))
     reserved_class: Mapped[str | None] = mapped_column(Hash32)
     reserved_until: Mapped[datetime | None] = mapped_column(UtcDateTime)
@@ -75,25 +74,23 @@ class Job(Base, CreatedAt):
     first_step_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     trained_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     settled_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    released_at: Mapped[datetime | None] = mapped_column(
-        UtcDateTime
-    )  # market.training.retention.jobs has done its work
+    released_at: Mapped[datetime | None] = mapped_column(UtcDateTime)  # purged by market.training.retention.jobs
 
     @property
     def price_cap_wei(self) -> int:
-        """Highest price in wei per GPU-hour that its payer takes now."""
+        """Highest price in wei per GPU-hour that the payer currently accepts."""
         return self.max_price_wei if self.amended_max_price_wei is None else self.amended_max_price_wei
 
     @property
     def expires_at(self) -> datetime:
-        """Until when its payer waits for a match."""
+        """Time until which the payer waits for a match."""
         return self.amended_wait_until or self.wait_until
 
 
 class Slot(Base):
-    """One worker place of a running job, and who holds it now (None: vacant, to be filled from the book).
+    """One replica of a running job and its node (None: vacant, to be filled from the book).
 
-    A node holds at most one slot at a time, of all jobs; slots are freed when their job stops training.
+    A node holds at most one slot over all jobs. Slots are freed when their job stops training.
     """
 
     __tablename__ = "slots"
@@ -102,5 +99,5 @@ class Slot(Base):
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
     slot: Mapped[int] = mapped_column(Integer, primary_key=True)
     provider: Mapped[str | None] = mapped_column(Address)
-    # The unit whose slot state the next one goes on from (None: a fresh one).
+    # The unit whose end replica state starts the next unit (None: a fresh one).
     state_unit_id: Mapped[int | None] = mapped_column(ForeignKey("units.id"))

@@ -1,14 +1,14 @@
-"""The highest price that a job can pay."""
+"""Price limit of a job."""
 
 from market.domain.network import BPS, HOUR_US
 from market.jobs.models import Job
 
 
 def highest_price(budget_wei: int, max_price_wei: int, units: int, unit_weight_us: int) -> int:
-    """Highest price in wei per GPU-hour that the payer takes and at which the budget pays all units.
+    """Return the highest price in wei per GPU-hour that the payer accepts and at which the budget pays all units.
 
-    The unit's price is rounded down to a multiple of 10,000 wei, so it stays payable until the exact price reaches
-    the next multiple beyond what one unit may cost.
+    A unit's price is rounded down to a multiple of 10,000 wei. It is payable until the exact price reaches the next
+    multiple above the budget per unit.
     """
     per_unit = budget_wei // units
     limit = per_unit - per_unit % BPS + BPS
@@ -16,5 +16,5 @@ def highest_price(budget_wei: int, max_price_wei: int, units: int, unit_weight_u
 
 
 def job_limit(job: Job) -> int:
-    """The limit at which a job bids, in wei per GPU-hour."""
+    """Return the limit of a job's bid, in wei per GPU-hour."""
     return highest_price(job.escrowed_wei, job.price_cap_wei, job.units_ordered, job.unit_weight_us)

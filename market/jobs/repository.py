@@ -1,7 +1,7 @@
-"""Queries over jobs, slots and units.
+"""Queries over jobs and slots.
 
-Functions named ``lock_*`` take the row ``FOR NO KEY UPDATE`` and read it afresh. Locks are always taken in the order
-job, unit, lease, so that no two transactions wait for each other.
+Functions named ``lock_*`` take the row ``FOR NO KEY UPDATE`` and refresh it. Locks are always taken in the order job,
+unit, lease, which prevents deadlocks.
 """
 
 from collections.abc import Collection, Sequence
@@ -34,7 +34,7 @@ _JOB_COLUMNS = Job.__table__.columns.keys()
 
 
 def job_to_read(session: Session, job_id: str) -> Job | None:
-    """A copy of the job, which is no part of the session: what is changed in it is not written."""
+    """Return a copy of the job outside the session; changes of it are not written."""
     found = _JOB_TO_READ.rows(session, {"job_id": job_id})
     return Job(**dict(zip(_JOB_COLUMNS, found[0], strict=True))) if found else None
 
@@ -50,7 +50,7 @@ def _expires_at() -> ColumnElement[datetime]:
 def jobs_where(
     session: Session, where: Sequence[ColumnElement[bool]], limit: int, before: tuple[datetime, str] | None
 ) -> list[Job]:
-    """Jobs, newest first; ``before`` is the (creation time, id) of the last one seen."""
+    """Return jobs, newest first; ``before`` is the (creation time, id) of the last one seen."""
     query = select(Job).where(*where)
     if before is not None:
         query = query.where((Job.created_at < before[0]) | ((Job.created_at == before[0]) & (Job.id < before[1])))
@@ -62,23 +62,23 @@ def ids_of(session: Session, payer: str) -> set[str]:
 
 
 def payers(session: Session, job_ids: Collection[str]) -> dict[str, str]:
-    """The payer of each of these jobs."""
+    """Return the payer by job id."""
     return dict(session.execute(select(Job.id, Job.payer).where(Job.id.in_(job_ids))).tuples().all())
 
 
 def count_by_status(session: Session) -> dict[str, int]:
-    """How many jobs there are of each status."""
+    """Return the number of jobs by status."""
     return dict(session.execute(select(Job.status, func.count()).group_by(Job.status)).tuples().all())
 
 
 def running_since_order(session: Session, waited_before: datetime) -> list[str]:
-    """Running jobs whose order's end was before then."""
+    """Return running jobs whose order ended before then."""
     query = select(Job.id).where(Job.status == JobStatus.RUNNING, Job.wait_until <= waited_before)
     return list(session.scalars(query.order_by(Job.id)))
 
 
 def long_paused(session: Session, refund_after: timedelta, now: datetime) -> list[str]:
-    """Running jobs that are paused, and whose order's end was longer ago than ``refund_after``."""
+    """Return paused running jobs whose order ended more than ``refund_after`` ago."""
     query = select(Job.id).where(
         Job.status == JobStatus.RUNNING, Job.paused_at.is_not(None), Job.wait_until <= now - refund_after
     )
@@ -86,7 +86,7 @@ def long_paused(session: Session, refund_after: timedelta, now: datetime) -> lis
 
 
 def jobs_in_book(session: Session, tier_id: int, now: datetime) -> list[Job]:
-    """Jobs that stand in the book of a tier, oldest first."""
+    """Return the jobs in the book of a tier, oldest first."""
     query = select(Job).where(
         Job.status == JobStatus.MATCHING, Job.tier_id == tier_id, _expires_at() > now, Job.paused_at.is_(None)
     )
@@ -94,7 +94,7 @@ def jobs_in_book(session: Session, tier_id: int, now: datetime) -> list[Job]:
 
 
 def asks(session: Session, tier_id: int, limit: int) -> list[tuple[dict[str, Any], int]]:
-    """Requirements and number of nodes of the newest jobs that wait for nodes of a tier or hold some."""
+    """Return requirements and number of nodes of the newest jobs that wait for nodes of a tier or hold some."""
     query = select(Job.requirements, Job.nodes).where(
         Job.status.in_((JobStatus.MATCHING, JobStatus.RUNNING)), Job.tier_id == tier_id
     )
@@ -113,7 +113,7 @@ def jobs_in(session: Session, statuses: Collection[JobStatus]) -> list[str]:
 
 
 def lock_placement(session: Session) -> None:
-    """Serialise placements until the end of the transaction, so that no node is placed twice at once."""
+    """Serialise placements until the end of the transaction, so that no node is placed twice."""
     session.execute(select(func.pg_advisory_xact_lock(_PLACEMENT_LOCK)))
 
 
@@ -126,12 +126,12 @@ def slot_holders(session: Session) -> set[str]:
 
 
 def slots_by_holder(session: Session) -> dict[str, str]:
-    """The job of each node that holds a slot."""
+    """Return the job of each node that holds a slot."""
     query = select(Slot.provider, Slot.job_id).where(Slot.provider.is_not(None))
     return {provider: job_id for provider, job_id in session.execute(query).tuples() if provider is not None}
 
 
 def rounds_of_unended(session: Session) -> set[int]:
-    """The auction rounds in which jobs were matched that are not over."""
+    """Return the auction rounds that matched jobs which have not ended."""
     query = select(Job.auction_round_id).where(Job.status.not_in(OVER), Job.auction_round_id.is_not(None))
     return {number for number in session.scalars(query) if number is not None}

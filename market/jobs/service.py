@@ -1,4 +1,4 @@
-"""Facts of jobs for other packages."""
+"""Job reads for other packages."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from zoo_protocol.messages import JobOrder
 
 @dataclass(frozen=True, slots=True)
 class JobSummary:
-    """One job. Amounts in wei; ``times`` by name, None where it has not come to that."""
+    """One job. Amounts in wei; ``times`` by name, None for steps that it has not reached."""
 
     id: str
     payer: str
@@ -39,11 +39,7 @@ class JobSummary:
 
 
 def get(session: Session, job_id: str) -> JobSummary:
-    """Facts of one job.
-
-    Raises:
-        JobNotFound: there is none with this id.
-    """
+    """Return one job. Raises JobNotFound."""
     job = repository.job(session, job_id)
     if job is None:
         raise JobNotFound(f"There is no job {job_id}.", field="job_id")
@@ -51,22 +47,22 @@ def get(session: Session, job_id: str) -> JobSummary:
 
 
 def ids_of(session: Session, payer: str) -> set[str]:
-    """Ids of all jobs of a payer."""
+    """Return the ids of a payer's jobs."""
     return repository.ids_of(session, payer)
 
 
 def count_by_status(session: Session) -> dict[str, int]:
-    """How many jobs there are of each status."""
+    """Return the number of jobs by status."""
     return repository.count_by_status(session)
 
 
 def rounds_of_unended(session: Session) -> set[int]:
-    """Ids of the auction rounds that matched jobs which have not ended."""
+    """Return the ids of the auction rounds that matched jobs which have not ended."""
     return repository.rounds_of_unended(session)
 
 
 def payers_of(session: Session, job_ids: Collection[str]) -> dict[str, str]:
-    """The payer of each of these jobs."""
+    """Return the payer by job id."""
     return repository.payers(session, job_ids)
 
 

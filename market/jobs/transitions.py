@@ -1,4 +1,4 @@
-"""The moves of jobs, units and leases: status, audit event and what subscribers see, always together."""
+"""State transitions of jobs."""
 
 from sqlalchemy.orm import Session
 
@@ -10,10 +10,6 @@ from market.platform.events.service import MARKET, emit, move
 def transition_job(
     session: Session, job: Job, event: JobEvent, *, reason: str | None = None, actor: str = MARKET
 ) -> None:
-    """Move a job whose row the caller has locked.
-
-    Raises:
-        IllegalTransition: if the job's status does not take the event.
-    """
+    """Apply ``event`` to a locked job, with audit and job event. Raises IllegalTransition."""
     move(session, job, JOB, event, subject=("job", job.id), reason=reason, actor=actor)
     emit(session, job.id, "status", {"status": job.status, "reason": job.reason})

@@ -20,14 +20,8 @@ from market.platform.events.service import MARKET, emit, record
 from market.training.leases.stopping import cancel_now
 
 _WAITING = (JobStatus.SUBMITTED, JobStatus.FUNDED, JobStatus.MATCHING)
-
-
 _PAUSABLE = (JobStatus.MATCHING, JobStatus.RUNNING)
-
-
 _PAUSE_EXPIRED = "pause_expired"
-
-
 _ESCROW_ENDS = "escrow_ends"
 
 

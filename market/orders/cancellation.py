@@ -13,8 +13,6 @@ from market.platform.events.service import MARKET
 from market.training.leases.stopping import CANCELLED_BY_PAYER, cancel_now
 
 _CANCELLABLE = (JobStatus.FUNDED, JobStatus.MATCHING, JobStatus.RUNNING)
-
-
 _REFUNDED = "escrow_refunded"
 
 

@@ -21,8 +21,6 @@ from market.orders.schemas import CloneJob, ExtendJob, JobSpec
 from market.platform.db.base import utc_now
 
 _TRAINS = (JobStatus.SUBMITTED, JobStatus.FUNDED, JobStatus.MATCHING, JobStatus.RUNNING)
-
-
 _LEAST_WAIT = timedelta(minutes=10)
 
 

@@ -27,20 +27,10 @@ from market.platform.http.services import Services
 from market.platform.http.types import HashString
 
 router = APIRouter(prefix="/v1", tags=["jobs"])
-
-
 _LAST_ID = 2**63 - 1  # of a bigint column
-
-
 _OVER = (JobStatus.SETTLED, JobStatus.REJECTED)
-
-
 _POLL_SECONDS = 1.0  # how long an unannounced change can stay unseen where Redis fails
-
-
 _HEARTBEAT_SECONDS = 10
-
-
 _BATCH = 200
 
 

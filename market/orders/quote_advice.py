@@ -9,8 +9,6 @@ from training_gym.spec.config import CHUNK, TrainingSpec
 
 SLOWNESS = 3
 """Nodes prove less than the reference speed, which is that of well tuned training; so many times slower is usual."""
-
-
 POOR_SHARE = 0.5
 """Whoever waits more than they train should know it before they pay."""
 
@@ -81,7 +79,7 @@ def advice_on(
     return [found for found in points if found is not None]
 
 
-def most_inner_steps(spec: TrainingSpec, compute_seconds: float, allowed_seconds: float) -> int:
+def max_inner_steps(spec: TrainingSpec, compute_seconds: float, allowed_seconds: float) -> int:
     """Of whole segments, how many inner steps a unit may have to be done in the time; at least one segment."""
     training = spec.training
     segments = int(allowed_seconds / compute_seconds * training.inner_steps) // training.segment_steps
@@ -93,7 +91,7 @@ def _long_units(spec: TrainingSpec, expected: ExpectedThroughput, longest: float
     seconds = expected.compute_seconds
     if seconds * SLOWNESS <= longest:
         return None
-    fewer = most_inner_steps(spec, seconds, longest / SLOWNESS)
+    fewer = max_inner_steps(spec, seconds, longest / SLOWNESS)
     return Advice(
         code="long_units",
         detail=f"One unit takes {seconds:.4g} s at the tier's reference speed, without transfers. A round that cannot "

@@ -11,11 +11,9 @@ from market.accounts.errors import NotAuthenticated, NotPermitted, SpendingCapRe
 from market.accounts.idempotency import ANSWERED_ONCE, Idempotent, IdempotentRoute
 from market.accounts.organisations.errors import OrganisationNotFound
 from market.auctions import service as auctions
-from market.chain.contracts.codec import Deployment
-from market.chain.views import ChainViews
 from market.jobs.access import visible_job
 from market.jobs.errors import JobNotFound
-from market.orders import amendments, cancellation, cloning, quotes, submission, views
+from market.orders import amendments, cancellation, cloning, submission, views
 from market.orders.errors import (
     BudgetBelowOneUnit,
     DatasetNotFound,
@@ -48,7 +46,6 @@ from market.orders.schemas import (
     SubmitJob,
     UnitView,
 )
-from market.platform.db.base import utc_now
 from market.platform.db.session import UnitOfWork
 from market.platform.http.deps import Reads, ServicesDep, Uow
 from market.platform.http.errors import (
@@ -63,11 +60,8 @@ from market.platform.http.errors import (
 from market.platform.http.refusals import refusals
 from market.platform.http.scopes import scoped
 from market.platform.http.services import Services
-from market.platform.storage.client import Storage
 
 router = APIRouter(prefix="/v1", tags=["jobs"], route_class=IdempotentRoute)
-
-
 _JOB_REFUSALS = (
     NotAuthenticated,
     InvalidSpec,
@@ -79,36 +73,14 @@ _JOB_REFUSALS = (
     StorageDown,
     ChainDown,
 )
-
-
 _ACT_REFUSALS = (NotAuthenticated, JobNotFound, NotPermitted, KeyReused, RequestInFlight)
-
-
 JobId = Annotated[str, Path(pattern=r"^0x[0-9a-f]{64}$", description="The job's id: 0x hex of 32 bytes.")]
 
 
 @router.post("/quotes", responses=refusals(*_JOB_REFUSALS), openapi_extra=scoped("jobs:read"))
-def quote_job(body: JobSpec, account: CurrentAccount, services: ServicesDep) -> Quote:
+def quote_job(request: JobSpec, account: CurrentAccount, services: ServicesDep) -> Quote:
     """Price a job and get the order and permit to sign for it. Writes nothing."""
-    return _quote(body, account.address, services)
-
-
-def _quote(body: JobSpec, payer: str, services: Services) -> Quote:
-    def last_price(tier_id: int) -> int | None:
-        with services.database.transaction() as session:
-            return auctions.last_price(session, tier_id)
-
-    return quotes.quote(
-        body,
-        payer,
-        network=services.network,
-        deployment=services.part(Deployment),
-        chain=services.part(ChainViews),
-        storage=services.part(Storage),
-        longest_round_seconds=services.settings.round_timeout_seconds,
-        last_price=last_price,
-        now=utc_now(),
-    )
+    return submission.quote(request, account.address, services)
 
 
 @router.post(
@@ -129,29 +101,20 @@ def _quote(body: JobSpec, payer: str, services: Services) -> Quote:
     ),
 )
 @confirms_caller
-def submit_job(body: SubmitJob, account: CurrentAccount, services: ServicesDep, once: Idempotent) -> Response:
+def submit_job(request: SubmitJob, account: CurrentAccount, services: ServicesDep, once: Idempotent) -> Response:
     """Submit a quoted job with the caller's signatures over its order and permit."""
     earlier = once.earlier_answer()
     if earlier is not None:
         return earlier
-    checked = submission.check(
-        body,
-        account.address,
-        network=services.network,
-        deployment=services.part(Deployment),
-        chain=services.part(ChainViews),
-        storage=services.part(Storage),
-        longest_round_seconds=services.settings.round_timeout_seconds,
-        now=utc_now(),
-    )
+    signed = submission.check(request, account.address, services)
 
     def write(unit: UnitOfWork) -> tuple[int, JobView]:
-        return 201, views.new_job_view(services.network, submission.write(unit, checked, account))
+        return 201, views.new_job_view(services.network, submission.write(unit, signed, account))
 
     def write_within_caps(session: Session) -> tuple[int, JobView]:
-        return 201, views.new_job_view(services.network, submission.write_within_caps(session, checked, account))
+        return 201, views.new_job_view(services.network, submission.write_within_caps(session, signed, account))
 
-    return once.run(write_within_caps, write if submission.is_unlimited(checked, account) else None)
+    return once.run(write_within_caps, write if submission.is_unlimited(request, account) else None)
 
 
 @router.get(
@@ -268,5 +231,5 @@ def extend_job(job_id: JobId, body: ExtendJob, account: CurrentAccount, services
 
 
 def _proposed(request: JobSpec, payer: str, services: Services) -> ProposedJob:
-    quote = _quote(request, payer, services)
+    quote = submission.quote(request, payer, services)
     return ProposedJob(request=request.model_dump(mode="json", by_alias=True), quote=quote)

@@ -1,9 +1,13 @@
-"""Taking a job in: check the signed order and permit, write the job, ask the chain for its deposit."""
+"""The I/O of quotes and submissions: gather what the pure rules need, write a job, queue its deposit.
 
-from dataclasses import dataclass
+A submission takes four steps: ``parse_terms`` (pure), ``_payer_state`` (storage and chain), ``sign_terms`` (pure) and
+:func:`write` (one statement). A quote ends with ``quotes.quote`` (pure) instead of the last two.
+"""
+
+import secrets
+from dataclasses import replace
 from datetime import UTC, datetime
-from functools import lru_cache
-from typing import Any, cast
+from typing import cast
 
 from sqlalchemy.orm import Session
 
@@ -11,43 +15,37 @@ from market.accounts import service as accounts
 from market.accounts import spending
 from market.accounts.organisations import service as organisations
 from market.accounts.service import Principal
+from market.auctions import service as auctions
 from market.chain.contracts import bindings
 from market.chain.contracts.codec import ChainEvent, Deployment
+from market.chain.errors import ChainError
 from market.chain.models import TxIntent
 from market.chain.service import new_intent
 from market.chain.views import ChainViews, Funds
 from market.domain.lifecycle import IntentStatus, JobEvent, JobStatus
-from market.domain.money import format_amount
-from market.domain.network import NetworkParameters
 from market.jobs import repository as jobs_repository
 from market.jobs.models import Job
 from market.jobs.transitions import transition_job
+from market.orders import quotes
 from market.orders.dataset_check import require_dataset
-from market.orders.errors import InsufficientBalance, PermitTooShort
-from market.orders.quotes import Terms, funds_of, permit_document, require_unit_in_time, terms
-from market.orders.schemas import SignedPermit, SubmitJob
+from market.orders.errors import InsufficientBalance
+from market.orders.schemas import JobSpec, Quote, SubmitJob
+from market.orders.terms import PayerState, SignedTerms, Terms, parse_terms, sign_terms
+from market.platform.db.base import utc_now
 from market.platform.db.bulk_insert import insert_together
 from market.platform.db.session import UnitOfWork, enqueue_after_commit
 from market.platform.events.service import MARKET, new_event
-from market.platform.http.errors import InvalidSignature, NonceReplayed, StorageDown
+from market.platform.http.errors import ChainDown, InvalidSignature, NonceReplayed, StorageDown
+from market.platform.http.services import Services
 from market.platform.storage.client import Storage
 from market.platform.storage.errors import StorageUnavailable
 from market.platform.storage.recently_seen import record_verified, was_recently_verified
 from market.providers import service as providers
 from market.training.leases.stopping import cancel_now
-from zoo_protocol.content.unixfs import cid_of_file
-from zoo_protocol.hashing import from_hex, to_hex
-from zoo_protocol.messages import Domain, JobOrder, recover, struct_hash, typed_data
-
-_HALF_ORDER = 0x7FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF5D576E7357A4501DDFE92F46681B20A0
-
+from zoo_protocol.hashing import from_hex
 
 _MAX_SPEC_BYTES = 64 * 1024
-
-
-_FUNDS_SECONDS = 1.0  # for how long what the chain said of a payer may pass its jobs
-
-
+_FUNDS_SECONDS = 1.0  # age up to which a cached view of the chain may accept a submission
 _REVERT_REASONS = {  # by the contracts' errors
     "ERC20InsufficientAllowance": "permit_not_usable",
     "ERC20InsufficientBalance": "insufficient_balance",
@@ -57,100 +55,77 @@ _REVERT_REASONS = {  # by the contracts' errors
 }
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedJob:
-    """A submission that passed every check and only has to be written."""
+def quote(request: JobSpec, payer: str, services: Services) -> Quote:
+    """Price a job. Writes nothing; call it with no session open.
 
-    request: SubmitJob
-    terms: Terms
-    order: JobOrder
-    order_signature: str
-    permit_signature: str
-    spec_cid: str
-    id: str
+    Raises:
+        InvalidSpec, UnknownTier, InvalidOrder, BudgetBelowOneUnit, DatasetNotFound, InvalidDataset, StorageDown,
+        ChainDown.
+    """
+    terms = _parse(request, services)
+    state = _payer_state(terms, payer, services)
+    with services.database.transaction() as session:
+        last_price_wei = auctions.last_price(session, terms.tier.id)
+    return quotes.quote(
+        request,
+        terms,
+        state,
+        network=services.network,
+        longest_round_seconds=services.settings.round_timeout_seconds,
+        last_price_wei=last_price_wei,
+        nonce=secrets.randbits(128),
+    )
 
 
-def check(
-    request: SubmitJob,
-    payer: str,
-    *,
-    network: NetworkParameters,
-    deployment: Deployment,
-    chain: ChainViews,
-    storage: Storage,
-    longest_round_seconds: float,
-    now: datetime,
-) -> CheckedJob:
-    """Check a submission against the chain and storage; call it with no session open.
+def check(request: SubmitJob, payer: str, services: Services) -> SignedTerms:
+    """Check a submission and store its specification; call it with no session open.
 
-    The order and the permit are rebuilt from the body, never taken from it, so a signature over anything else does
-    not recover the payer. Both must be from an account with a key; contract wallets can relay through the contract.
+    A cached view of the payer's funds may accept a submission, but only a fresh one refuses it. A fresh view would not
+    prevent later changes: until the deposit is mined, the payer can spend its tokens or use the permit. Then the escrow
+    decides, and a failed deposit ends the job with its reason (:func:`on_deposit_intent`).
 
     Raises:
         InvalidSpec, UnknownTier, InvalidOrder, BudgetBelowOneUnit, InvalidSignature, PermitTooShort, DatasetNotFound,
         InvalidDataset, InsufficientBalance, StorageDown, ChainDown.
     """
-    job = terms(request, network, now)
-    require_unit_in_time(job, longest_round_seconds)
-    order = job.order(payer, request.nonce)
-    domain = Domain(deployment.chain_id, deployment.address("JobEscrow"))
-    order_signature = _signed_by(payer, typed_data(domain, order), request.order_signature, "order_signature")
-    if request.permit.deadline < order.waitUntil:
-        raise PermitTooShort(
-            f"The permit ends at {request.permit.deadline}, wait_until is {order.waitUntil} (Unix seconds).",
-            field="permit.deadline",
-            remedy="Sign a permit whose deadline is not before wait_until; a quote proposes one.",
-        )
-    permit_signature = _funded_permit(deployment, chain, payer, job.budget_wei, request.permit)
-    require_dataset(storage, job.spec)
-    spec_cid = _publish(storage, job.spec_json)
-    return CheckedJob(request, job, order, order_signature, permit_signature, spec_cid, struct_hash(order))
-
-
-def _funded_permit(deployment: Deployment, chain: ChainViews, payer: str, budget_wei: int, permit: SignedPermit) -> str:
-    """The permit's signature, if it is the payer's over its permit nonce, and the payer holds the budget.
-
-    What the chain said within the last second may pass a job, but never refuses one. That is as good as a fresh look:
-    the payer can spend its tokens, or use the permit, until the deposit is mined. Then the escrow decides, and a
-    deposit that fails ends the job with its reason (:func:`on_deposit_intent`).
-
-    Raises:
-        InvalidSignature, InsufficientBalance, ChainDown.
-    """
-
-    def check_against(funds: Funds) -> str:
-        document = permit_document(deployment, payer, budget_wei, funds.permit_nonce, permit.deadline)
-        signature = _signed_by(payer, document, permit.signature, "permit.signature")
-        if funds.balance_wei < budget_wei:
-            detail = f"{payer} holds {format_amount(funds.balance_wei)}, the budget is {format_amount(budget_wei)}."
-            raise InsufficientBalance(detail, field="budget_max")
-        return signature
-
+    terms = _parse(request, services)
+    state = _payer_state(terms, payer, services, _FUNDS_SECONDS)
     try:
-        return check_against(funds_of(chain, payer, _FUNDS_SECONDS))
+        signed = sign_terms(request, terms, state)
     except (InvalidSignature, InsufficientBalance):
-        return check_against(funds_of(chain, payer))
+        signed = sign_terms(request, terms, replace(state, funds=_funds(payer, services)))
+    _publish(terms, services.part(Storage))
+    return signed
 
 
-def _publish(storage: Storage, spec: bytes) -> str:
-    """Store the specification, unless the same one was stored within the last minute; its CID."""
-    cid = _cid(spec)
-    if not was_recently_verified(storage, cid):
-        try:
-            storage.put(spec, max_bytes=_MAX_SPEC_BYTES)
-        except StorageUnavailable as error:
-            raise StorageDown(str(error)) from error
-        record_verified(storage, cid)
-    return cid
+def _parse(request: JobSpec, services: Services) -> Terms:
+    return parse_terms(request, services.network, utc_now(), services.settings.round_timeout_seconds)
 
 
-@lru_cache(256)  # as many as specifications are remembered
-def _cid(spec: bytes) -> str:
-    return str(cid_of_file(spec))
+def _payer_state(terms: Terms, payer: str, services: Services, max_age_seconds: float = 0.0) -> PayerState:
+    require_dataset(services.part(Storage), terms.spec)
+    return PayerState(payer, services.part(Deployment), _funds(payer, services, max_age_seconds))
 
 
-def write_within_caps(session: Session, checked: CheckedJob, principal: Principal) -> Job:
-    """Write the job, count it against all spending caps and queue its deposit: all of it or nothing.
+def _funds(payer: str, services: Services, max_age_seconds: float = 0.0) -> Funds:
+    try:
+        return services.part(ChainViews).funds(payer, max_age_seconds)
+    except ChainError as error:
+        raise ChainDown(str(error)) from error
+
+
+def _publish(terms: Terms, storage: Storage) -> None:
+    if was_recently_verified(storage, terms.spec_cid):
+        return
+    try:
+        storage.put(terms.spec_json, max_bytes=_MAX_SPEC_BYTES)
+    except StorageUnavailable as error:
+        raise StorageDown(str(error)) from error
+    record_verified(storage, terms.spec_cid)
+
+
+def write_within_caps(session: Session, signed: SignedTerms, principal: Principal) -> Job:
+    """Write the job, count it against all spending caps and queue its deposit, in one transaction.
 
     Raises:
         NonceReplayed: the payer used this nonce before.
@@ -158,59 +133,58 @@ def write_within_caps(session: Session, checked: CheckedJob, principal: Principa
         SpendingCapReached: the budget exceeds a cap of the API key, the organisation or the member.
     """
     limits = [] if principal.limit_id is None else [(principal.limit_id, "the API key")]
-    if checked.request.organisation is not None:
-        limits += organisations.limits_for(session, checked.request.organisation, checked.order.payer)
-    job = write(session, checked, principal)
+    if signed.request.organisation is not None:
+        limits += organisations.limits_for(session, signed.request.organisation, signed.order.payer)
+    job = write(session, signed, principal)
     if limits:
-        spending.reserve(session, checked.id, checked.order.budget, limits)
+        spending.reserve(session, job.id, signed.order.budget, limits)
     return job
 
 
-def write(unit: UnitOfWork, checked: CheckedJob, principal: Principal) -> Job:
-    """Write the job and queue its deposit by one statement, which is all there is to do if no cap counts it.
+def write(unit: UnitOfWork, signed: SignedTerms, principal: Principal) -> Job:
+    """Write the job and queue its deposit by one statement. That suffices if no spending cap applies.
 
     Raises:
         NonceReplayed: the payer used this nonce before.
     """
-    order, job_terms = checked.order, checked.terms
-    options = checked.request.checkpoint
+    request, terms, order = signed.request, signed.terms, signed.order
     job = Job(
-        id=checked.id,
+        id=signed.job_id,
         payer=order.payer,
         status=JobStatus.SUBMITTED,
-        request=checked.request.model_dump(mode="json", by_alias=True, exclude={"order_signature", "permit"}),
-        spec=job_terms.spec.to_dict(),
+        request=request.model_dump(mode="json", by_alias=True, exclude={"order_signature", "permit"}),
+        spec=terms.spec.to_dict(),
         spec_hash=order.specHash,
-        spec_cid=checked.spec_cid,
+        spec_cid=terms.spec_cid,
         tier_id=order.tier,
-        nodes=job_terms.nodes,
-        rounds=job_terms.spec.training.rounds,
+        nodes=terms.nodes,
+        rounds=terms.spec.training.rounds,
         segments=order.segments,
         sampling_bps=order.samplingBps,
-        checkpoint_interval=options.interval,
-        redundancy=options.redundancy,
-        requirements=checked.request.requirements.model_dump(),
+        checkpoint_interval=request.checkpoint.interval,
+        redundancy=request.checkpoint.redundancy,
+        requirements=request.requirements.model_dump(),
         units_ordered=order.units,
         unit_weight_us=order.unitWeight,
         budget_wei=order.budget,
         max_price_wei=order.maxPrice,
-        wait_until=job_terms.wait_until,
+        wait_until=terms.wait_until,
         nonce=order.nonce,
-        order_signature=checked.order_signature,
-        organisation_id=checked.request.organisation,
-        permit={"deadline": checked.request.permit.deadline, "signature": checked.permit_signature},
+        order_signature=signed.order_signature,
+        organisation_id=request.organisation,
+        permit={"deadline": request.permit.deadline, "signature": signed.permit_signature},
         escrowed_wei=0,
         current_round=0,
     )
     is_new = insert_together(
         unit,
-        providers.new_nonce(order.payer, order.nonce, checked.id),
+        providers.new_nonce(order.payer, order.nonce, job.id),
         job,
         new_event(unit, job.id, "status", {"status": job.status, "reason": None}),
-        _deposit(unit, checked),
+        _deposit(unit, signed),
         only_if=accounts.still_live(principal),
     )
-    if not is_new:  # or the credential is not live, which is asked before a refusal leaves (require_live_caller)
+    if not is_new:  # or the credential ended: require_live_caller replaces this refusal then
         raise NonceReplayed(
             f"{order.payer} used the nonce {order.nonce} before.",
             field="nonce",
@@ -219,20 +193,39 @@ def write(unit: UnitOfWork, checked: CheckedJob, principal: Principal) -> Job:
     return job
 
 
-def is_unlimited(checked: CheckedJob, principal: Principal) -> bool:
-    """Whether no spending cap counts the job, so that :func:`write` is all there is to do."""
-    return principal.limit_id is None and checked.request.organisation is None
+def is_unlimited(request: SubmitJob, principal: Principal) -> bool:
+    """Return true if no spending cap applies, so that :func:`write` suffices."""
+    return principal.limit_id is None and request.organisation is None
+
+
+def _deposit(unit: UnitOfWork, signed: SignedTerms) -> TxIntent:
+    permit, order = from_hex(signed.permit_signature, 65), signed.order
+    return new_intent(
+        unit,
+        key=f"open:{signed.job_id}",
+        kind="open_job",
+        subject=signed.job_id,
+        fits=True,  # the order was hashed with the escrow's types
+        **bindings.JobEscrow.openJob(
+            cast(bindings.JobOrder, {name: getattr(order, name) for name in order.__slots__}),
+            signed.order_signature,
+            signed.request.permit.deadline,
+            permit[64],
+            permit[:32],
+            permit[32:64],
+        ),
+    )
 
 
 def on_job_opened(session: Session, event: ChainEvent) -> None:
-    """The deposit is final: list the job in the book of its tier. A second delivery of the event changes nothing.
+    """Add a job with a final deposit to the order book of its tier. Idempotent.
 
-    An order whose deposit reverted is public, and anybody can relay it while it lasts. Its payer was told that it costs
-    nothing, so it is cancelled, and its budget goes back by the next settlement.
+    An order whose deposit reverted is public, and any account can relay it until it expires. The market reported that
+    such a job costs nothing. Therefore it is cancelled, and the next settlement refunds its budget.
     """
     job = jobs_repository.lock_job(session, event.args["jobId"])
     if job is None or job.status not in (JobStatus.SUBMITTED, JobStatus.REJECTED):
-        return  # opened by somebody else's relay of an order that was never submitted here, or seen before
+        return  # relayed and never submitted here, or handled before
     was_rejected = job.status == JobStatus.REJECTED
     job.escrowed_wei = event.args["budget"]
     job.fee_bps = event.args["feeBps"]
@@ -251,10 +244,10 @@ def on_job_opened(session: Session, event: ChainEvent) -> None:
 
 
 def on_deposit_intent(session: Session, intent: TxIntent) -> None:
-    """Handler of ``open_job`` intents. A reverted deposit ends the job; nothing was taken from the payer.
+    """Reject the job of a reverted ``open_job`` intent; the payer paid nothing.
 
-    A deposit that succeeded is acted on by its event. So is one that reverted because somebody else relayed the same
-    signed order first: the escrow holds the budget just the same.
+    The event :func:`on_job_opened` handles all other deposits. That includes a deposit that reverted because another
+    account relayed the same signed order first: the escrow holds its budget.
     """
     error = (intent.detail or "").partition("(")[0]
     if intent.status != IntentStatus.REVERTED or error == "JobExists":
@@ -263,56 +256,3 @@ def on_deposit_intent(session: Session, intent: TxIntent) -> None:
     if job is not None and job.status == JobStatus.SUBMITTED:
         transition_job(session, job, JobEvent.DEPOSIT_REVERTED, reason=_REVERT_REASONS.get(error, "deposit_reverted"))
         spending.set_cost(session, job.id, 0)
-
-
-def _deposit(unit: UnitOfWork, checked: CheckedJob) -> TxIntent:
-    """The call of the escrow that takes the budget. It fits: the order was hashed by the types of the escrow."""
-    permit = from_hex(checked.permit_signature, 65)
-    order = checked.order
-    return new_intent(
-        unit,
-        key=f"open:{checked.id}",
-        kind="open_job",
-        subject=checked.id,
-        fits=True,
-        **bindings.JobEscrow.openJob(
-            cast(bindings.JobOrder, {name: getattr(order, name) for name in order.__slots__}),
-            checked.order_signature,
-            checked.request.permit.deadline,
-            permit[64],
-            permit[:32],
-            permit[32:64],
-        ),
-    )
-
-
-def _signed_by(signer: str, document: dict[str, Any], signature: str, field: str) -> str:
-    """The signature in the form that contracts take (low s, v of 27 or 28), if it is the signer's.
-
-    Raises:
-        InvalidSignature: malformed, or over another message or by another key.
-    """
-    name = document["primaryType"]
-    try:
-        raw = from_hex(signature, 65)
-    except ValueError as error:
-        raise InvalidSignature(str(error), field=field, remedy=f"Give the 65-byte signature of the {name}.") from error
-    v = raw[64] + 27 if raw[64] < 27 else raw[64]
-    if v not in (27, 28) or int.from_bytes(raw[32:64], "big") > _HALF_ORDER:
-        raise InvalidSignature(
-            "The signature is not in canonical form (s in the lower half, v of 27 or 28).",
-            field=field,
-            remedy="Sign with a current wallet; all of them give this form.",
-        )
-    canonical = to_hex(raw[:64] + bytes([v]))
-    try:
-        recovered = recover(document, canonical)
-    except ValueError:
-        recovered = "nobody"
-    if recovered != signer:
-        raise InvalidSignature(
-            f"The signature over the {name} recovers to {recovered}, the caller is {signer}.",
-            field=field,
-            remedy=f"Sign exactly the {name} that a fresh quote for this body returns, with the caller's wallet.",
-        )
-    return canonical

@@ -18,7 +18,6 @@ from market.webhooks.errors import DeliveryNotFound, TooManyWebhooks, WebhookAdd
 from market.webhooks.models import WebhookDelivery, WebhookEndpoint
 
 router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"], route_class=IdempotentRoute)
-
 WebhookId = Annotated[RowId, Path(description="The webhook's id.")]
 DeliveryId = Annotated[RowId, Path(description="The delivery's id.")]
 EventKind = Literal[
@@ -26,7 +25,6 @@ EventKind = Literal[
 ]
 Url = Annotated[str, Field(min_length=1, max_length=2048, examples=["https://hooks.example.com/zoo"])]
 Kinds = Annotated[list[EventKind], Field(min_length=1, max_length=10, description="Which events of your jobs to send.")]
-
 DEFAULT_KINDS: list[EventKind] = ["status", "checkpoint", "settlement"]
 _ONCE = (KeyReused, RequestInFlight)
 

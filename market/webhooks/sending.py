@@ -21,7 +21,6 @@ TIMEOUT_SECONDS = 10.0
 TOTAL_SECONDS = 30.0
 SECRET_PREFIX = "whsec_"
 _NAT64 = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("64:ff9b:1::/48"))
-
 Resolve = Callable[[str, int], Sequence[str]]
 
 

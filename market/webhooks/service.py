@@ -31,7 +31,6 @@ RETRY_AFTER = tuple(
     timedelta(seconds=seconds) for seconds in (5, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400)
 )
 """How long after each failed attempt the next one follows, up to a fifth longer by chance (Standard Webhooks)."""
-
 _CLAIM = timedelta(seconds=120)  # longer than an attempt can take
 _AT_ONCE = 8
 _GONE = 410

@@ -22,7 +22,9 @@ def test_a_conviction_needs_two_equal_refutations_that_lead_by_two(said: list[st
     for_it = found.pop(CLAIM, 0)
     lead = max(found.values(), default=0) - for_it
     assert (verdict(CLAIM, said) is Verdict.FAILED) == (for_it < 2 and lead >= 2)
-    assert (verdict(CLAIM, said, nobody_left=True) is Verdict.FAILED) == (for_it < 2 <= lead + for_it and lead >= 1)
+    assert (verdict(CLAIM, said, no_verifier_left=True) is Verdict.FAILED) == (
+        for_it < 2 <= lead + for_it and lead >= 1
+    )
 
 
 @given(results.flatmap(lambda said: st.tuples(st.just(said), st.permutations(said))))

@@ -1,4 +1,4 @@
-"""Amounts of ZEN as people write them and as the chain counts them: exact, without floating point."""
+"""Exact conversion between ZEN and wei, without floating point."""
 
 import re
 from decimal import Decimal
@@ -6,19 +6,15 @@ from decimal import Decimal
 from zoo_compute.base.errors import ConfigError
 
 ZEN = 10**18
-
-
 _LARGEST_WEI = 2**96 - 1
-
-
 _AMOUNT = re.compile(r"\s*(?P<whole>\d{1,30})(?:\.(?P<fraction>\d{1,18}))?\s*(?P<wei>wei)?\s*", re.ASCII)
 
 
 def parse_zen(text: str | int | Decimal, name: str = "amount") -> int:
-    """Wei of an amount in ZEN (``"2.5"``, ``5000``), or of one in wei (``"2500 wei"``).
+    """Return the wei of an amount in ZEN (``"2.5"``, ``5000``) or in wei (``"2500 wei"``).
 
     Raises:
-        ConfigError: no number, negative, finer than a wei, or beyond 2**96 - 1 wei; ``name`` says which it was.
+        ConfigError: not a number, negative, finer than 1 wei, or beyond 2**96 - 1 wei; names ``name``.
     """
     plain = format(text, "f") if isinstance(text, Decimal) else str(text)
     found = None if isinstance(text, float | bool) else _AMOUNT.fullmatch(plain)
@@ -30,15 +26,15 @@ def parse_zen(text: str | int | Decimal, name: str = "amount") -> int:
     if not 0 <= wei <= _LARGEST_WEI:
         raise ConfigError(
             "amount-malformed",
-            f"{name} is {text!r}, which is no exact amount from 0 to {format_zen(_LARGEST_WEI)} ZEN",
-            remedy="Write it in ZEN with at most 18 decimals, such as 2.5, or in wei, such as '2500 wei'. "
-            "In Python give a string, an int or a Decimal, never a float.",
+            f"{name} is {text!r}; expected an exact amount from 0 to {format_zen(_LARGEST_WEI)} ZEN",
+            remedy="Write ZEN with at most 18 decimals, such as 2.5, or wei, such as '2500 wei'. "
+            "In Python, pass a string, an int or a Decimal, not a float.",
         )
     return wei
 
 
 def format_zen(wei: int, places: int = 18) -> str:
-    """An amount of wei in ZEN: rounded down to ``places`` decimals, without trailing zeros."""
+    """Return wei as ZEN, rounded down to ``places`` decimals, without trailing zeros."""
     whole, fraction = divmod(abs(wei), ZEN)
     digits = f"{fraction:018d}"[:places].rstrip("0")
     return f"{'-' if wei < 0 else ''}{whole:,}{'.' + digits if digits else ''}"

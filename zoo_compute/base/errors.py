@@ -1,31 +1,25 @@
-"""Every error that a user or provider meets: a stable code, what is wrong, and what to do about it."""
+"""Errors for users and providers, and exit codes of the command line."""
 
 from enum import IntEnum
 from typing import Any
 
 
 class ExitCode(IntEnum):
-    """What the command line ends with. Scripts may rely on these."""
+    """Stable exit codes of the command line."""
 
     OK = 0
-    FAILED = 1  # an error that has no code of its own below
-    USAGE = 2  # the command line itself is wrong
-    REFUSED = 3  # the market refused the request and says why
+    FAILED = 1  # an error without its own code below
+    USAGE = 2  # invalid command line
+    REFUSED = 3  # the market refused the request
     UNREACHABLE = 4  # no answer from the market, its storage or the chain
     JOB_UNSUCCESSFUL = 5  # the job ended without a trained model
-    MISMATCH = 6  # a receipt, a block or a model is not what it should be
-    DEVNET = 7  # the embedded stack is not running, or a part of it did not start
+    MISMATCH = 6  # a receipt, a block or a model differs from its hash or the chain
+    DEVNET = 7  # the devnet is not running, or a part did not start
     INTERRUPTED = 130
 
 
 class ZooError(Exception):
-    """Base of all errors that this package raises on purpose.
-
-    Attributes:
-        code: stable, for programs.
-        detail: what is wrong, for people.
-        remedy: what to do about it, where something can be done.
-    """
+    """Base of this package's errors: a stable ``code``, a readable ``detail`` and, if any, a ``remedy``."""
 
     exit_code = ExitCode.FAILED
 
@@ -39,8 +33,8 @@ class ApiError(ZooError):
 
     Attributes:
         status: HTTP status.
-        field: path of the request field at fault, if one is.
-        extra: whatever else the problem document says.
+        field: path of the invalid request field, if any.
+        extra: other members of the problem document.
     """
 
     exit_code = ExitCode.REFUSED
@@ -55,36 +49,36 @@ class ApiError(ZooError):
         remedy: str | None = None,
         extra: dict[str, Any] | None = None,
     ) -> None:
-        said = field is None or detail.startswith(field)
-        super().__init__(code, detail if said else f"{field}: {detail}", remedy=remedy)
+        has_field = field is None or detail.startswith(field)
+        super().__init__(code, detail if has_field else f"{field}: {detail}", remedy=remedy)
         self.status, self.field, self.extra = status, field, extra or {}
 
 
 class Unreachable(ZooError):
-    """No usable answer: connection refused, timed out, or a server error that outlived the retries."""
+    """No usable answer: connection refused, timeout, or a server error after all retries."""
 
     exit_code = ExitCode.UNREACHABLE
 
 
 class ConfigError(ZooError):
-    """A key, an address or a file that the user gave cannot be used."""
+    """Invalid key, address or file from the user."""
 
     exit_code = ExitCode.USAGE
 
 
 class JobUnsuccessful(ZooError):
-    """The job ended, but not with a settled, trained model."""
+    """The job ended without a settled, trained model."""
 
     exit_code = ExitCode.JOB_UNSUCCESSFUL
 
 
 class Mismatch(ZooError):
-    """Something is not what its hash, its signature or the chain says."""
+    """Data differs from its hash, its signature or the chain."""
 
     exit_code = ExitCode.MISMATCH
 
 
 class DevnetError(ZooError):
-    """The embedded stack cannot do what was asked."""
+    """The devnet cannot run the command."""
 
     exit_code = ExitCode.DEVNET

@@ -1,7 +1,6 @@
-"""A node's way to the network: measures what goes over it, and can be held to a speed.
+"""Measurement and rate limit of a node's network link.
 
-Bodies of requests and answers pass through in small pieces, so that a limit shapes the traffic itself and one large
-transfer leaves room for heartbeats between its pieces. Headers are not counted.
+Bodies pass in pieces of 16 KiB. So heartbeats can pass between the pieces of a large transfer. Headers do not count.
 """
 
 import threading
@@ -14,40 +13,26 @@ from pathlib import Path
 import httpx
 
 _PIECE_BYTES = 16 * 1024
-
-
-_TELLING_BYTES = 64 * 1024  # a transfer of less says more of the round trip than of the rate
-
-
-_REMEMBERED = 16
-
-
+_MIN_SAMPLE_BYTES = 64 * 1024  # a smaller transfer measures the round trip, not the rate
+_MAX_SAMPLES = 16
 _BITS_PER_MEGABIT = 1_000_000
-
-
-BACKGROUND = "zoo.background"
-"""Extension of a request whose content is :class:`Background`: no rate is taken from it."""
-
-
-BACKGROUND_BYTES = 64 * 1024
-
-
-LONGEST_PAUSE_SECONDS = 5.0
-"""What goes in the background sends so many bytes at a time, and while it gives way that often."""
+BACKGROUND = "zoo.background"  # extension of a request with :class:`Background` content: it gives no rate sample
+BACKGROUND_BYTES = 64 * 1024  # a piece of a background transfer
+LONGEST_PAUSE_SECONDS = 5.0  # between two pieces, so that the connection stays open
 
 
 class _Direction:
-    """One direction of the link. Safe for threads, which share its speed."""
+    """One direction of the link. Threads share it and its rate limit."""
 
     def __init__(self, mbps: float | None) -> None:
         self.bytes = 0
         self._seconds_per_byte = 0.0 if mbps is None else 8 / (mbps * _BITS_PER_MEGABIT)
         self._lock = threading.Lock()
         self._free_at = 0.0
-        self._transfers: deque[tuple[int, float]] = deque(maxlen=_REMEMBERED)
+        self._transfers: deque[tuple[int, float]] = deque(maxlen=_MAX_SAMPLES)
 
     def pass_on(self, size: int) -> None:
-        """Count ``size`` bytes, and wait as long as they take at the limit."""
+        """Count ``size`` bytes and sleep for their transfer time at the limit."""
         with self._lock:
             self.bytes += size
             now = time.monotonic()
@@ -56,14 +41,13 @@ class _Direction:
         if wait > 0:
             time.sleep(wait)
 
-    def note(self, size: int, seconds: float) -> None:
-        """Remember what passed during a transfer that was large enough to tell a rate."""
+    def add_sample(self, size: int, seconds: float) -> None:
         with self._lock:
             self._transfers.append((size, seconds))
 
     @property
     def bytes_per_second(self) -> int | None:
-        """Over the last transfers that tell; None before the first."""
+        """Mean rate of the last samples; None before the first."""
         with self._lock:
             size = sum(size for size, _ in self._transfers)
             seconds = sum(seconds for _, seconds in self._transfers)
@@ -74,45 +58,45 @@ class Link:
     """Both directions of a node's link.
 
     Args:
-        mbps: limit of each direction in 10**6 bits per second; None is as fast as it goes.
+        mbps: limit of each direction in 10**6 bits per second; None: no limit.
     """
 
     def __init__(self, mbps: float | None = None) -> None:
         self.up = _Direction(mbps)
         self.down = _Direction(mbps)
-        self._giving_way = threading.Condition()
+        self._yielding = threading.Condition()
         self._urgent = 0
         self._stopped = False
 
     @contextmanager
     def urgent(self) -> Iterator[None]:
-        """While the block runs, what goes in the background gives way."""
-        with self._giving_way:
+        """Pause background transfers while the block runs."""
+        with self._yielding:
             self._urgent += 1
         try:
             yield
         finally:
-            with self._giving_way:
+            with self._yielding:
                 self._urgent -= 1
-                self._giving_way.notify_all()
+                self._yielding.notify_all()
 
-    def give_way(self) -> None:
-        """Wait while there are urgent transfers, but not so long that a connection would count as dead.
+    def yield_to_urgent(self) -> None:
+        """Wait while urgent transfers run, at most ``LONGEST_PAUSE_SECONDS``.
 
         Raises:
             ConnectionAbortedError: :meth:`stop` was called.
         """
-        with self._giving_way:
-            self._giving_way.wait_for(lambda: self._stopped or not self._urgent, timeout=LONGEST_PAUSE_SECONDS)
+        with self._yielding:
+            self._yielding.wait_for(lambda: self._stopped or not self._urgent, timeout=LONGEST_PAUSE_SECONDS)
         if self._stopped:
             raise ConnectionAbortedError("this node is stopping")
 
     def stop(self) -> None:
-        """End what goes in the background. May be called from a signal handler."""
+        """End background transfers. Safe in a signal handler."""
         self._stopped = True
 
     def hooks(self) -> dict[str, list[Callable[..., None]]]:
-        """Event hooks for an ``httpx.Client`` whose traffic goes over this link."""
+        """Return the event hooks for an ``httpx.Client`` on this link."""
         return {"request": [self._send], "response": [self._receive]}
 
     def _send(self, request: httpx.Request) -> None:
@@ -121,18 +105,18 @@ class Link:
 
     def _receive(self, response: httpx.Response) -> None:
         sent = response.request.stream
-        gave_way = response.request.extensions.get(BACKGROUND)  # so that its time says nothing of the link
-        if isinstance(sent, _Body) and not gave_way:  # what it sent has arrived once there is an answer
-            sent.note()
+        is_background = response.request.extensions.get(BACKGROUND)  # its time includes pauses
+        if isinstance(sent, _Body) and not is_background:  # the body has arrived once there is an answer
+            sent.add_sample()
         if isinstance(response.stream, httpx.SyncByteStream):
             response.stream = _Body(response.stream, self.down, ends_when_read=True)
 
 
 class Background:
-    """``length`` bytes of a file from ``start`` on, for a request that gives way to urgent transfers over its link.
+    """``length`` bytes of a file from ``start``, as a request body that pauses for urgent transfers.
 
     Args:
-        check: called before each piece; what it raises ends the transfer.
+        check: called before each piece; its exception ends the transfer.
     """
 
     def __init__(self, path: Path, link: Link, check: Callable[[], None], start: int, length: int) -> None:
@@ -148,14 +132,12 @@ class Background:
             left = self._length
             while piece := file.read(min(BACKGROUND_BYTES, left)):
                 left -= len(piece)
-                self._link.give_way()
+                self._link.yield_to_urgent()
                 self._check()
                 yield piece
 
 
 class _Body(httpx.SyncByteStream):
-    """A body that passes over one direction of a link."""
-
     def __init__(self, stream: httpx.SyncByteStream, direction: _Direction, *, ends_when_read: bool = False) -> None:
         self._stream, self._direction, self._ends_when_read = stream, direction, ends_when_read
         self._begin()
@@ -169,12 +151,12 @@ class _Body(httpx.SyncByteStream):
                 self._size += len(piece)
                 yield piece
         if self._ends_when_read:
-            self.note()
+            self.add_sample()
 
-    def note(self) -> None:
-        """All of it has passed. What other transfers moved meanwhile counts as well: the link gave that much."""
-        if self._size >= _TELLING_BYTES:
-            self._direction.note(self._direction.bytes - self._before, time.monotonic() - self._started)
+    def add_sample(self) -> None:
+        """Record a sample of the link's rate, including the bytes of transfers at the same time."""
+        if self._size >= _MIN_SAMPLE_BYTES:
+            self._direction.add_sample(self._direction.bytes - self._before, time.monotonic() - self._started)
 
     def close(self) -> None:
         self._stream.close()

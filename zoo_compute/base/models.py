@@ -1,4 +1,4 @@
-"""What the market answers, typed. Amounts are ``int`` wei; keys that are not listed here are ignored."""
+"""Typed answers of the market. Amounts are ``int`` wei; unknown keys are ignored."""
 
 from datetime import datetime
 from typing import Annotated, Any
@@ -11,7 +11,7 @@ def _integer(value: object) -> object:
 
 
 Wei = Annotated[int, BeforeValidator(_integer), PlainSerializer(str, return_type=str, when_used="json")]
-"""Wei of ZEN; travels as a decimal string, since most JSON readers round numbers beyond 2^53."""
+"""Wei of ZEN. JSON has a decimal string, because most JSON readers round numbers beyond 2^53."""
 
 
 class Answer(BaseModel):
@@ -31,7 +31,7 @@ class Tier(Answer):
 
 
 class Network(Answer):
-    """The network that a market serves: what clients must know to sign, to read and to check."""
+    """Parameters and addresses of the network that a market serves."""
 
     name: str
     chain_id: int
@@ -48,12 +48,12 @@ class Network(Answer):
 
     @property
     def gateways(self) -> list[str]:
-        """Where its content can be had: all are asked at once."""
+        """Gateways of its content. Clients ask all of them in parallel."""
         return self.gateway_urls or [self.gateway_url]
 
 
 class Quote(Answer):
-    """What a job would cost."""
+    """The market's unsigned proposal of an order and its cost."""
 
     spec: dict[str, Any]
     spec_hash: str
@@ -72,8 +72,8 @@ class Quote(Answer):
     highest_payable_price_wei: Wei
     reserve_price_wei: Wei
     fee_bps: int
-    sampling_bps: int  # lowest rate at which segments are drawn, of 10,000
-    detection_probability: float  # of one false segment, in a newcomer's unit
+    sampling_bps: int  # lowest rate at which segments are sampled
+    detection_probability: float  # of one false segment, in a new provider's unit
     least_detection_probability: float  # the same at the lowest rate
     expected_seconds: float | None = None
     expected_throughput: dict[str, Any] | None = None
@@ -84,7 +84,7 @@ class Quote(Answer):
 
 
 class Progress(Answer):
-    """How far a job is."""
+    """Progress of a job."""
 
     round: int
     rounds: int
@@ -93,7 +93,7 @@ class Progress(Answer):
 
 
 class JobState(Answer):
-    """A job as its payer sees it. ``status`` says where it is, ``reason`` why it got there."""
+    """State of a job; ``reason`` is the cause of its ``status``."""
 
     id: str
     payer: str
@@ -109,7 +109,7 @@ class JobState(Answer):
     budget_wei: Wei
     max_price_wei: Wei
     wait_until: datetime
-    price_cap_wei: Wei | None = None  # what it bids now, per GPU-hour; max_price_wei and wait_until are the order's
+    price_cap_wei: Wei | None = None  # current bid per GPU-hour; max_price_wei and wait_until are the order's
     expires_at: datetime | None = None
     paused_at: datetime | None = None
     cancel_requested: bool = False
@@ -131,16 +131,16 @@ class JobState(Answer):
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing about it will change any more."""
+        """Return true for a final status."""
         return self.status in ("settled", "rejected")
 
     @property
     def is_successful(self) -> bool:
-        """Whether it ended with a trained, settled model."""
+        """Return true for a settled job with a trained model."""
         return self.status == "settled" and self.reason == "completed"
 
     def __await__(self) -> Any:
-        """Lets ``await job.wait()`` be written. Nothing is left to wait for: ``wait`` itself has blocked."""
+        """Support ``await job.wait()``: ``wait`` blocks, so this returns at once."""
         yield from ()
         return self
 
@@ -172,7 +172,7 @@ class Provider(Answer):
 
 
 class Claim(Answer):
-    """What a provider can take from one settlement batch, for its work in these jobs."""
+    """Pay that a provider can claim from one settlement batch, for its units in these jobs."""
 
     job_ids: list[str]
     batch_id: int
@@ -183,7 +183,7 @@ class Claim(Answer):
 
 
 class RewardProof(Answer):
-    """What an account can claim by one posted epoch; ``cumulative_wei``: all that it has earned ever."""
+    """Rewards that an account can claim for one posted epoch; ``cumulative_wei``: all that it ever earned."""
 
     epoch: int
     root: str
@@ -194,7 +194,7 @@ class RewardProof(Answer):
 
 
 class RewardEarned(Answer):
-    """What an account earned from the beginning of one epoch (days since 1970) to the end of another."""
+    """Rewards of an account for the days ``first_epoch`` to ``last_epoch`` (days since 1970)."""
 
     post: int
     first_epoch: int
@@ -205,7 +205,7 @@ class RewardEarned(Answer):
 
 
 class Rewards(Answer):
-    """What an account earned for uptime, bandwidth and verification, and what it can claim now or soon."""
+    """Rewards of an account for uptime, bandwidth and verification, claimable or pending."""
 
     account: str
     claimed_wei: Wei
@@ -216,7 +216,7 @@ class Rewards(Answer):
 
 
 class OmissionClaim(Answer):
-    """A claim that the market left an acknowledged commitment out: open, answered or compensated."""
+    """Omission claim for an acknowledged unit commitment: open, answered or compensated."""
 
     unit_id: str
     status: str
@@ -227,7 +227,7 @@ class OmissionClaim(Answer):
 
 
 class Event(Answer):
-    """Something that happened to a job. ``kind``: status, step, unit, checkpoint, pin, round and others."""
+    """Event of a job. ``kind``: status, step, unit, checkpoint, pin, round and others."""
 
     id: int
     kind: str

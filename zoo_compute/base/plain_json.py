@@ -1,4 +1,4 @@
-"""JSON as programs read it: RFC 8259 knows no number that is not finite, though Python writes them."""
+"""JSON by RFC 8259, which has no infinity and no NaN."""
 
 import json
 import math
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def to_json(value: Any, *, indent: int | None = None) -> str:
-    """A JSON document; what JSON has no word for is text, and a number that is not finite is null."""
+    """Return a JSON document; infinity and NaN become null, unknown types their text."""
     return json.dumps(_plain(value), indent=indent, allow_nan=False)
 
 

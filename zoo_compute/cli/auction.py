@@ -10,7 +10,6 @@ from zoo_compute.cli.session import ApiUrl, open_client
 from zoo_compute.terminal.output import JsonFlag, note, print_facts, print_json, print_table
 
 app = typer.Typer(help="See prices, and check how they came about.", no_args_is_help=True)
-
 Book = Annotated[str, typer.Argument(help="Tier and zone, such as bronze.eu-west.", metavar="BOOK")]
 _FORMATS = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z"]
 Start = Annotated[datetime | None, typer.Option("--from", formats=_FORMATS, help="UTC; default: a day before the end.")]

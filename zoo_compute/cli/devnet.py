@@ -11,7 +11,6 @@ from zoo_compute.devnet.state import DEFAULT_DIRECTORY
 from zoo_compute.terminal.output import JsonFlag, done, note, print_facts, print_json
 
 app = typer.Typer(help="Run the whole market on this machine, on the real engines.", no_args_is_help=True)
-
 CheatKind = Literal[
     "fabricate", "skip-step", "half-batch", "bf16", "edited-data", "stale", "copy", "withhold", "refuse"
 ]

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from zoo_compute.client.client import Client
 
 app = typer.Typer(help="Reject a unit of work on chain, with a bond.", no_args_is_help=True)
-
 Unit = Annotated[str, typer.Argument(help="JOB:ROUND:SLOT, such as 0x12…:3:0.", metavar="ID")]
 _TURNS = {
     "trace": "the provider has to show its trace",
@@ -31,7 +30,6 @@ _TURNS = {
     "moot": "it ended without a ruling: the unit lost another dispute",
 }
 _SIGNED = {"dispute_id": str, "draw": int, "provider_correct": bool, "reason": str, "signature": str}
-
 Files = Annotated[
     list[Path] | None,
     typer.Option("--file", help="Verdicts from `node verdicts --json`, not from the market; may be repeated."),

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from zoo_compute.client.jobspec import JobSpec
 
 app = typer.Typer(help="Submit and follow training jobs.", no_args_is_help=True)
-
 JobId = Annotated[str, typer.Argument(help="The job's id.", metavar="ID")]
 JobFile = Annotated[Path, typer.Argument(help="The job: YAML or JSON.", metavar="FILE")]
 Budget = Annotated[str | None, typer.Option("--budget", help="ZEN put in escrow at most, in place of the file's.")]

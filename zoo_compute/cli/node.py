@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from zoo_compute.base.models import OmissionClaim
 
 app = typer.Typer(help="Run a provider or verifier node.", no_args_is_help=True)
-
 _PROBE_BYTES = 8 << 30
 
 

@@ -9,7 +9,6 @@ from zoo_compute.cli.session import ApiUrl, open_client
 from zoo_compute.terminal.output import JsonFlag, done, print_facts, print_json, print_table
 
 app = typer.Typer(help="Share budgets with others.", no_args_is_help=True)
-
 OrganisationId = Annotated[int, typer.Argument(help="As `org list` shows it.")]
 Address = Annotated[str, typer.Argument(help="A wallet that has signed in at least once.")]
 Role = Annotated[str, typer.Option(help="viewer, member, admin or owner.")]

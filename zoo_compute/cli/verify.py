@@ -20,14 +20,12 @@ if TYPE_CHECKING:
     from zoo_compute.replay.check import Attempt, Difference, Shown, UnitCheck
 
 app = typer.Typer(help="Replay work with your own machine.", no_args_is_help=True)
-
 _MEMORY_BYTES = 64 << 30
 _TIMEOUT_SECONDS = 24 * 3600.0
 _UNSHOWN = (
     "without its leaves it cannot be told in which step it differs first, only that it differs. "
     "In a dispute its provider has to show them on chain."
 )
-
 Unit = Annotated[str, typer.Argument(help="JOB:ROUND:SLOT, such as 0x12…:3:0.", metavar="ID")]
 
 

@@ -8,7 +8,6 @@ from zoo_compute.cli.session import ApiUrl, open_client
 from zoo_compute.terminal.output import JsonFlag, done, print_facts, print_json, print_table
 
 app = typer.Typer(help="Have the events of your jobs sent to a URL.", no_args_is_help=True)
-
 WebhookId = Annotated[int, typer.Argument(help="As `webhook list` shows it.")]
 
 

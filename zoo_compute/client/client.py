@@ -1,4 +1,4 @@
-"""The market from Python: put data there, have models trained, watch, check and fetch them.
+"""Python client of the market: upload data, submit jobs, follow and verify them, download models.
 
     from zoo_compute import Client
 
@@ -6,7 +6,7 @@
     job = client.train(config="training_config.yaml", max_budget=5000)
     job.wait()
 
-All calls block. Every error is a :class:`zoo_compute.base.errors.ZooError` with a stable code.
+All calls block. Every error is a :class:`zoo_compute.base.errors.ZooError`.
 """
 
 import os
@@ -25,7 +25,7 @@ from zoo_compute.base.errors import ConfigError, Mismatch, Unreachable
 from zoo_compute.base.models import Claim, JobState, Network, OmissionClaim, Provider, Quote, RewardProof, Rewards
 from zoo_compute.chain.wallet import Wallet
 from zoo_compute.client import jobspec, orders, rewards
-from zoo_compute.client.earnings import list_claims, take
+from zoo_compute.client.earnings import claim_pay, list_claims
 from zoo_compute.client.http import Connection
 from zoo_compute.client.job import Job
 from zoo_compute.client.jobspec import JobSpec, LocalDataset
@@ -35,26 +35,21 @@ from zoo_protocol.content.cid import ContentError
 from zoo_protocol.content.unixfs import cid_of_file
 
 API_VARIABLE = "ZOO_API_URL"
-
-
 API_KEY_VARIABLE = "ZOO_API_KEY"
-
-
 MAX_DOWNLOAD_BYTES = 1 << 36
 
 
 class Client:
-    """One account's view of one market. Safe for threads.
+    """Client of one market for one account. Safe for threads.
 
     Args:
         api_url: base URL of the market; default ``ZOO_API_URL``.
-        wallet: signs in, and signs orders; default: that of the environment (``ZOO_PRIVATE_KEY`` or ``ZOO_KEYSTORE``).
+        wallet: signs in and signs orders; default: from ``ZOO_PRIVATE_KEY`` or ``ZOO_KEYSTORE``.
         private_key: instead of a wallet.
-        api_key: acts for the account without signing in; default ``ZOO_API_KEY``. Submitting needs a wallet as well,
-            because the order is signed.
+        api_key: replaces the sign-in; default ``ZOO_API_KEY``. ``submit`` needs a wallet too, to sign the order.
 
     Raises:
-        ConfigError: if there is no usable address or key.
+        ConfigError: no usable address or key.
     """
 
     def __init__(
@@ -67,7 +62,7 @@ class Client:
     ) -> None:
         api_url = api_url or os.environ.get(API_VARIABLE)
         if api_url is None:
-            raise ConfigError("api-url-missing", "no market is named", remedy=f"Give api_url, or set {API_VARIABLE}.")
+            raise ConfigError("api-url-missing", "api_url is missing", remedy=f"Pass api_url, or set {API_VARIABLE}.")
         if private_key is not None:
             wallet = Wallet(private_key)
         self.wallet = wallet or Wallet.from_environment()
@@ -87,26 +82,29 @@ class Client:
         self.connection.close()
 
     def network(self) -> Network:
-        """The network's parameters and addresses; asked once."""
+        """Return the network's parameters and addresses, cached."""
         if self._network is None:
             self._network = Network.model_validate(self.connection.get("/v1/network"))
         return self._network
 
     def providers(self) -> Iterator[Provider]:
-        """All providers and verifiers, by address."""
+        """Yield all providers and verifiers, by address."""
+        yield from map(Provider.model_validate, self._pages("/v1/providers", "items", "next_after"))
+
+    def _pages(self, path: str, items: str, cursor: str) -> Iterator[Any]:
         after: str | None = None
         while True:
-            page = self.connection.get("/v1/providers", {"after": after} if after else None)
-            yield from (Provider.model_validate(item) for item in page["items"])
-            after = page["next_after"]
+            page = self.connection.get(path, {"after": after} if after else None)
+            yield from page[items]
+            after = page[cursor]
             if after is None:
                 return
 
     def upload(self, content: bytes | Path) -> str:
-        """Put content on storage and return its CID, which is computed here as well.
+        """Store content and return its CID, which is recomputed here.
 
         Raises:
-            Mismatch: the market stored something else.
+            Mismatch: the market stored other content.
             ConfigError: the file cannot be read.
         """
         content = _read(content)
@@ -118,33 +116,34 @@ class Client:
         return cid
 
     def upload_dataset(self, train: bytes | Path, validation: bytes | Path) -> str:
-        """Put a byte-token dataset of two splits on storage; returns the CID of its manifest."""
+        """Store a byte-token dataset of two splits. Return the CID of its manifest."""
         splits = [describe_split(self.upload(content), content) for content in map(_read, (train, validation))]
         return self.upload(DatasetManifest(*splits).to_bytes())
 
     def quote(self, spec: JobSpec) -> Quote:
-        """What a job would cost; uploads its files if it names some, and commits to nothing.
+        """Return a job's quote. Uploads the files of a :class:`LocalDataset`; orders nothing.
 
         Raises:
-            ApiError: the market refuses such a job; ``field`` names what is wrong with it.
+            ApiError: the market refuses the job; ``field`` is the invalid field.
         """
         return self._quote(self._request(spec))
 
     def submit(self, spec: JobSpec) -> Job:
-        """Sign a job and put it into the market; its budget goes into escrow.
+        """Sign and submit a job; its budget goes into escrow.
 
         Raises:
             ApiError: the market refuses it; nothing was signed or written.
-            Mismatch: what the market quoted or accepted is not what was asked for.
-            ConfigError: there is no wallet to sign with.
+            Mismatch: the quote or the accepted job differs from the request.
+            ConfigError: there is no wallet.
         """
         request = self._request(spec)
         return Job(self, self._submit(request, self._quote(request)))
 
     def submit_proposed(self, job_id: str, what: str, changes: dict[str, Any]) -> str:
-        """Sign and submit what the market proposes as ``clone`` or ``extend`` of a job; return the new job's id.
+        """Sign and submit the ``clone`` or ``extend`` of a job that the market proposes. Return the new job's id.
 
-        The proposed terms must be those of the job, except for the requested changes. See :meth:`Job.clone`.
+        Raises:
+            Mismatch: the proposed terms differ from the job's in more than ``changes``.
         """
         state = Job(self, job_id).state()
         amounts = {name: str(changes[name]) for name in ("budget_max", "max_price") if name in changes}
@@ -167,11 +166,7 @@ class Client:
         return self._submit(request, Quote.model_validate(proposed["quote"]))
 
     def _submit(self, request: dict[str, Any], quote: Quote) -> str:
-        if self.wallet is None:
-            raise ConfigError(
-                "wallet-missing", "an order must be signed", remedy="Set ZOO_PRIVATE_KEY or ZOO_KEYSTORE."
-            )
-        job_id, body = orders.sign(request, quote, self.network(), self.wallet)
+        job_id, body = orders.sign(request, quote, self.network(), self.signing_wallet("submitting"))
         headers = {"Idempotency-Key": str(uuid.uuid4())}
         accepted = self.connection.call("POST", "/v1/jobs", repeatable=True, json=body, headers=headers)
         state = JobState.model_validate(accepted)
@@ -183,107 +178,98 @@ class Client:
         """Submit the job in a YAML or JSON file (see :func:`zoo_compute.client.jobspec.load`).
 
         Args:
-            max_budget: ZEN put in escrow at most, in place of the file's ``budget_max``; exact, so never a float.
+            max_budget: ZEN in escrow instead of the file's ``budget_max``; not a float.
         """
         overrides = {} if max_budget is None else {"budget_max": f"{parse_zen(max_budget, 'max_budget')} wei"}
         return self.submit(jobspec.load(Path(config), overrides))
 
     def job(self, job_id: str) -> Job:
-        """A handle on one job; asks nothing yet. Raises ConfigError if the id is none."""
+        """Return a handle on one job without a request. Raises ConfigError for a malformed id."""
         if not re.fullmatch("0x[0-9a-fA-F]{64}", job_id):
-            remedy = "Give 0x and 64 hex digits; `zoo-compute job list` shows your jobs."
-            raise ConfigError("job-malformed", f"{job_id!r:.100} names no job", remedy=remedy)
+            remedy = "Give 0x and 64 hex digits. `zoo-compute job list` shows your jobs."
+            raise ConfigError("job-malformed", f"{job_id!r:.100} is not a job id", remedy=remedy)
         return Job(self, job_id.lower())
 
     def jobs(self) -> Iterator[JobState]:
-        """The account's jobs, newest first."""
-        after: str | None = None
-        while True:
-            page = self.connection.get("/v1/jobs", {"after": after} if after else None)
-            yield from (JobState.model_validate(item) for item in page["jobs"])
-            after = page["next"]
-            if after is None:
-                return
+        """Yield the account's jobs, newest first."""
+        yield from map(JobState.model_validate, self._pages("/v1/jobs", "jobs", "next"))
+
+    def signing_wallet(self, purpose: str) -> Wallet:
+        """Return the wallet. Raises ConfigError if there is none; ``purpose`` starts its message."""
+        if self.wallet is None:
+            raise ConfigError(
+                "wallet-missing", f"{purpose} needs a wallet", remedy="Set ZOO_PRIVATE_KEY or ZOO_KEYSTORE."
+            )
+        return self.wallet
 
     def claims(self, *, claimed: bool = False) -> list[Claim]:
-        """What the account earned as a provider: what it can take, or what it took already."""
+        """Return the account's unclaimed (or ``claimed``) pay as a provider."""
         return list_claims(self.connection, claimed=claimed)
 
     def claim_earnings(self, to: str | None = None) -> tuple[list[Claim], str | None]:
-        """Claim all that can be claimed now; the claims taken and the transaction's hash (None: nothing was due).
+        """Claim all claimable pay. Return the claims and the transaction's hash (None: nothing to claim).
 
         Args:
-            to: who receives it (default: the wallet's own address).
+            to: recipient; None: the wallet's address.
 
         Raises:
-            ConfigError: there is no wallet to sign with.
+            ConfigError: there is no wallet.
             ZooError: the contract refuses the claim.
         """
-        if self.wallet is None:
-            raise ConfigError("wallet-missing", "a claim must be signed", remedy="Set ZOO_PRIVATE_KEY or ZOO_KEYSTORE.")
-        return take(self.claims(), self.network(), self.wallet, to)
+        return claim_pay(self.claims(), self.network(), self.signing_wallet("claiming"), to)
 
     def rewards(self) -> Rewards:
-        """What the account earned for uptime, bandwidth and verification, and what of it can be claimed."""
+        """Return the account's rewards for uptime, bandwidth and verification."""
         return rewards.list_rewards(self.connection)
 
     def claim_rewards(self, to: str | None = None) -> tuple[RewardProof | None, str | None]:
-        """Claim the rewards that can be claimed now; what was taken and the transaction's hash (None: nothing was due).
-
-        Args:
-            to: who receives it (default: the wallet's own address).
+        """Claim all claimable rewards. Return their proof and the transaction's hash (None: nothing to claim).
 
         Raises:
-            ConfigError: there is no wallet to sign with.
-            Mismatch: the market's proof is none.
-            ZooError: the contract refuses the claim.
+            ConfigError, ZooError: as for :meth:`claim_earnings`.
+            Mismatch: the market's proof is wrong.
         """
-        if self.wallet is None:
-            raise ConfigError("wallet-missing", "a claim must be signed", remedy="Set ZOO_PRIVATE_KEY or ZOO_KEYSTORE.")
-        return rewards.take(self.rewards(), self.network(), self.wallet, to)
+        return rewards.claim_rewards(self.rewards(), self.network(), self.signing_wallet("claiming"), to)
 
     def omission_claims(self) -> list[OmissionClaim]:
-        """Your claims for commitments that the market acknowledged and left out, the newest first."""
+        """Return the account's omission claims, newest first."""
         return [OmissionClaim.model_validate(item) for item in self.connection.get("/v1/omissions")]
 
     def fetch(self, cid: str, *, max_bytes: int) -> bytes:
-        """A file from storage, every block checked against its CID.
+        """Return a file from storage, every block checked against its CID.
 
         Raises:
-            Mismatch: storage gave something else.
+            Mismatch: the content differs from the CID.
             Unreachable: storage does not have it, or does not answer.
         """
         with storage_errors(), GatewayClient(self.network().gateways) as gateway:
             return gateway.fetch(cid, max_bytes=max_bytes)
 
     def download(self, cid: str, path: Path, *, max_bytes: int = MAX_DOWNLOAD_BYTES) -> int:
-        """Write a file from storage to ``path``, which appears only when complete; returns its size.
+        """Write a file from storage to ``path``, which appears only when complete. Return its size in bytes.
 
         Raises:
             Mismatch, Unreachable: as for :meth:`fetch`.
-            ConfigError: nothing can be written there.
+            ConfigError: the path is not writable.
         """
         with storage_errors(), GatewayClient(self.network().gateways) as gateway:
             try:
                 return gateway.download(cid, path, max_bytes=max_bytes)
             except OSError as error:
-                raise ConfigError(
-                    "file-unwritable",
-                    f"{path}: {error.strerror}",
-                    remedy="Give a file in a directory that is there and has room.",
-                ) from error
+                remedy = "Give a file in an existing directory with enough space."
+                raise ConfigError("file-unwritable", f"{path}: {error.strerror}", remedy=remedy) from error
 
     def _quote(self, request: dict[str, Any]) -> Quote:
         return Quote.model_validate(self.connection.post("/v1/quotes", request, repeatable=True))
 
     def _request(self, spec: JobSpec) -> dict[str, Any]:
-        """The body of a quote: files uploaded, the price and the deadline filled in."""
+        """Return the body of a quote request: uploads files, fills in the price and the deadline."""
         dataset, max_price = spec.dataset, spec.max_price
         if isinstance(dataset, LocalDataset):
             dataset = self.upload_dataset(dataset.train, dataset.validation)
         if max_price is None:
             tier = self.network().tiers.get(spec.tier)
-            max_price = tier.reserve_price_wei if tier else 1  # an unknown tier is the market's to refuse, by name
+            max_price = tier.reserve_price_wei if tier else 1  # the market refuses an unknown tier
         return {
             "model_config": dict(spec.model),
             "data_config": {"dataset": dataset},
@@ -301,7 +287,7 @@ class Client:
 
 @contextmanager
 def storage_errors() -> Iterator[None]:
-    """Storage's errors as this package's."""
+    """Convert errors of storage into :class:`Unreachable` and :class:`Mismatch`."""
     try:
         yield
     except (BlockNotFound, GatewayUnavailable) as error:
@@ -322,5 +308,5 @@ def _read(content: bytes | Path) -> bytes:
         raise ConfigError(
             "file-unreadable",
             f"{content}: {reason}",
-            remedy="Name a text file that is there; a job file's paths are relative to it.",
+            remedy="Give an existing text file. Paths in a job file are relative to it.",
         ) from error

@@ -1,4 +1,4 @@
-"""A provider's pay: listed by the market, claimed by proof in a transaction of the provider's own."""
+"""Claims of a provider's pay: the market lists them, the provider's transaction proves them."""
 
 from collections.abc import Sequence
 from itertools import islice
@@ -8,15 +8,11 @@ from zoo_compute.chain.transactions import Chain
 from zoo_compute.chain.wallet import Wallet
 from zoo_compute.client.http import Connection
 
-_MOST_BATCHES = 100  # in a transaction: about 1.5 million gas
+_MAX_BATCHES = 100  # in a transaction: about 1.5 million gas
 
 
 def list_claims(connection: Connection, *, claimed: bool = False) -> list[Claim]:
-    """What the connection's account earned in settled batches, the oldest first.
-
-    Args:
-        claimed: what it took already, instead of what it did not.
-    """
+    """Return the unclaimed (or ``claimed``) pay of the connection's account in settled batches, oldest first."""
     found: list[Claim] = []
     after = 0
     while True:
@@ -28,23 +24,24 @@ def list_claims(connection: Connection, *, claimed: bool = False) -> list[Claim]
 
 
 def claimable(claims: Sequence[Claim], chain: Chain) -> list[Claim]:
-    """The claims that the contract pays now, as many as one call may take.
+    """Return the claims that the contract pays now, at most ``_MAX_BATCHES``.
 
-    Their challenge period is over by the chain's clock. One whose pay is all withheld by disputes, or was struck, would
-    have the contract refuse the whole call; so would one that was taken already, which the market lists until the block
-    of that is final.
+    Their challenge period is over by the chain's clock. The contract reverts the whole call for a claim without pay:
+    one already claimed (the market lists it until finality), or one with all pay held or forfeited.
     """
     now = chain.time()
     over = (claim for claim in claims if claim.claimable_at.timestamp() <= now)
     due = (claim for claim in over if not chain.has_claimed(claim.batch_id))
-    return list(islice((claim for claim in due if claim.amount_wei > chain.withheld(claim.batch_id)), _MOST_BATCHES))
+    return list(islice((claim for claim in due if claim.amount_wei > chain.withheld(claim.batch_id)), _MAX_BATCHES))
 
 
-def take(claims: Sequence[Claim], network: Network, wallet: Wallet, to: str | None) -> tuple[list[Claim], str | None]:
-    """Claim what can be claimed now; which claims that were, and the transaction's hash (None: nothing was due).
+def claim_pay(
+    claims: Sequence[Claim], network: Network, wallet: Wallet, to: str | None
+) -> tuple[list[Claim], str | None]:
+    """Claim all claimable pay. Return the claims and the transaction's hash (None: nothing to claim).
 
     Args:
-        to: who receives it (default: the wallet's own address).
+        to: recipient; None: the wallet's address.
 
     Raises:
         ZooError: the contract refuses the claim.

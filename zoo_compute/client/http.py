@@ -1,7 +1,6 @@
-"""One signed-in HTTP connection to the market: sign-in, retries that are safe, errors with a code.
+"""Signed-in HTTP connection to the market, with safe retries and typed errors.
 
-A call is repeated only when repeating it cannot do anything twice: reads, and writes that the market recognises by
-an idempotency key, a content identifier or a lease token.
+Only idempotent calls are retried: reads, and writes with an idempotency key, a content identifier or a lease token.
 """
 
 import threading
@@ -18,43 +17,38 @@ from zoo_compute.base.link import Link
 from zoo_compute.chain.wallet import Wallet, siwe_message
 
 _PROBLEM_KEYS = {"type", "title", "status", "detail", "code", "field", "remedy", "instance"}
-
-
 _SIGN_IN = ("/v1/auth/nonce", "/v1/auth/siwe")
-
-
 _NO_KEY = (
-    "Set ZOO_PRIVATE_KEY or ZOO_KEYSTORE to sign in with a wallet, or ZOO_API_KEY to a key that is valid, or run: "
+    "Set ZOO_PRIVATE_KEY or ZOO_KEYSTORE to sign in with a wallet, or ZOO_API_KEY to a valid key, or run: "
     "zoo-compute auth login"
 )
-
-
-_NO_MARKET = "Check the address: what answers there is no market, or stands before one."
+_NO_MARKET = "Check the address: no market answers there, but a proxy or another service."
+UNKNOWN_ANSWER = "Update zoo-compute, and check the address: another service may answer there."
 
 
 class NoAnswer(Exception):
-    """The market could not be reached, or could not answer now; the same request may succeed later."""
+    """Connection failure, server error or rate limit; a retry may succeed."""
 
 
 class NoMarket(NoAnswer):
-    """Something else answered in its place: a proxy while the market is away, or whatever the address names."""
+    """A proxy or another service answered instead of the market."""
 
 
 class Connection:
     """Requests to one market for one account. Safe for threads.
 
-    It signs in when the market asks for it, and again when a session has ended.
+    Signs in on the first 401 and when a session has expired.
 
     Args:
         api_url: base URL, without ``/v1``.
         wallet: signs in.
         api_key: sent instead of a session.
-        patience: seconds after its first failure for which a repeatable call is retried while there is no answer.
-        timeout: seconds without any byte before one attempt counts as failed.
-        link: what all traffic goes over; None neither measures nor limits it.
+        retry_seconds: time after the first failure in which a repeatable call is retried.
+        timeout: seconds without any byte before an attempt fails.
+        link: measures and limits all traffic; None: neither.
 
     Raises:
-        ConfigError: if the URL is none, or the API key cannot be one.
+        ConfigError: malformed URL or API key.
     """
 
     def __init__(
@@ -63,7 +57,7 @@ class Connection:
         *,
         wallet: Wallet | None = None,
         api_key: str | None = None,
-        patience: float = 20.0,
+        retry_seconds: float = 20.0,
         timeout: float = 30.0,
         link: Link | None = None,
     ) -> None:
@@ -71,9 +65,9 @@ class Connection:
         self.wallet = wallet
         self._token = None if api_key is None else _checked_key(api_key)
         self._may_sign_in = wallet is not None and api_key is None
-        self._patience = patience
-        self._signing_in = threading.Lock()
-        self._hurry = threading.Event()
+        self._retry_seconds = retry_seconds
+        self._sign_in_lock = threading.Lock()
+        self._stopping = threading.Event()
         hooks = link.hooks() if link else {}
         self._http = httpx.Client(base_url=self.api_url, timeout=timeout, event_hooks=hooks)
 
@@ -82,29 +76,31 @@ class Connection:
         self._http.close()
 
     def hurry(self) -> None:
-        """From now on repeat nothing: this process is about to end. May be called from a signal handler."""
-        self._hurry.set()
+        """Retry nothing from now on: the process ends. Safe in a signal handler."""
+        self._stopping.set()
 
     def hurries_within(self, seconds: float) -> bool:
-        """Wait for so long; whether this process is about to end, which ends the waiting."""
-        return self._hurry.wait(seconds)
+        """Wait, at most until :meth:`hurry`. Return true after it."""
+        return self._stopping.wait(seconds)
 
     def get(self, path: str, params: Mapping[str, Any] | None = None) -> Any:
-        """The JSON of a read. Raises as :meth:`call`."""
+        """Return the JSON of a read. Raises as :meth:`call`."""
         return self.call("GET", path, repeatable=True, params=params)
 
     def post(self, path: str, body: Any = None, *, repeatable: bool = False) -> Any:
-        """The JSON answer to a write with a JSON body. Raises as :meth:`call`."""
+        """Return the JSON answer to a write. Raises as :meth:`call`."""
         return self.call("POST", path, repeatable=repeatable, json=body)
 
-    def call(self, method: str, path: str, *, repeatable: bool, patience: float | None = None, **request: Any) -> Any:
-        """One call; returns its JSON, or None where the answer has no body.
+    def call(
+        self, method: str, path: str, *, repeatable: bool, retry_seconds: float | None = None, **request: Any
+    ) -> Any:
+        """Return the JSON answer of one call, or None for an empty body.
 
         Args:
             path: from the root, such as ``/v1/jobs``.
-            repeatable: sending it twice does no more than once, so it is retried while there is no answer.
-            patience: seconds for which it is; None: the connection's.
-            request: as ``httpx.Client.request`` takes it (``json``, ``content``, ``params``, ``headers``, ``timeout``).
+            repeatable: the call is idempotent, so it is retried while there is no answer.
+            retry_seconds: time limit for retries; None: the connection's.
+            request: arguments of ``httpx.Client.request``.
 
         Raises:
             ApiError: the market refused it.
@@ -112,15 +108,15 @@ class Connection:
         """
         failures: list[float] = []
 
-        def worth_repeating(error: Exception) -> bool:
-            """Time is counted from the first failure: an attempt may take longer to send than all patience."""
+        def should_retry(error: Exception) -> bool:
+            # From the first failure: sending one attempt may take longer than the limit.
             failures.append(time.monotonic())
-            is_late = failures[-1] > failures[0] + (self._patience if patience is None else patience)
-            return isinstance(error, NoAnswer) and not is_late and not self._hurry.is_set()
+            is_late = failures[-1] > failures[0] + (self._retry_seconds if retry_seconds is None else retry_seconds)
+            return isinstance(error, NoAnswer) and not is_late and not self._stopping.is_set()
 
         try:
             for attempt in stamina.retry_context(
-                on=worth_repeating,
+                on=should_retry,
                 attempts=None if repeatable else 1,
                 timeout=None,
                 wait_initial=0.1,
@@ -136,17 +132,17 @@ class Connection:
             raise Unreachable(
                 "market-unreachable",
                 f"{method} {self.api_url}{path}: {error}",
-                remedy="Check the address and whether the market is up; GET /readyz says what is missing.",
+                remedy="Check the address and the market's GET /readyz.",
             ) from error
         raise AssertionError("the last attempt returns or raises")
 
     @contextmanager
     def stream(self, method: str, path: str, **request: Any) -> Iterator[httpx.Response]:
-        """One attempt; the answer's body is left to be read.
+        """Send one attempt. Yield its response; the caller reads the body.
 
         Raises:
             ApiError: the market refused it.
-            NoAnswer: no answer, a server error, or a connection lost while the body was read.
+            NoAnswer: no answer, a server error, or a lost connection.
         """
         token = self._token
         with self._attempt(method, path, token, request) as response:
@@ -169,12 +165,11 @@ class Connection:
         except httpx.TransportError as error:
             raise NoAnswer(f"{type(error).__name__} {error}".strip()) from error
         except httpx.InvalidURL as error:
-            raise ConfigError("address-malformed", f"{path!r:.200} is no address at a market: {error}") from error
+            raise ConfigError("address-malformed", f"{path!r:.200} is not a valid path: {error}") from error
 
     def _sign_in(self, *, stale: str | None) -> None:
-        """A new session, unless another thread has just made one."""
-        with self._signing_in:
-            if self._token != stale or self.wallet is None:
+        with self._sign_in_lock:
+            if self._token != stale or self.wallet is None:  # another thread has signed in
                 return
             with understood("a sign-in"):
                 challenge = self.post(_SIGN_IN[0], {"address": self.wallet.address})
@@ -184,7 +179,6 @@ class Connection:
 
 
 def _checked(api_url: str) -> str:
-    """The URL itself. Raises ConfigError if it names no host to be asked over HTTP."""
     try:
         url = httpx.URL(api_url)
     except httpx.InvalidURL:
@@ -192,45 +186,39 @@ def _checked(api_url: str) -> str:
     if url.scheme not in ("http", "https") or not url.host:
         raise ConfigError(
             "api-url-malformed",
-            f"{api_url!r:.200} is no http:// or https:// URL",
+            f"api_url is {api_url!r:.200}; expected an http:// or https:// URL",
             remedy="Give the base URL of a market.",
         )
     return api_url
 
 
 def _json_of(response: httpx.Response) -> Any:
-    """The document in an answer. What is none is not the market's: something on the way to it answered instead."""
     try:
         return response.json()
     except ValueError as error:
         kind = response.headers.get("content-type", "unknown type")
-        raise NoMarket(f"HTTP {response.status_code} with no JSON in it, but {kind}") from error
-
-
-def _asked(response: httpx.Response) -> str:
-    return f"{response.request.method} {response.request.url}"
+        raise NoMarket(f"HTTP {response.status_code} with {kind} instead of JSON") from error
 
 
 @contextmanager
 def understood(what: str) -> Iterator[None]:
-    """For reading the market's answers to ``what``: one of a form that this version does not know is none.
+    """Convert errors from reading the market's answer to ``what``.
 
     Raises:
-        Unreachable: ``answer-unknown``: another version of the market, or something in its place, gave it.
+        Unreachable: ``answer-unknown``: the answer is from another version of the market, or another service.
     """
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        told = f"{type(error).__name__}: {error}".splitlines()[0]
+        cause = f"{type(error).__name__}: {error}".splitlines()[0]
         raise Unreachable(
             "answer-unknown",
-            f"the answer to {what} is none that this version understands: {told:.300}",
-            remedy="Update zoo-compute, and check the address: it may be no market's.",
+            f"the answer to {what} has an unknown form: {cause:.300}",
+            remedy=UNKNOWN_ANSWER,
         ) from error
 
 
 def _raise_for_problem(response: httpx.Response, remedy: str | None = None) -> None:
-    """Raise what the market refuses with; ``remedy`` takes the place of its own."""
     if response.is_success:
         return
     response.read()
@@ -240,10 +228,11 @@ def _raise_for_problem(response: httpx.Response, remedy: str | None = None) -> N
         problem = {}
     if not isinstance(problem, dict):
         problem = {}
-    detail = str(problem.get("detail") or f"{_asked(response)} is answered with HTTP {response.status_code}")
+    asked = f"{response.request.method} {response.request.url}"
+    detail = str(problem.get("detail") or f"{asked} returned HTTP {response.status_code}")
     if response.status_code >= 500 or response.status_code == 429:
         raise NoAnswer(detail)
-    if "code" not in problem:  # which every refusal of a market has: many a proxy says 404 while there is none behind
+    if "code" not in problem:  # a market's refusal has one; a proxy's 404 during an outage does not
         raise NoMarket(detail)
     raise ApiError(
         response.status_code,
@@ -259,5 +248,5 @@ def _checked_key(api_key: str) -> str:
     key = api_key.strip()
     if key.isascii() and key.isprintable():
         return key
-    remedy = "Give it as `zoo-compute auth create-key` showed it; check ZOO_API_KEY."
-    raise ConfigError("api-key-malformed", "the API key has characters that no key has", remedy=remedy)
+    remedy = "Check ZOO_API_KEY. Use the key exactly as `zoo-compute auth create-key` printed it."
+    raise ConfigError("api-key-malformed", "the API key has characters other than printable ASCII", remedy=remedy)

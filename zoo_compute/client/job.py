@@ -1,4 +1,4 @@
-"""A handle on one job: follow it, wait for it, and fetch what came of it."""
+"""Handle on one job: follow it, change it, fetch its results."""
 
 import json
 import logging
@@ -14,20 +14,12 @@ from zoo_compute.client.http import NoAnswer
 from zoo_compute.client.job_source import JobSource
 
 log = logging.getLogger(__name__)
-
-
 _POLL_SECONDS = 0.5
-
-
 _RECONNECT_SECONDS = 1.0
 
 
 class Job:
-    """One job of one market.
-
-    Attributes:
-        id: 0x hex of 32 bytes: the hash of the signed order, the same on the chain.
-    """
+    """One job of one market; ``id`` is the hash of its order (0x hex of 32 bytes)."""
 
     def __init__(self, source: JobSource, job_id: str) -> None:
         self.id = job_id
@@ -38,19 +30,16 @@ class Job:
         return f"Job({self.id})"
 
     def state(self) -> JobState:
-        """Where it is now."""
+        """Return the job's current state."""
         return JobState.model_validate(self._source.connection.get(self._path))
 
     def why(self) -> dict[str, Any]:
-        """Why it has not been matched: findings with stable codes, what removes how many nodes, and what would help."""
+        """Return the match diagnostics: findings with codes, nodes that each constraint removes, possible changes."""
         answer: dict[str, Any] = self._source.connection.get(f"{self._path}/why")
         return answer
 
     def wait(self, timeout: float | None = None) -> JobState:
-        """Block until the job is over, and return its final state.
-
-        Args:
-            timeout: seconds to wait at most.
+        """Block until the job is over, at most ``timeout`` seconds. Return its final state.
 
         Raises:
             JobUnsuccessful: it was rejected, expired, cancelled or failed; ``code`` is its reason.
@@ -67,9 +56,9 @@ class Job:
         return state
 
     def events(self, after: int = 0) -> Iterator[Event]:
-        """Everything that happened and happens, in order, until the job is over.
+        """Yield all events in order until the job is over.
 
-        A lost connection is taken up again after the last event that was seen; a warning is logged, once each time.
+        After a lost connection it continues from the last event and logs one warning.
 
         Args:
             after: id of the last event already seen.
@@ -84,7 +73,7 @@ class Job:
                     return
             except (NoAnswer, Unreachable) as error:
                 if not warned:
-                    log.warning("the market does not answer (%s); asked again until it does", error)
+                    log.warning("market_unreachable error=%s", error)
                 warned = True
                 time.sleep(_RECONNECT_SECONDS)
 
@@ -94,18 +83,18 @@ class Job:
             yield from parse_events(response.iter_lines())
 
     def cancel(self) -> JobState:
-        """Stop the job: what was delivered is still checked and paid, the rest is refunded.
+        """Stop the job. Delivered units are still verified and paid, the rest is refunded.
 
         Raises:
-            ApiError: it is too late for that.
+            ApiError: the job is past cancellation.
         """
         return JobState.model_validate(self._source.connection.post(f"{self._path}/cancel"))
 
     def amend(self, *, max_price: int | None = None, wait_until: datetime | None = None) -> JobState:
-        """Bid less (in wei per GPU-hour) or wait shorter, within the signed order.
+        """Lower the bid (wei per GPU-hour) or shorten the wait, within the signed order.
 
         Raises:
-            ApiError: the order does not allow it, or the job waits no longer.
+            ApiError: the order does not allow it, or the job does not wait.
         """
         given = {
             "max_price": None if max_price is None else str(max_price),
@@ -115,62 +104,58 @@ class Job:
         return JobState.model_validate(self._source.connection.call("PATCH", self._path, repeatable=True, json=body))
 
     def pause(self) -> JobState:
-        """Give out no more work; what is leased is finished and paid. Raises ApiError if it has ended."""
+        """Pause the job. Leased units are finished and paid. Raises ApiError if the job has ended."""
         return JobState.model_validate(self._source.connection.post(f"{self._path}/pause", repeatable=True))
 
     def resume(self) -> JobState:
-        """Go on after a pause. Raises ApiError if the job has ended."""
+        """Resume a paused job. Raises ApiError if it has ended."""
         return JobState.model_validate(self._source.connection.post(f"{self._path}/resume", repeatable=True))
 
     def clone(self, **changes: Any) -> "Job":
-        """Sign and submit the same job once more.
+        """Sign and submit a copy of this job.
 
         Args:
             changes: ``nodes``, ``budget_max`` and ``max_price`` in wei, ``wait_until``.
 
         Raises:
-            Mismatch: the market proposes another job than the one asked for.
+            Mismatch: the market's proposal differs from the request.
             ApiError, ConfigError: as for :meth:`zoo_compute.Client.submit`.
         """
         return Job(self._source, self._source.submit_proposed(self.id, "clone", changes))
 
     def extend(self, **changes: Any) -> "Job":
-        """Sign and submit a job that goes on from this one's last checkpoint.
+        """Sign and submit a job that continues from this one's last checkpoint.
 
-        Args:
-            changes: as for :meth:`clone`, and ``rounds``.
-
-        Raises:
-            Mismatch, ApiError, ConfigError: as for :meth:`clone`.
+        Args and errors as for :meth:`clone`, plus ``rounds``.
         """
         return Job(self._source, self._source.submit_proposed(self.id, "extend", changes))
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Losses, times and included work, by round."""
+        """Return losses, times and included units, by round."""
         found: list[dict[str, Any]] = self._source.connection.get(f"{self._path}/metrics")["rounds"]
         return found
 
     def efficiency(self) -> dict[str, Any]:
-        """Tokens per second, time in compute, transfer and wait, and bytes, against the same work in one place."""
+        """Return throughput, time shares and bytes, compared with the same nodes in one data centre."""
         found: dict[str, Any] = self._source.connection.get(f"{self._path}/efficiency")
         return found
 
     def units(self) -> list[dict[str, Any]]:
-        """The units of work, by round and slot."""
+        """Return the work units, by round and replica."""
         found: list[dict[str, Any]] = self._source.connection.get(f"{self._path}/units")
         return found
 
     def checkpoints(self) -> list[Checkpoint]:
-        """The checkpoints, by round."""
+        """Return the checkpoints, by round."""
         return [Checkpoint.model_validate(item) for item in self._source.connection.get(f"{self._path}/checkpoints")]
 
     def receipt(self) -> dict[str, Any]:
-        """The receipt of a settled job, as the market reads it from the chain and from storage."""
+        """Return the receipt of a settled job, as the market reports it."""
         found: dict[str, Any] = self._source.connection.get(f"{self._path}/receipt")
         return found
 
     def download(self, path: str | Path) -> int:
-        """Write the trained model (safetensors) to ``path`` after checking it against its CID; returns its size.
+        """Write the trained model (safetensors), checked against its CID. Return its size in bytes.
 
         Raises:
             ZooError: there is no model yet.
@@ -178,14 +163,14 @@ class Job:
         return self._source.download(self._model_cid(), Path(path))
 
     def sample(self, prompt: str, length: int, *, temperature: float = 0.8, seed: int = 0) -> str:
-        """Text that the trained model writes after ``prompt``. Runs here, and needs torch.
+        """Generate text after ``prompt`` on this machine. Needs torch.
 
         Raises:
-            ConfigError: there is nothing to continue.
+            ConfigError: the prompt is empty.
             ZooError: there is no model yet.
         """
         if not prompt:
-            raise ConfigError("prompt-empty", "the prompt is empty", remedy="Give at least one character to continue.")
+            raise ConfigError("prompt-empty", "prompt is empty", remedy="Give at least one character.")
         from training_gym.model.generate import generate
         from training_gym.spec.config import TrainingSpec
         from training_gym.units.checkpoint import load_state
@@ -198,13 +183,13 @@ class Job:
     def _model_cid(self) -> str:
         state = self.state()
         if state.final_model_cid is None:
-            remedy = "It will not get one." if state.is_over else f"Wait for its end: zoo-compute job watch {self.id}"
+            remedy = "It has ended without one." if state.is_over else f"Wait for it: zoo-compute job watch {self.id}"
             raise ZooError("no-model-yet", f"job {self.id} is {state.status} and has no final model", remedy=remedy)
         return state.final_model_cid
 
 
 def parse_events(lines: Iterable[str]) -> Iterator[Event]:
-    """The events in the lines of a server-sent event stream; comments and events without an id are left out."""
+    """Yield the events of a server-sent event stream. Skips comments and events without an id."""
     fields: dict[str, str] = {}
     for line in lines:
         if not line:

@@ -1,4 +1,4 @@
-"""The interface that a job handle needs of its client."""
+"""Interface between a job handle and its client."""
 
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,7 +14,7 @@ class JobSource(Protocol):
         """The connection to the market's API."""
 
     def submit_proposed(self, job_id: str, what: str, changes: dict[str, Any]) -> str:
-        """Sign and submit the job that the market proposes as ``what`` (``clone``, ``extend``); return its id."""
+        """Sign and submit the job that the market proposes as ``what`` (``clone`` or ``extend``). Return its id."""
 
     def fetch(self, cid: str, *, max_bytes: int) -> bytes:
         """Return a file from storage, every block checked against its CID."""

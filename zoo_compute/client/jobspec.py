@@ -1,4 +1,4 @@
-"""A training job as its user writes it, in Python or in a YAML or JSON file."""
+"""A training job as Python object, or as YAML or JSON file."""
 
 import json
 import re
@@ -13,13 +13,8 @@ from zoo_compute.base.amounts import parse_zen
 from zoo_compute.base.errors import ConfigError
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-
-
 _SETTINGS = "settings by name, such as {rounds: 100}"
-
-
 _AMOUNT = "an amount of ZEN such as 2.5, or of wei such as '2500 wei'"
-
 
 _KEYS: dict[str, tuple[type | tuple[type, ...], str]] = {
     "model_config": (dict, _SETTINGS),
@@ -34,22 +29,18 @@ _KEYS: dict[str, tuple[type | tuple[type, ...], str]] = {
     "requirements": (dict, "settings by name, such as {regions: [eu-west]}"),
     "sampling_bps": (int, "a whole number, such as 1000 for 10 %"),
 }
-"""What a job file may hold: the type of each key, and how it is written."""
-
+"""Keys of a job file: type, and expected form for error messages."""
 
 _AMOUNTS = ("budget_max", "max_price")
-
-
 _FLOAT, _TEXT = "tag:yaml.org,2002:float", "tag:yaml.org,2002:str"
 
-
 _EXPONENT = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+\Z")
-"""Numbers that YAML 1.2 and JSON have, and PyYAML, which reads YAML 1.1, takes for text: 3e-4."""
+"""Numbers such as 3e-4: numbers in YAML 1.2 and JSON, text in PyYAML's YAML 1.1."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalDataset:
-    """Two text files that become a dataset when they are uploaded."""
+    """Two text files to upload as a dataset."""
 
     train: Path
     validation: Path
@@ -57,19 +48,19 @@ class LocalDataset:
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """What to train, on how many nodes of which tier, for how much, waiting for how long.
+    """Model, data, training settings, nodes, budget and wait of a job.
 
     Attributes:
         dataset: CID of a dataset manifest, or files to upload.
-        budget_max: wei of ZEN put in escrow; never more is spent.
-        max_price: highest price in wei of ZEN per GPU-hour, fee included; None takes the tier's reserve price.
-        wait: how long to wait for capacity; then the job expires with a full refund.
-        model: ``hidden_size, num_layers, …``; what is left out takes the market's default.
+        budget_max: wei of ZEN in escrow, an upper bound of the cost.
+        max_price: highest price in wei of ZEN per GPU-hour, fee included; None: the tier's reserve price.
+        wait: time limit for capacity; afterwards the job expires with a full refund.
+        model: ``hidden_size, num_layers, …``; the market fills in defaults.
         training: ``rounds, inner_steps, batch_size, learning_rate, …``.
         checkpoint: ``interval`` in rounds and ``redundancy`` in nodes.
         requirements: of each node: ``regions, excluded_regions, environment_classes, min_gpu_memory_gb,
             min_reliability_bps, attested_only``.
-        sampling_bps: lowest share of each unit's segments that is replayed, of 10,000; None takes the network's.
+        sampling_bps: lowest share of each unit's segments to replay; None: the network's.
     """
 
     dataset: str | LocalDataset
@@ -86,30 +77,30 @@ class JobSpec:
 
 
 def load(path: Path, overrides: Mapping[str, Any] | None = None) -> JobSpec:
-    """The job in a YAML or JSON file. Amounts are in ZEN (``2.5``) or wei (``2500 wei``), ``wait`` like ``30m``.
+    """Return the job in a YAML or JSON file. Amounts are in ZEN (``2.5``) or wei (``2500 wei``), ``wait`` like ``30m``.
 
-    ``data_config`` names either ``dataset``, a manifest's CID, or the text files ``train`` and ``validation``, relative
+    ``data_config`` has either ``dataset``, a manifest's CID, or the text files ``train`` and ``validation``, relative
     to the job file.
 
     Args:
-        overrides: take the place of the file's keys of the same name.
+        overrides: replace keys of the file.
 
     Raises:
-        ConfigError: the file cannot be read; a key is unknown (the nearest is named), missing or of a wrong type.
+        ConfigError: the file cannot be read, or a key is unknown, missing or of a wrong type.
     """
     document = {**_read(path), **(overrides or {})}
     for key, value in document.items():
         if key not in _KEYS:
             nearest = get_close_matches(str(key), list(_KEYS), n=1, cutoff=0.0)[0]
-            raise _wrong(path, f"{key!r} is no known key; the nearest is {nearest!r}")
+            raise _wrong(path, f"{key!r} is not a known key; the nearest is {nearest!r}")
         kind, written = _KEYS[key]
         if not isinstance(value, kind) or isinstance(value, bool):
             raise _wrong(path, f"{key} cannot be {value!r:.80}", remedy=f"Write {key} as {written}.")
         try:
             json.dumps(value, allow_nan=False)
         except (TypeError, ValueError) as error:
-            remedy = "Use finite numbers, and quotes around what is neither a number nor true or false."
-            raise _wrong(path, f"{key} holds what cannot be sent: {error}", remedy=remedy) from error
+            remedy = "Use finite numbers, and put quotes around text."
+            raise _wrong(path, f"{key} has a value that JSON does not allow: {error}", remedy=remedy) from error
     for key in ("data_config", "budget_max"):
         if key not in document:
             raise _wrong(path, f"{key} is missing")
@@ -130,23 +121,23 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None) -> JobSpec:
 
 
 def parse_duration(text: str, name: str = "duration") -> timedelta:
-    """A duration written as a whole number and ``s``, ``m``, ``h`` or ``d``.
+    """Parse a whole number with the unit ``s``, ``m``, ``h`` or ``d``.
 
     Raises:
-        ConfigError: if it is not; ``name`` says which it was.
+        ConfigError: malformed; the message starts with ``name``.
     """
     found = re.fullmatch(r"\s*(\d{1,6})\s*([smhd])\s*", text)
     if found is None:
         raise ConfigError(
             "duration-malformed",
             f"{name} is {text!r}",
-            remedy="Write a number of at most six digits and a unit: 45s, 30m, 2h or 1d.",
+            remedy="Write a number (at most six digits) and a unit: 45s, 30m, 2h or 1d.",
         )
     return timedelta(seconds=int(found[1]) * _SECONDS[found[2]])
 
 
 def deadline(wait: timedelta) -> datetime:
-    """The end of a wait that begins now, in whole seconds."""
+    """Return the end of a wait that starts now, in whole seconds."""
     return (datetime.now(UTC) + wait).replace(microsecond=0)
 
 
@@ -154,14 +145,13 @@ def _read(path: Path) -> dict[str, Any]:
     import yaml
 
     class Loader(yaml.SafeLoader):
-        """One that takes 3e-4 for a number, and no key twice: which of two budgets was meant is not to be guessed."""
+        """Reads 3e-4 as a number and refuses duplicate keys."""
 
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
             names = [key.value for key, _ in node.value]
             for position, name in enumerate(names):
                 if name in names[:position]:
-                    remedy = "Keep one of the two."
-                    raise _wrong(path, f"holds the key {name!r:.80} twice", remedy=remedy)
+                    raise _wrong(path, f"contains the key {name!r:.80} twice", remedy="Keep one of the two.")
             return super().construct_mapping(node, deep)
 
     Loader.add_implicit_resolver(_FLOAT, _EXPONENT, list("-+.0123456789"))
@@ -170,7 +160,7 @@ def _read(path: Path) -> dict[str, Any]:
         node = loader.get_single_node()
         for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
             if key.value in _AMOUNTS and value.tag == _FLOAT:
-                value.tag = _TEXT  # as it was written, to the last digit
+                value.tag = _TEXT  # keeps every digit
         document = None if node is None else loader.construct_document(node)
     except OSError as error:
         raise _wrong(path, f"cannot be read: {error.strerror}") from error
@@ -179,7 +169,7 @@ def _read(path: Path) -> dict[str, Any]:
     except RecursionError as error:
         raise _wrong(path, "is nested too deeply") from error
     if not isinstance(document, dict):
-        raise _wrong(path, "must hold an object with the keys " + ", ".join(_KEYS))
+        raise _wrong(path, "must contain an object with the keys " + ", ".join(_KEYS))
     return document
 
 

@@ -1,4 +1,4 @@
-"""Signing a quoted job. The signed documents are built here, from what the user asked for; the market's are not."""
+"""Signing of orders. The signed documents come from the user's request, not from the market's answer."""
 
 from datetime import datetime
 from typing import Any
@@ -15,16 +15,15 @@ TOKEN_NAME = "ZEN"
 
 
 def sign(request: dict[str, Any], quote: Quote, network: Network, wallet: Wallet) -> tuple[str, dict[str, Any]]:
-    """The job's id, and the body of ``POST /v1/jobs``.
+    """Return the job's id and the body of ``POST /v1/jobs``.
 
-    Only what a signer cannot know is taken from the quote: both nonces and the permit's deadline. The size of a unit is
-    computed here as well, and compared.
+    Only both nonces and the permit's deadline come from the quote. The size of a unit is recomputed and compared.
 
     Args:
-        request: the body that was quoted.
+        request: body of the quote's request.
 
     Raises:
-        Mismatch: the quote is for another job than the one asked for.
+        Mismatch: the quote differs from the request.
     """
     keys = ("model_config", "data_config", "training_config")
     try:
@@ -50,8 +49,8 @@ def sign(request: dict[str, Any], quote: Quote, network: Network, wallet: Wallet
     if quoted != asked:
         raise Mismatch(
             "quote-mismatch",
-            f"the quote is for spec, units, weight and sampling rate {quoted}, the job has {asked}",
-            remedy="Update zoo-compute; if it is up to date, do not use this market.",
+            f"the quote has spec, units, weight and sampling rate {quoted}; expected {asked}",
+            remedy="Update zoo-compute. If it is up to date, do not use this market.",
         )
     escrow = network.contracts["JobEscrow"]
     permit = messages.permit_typed_data(

@@ -1,4 +1,4 @@
-"""Rewards for uptime, bandwidth and verification: listed by the market, claimed by proof from the contract."""
+"""Claims of rewards for uptime, bandwidth and verification."""
 
 from zoo_compute.base.errors import Mismatch
 from zoo_compute.base.models import Network, RewardProof, Rewards
@@ -9,11 +9,7 @@ from zoo_protocol.payments.reward_tree import proves
 
 
 def list_rewards(connection: Connection) -> Rewards:
-    """What the connection's account earned, newest first, and what it can claim.
-
-    Raises:
-        ApiError, Unreachable: the market does not give it.
-    """
+    """Return the rewards of the connection's account, newest first."""
     found = Rewards.model_validate(connection.get("/v1/rewards"))
     earnings, after = list(found.earnings), found.next_after
     while after is not None:
@@ -23,14 +19,16 @@ def list_rewards(connection: Connection) -> Rewards:
     return found.model_copy(update={"earnings": earnings, "next_after": None})
 
 
-def take(rewards: Rewards, network: Network, wallet: Wallet, to: str | None) -> tuple[RewardProof | None, str | None]:
-    """Claim what can be claimed; what that was, and the transaction's hash (None: nothing was due).
+def claim_rewards(
+    rewards: Rewards, network: Network, wallet: Wallet, to: str | None
+) -> tuple[RewardProof | None, str | None]:
+    """Claim all claimable rewards. Return their proof and the transaction's hash (None: nothing to claim).
 
     Args:
-        to: who receives it (default: the wallet's own address).
+        to: recipient; None: the wallet's address.
 
     Raises:
-        Mismatch: the market's proof does not lead to its root; nothing is sent.
+        Mismatch: the market's proof does not lead to its root; nothing was sent.
         ZooError: the contract refuses the claim.
         Unreachable: the chain does not answer.
     """
@@ -41,5 +39,5 @@ def take(rewards: Rewards, network: Network, wallet: Wallet, to: str | None) -> 
         raise Mismatch("reward-proof-mismatch", f"the proof of {due.cumulative_wei} wei does not lead to {due.root}")
     chain = Chain(network.rpc_url, network.contracts, wallet)
     if chain.time() < due.claimable_at.timestamp() or chain.rewards_claimed() >= due.cumulative_wei:
-        return None, None  # the chain's clock is behind; or it was claimed a moment ago, which is not final yet
+        return None, None  # the chain's clock is behind, or a claim is not final yet
     return due, chain.claim_rewards(due.cumulative_wei, due.proof, to)

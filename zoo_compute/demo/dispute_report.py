@@ -18,11 +18,7 @@ from zoo_compute.client.job import Job
 from zoo_protocol.payments.job_record import VERIFIED
 
 _MAX_EVIDENCE_BYTES = 1 << 20
-
-
 _WIDTH = 110
-
-
 STEPS = {
     "DisputeOpened": "the market disputes the unit before the contract and puts up a bond",
     "TraceShown": "the contract asks for the whole trace; the cheat shows what it signed",
@@ -30,8 +26,6 @@ STEPS = {
     "CommitteeDrawn": "the contract draws referees by the hash of a block that nobody chose",
     "VerdictGiven": "the referees' signatures convict; the contract takes the stake in the same transaction",
 }
-
-
 _REASONS = {"step_false": "I repeated that piece, and it does not end where the cheat says"}
 
 

@@ -19,22 +19,16 @@ from zoo_compute.terminal.output import note
 
 LEAVER = "provider-3"
 
-
 HELD_UP_FROM = 1
 """The round, counted from 0, whose unit is held up; a later one if the node was given none of it."""
 
-
 ROUNDS_AWAY = 2
-
 
 LONGEST_AWAY_SECONDS = 20.0
 """On a slow machine it comes back earlier: what it delivered before may be drawn meanwhile, and who cannot show that
 within four leases loses stake (decision 22)."""
 
-
 _LEAVING_SECONDS = 8.0
-
-
 _MADE = re.compile(re.sub("%d", r"(\\d+)", MADE))
 
 

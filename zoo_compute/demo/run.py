@@ -32,7 +32,6 @@ from zoo_compute.terminal.watch import follow
 SLOW_LINK_MBPS = 4.0
 """As fast as states that are drawn have to be shown (decision 13): over less an honest node might not be in time."""
 
-
 OPTIONS = Options(
     providers=5,
     verifiers=3,
@@ -44,34 +43,20 @@ OPTIONS = Options(
         "ZOO_LEASE_SECONDS": "30",  # four leases are the time to show what is drawn, also for the one that is away
     },
 )
-
-
 NODES = 4
-
-
 ROUNDS = 8
-
 
 STEPS = 20
 """Of a round: enough that eight rounds show a model that learns, on two slow cores in under two minutes."""
 
-
 BUDGET = 1 * ZEN
-
-
 MAX_PRICE = 3 * ZEN
-
 
 LEAST_GAIN = 0.5
 """How much lower the loss on held-out text must be at the end, in nats per byte."""
 
-
 _VALIDATION_SHARE = 10
-
-
 _MARKER = "demo"
-
-
 _PAYOUT_SECONDS = 60
 
 

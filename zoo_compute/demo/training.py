@@ -28,10 +28,7 @@ from zoo_protocol.verification.trace import payload_hash
 LONG_UNIT_SECONDS = 5.0
 """In a twentieth of this, a whole update of the demonstration (131 kB at 8 bits) does not go up over 4 Mb/s."""
 
-
 _MAX_UPDATE_BYTES = 1 << 24
-
-
 Units = Sequence[Mapping[str, Any]]
 
 

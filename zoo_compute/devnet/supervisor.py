@@ -17,7 +17,6 @@ from zoo_compute.devnet.processes import Identity
 from zoo_compute.devnet.state import Started, State, StateDirectory
 
 log = logging.getLogger(__name__)
-
 START_TIMEOUT_SECONDS = 600.0  # some thirty times what it takes on two idle cores
 _TRIES_DURING_START = 4
 _STEP_SECONDS = 0.1

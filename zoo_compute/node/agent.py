@@ -1,11 +1,11 @@
-"""The provider or verifier node: keeps its standing in the market, pulls work, does it. Outbound HTTP only.
+"""Node agent: joins the market as a provider or verifier, leases work and runs it. Outbound HTTP only.
 
-Threads: this one heartbeats and moves the node's standing on, one does what may wait for the chain (chores: claims,
-answers to disputes, attestations), and one computes (train or replay). A provider has more: one shows what was drawn
-(reveal), which is due soon and must wait for nothing else, one keeps copies (pin), one moves what nobody waits for
-(publish, follow), one makes states of disputed units available, and one delivers units of jobs with ``round_delay``
-while the next ones are trained. A verifier's other one judges disputes. What waits for the chain, and the court, are in
-``watching.py``: they begin before the node has joined.
+Threads:
+
+- main: heartbeats and the node's lifecycle;
+- background services (``background_services.py``), which start before the node joins: claims, disputes, attestations;
+- one per entry of ``_THREADS``: reveals have a short deadline, so they do not wait for training;
+- ``deliver``: uploads units of jobs with ``round_delay`` while the next unit trains.
 """
 
 import logging
@@ -26,7 +26,7 @@ from zoo_compute.chain.wallet import Wallet
 from zoo_compute.client.http import Connection
 from zoo_compute.content.blockstore import BlockNotFound
 from zoo_compute.content.gateway import GatewayUnavailable
-from zoo_compute.node.background_services import BackgroundServices, Parts
+from zoo_compute.node.background_services import BackgroundServices, NodeComponents
 from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.disk.workspace import Workspace
 from zoo_compute.node.execution import hardware
@@ -46,15 +46,15 @@ log = logging.getLogger(__name__)
 
 _BACKGROUND = ("publish", "follow")
 _THREADS = {"provider": (("train",), ("reveal",), ("pin",), _BACKGROUND), "verifier": (("replay",),)}
-"""By role, the kinds of leases that each thread takes."""
-_NICENESS = 10  # of the background thread
-_POLL_SECONDS = 2.0  # how long the market may hold a poll; a stop waits for it
+"""Lease kinds of each worker thread, by role."""
+_NICENESS = 10  # of the publish and follow thread
+_POLL_SECONDS = 2.0  # long poll for a lease; stopping waits for it
 _RETRY_SECONDS = 1.0
-_JOINING_SECONDS = 0.5
-_BEATS_PER_SILENCE = 4
-_ROOM_SECONDS = 10.0  # between two looks for room on a full disk
+_REGISTERING_SECONDS = 0.5
+_BEATS_PER_TIMEOUT = 4
+_ROOM_SECONDS = 10.0  # between two checks of a full disk
 _GIB = 1 << 30
-_CANNOT_BE_DONE = (
+_TASK_ERRORS = (
     ExecutorError,
     GymError,
     ContentError,
@@ -66,27 +66,23 @@ _CANNOT_BE_DONE = (
     StateUnavailable,
     *DISK_REFUSES,
 )
-"""What a lease is given up for."""
+"""Errors on which the node gives a lease up."""
 
 _T = TypeVar("_T")
 
 MakeExecutor = Callable[[ExecutionProfile, int, Path], Executor]
-"""(profile, bytes of memory, directory) -> what runs training tasks."""
+"""Builds the executor from (profile, bytes of memory, directory)."""
 
 MakeWorker = Callable[..., Worker]
-"""The fields of a :class:`Worker` -> what does the work of leases."""
+"""Builds the worker from the fields of :class:`Worker`."""
 
 
 class NodeAgent:
-    """One node. ``run`` returns once ``stop`` was called.
-
-    Args:
-        make_executor: makes what runs training tasks.
-        make_worker: makes what does the work of leases.
+    """One node. ``run`` returns after ``stop`` was called.
 
     Raises:
-        GymError: no such profile.
-        OSError, sqlite3.Error: the directory cannot be used; being full is no reason.
+        GymError: the profile is unknown.
+        OSError, sqlite3.Error: the directory cannot be used. A full disk does not raise.
     """
 
     def __init__(
@@ -107,29 +103,29 @@ class NodeAgent:
         self._link = Link(config.link_mbps)
         self._connection = Connection(config.api_url, wallet=wallet, link=self._link)
         self._market = Market(self._connection, *self._workspace.new_session())
-        self._parts = Parts(
+        self._parts = NodeComponents(
             config, wallet, self._workspace, self._journal, self._connection, self._market, self._executor, self._link
         )
-        self._watch = BackgroundServices(self._parts, self._fail)
+        self._services = BackgroundServices(self._parts, self._fail)
         self._stopping = threading.Event()
-        self._at_work = 0  # threads that have a lease at hand
-        self._counting = threading.Lock()
-        self._unanswered: set[str] = set()  # leases that this process could not bring to an end with the market
+        self._busy_threads = 0  # threads that work on a lease
+        self._busy_lock = threading.Lock()
+        self._unanswered: set[str] = set()  # leases whose final call the market did not answer
         self._deliveries = ThreadPoolExecutor(1, thread_name_prefix="deliver")
-        self._said = "", ""  # status and reason, as last told
-        self._trouble = ErrorThrottle()
+        self._last_status = "", ""  # status and reason
+        self._throttle = ErrorThrottle()
         self._failure: Exception | None = None
         self._has_room()
 
     @property
     def is_busy(self) -> bool:
-        """Whether any lease is being worked on, as heartbeats say."""
-        return self._at_work > 0
+        """True while a thread works on a lease; heartbeats report it."""
+        return self._busy_threads > 0
 
     def stop(self) -> None:
-        """End soon: work at hand is given back to the market. May be called from a signal handler."""
+        """Stop soon and give leases back to the market. Safe in a signal handler."""
         self._stopping.set()
-        self._watch.stop()
+        self._services.stop()
         self._connection.hurry()
         self._link.stop()
         self._executor.close()
@@ -138,36 +134,36 @@ class NodeAgent:
         """Join the market and work until stopped.
 
         Raises:
-            ZooError: this node cannot join, and waiting will not help.
+            ZooError: this node cannot join, and a retry does not help.
             ExecutorError: the training process does not start.
         """
         threads: list[threading.Thread] = []
         try:
-            self._watch.resume()
-            standing = self._join() if self._take_room() else None
-            if standing is not None:
-                self._watch.follow(standing.network)
-                with closing(standing):
-                    threads = self._start_work(standing)
+            self._services.resume()
+            lifecycle = self._join() if self._wait_for_room() else None
+            if lifecycle is not None:
+                self._services.use_network(lifecycle.network)
+                with closing(lifecycle):
+                    threads = self._start_workers(lifecycle)
                     while not self._stopping.is_set():
-                        self._stopping.wait(self._keep_standing(standing))
-        except Exception as error:  # a defect here stops the whole node, as one in any other thread does
+                        self._stopping.wait(self._beat_once(lifecycle))
+        except Exception as error:  # a defect stops the whole node, as in the other threads
             self._fail(error)
         for thread in threads:
             thread.join()
-        self._watch.join()
+        self._services.join()
         self._deliveries.shutdown()
         if self._failure is not None:
             raise self._failure
         log.info("stopped")
 
     def _fail(self, error: Exception) -> None:
-        """End for a reason that :meth:`run` raises."""
+        """Stop the node; :meth:`run` raises ``error``."""
         self._failure = error
         self.stop()
 
-    def _take_room(self) -> bool:
-        """Wait until there is room for work, and begin to load what trains; False if stopped before that."""
+    def _wait_for_room(self) -> bool:
+        """Wait for disk space, then start the executor; False if stopped before that."""
         while not self._has_room():
             self._tidy()
             if self._stopping.wait(_ROOM_SECONDS):
@@ -176,83 +172,78 @@ class NodeAgent:
         return True
 
     def _has_room(self) -> bool:
-        """Whether the disk has the room that any work takes.
-
-        Raises:
-            OSError, sqlite3.Error: the disk refuses for another reason.
-        """
+        """Return whether the disk has room for work. Raises OSError, sqlite3.Error on any other refusal."""
         try:
             self._workspace.open_store()
         except DISK_REFUSES as error:
             if not is_out_of_room(error):
                 raise
-            self._trouble.tell(
-                f"no room on the disk of {self._config.state_dir} ({error}): until there is some, this node takes no "
-                "work, and only looks after its disputes and its pay. Make room there, or move the directory to "
-                "another disk: what a node need not keep it has removed"
+            self._throttle.warn(
+                f"disk_full directory={self._config.state_dir} error={str(error)!r}: no work until there is "
+                "room; disputes and claims continue. Free space there, or move the directory to another disk."
             )
             return False
         return True
 
     def _join(self) -> NodeLifecycle | None:
-        """Registered standing; None if stopped before that."""
+        """Register with the market; None if stopped before that."""
         while not self._stopping.is_set():
             try:
-                standing = NodeLifecycle(self._config, self._market, self._wallet, self._executor)
-                self._market.acquire_wallet(standing.sign_challenge)
-                standing.register(self._executor.environment_class)
-                return standing
+                lifecycle = NodeLifecycle(self._config, self._market, self._wallet, self._executor)
+                self._market.acquire_wallet(lifecycle.sign_challenge)
+                lifecycle.register(self._executor.environment_class)
+                return lifecycle
             except Unreachable as error:
-                log.info("waiting for the market: %s", error.detail)
+                log.info("waiting_for_market error=%s", error.detail)
                 self._stopping.wait(_RETRY_SECONDS)
             except ExecutorError:
                 if not self._stopping.is_set():
                     raise
         return None
 
-    def _keep_standing(self, standing: NodeLifecycle) -> float:
-        """One heartbeat and what follows from it; returns the seconds until the next."""
+    def _beat_once(self, lifecycle: NodeLifecycle) -> float:
+        """Send one heartbeat and act on the answer; returns the seconds until the next one."""
         try:
-            said = self._heartbeat(standing)
-            if self._said != (said["status"], said["reason"]):
-                self._said = said["status"], said["reason"]
-                self._watch.run_referee_duties()
-                log.info("status: %s (%s)", said["status"], said["reason"] or "no reason given")
+            answer = self._heartbeat(lifecycle)
+            if self._last_status != (answer["status"], answer["reason"]):
+                self._last_status = answer["status"], answer["reason"]
+                self._services.run_referee_duties()
+                log.info("status_changed status=%s reason=%s", answer["status"], answer["reason"])
             if self._config.role == "provider":
-                standing.note_verifiers(said["verifiers_of_class"])
-            standing.advance(said["status"], must_prove=said["benchmark_by"] is not None)
+                lifecycle.log_verifier_count(answer["verifiers_of_class"])
+            lifecycle.advance(answer["status"], must_prove=answer["benchmark_by"] is not None)
         except ZooError as error:
-            if error.code == WALLET_IN_USE:  # what two of them sign and promise side by side costs the stake
+            if error.code == WALLET_IN_USE:  # two nodes that sign with one wallet risk its stake
                 raise
-            self._trouble.tell(f"{error} {error.remedy or ''}")
+            self._throttle.warn(f"{error} {error.remedy or ''}")
             return _RETRY_SECONDS
-        except OSError as error:  # a full disk, say: tidying makes room
-            log.warning("%s", error)
+        except OSError as error:  # for example a full disk: tidying frees space
+            log.warning("heartbeat_failed error=%s", error)
             self._tidy()
             return _RETRY_SECONDS
         self._tidy()
-        joining = said["status"] in ("registered", "benchmarked")
-        return _JOINING_SECONDS if joining else float(said["next_within_seconds"]) / _BEATS_PER_SILENCE
+        registering = answer["status"] in ("registered", "benchmarked")
+        return _REGISTERING_SECONDS if registering else float(answer["next_within_seconds"]) / _BEATS_PER_TIMEOUT
 
     def _tidy(self) -> None:
         try:
-            watched = self._watch.disputes
-            keep_seconds, now = (None, None) if watched is None else (watched.keep_seconds, watched.now)
+            disputes = self._services.disputes
+            keep_seconds, now = (None, None) if disputes is None else (disputes.keep_seconds, disputes.now)
             self._workspace.tidy(self._config.keep_hours, keep_seconds or math.inf, now)
-        except OSError as error:  # another thread moved or removed something meanwhile; the next beat tidies again
-            log.info("not all was tidied: %s", error)
+        except OSError as error:  # another thread moved or removed a file; the next beat tidies again
+            log.info("tidy_incomplete error=%s", error)
 
-    def _heartbeat(self, standing: NodeLifecycle) -> dict[str, Any]:
+    def _heartbeat(self, lifecycle: NodeLifecycle) -> dict[str, Any]:
         try:
-            return self._market.heartbeat(self.is_busy, standing.sign_challenge)
+            return self._market.heartbeat(self.is_busy, lifecycle.sign_challenge)
         except ApiError as error:
             if error.code != "not-registered":
                 raise
-            standing.register(standing.environment_class)  # the executor may be at a unit for long
-            return self._market.heartbeat(self.is_busy, standing.sign_challenge)
+            lifecycle.register(lifecycle.environment_class)  # the executor can be busy for hours
+            return self._market.heartbeat(self.is_busy, lifecycle.sign_challenge)
 
-    def _start_work(self, standing: NodeLifecycle) -> list[threading.Thread]:
-        network = standing.network
+    def _start_workers(self, lifecycle: NodeLifecycle) -> list[threading.Thread]:
+        network = lifecycle.network
         worker = self._make_worker(
             market=self._market,
             wallet=self._wallet,
@@ -266,36 +257,36 @@ class NodeAgent:
         threads = []
         remembered = self._workspace.remembered()
         for kinds in _THREADS[self._config.role]:
-            left = sorted((one for one in remembered if one.kind in kinds), key=lambda one: one.task.get("round", 0))
-            threads.append(threading.Thread(target=self._work, args=(worker, kinds, left), name=kinds[0]))
+            resumed = sorted((one for one in remembered if one.kind in kinds), key=lambda one: one.task.get("round", 0))
+            threads.append(threading.Thread(target=self._work, args=(worker, kinds, resumed), name=kinds[0]))
             threads[-1].start()
         return threads
 
-    def _work(self, worker: Worker, kinds: Sequence[str], left: list[Lease]) -> None:
-        """Take up the leases that were left, then pull work until stopped; a defect stops the whole node."""
+    def _work(self, worker: Worker, kinds: Sequence[str], resumed: list[Lease]) -> None:
+        """Resume the remaining leases, then lease work until stopped. A defect stops the whole node."""
         try:
             if kinds == _BACKGROUND:
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
-            self._work_until_stopped(worker, kinds, left)
+            self._work_until_stopped(worker, kinds, resumed)
         except Exception as error:
             self._fail(error)
 
-    def _work_until_stopped(self, worker: Worker, kinds: Sequence[str], left: list[Lease]) -> None:
-        for lease in left:
-            log.info("taking up %s lease %s again", lease.kind, lease.id)
+    def _work_until_stopped(self, worker: Worker, kinds: Sequence[str], resumed: list[Lease]) -> None:
+        for lease in resumed:
+            log.info("lease_resumed kind=%s id=%s", lease.kind, lease.id)
             self._do(worker, lease)
         while not self._stopping.is_set():
             try:
                 pulled = self._market.next_lease(list(kinds), _POLL_SECONDS)
             except ZooError as error:
-                log.warning("no work: %s", error)
+                log.warning("no_lease error=%s", error)
                 self._stopping.wait(_RETRY_SECONDS)
                 continue
             if pulled is not None:
                 self._do(worker, pulled)
 
     def _do(self, worker: Worker, lease: Lease) -> None:
-        """One lease, to its end: completed, given up with a reason, or lost."""
+        """Work on a lease until it is completed, given up or lost."""
         with ExitStack() as stack:
             stack.callback(self._forget, lease)
             held = stack.enter_context(HeldLease(self._market, lease))
@@ -310,23 +301,22 @@ class NodeAgent:
                 self._deliveries.submit(self._finish, held, rest, stack.pop_all())
 
     def _forget(self, lease: Lease) -> None:
-        """Unless the market never answered: the next process here takes the lease up again."""
+        """Forget the lease unless the market did not answer; then the next process resumes it."""
         if lease.id not in self._unanswered:
             self._workspace.forget(lease)
 
     @contextmanager
     def _working(self) -> Iterator[None]:
-        """Its threads work side by side: the node is busy until the last of them is done."""
-        with self._counting:
-            self._at_work += 1
+        with self._busy_lock:
+            self._busy_threads += 1
         try:
             yield
         finally:
-            with self._counting:
-                self._at_work -= 1
+            with self._busy_lock:
+                self._busy_threads -= 1
 
     def _finish(self, held: HeldLease, rest: Callable[[], None], stack: ExitStack) -> None:
-        """Deliver a unit while the next one is trained; one after another, in the order of their rounds."""
+        """Deliver a unit while the next one trains. One worker thread keeps the order of rounds."""
         try:
             with stack:
                 self._attempt(held, rest)
@@ -334,33 +324,33 @@ class NodeAgent:
             self._fail(error)
 
     def _attempt(self, held: HeldLease, work: Callable[[], _T]) -> _T | None:
-        """What ``work`` gives; None if the lease is lost by it, or was given up."""
+        """Return the result of ``work``; None if the lease is lost or given up."""
         lease = held.lease
         try:
             try:
                 result = work()
-            except _CANNOT_BE_DONE as error:
+            except _TASK_ERRORS as error:
                 self._give_up(held, error)
                 return None
         except (LeaseLost, ApiError) as error:
-            log.warning("%s lease %s lost: %s", lease.kind, lease.id, error)
+            log.warning("lease_lost kind=%s id=%s error=%s", lease.kind, lease.id, error)
             return None
-        except Unreachable as error:  # until this node was told to stop
+        except Unreachable as error:  # only once this node is stopping
             self._unanswered.add(lease.id)
-            log.warning("%s lease %s left as it is: %s", lease.kind, lease.id, error)
+            log.warning("lease_unanswered kind=%s id=%s error=%s", lease.kind, lease.id, error)
             return None
         if result is None:
-            log.info("%s lease %s done: %s", lease.kind, lease.id, _place(lease))
+            log.info("lease_completed kind=%s id=%s %s", lease.kind, lease.id, _place(lease))
         return result
 
     def _give_up(self, held: HeldLease, error: Exception) -> None:
-        """Say so to the market, which takes silence for worse; raises as :meth:`HeldLease.insist`."""
+        """Report the failure, which costs less than a timeout; raises as :meth:`HeldLease.call_until_answered`."""
         lease, code = held.lease, str(getattr(error, "code", "input_missing"))
         if self._stopping.is_set():
             code = "node_stopping"
-        log.warning("%s lease %s given up: %s: %s", lease.kind, lease.id, code, error)
+        log.warning("lease_given_up kind=%s id=%s code=%s error=%s", lease.kind, lease.id, code, error)
         held.call_until_answered(lambda: self._market.fail(lease, code, str(error)))
 
 
 def _place(lease: Lease) -> str:
-    return ", ".join(f"{key} {lease.task[key]}" for key in ("round", "slot", "segment") if key in lease.task)
+    return " ".join(f"{key}={lease.task[key]}" for key in ("round", "slot", "segment") if key in lease.task)

@@ -1,7 +1,7 @@
-"""What a node looks after beside its work, in threads of their own: what has deadlines on chain, its pay, its disk.
+"""Background threads of a node: chain deadlines, payouts and disk.
 
-It needs the market only to know which chain that is, and remembers it (``network.json``): a node that starts while the
-market is away, or with no room left for work, answers its disputes all the same.
+The network's parameters are stored in ``network.json``. A node that starts during an outage of the market, or with a
+full disk, still answers its disputes.
 """
 
 import logging
@@ -35,22 +35,26 @@ from zoo_compute.node.disputes.referee import Referee, Sources, Verdicts
 from zoo_compute.node.execution.executor import Executor
 from zoo_compute.node.market.calls import Market
 from zoo_compute.node.payouts import Payouts
-from zoo_compute.node.periodic_tasks import Chore, ErrorThrottle, attesting_of, chores_of, run_periodic_task
+from zoo_compute.node.periodic_tasks import (
+    ErrorThrottle,
+    PeriodicTask,
+    attestation_renewal,
+    node_tasks,
+    run_periodic_task,
+)
 from zoo_compute.node.work.acknowledgements import Journal
 from zoo_compute.node.work.worker import TASK_TIMEOUT_SECONDS
 
 log = logging.getLogger(__name__)
 
 
-_DISPUTES_SECONDS = 10.0  # a turn lasts hours
-
-
-_CHORES_SECONDS = 1.0  # each chore knows itself how often it is due
+_DISPUTES_SECONDS = 10.0  # response deadlines are hours
+_TASKS_SECONDS = 1.0  # each task has an interval of its own
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """What a node is made of."""
+class NodeComponents:
+    """Components of a node that its services share."""
 
     config: NodeConfig
     wallet: Wallet
@@ -62,81 +66,81 @@ class Parts:
     link: Link
 
     def gateway(self, network: Network) -> GatewayClient:
-        """What fetches content, through this node's store. Raises OSError, sqlite3.Error: the disk refuses."""
+        """Build a gateway client over this node's store. Raises OSError, sqlite3.Error: the disk refuses."""
         gateways = [*self.config.gateways, *network.gateways]
         return GatewayClient(gateways, store=self.workspace.store, link=self.link)
 
     def omission_chain(self, network: Network) -> Callable[[], OmissionChain]:
-        """What connects to the contracts that hold the market to its promises."""
+        """Return a function that connects to the omission contracts."""
         return lambda: OmissionChain(network.rpc_url, network.contracts, self.wallet)
 
 
 class BackgroundServices:
-    """The chores and, for who has to do with disputes otherwise than by answers, the court.
+    """Threads of periodic tasks, and of a referee's or a disputing provider's duties.
 
     Args:
-        on_defect: hears of what must not happen, which ends the thread that it happened in.
+        on_defect: called with an unexpected exception, which ends its thread.
 
     Attributes:
-        disputes: a provider's; None before it is known on which chain they are.
+        disputes: a provider's disputes; None until the network is known.
     """
 
-    def __init__(self, parts: Parts, on_defect: Callable[[Exception], None]) -> None:
+    def __init__(self, parts: NodeComponents, on_defect: Callable[[Exception], None]) -> None:
         self._parts = parts
         self._on_defect = on_defect
         self._network: Network | None = None
-        self._duties: dict[str, Mapping[str, Chore]] = {}
+        self._duties: dict[str, Mapping[str, PeriodicTask]] = {}
         self._threads: list[threading.Thread] = []
         self._stopping = threading.Event()
-        self._court_due = threading.Event()
+        self._duties_due = threading.Event()
         self.disputes: Disputes | None = None
 
     def resume(self) -> None:
-        """Look after things on the network of which the market told last, if it ever did."""
+        """Start on the stored network, if one is stored."""
         known = read_json(self._parts.workspace.network, Network.model_validate)
         if known is not None:
-            self._follow(known)
+            self._start_on(known)
 
-    def follow(self, network: Network) -> None:
-        """Look after things on this network from now on, and after a restart."""
+    def use_network(self, network: Network) -> None:
+        """Use this network, now and after a restart."""
         if network == self._network:
             return
         try:
             write_json(self._parts.workspace.network, network.model_dump(mode="json"))
-        except OSError as error:  # started again, this node waits for the market before it looks after anything
-            log.warning("%s cannot be written: %s", self._parts.workspace.network, error)
-        self._follow(network)
+        except OSError as error:  # after a restart this node first needs the market
+            log.warning("network_not_stored path=%s error=%s", self._parts.workspace.network, error)
+        self._start_on(network)
 
     def run_referee_duties(self) -> None:
-        """Look now: a verifier that just became active can be listed as a referee."""
-        self._court_due.set()
+        """Run the duties now: a verifier that became active can be listed as a referee."""
+        self._duties_due.set()
 
     def stop(self) -> None:
-        """End soon. May be called from a signal handler."""
+        """Stop soon. Safe in a signal handler."""
         self._stopping.set()
-        self._court_due.set()
+        self._duties_due.set()
 
     def join(self) -> None:
-        """Wait until all has ended."""
+        """Wait until all threads have ended."""
         for thread in self._threads:
             thread.join()
 
-    def _follow(self, network: Network) -> None:
+    def _start_on(self, network: Network) -> None:
         self._network = network
-        self._duties = {"chores": self._chores(network), "court": self._court(network)}
+        self._duties = {"tasks": self._periodic_tasks(network), "duties": self._duties_in_disputes(network)}
         if not self._threads:
-            self._start("chores", lambda: self._stopping.wait(_CHORES_SECONDS))
-            if self._duties["court"]:
-                self._start("court", self._wait_for_court)
+            self._start("tasks", lambda: self._stopping.wait(_TASKS_SECONDS))
+            if self._duties["duties"]:
+                self._start("duties", self._wait_for_duties)
 
     def _start(self, name: str, wait: Callable[[], object]) -> None:
-        troubles: dict[str, ErrorThrottle] = {}
+        throttles: dict[str, ErrorThrottle] = {}
 
         def repeat() -> None:
             try:
                 while not self._stopping.is_set():
-                    for what, chore in self._duties[name].items():
-                        run_periodic_task(what, chore, troubles.setdefault(what, ErrorThrottle()))
+                    for what, task in self._duties[name].items():
+                        run_periodic_task(what, task, throttles.setdefault(what, ErrorThrottle()))
                     wait()
             except Exception as error:
                 self._on_defect(error)
@@ -144,35 +148,35 @@ class BackgroundServices:
         self._threads.append(threading.Thread(target=repeat, name=name))
         self._threads[-1].start()
 
-    def _wait_for_court(self) -> None:
-        self._court_due.wait(_DISPUTES_SECONDS)
-        self._court_due.clear()
+    def _wait_for_duties(self) -> None:
+        self._duties_due.wait(_DISPUTES_SECONDS)
+        self._duties_due.clear()
 
-    def _chores(self, network: Network) -> Mapping[str, Chore]:
-        """What may wait long, for the chain or for a server: heartbeats must not wait for it."""
+    def _periodic_tasks(self, network: Network) -> Mapping[str, PeriodicTask]:
+        """Return tasks that can block for minutes; heartbeats do not wait for them."""
         parts, config = self._parts, self._parts.config
         is_provider = config.role == "provider"
-        watched = self.disputes = self._disputes(network) if is_provider else None
+        disputes = self.disputes = self._disputes(network) if is_provider else None
         claim = parts.omission_chain(network)
-        return chores_of(
+        return node_tasks(
             Payouts(config, parts.connection, network, parts.wallet),
             parts.workspace,
             FinishedJobs(
                 parts.workspace,
                 lambda: JobChain(network.rpc_url, network.contracts, parts.wallet, network.start_block),
-                lambda: watched is not None and bool(watched.noted()),
+                lambda: disputes is not None and bool(disputes.noted()),
             ),
-            disputes=watched,
+            disputes=disputes,
             omissions=Omissions(parts.journal, parts.connection, claim, config.claim_seconds) if is_provider else None,
-            attesting=attesting_of(config, parts.market, parts.wallet.address) if config.attest else None,
+            attestation=attestation_renewal(config, parts.market, parts.wallet.address) if config.attest else None,
         )
 
-    def _court(self, network: Network) -> Mapping[str, Chore]:
-        """What disputes ask of this node beside answers: of a provider a state, of a verifier a judgement."""
+    def _duties_in_disputes(self, network: Network) -> Mapping[str, PeriodicTask]:
+        """Return duties in disputes: a provider discloses states, a verifier replays as a referee."""
         if self._parts.config.role == "provider":
 
             @cache
-            def disclosure() -> Disclosure:  # made when it is looked at: the disk may be full
+            def disclosure() -> Disclosure:  # built on first use: the disk can be full
                 parts = self._parts
                 return Disclosure(
                     self._disputes(network), parts.workspace, parts.market, parts.gateway(network), parts.executor

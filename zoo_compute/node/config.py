@@ -1,4 +1,4 @@
-"""What a node's operator decides."""
+"""Settings of a node."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,28 +9,27 @@ Role = Literal["provider", "verifier"]
 
 @dataclass(frozen=True, slots=True)
 class NodeConfig:
-    """The settings of one node.
+    """Settings of one node.
 
     Attributes:
         api_url: base URL of the market.
         role: ``provider`` trains, ``verifier`` replays.
-        state_dir: what the node must not lose: states that may be challenged, pins, leases at hand.
-        name: shown to others.
-        region: where it stands, such as ``eu-west``.
-        site, asn, owner: the building that it stands in, its network's autonomous system and who owns it; the market
-            spreads a job's nodes over different ones.
-        tier: the tier that a provider offers.
-        min_price_wei: a provider's least price in wei per GPU-hour, net of the fee.
-        profile: execution profile (``training_gym.runtime.profile``); None picks CUDA where a GPU is found.
-        memory_gb: bound on the training process's own memory.
-        keep_hours: how long the states of finished units are kept for challenges.
-        payout_address: where a provider's pay goes; None is its own wallet.
-        claim_seconds: how often it looks for pay that can be claimed.
-        gateways: IPFS gateways that are asked for content besides the market's, such as one in the same building.
-        attest: take quotes of the trusted environment that the node runs in, and keep its attestation up.
-        pccs_url: where the collateral of such quotes comes from; None is Intel.
-        referee: whether a verifier lets itself be listed as a referee of disputes, and judges.
-        link_mbps: limit on uploads and on downloads, 10**6 bits per second each; None is none.
+        state_dir: durable state: boundary states, pinned files, leases.
+        name: public display name.
+        region: location, such as ``eu-west``.
+        site, asn, owner: building, autonomous system and owner; the market spreads a job's nodes over different ones.
+        tier: tier that a provider offers.
+        min_price_wei: minimum price in wei per GPU-hour, net of the fee.
+        profile: execution profile (``training_gym.runtime.profile``); None selects CUDA if a GPU is present.
+        memory_gb: memory limit of the training process.
+        keep_hours: retention of the states of finished units.
+        payout_address: recipient of a provider's pay; None is its own wallet.
+        claim_seconds: interval between claims.
+        gateways: IPFS gateways in addition to the market's.
+        attest: take TEE quotes and renew the attestation.
+        pccs_url: source of the collateral of TEE quotes; None is Intel.
+        referee: a verifier enlists as a referee of disputes.
+        link_mbps: limit of uploads and of downloads, 10**6 bits per second each; None is unlimited.
     """
 
     api_url: str

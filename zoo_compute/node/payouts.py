@@ -1,4 +1,4 @@
-"""How a node's pay and rewards come into its wallet."""
+"""Automatic claims of a node's pay and rewards."""
 
 import logging
 import time
@@ -13,11 +13,11 @@ from zoo_compute.node.config import NodeConfig
 log = logging.getLogger(__name__)
 
 REWARD_SECONDS = 60.0
-"""Rewards come once a day, so they are looked for no more often than this."""
+"""Minimum interval between looks for rewards, which come once a day."""
 
 
 class Payouts:
-    """Claims what can be claimed, now and then. Nothing is lost by not claiming: a claim never expires."""
+    """Periodic claims. Claims do not expire."""
 
     def __init__(self, config: NodeConfig, connection: Connection, network: Network, wallet: Wallet) -> None:
         self._connection = connection
@@ -29,10 +29,10 @@ class Payouts:
         self._next_at = self._rewards_at = 0.0
 
     def collect(self) -> None:
-        """Take what can be taken, unless that was looked at a short while ago.
+        """Claim what is due; does nothing within ``claim_seconds`` of the last call.
 
         Raises:
-            ApiError, Unreachable: it did not work; try again later.
+            ApiError, Unreachable: try again later.
             ZooError: the contract refuses the claim.
         """
         if time.monotonic() < self._next_at:
@@ -41,16 +41,15 @@ class Payouts:
         if self._is_paid:
             with understood("GET /v1/claims"):
                 claims = earnings.list_claims(self._connection)
-            taken, tx = earnings.take(claims, self._network, self._wallet, self._to)
+            taken, tx = earnings.claim_pay(claims, self._network, self._wallet, self._to)
             if taken:
-                log.info(
-                    "claimed %s ZEN from %s batches: %s", format_zen(sum(c.amount_wei for c in taken)), len(taken), tx
-                )
+                total = format_zen(sum(claim.amount_wei for claim in taken))
+                log.info("pay_claimed zen=%s batches=%s tx=%s", total, len(taken), tx)
         if time.monotonic() < self._rewards_at:
             return
         self._rewards_at = time.monotonic() + REWARD_SECONDS
         with understood("GET /v1/rewards"):
             earned = rewards.list_rewards(self._connection)
-        reward, tx = rewards.take(earned, self._network, self._wallet, self._to)
+        reward, tx = rewards.claim_rewards(earned, self._network, self._wallet, self._to)
         if reward is not None:
-            log.info("claimed %s ZEN in rewards: %s", format_zen(reward.amount_wei), tx)
+            log.info("rewards_claimed zen=%s tx=%s", format_zen(reward.amount_wei), tx)

@@ -1,4 +1,4 @@
-"""A node as a process: alone in its directory, with the wallet of the environment, until it is told to stop."""
+"""Node process: one per state directory, with the wallet of the environment."""
 
 import signal
 from contextlib import ExitStack
@@ -17,18 +17,18 @@ def serve(config: NodeConfig, make_executor: MakeExecutor = Executor, make_worke
     """Run a node with the wallet of the environment until SIGTERM or SIGINT.
 
     Raises:
-        ConfigError: there is no wallet, or what the node is told cannot be.
-        ZooError: the node cannot join or go on.
+        ConfigError: the wallet is missing, or a setting is invalid.
+        ZooError: the node cannot join or continue.
     """
     wallet = Wallet.from_environment()
     if wallet is None:
-        raise ConfigError("wallet-missing", "a node needs a wallet", remedy="Set ZOO_PRIVATE_KEY or ZOO_KEYSTORE.")
+        raise ConfigError("wallet-missing", "no wallet is configured", remedy="Set ZOO_PRIVATE_KEY or ZOO_KEYSTORE.")
     with ExitStack() as stack:
         try:
             stack.enter_context(used_alone(config.state_dir))
             agent = NodeAgent(config, wallet, make_executor, make_worker)
         except DISK_REFUSES as error:
-            remedy = "Give a directory that this user may write to, with room on its disk: --state-dir."
+            remedy = "Set --state-dir to a writable directory on a disk with free space."
             raise ConfigError("state-dir-unusable", f"{config.state_dir}: {error}", remedy=remedy) from error
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: agent.stop())

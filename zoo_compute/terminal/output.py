@@ -12,8 +12,6 @@ from zoo_compute.base.errors import ApiError, ZooError
 from zoo_compute.base.plain_json import to_json
 
 _SILENT_SECONDS = 2  # of pauses before attempts that failed
-
-
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 

@@ -1,9 +1,8 @@
-"""Which orders of a book may meet in one clearing. Pure.
+"""Division of an order book into sub-books that clear separately. Pure.
 
-All asks of a clearing must be alike to all of its bids: nodes of one environment class, because replays compare bits
-within a class, and none of them refused by any of the bids. So the book falls into parts. There is one part for each
-set of nodes that is exactly what some bid accepts of a class; in it stand those nodes, and every bid that accepts them
-all. A bid may stand in several parts, but a round clears one.
+Every bid of a sub-book accepts every node of it, and all its nodes have one environment class. Replays compare bits,
+which only nodes of one class can agree on. Each set of nodes of a class that some bid accepts is one sub-book, with all
+bids that accept the whole set. A bid may be in several sub-books; an auction round clears one of them.
 """
 
 from collections import defaultdict
@@ -19,24 +18,22 @@ NodeT = TypeVar("NodeT", bound=Node)
 
 @dataclass(frozen=True, slots=True)
 class StandingBid(BidOrder):
-    """A bid with what it requires of each of its nodes."""
+    """Bid with the requirements on each of its nodes."""
 
     requirements: Requirements = ANYTHING
 
 
 @dataclass(frozen=True, slots=True)
 class SubBook(Generic[NodeT]):
-    """Orders that may meet."""
-
     environment_class: str
     bids: tuple[StandingBid, ...]
     offers: tuple[NodeT, ...]
 
 
 def partition_book(bids: Sequence[StandingBid], offers: Sequence[NodeT], number: int) -> list[SubBook[NodeT]]:
-    """All parts of a book; each round of it, by ``number``, begins with the next one, so that every part has its turn.
+    """Return all sub-books, rotated by the auction round's ``number``, so that each one is first in some round.
 
-    Bids and offers keep their sequence.
+    Bids and offers keep their order.
     """
     by_class: defaultdict[str, list[NodeT]] = defaultdict(list)
     for offer in offers:

@@ -1,4 +1,4 @@
-"""Nodes that are all sold, at one price, go to the jobs that bought them. Pure."""
+"""Assignment of sold nodes to the jobs that bought them at one price. Pure."""
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
@@ -6,22 +6,20 @@ from itertools import combinations
 from market.domain.nodes.placement import EPSILON, Candidate, Node, gang_cost
 from market.domain.nodes.pool import Pool
 
-_MAX_EXCHANGES = 5_000  # tried at most: gangs are dealt under the market's lock
+_MAX_EXCHANGES = 5_000  # the caller holds the market's lock
 
 
 def assign_nodes(
     sizes: Mapping[str, int], nodes: Sequence[Node], missing: Mapping[str, Mapping[str, float]]
 ) -> dict[str, list[str]]:
-    """Deal sold nodes, each of which suits each of the jobs.
+    """Return the nodes' addresses by job. Every job accepts every node.
+
+    Jobs choose in turn. Then two jobs exchange nodes as long as the sum of their costs falls. Price and scarcity do not
+    count, because all nodes are sold.
 
     Args:
-        sizes: how many nodes each job gets; together, as many as there are nodes.
-        nodes: the nodes.
-        missing: by job and provider, what share of the job's data the node does not hold; who is not named, all of it.
-
-    Returns:
-        The nodes' addresses by job. Jobs choose in turn, then nodes change places between two jobs as long as that
-        lowers the sum of both costs. Price and scarcity are left out: all nodes are taken, whoever gets which.
+        sizes: number of nodes by job; the sum is the number of nodes.
+        missing: by job and provider, the share of the job's data that the node lacks; default 1.
     """
     pool, gangs = Pool(map(Candidate, nodes), kind=lambda _: None), dict[str, list[Node]]()
     for job, size in sizes.items():

@@ -1,23 +1,16 @@
-"""Which nodes a job accepts, and which of those together serve it best. Pure.
+"""Requirements of a job on nodes, and selection of its gang. Pure.
 
-Requirements are limits: a node that breaks one is never placed. Among nodes that break none, a gang is better the lower
-its cost, a weighted sum of five terms. Each is a share from 0 to 1 for every node, summed over the gang's nodes:
+A job never gets a node that fails a requirement. Among the others, the gang with the lowest cost is the best. The cost
+is a weighted sum of these terms, each from 0 to 1 per node and summed over the gang's nodes:
 
-===========  ======  ===========================================================================================
-term         weight  share
-===========  ======  ===========================================================================================
-price             3  the node's ask over the price that the job pays
-locality          2  of the job's data (dataset and newest checkpoint), what the node does not hold yet
-topology          3  the slowest round trip in the gang over ``SLOW_MS``; it counts for all, since a round ends with
-                     its slowest node
-spread            2  of the gang's other nodes, those in the same site, network (ASN) or owner's hands
-===========  ======  ===========================================================================================
+- price (weight 3): the node's ask over the price that the job pays.
+- locality (2): share of the job's data (dataset and newest checkpoint) that the node lacks.
+- topology (3): slowest round trip in the gang over ``SLOW_MS``. A round ends with its slowest node.
+- spread (2): share of the gang's other nodes with the same site, network (ASN) or owner.
+- scarcity (4): demand of other jobs for the node. It protects later jobs that can use no other node.
 
-The first four are about the job, the last about those who come after it: without it a job that would take any node
-takes the only one that another can use, because it is a little cheaper. It ranks nodes and refuses none.
-
-Who declares no site, ASN or owner counts as standing with all others who declare none: silence must not pay.
-The cost only ranks; it is no amount of money.
+Nodes without a declared site, ASN or owner count as one group. Otherwise omitting the declaration would lower a node's
+spread cost.
 """
 
 from collections import Counter
@@ -29,39 +22,24 @@ from operator import attrgetter
 from typing import Any, Self
 
 PRICE_WEIGHT = 3
-
-
 LOCALITY_WEIGHT = 2
-
-
 TOPOLOGY_WEIGHT = 3
-
-
 SPREAD_WEIGHT = 2
-
-
 SCARCITY_WEIGHT = 4
 
-
 SLOW_MS = 400
-"""A round trip this long, and any longer or unknown one, counts as the worst."""
-
+"""Round trip in milliseconds from which a node counts as slowest; an unknown one counts like it."""
 
 EPSILON = 1e-9
-"""A gain in cost that is no larger is none: sums of the same shares differ by their sequence."""
-
+"""Smallest gain in cost that counts. Sums of equal shares differ by their order."""
 
 _SHORTLIST = 32
-
-
 _SHORTLIST_PER_NODE = 8
-
-
 _DOMAINS = 3
 
 
 class Constraint(StrEnum):
-    """What of a node a job may not accept."""
+    """Property of a node that a requirement restricts."""
 
     REGION = "region"
     ENVIRONMENT_CLASS = "environment_class"
@@ -72,10 +50,10 @@ class Constraint(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node as placement sees it.
+    """Node for placement.
 
-    Memory (GB of one GPU), region, site, ASN and owner are what the node declares, and not proven. ``reliability_bps``:
-    of 10,000. ``round_trip_ms``: measured by the node to the market, through which all training traffic goes.
+    GPU memory, region, site, ASN and owner are declared, not proven. The node measures ``round_trip_ms`` to the market,
+    through which all training traffic goes.
     """
 
     provider: str
@@ -92,23 +70,23 @@ class Node:
 
     @property
     def make(self) -> Hashable:
-        """All that requirements look at but reliability, which each node may have of its own."""
+        """Return all properties that requirements read, except reliability."""
         return self.region, self.environment_class, self.gpu_memory_gb, self.attested
 
     @property
     def kind(self) -> Hashable:
-        """All that requirements look at: they accept all nodes of a kind or none."""
+        """Return all properties that requirements read: they accept all nodes of a kind or none."""
         return self.make, self.reliability_bps
 
     @property
     def book(self) -> Hashable:
-        """Where it is sold. All nodes of a gang are of one book: one zone and class."""
+        """Return zone and environment class, which all nodes of a gang share."""
         return self.region, self.environment_class
 
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
-    """What a job asks of each of its nodes beyond their tier. Empty lists accept everything."""
+    """Requirements of a job on each of its nodes besides the tier. Empty lists accept everything."""
 
     regions: frozenset[str] = frozenset()
     excluded_regions: frozenset[str] = frozenset()
@@ -119,7 +97,7 @@ class Requirements:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Self:
-        """The requirements as a job keeps them; those that it does not name ask for nothing."""
+        """Return the requirements of a job's stored document; a missing one accepts everything."""
         lists = ("regions", "excluded_regions", "environment_classes")
         return cls(
             **{name: frozenset(document.get(name, ())) for name in lists},
@@ -129,15 +107,12 @@ class Requirements:
         )
 
     def allows_region(self, region: str) -> bool:
-        """Whether nodes of a region are accepted."""
         return (not self.regions or region in self.regions) and region not in self.excluded_regions
 
     def broken_by(self, node: Node) -> list[Constraint]:
-        """All that keeps the job from accepting a node."""
         return list(self._broken_by(node))
 
     def accepts(self, node: Node) -> bool:
-        """Whether the job may be placed on a node."""
         return next(self._broken_by(node), None) is None
 
     def _broken_by(self, node: Node) -> Iterator[Constraint]:
@@ -158,10 +133,9 @@ ANYTHING = Requirements()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
-    """A node that a job accepts.
+    """Node that a job accepts, with its terms of the cost.
 
-    ``price``: its ask over the price that the job pays. ``missing``: share of the job's data that it does not hold.
-    ``scarcity``: how much others miss it.
+    ``missing`` is the share of the job's data that the node lacks.
     """
 
     node: Node
@@ -171,23 +145,23 @@ class Candidate:
 
     @property
     def own_cost(self) -> float:
-        """What it adds to the cost of any gang, whoever else is in it."""
+        """Return the part of the cost that does not depend on the gang's other nodes."""
         return PRICE_WEIGHT * self.price + LOCALITY_WEIGHT * self.missing + SCARCITY_WEIGHT * self.scarcity
 
     @property
     def cost_alone(self) -> float:
-        """What it costs as a gang of one."""
+        """Return the cost of the node as a gang of one."""
         return self.own_cost + TOPOLOGY_WEIGHT * self.slowness
 
     @property
     def slowness(self) -> float:
-        """Its round trip, from 0 to 1."""
+        """Return the round trip as a share of ``SLOW_MS``."""
         known = self.node.round_trip_ms
         return 1.0 if known is None else min(known, SLOW_MS) / SLOW_MS
 
 
 def gang_cost(gang: Sequence[Candidate]) -> float:
-    """The objective: lower is better; only gangs of the same size compare."""
+    """Return the cost of a gang; comparable between gangs of one size."""
     state = _Gang(len(gang))
     for member in gang:
         state.add(member)
@@ -195,22 +169,22 @@ def gang_cost(gang: Sequence[Candidate]) -> float:
 
 
 def choose(size: int, candidates: Sequence[Candidate], held: Sequence[Candidate] = ()) -> list[Candidate]:
-    """The ``size`` candidates that serve best together with those ``held`` already; fewer if there are not so many.
+    """Return ``size`` candidates with the lowest cost together with the ``held`` ones; fewer if there are too few.
 
-    Of the cheapest alone, a shortlist, it takes greedily, then exchanges members as long as that lowers the cost. The
-    result is not always the best (``benchmarks/README.md`` has the gap), and of equals it takes those that come first.
+    A greedy choice among the cheapest candidates (the shortlist) is improved by exchanges. The result is not always
+    optimal (``benchmarks/README.md`` has the gap). Earlier candidates win ties.
     """
     length = shortlist_length(size, size + len(held))
     return gather(size, nsmallest(length, candidates, key=attrgetter("cost_alone")), held)
 
 
 def shortlist_length(size: int, total: int) -> int:
-    """How many candidates are looked at for ``size`` members of a gang of ``total``; of one alone, the cheapest."""
+    """Return the number of candidates to consider for ``size`` members of a gang of ``total``."""
     return _SHORTLIST + _SHORTLIST_PER_NODE * size if total > 1 else size
 
 
 def gather(size: int, shortlist: Iterable[Candidate], held: Sequence[Candidate] = ()) -> list[Candidate]:
-    """As :func:`choose`, of a shortlist in which the cheapest alone come first."""
+    """Choose as :func:`choose` from a shortlist in ascending order of ``cost_alone``."""
     pool, total = list(shortlist), size + len(held)
     size = min(size, len(pool))
     gang, chosen = _Gang(total, held), []
@@ -236,12 +210,12 @@ def gather(size: int, shortlist: Iterable[Candidate], held: Sequence[Candidate] 
 
 
 class _Gang:
-    """A gang of ``size`` in the making, and what it costs so far."""
+    """Partial gang of ``size`` nodes with its cost."""
 
     def __init__(self, size: int, members: Iterable[Candidate] = ()) -> None:
         self._size = size
         self._own = 0.0
-        self._pairs = 0  # of members that share a domain, once for each domain shared
+        self._pairs = 0  # number of (two members, site or network or owner that they share)
         self._slowness: Counter[float] = Counter()
         self._slowest = 0.0
         self._sites: Counter[str | None] = Counter()
@@ -251,7 +225,7 @@ class _Gang:
             self.add(member)
 
     def cost(self, newcomer: Candidate | None = None) -> float:
-        """The cost of its members and, if given, of one more."""
+        """Return the cost of the members and, if given, of one more."""
         own, slowest, pairs = self._own, self._slowest, self._pairs
         if newcomer is not None:
             own += newcomer.own_cost

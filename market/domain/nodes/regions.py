@@ -1,46 +1,42 @@
 """Regions by measured latency, and the shape of a round's aggregation tree. Pure.
 
-Distances come as a matrix, in milliseconds: symmetric, zero on the diagonal. The market knows each node's round trip to
-its storage and none between nodes, which never talk; :func:`latency_matrix` makes of those what they do tell.
+Distances are a symmetric matrix in milliseconds, zero on the diagonal. The market knows each node's round trip to its
+storage, none between nodes. :func:`latency_matrix` derives lower bounds from them.
 """
 
 from collections.abc import Sequence
 from itertools import pairwise
 
 RADIUS_MS = 40
-"""Regions are added, up to ``MAX_REGIONS``, until no node is farther from the centre of the nearest."""
-
+"""Largest distance of a node from the nearest centre, unless ``MAX_REGIONS`` is reached."""
 
 MAX_REGIONS = 8
 
-
 MAX_LEAF = 16
-"""Units that one leaf of the tree sums at most."""
-
+"""Maximum number of units that one leaf of the tree sums."""
 
 UNKNOWN_MS = 1_000
-"""A round trip that was never measured: far from all that were, near to the others that were not."""
-
+"""Stands for a round trip without a measurement: far from all measured ones, near to the others."""
 
 Matrix = Sequence[Sequence[float]]
 
 
 def latency_matrix(round_trips_ms: Sequence[int | None]) -> list[list[float]]:
-    """Distances between nodes from their round trips to one place: the least that the triangle inequality allows.
+    """Return lower bounds of the distances between nodes, by the triangle inequality, from round trips to one place.
 
-    Two nodes of one region are near by it; that two which are near are of one region does not follow, and costs an
-    aggregation nothing: the nodes of a leaf are those that take equally long to reach it.
+    Nodes of one region are near each other. The converse fails, which does not slow an aggregation: nodes of a leaf
+    take equally long to reach it.
     """
     known = [UNKNOWN_MS if value is None else min(value, UNKNOWN_MS) for value in round_trips_ms]
     return [[float(abs(one - other)) for other in known] for one in known]
 
 
 def regions(latency: Matrix, radius_ms: float = RADIUS_MS, most: int = MAX_REGIONS) -> list[list[int]]:
-    """Nodes, by their rows in ``latency``, grouped around medoids; each group and the groups in ascending order.
+    """Return groups of row numbers around medoids; groups and members in ascending order.
 
-    Farthest-point traversal (Gonzalez, 1985) chooses centres until nobody is farther than ``radius_ms`` from one;
-    then each group's centre becomes its medoid and everybody joins the nearest, as long as that shortens the sum of
-    the distances. Ties go to the lower row, so equal matrices give equal regions.
+    Farthest-point traversal (Gonzalez, 1985) adds centres until every row is within ``radius_ms`` of one. Then medoids
+    replace centres and rows move to the nearest one while the sum of distances falls. The lower row wins a tie, so
+    equal matrices give equal regions.
 
     Raises:
         ValueError: if the matrix is not square.
@@ -60,7 +56,7 @@ def regions(latency: Matrix, radius_ms: float = RADIUS_MS, most: int = MAX_REGIO
 
 
 def leaves(groups: Sequence[Sequence[int]], most: int = MAX_LEAF) -> list[list[int]]:
-    """The leaves of an aggregation tree: each region's members in equal parts of at most ``most``."""
+    """Return the leaves of an aggregation tree: each region's members in equal parts of at most ``most``."""
     parts = []
     for group in groups:
         count = -(-len(group) // most)
@@ -70,7 +66,6 @@ def leaves(groups: Sequence[Sequence[int]], most: int = MAX_LEAF) -> list[list[i
 
 
 def _farthest_points(latency: Matrix, radius_ms: float, most: int) -> list[int]:
-    """Centres, the first of them the medoid of all."""
     centres = [min(range(len(latency)), key=lambda row: (sum(latency[row]), row))]
     nearest = list(latency[centres[0]])
     while len(centres) < most and max(nearest) > radius_ms:
@@ -80,7 +75,7 @@ def _farthest_points(latency: Matrix, radius_ms: float, most: int) -> list[int]:
 
 
 def _groups(latency: Matrix, centres: Sequence[int]) -> tuple[list[list[int]], float]:
-    """Everybody with the nearest centre, and the sum of the distances; a centre may be left without anybody."""
+    """Return the rows by nearest centre, and the sum of the distances; a centre may have no group."""
     groups: dict[int, list[int]] = {}
     total = 0.0
     for row in range(len(latency)):

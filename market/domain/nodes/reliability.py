@@ -1,18 +1,18 @@
-"""Reliability of a node in basis points; 10,000 is best.
+"""Reliability score of a node in basis points; 10,000 is best. The formula is public (docs/provider-guide.md).
 
-The formula is public (docs/provider-guide.md)::
+- ``score = work * uptime * slashes``
+- ``work = (good + 16 * 0.8) / (good + refused + 2 * lost + 8 * rejected + 16)``
+- ``uptime = minutes up / minutes that counted``; 1 if none counted
+- ``slashes = 1 / (1 + number of slashes)``
 
-    score  = work * uptime * slashes
-    work   = (good + 16 * 0.8) / (good + refused + 2 * lost + 8 * rejected + 16)
-    uptime = minutes up / minutes that counted        (1 where none did)
-    slashes = 1 / (1 + number of slashes)
+docs/penalties.md lists the events behind each count:
 
-``good`` are verified units and, of a verifier, replays that agreed with the decision. ``refused`` are replays that it
-gave back. ``lost`` are units that were not delivered, days with a late state, and replays of which nothing was heard or
-that took too long. ``rejected`` are also replays in which two other verifiers overruled it, and those whose result it
-committed to and never opened. The table in docs/penalties.md has them all. Every count is weighted by its age: what
-happened ``a`` epochs (days) ago weighs (44/45)^a, so that half of it is forgotten in 31 days. All in integers; each
-division floors.
+- ``good``: verified units, and replays that agreed with the decision.
+- ``refused``: replays that the verifier declined.
+- ``lost``: undelivered units, days with a late state, and replays that timed out.
+- ``rejected``: rejected units, outvoted replays, and replays whose committed result was never revealed.
+
+A count of ``a`` epochs (days) ago weighs (44/45)^a: half of it after 31 days. All integers; each division floors.
 """
 
 from collections.abc import Mapping
@@ -22,33 +22,23 @@ from functools import cache
 from market.domain.network import BPS
 
 NEWCOMER_BPS = 8_000
-"""Score of a node of which nothing is known: what its first 16 units count as."""
-
+"""Score of a node without history; it counts like 16 units."""
 
 DEMOTION_BPS = 4_000
-"""Below this a node gets no new work until its score recovers or it passes a benchmark anew."""
-
+"""Below this score a node gets no new work until the score recovers or it passes a benchmark."""
 
 OLDEST_EPOCHS = 180
-"""What is older weighs less than 2 % and is left out."""
-
+"""Older events weigh less than 2 % and do not count."""
 
 _PRIOR_UNITS = 16
-
-
 _LOST_WEIGHT = 2
-
-
 _REJECTED_WEIGHT = 8
-
-
-_WHOLE = 1_000_000  # weight of what happened in this epoch
+_WHOLE = 1_000_000  # weight of an event in this epoch
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What happened in one epoch: units by outcome, minutes up of those that counted, slashes, right and refused
-    replays."""
+    """Counts of one epoch. ``replays`` agreed with the decision."""
 
     verified: int = 0
     rejected: int = 0
@@ -66,11 +56,7 @@ def _weight(age: int) -> int:
 
 
 def reliability_bps(history: Mapping[int, Evidence]) -> int:
-    """The score, 0 to 10,000.
-
-    Args:
-        history: evidence by age in epochs, 0 for the present one.
-    """
+    """Return the score of a history, which is by age in epochs."""
     known = [(_weight(age), found) for age, found in history.items() if 0 <= age <= OLDEST_EPOCHS]
     good = sum(weight * (found.verified + found.replays) for weight, found in known)
     bad = sum(

@@ -1,13 +1,11 @@
-"""How scarce the nodes of each kind are, judged by what jobs asked for. Pure, and in whole numbers up to the last step.
+"""Scarcity of each kind of node, from the recent demand of jobs. Pure; integers up to the last step.
 
-Nodes of one kind are alike to every requirement. What a job asks, its number of nodes, is spread evenly over all nodes
-that could serve it, busy or free: those that it accepts, in zones and classes where as many stand as it wants together.
-The sum that so falls on a node, over that on the most wanted one, is its scarcity. A node that few others can stand in
-for is scarce as soon as somebody needs it; one of hundreds is not, however many jobs accept it.
+Requirements accept all nodes of a kind or none. The demand of a job, its number of nodes, is divided evenly over all
+nodes that can serve it, busy or free. These are the accepted nodes of zones and classes with enough of them for the
+gang. A node's scarcity is its sum of demand over the largest sum of any node.
 
-The question is that of fragmentation-aware scheduling (Weng et al., "Beware of Fragmentation", USENIX ATC 2023): what
-does a placement cost the jobs to come, going by the distribution of recent ones? There nodes are divided, here they are
-whole, so what is lost is not the rest of a node but the node itself for those who can use no other.
+It estimates the cost of a placement for later jobs, as fragmentation-aware scheduling does (Weng et al., "Beware of
+Fragmentation", USENIX ATC 2023). Here nodes are not divided, so a placement costs later jobs the whole node.
 """
 
 from bisect import bisect_left
@@ -20,51 +18,44 @@ from typing import Any
 from market.domain.nodes.placement import Node, Requirements
 
 RECENT = 512
-"""So many of the newest asks are looked at."""
-
+"""Number of the newest demands that count."""
 
 MOST_LOOKS = 2**17
-"""How often a requirement is held against a make of node, at most: what no rule of the market bounds is how many makes
-there are. Beyond that only the asks for most nodes count."""
+"""Maximum number of tests of a requirement against a make, since the number of makes has no bound. Beyond it, only the
+demands for most nodes count."""
 
-
-_UNIT = 10**9  # of one node's demand
+_UNIT = 10**9  # demand of one node
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What one job asks for: ``nodes`` of one zone and class, each of which meets its requirements."""
+    """Demand of one job: ``nodes`` of one zone and class, each within its requirements."""
 
     requirements: Requirements
     nodes: int
 
 
 class _Make:
-    """The nodes of one make. What a requirement accepts of it are those from some reliability on."""
+    """Nodes of one make, counted by reliability. A requirement accepts those from some reliability up."""
 
     def __init__(self, nodes: Counter[int], best: Node) -> None:
-        """
-        Args:
-            nodes: how many there are by reliability.
-            best: one of the highest reliability.
-        """
-        self.best = best
+        self.best = best  # a node of the highest reliability
         self.levels = sorted(nodes)
-        self.standing = list(accumulate(nodes[level] for level in reversed(self.levels)))[::-1]  # from a level on
-        self.wanted = [0] * len(self.levels)  # in addition to the level before
+        self.counts = list(accumulate(nodes[level] for level in reversed(self.levels)))[::-1]  # from a level up
+        self.wanted = [0] * len(self.levels)  # in addition to the level below
 
 
 def scarcity(asks: Iterable[Ask], supply: Iterable[Node]) -> dict[Hashable, float]:
-    """The scarcity of each kind of node in the supply, from 0 to 1; the sequence of either argument changes nothing."""
+    """Return the scarcity of each kind of node in the supply, from 0 to 1; independent of the arguments' order."""
     makes = _makes(supply)
-    for ask, times in _judged(Counter(asks), MOST_LOOKS // max(1, len(makes))):
+    for ask, times in _largest(Counter(asks), MOST_LOOKS // max(1, len(makes))):
         least = ask.requirements.min_reliability_bps
         found = [(one, bisect_left(one.levels, least)) for one in makes.values() if ask.requirements.accepts(one.best)]
         together = Counter[Hashable]()
         for one, level in found:
-            together[one.best.book] += one.standing[level]
+            together[one.best.book] += one.counts[level]
         found = [(one, level) for one, level in found if together[one.best.book] >= ask.nodes]
-        able = sum(one.standing[level] for one, level in found)
+        able = sum(one.counts[level] for one, level in found)
         for one, level in found:
             one.wanted[level] += times * ask.nodes * _UNIT // able
     wanted = {
@@ -85,8 +76,8 @@ def _makes(supply: Iterable[Node]) -> dict[Hashable, _Make]:
     return {make: _Make(nodes, best[make]) for make, nodes in counts.items()}
 
 
-def _judged(asks: Counter[Ask], most: int) -> list[tuple[Ask, int]]:
-    """The ``most`` asks for most nodes, and how often each was made."""
+def _largest(asks: Counter[Ask], most: int) -> list[tuple[Ask, int]]:
+    """Return the ``most`` demands for most nodes, with their counts."""
     if len(asks) <= most:
         return list(asks.items())
 

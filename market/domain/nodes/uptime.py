@@ -1,8 +1,8 @@
-"""Uptime: which minutes of an epoch a node was up, which count at all, and what falls below a tier's promise.
+"""Uptime of nodes, the minutes that count, and breaches of a tier's uptime.
 
-The minutes of an epoch are the bits of one integer, the first minute the lowest. A node was up in a minute in which it
-sent a heartbeat. A minute counts only if at least half as many nodes with stake as usual were seen in it: a minute in
-which the market itself was out of reach is held against nobody.
+The minutes of an epoch are the bits of one integer, the first minute the lowest. A node is up in a minute with a
+heartbeat. A minute counts if at least half of the usual number of staked nodes sent one. Minutes of a market outage
+therefore do not count.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,47 +11,35 @@ from statistics import median_high
 from market.domain.network import BPS, EPOCH_SECONDS
 
 HOUR_SECONDS = 3_600
-
-
 EPOCH_HOURS = EPOCH_SECONDS // HOUR_SECONDS
-
-
 EPOCH_MINUTES = EPOCH_SECONDS // 60
-
-
 ALL_MINUTES = (1 << EPOCH_MINUTES) - 1
 
-
 GRACE_MINUTES = 30
-"""Minutes of downtime in an epoch that are forgiven beyond what the tier allows: a reboot, a line that flaps."""
-
+"""Minutes of downtime per epoch that do not count, in addition to the tier's: a reboot, an unstable line."""
 
 LEAST_COMMITTED_MINUTES = 240
-"""An epoch in which fewer committed minutes count is not judged: a share of so little says nothing."""
+"""Committed minutes below which an epoch has no breach: the sample is too small."""
 
 
 def epoch_of(unix: float) -> int:
-    """Number of the epoch that this Unix time is in; epochs begin at multiples of their length."""
+    """Return the number of the epoch of a Unix time; epochs begin at multiples of their length."""
     return int(unix) // EPOCH_SECONDS
 
 
 def minute_of(unix: float) -> tuple[int, int]:
-    """(hour since 1970, bit of the minute in it) of a Unix time."""
+    """Return (hour since 1970, bit of the minute in it) of a Unix time."""
     hour, seconds = divmod(int(unix), HOUR_SECONDS)
     return hour, 1 << (seconds // 60)
 
 
 def seen_minutes(hours: Mapping[int, int]) -> int:
-    """An epoch's minutes from those of its hours.
-
-    Args:
-        hours: the 60 bits of each hour, by hour since 1970; all of one epoch.
-    """
+    """Return an epoch's minutes from the 60 bits of each of its hours, by hour since 1970."""
     return sum(bits << 60 * (hour % EPOCH_HOURS) for hour, bits in hours.items())
 
 
 def minutes_between(epoch: int, start: float, end: float) -> int:
-    """The epoch's minutes that lie wholly between two Unix times."""
+    """Return the epoch's minutes that lie wholly between two Unix times."""
     first = -int((epoch * EPOCH_SECONDS - start) // 60)  # rounds up
     last = int((end - epoch * EPOCH_SECONDS) // 60)
     first, last = (min(max(minute, 0), EPOCH_MINUTES) for minute in (first, last))
@@ -59,7 +47,7 @@ def minutes_between(epoch: int, start: float, end: float) -> int:
 
 
 def committed_minutes(epoch: int, periods: Iterable[tuple[float, float]]) -> int:
-    """The epoch's minutes in any of the committed periods, each (start, end) in Unix seconds."""
+    """Return the epoch's minutes in any of the committed periods, each (start, end) in Unix seconds."""
     minutes = 0
     for start, end in periods:
         minutes |= minutes_between(epoch, start, end)
@@ -67,11 +55,12 @@ def committed_minutes(epoch: int, periods: Iterable[tuple[float, float]]) -> int
 
 
 def was_silent(hours: Mapping[int, int], start: float, end: float) -> bool:
-    """Whether there was a whole minute between two Unix times in which no node at all was seen: then the market was
-    down, or the road to it. What was before the first minute in which one was is not known, and does not count.
+    """Return True if no node was seen in some whole minute between two Unix times: an outage of the market.
+
+    Minutes before the first one in ``hours`` are unknown and do not count.
 
     Args:
-        hours: the minutes in which anybody was seen, 60 bits of each hour, by hour since 1970; at least one.
+        hours: minutes in which a node was seen, 60 bits of each hour, by hour since 1970; at least one.
     """
     oldest = min(hours)
     lowest_bit = hours[oldest] & -hours[oldest]
@@ -81,13 +70,13 @@ def was_silent(hours: Mapping[int, int], start: float, end: float) -> bool:
 
 
 def counted_minutes(seen: Sequence[int], usual_before: int) -> tuple[int, int]:
-    """(the minutes that count, how many nodes are usual).
+    """Return (minutes that count, usual number of nodes).
 
-    Usual is the median over the minutes in which anybody was seen, or that of the epoch before if it is higher, so that
-    a long outage does not become the rule by which it is measured.
+    The usual number is the median over the minutes in which a node was seen, at least that of the epoch before.
+    Otherwise a long outage would lower it.
 
     Args:
-        seen: the minutes of each node that had stake in them.
+        seen: minutes of each node that had stake in them.
     """
     nodes = _count(seen)
     usual = max(usual_before, median_high([number for number in nodes if number] or [0]))
@@ -95,7 +84,7 @@ def counted_minutes(seen: Sequence[int], usual_before: int) -> tuple[int, int]:
 
 
 def _count(masks: Sequence[int]) -> list[int]:
-    """How many of the masks have each bit. Adds all columns at once: the planes are the digits of the sums."""
+    """Return the number of masks with each bit. It adds all columns at once; the planes are the digits of the sums."""
     planes: list[int] = []
     for carry in masks:
         for digit, plane in enumerate(planes):
@@ -108,10 +97,10 @@ def _count(masks: Sequence[int]) -> list[int]:
 
 
 def uptime_bps(up: int, due: int) -> int:
-    """Share of the ``due`` minutes in which a node was up, in basis points; all of them where none was due."""
+    """Return the share of the ``due`` minutes in which a node was up, in basis points; all if none was due."""
     return up * BPS // due if due else BPS
 
 
 def is_breach(up: int, due: int, sla_bps: int) -> bool:
-    """Whether ``up`` of ``due`` committed minutes is less than a tier promises, beyond the grace."""
+    """Return True if ``up`` of ``due`` committed minutes is below the tier's uptime minus the grace."""
     return due >= LEAST_COMMITTED_MINUTES and (due - up - GRACE_MINUTES) * BPS > due * (BPS - sla_bps)

@@ -1,4 +1,4 @@
-"""Rules of a drawn state's lateness: how long a provider has, what being late counts, and when it is an offence."""
+"""Deadlines and penalties of late start states. Pure."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -6,46 +6,42 @@ from enum import StrEnum
 
 LATE_DATA = "late_data"
 
-
 WITHHELD_DATA, REFUSED_DATA, BANDWIDTH_VIOLATION = "withheld_data", "refused_data", "bandwidth_violation"
-"""Offences by their names in the penalty table."""
-
+"""Names in the penalty table."""
 
 DAYS = 3
-"""So many days (UTC) with a late state are a ``bandwidth_violation``"""
-
+"""Number of days (UTC) with a late state that is a ``bandwidth_violation``."""
 
 WITHIN_DAYS = 30
-"""if all of them are within so many."""
+"""Length in days of the period that contains them."""
 
 
 class LatenessOutcome(StrEnum):
-    """What a late state came to, once its unit was decided."""
+    """Consequence of a late state after the decision on its unit."""
 
     COUNTED = "counted"  # like a lost unit, and towards a bandwidth violation
-    SAME_DAY = "same_day"  # another one of its provider's on that day was counted
-    UNIT_REJECTED = "unit_rejected"  # that costs more, or was nobody's fault
-    PROVIDER_JAILED = "provider_jailed"  # meanwhile, for something else
+    SAME_DAY = "same_day"  # another late state of the provider on that day counted
+    UNIT_REJECTED = "unit_rejected"  # the rejection replaces it
+    PROVIDER_JAILED = "provider_jailed"  # for another offence
 
 
-def last_time(now: datetime, due_at: datetime) -> datetime:
-    """Until when a state is accepted at last that is due then: as long again as from now until it is due."""
+def final_deadline(now: datetime, due_at: datetime) -> datetime:
+    """Return the final deadline of a state: the time until ``due_at``, twice."""
     return due_at + (due_at - now)
 
 
 def offence_for_missing_state(refusal: str | None) -> str:
-    """What a provider is convicted of that did not show a state; ``refusal``: the code by which it said no, if that
-    was its last word."""
+    """Return the offence of a provider that did not reveal a state; ``refusal`` is the code of its final refusal."""
     return WITHHELD_DATA if refusal is None else REFUSED_DATA
 
 
 def lateness_outcome(*, verified: bool, jailed: bool, same_day: bool) -> LatenessOutcome:
-    """What a late state comes to.
+    """Return the consequence of a late state.
 
     Args:
-        verified: its unit was.
-        jailed: its provider is.
-        same_day: a state that was due on the same day was counted already.
+        verified: its unit is verified.
+        jailed: its provider is jailed.
+        same_day: another state that was due on that day counted.
     """
     if not verified:
         return LatenessOutcome.UNIT_REJECTED
@@ -55,10 +51,10 @@ def lateness_outcome(*, verified: bool, jailed: bool, same_day: bool) -> Latenes
 
 
 def violation(days: Collection[int]) -> tuple[int, ...] | None:
-    """The first ``DAYS`` of these days that are within ``WITHIN_DAYS``; None if there are none.
+    """Return the first ``DAYS`` of these days that are within ``WITHIN_DAYS``; None if there are none.
 
     Args:
-        days: on which a late state was counted since the last such penalty, as numbers of days.
+        days: day numbers with a late state that counted since the last such penalty.
     """
     known = sorted(set(days))
     runs = (tuple(known[first : first + DAYS]) for first in range(len(known) - DAYS + 1))

@@ -1,14 +1,12 @@
-"""State machines of verification: windows, what they left out, samples and their replays. What the tables mean says
-:mod:`market.domain.lifecycle`, which has the others.
-"""
+"""State machines of verification, in the form of :mod:`market.domain.lifecycle`."""
 
 from enum import StrEnum
 
 
 class WindowStatus(StrEnum):
-    CLOSED = "closed"  # its units are fixed; the root is on its way to the chain
+    CLOSED = "closed"  # its units are fixed; the root is not final on chain
     COMMITTED = "committed"  # root final on chain; the seed's block is known, the seed is not
-    LATCHED = "latched"  # seed final on chain; its units are being checked
+    LATCHED = "latched"  # seed final on chain; its units are being verified
     DECIDED = "decided"  # every unit is verified or rejected
 
 
@@ -19,8 +17,6 @@ class WindowEvent(StrEnum):
 
 
 _W, _WE = WindowStatus, WindowEvent
-
-
 WINDOW: dict[tuple[WindowStatus, WindowEvent], WindowStatus] = {
     (_W.CLOSED, _WE.COMMIT): _W.COMMITTED,
     (_W.COMMITTED, _WE.LATCH): _W.LATCHED,
@@ -29,9 +25,9 @@ WINDOW: dict[tuple[WindowStatus, WindowEvent], WindowStatus] = {
 
 
 class OmissionStatus(StrEnum):
-    OPEN = "open"  # a provider says that its acknowledged commitment is in no window
-    ANSWERED = "answered"  # it was shown in a window that was committed in time
-    COMPENSATED = "compensated"  # it was not; the provider was paid from the operator's bond
+    OPEN = "open"  # the provider claims that no window has its acknowledged commitment
+    ANSWERED = "answered"  # the market proved its inclusion in time
+    COMPENSATED = "compensated"  # no proof in time; the operator's bond paid the provider
 
 
 class OmissionEvent(StrEnum):
@@ -40,8 +36,6 @@ class OmissionEvent(StrEnum):
 
 
 _O, _OE = OmissionStatus, OmissionEvent
-
-
 OMISSION: dict[tuple[OmissionStatus, OmissionEvent], OmissionStatus] = {
     (_O.OPEN, _OE.ANSWER): _O.ANSWERED,
     (_O.OPEN, _OE.COMPENSATE): _O.COMPENSATED,
@@ -49,11 +43,11 @@ OMISSION: dict[tuple[OmissionStatus, OmissionEvent], OmissionStatus] = {
 
 
 class SampleStatus(StrEnum):
-    DRAWN = "drawn"  # the provider must serve the segment's start state
-    REVEALED = "revealed"  # start state at hand; verifiers replay it
+    DRAWN = "drawn"  # the provider must reveal the segment's start state
+    REVEALED = "revealed"  # start state available; verifiers replay the segment
     PASSED = "passed"  # a verifier computed the claimed leaf, or two where another dissented
-    FAILED = "failed"  # two verifiers computed another leaf, or the state was not served in time
-    DROPPED = "dropped"  # its unit was decided without it
+    FAILED = "failed"  # two verifiers computed another leaf, or the state was not revealed in time
+    DROPPED = "dropped"  # the unit was decided without it
 
 
 class SampleEvent(StrEnum):
@@ -66,11 +60,7 @@ class SampleEvent(StrEnum):
 
 
 _S, _SE = SampleStatus, SampleEvent
-
-
 SAMPLE_OPEN = frozenset({_S.DRAWN, _S.REVEALED})
-
-
 SAMPLE: dict[tuple[SampleStatus, SampleEvent], SampleStatus] = {
     (_S.DRAWN, _SE.REVEAL): _S.REVEALED,
     (_S.DRAWN, _SE.FAIL): _S.FAILED,
@@ -78,8 +68,8 @@ SAMPLE: dict[tuple[SampleStatus, SampleEvent], SampleStatus] = {
     (_S.REVEALED, _SE.PASS): _S.PASSED,
     (_S.REVEALED, _SE.FAIL): _S.FAILED,
     (_S.REVEALED, _SE.DROP): _S.DROPPED,
-    (_S.FAILED, _SE.CLEAR): _S.PASSED,  # those who refuted it were wrong: a committee on chain found it correct
-    (_S.FAILED, _SE.REOPEN): _S.REVEALED,  # they were wrong about another segment of the unit
+    (_S.FAILED, _SE.CLEAR): _S.PASSED,  # a committee on chain found it correct against the verifiers
+    (_S.FAILED, _SE.REOPEN): _S.REVEALED,  # a committee found them wrong on another segment of the unit
 }
 
 
@@ -87,7 +77,7 @@ class CanaryStatus(StrEnum):
     PREPARED = "prepared"  # its state is being stored
     PLANTED = "planted"  # verifiers replay it
     ANSWERED = "answered"  # enough of them agree
-    DROPPED = "dropped"  # nobody is left to ask, and they do not; or its state was not stored
+    DROPPED = "dropped"  # no verifier is left and they do not agree; or its state was not stored
 
 
 class CanaryEvent(StrEnum):
@@ -97,8 +87,6 @@ class CanaryEvent(StrEnum):
 
 
 _K, _KE = CanaryStatus, CanaryEvent
-
-
 CANARY: dict[tuple[CanaryStatus, CanaryEvent], CanaryStatus] = {
     (_K.PREPARED, _KE.PLANT): _K.PLANTED,
     (_K.PREPARED, _KE.DROP): _K.DROPPED,
@@ -109,9 +97,9 @@ CANARY: dict[tuple[CanaryStatus, CanaryEvent], CanaryStatus] = {
 
 class ComparisonStatus(StrEnum):
     ASKED = "asked"  # a verifier of another class replays the segment
-    COMPUTED = "computed"  # its end state is there; the provider's is asked for
-    PASSED = "passed"  # near enough
-    FAILED = "failed"  # not; only a verifier of the class can tell why
+    COMPUTED = "computed"  # its end state is stored; the provider's is requested
+    PASSED = "passed"  # within tolerance
+    FAILED = "failed"  # beyond tolerance; a verifier of the unit's class must replay
 
 
 class ComparisonEvent(StrEnum):
@@ -121,8 +109,6 @@ class ComparisonEvent(StrEnum):
 
 
 _X, _XE = ComparisonStatus, ComparisonEvent
-
-
 COMPARISON: dict[tuple[ComparisonStatus, ComparisonEvent], ComparisonStatus] = {
     (_X.ASKED, _XE.COMPUTE): _X.COMPUTED,
     (_X.ASKED, _XE.FAIL): _X.FAILED,
@@ -132,12 +118,12 @@ COMPARISON: dict[tuple[ComparisonStatus, ComparisonEvent], ComparisonStatus] = {
 
 
 class ReplayStatus(StrEnum):
-    ASSIGNED = "assigned"  # a verifier is to replay the segment
-    COMMITTED = "committed"  # it gave the hash of its result
+    ASSIGNED = "assigned"  # the verifier has a lease
+    COMMITTED = "committed"  # the verifier sent the hash of its result
     AGREED = "agreed"  # its result is the claimed leaf
     DISAGREED = "disagreed"
-    OVERRULED = "overruled"  # two others agree with each other against it
-    ABANDONED = "abandoned"  # it gave no result
+    OVERRULED = "overruled"  # outvoted: two others agree on another result
+    ABANDONED = "abandoned"  # no result
 
 
 class ReplayEvent(StrEnum):
@@ -150,16 +136,14 @@ class ReplayEvent(StrEnum):
 
 
 _R, _RE = ReplayStatus, ReplayEvent
-
-
 REPLAY: dict[tuple[ReplayStatus, ReplayEvent], ReplayStatus] = {
     (_R.ASSIGNED, _RE.COMMIT): _R.COMMITTED,
-    (_R.ASSIGNED, _RE.DISAGREE): _R.DISAGREED,  # its training diverged, so there is no leaf to commit to
+    (_R.ASSIGNED, _RE.DISAGREE): _R.DISAGREED,  # its training diverged, so it has no leaf to commit to
     (_R.ASSIGNED, _RE.ABANDON): _R.ABANDONED,
     (_R.COMMITTED, _RE.AGREE): _R.AGREED,
     (_R.COMMITTED, _RE.DISAGREE): _R.DISAGREED,
     (_R.COMMITTED, _RE.ABANDON): _R.ABANDONED,
     (_R.DISAGREED, _RE.OVERRULE): _R.OVERRULED,
     (_R.AGREED, _RE.OVERRULE): _R.OVERRULED,
-    (_R.ABANDONED, _RE.ASSIGN): _R.ASSIGNED,  # nobody else is left to ask
+    (_R.ABANDONED, _RE.ASSIGN): _R.ASSIGNED,  # no other verifier is left
 }

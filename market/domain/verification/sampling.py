@@ -1,4 +1,4 @@
-"""Rules of verification: how much of a unit is checked, and when replays prove it right or wrong."""
+"""Rules of verification: sampling rate, verdict of replays, sanctions of verifiers. Pure."""
 
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -9,14 +9,12 @@ from market.domain.lifecycle import NODE_SILENT, REPLAY_OVERDUE
 
 CLEAN_UNITS_PER_HALVING = 16
 
-
 DOUBTED_UNITS = 16
-"""Among so many of a provider's newest units one doubt counts."""
-
+"""Number of a provider's newest units in which one outlier flag raises the sampling rate."""
 
 COMPARABLE_SHARE = 2
-"""A provider's other units tell how it treats one if they cost at least the unit's price divided by this: a history of
-units that cost next to nothing, of a job of one's own, must not make dear ones seldom drawn."""
+"""Units count as history for a unit if they cost at least its price divided by this. Otherwise cheap units of a
+provider's own job would lower the sampling rate of expensive ones."""
 
 
 # Rows of the staking contract's penalty table.
@@ -30,50 +28,44 @@ OFFENCE_IDS = {
     "refused_data": 7,
 }
 
-
 STAKE_COVER = 125
-"""How many times the gross price of a segment a verifier should have at stake: 100 times what it is paid."""
-
+"""Required ratio of a verifier's stake to the gross price of a segment: 100 times its pay."""
 
 WARNING = timedelta(days=180)
-"""How long a verifier's first wrong result is remembered."""
-
+"""Time after a suspension in which another outvoted result is slashed."""
 
 DIVERGED = "diverged"
-"""Result of a replay in which the loss was no longer finite; equals no leaf (0x hex), so no provider can claim it."""
-
+"""Result of a replay with a non-finite loss. It differs from every leaf (0x hex), so no provider can claim it."""
 
 WRONG_START = "start_state_mismatch"
-"""Result of a replay of the first segment whose start is not what the first leaf says; equals no leaf either."""
-
+"""Result of a replay of the first segment whose start state differs from the first leaf."""
 
 MIN_AGREEING_VERIFIERS = 2
-"""Verifiers who must agree before a claim is refuted."""
+"""Number of verifiers that must agree to refute a claim."""
 
 
 def is_finding(reason: str | None, segment: int) -> bool:
-    """Whether a replay that a verifier gave up for ``reason`` says something about the unit, as a leaf would.
+    """Return True if a replay that failed for ``reason`` counts as a result.
 
-    The start of the first segment follows from public files alone. Those of later ones the market has compared with
-    their leaves, so a verifier that finds them different has made a mistake.
+    The start of the first segment follows from public files. The market has compared later start states with their
+    leaves, so a verifier that reports a mismatch there is wrong.
     """
     return reason == DIVERGED or (reason == WRONG_START and segment == 0)
 
 
 def sampling_rate_bps(
-    clean_units: int, newcomer_bps: int, floor_bps: int, *, attested: bool = False, doubted: bool = False
+    clean_units: int, newcomer_bps: int, floor_bps: int, *, attested: bool = False, flagged: bool = False
 ) -> int:
-    """Share of a unit's segments that is replayed, in basis points.
+    """Return the share of a unit's segments to replay, in basis points.
 
-    Starts at ``newcomer_bps`` and halves with every 16 units of the provider that were verified, down to
-    ``floor_bps``; it never reaches zero, so no history makes cheating safe. An attestation halves it once more, down
-    to the same floor: that is what stakes cover. Of a doubted provider it is twice a newcomer's, whatever its history
-    and wherever its key lives.
+    It starts at ``newcomer_bps`` and halves with every 16 verified units, down to ``floor_bps``, up to which stakes
+    deter false work. An attestation halves it once more, to the same floor. After an outlier flag it is at least twice
+    the newcomer's rate, independent of history and attestation.
 
     Args:
-        clean_units: comparable units of the provider verified so far, over all jobs.
-        attested: its key lives in an environment whose software the network accepted.
-        doubted: one of its newest ``DOUBTED_UNITS`` was unusual beside the others of its round.
+        clean_units: comparable verified units of the provider, over all jobs.
+        attested: the provider has a valid attestation.
+        flagged: one of its newest ``DOUBTED_UNITS`` has an outlier flag.
 
     Raises:
         ValueError: if ``clean_units`` is negative.
@@ -82,17 +74,13 @@ def sampling_rate_bps(
         raise ValueError(f"clean_units={clean_units} must not be negative")
     halvings = clean_units // CLEAN_UNITS_PER_HALVING + attested
     usual = max(floor_bps, newcomer_bps >> halvings)
-    return min(10_000, max(usual, 2 * newcomer_bps)) if doubted else usual
+    return min(10_000, max(usual, 2 * newcomer_bps)) if flagged else usual
 
 
 def can_verify(verifier: str, verifier_class: str | None, own: Collection[str], unit_class: str) -> bool:
-    """Whether a verifier's replay of a unit can say anything about it.
-
-    Bits are comparable within one environment class only: a replay in another class differs from honest work too. And
-    nobody judges themselves.
+    """Return True if a verifier may replay a unit: it has the same environment class and is not a party.
 
     Args:
-        verifier: its address.
         own: addresses of the unit's provider and payer, and of their owners' other nodes.
         verifier_class, unit_class: environment classes; None is an unknown one.
     """
@@ -100,98 +88,98 @@ def can_verify(verifier: str, verifier_class: str | None, own: Collection[str], 
 
 
 def stake_covers_segment(stake_wei: int, segment_wei: int) -> bool:
-    """Whether a verifier's stake is large enough for a segment of this gross price.
+    """Return True if a verifier's stake is large enough for a segment of this gross price.
 
-    With so much at stake even being suspended, by the reward on stake that it does not earn meanwhile, costs more than
-    the pay for a wrong result, should others who lie alike make it prevail.
+    Then the stake rewards lost by a suspension exceed the pay for a wrong result that others support.
     """
     return stake_wei >= STAKE_COVER * segment_wei
 
 
 class Fault(StrEnum):
-    """Ways to give no result; :mod:`market.domain.nodes.reliability` weighs each of them."""
+    """Kinds of a missing result; :mod:`market.domain.nodes.reliability` has their weights."""
 
-    REFUSED = "refused"  # it said so, whatever for: somebody else is asked at once
-    SILENT = "silent"  # its lease ran out, or it took too long
-    WITHHELD = "withheld"  # it had committed to a result, and did not open it
+    REFUSED = "refused"  # declined; another verifier gets the replay at once
+    SILENT = "silent"  # timeout of its lease or of the replay
+    WITHHELD = "withheld"  # committed to a result and did not reveal it
 
 
 RESULT_WITHHELD = "result_withheld"
-"""Reason of a replay whose result was committed to and never opened."""
+"""Reason of a replay whose committed result was never revealed."""
 
 
 def fault_of(reason: str | None, *, gave_up: bool, committed: bool) -> Fault | None:
-    """What a verifier is to blame for whose replay ended without a result; None: nothing.
+    """Return the fault of a verifier whose replay ended without a result, or None.
 
     Args:
-        reason: why its lease ended.
-        gave_up: it ended the lease itself, by a code that is no finding.
-        committed: it had committed to a result before.
+        reason: reason of the lease's end.
+        gave_up: the verifier ended the lease, by a code that is not a finding.
+        committed: it had committed to a result.
     """
     if not gave_up and reason not in (NODE_SILENT, REPLAY_OVERDUE):
-        return None  # the lease was taken from it: it is jailed, its unit decided, or the job ended
+        return None  # the market ended the lease: the verifier is jailed, the unit decided, or the job ended
     if committed:
         return Fault.WITHHELD
     return Fault.REFUSED if gave_up else Fault.SILENT
 
 
 class Verdict(StrEnum):
-    """What the replays of one segment say so far."""
+    """Result of the replays of one segment."""
 
     PASSED = "passed"
     FAILED = "failed"
-    OPEN = "open"  # ask one more verifier
+    OPEN = "open"  # one more verifier must replay
 
 
-def verdict(claimed_leaf: str, results: Sequence[str], *, nobody_left: bool = False) -> Verdict:
-    """Judge one segment from the end leaves that different verifiers computed, in any order.
+def verdict(claimed_leaf: str, results: Sequence[str], *, no_verifier_left: bool = False) -> Verdict:
+    """Return the verdict on one segment from the end leaves of different verifiers, in any order.
 
-    One result settles it for the provider if nobody dissents, two do if somebody does. Against it, a leaf that two
-    computed independently must lead by two. So one lying verifier gets nobody slashed and shields nobody, and two
-    whose machines are broken in different ways do not either; two who lie alike are outvoted where two are honest.
+    - One match passes without a mismatch; two matches pass with one.
+    - It fails if two verifiers computed the same other leaf, with a lead of two over the matches.
+
+    So one lying verifier, or two with different wrong results, decide nothing. Two that lie alike are outvoted if two
+    are honest.
 
     Args:
-        nobody_left: there is no verifier left to ask. Then the majority decides; evenly, it stands for the provider.
+        no_verifier_left: no further verifier can replay. Then the majority decides, and a tie is for the provider.
     """
     found = Counter(results)
     for_it = found.pop(claimed_leaf, 0)
     against = max(found.values(), default=0)
-    if for_it >= 2 or (for_it == 1 and (not found or (nobody_left and against <= 1))):
+    if for_it >= 2 or (for_it == 1 and (not found or (no_verifier_left and against <= 1))):
         return Verdict.PASSED
-    lead = 1 if nobody_left else 2
+    lead = 1 if no_verifier_left else 2
     return Verdict.FAILED if against >= MIN_AGREEING_VERIFIERS and against - for_it >= lead else Verdict.OPEN
 
 
 def outvoted(results: Sequence[str]) -> set[str]:
-    """The leaves that fewer verifiers computed than another one, on which two or more agree."""
+    """Return the leaves with fewer verifiers than another one that at least two computed."""
     found = Counter(results)
     most = max(found.values(), default=0)
     return {leaf for leaf, count in found.items() if most >= 2 and count < most}
 
 
 class VerifierSanction(StrEnum):
-    """What follows for a verifier against whose result two others agreed."""
+    """Sanction of an outvoted verifier."""
 
-    SUSPENDED = "suspended"  # its first case: it is not drawn for a while, and should probe its environment anew
-    SAME_CASE = "same_case"  # the replay was assigned before it was suspended
-    SLASHED = "wrong_replay"  # the row of the penalty table
+    SUSPENDED = "suspended"  # first offence: no replays for a while; it should probe its environment again
+    SAME_CASE = "same_case"  # the replay was assigned before the suspension
+    SLASHED = "wrong_replay"  # row of the penalty table
 
 
 def sanction_for(
     assigned_at: datetime, warned_at: datetime | None, now: datetime, *, copied: bool = False
 ) -> VerifierSanction:
-    """Judge a verifier's result that :func:`outvoted` names: two others of its class agree with each other against it.
+    """Return the sanction for a verifier whose result :func:`outvoted` names.
 
-    An honest verifier's environment can stop being the one that it registered. So the first case costs no stake, nor
-    does any replay that was assigned before it; who is wrong again within ``WARNING`` had the time to probe. No
-    environment gives the end of another start, or the right end over a wrong inner state, so who ``copied`` is not
-    warned.
+    The first offence is a suspension without a slash, because an honest machine's environment can change. Replays
+    assigned before it do not count. A second offence within ``WARNING`` is slashed. So is copying, because no
+    environment explains it.
 
     Args:
-        assigned_at: when the replay was assigned.
-        warned_at: when it was last suspended, if ever.
-        copied: it answered a canary by the claimed end of the segment that this was planted on, or a first segment by
-            its end alone (:func:`market.domain.verification.canaries.agreed_digest`).
+        assigned_at: time of the replay's assignment.
+        warned_at: time of the last suspension, if any.
+        copied: the verifier returned a canary's claimed end, or a first segment's end with a wrong inner digest
+            (:func:`market.domain.verification.canaries.agreed_digest`).
     """
     if copied:
         return VerifierSanction.SLASHED

@@ -1,7 +1,7 @@
-"""When a replay in another environment class is near enough to what a provider claims. Pure rules.
+"""Tolerance of cross-class checks. Pure.
 
-Bits differ between classes for honest work too, by float32's rounding, so nearness is all that can be asked. It passes
-a segment where no verifier of its class is there; being too far apart says only that one of the class is needed.
+Honest results of two environment classes differ by float32 rounding. A check within tolerance passes a segment without
+a verifier of its class. A check beyond it decides nothing: a verifier of the class must replay.
 """
 
 from collections.abc import Sequence
@@ -9,20 +9,14 @@ from dataclasses import dataclass
 from statistics import median
 
 START_PER_STEP = 1e-4 / 30
-"""The tolerance, by inner step of a segment, while nothing has been measured for the job and pair of classes: twice the
-largest drift of an honest step (``benchmarks.verification``). Drifts grow with the rates of the job."""
-
-
+"""Tolerance per inner step before any measurement for the job and pair of classes: twice the largest drift of an honest
+step (``benchmarks.verification``). Drifts grow with the learning rates of the job."""
 MARGIN = 10
-"""How many times the measured drift of honest work passes."""
-
-
+"""Ratio of the tolerance to the measured drift of honest work."""
 CAP = 1e-4
-"""No drift widens the tolerance beyond this; the smallest cheats lie above (``benchmarks.verification``)."""
-
-
+"""Upper bound of the tolerance; the smallest false work is above it (``benchmarks.verification``)."""
 TENSOR_SHARE, TENSOR_CAP = 200, 2e-3
-"""How much further a single tensor may be apart, and its own cap: small ones drift more, and cheats show there too."""
+"""Ratio of a single tensor's tolerance to the whole, and its cap. Small tensors drift more, and show false work too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,23 +27,22 @@ class Tolerance:
     widest: float
 
     def passes(self, whole: float, widest: float) -> bool:
-        """Whether parameters that far apart pass; what is no number does not."""
+        """Return True if both distances pass; NaN does not."""
         return whole <= self.whole and widest <= self.widest
 
 
 def tolerance(segment_steps: int, drifts: Sequence[float]) -> Tolerance:
-    """What passes for a job and a pair of classes.
+    """Return the tolerance for a job and a pair of classes.
 
-    The median of the measured drifts counts, so that a single verifier that measured nonsense moves little; and it
-    never narrows the tolerance, since only what was beyond it is ever measured.
+    The median bounds the influence of one wrong measurement. Drifts only widen the tolerance, since the market measures
+    only those beyond it.
 
     Args:
         segment_steps: inner steps of a segment.
-        drifts: relative L2 distances of honest segments, measured where a verifier of the provider's own class then
-            came to the claimed bits.
+        drifts: relative L2 distances of segments that a verifier of the provider's class confirmed.
 
     Raises:
-        ValueError: no steps, or a drift below zero.
+        ValueError: if there are no steps or a drift is negative.
     """
     if segment_steps < 1 or any(drift < 0 for drift in drifts):
         raise ValueError(f"segment_steps={segment_steps} must be positive, and no drift negative")

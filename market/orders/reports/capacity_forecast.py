@@ -24,8 +24,6 @@ from market.training.matching import reservations
 from market.training.matching.book import open_bids
 
 _ANY_PRICE = 2**95
-
-
 _PRICE_STEPS = 100
 """A price that would clear now is told in hundredths of the reserve, rounded up: it must not give away an order."""
 

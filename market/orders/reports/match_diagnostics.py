@@ -33,8 +33,6 @@ _CONSTRAINTS = {
     "busy": "{n} work for another job.",
     "reserved": "{n} are held back for a job that has waited longer.",
 }
-
-
 _FIELDS = {
     Constraint.REGION: "requirements.regions",
     Constraint.ENVIRONMENT_CLASS: "requirements.environment_classes",
@@ -42,14 +40,8 @@ _FIELDS = {
     Constraint.RELIABILITY: "requirements.min_reliability_bps",
     Constraint.ATTESTATION: "requirements.attested_only",
 }
-
-
 _TRAINED = (JobStatus.RUNNING, JobStatus.VERIFYING)
-
-
 _PENDING = (JobStatus.SUBMITTED, JobStatus.FUNDED)
-
-
 _ZEN = 10**18
 
 

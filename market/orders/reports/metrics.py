@@ -12,8 +12,6 @@ from market.training.units import repository as units_repository
 from market.training.units.models import Unit
 
 _LOST = (UnitStatus.LOST, UnitStatus.REJECTED)
-
-
 _PLACES = Decimal("0.000001")
 
 

@@ -1,4 +1,4 @@
-"""State changes of a job that settlement makes."""
+"""Settlement's changes to a job."""
 
 from datetime import datetime
 
@@ -14,7 +14,7 @@ _ENDED_EARLY = (JobStatus.CANCELLED, JobStatus.EXPIRED, JobStatus.FAILED, JobSta
 
 
 def start_settling(session: Session) -> None:
-    """Move the jobs that were cancelled, expired or failed and whose units are all decided to ``settling``."""
+    """Move jobs that ended early and have no undecided units to ``settling``."""
     for job_id in jobs_repository.jobs_in(session, _ENDED_EARLY):
         job = jobs_repository.lock_job(session, job_id)
         if job is not None and job.status in _ENDED_EARLY and not units_repository.has_undecided_units(session, job_id):
@@ -22,14 +22,14 @@ def start_settling(session: Session) -> None:
 
 
 def set_record(session: Session, job_id: str, record_cid: str) -> None:
-    """Note the CID of the job record that goes into the settlement that ends the job."""
+    """Store the CID of the record in the job's last settlement line."""
     job = jobs_repository.lock_job(session, job_id)
     if job is not None:
         job.record_cid = record_cid
 
 
-def note_payment(session: Session, job_id: str, *, paid_wei: int, fee_wei: int, refund_wei: int) -> bool:
-    """Add what left the job's escrow with finality; negative for what came back. False if the job is unknown."""
+def record_payment(session: Session, job_id: str, *, paid_wei: int, fee_wei: int, refund_wei: int) -> bool:
+    """Add final payments out of the job's escrow; negative amounts came back. Return false if the job is unknown."""
     job = jobs_repository.lock_job(session, job_id)
     if job is None:
         return False
@@ -40,7 +40,7 @@ def note_payment(session: Session, job_id: str, *, paid_wei: int, fee_wei: int, 
 
 
 def end_settlement(session: Session, job_id: str, *, tx: str, at: datetime) -> bool:
-    """Nothing of the job is left in escrow, finally. False if the job is unknown, or was ended before."""
+    """End a job whose escrow is empty. Return false if the job is not settling."""
     job = jobs_repository.lock_job(session, job_id)
     if job is None or job.status != JobStatus.SETTLING:
         return False
@@ -51,7 +51,7 @@ def end_settlement(session: Session, job_id: str, *, tx: str, at: datetime) -> b
 
 
 def reopen_settlement(session: Session, job_id: str) -> None:
-    """A batch of the job was voided on chain: an ended job is to be settled again. Why it ended stays its reason."""
+    """Return a settled job to ``settling`` after the veto of one of its batches. Its reason stays."""
     job = jobs_repository.lock_job(session, job_id)
     if job is None or job.status != JobStatus.SETTLED:
         return

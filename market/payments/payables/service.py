@@ -1,81 +1,95 @@
-"""Which units a settlement can pay, and in which batch each of them is.
+"""Queries and changes of the units that a settlement can pay, and of the settlement batch of each unit.
 
-Every function works in the caller's unit of work. Rounds are paid in order: a unit waits until its round is closed and
-all units of it and of the rounds before are decided or in dispute. One that its dispute acquits is paid after them.
+Every function works in the caller's transaction. Rounds are paid in order. A unit is payable once its round is
+closed and all units up to that round are decided or in dispute. A unit that wins its dispute is paid later.
 """
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
+from sqlalchemy import exists, func, or_, select, update
 from sqlalchemy.orm import Session
 
-from market.domain.lifecycle import JobStatus, UnitEvent, UnitStatus
+from market.domain.lifecycle import UNIT_DECIDED, JobStatus, UnitEvent, UnitStatus
 from market.jobs import repository as jobs_repository
-from market.payments.payables import repository as payables_repository
+from market.jobs.models import Job
 from market.platform.db.base import utc_now
+from market.training.commitments.models import Acknowledgement
 from market.training.units import repository as units_repository
 from market.training.units.facts import UnitSummary, facts
+from market.training.units.models import Unit
 from market.training.units.transitions import transition_unit
+
+_UNPAID = (Unit.status == UnitStatus.VERIFIED, Unit.settlement_id.is_(None))
 
 
 class AlreadySettled(Exception):
-    """A unit that was to enter a batch is in one already, or is not verified any more."""
+    """A unit for a batch is in another batch, or is not verified any more."""
 
 
 def jobs_to_settle(session: Session) -> list[str]:
-    """Ids of the jobs that are to be ended by settlement, or that have verified units in no batch, the oldest first."""
-    return payables_repository.jobs_to_settle(session)
+    """Return ids of the settling jobs and of the jobs with verified units in no batch, oldest first."""
+    at_rest = (JobStatus.SUBMITTED, JobStatus.SETTLED, JobStatus.REJECTED)
+    due = or_(Job.status == JobStatus.SETTLING, exists().where(Unit.job_id == Job.id, *_UNPAID))
+    return list(session.scalars(select(Job.id).where(Job.status.not_in(at_rest), due).order_by(Job.created_at, Job.id)))
 
 
 def payable_units(session: Session, job_id: str) -> list[UnitSummary]:
-    """The verified units of a job that are in no batch and whose turn has come, in (round, slot) order."""
+    """Return a job's verified units that are in no batch and in a payable round, in (round, slot) order."""
     job = jobs_repository.job(session, job_id)
     if job is None:
         return []
     closed = job.current_round if job.status == JobStatus.RUNNING else job.rounds
-    undecided = payables_repository.first_undecided_round(session, job_id)
+    decided = (*UNIT_DECIDED, UnitStatus.DISPUTED)  # disputed units do not block settlement of later rounds
+    undecided = session.scalar(select(func.min(Unit.round)).where(Unit.job_id == job_id, Unit.status.not_in(decided)))
     before = closed if undecided is None else min(closed, undecided)
-    return [facts(job, unit) for unit in payables_repository.unpaid_units(session, job_id, before)]
+    query = select(Unit).where(Unit.job_id == job_id, *_UNPAID, Unit.round < before).order_by(Unit.round, Unit.slot)
+    return [facts(job, unit) for unit in session.scalars(query)]
 
 
 def unpaid_count(session: Session) -> tuple[int, datetime | None]:
-    """Number of verified units in no batch, and since when the oldest waits."""
-    return payables_repository.unpaid_count(session)
+    """Return the number of verified units in no batch, and the time of the oldest decision."""
+    return session.execute(select(func.count(), func.min(Unit.decided_at)).where(*_UNPAID)).tuples().one()
 
 
-def put_in_batch(session: Session, unit_ids: Sequence[int], batch: int) -> None:
+def add_to_batch(session: Session, unit_ids: Sequence[int], batch: int) -> None:
     """Put verified units, all or none, into a settlement batch.
 
     Raises:
         AlreadySettled: one of them is in a batch already, or no longer verified.
     """
-    entered = payables_repository.put_in_batch(session, unit_ids, batch)
+    statement = update(Unit).where(Unit.id.in_(unit_ids), *_UNPAID).values(settlement_id=batch, settlement_reason=None)
+    entered = len(session.scalars(statement.returning(Unit.id)).all())
     if entered != len(unit_ids):
-        raise AlreadySettled(f"of {len(unit_ids)} units only {entered} could enter settlement batch {batch}")
+        raise AlreadySettled(f"{entered} of {len(unit_ids)} units could enter settlement batch {batch}")
+
+
+def remove_from_batch(session: Session, batch: int, reason: str) -> None:
+    """Free the units of a void batch. ``reason`` is a stable code."""
+    session.execute(
+        update(Unit).where(Unit.settlement_id == batch).values(settlement_id=None, settlement_reason=reason)
+    )
 
 
 def batch_of(session: Session, unit_id: int) -> int | None:
-    """The settlement batch that a unit is in."""
-    return payables_repository.batch_of(session, unit_id)
+    """Return the settlement batch of a unit."""
+    return session.scalar(select(Unit.settlement_id).where(Unit.id == unit_id))
 
 
 def units_in_batch(session: Session, batch: int) -> list[UnitSummary]:
-    """The units of a settlement batch, in no order."""
-    return [facts(job, unit) for job, unit in payables_repository.units_in_batch(session, batch)]
+    """Return the units of a settlement batch, unordered."""
+    query = select(Job, Unit).join(Unit, Unit.job_id == Job.id).where(Unit.settlement_id == batch)
+    return [facts(job, unit) for job, unit in session.execute(query).tuples()]
 
 
 def leaves_in_batches(session: Session, leaves: Collection[str], batches: Collection[int]) -> set[str]:
-    """Which units, by the leaves of their commitments, are in one of these settlement batches."""
-    return payables_repository.leaves_in_batches(session, leaves, batches)
+    """Return those commitment leaves whose units are in one of these settlement batches."""
+    query = select(Acknowledgement.leaf).join(Unit, Unit.id == Acknowledgement.unit_id)
+    return set(session.scalars(query.where(Unit.settlement_id.in_(batches), Acknowledgement.leaf.in_(leaves))))
 
 
-def take_from_batch(session: Session, batch: int, reason: str) -> int:
-    """Free the units of a batch that is void, for ``reason`` (stable code); their number."""
-    return payables_repository.take_from_batch(session, batch, reason)
-
-
-def strike_unit(session: Session, unit_id: int, reason: str) -> None:
-    """A verified unit in no batch lost its dispute on chain: it is not paid. Does nothing to any other."""
+def forfeit_unit(session: Session, unit_id: int, reason: str) -> None:
+    """Reject a verified unit in no batch after it lost its dispute. Other units stay as they are."""
     locked = units_repository.lock_unit(session, unit_id)
     if locked is None:
         return

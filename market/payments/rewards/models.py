@@ -1,7 +1,6 @@
-"""Tables of rewards: the epochs as posted, what each account earned in them, and the proofs by which it claims.
+"""Tables of rewards: posts, each account's earnings, and the proofs for its claims.
 
-A post is written with all its parts in the transaction that queues its call, so that after a crash there is either all
-of it or nothing.
+A post, its parts and the intent that posts it are written in one transaction.
 """
 
 from datetime import datetime
@@ -18,7 +17,7 @@ class RewardPost(Base, CreatedAt):
 
     __tablename__ = "reward_posts"
     __table_args__ = (
-        # No epoch is paid twice. After a veto the same one may be posted again.
+        # No epoch is paid twice. After a veto the same epoch may be posted again.
         Index("uq_reward_posts_first_epoch", "first_epoch", unique=True, postgresql_where=text("void_reason IS NULL")),
     )
 
@@ -37,7 +36,7 @@ class RewardPost(Base, CreatedAt):
 
 
 class RewardEarning(Base):
-    """What one account earned in the epochs of one post."""
+    """One account's earnings in the epochs of one post."""
 
     __tablename__ = "reward_earnings"
 
@@ -49,7 +48,7 @@ class RewardEarning(Base):
 
 
 class RewardLeaf(Base):
-    """All that one account has earned ever, and the proof of it. Kept for the last post and the one before it."""
+    """One account's cumulative earnings with their proof. Kept for the last two posts."""
 
     __tablename__ = "reward_leaves"
 
@@ -60,7 +59,7 @@ class RewardLeaf(Base):
 
 
 class RewardClaim(Base):
-    """Finalised projection: all that one account has claimed ever."""
+    """One account's cumulative final claims."""
 
     __tablename__ = "reward_claims"
 

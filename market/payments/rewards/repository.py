@@ -12,24 +12,22 @@ _STANDS = RewardPost.void_reason.is_(None)
 
 
 def last_standing(session: Session) -> RewardPost | None:
-    """The newest post that is not void."""
     return session.scalar(select(RewardPost).where(_STANDS).order_by(RewardPost.id.desc()).limit(1))
 
 
 def last_final(session: Session) -> RewardPost | None:
-    """The newest post that is on chain and not void."""
+    """Return the newest valid post on chain."""
     final = select(RewardPost).where(_STANDS, RewardPost.number.is_not(None))
     return session.scalar(final.order_by(RewardPost.id.desc()).limit(1))
 
 
 def last_void(session: Session) -> RewardPost | None:
-    """The newest post, if it is void."""
+    """Return the newest post if it is void."""
     newest = session.scalar(select(RewardPost).order_by(RewardPost.id.desc()).limit(1))
     return newest if newest is not None and newest.void_reason is not None else None
 
 
 def void_counts(session: Session) -> dict[str, int]:
-    """How many posts are void, by reason."""
     query = select(RewardPost.void_reason, func.count()).where(RewardPost.void_reason.is_not(None))
     return {str(reason): count for reason, count in session.execute(query.group_by(RewardPost.void_reason)).tuples()}
 
@@ -39,29 +37,29 @@ def lock_post(session: Session, post_id: int) -> RewardPost | None:
 
 
 def lock_by_root(session: Session, root: str) -> RewardPost | None:
-    """The post with this root that stands and is not yet final."""
+    """Lock the valid post with this root that is not final yet."""
     waiting = select(RewardPost).where(RewardPost.root == root, _STANDS, RewardPost.number.is_(None))
     return session.scalar(waiting.with_for_update())
 
 
 def lock_by_number(session: Session, number: int) -> RewardPost | None:
-    """The post with this number in the contract."""
+    """Lock the post with this number in the contract."""
     return session.scalar(select(RewardPost).where(RewardPost.number == number).with_for_update())
 
 
 def earned(session: Session, post_id: int) -> dict[str, int]:
-    """By account, all that it had earned ever with this post, in wei."""
+    """Return cumulative earnings up to a post, in wei, by account."""
     query = select(RewardLeaf.account, RewardLeaf.cumulative_wei).where(RewardLeaf.post_id == post_id)
     return dict(session.execute(query).tuples().all())
 
 
 def keep_leaves_of(session: Session, *post_ids: int) -> None:
-    """Drop the proofs of all other posts: the contract takes none of them any more."""
+    """Delete the proofs of all other posts. The contract accepts them no longer."""
     session.execute(delete(RewardLeaf).where(RewardLeaf.post_id.not_in(post_ids)))
 
 
 def newest_leaves(session: Session, account: str) -> Sequence[Row[RewardPost, RewardLeaf]]:
-    """The account's leaves in posts that are final and stand, newest first."""
+    """Return an account's leaves in valid final posts, newest first."""
     query = (
         select(RewardPost, RewardLeaf)
         .join(RewardLeaf, RewardLeaf.post_id == RewardPost.id)
@@ -73,7 +71,7 @@ def newest_leaves(session: Session, account: str) -> Sequence[Row[RewardPost, Re
 def earnings_of(
     session: Session, account: str, after: int | None, limit: int
 ) -> Sequence[Row[RewardPost, RewardEarning]]:
-    """What the account earned in posts that stand, newest first, beginning below post ``after``."""
+    """Return an account's earnings in valid posts below ``after``, newest first."""
     query = (
         select(RewardPost, RewardEarning)
         .join(RewardEarning, RewardEarning.post_id == RewardPost.id)
@@ -85,12 +83,11 @@ def earnings_of(
 
 
 def claimed(session: Session, account: str) -> int:
-    """All that the account has claimed ever, in wei, with finality."""
+    """Return an account's cumulative final claims in wei."""
     return session.scalar(select(RewardClaim.claimed_wei).where(RewardClaim.account == account)) or 0
 
 
-def note_claim(session: Session, account: str, cumulative: int) -> None:
-    """The account has now claimed this much."""
+def record_claim(session: Session, account: str, cumulative: int) -> None:
     statement = insert(RewardClaim).values(account=account, claimed_wei=cumulative)
     highest = func.greatest(RewardClaim.claimed_wei, cumulative)
     session.execute(

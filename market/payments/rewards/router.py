@@ -21,9 +21,9 @@ def get_rewards(
     account: CurrentAccount,
     session: Reads,
     after: Annotated[int | None, Query(ge=1, le=2**31 - 1, description="Post of the last earning seen.")] = None,
-    limit: Annotated[int, Query(ge=1, le=200, description="How many at most.")] = 50,
+    limit: Annotated[int, Query(ge=1, le=200, description="Maximum number.")] = 50,
 ) -> RewardsView:
-    """What you earned for uptime, bandwidth and verification, with the proof by which you claim it."""
+    """Your earnings for uptime, bandwidth and verification, with the proof for your claim."""
     in_force, waiting, claimed = service.claimable(session, account.address, utc_now())
     found = service.earnings(session, account.address, after, limit)
     return RewardsView(

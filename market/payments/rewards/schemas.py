@@ -9,18 +9,18 @@ from market.platform.http.types import WeiOut
 
 
 class RewardProof(BaseModel):
-    """Give `cumulative_wei` and `proof` to `Rewards.claim` (or `claimTo`) with any wallet (your own)."""
+    """Arguments of `Rewards.claim` or `claimTo`. Call it from your own wallet."""
 
     epoch: int = Field(description="Number of the posted epoch in the contract.")
     root: str
-    cumulative_wei: WeiOut = Field(description="All that you have earned ever.")
-    amount_wei: WeiOut = Field(description="What of it you have not claimed yet.")
+    cumulative_wei: WeiOut = Field(description="Your cumulative earnings.")
+    amount_wei: WeiOut = Field(description="The unclaimed part of it.")
     proof: list[str] = Field(description="From your leaf to the root, 0x hex.")
-    claimable_at: datetime = Field(description="The contract pays from then on; a guardian can veto until then.")
+    claimable_at: datetime = Field(description="The contract pays from this time. A guardian can veto before.")
 
 
 class RewardEarned(BaseModel):
-    """What you earned from the beginning of one epoch to the end of another (days since 1970)."""
+    """Your earnings from the start of one epoch to the end of another. Epochs are days since 1970."""
 
     post: int
     first_epoch: int
@@ -33,7 +33,7 @@ class RewardEarned(BaseModel):
 class RewardsView(BaseModel):
     account: str
     claimed_wei: WeiOut
-    claimable: RewardProof | None = Field(description="What you can claim now; null if there is nothing.")
-    pending: RewardProof | None = Field(description="What you can claim soon; null if nothing waits.")
+    claimable: RewardProof | None = Field(description="Open claim; null if there is none.")
+    pending: RewardProof | None = Field(description="Claim in its challenge period; null if there is none.")
     earnings: list[RewardEarned]
     next_after: Annotated[int | None, Field(description="Pass it as `after` for older earnings; null at the end.")]

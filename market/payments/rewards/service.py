@@ -1,8 +1,8 @@
-"""Rewards: pay what judged epochs earned, by one Merkle root over all that every account has earned ever.
+"""Rewards: pay evaluated epochs by one Merkle root over the cumulative earnings of every account.
 
-A post covers every epoch that was judged since the last one that stands. It is built from rows that never change any
-more, on top of the root that is in force on chain, and written together with the intent that posts it. A vetoed post is
-void: its epochs go into the next one, which comes with the next epoch, so that people have time to see what was wrong.
+A post covers all epochs evaluated since the last valid post. It is built from immutable rows on top of the root in
+force on chain, in one transaction with its intent. After a veto its epochs enter the next post, which comes with the
+next epoch: that leaves time to find the cause.
 """
 
 from dataclasses import dataclass
@@ -29,23 +29,15 @@ from zoo_protocol.hashing import to_hex
 from zoo_protocol.payments.reward_tree import build_tree
 
 _log = structlog.get_logger(__name__)
-
-
 VETOED, REFUSED = "rewards_vetoed", "rewards_refused"
-
-
 _RETRY = timedelta(minutes=10)
-
-
 _NO_ROOT = to_hex(bytes(32))
-
-
 _KIND = "post_rewards"
 
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """The epochs that are to be paid next, on top of the post that stands."""
+    """The epochs of the next post, and the valid post below it."""
 
     first: int
     last: int
@@ -53,10 +45,12 @@ class _Span:
 
 
 def post(database: Database, network: NetworkParameters, chain: ChainViews, now: datetime) -> None:
-    """Post what was earned, if an epoch is due; nothing happens while another worker is at it or the last post waits.
+    """Post the rewards of due epochs unless the last post is still in its challenge period.
+
+    One worker at a time holds the advisory lock.
 
     Raises:
-        ChainError: the chain gives no good answer; what was due stays due.
+        ChainError: the chain does not answer. The epochs stay due.
     """
     with database.advisory_lock("rewards.post") as alone:
         if not alone:
@@ -73,14 +67,14 @@ def post(database: Database, network: NetworkParameters, chain: ChainViews, now:
 
 
 def void_posts(session: Session) -> dict[str, int]:
-    """How many posts came to nothing, by reason; 0 for one that never occurred, so that its growth can be seen."""
+    """Return the number of void posts by reason, including zeros, so that monitoring sees growth."""
     return {VETOED: 0, REFUSED: 0} | repository.void_counts(session)
 
 
 def unposted_epochs(session: Session, now: datetime) -> int:
-    """How many epochs that are over are in no post that stands on chain; 0 before anything is known of nodes.
+    """Return the number of ended epochs in no valid post on chain; 0 before the first node.
 
-    One to three are usual: an epoch is judged after its end, and waits until the post before it is in force.
+    One to three are usual: an epoch is evaluated after its end and waits for the previous post's challenge period.
     """
     known, below = providers.first_known_epoch(session), repository.last_final(session)
     if known is None:
@@ -104,9 +98,9 @@ def _due(session: Session, now: datetime) -> _Span | None:
 
 
 def _is_released(session: Session, span: _Span) -> bool:
-    """Whether what the emission's schedule allows by now has been minted; asks for it otherwise.
+    """Return true if the emission due by now is minted; otherwise queue the call.
 
-    Anybody may do so, in which case our own call is refused, and that is as good.
+    Any account may make that call first. The market's own call reverts then, which is equivalent.
     """
     key = f"release_emission:{span.last}"
     made = intent_by_key(session, key)
@@ -117,11 +111,11 @@ def _is_released(session: Session, span: _Span) -> bool:
 
 
 def _is_on_top(span: _Span, state: RewardsState) -> bool:
-    """Whether the root in force is the one that our next tree continues. Another would take claims away."""
+    """Return true if the root in force is that of the valid post. On top of another root claims would be lost."""
     expected = (_NO_ROOT, 0) if span.below is None else (span.below.root, span.below.total_wei)
     if (state.root, state.total_wei) == expected:
         return True
-    _log.error("the root of rewards on chain is not ours; nothing is posted", root=state.root, expected=expected[0])
+    _log.error("foreign_rewards_root", root=state.root, expected=expected[0])
     return False
 
 
@@ -178,38 +172,38 @@ def _build(session: Session, network: NetworkParameters, span: _Span, state: Rew
 
 
 def on_post_intent(session: Session, intent: TxIntent) -> None:
-    """Handler of ``post_rewards`` intents: one that the contract refused is void, and built anew in a while."""
+    """Make the post of a reverted ``post_rewards`` intent void. A later post is built after a delay."""
     row = repository.lock_post(session, int(intent.subject))
     if intent.status == IntentStatus.REVERTED and row is not None:
-        _log.error("rewards refused by the contract", post=row.id, reason=intent.reason, detail=intent.detail)
+        _log.error("rewards_refused", post=row.id, reason=intent.reason, detail=intent.detail)
         row.void_reason, row.voided_at = REFUSED, utc_now()
 
 
 def on_epoch_posted(session: Session, event: ChainEvent) -> None:
-    """Handler of the final event: claims open at ``claimableAt``, unless a guardian vetoes the epoch before."""
+    """Store the contract's number and claim time of a final post."""
     row = repository.lock_by_root(session, event.args["root"])
     if row is None:
-        _log.error("an epoch of rewards that this market did not make", number=event.args["number"], tx=event.tx_hash)
+        _log.error("foreign_rewards_epoch", number=event.args["number"], tx=event.tx_hash)
         return
     row.number, row.claimable_at = event.args["number"], from_unix(event.args["claimableAt"])
 
 
 def on_epoch_vetoed(session: Session, event: ChainEvent) -> None:
-    """Handler of the final event: the epoch is as if it had never been posted; what was earned in it stays due."""
+    """Make a vetoed post void. Its rewards stay due."""
     row = repository.lock_by_number(session, event.args["number"])
     if row is not None:
         row.void_reason, row.voided_at = VETOED, utc_now()
-        _log.error("rewards vetoed by a guardian", post=row.id, number=row.number, tx=event.tx_hash)
+        _log.error("rewards_vetoed", post=row.id, number=row.number, tx=event.tx_hash)
 
 
 def on_claimed(session: Session, event: ChainEvent) -> None:
-    """Handler of the final event: an account took what it had earned."""
-    repository.note_claim(session, event.args["account"], event.args["cumulative"])
+    """Store an account's final claim."""
+    repository.record_claim(session, event.args["account"], event.args["cumulative"])
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What an account has earned ever by one post, with the proof that the contract takes. Amounts in wei."""
+    """An account's cumulative earnings in one post, with the Merkle proof. Amounts in wei."""
 
     number: int
     root: str
@@ -220,7 +214,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Earning:
-    """What an account earned by one post, for the epochs from ``first_epoch`` to ``last_epoch``. Amounts in wei."""
+    """An account's earnings in one post, for the epochs ``first_epoch`` to ``last_epoch``. Amounts in wei."""
 
     post_id: int
     first_epoch: int
@@ -231,7 +225,7 @@ class Earning:
 
 
 def claimable(session: Session, account: str, now: datetime) -> tuple[Standing | None, Standing | None, int]:
-    """(the leaf in force, the one that still waits, all that was claimed in wei) of an account."""
+    """Return an account's leaf in force, its leaf in the challenge period, and its cumulative claims in wei."""
     found = [
         Standing(post.number or 0, post.root, leaf.cumulative_wei, leaf.proof, post.claimable_at or post.created_at)
         for post, leaf in repository.newest_leaves(session, account)
@@ -242,7 +236,7 @@ def claimable(session: Session, account: str, now: datetime) -> tuple[Standing |
 
 
 def earnings(session: Session, account: str, after: int | None, limit: int) -> list[Earning]:
-    """What the account earned, newest first."""
+    """Return an account's earnings, newest first."""
     return [
         Earning(post.id, post.first_epoch, post.last_epoch, own.base_wei, own.bandwidth_wei, own.verifier_wei)
         for post, own in repository.earnings_of(session, account, after, limit)

@@ -1,7 +1,7 @@
-"""What disputes on chain mean for settlement: a unit that lost one is not paid, one that is contested waits.
+"""Units under dispute: a contested unit is settled later, and a unit that lost its dispute is not paid.
 
-The contract itself withholds and strikes units of a batch that stands. This is for the units that are to be settled:
-those of a vetoed batch, and those that were disputed before they were settled.
+The contract itself holds or forfeits the pay of units in a final batch. This module handles units before settlement and
+units of vetoed batches.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ LOST = "dispute_lost"
 
 
 class Outcome(IntEnum):
-    """Those of ``IDisputes.Status`` that decide over a unit's pay; a moot one was decided by another dispute."""
+    """Values of ``IDisputes.Status`` that decide a unit's pay. The outcome of a moot dispute is that of another."""
 
     PROVIDER_LOST = 5
     CHALLENGER_LOST = 6
@@ -37,17 +37,17 @@ class Outcome(IntEnum):
 
 
 def undisputed(session: Session, units: Sequence[UnitSummary]) -> tuple[list[UnitSummary], bool]:
-    """Those units that may be paid, and whether others wait for a dispute. Units that lost one are rejected here."""
+    """Return the undisputed units, and true if others are contested. Rejects the units that lost a dispute."""
     keys = {_key(unit): unit for unit in units}
     lost = repository.contested(session, keys.keys())
     for key in (key for key, is_lost in lost.items() if is_lost):
-        payables.strike_unit(session, keys[key].id, LOST)
+        payables.forfeit_unit(session, keys[key].id, LOST)
     return [unit for key, unit in keys.items() if key not in lost], not all(lost.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Paid:
-    """How a batch, by its number in the contract, pays a unit: what ``Disputes.withhold`` takes."""
+    """Payment of a unit by a batch: the arguments of ``Disputes.withhold``. ``batch_id`` is the contract's number."""
 
     batch_id: int
     commitment: UnitCommitment
@@ -56,26 +56,27 @@ class Paid:
 
 
 def lost_in_batches(session: Session, now: datetime) -> set[str]:
-    """Keys of the units that a final batch pays though they lost a dispute: this ended while the batch was on its way.
-    Only those of batches that nobody can claim from before ``now``."""
+    """Return keys of lost units in final batches whose claims open after ``now``.
+
+    Their disputes ended while the batch was pending.
+    """
     batches = repository.not_claimable(session, now)
     return payables.leaves_in_batches(session, repository.lost_units(session), batches) if batches else set()
 
 
 def paying_batch(session: Session, unit_key: str, time: int) -> int | None:
-    """The final batch, by its number in the contract, that pays a unit, if nobody can claim from it yet at that Unix
-    time; else None."""
+    """Return the contract's number of the final batch that pays a unit, if its claims open after Unix time ``time``."""
     found = _paying(session, unit_key, time)
     return None if found is None else found[1].batch_id
 
 
 def paid(session: Session, unit_key: str, time: int) -> Paid | None:
-    """How that batch pays the unit. The proof goes over all of the batch's units."""
+    """Return the payment of a unit by the batch of :func:`paying_batch`. The proof covers all units of the batch."""
     found = _paying(session, unit_key, time)
     if found is None:
         return None
     unit, batch = found
-    assert batch.batch_id is not None  # it is final
+    assert batch.batch_id is not None
     intent = intent_by_key(session, batch.intent_key or "")
     assert intent is not None, "a batch is written with the call that posts it"
     claims_root, _, posted = cast(tuple[str, str, list[dict[str, Any]]], tuple(intent.arguments))
@@ -95,7 +96,7 @@ def _paying(session: Session, unit_key: str, time: int) -> tuple[UnitSummary, Se
 
 
 def _line(fields: Mapping[str, Any]) -> JobLine:
-    """A line of a queued call, whose integers are decimal strings."""
+    """Parse a line of a queued call, whose integers are decimal strings."""
     price, units, first, after = (int(fields[name]) for name in ("price", "units", "fromRound", "toRound"))
     return JobLine(fields["jobId"], price, units, first, after, fields["last"], fields["record"])
 
@@ -106,17 +107,17 @@ def _paid_unit(unit: UnitSummary, prices: Mapping[str, int]) -> PaidUnit:
 
 
 def on_unit_withheld(session: Session, event: ChainEvent) -> None:
-    """A dispute keeps a unit's pay back."""
+    """Mark a unit whose payout is held as contested."""
     repository.contest(session, event.args["unitId"], lost=False)
 
 
 def on_unit_restored(session: Session, event: ChainEvent) -> None:
-    """The unit's pay is no longer withheld; where its batch was vetoed, that is so whoever won."""
+    """Clear the mark of a unit whose payout is no longer held. After a veto that says nothing about the outcome."""
     repository.clear(session, event.args["unitId"])
 
 
 def on_dispute_ended(session: Session, event: ChainEvent) -> None:
-    """A dispute without a verdict leaves the unit unpaid too, as the contract says."""
+    """Store the outcome of a dispute. As in the contract, an inconclusive dispute leaves the unit unpaid."""
     if event.args["outcome"] in (Outcome.PROVIDER_LOST, Outcome.UNDECIDED):
         repository.contest(session, event.args["unitId"], lost=True)
     elif event.args["outcome"] == Outcome.CHALLENGER_LOST:

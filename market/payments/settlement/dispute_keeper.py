@@ -1,7 +1,7 @@
-"""Moving disputes on: calls that are due, that anybody may make, and that nobody else may care to make.
+"""Permissionless calls that advance disputes and held payouts. The market makes each due call that is not made yet.
 
-The table says which disputes are open, the chain's newest block what is due in each: a call that somebody else has made
-is not asked for. What is asked for goes through the sender, exactly once, within its limits.
+The database lists the open disputes, and the chain's newest block gives the state of each. Calls go through the sender,
+each once and within its limits.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,31 +25,25 @@ from market.verification.disputes import repository as disputes_repository
 from market.verification.disputes.models import Verdict
 
 KEPT_SHARE = 4
-"""In the last quarter of a committee's time, signatures that do not decide are sent too: who signed stays listed."""
-
-
+"""In the last quarter of a committee's period, also signatures below the quorum are sent: signers stay listed."""
 _PARTYS_TURNS = (DisputeStatus.TRACE, DisputeStatus.STEP)
-
-
 _HELD_TURNS = (*_PARTYS_TURNS, DisputeStatus.DRAWING, DisputeStatus.JUDGING)
-
-
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A call that is due. ``key`` names this occasion: a later draw is another."""
+    """A due call. ``key`` is its idempotency key; a later draw has another one."""
 
     key: str
     call: Call
 
 
 def keep(database: Database, network: NetworkParameters, chain: ChainViews) -> None:
-    """Ask for every call that is due in a dispute or for a withheld unit; nothing while another worker is at it.
+    """Queue every call that is due in a dispute or for a held payout. One worker at a time holds the advisory lock.
 
     Raises:
-        ChainError: the chain does not answer; nothing was asked for.
+        ChainError: the chain does not answer. Nothing is queued.
     """
     with database.advisory_lock("disputes") as alone:
         if not alone:
@@ -84,18 +78,18 @@ def keep(database: Database, network: NetworkParameters, chain: ChainViews) -> N
 
 @dataclass(frozen=True, slots=True)
 class Ballot:
-    """Signatures of a committee for one outcome; empty ones for those who signed none."""
+    """Signatures of a committee for one outcome, by seat; "0x" for members without one."""
 
     provider_correct: bool
     committee: Sequence[str]
     signatures: Sequence[str]
 
 
-def ballots(committee: Sequence[str], verdicts: Sequence[Verdict], least: int) -> Iterator[Ballot]:
-    """Each outcome that at least ``least`` members signed; from a quorum on, more than half of them, that is one."""
+def ballots(committee: Sequence[str], verdicts: Sequence[Verdict], min_signatures: int) -> Iterator[Ballot]:
+    """Yield each outcome that at least ``min_signatures`` members signed; with a quorum, at most one."""
     for outcome in (True, False):
         signed = {verdict.referee: verdict.signature for verdict in verdicts if verdict.provider_correct is outcome}
-        if len(signed) >= least:
+        if len(signed) >= min_signatures:
             yield Ballot(outcome, committee, [signed.get(referee, "0x") for referee in committee])
 
 
@@ -107,18 +101,18 @@ def due_in_dispute(
     time: int,
     committee: Sequence[str] | None,
 ) -> Due | None:
-    """What is due in a dispute as of a block, if anything but the committee's votes.
+    """Return the due call of a dispute at a block, except the committee's votes.
 
     Args:
-        state, unit: the contract's, as of that block.
-        block, time: its number and Unix time.
-        committee: the present one; None: it is not known yet, or there is none.
+        state, unit: in the contract at that block.
+        block, time: number and Unix time of the block.
+        committee: the current one, if it is known.
     """
     status, draw = DISPUTE_STATUSES[state["status"]], state["draw"]
     if unit["convicted"] and status in _HELD_TURNS:
         return Due(f"dismiss:{dispute_id}", Disputes.dismiss(dispute_id))
     if status is DisputeStatus.DRAWING and block > state["seedBlock"]:
-        # Also where the seed's block is too long ago: then the same call sets a new one, which is another occasion.
+        # If the seed's block is too old, the same call sets a new one, which gives a new key.
         return Due(f"draw:{dispute_id}:{draw}:{state['seedBlock']}", Disputes.drawCommittee(dispute_id))
     if status in _PARTYS_TURNS and time > state["deadline"]:
         return Due(f"expire:{dispute_id}:{status}:{draw}", Disputes.expire(dispute_id))
@@ -132,10 +126,10 @@ def due_in_dispute(
 def due_ballots(
     state: DisputesDispute, committee: Sequence[str], verdicts: Sequence[Verdict], network: NetworkParameters, time: int
 ) -> list[Ballot]:
-    """What a committee that still has time has signed, as far as it is to be sent now.
+    """Return the ballots of a committee within its period that are to be sent now.
 
-    A quorum waits a while for the others, who would not be paid, nor be seen to be wrong. What makes none is sent once
-    the committee's time is nearly over: the contract keeps it.
+    A quorum waits some time for the other members, which otherwise would be neither paid nor found wrong. A ballot
+    below the quorum is sent near the end of the period, and the contract stores it.
     """
     if DISPUTE_STATUSES[state["status"]] is not DisputeStatus.JUDGING:
         return []
@@ -148,14 +142,14 @@ def due_ballots(
 
 
 def due_vote(dispute_id: str, draw: int, ballot: Ballot) -> Due:
-    """Sending what a committee has signed; other seats, or the other side, are another occasion."""
+    """Return the call that submits a ballot. Its key includes the outcome and the signed seats."""
     call = Disputes.submitVerdict(dispute_id, ballot.provider_correct, ballot.committee, ballot.signatures)
     side, seats = "ny"[ballot.provider_correct], "".join("01"[bool(s[2:])] for s in ballot.signatures)
     return Due(f"verdict:{dispute_id}:{draw}:{side}{seats}", call)
 
 
 def due_for_pay(unit_key: str, paid: settlement.Paid | None) -> Due | None:
-    """Keeping back the pay of a unit that is disputed or lost, if a batch pays it that nobody can claim from yet."""
+    """Return the call that holds the payout of a disputed or lost unit."""
     if paid is None:
         return None
     unit = cast(UnitCommitment, asdict(paid.commitment))
@@ -168,11 +162,11 @@ def _withholding(unit_key: str, batch_id: int) -> str:
 
 
 def due_for_unit(unit_key: str, unit: DisputesUnit, claimable_at: int | None, time: int) -> Due | None:
-    """What is due for a unit whose pay is withheld: back to its provider, or to the payer.
+    """Return the call that restores a held payout to the provider, or refunds a forfeited one to the payer.
 
     Args:
-        claimable_at: from when on its batch's claims are open, Unix seconds; None: not known.
-        time: of the chain's newest block.
+        claimable_at: Unix time from which its batch's claims are open, if known.
+        time: Unix time of the chain's newest block.
     """
     if unit["open"] > 0:
         return None
@@ -185,16 +179,15 @@ def due_for_unit(unit_key: str, unit: DisputesUnit, claimable_at: int | None, ti
 
 
 def _committee(session: Session, dispute_id: str, state: DisputesDispute) -> Sequence[str] | None:
-    """Who judges, once final blocks have the draw."""
+    """Return the committee once its draw is final."""
     dispute = disputes_repository.dispute(session, dispute_id)
     return None if dispute is None or dispute.draw != state["draw"] else dispute.committee
 
 
 def _withhold(session: Session, unit_key: str, time: int, kept: int | None) -> None:
-    """Keep a unit's pay out of the batch that pays it, unless it is of that one that it is ``kept`` back already.
+    """Hold a unit's payout in its batch, unless batch ``kept`` holds it already.
 
-    What was kept out of an earlier one that was vetoed is not. The proof is made of the whole batch, so not at every
-    look until the call is final.
+    A hold in an earlier, vetoed batch does not count. The proof needs the whole batch, so it is built only for a retry.
     """
     batch_id = settlement.paying_batch(session, unit_key, time)
     if batch_id is None or batch_id == kept:
@@ -206,7 +199,7 @@ def _withhold(session: Session, unit_key: str, time: int, kept: int | None) -> N
 def _ask(session: Session, subject: str, due: Due | None) -> None:
     if due is None:
         return
-    _log.info("due in a dispute", subject=subject, call=due.call["function"])
+    _log.info("dispute_call_due", subject=subject, call=due.call["function"])
     request_call(session, key=due.key, kind="keep_dispute", subject=_subject(subject), **due.call)
 
 

@@ -4,8 +4,6 @@ from market.platform.http.problem import MarketError
 
 
 class NotSettledYet(MarketError):
-    """There is no receipt before the settlement is final."""
-
     status = 409
     code = "not-settled-yet"
     title = "Not settled yet"

@@ -1,7 +1,7 @@
-"""Tables of settlement: the batches as they were posted, their lines by job, and what providers can claim from them.
+"""Tables of settlement: posted batches, their lines by job, and the providers' claims.
 
-Which batch pays a unit is a column of the unit. A batch is written with all its parts in the transaction that queues
-its posting, so that after a crash there is either all of it or nothing.
+The batch of a unit is a column of the unit. A batch, its parts and the intent that posts it are written in one
+transaction.
 """
 
 from datetime import datetime
@@ -14,30 +14,30 @@ from market.platform.db.base import Address, Base, Cid, CreatedAt, Hash32, UtcDa
 
 
 class SettlementBatch(Base, CreatedAt):
-    """One call of ``JobEscrow.settle``. A batch without root pays nobody, it only ends jobs."""
+    """One call of ``JobEscrow.settle``. A batch without root pays no units; it only ends jobs."""
 
     __tablename__ = "settlement_batches"
     __table_args__ = (
-        # After a veto the same lines may be posted again, under the same root.
+        # After a veto the same lines may be posted again with the same root.
         Index("uq_settlement_batches_root", "root", unique=True, postgresql_where=text("void_reason IS NULL")),
     )
 
     id: Mapped[int] = mapped_column(primary_key=True)
-    intent_key: Mapped[str | None] = mapped_column(unique=True)  # of the call; set in the same transaction
+    intent_key: Mapped[str | None] = mapped_column(unique=True)  # set in the same transaction
     root: Mapped[str | None] = mapped_column(Hash32)  # as the contract stores it
     batch_id: Mapped[int | None] = mapped_column(BigInteger, unique=True)  # in the contract, once final
     claimable_at: Mapped[datetime | None] = mapped_column(UtcDateTime, index=True)
     void_reason: Mapped[str | None] = mapped_column(String(64))  # settlement_vetoed | settlement_refused
     voided_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    fees_key: Mapped[str | None]  # of the intent that collects the fee; None: not asked for
+    fees_key: Mapped[str | None]  # of the intent that collects the fee
 
 
 class SettlementLine(Base):
-    """What a batch settles of one job: ``units`` units, of rounds ``from_round`` to before ``to_round``."""
+    """One job's share of a batch: ``units`` units of rounds ``from_round`` to before ``to_round``."""
 
     __tablename__ = "settlement_lines"
     __table_args__ = (
-        # The next line of a job depends on what the contract made of the one before.
+        # The next line of a job depends on the outcome of the one before.
         Index("uq_settlement_lines_pending", "job_id", unique=True, postgresql_where=text("status = 'pending'")),
     )
 
@@ -52,21 +52,21 @@ class SettlementLine(Base):
 
 
 class SettlementClaim(Base):
-    """What one provider can take from a batch, with the proof that the contract asks for."""
+    """One provider's claim from a batch, with its Merkle proof."""
 
     __tablename__ = "settlement_claims"
     __table_args__ = (Index("ix_settlement_claims_open", "provider", postgresql_where=text("claim_tx IS NULL")),)
 
     settlement_id: Mapped[int] = mapped_column(ForeignKey(SettlementBatch.id), primary_key=True)
     provider: Mapped[str] = mapped_column(Address, primary_key=True)
-    job_ids: Mapped[list[str]] = mapped_column(JSONB)  # of the units that it is for
+    job_ids: Mapped[list[str]] = mapped_column(JSONB)  # of the paid units
     amount_wei: Mapped[int] = mapped_column(Wei)
     proof: Mapped[list[str]] = mapped_column(JSONB)
     claim_tx: Mapped[str | None] = mapped_column(Hash32)
 
 
 class ContestedUnit(Base):
-    """A unit whose pay a dispute on chain withholds, or that lost one. The key is the leaf of its commitment."""
+    """A unit in an on-chain dispute, or one that lost it. The key is the leaf of its commitment."""
 
     __tablename__ = "contested_units"
 

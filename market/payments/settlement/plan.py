@@ -1,4 +1,4 @@
-"""What the next batches settle: verified units of all jobs that wait for pay, and jobs that wait for their end."""
+"""Plan of the next settlement batches: payable units of all jobs, and the ends of jobs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,14 +22,12 @@ from market.training.units.facts import UnitSummary
 from zoo_protocol.payments.receipt import JobSettlement, net_unit_price
 
 _RETRY = timedelta(seconds=30)
-
-
 _LONGEST_RETRY = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one batch settles of one job: these units, of rounds ``from_round`` to before ``to_round``."""
+    """One job's share of a batch: units of rounds ``from_round`` to before ``to_round``."""
 
     job: JobSummary
     units: list[UnitSummary]
@@ -39,21 +37,21 @@ class Part:
 
     @property
     def unit_pay(self) -> int:
-        """What the provider of one unit gets, wei."""
+        """Pay for one unit after the fee, in wei."""
         return net_unit_price(self.job.clearing_price_wei or 0, self.job.order.unitWeight, self.job.fee_bps or 0)
 
     @property
     def pay(self) -> int:
-        """What all its providers get, wei."""
+        """Pay for all units after the fee, in wei."""
         return len(self.units) * self.unit_pay
 
 
 def due_batches(session: Session, settings: Settings, now: datetime) -> list[list[Part]]:
-    """The parts of each batch that is due, none if nothing is.
+    """Return the parts of each batch that is due.
 
-    Batches are due when a job has ended, when an interval has passed since the last one, and when many units wait.
-    A job with a line on its way to the chain waits for it. One whose last batch is void is settled alone, and the more
-    often that happened the later: it must not keep others from their pay, nor be posted on and on.
+    Batches are due when a job has ended, an interval has passed since the last batch, or enough units wait. A job has
+    one pending line at most. A job whose last batch is void is settled alone and with growing delays, so that it does
+    not block the pay of other jobs.
     """
     job_settlement.start_settling(session)
     on_their_way = repository.jobs_with_pending_lines(session)
@@ -73,14 +71,14 @@ def due_batches(session: Session, settings: Settings, now: datetime) -> list[lis
 
     parts = over + running
     paying = [part for part in parts if part.units and part.job.id not in failed]
-    # A line that pays nobody cannot be vetoed in a batch of its own: nothing ties its job to the fate of others.
+    # Lines without units have batches of their own, so that no veto of other jobs' units delays the end of these jobs.
     ending = [part for part in parts if not part.units and part.job.id not in failed]
     alone = [[part] for part in parts if part.job.id in failed]
     return [*_packed(paying, settings), *_packed(ending, settings), *alone]
 
 
 def _retry_at(failure: tuple[int, datetime] | None, now: datetime) -> datetime:
-    """When a job may be settled again: after a first failure at once, then after 30 s, 90 s, 210 s and so on."""
+    """Return the earliest next settlement: at once after one failure, then after 30 s, 90 s, 210 s and so on."""
     if failure is None:
         return now
     times, at = failure
@@ -94,10 +92,9 @@ def _parts(session: Session, settings: Settings, facts: Sequence[JobSummary]) ->
 
 
 def _part(session: Session, settings: Settings, job: JobSummary) -> Part | None:
-    """What can be settled of a job now; None if there is nothing, or if its turn has not come."""
     events = [event for event in final_events(session, job.id) if event.contract == "JobEscrow"]
     settled = JobSettlement.from_events((event.name, event.args, event.tx_hash) for event in events)
-    if settled.over and job.status == JobStatus.SETTLING:  # it was refunded before its last units were decided
+    if settled.over and job.status == JobStatus.SETTLING:  # refunded before all units were decided
         job_settlement.end_settlement(session, job.id, tx=events[-1].tx_hash, at=from_unix(events[-1].timestamp))
         return None
     undisputed_units, disputed = undisputed(session, payables.payable_units(session, job.id))
@@ -110,15 +107,15 @@ def _part(session: Session, settings: Settings, job: JobSummary) -> Part | None:
     if not units:
         return Part(job, [], start, start, last)
     end = units[-1].round + 1
-    if end <= start:  # units of rounds before: their batch was vetoed after a later one had been posted
+    if end <= start:  # units of earlier rounds, whose batch was vetoed after a later batch was posted
         if not is_over:
-            return None  # they go with the job's next round
+            return None  # settled with the job's next round
         end = start + 1
     return Part(job, units, start, end, last)
 
 
 def _whole_rounds(units: Sequence[UnitSummary], limit: int) -> list[UnitSummary]:
-    """As many rounds as have at most ``limit`` units, and at least one."""
+    """Return the units of the first rounds, at most ``limit`` units but at least one round."""
     taken: list[UnitSummary] = []
     for _, round_ in groupby(units, key=lambda unit: unit.round):
         more = list(round_)
@@ -129,7 +126,7 @@ def _whole_rounds(units: Sequence[UnitSummary], limit: int) -> list[UnitSummary]
 
 
 def _packed(parts: Sequence[Part], settings: Settings) -> list[list[Part]]:
-    """The parts in batches, none beyond the limits on jobs, units and ZEN unless a single part is."""
+    """Group parts into batches within the limits of jobs, units and ZEN. A single part may exceed them."""
     batches: list[list[Part]] = []
     for part in parts:
         joined = [*batches[-1], part] if batches else [part]

@@ -1,4 +1,4 @@
-"""A job's receipt, built from final chain events and the record they name, not from what the market meant to do."""
+"""A job's receipt, built from final chain events and the published record that they name."""
 
 from typing import Any
 
@@ -28,9 +28,7 @@ def job_receipt(database: Database, storage: Storage, chain: ChainViews, job_id:
     settlement = JobSettlement.from_events((event.name, event.args, event.tx_hash) for event in events)
     if opened is None or settlement.last is None:
         raise NotSettledYet(
-            f"Job {job_id} is not settled on chain.",
-            field="job_id",
-            remedy="Wait for the event 'settlement' of the job, or look at its status.",
+            f"Job {job_id} is not settled on chain.", field="job_id", remedy="Wait for the job's 'settlement' event."
         )
     record = JobRecord.from_bytes(_fetch(storage, from_hex(settlement.last.record)))
     with database.transaction() as session:

@@ -1,4 +1,4 @@
-"""The record of a job as the market knows it: of what one line settles, or of all of it."""
+"""Job records: the units of one settlement line, or of a whole job."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -26,7 +26,7 @@ def build_record(
     """Return the job's record (:mod:`zoo_protocol.payments.job_record`), without the CID of the batch.
 
     Args:
-        paid: the units that the line pays; None for the line that ends the job, which must have all units decided.
+        paid: the units that the line pays. None for the line that ends the job, whose units must all be decided.
     """
     units = units_service.job_units(session, job.id) if paid is None else paid
     entered = {unit.window_id for unit in units if unit.window_id is not None}
@@ -67,10 +67,9 @@ def build_record(
 def decided_record(
     session: Session, network: NetworkParameters, job_id: str, round_: int, slot: int
 ) -> JobRecord | None:
-    """What a settlement of the decided units of one place would rest on, if it came now: they can be disputed on chain
-    from when their window is committed, and no later for a settlement that is late.
+    """Return the record of the decided units of one round and slot, or None if none is in a committed window.
 
-    None unless one of them is in a committed window.
+    Such units can be disputed on chain before they are settled.
     """
     decided = [unit for unit in units_service.units_at(session, job_id, round_, slot) if unit.status in UNIT_DECIDED]
     if not decided:

@@ -24,19 +24,15 @@ from market.platform.storage.client import Storage
 from market.training.commitments.errors import CommitmentNotFound
 
 router = APIRouter(prefix="/v1", tags=["jobs"])
-
-
 JobId = Annotated[str, Path(pattern=r"^0x[0-9a-f]{64}$", description="The job's id: 0x hex of 32 bytes.")]
-
-
 Place = Annotated[int, Path(ge=0, lt=2**31, description="From 0.")]
 
 
 @router.get("/jobs/{job_id}/receipt", responses=refusals(NotAuthenticated, JobNotFound, NotSettledYet))
 def get_receipt(job_id: JobId, account: CurrentAccount, services: ServicesDep) -> Receipt:
-    """What your settled job cost and what it got, from final chain events and the published record.
+    """Receipt of your settled job, from final chain events and the published record.
 
-    `zoo-compute job receipt ID --verify` recomputes it without us.
+    `zoo-compute job receipt ID --verify` recomputes it without the market.
     """
     with services.database.transaction() as session:
         job = visible_job(session, account, job_id)
@@ -50,14 +46,14 @@ def get_receipt(job_id: JobId, account: CurrentAccount, services: ServicesDep) -
 
 @router.get("/jobs/{job_id}/units/{round}/{slot}", responses=refusals(CommitmentNotFound))
 def get_unit_record(job_id: JobId, round: Place, slot: Place, session: Reads, services: ServicesDep) -> DecidedUnits:
-    """For everybody: the decided attempts at a unit as the record of their settlement will have them, before it is due.
+    """Public record of the decided attempts at a unit before their settlement: a job record of these units alone.
 
-    It is in the form of a job's record, with these units and their windows alone. Do not take our word: its order is
-    hashed in the job's id, commitments are signed by their providers and lead to roots in the contract WorkWindows.
+    It can be verified without the market. The job's id is the hash of its order. Providers sign their commitments,
+    whose Merkle roots are in the contract WorkWindows.
     """
     record = decided_record(session, services.network, job_id, round, slot)
     if record is None:
-        raise CommitmentNotFound("No decided unit there is in a committed window.", field="job_id")
+        raise CommitmentNotFound("No decided unit of this round and slot is in a committed window.", field="job_id")
     return DecidedUnits(record=json.loads(record.to_bytes()))
 
 
@@ -65,11 +61,11 @@ def get_unit_record(job_id: JobId, round: Place, slot: Place, session: Reads, se
 def list_claims(
     account: CurrentAccount,
     session: Reads,
-    claimed: Annotated[bool, Query(description="What you took already, instead of what you can take.")] = False,
+    claimed: Annotated[bool, Query(description="True: claimed pay; false: open claims.")] = False,
     after: Annotated[int, Query(ge=0, description="Batch of the last one seen.")] = 0,
-    limit: Annotated[int, Query(ge=1, le=200, description="How many at most.")] = 50,
+    limit: Annotated[int, Query(ge=1, le=200, description="Maximum number.")] = 50,
 ) -> ClaimPage:
-    """Your pay in settled batches, with the proofs by which you claim it."""
+    """Your pay in settled batches, with the Merkle proofs for your claims."""
     found = claims.claims_of(session, account.address, claimed=claimed, after_batch=after, limit=limit)
     items = [
         ClaimView(

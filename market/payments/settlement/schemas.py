@@ -15,13 +15,13 @@ class ReceiptUnit(BaseModel):
     paid_wei: str
     trace_root: str | None
     payload_cid: str | None
-    sampling_bps: int | None = Field(description="Rate at which its segments are drawn; null if it was not delivered.")
+    sampling_bps: int | None = Field(description="Sampling rate of its segments; null if it was not delivered.")
     drawn_segments: list[int] = Field(
-        description="Its segments that the seed drew to be replayed; of a verified unit all were."
+        description="Segments that the seed selected for replay. All of them were replayed if the unit is verified."
     )
     detection_probability: float | None = Field(
-        description="Chance, before the draw, that one falsified segment of it would be replayed: with N segments and "
-        "q drawn `1 - C(N-1, q) / C(N, q)`, the mean over both q if N times the rate is no whole number."
+        description="Probability before sampling that one false segment is replayed. With N segments and q sampled it "
+        "is `1 - C(N-1, q) / C(N, q)`; if N times the rate is not whole, the mean over both q."
     )
 
 
@@ -30,8 +30,8 @@ class ReceiptSlash(BaseModel):
     reason: str
     amount_wei: str
     tx: str
-    path: str = Field(description="Who decided: a committee on chain (dispute), or the operator's key (operator).")
-    path_reason: str | None = Field(description="Why the operator; null for a dispute.")
+    path: str = Field(description="Decision by a committee on chain (dispute) or by the operator's key (operator).")
+    path_reason: str | None = Field(description="Reason of an operator's decision; null for a dispute.")
 
 
 class ReceiptCheckpoint(BaseModel):
@@ -42,16 +42,16 @@ class ReceiptCheckpoint(BaseModel):
 
 
 class ReceiptSeconds(BaseModel):
-    """Durations by the market's clock; None where it did not come to that."""
+    """Durations by the market's clock; null if the job ended before."""
 
     first_step: float | None = Field(description="From submission to the first reported training step.")
     total: float | None = Field(description="From submission to final settlement.")
 
 
 class ReceiptSettlement(BaseModel):
-    """What one batch settled of the job: rounds `from_round` to before `to_round`."""
+    """The job's line in one batch: rounds `from_round` to before `to_round`."""
 
-    batch: int = Field(description="From which providers claim; 0 if no unit was paid.")
+    batch: int = Field(description="Batch of the providers' claims; 0 if no unit was paid.")
     from_round: int
     to_round: int
     units: int
@@ -72,7 +72,9 @@ class Receipt(BaseModel):
     paid_wei: str
     fee_wei: str
     refund_wei: str
-    settlements: list[ReceiptSettlement] = Field(description="What stands, in order; the last one ended the job.")
+    settlements: list[ReceiptSettlement] = Field(
+        description="Lines that are not void, in order. The last one ended the job."
+    )
     units: list[ReceiptUnit]
     slashes: list[ReceiptSlash]
     checkpoints: list[ReceiptCheckpoint]
@@ -81,14 +83,14 @@ class Receipt(BaseModel):
     final_model_cid: str | None
     settlement_tx: str
     treasury_balance_wei: str
-    ledger_reconciled: bool = Field(description="Our ledger equals the chain at the last final block.")
+    ledger_reconciled: bool = Field(description="The market's ledger equals the chain at the last final block.")
     seconds: ReceiptSeconds
 
 
 class ClaimView(BaseModel):
-    """What you can take from one settlement batch: give these to `JobEscrow.claim` with your own wallet."""
+    """Your claim from one settlement batch: call `JobEscrow.claim` with it from your wallet."""
 
-    job_ids: list[str] = Field(description="The jobs that you worked for.")
+    job_ids: list[str] = Field(description="Jobs of the paid units.")
     batch_id: int
     amount_wei: str
     proof: list[str] = Field(description="From your claim's leaf to the batch's root, 0x hex.")
@@ -98,10 +100,10 @@ class ClaimView(BaseModel):
 
 class ClaimPage(BaseModel):
     items: list[ClaimView]
-    next_after: int | None = Field(description="Give it as `after` for the next page; None on the last one.")
+    next_after: int | None = Field(description="Pass it as `after` for the next page; null on the last one.")
 
 
 class DecidedUnits(BaseModel):
     """The decided attempts at one unit."""
 
-    record: dict[str, Any] = Field(description="In the form of a job's record, with these units and their windows.")
+    record: dict[str, Any] = Field(description="A job record of these units and their windows alone.")

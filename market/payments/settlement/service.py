@@ -1,8 +1,8 @@
-"""Settling: publish what a batch rests on, post the batch that pays verified units, and read back what the chain did.
+"""Settlement: publish the records of a batch, queue the call that posts it, and handle its final events.
 
-Running jobs are paid as they go; every job ends here, whatever became of it. Nothing is paid that is not verified, no
-unit is in two batches, and the contract refuses what was settled before. Providers claim their pay themselves, by
-proof, once the batch's challenge period is over (:mod:`market.payments.settlement.claims`).
+Running jobs are paid round by round, and every job ends with a settlement. Only verified units are paid, and each unit
+is in one batch at most. After the batch's challenge period providers claim their pay by proof
+(:mod:`market.payments.settlement.claims`).
 """
 
 from collections.abc import Sequence
@@ -36,24 +36,17 @@ from zoo_protocol.payments.job_record import MAX_RECORD_BYTES, JobRecord, PaidUn
 from zoo_protocol.payments.settlement_batch import NO_ROOT, Batch, JobLine, build_batch
 
 _log = structlog.get_logger(__name__)
-
-
 VETOED = "settlement_vetoed"
-
-
 REFUSED = "settlement_refused"
 
 
 def settle(
     database: Database, storage: Storage, network: NetworkParameters, settings: Settings, now: datetime | None = None
 ) -> None:
-    """Queue every batch that is due; do nothing when none is, or while another worker is at it.
-
-    Args:
-        now: in place of the present time.
+    """Queue every batch that is due. One worker at a time holds the advisory lock.
 
     Raises:
-        StorageError: a record could not be published; its batch is not queued and stays due.
+        StorageError: a record could not be published. Its batch is not queued and stays due.
     """
     with database.advisory_lock("settlement") as alone:
         if not alone:
@@ -89,7 +82,7 @@ def _paid_units(parts: Sequence[Part]) -> PaidUnits:
 
 
 def _publish(storage: Storage, units: PaidUnits, records: Sequence[JobRecord]) -> list[str]:
-    """Store the batch's units and then the records, which name them; the records' CIDs."""
+    """Store the batch's units, then the records that name them. Return the records' CIDs."""
     batch_cid = storage.put(units.to_bytes(), max_bytes=MAX_RECORD_BYTES).cid if units.units else None
     complete = [replace(record, batch_cid=batch_cid) for record in records]
     return [storage.put(record.to_bytes(), max_bytes=MAX_RECORD_BYTES).cid for record in complete]
@@ -98,8 +91,8 @@ def _publish(storage: Storage, units: PaidUnits, records: Sequence[JobRecord]) -
 def _post(session: Session, parts: Sequence[Part], units: PaidUnits, record_cids: Sequence[str]) -> None:
     """Write a batch with all its parts, and the intent that posts it.
 
-    Decided units never change, so what was published still holds; a unit that entered another batch meanwhile, or a
-    job with another line under way, is refused by the database and undoes all of it.
+    Decided units never change, so the published records still hold. The database refuses the whole batch if one of its
+    units entered another batch, or one of its jobs has another pending line.
     """
     lines = [
         JobLine(
@@ -134,7 +127,7 @@ def _post(session: Session, parts: Sequence[Part], units: PaidUnits, record_cids
         if part.last:
             job_settlement.set_record(session, part.job.id, cid)
     for part in parts:
-        payables.put_in_batch(session, [unit.id for unit in part.units], row.id)
+        payables.add_to_batch(session, [unit.id for unit in part.units], row.id)
     session.add_all(_claims(row.id, batch, units))
     queue_intent(
         session,
@@ -165,23 +158,23 @@ def _claims(settlement_id: int, batch: Batch, units: PaidUnits) -> list[Settleme
 
 
 def void_batches(session: Session) -> dict[str, int]:
-    """How many batches came to nothing, by reason; 0 for one that never occurred, so that its growth can be seen."""
+    """Return the number of void batches by reason, including zeros, so that monitoring sees growth."""
     return {VETOED: 0, REFUSED: 0} | repository.void_counts(session)
 
 
 def on_job_settled(session: Session, event: ChainEvent) -> None:
-    """A line is final: note what the contract paid, and end the job if it was the last."""
+    """Record the payment of a final line, and end the job after its last line."""
     args, job_id = event.args, event.args["jobId"]
-    if not job_settlement.note_payment(
+    if not job_settlement.record_payment(
         session, job_id, paid_wei=args["paid"], fee_wei=args["fee"], refund_wei=args["refund"]
     ):
-        _log.error("a job that this market does not know was settled", job=job_id, tx=event.tx_hash)
+        _log.error("unknown_job_settled", job=job_id, tx=event.tx_hash)
         return
     line = repository.pending_line(session, job_id)
     if line is not None and _is_of(line, event):
         line.status = repository.SETTLED
     else:
-        _log.error("a settlement that this market did not make", job=job_id, tx=event.tx_hash)
+        _log.error("foreign_settlement_line", job=job_id, tx=event.tx_hash)
     amounts = {name: str(args[name.removesuffix("_wei")]) for name in ("paid_wei", "fee_wei", "refund_wei")}
     if args["last"]:
         job_settlement.end_settlement(session, job_id, tx=event.tx_hash, at=from_unix(event.timestamp))
@@ -200,27 +193,27 @@ def _is_of(line: SettlementLine, event: ChainEvent) -> bool:
 
 
 def on_job_refunded(session: Session, event: ChainEvent) -> None:
-    """What was left in escrow went back to the payer after the published delay; nothing is left to settle."""
+    """Record the refund of a job's escrow to its payer after the refund delay, and end the job."""
     job_id, amount = event.args["jobId"], event.args["amount"]
-    if job_settlement.note_payment(
+    if job_settlement.record_payment(
         session, job_id, paid_wei=0, fee_wei=0, refund_wei=amount
     ) and job_settlement.end_settlement(session, job_id, tx=event.tx_hash, at=from_unix(event.timestamp)):
         emit(session, job_id, "settlement", {"state": "refunded", "tx": event.tx_hash, "refund_wei": str(amount)})
 
 
 def on_batch_vetoed(session: Session, event: ChainEvent) -> None:
-    """A guardian voided the batch: its units are unpaid again."""
+    """Free the units of a batch that a guardian vetoed."""
     batch = repository.batch_by_id(session, event.args["batchId"])
     if batch is not None:
         _void(session, batch, VETOED)
-        _log.error("settlement vetoed by a guardian", batch=batch.batch_id, settlement=batch.id, tx=event.tx_hash)
+        _log.error("settlement_vetoed", batch=batch.batch_id, settlement=batch.id, tx=event.tx_hash)
 
 
 def on_settlement_reverted(session: Session, event: ChainEvent) -> None:
-    """What a vetoed batch took of a job is in its escrow again, or with the payer of a job that was refunded."""
+    """Undo a job's payments by a vetoed batch. They return to its escrow, or to the payer of a refunded job."""
     args, job_id = event.args, event.args["jobId"]
     returned = args["net"] + args["fee"] if args["refunded"] else 0
-    if not job_settlement.note_payment(
+    if not job_settlement.record_payment(
         session, job_id, paid_wei=-args["net"], fee_wei=-args["fee"], refund_wei=returned
     ):
         return
@@ -230,22 +223,19 @@ def on_settlement_reverted(session: Session, event: ChainEvent) -> None:
 
 
 def on_settlement_intent(session: Session, intent: TxIntent) -> None:
-    """Handler of ``settle`` intents: of one that the contract refused nothing is paid; its units are free again.
-
-    A settlement that succeeded is acted on by its events.
-    """
+    """Free the units of a reverted ``settle`` intent. The events of a successful one have their own handlers."""
     batch = repository.batch_by_intent(session, intent.key)
     if intent.status != IntentStatus.REVERTED or batch is None:
         return
-    _log.error("settlement refused by the contract", settlement=batch.id, reason=intent.reason, detail=intent.detail)
+    _log.error("settlement_refused", settlement=batch.id, reason=intent.reason, detail=intent.detail)
     for line in _void(session, batch, REFUSED):
         emit(session, line.job_id, "settlement", {"state": "refused", "reason": intent.reason})
 
 
 def _void(session: Session, batch: SettlementBatch, reason: str) -> list[SettlementLine]:
     batch.void_reason, batch.voided_at = reason, utc_now()
-    session.flush()  # before its units leave it: the database keeps them in a batch that stands
-    payables.take_from_batch(session, batch.id, reason)
+    session.flush()  # first: a constraint keeps units in a batch that is not void
+    payables.remove_from_batch(session, batch.id, reason)
     lines = repository.lines_of(session, batch.id)
     for line in lines:
         line.status = repository.VOID

@@ -19,13 +19,13 @@ NAMING_CONVENTION = {
 
 
 class Base(DeclarativeBase):
-    """Base of all tables. Constraint names are fixed, so that migrations can name them."""
+    """Base of all tables. Constraint names are fixed for the migrations."""
 
     metadata = MetaData(naming_convention=NAMING_CONVENTION)
 
 
 class Wei(TypeDecorator[int]):
-    """An amount in wei: ``NUMERIC(78, 0)`` in the database (holds 2**256 - 1), ``int`` in Python."""
+    """Amount in wei: ``NUMERIC(78, 0)`` in the database (up to 2**256 - 1), ``int`` in Python."""
 
     impl = Numeric(78, 0)
     cache_ok = True
@@ -42,7 +42,7 @@ class Wei(TypeDecorator[int]):
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """A timezone-aware instant, always UTC."""
+    """Timezone-aware instant, always UTC."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -57,25 +57,21 @@ class UtcDateTime(TypeDecorator[datetime]):
 
 
 Address = String(42)  # checksummed 0x address
-
-
 Hash32 = String(66)  # lower-case 0x hash of 32 bytes
-
-
 Cid = String(128)
 
 
 class CreatedAt:
-    """Mixin: when the row was written, by the database's clock."""
+    """Mixin of the time of the insert, by the database's clock."""
 
     created_at: Mapped[datetime] = mapped_column(UtcDateTime, server_default=func.clock_timestamp())
 
 
 def utc_now() -> datetime:
-    """The current instant in UTC."""
+    """Return the current instant in UTC."""
     return datetime.now(UTC)
 
 
 def from_unix(seconds: int) -> datetime:
-    """The instant of a Unix timestamp."""
+    """Return the instant of a Unix timestamp."""
     return datetime.fromtimestamp(seconds, UTC)

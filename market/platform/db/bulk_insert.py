@@ -1,4 +1,4 @@
-"""Rows of several tables written by one statement, where a round trip for each would be most of a request's time."""
+"""Insertion of rows into several tables by one statement, to save round trips."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,23 +15,23 @@ from market.platform.db.session import UnitOfWork
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What must hold when rows are written: a constant clause, and the values of its named ``bindparam``."""
+    """Condition of an insertion: a constant clause, and the values of its named ``bindparam``."""
 
     clause: ColumnElement[bool]
     values: Mapping[str, Any]
 
 
 def insert_together(unit: UnitOfWork, *rows: CreatedAt, only_if: Condition | None = None) -> bool:
-    """Insert new rows, each of another table, all or none, and set their ``created_at``.
+    """Insert new rows of different tables, all or none, and set their ``created_at``.
 
-    Each is written only if those before it were; so the first must be the one that can be there already. Columns that
-    are not set get NULL or the database's default, not those of Python. The rows do not become part of a session.
+    Only the first row may exist already. Columns without a value get NULL or the database's default, not Python's. The
+    rows do not join a session.
 
     Returns:
-        False if the first was there before, or ``only_if`` does not hold; then nothing is written.
+        False, without an insertion, if the first row exists or ``only_if`` does not hold.
 
     Raises:
-        IntegrityError: another one was there before.
+        IntegrityError: if another row exists.
     """
     shape: list[tuple[Any, tuple[str, ...]]] = []
     values: dict[str, Any] = {}
@@ -52,7 +52,7 @@ def insert_together(unit: UnitOfWork, *rows: CreatedAt, only_if: Condition | Non
 
 @lru_cache(64)
 def _insertion(shape: tuple[tuple[Any, tuple[str, ...]], ...], only_if: ColumnElement[bool] | None) -> Prepared:
-    """A statement that inserts one row into each table and gives their times; no result if the first was there."""
+    """Return a statement that inserts one row into each table and returns their times; no row if the first exists."""
     parts: list[CTE] = []
     for model, names in shape:
         table = model.__table__

@@ -10,9 +10,9 @@ Row = TypeVar("Row", bound=Base)
 
 
 def locked(query: Select[Row], *, skip_locked: bool = False) -> Select[Row]:
-    """Return the query with ``FOR NO KEY UPDATE``; the rows that it finds are read afresh.
+    """Return the query with ``FOR NO KEY UPDATE``; it refreshes rows that the session has already loaded.
 
     Args:
-        skip_locked: leave out rows that another transaction has locked, instead of waiting for them.
+        skip_locked: skip rows that another transaction has locked, instead of waiting for them.
     """
     return query.with_for_update(key_share=True, skip_locked=skip_locked).execution_options(populate_existing=True)

@@ -1,8 +1,7 @@
-"""Statements that most requests need, with all that is the same each time worked out once.
+"""Statements that are compiled once, for the most frequent requests.
 
-SQLAlchemy compiles a statement once and finds it again by a key over the whole of it; to build that key, and a row's
-object, takes several times longer than PostgreSQL takes to answer by an index. Where a few statements are most of the
-work, this is most of their cost. They stay written in SQLAlchemy's terms, and seen by its events.
+SQLAlchemy's cache key and row objects take several times longer than an index lookup in PostgreSQL. Prepared statements
+avoid both. They are SQLAlchemy expressions, and SQLAlchemy's events see them.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,38 +15,34 @@ from sqlalchemy.sql import CompoundSelect
 from market.platform.db.session import UnitOfWork
 
 _DIALECT = PGDialect_psycopg(dbapi=psycopg, paramstyle="format")  # type: ignore[no-untyped-call]
-
-
 Convert = Callable[[Any], Any]
 
 
 class Prepared:
-    """A query that is compiled once. Its parameters are its named ``bindparam``; none may be expanding."""
+    """Query that is compiled once. Its parameters are named ``bindparam``, none of them expanding."""
 
     def __init__(self, query: Select[*tuple[Any, ...]] | CompoundSelect[*tuple[Any, ...]]) -> None:
         compiled = query.compile(dialect=_DIALECT)
         self._text = str(compiled)
         self._types = [column.type.dialect_impl(_DIALECT) for column in query.selected_columns]
         self._fixed = {name: bound.value for name, bound in compiled.binds.items() if not bound.required}
-        self._read: list[tuple[int, Convert]] | None = None  # known once it is known how they arrive
+        self._read: list[tuple[int, Convert]] | None = None  # set by the first result
         self._bind: list[tuple[str, Convert | None]] = [
             (name, compiled.binds[name].type.dialect_impl(_DIALECT).bind_processor(_DIALECT))
             for name in compiled.positiontup or ()
         ]
 
     def rows(self, unit: UnitOfWork, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        """The rows that it gives with these parameters, in the unit of work.
-
-        What a session holds back is not flushed first, and the rows are not put into it.
+        """Return the rows for these parameters. It neither flushes the session nor adds the rows to it.
 
         Raises:
-            sqlalchemy.exc.DBAPIError: as when a session executes it.
+            sqlalchemy.exc.DBAPIError: as a session's execution.
         """
         values = {**self._fixed, **values}
         given = tuple(values[name] if convert is None else convert(values[name]) for name, convert in self._bind)
         result = unit.connection().exec_driver_sql(self._text, given)
         if self._read is None:
-            assert result.cursor is not None  # a query gives rows
+            assert result.cursor is not None  # a query returns rows
             codes = [column[1] for column in result.cursor.description]
             found = (kind.result_processor(_DIALECT, code) for kind, code in zip(self._types, codes, strict=True))
             self._read = [(index, convert) for index, convert in enumerate(found) if convert is not None]

@@ -1,7 +1,7 @@
 """Sessions, units of work and locks on PostgreSQL.
 
-A unit of work is one short transaction. Wake-ups for background workers that are asked for inside it are sent
-only after it has committed, and dropped when it rolls back; a lost one is made up by the periodic sweep.
+A unit of work is one short transaction. It sends the background tasks that were enqueued inside it after its commit,
+and drops them on a rollback. The sweep repeats lost ones.
 """
 
 import asyncio
@@ -21,40 +21,31 @@ from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 
 Wake = Callable[[str, tuple[str, ...]], None]
-
-
 _PENDING = "pending_wakeups"
-
-
 _FEW = 4
-
-
-_TRUSTED_SECONDS = 1.0  # a connection that rested longer is tried before it is used
+_TRUSTED_SECONDS = 1.0  # a connection that was idle for longer is tested before its use
 
 
 class UnitOfWork(Protocol):
-    """A session, or a :class:`SingleStatement`: what prepared statements are executed in."""
+    """Session or :class:`SingleStatement`: the context of a prepared statement."""
 
     @property
     def info(self) -> dict[Any, Any]:
-        """What is remembered until its end."""
+        """Return the data kept until the unit's end."""
 
     def connection(self) -> Connection:
-        """What to execute a statement with."""
+        """Return the connection for a statement."""
 
 
 class SingleStatement:
-    """A unit of work of one prepared statement.
-
-    It keeps no objects and begins no transaction: for one statement, a session costs as much as the statement.
-    """
+    """Unit of work of one prepared statement, without the cost of a session and a transaction."""
 
     def __init__(self, connection: Connection) -> None:
         self.info: dict[Any, Any] = {}
         self._connection: Connection | None = connection
 
     def connection(self) -> Connection:
-        """What to execute the statement with. Raises RuntimeError for a second one."""
+        """Return the connection for the statement. Raises RuntimeError on the second call."""
         if self._connection is None:
             raise RuntimeError("a second statement in a unit of work of one")
         connection, self._connection = self._connection, None
@@ -62,36 +53,34 @@ class SingleStatement:
 
 
 def enqueue_after_commit(unit: UnitOfWork, task: str, *arguments: str) -> None:
-    """Ask that background ``task`` runs once this unit of work has committed."""
+    """Enqueue background ``task`` after this unit of work has committed."""
     pending: dict[tuple[str, tuple[str, ...]], None] = unit.info.setdefault(_PENDING, {})
     pending[(task, arguments)] = None
 
 
 def database_now(session: Session) -> datetime:
-    """The instant by the database's clock: the one clock that all processes share."""
+    """Return the instant of the database's clock, which all processes share."""
     now: datetime = session.scalars(select(func.clock_timestamp())).one()
     return now.astimezone(UTC)
 
 
 def psycopg_url(url: str) -> str:
-    """The SQLAlchemy URL for our driver; operators give a plain ``postgresql://`` one."""
+    """Return the SQLAlchemy URL with the driver for a plain ``postgresql://`` URL."""
     return "postgresql+psycopg://" + url.removeprefix("postgresql://") if url.startswith("postgresql://") else url
 
 
 class Database:
-    """One engine and its session factory; built once per process, after fork."""
+    """Engine and session factory of a process; built after a fork.
+
+    ``turns`` limits the coroutines that keep a transaction open over several steps in threads, to one less than there
+    are connections. Otherwise they could hold all connections while every thread waits for one.
+
+    Args:
+        url: SQLAlchemy URL (``postgresql+psycopg://…`` or ``postgresql://…``).
+        wake: enqueues one background task by name; None in processes that enqueue none.
+    """
 
     def __init__(self, url: str, *, wake: Wake | None = None, pool_size: int = 10, max_overflow: int = 40) -> None:
-        """
-        Args:
-            url: SQLAlchemy URL (``postgresql+psycopg://…``; a plain ``postgresql://`` is accepted).
-            wake: sends one background task by name; None in processes that wake nobody.
-
-        Attributes:
-            turns: for coroutines that keep a transaction open over several steps in threads. They take a turn first,
-                one less than there are connections; otherwise they could hold all connections while every thread
-                that they need to go on waits for one.
-        """
         self.engine: Engine = create_engine(
             psycopg_url(url), pool_size=pool_size, max_overflow=max_overflow, pool_use_lifo=True
         )
@@ -107,16 +96,13 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:
-        """A unit of work: commits at the end of the block, rolls back on any exception."""
+        """Open a unit of work. It commits at the end of the block and rolls back on any exception."""
         with self._sessions.begin() as session:
             yield session
 
     @contextmanager
     def single_statement(self) -> Iterator[SingleStatement]:
-        """A unit of work of one statement, which is all or nothing by itself: it spares the trips of BEGIN and COMMIT.
-
-        A second statement is refused.
-        """
+        """Open a unit of work of one statement, which is atomic without BEGIN and COMMIT. A second one raises."""
         with self._few, self._plain.connect() as connection:
             unit = SingleStatement(connection)
             yield unit
@@ -124,31 +110,30 @@ class Database:
 
     @contextmanager
     def read_throttled(self) -> Iterator[Session]:
-        """As :meth:`reading`, for threads that read a few rows by their keys and do nothing else meanwhile.
+        """Open a session as :meth:`reading`, for threads that only read a few rows by their keys.
 
-        Only a few such readings and single statements go on at once. Each is over sooner than a further thread would
-        get the interpreter, or a connection beyond those that the pool keeps would be open.
+        Few such sessions and single statements run at once. Each ends sooner than another thread would get the
+        interpreter, or the pool would open another connection.
         """
         with self._few, self._readers() as session:
             yield session
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
-        """A session to read with, and no transaction: BEGIN and COMMIT would be two more round trips for nothing.
+        """Open a session to read without a transaction, which saves the round trips of BEGIN and COMMIT.
 
-        Each statement sees what is committed when it begins, as it does in a transaction of PostgreSQL's default level.
-        Nothing may be written with it, and no lock outlives its statement.
+        Each statement sees the rows committed before it, as at PostgreSQL's default isolation level. The session must
+        not write, and locks end with their statement.
         """
         with self._readers() as session:
             yield session
 
     @contextmanager
     def advisory_lock(self, name: str) -> Iterator[bool]:
-        """A session-level advisory lock on a connection of its own; yields False when somebody else holds it.
+        """Take an advisory lock on a connection of its own; yields False while another session holds it.
 
-        The lock ends with the connection, so a dead holder never blocks its successor. Names hold ids that strangers
-        choose, by their nonces, so the key is of as many bits as the database takes: of 32, one that stands in the way
-        of the sweep or of a placement is soon found.
+        The lock ends with the connection, so a dead holder blocks no other process. The key has 64 bits, the
+        database's maximum. Untrusted peers influence names by nonces and could find a collision of 32 bits.
         """
         key = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], signed=True)
         with self.engine.connect() as connection:
@@ -161,12 +146,11 @@ class Database:
                     connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": key})
 
     def dispose(self) -> None:
-        """Close all pooled connections."""
         self.engine.dispose()
 
 
 def _try_rested_connections(engine: Engine) -> None:
-    """Replace connections that broke while they rested, as ``pool_pre_ping`` does, but spare those just used."""
+    """Replace connections that broke while idle, as ``pool_pre_ping`` does, without a ping for those just used."""
 
     @event.listens_for(engine, "checkin")
     def note(connection: DBAPIConnection | None, entry: ConnectionPoolEntry) -> None:
@@ -180,7 +164,7 @@ def _try_rested_connections(engine: Engine) -> None:
         try:
             engine.dialect.do_ping(connection)
         except engine.dialect.loaded_dbapi.Error as error:
-            raise InvalidatePoolError from error  # the pool connects anew and tries again
+            raise InvalidatePoolError from error  # the pool reconnects and retries
 
 
 def _send(unit: UnitOfWork, wake: Wake | None) -> None:

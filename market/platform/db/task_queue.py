@@ -1,4 +1,4 @@
-"""Redis, which only wakes things up: Celery messages that carry names and ids, and a client that never waits long."""
+"""Redis client and queue of Celery messages. Messages contain names and ids; the database has all data."""
 
 import threading
 import time
@@ -12,22 +12,20 @@ from redis.retry import Retry
 
 from market.platform.db.session import Wake
 
-_PAUSE_SECONDS = 0.1  # between two sendings; what is asked for meanwhile goes out together
-
-
+_PAUSE_SECONDS = 0.1  # between two batches
 _log = structlog.get_logger(__name__)
 
 
 def connect_redis(url: str) -> Redis:
-    """A client that gives up within seconds and repeats nothing: what Redis misses is found in the database."""
+    """Return a client with timeouts of 2 s and no retries; the sweep repeats lost messages from the database."""
     return Redis.from_url(url, socket_timeout=2, socket_connect_timeout=2, retry=Retry(NoBackoff(), 0))
 
 
 def celery_wake(broker_url: str) -> Wake:
-    """A :data:`~market.platform.db.session.Wake` that sends to the broker at ``broker_url``.
+    """Return a :data:`~market.platform.db.session.Wake` that sends to the broker at ``broker_url``.
 
-    It never fails and never waits: a thread sends the messages, equal ones that are due together as one. What is not
-    sent, because Redis is away or the process ends, is made up by the next sweep.
+    It never raises and never blocks: a thread sends the messages and merges equal ones. The next sweep repeats messages
+    that are lost because Redis is down or the process ends.
     """
     app = Celery("zoo", broker=broker_url)
     app.conf.update(
@@ -43,9 +41,9 @@ def celery_wake(broker_url: str) -> Wake:
 
 
 class TaskQueue:
-    """Sends messages from a thread that lives while there are some: at once, unless others went out just now.
+    """Queue of messages, sent in batches by a thread that ends when the queue is empty.
 
-    Each is sent in the context of who asked for it first, so that traces follow it.
+    Each message is sent in the context of its first caller, which continues the trace.
     """
 
     def __init__(self, send: Wake) -> None:
@@ -62,13 +60,12 @@ class TaskQueue:
             self._is_sending = True
         try:
             threading.Thread(target=self._run, name="wake-ups", daemon=True).start()
-        except RuntimeError as error:  # no thread can be had now; with the next message it is tried again
-            _log.warning("wake-ups wait", error=str(error))
+        except RuntimeError as error:  # no thread available; the next message starts one
+            _log.warning("tasks_delayed", error=str(error))
             with self._lock:
                 self._is_sending = False
 
     def _run(self) -> None:
-        """Send until nothing is waiting."""
         while True:
             with self._lock:
                 due, self._waiting = self._waiting, {}
@@ -78,6 +75,6 @@ class TaskQueue:
             for (task, arguments), context in due.items():
                 try:
                     context.run(self._send, task, arguments)
-                except Exception as error:  # whatever it is, the next message is to go out
-                    _log.warning("wake-up not sent", task=task, error=str(error))
+                except Exception as error:  # an error must not block the next message
+                    _log.warning("task_not_sent", task=task, error=str(error))
             time.sleep(_PAUSE_SECONDS)

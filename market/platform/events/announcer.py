@@ -1,4 +1,4 @@
-"""Tells waiting subscribers, through Redis, that a job has new events."""
+"""Announcement of job events to their subscribers, through Redis."""
 
 from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
@@ -15,24 +15,23 @@ _log = structlog.get_logger(__name__)
 
 
 def channel(job_id: str) -> str:
-    """The Redis channel that wakes the subscribers of a job."""
+    """Return the Redis channel of a job's subscribers."""
     return f"zoo:job:{job_id}"
 
 
 _STEPS_KEPT = timedelta(days=1)
-"""How long it is told how far a unit was at some time; every heartbeat of every node tells it."""
-
+"""Retention of ``step`` events, which every heartbeat emits."""
 
 OnAnnounced = Callable[[Session, Collection[int]], None]
 
 
 def announce(database: Database, redis: Redis, on_announced: OnAnnounced) -> int:
-    """Announce all events that are not; returns how many jobs have some.
+    """Announce all unannounced events and return the number of their jobs.
+
+    The mark in the database is authoritative. Without the message in Redis, subscribers poll every second.
 
     Args:
-        on_announced: hears of the events' ids, in the transaction that announces them.
-
-    The mark in the database is what counts. Redis only wakes subscribers early: without it they look each second.
+        on_announced: receives the events' ids in the announcing transaction.
     """
     with database.transaction() as session:
         announced = repository.announce_all(session)
@@ -43,11 +42,11 @@ def announce(database: Database, redis: Redis, on_announced: OnAnnounced) -> int
         try:
             redis.publish(channel(job_id), "")
         except RedisError as error:
-            _log.warning("redis cannot be told of job events", error=str(error))
+            _log.warning("job_events_not_published", error=str(error))
             break
     return len(jobs)
 
 
 def forget_steps(session: Session, now: datetime) -> None:
-    """Delete what was told of units' steps, once it is old; called by the sweep."""
+    """Delete old ``step`` events; called by the sweep."""
     repository.forget_steps(session, now - _STEPS_KEPT)

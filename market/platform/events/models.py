@@ -1,4 +1,4 @@
-"""Tables of what happened: the audit log, the outbox of job events, and answered idempotent requests."""
+"""Tables of the audit log and of the outbox of job events."""
 
 from datetime import datetime
 
@@ -10,10 +10,10 @@ from market.platform.db.base import Base, CreatedAt, Hash32, UtcDateTime
 
 
 class JobEventRow(Base, CreatedAt):
-    """The outbox: what subscribers of a job see, written with the change it tells of.
+    """Outbox: events for a job's subscribers, stored with the change that they report.
 
-    The events worker announces rows after their commit. Subscribers read them in the order of announcement, because
-    ids are taken before commits and may become visible out of order; a lost announcement only delays them.
+    The events worker announces rows after their commit. Subscribers read them in the order of announcement, because ids
+    may become visible out of order. A lost announcement only delays them.
     """
 
     __tablename__ = "job_events"
@@ -31,7 +31,7 @@ class JobEventRow(Base, CreatedAt):
 
 
 class AuditEvent(Base, CreatedAt):
-    """One move of a state machine or one act of an admin; append-only."""
+    """Transition of a state machine or act of an admin; append-only."""
 
     __tablename__ = "audit_events"
 

@@ -11,9 +11,9 @@ _ANNOUNCE_LOCK = 0x616E6E6F  # "anno"
 
 
 def announce_all(session: Session) -> dict[int, str]:
-    """Mark all unannounced events as announced now; returns the job of each event id.
+    """Mark all unannounced events as announced now, and return their jobs by event id.
 
-    Announcements are serialised, so that their times order all events of a job.
+    A lock serialises announcements, so that their times order all events of a job.
     """
     session.execute(select(func.pg_advisory_xact_lock(_ANNOUNCE_LOCK)))
     now = session.scalars(select(func.clock_timestamp())).one()
@@ -27,7 +27,7 @@ def announce_all(session: Session) -> dict[int, str]:
 
 
 def announced_after(session: Session, job_id: str, last_id: int, limit: int) -> list[JobEventRow]:
-    """The job's announced events that follow the event ``last_id`` (0: all), in order."""
+    """Return the job's announced events after the event ``last_id`` (0: all), in order."""
     statement = select(JobEventRow).where(JobEventRow.job_id == job_id, JobEventRow.announced_at.is_not(None))
     last = session.get(JobEventRow, last_id)
     if last is not None and last.job_id == job_id and last.announced_at is not None:
@@ -38,8 +38,7 @@ def announced_after(session: Session, job_id: str, last_id: int, limit: int) -> 
 
 
 def forget_steps(session: Session, before: datetime) -> None:
-    """Delete the events of kind ``step`` that were written before then, but for the last of a job: readers that are up
-    to date go on from it."""
+    """Delete the ``step`` events from before ``before``, except a job's last event, at which readers continue."""
     newer = aliased(JobEventRow)
     own, later = (tuple_(row.announced_at, row.id) for row in (JobEventRow, newer))
     is_followed = exists().where(newer.job_id == JobEventRow.job_id, later > own)
@@ -48,13 +47,13 @@ def forget_steps(session: Session, before: datetime) -> None:
 
 
 def delete_events(session: Session, job_id: str, limit: int) -> int:
-    """Delete so many of a job's events at most; returns how many there were."""
+    """Delete up to ``limit`` of a job's events and return their number."""
     some = select(JobEventRow.id).where(JobEventRow.job_id == job_id).limit(limit)
     deleted = delete(JobEventRow).where(JobEventRow.id.in_(some)).returning(JobEventRow.id)
     return len(session.scalars(deleted).all())
 
 
 def has_unannounced(session: Session, job_id: str) -> bool:
-    """Whether events of the job await their announcement."""
+    """Return True if events of the job are not announced yet."""
     statement = select(exists().where(JobEventRow.job_id == job_id, JobEventRow.announced_at.is_(None)))
     return bool(session.scalar(statement))

@@ -1,4 +1,4 @@
-"""What happened, written with the change itself: state moves with their audit trail, and job events."""
+"""State transitions with their audit events, and job events, stored with the change itself."""
 
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar
@@ -11,16 +11,12 @@ from market.platform.events import repository
 from market.platform.events.models import AuditEvent, JobEventRow
 
 State = TypeVar("State", bound=StrEnum)
-
-
 Event = TypeVar("Event", bound=StrEnum)
-
-
-MARKET = "market"  # the actor of moves that no account asked for
+MARKET = "market"  # actor of transitions without an account
 
 
 class HasStatus(Protocol):
-    """A row with a status and, apart from it, a reason."""
+    """Row with a status and a separate reason."""
 
     status: Any
     reason: Any
@@ -37,14 +33,14 @@ def move(
     actor: str = MARKET,
     data: dict[str, object] | None = None,
 ) -> State:
-    """Move ``row`` by ``event`` along its lifecycle table and write the audit event; the only way to set a status.
+    """Apply ``event`` to ``row`` by its lifecycle table and write the audit event. Only this function sets a status.
 
     Args:
-        subject: (kind, id) under which the audit log files it, such as ``("job", job.id)``.
+        subject: (kind, id) in the audit log, such as ``("job", job.id)``.
         reason: stable code; None keeps the row's reason.
 
     Raises:
-        IllegalTransition: if the table has no such move.
+        IllegalTransition: if the table has no such transition.
     """
     state_type = type(next(iter(machine.values())))
     before = state_type(row.status)
@@ -68,24 +64,24 @@ def move(
 
 
 def emit(session: Session, job_id: str, kind: str, data: dict[str, object]) -> None:
-    """Put an event of a job into the outbox; subscribers see it once the unit of work has committed."""
+    """Put an event of a job into the outbox; subscribers see it after the commit."""
     session.add(new_event(session, job_id, kind, data))
 
 
 def new_event(unit: UnitOfWork, job_id: str, kind: str, data: dict[str, object]) -> JobEventRow:
-    """The row of an event, as :func:`emit` writes it, for a caller that inserts it together with its own."""
+    """Return the row of an event, for a caller that inserts it together with its own."""
     enqueue_after_commit(unit, "events.announce")
     return JobEventRow(job_id=job_id, kind=kind, data=data)
 
 
 def forget_job(session: Session, job_id: str, limit: int) -> int:
-    """Delete so many of a job's events at most, which ended long ago; returns how many there were."""
+    """Delete up to ``limit`` events of an old job and return their number."""
     return repository.delete_events(session, job_id, limit)
 
 
 def record(
     session: Session, subject: tuple[str, str], event: str, *, actor: str, data: dict[str, object] | None = None
 ) -> None:
-    """Write an audit event of an act that moves no status, such as the grant of a role."""
+    """Write an audit event of an act without a transition, such as the grant of a role."""
     kind, subject_id = subject
     session.add(AuditEvent(subject_kind=kind, subject_id=subject_id, event=event, actor=actor, data=data or {}))

@@ -1,4 +1,4 @@
-"""ETag and If-None-Match: a client that polls gets 304 and no body while nothing has changed."""
+"""ETag and If-None-Match: a polling client gets 304 without a body while nothing has changed."""
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -9,10 +9,7 @@ _JSON = "application/json"
 
 
 class ConditionalGet:
-    """Gives every JSON answer to a GET under ``/v1/`` a strong ETag over its bytes, and honours If-None-Match.
-
-    Streams pass untouched.
-    """
+    """Middleware that adds an ETag to every JSON response of a GET under ``/v1/``. Streams pass unchanged."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -48,7 +45,7 @@ async def _finish(start: Message, body: bytes, wanted: str | None, send: Send) -
     tag = f'"{sha256(body).hex()[:32]}"'
     headers = MutableHeaders(raw=start["headers"])
     headers["ETag"] = tag
-    headers.setdefault("Cache-Control", "private, no-cache")  # keep it, but ask each time
+    headers.setdefault("Cache-Control", "private, no-cache")  # store it, but revalidate
     if wanted is not None and _matches(wanted, tag):
         del headers["content-length"]
         del headers["content-type"]
@@ -58,5 +55,5 @@ async def _finish(start: Message, body: bytes, wanted: str | None, send: Send) -
 
 
 def _matches(wanted: str, tag: str) -> bool:
-    """Weak comparison, as RFC 9110 has it for If-None-Match."""
+    """Compare weakly, as RFC 9110 requires for If-None-Match."""
     return wanted.strip() == "*" or tag in (item.strip().removeprefix("W/") for item in wanted.split(","))

@@ -1,4 +1,4 @@
-"""What surrounds every request: its id, one log line, its metrics, a last resort for failures, a limit on bodies."""
+"""Middleware of every request: its id, one log line, its metrics, unhandled errors, a limit on bodies."""
 
 import re
 import time
@@ -14,15 +14,13 @@ from market.platform.http.problem import problem_response
 from market.platform.observability.metrics import Metrics
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-
-
 _log = structlog.get_logger("market.api")
 
 
 class RequestContext:
-    """Gives the request an id (the caller's ``X-Request-ID`` where it is sane), logs and counts it.
+    """Middleware that assigns the request's id (a valid ``X-Request-ID`` of the caller), logs and counts it.
 
-    An exception that no handler knows becomes a 500 problem document; its traceback goes to the log only.
+    An unhandled exception becomes a 500 problem document; only the log has its traceback.
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
@@ -50,8 +48,8 @@ class RequestContext:
         try:
             await self._app(scope, receive, send_with_id)
         except Exception:
-            _log.exception("request failed", method=request.method, path=request.url.path)
-            if status:  # part of an answer is out; breaking the connection is all that is left
+            _log.exception("request_failed", method=request.method, path=request.url.path)
+            if status:  # part of the response was sent, so only breaking the connection is left
                 raise
             failure = InternalError("an unexpected error", extra={"request_id": request_id})
             await problem_response(request, failure)(scope, receive, send_with_id)
@@ -65,9 +63,9 @@ class RequestContext:
 
 
 class BodyLimit:
-    """Reads each body into memory up to ``max_bytes`` and refuses longer ones with 413.
+    """Middleware that reads each body into memory and refuses more than ``max_bytes`` with 413.
 
-    ``streamed`` matches the paths whose endpoint reads, and limits, the body itself.
+    ``streamed`` matches the paths of endpoints that read and limit the body themselves.
     """
 
     def __init__(self, app: ASGIApp, max_bytes: int, streamed: re.Pattern[str]) -> None:
@@ -85,7 +83,7 @@ class BodyLimit:
                 return
             body += message.get("body", b"")
             if len(body) > self._max_bytes:
-                refusal = BodyTooLarge(f"a body here may have {self._max_bytes} bytes", field="body")
+                refusal = BodyTooLarge(f"body exceeds {self._max_bytes} bytes", field="body")
                 await problem_response(Request(scope), refusal, {"Connection": "close"})(scope, receive, send)
                 return
             more = message.get("more_body", False)

@@ -1,4 +1,4 @@
-"""Errors that callers see: one exception base, rendered as RFC 9457 problem+json with a stable code."""
+"""Base of the API's errors, which become RFC 9457 problem+json with a stable code."""
 
 from typing import Any, ClassVar
 
@@ -9,12 +9,12 @@ MEDIA_TYPE = "application/problem+json"
 
 
 class MarketError(Exception):
-    """Base of every refusal. A subclass fixes ``status``, ``code`` and ``title`` and, where it can, what to do.
+    """Base of every problem. A subclass sets ``status``, ``code``, ``title`` and, if possible, ``default_remedy``.
 
     Args:
         detail: one sentence on this occurrence.
-        field: dotted path of the offending input, if one is to blame.
-        remedy: what the caller should do; defaults to that of the class.
+        field: dotted path of the invalid input, if any.
+        remedy: advice for the caller; default: that of the class.
         extra: further members of the problem document.
     """
 
@@ -38,7 +38,7 @@ class MarketError(Exception):
         self.extra = extra or {}
 
     def document(self, instance: str) -> dict[str, Any]:
-        """The problem document; ``instance`` is the path of the request that was refused."""
+        """Return the problem document; ``instance`` is the path of the request."""
         return {
             "type": f"/problems/{self.code}",
             "title": self.title,
@@ -53,5 +53,4 @@ class MarketError(Exception):
 
 
 def problem_response(request: Request, error: MarketError, headers: dict[str, str] | None = None) -> JSONResponse:
-    """``error`` as the answer to ``request``."""
     return JSONResponse(error.document(request.url.path), error.status, headers=headers, media_type=MEDIA_TYPE)

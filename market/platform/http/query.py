@@ -1,5 +1,4 @@
-"""Query parameters that a route does not have are refused: ignored, a mistyped one would give an answer to another
-question."""
+"""Refusal of unknown query parameters. An ignored typo would change the meaning of the request."""
 
 from inspect import isclass
 
@@ -12,10 +11,10 @@ from market.platform.http.types import unknown_key
 
 
 async def only_known_parameters(request: Request) -> None:
-    """Dependency of the whole application; looks at the routes under ``/v1``.
+    """Refuse unknown query parameters of the routes under ``/v1``.
 
     Raises:
-        RequestValidationError: naming the parameter, and the nearest that the route has.
+        RequestValidationError: names the parameter and the nearest one of the route.
     """
     if not request.scope["query_string"] or not request.scope["path"].startswith("/v1/"):
         return
@@ -28,7 +27,7 @@ async def only_known_parameters(request: Request) -> None:
 
 
 def _parameters(dependant: Dependant) -> list[str]:
-    """Names of all query parameters of an endpoint and of what it depends on."""
+    """Return the names of all query parameters of an endpoint and its dependencies."""
     names = []
     for field in dependant.query_params:
         model = field.field_info.annotation

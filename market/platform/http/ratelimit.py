@@ -1,13 +1,12 @@
-"""How many requests a caller may make: a token bucket in Redis for each account, and one for each address.
+"""Rate limit: a token bucket in Redis per account, and one per client address.
 
-A bucket holds as many requests as a minute allows and refills steadily, so a burst is fine and a stream is held to the
-rate. All buckets of a request are asked in one round trip. Far from its limit a bucket is not asked each time: a
-process counts by itself up to a sixteenth of the quota, and tells Redis within 50 ms. Where Redis does not answer,
-requests pass (fail open): the limit guards against overload, not against theft, and PostgreSQL holds every rule about
-money.
+A bucket has the quota of a minute and refills steadily, so bursts pass. One round trip reads all buckets of a request.
+Far from the limit, a process counts up to a sixteenth of the quota itself, and reports it to Redis within 50 ms.
 
-All credentials of an account share its bucket. Whose a credential is, is known from its last look-up; one that nobody
-is known to hold has a bucket of its own.
+Requests pass while Redis does not answer (fail open). The limit protects against overload only.
+
+All credentials of an account share its bucket. The last look-up of a credential tells its account; a credential without
+a known account has its own bucket.
 """
 
 import asyncio
@@ -27,38 +26,20 @@ from market.platform.http.problem import problem_response
 from zoo_protocol.hashing import sha256
 
 _WINDOW_SECONDS = 60
-
-
-_WINDOW = _WINDOW_SECONDS * 10**6  # instants and spans here are in microseconds
-
-
-_QUIET_SECONDS = 5.0  # how long a Redis that failed is left alone
-
-
+_WINDOW = _WINDOW_SECONDS * 10**6  # instants and spans are in microseconds
+_QUIET_SECONDS = 5.0  # pause after a failure of Redis
 _UNLIMITED = frozenset({"/healthz", "/readyz", "/metrics"})
-
-
-_AHEAD = 16  # a process counts by itself one in so many of a bucket's requests,
-
-
-_FRESH = 10**6  # ... if it heard of the bucket within so long
-
-
+_AHEAD = 16  # a process counts this fraction of a quota without Redis,
+_FRESH = 10**6  # if its state of the bucket is younger than this
 _REPORT_SECONDS = 0.05
-
-
-_KNOWN_SECONDS = 60.0  # for how long a credential counts as its account's since it was last looked up
-
-
-_MOST = 10_000  # buckets and credentials that a process remembers
-
-
+_KNOWN_SECONDS = 60.0  # validity of a credential's look-up
+_MAX_ENTRIES = 10_000  # buckets and credentials in a process's memory
 _SCOPE_KEY = "zoo.rate"
 
 
-# GCRA: each key holds the time at which its bucket is full again. ARGV: now, the window, how many requests are asked
-# for (0 or 1) and, for each key, microseconds a request and how many requests have been let through. Gives the time to
-# wait (if any, nothing is taken for what was asked for) and, for each key, in how long its bucket is full again.
+# GCRA: each key holds the time at which its bucket is full again.
+# ARGV: now, window, requests to take (0 or 1); per key, microseconds per request and requests already passed.
+# Result: time to wait (if positive, nothing was taken); per key, time until its bucket is full.
 _SCRIPT = """
 local now, window, asked = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local full, wait = {}, 0
@@ -79,30 +60,28 @@ for i, key in ipairs(KEYS) do
 end
 return answer
 """
-
-
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
 class _Bucket:
-    """What this process knows of a bucket. ``step``: microseconds a request."""
+    """State of a bucket in this process. ``step``: microseconds per request."""
 
     name: str
     key: str
     quota: int
     step: int
-    full_at: int = 0  # as Redis said at ``heard_at``, and what was let through since
+    full_at: int = 0  # Redis's value at ``heard_at`` plus the requests since
     heard_at: int = 0
-    unsent: int = 0  # let through, and not told to Redis
-    in_flight: int = 0  # ... and being told
+    unsent: int = 0  # requests to report to Redis
+    in_flight: int = 0  # requests in an unanswered report
 
     def left(self, now: int) -> int:
-        """Requests that are possible at once."""
+        """Return the number of requests that are possible now."""
         return max(0, (_WINDOW - max(0, self.full_at - now)) // self.step)
 
     def has_plenty(self, now: int) -> bool:
-        """Whether this process may let a request through by itself."""
+        """Return True if this process may pass a request without Redis."""
         ahead = self.unsent + self.in_flight
         return now - self.heard_at < _FRESH and ahead < self.quota // _AHEAD and self.left(now) > self.quota // 2
 
@@ -112,7 +91,7 @@ class _Bucket:
 
 
 class _Counted:
-    """One request: which buckets it was taken from, and what its answer says of them."""
+    """Request with its buckets, for the headers of its response."""
 
     def __init__(self, limit: "RateLimit", credential: str | None, account: str | None) -> None:
         self._limit, self._credential, self._account = limit, credential, account
@@ -120,10 +99,10 @@ class _Counted:
         self.wait_seconds = 0
 
     async def by_account(self, address: str | None) -> None:
-        """Count it as the account's, unless that was done by what is remembered; None: the credential is nobody's.
+        """Charge the request to the account, unless that is done; None: the credential is invalid.
 
         Raises:
-            RateLimited: the account made too many requests.
+            RateLimited: if the account made too many requests.
         """
         if self._credential is None:
             return
@@ -139,7 +118,7 @@ class _Counted:
             raise refusal(self.wait_seconds)
 
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """Those of the IETF draft, and Retry-After if it was refused."""
+        """Return the headers of the IETF draft, and Retry-After if the request is refused."""
         now = _now()
         tightest = min(self.buckets, key=lambda bucket: bucket.left(now) / bucket.quota)
         policy = ", ".join(f'"{bucket.name}";q={bucket.quota};w={_WINDOW_SECONDS}' for bucket in self.buckets)
@@ -152,10 +131,10 @@ class _Counted:
 
 
 async def count_by_account(scope: Scope, address: str | None) -> None:
-    """The request's credential was looked up: it is this account's, or nobody's.
+    """Charge a request to the account of its credential; None if the credential is invalid.
 
     Raises:
-        RateLimited: the account made too many requests.
+        RateLimited: if the account made too many requests.
     """
     counted: _Counted | None = scope.get(_SCOPE_KEY)
     if counted is not None:
@@ -163,22 +142,19 @@ async def count_by_account(scope: Scope, address: str | None) -> None:
 
 
 def refusal(wait_seconds: int) -> RateLimited:
-    """Too many requests; the next is possible in so many seconds."""
     return RateLimited(f"the next request is possible in {wait_seconds} s", extra={"retry_after": wait_seconds})
 
 
 class RateLimit:
-    """Counts every request but those of health checks, tells what is left, and refuses with 429 what is too much.
+    """Middleware that counts every request except health checks, and refuses with 429 beyond a quota.
 
-    The headers are those of the IETF draft: ``RateLimit-Policy`` has each quota and its window in seconds,
-    ``RateLimit`` what is left of the tightest one and in how many seconds it is full again. With several processes,
-    each has heard within a second what others let through, so together they may pass a quota by a sixteenth of it for
-    each process beyond the first.
+    Headers of the IETF draft: ``RateLimit-Policy`` has each quota and its window in seconds. ``RateLimit`` has the rest
+    of the tightest one and the seconds until it is full. Several processes together may exceed a quota by a sixteenth
+    per process beyond the first.
 
     Args:
-        per_account: requests a minute of one account, with whatever credential, or of one unknown credential; 0: no
-            limit.
-        per_address: requests a minute of one client address; 0: no limit.
+        per_account: requests per minute of one account, or of one unknown credential; 0: no limit.
+        per_address: requests per minute of one client address; 0: no limit.
     """
 
     def __init__(self, app: ASGIApp, redis_url: str, per_account: int, per_address: int) -> None:
@@ -211,11 +187,10 @@ class RateLimit:
         await self._app(scope, receive, send_with_headers)
 
     def _count(self, request: Request) -> _Counted:
-        """The request, with the buckets that it is to be taken from."""
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         credential = account = None
         if scheme.lower() == "bearer" and token:
-            credential = sha256(token.encode()).hex()  # secrets go nowhere else, not even to Redis
+            credential = sha256(token.encode()).hex()  # Redis must not get the secret
             account = self._holder(credential)
         counted = _Counted(self, credential, account)
         if account is not None:
@@ -228,21 +203,20 @@ class RateLimit:
         return counted
 
     def _holder(self, credential: str) -> str | None:
-        """The account that lately held it."""
         address, seen_at = self._accounts.get(credential, (None, 0.0))
         return address if time.monotonic() - seen_at < _KNOWN_SECONDS else None
 
     def remember(self, credential: str, address: str | None) -> None:
-        """A credential was looked up: an account holds it, or nobody does."""
+        """Store the account of a credential; None if it is invalid."""
         if address is None:
             self._accounts.pop(credential, None)
             return
-        if len(self._accounts) >= _MOST:
+        if len(self._accounts) >= _MAX_ENTRIES:
             self._accounts.clear()
         self._accounts[credential] = (address, time.monotonic())
 
     def account_bucket(self, address: str) -> _Bucket | None:
-        """None: accounts have no limit."""
+        """Return the account's bucket; None if accounts have no limit."""
         return self._bucket("account", address, self._per_account)
 
     def _bucket(self, name: str, of: str, quota: int) -> _Bucket | None:
@@ -251,7 +225,7 @@ class RateLimit:
         key = f"zoo:rate:{of}"
         found = self._buckets.get(key)
         if found is None:
-            if len(self._buckets) >= _MOST:
+            if len(self._buckets) >= _MAX_ENTRIES:
                 self._buckets = {key: one for key, one in self._buckets.items() if one.unsent}
             found = self._buckets[key] = _Bucket(name, key, quota, math.ceil(_WINDOW / quota))
         return found
@@ -260,7 +234,7 @@ class RateLimit:
         return time.monotonic() >= self._quiet_until
 
     async def take(self, buckets: Sequence[_Bucket]) -> int:
-        """Take one request from each of the buckets, or from none; seconds to wait before that is possible."""
+        """Take one request from all buckets, or from none, and return the seconds to wait in that case."""
         if not buckets or not self._is_counting():
             return 0
         now = _now()
@@ -270,15 +244,14 @@ class RateLimit:
             if self._reporting is None or self._reporting.done():
                 self._reporting = asyncio.create_task(self._report())
             return 0
-        return math.ceil(await self._tell(buckets, asked=1) / 10**6)
+        return math.ceil(await self._synchronise(buckets, asked=1) / 10**6)
 
     async def _report(self) -> None:
-        """Tell Redis in a moment what was let through without asking it."""
         await asyncio.sleep(_REPORT_SECONDS)
-        await self._tell([bucket for bucket in self._buckets.values() if bucket.unsent], asked=0)
+        await self._synchronise([bucket for bucket in self._buckets.values() if bucket.unsent], asked=0)
 
-    async def _tell(self, buckets: Sequence[_Bucket], asked: int) -> int:
-        """Tell Redis what was let through, and ask for ``asked`` more from each; microseconds to wait for that."""
+    async def _synchronise(self, buckets: Sequence[_Bucket], asked: int) -> int:
+        """Report passed requests to Redis and take ``asked`` from each bucket; return the microseconds to wait."""
         passed = [bucket.unsent for bucket in buckets]
         for bucket in buckets:
             bucket.in_flight, bucket.unsent = bucket.in_flight + bucket.unsent, 0
@@ -288,7 +261,7 @@ class RateLimit:
             wait, *spans = await self._script([bucket.key for bucket in buckets], [now, _WINDOW, asked, *counts])
         except RedisError as error:
             self._quiet_until = time.monotonic() + _QUIET_SECONDS
-            _log.warning("requests are not limited: Redis does not answer", error=str(error))
+            _log.warning("rate_limit_unavailable", error=str(error))
             return 0
         finally:
             for bucket, count in zip(buckets, passed, strict=True):

@@ -1,4 +1,4 @@
-"""Refusals of a route for the OpenAPI document."""
+"""Problems of a route for the OpenAPI document."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from market.platform.http.problem import MEDIA_TYPE, MarketError
 
 
 class Problem(BaseModel):
-    """A refusal (RFC 9457). ``code`` is stable; ``field`` names the input to blame, ``remedy`` what to do."""
+    """Problem document (RFC 9457). ``code`` is stable, ``field`` names the invalid input, ``remedy`` is advice."""
 
     type: str = Field(examples=["/problems/job-not-found"])
     title: str = Field(examples=["There is no such job"])
@@ -21,7 +21,7 @@ class Problem(BaseModel):
 
 
 def refusals(*errors: type[MarketError]) -> dict[int | str, dict[str, Any]]:
-    """The ``responses`` of a route that can raise ``errors``, on top of what every route can."""
+    """Return the ``responses`` of a route that can raise ``errors``, in addition to those of every route."""
     responses: dict[int | str, dict[str, Any]] = {}
     for error in errors:
         _name_refusal(responses.setdefault(error.status, _response()), error)
@@ -34,7 +34,6 @@ def _response() -> dict[str, Any]:
 
 
 def _name_refusal(response: dict[str, Any], error: type[MarketError]) -> None:
-    """Say in ``response`` that it may be ``error``."""
     separator = "; " if response["description"] else ""
     response["description"] += f"{separator}{error.title} (`{error.code}`)"
     document = error(f"{error.title}.").document("/v1/jobs")
@@ -42,7 +41,7 @@ def _name_refusal(response: dict[str, Any], error: type[MarketError]) -> None:
 
 
 def add_refusal(responses: dict[str, Any], error: type[MarketError]) -> None:
-    """Name one more refusal, unless it is named."""
+    """Add a problem to ``responses`` unless they contain it."""
     response = responses.setdefault(str(error.status), _response())
     if error.code not in response["content"][MEDIA_TYPE]["examples"]:
         _name_refusal(response, error)

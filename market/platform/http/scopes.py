@@ -1,4 +1,4 @@
-"""Which scope of an API key a route needs."""
+"""API key scopes of routes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,23 +6,23 @@ from typing import Any
 from fastapi.routing import APIRoute
 
 SCOPE_KEY = "x-scope"
-"""The OpenAPI extension in which each operation names its scope."""
+"""OpenAPI extension with the scope of each operation."""
 
 
 def required_scope(route: object, method: str) -> str | None:
-    """The scope that a route needs; None: any credential will do."""
+    """Return the scope that a route requires; None if any credential suffices."""
     if not isinstance(route, APIRoute):
         return None
     return scope_of((route.openapi_extra or {}).get(SCOPE_KEY, ""), route.tags, method)
 
 
 def scope_of(own: Any, tags: Sequence[object], method: str) -> str | None:
-    """The scope that a route names itself (:func:`scoped`); else its tag, with ``read`` for GET or ``write``."""
+    """Return the route's own scope (:func:`scoped`), or its tag with ``read`` for GET and ``write`` otherwise."""
     if own != "":
         return None if own is None else str(own)
     return f"{tags[0]}:{'read' if method in ('GET', 'HEAD') else 'write'}" if tags else None
 
 
 def scoped(scope: str | None) -> dict[str, str | None]:
-    """``openapi_extra`` of a route whose method says too much or too little; None: any credential may use it."""
+    """Return ``openapi_extra`` of a route whose scope does not follow from its method; None: any credential."""
     return {SCOPE_KEY: scope}

@@ -1,4 +1,4 @@
-"""Connections and parts of a process that request handlers use, built once by the composition root."""
+"""Connections and parts of a process for request handlers, built by the composition root."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -17,11 +17,11 @@ Part = TypeVar("Part")
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The process's connections and fixed facts. All of them may be used from several threads.
+    """Connections and constants of a process. All are thread-safe.
 
     Attributes:
-        domain: EIP-712, of all that is signed for this deployment.
-        parts: objects of the features and of the chain, each under its type; see :meth:`part`.
+        domain: EIP-712 domain of this deployment.
+        parts: objects of the features and of the chain, by type; see :meth:`part`.
     """
 
     settings: Settings
@@ -36,10 +36,10 @@ class Services:
         """Return the process's part of this type.
 
         Raises:
-            LookupError: the composition root gave none.
+            LookupError: if the composition root has not built it.
         """
         if kind not in self.parts:
-            raise LookupError(f"{kind.__name__} is no part of these services. Add it in market.app.build_services.")
+            raise LookupError(f"{kind.__name__} is not a part of these services. Add it in market.app.build_services.")
         return cast(Part, self.parts[kind])
 
     def with_part(self, kind: type[Part], part: Part) -> Self:

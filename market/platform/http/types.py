@@ -18,7 +18,7 @@ _WEI_SCHEMA = {"type": "string", "pattern": "^(0|[1-9][0-9]{0,77})$"}
 
 def _wei(value: object) -> int:
     try:
-        return parse_wei(value)  # type: ignore[arg-type]  # it refuses whatever is no string
+        return parse_wei(value)  # type: ignore[arg-type]  # it refuses other types
     except MoneyError as error:
         raise PydanticCustomError("wei", "{reason}", {"reason": str(error)}) from error
 
@@ -40,14 +40,11 @@ def _cid(value: str) -> str:
 
 _as_text = PlainSerializer(str, return_type=str, when_used="json")
 
-
 WeiString = Annotated[int, BeforeValidator(_wei), _as_text, WithJsonSchema(_WEI_SCHEMA)]
-"""An amount in wei (or another uint256) in a request: a string of decimal digits; ``int`` in Python."""
-
+"""Amount in wei (or another uint256) in a request: a string of decimal digits; ``int`` in Python."""
 
 WeiOut = Annotated[int, _as_text, WithJsonSchema(_WEI_SCHEMA, mode="serialization")]
-"""An amount in wei (or another uint256) in a response: ``int`` in Python, a string of decimal digits in JSON."""
-
+"""Amount in wei (or another uint256) in a response: ``int`` in Python, a string of decimal digits in JSON."""
 
 AddressString = Annotated[
     str,
@@ -55,37 +52,30 @@ AddressString = Annotated[
     AfterValidator(_address),
     WithJsonSchema({"type": "string", "pattern": "^0x[0-9a-fA-F]{40}$"}),
 ]
-"""An account; checksummed in Python."""
-
+"""Account address; checksummed in Python."""
 
 HashString = Annotated[str, StringConstraints(pattern=r"^0x[0-9a-fA-F]{64}$", to_lower=True)]
 """32 bytes as 0x hex, lower case in Python."""
 
-
 SignatureString = Annotated[str, StringConstraints(pattern=r"^0x([0-9a-fA-F]{2}){1,4096}$")]
-"""A signature as 0x hex (65 bytes, or what a contract wallet defines)."""
-
+"""Signature as 0x hex: 65 bytes, or the format of a contract wallet."""
 
 CidString = Annotated[str, StringConstraints(max_length=128), AfterValidator(_cid)]
-"""A CIDv1 (base32, raw or dag-pb, SHA2-256)."""
-
+"""CIDv1 (base32, raw or dag-pb, SHA2-256)."""
 
 RowId = Annotated[int, Field(ge=1, lt=2**31)]
-"""A number that the market gave to a row."""
+"""Id of a row."""
 
 
 def unknown_key(key: str, known: Sequence[str]) -> PydanticCustomError:
-    """What is wrong with a key that is none of the known ones; the handler of errors names the nearest."""
+    """Return the validation error of an unknown key; the error handler names the nearest known one."""
     near = difflib.get_close_matches(key, known, n=1)
     context = {"key": key, "nearest": near[0] if near else None, "known": list(known)}
     return PydanticCustomError("unknown_key", "there is no such key", context)
 
 
 class RequestModel(BaseModel):
-    """Base of all request bodies: an unknown key is refused, and the nearest known one named.
-
-    So is text with U+0000, which PostgreSQL cannot store.
-    """
+    """Base of all request bodies. It refuses unknown keys, and U+0000, which PostgreSQL cannot store."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -1,4 +1,4 @@
-"""Structured logs: one event a line, JSON or readable, from structlog and the standard library alike."""
+"""Structured logs: one event per line, JSON or readable, from structlog and the standard library."""
 
 import logging
 import sys
@@ -15,9 +15,9 @@ _SHARED: list[structlog.typing.Processor] = [
 
 
 def configure_logs(level: str, *, as_json: bool, processors: Sequence[structlog.typing.Processor] = ()) -> None:
-    """Send all logs of this process to standard error, each with the context bound to it (such as ``request_id``).
+    """Send all logs of this process to standard error, with the bound context (such as ``request_id``).
 
-    ``processors`` see each line before it is written.
+    ``processors`` run on each line before it is written.
     """
     shared = [*_SHARED, *processors]
     renderer: structlog.typing.Processor = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())

@@ -1,4 +1,4 @@
-"""Prometheus metrics of one API process, in a registry of their own."""
+"""Prometheus metrics of one API process."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -9,7 +9,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 
 class Metrics:
-    """What an API process counts. Routes are labelled by their template, never by the path that was asked for."""
+    """Metrics with their registry. Routes are labelled by their template, never by the requested path."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -36,7 +36,7 @@ class Metrics:
             "zoo_ledger_reconciled_timestamp_seconds", "Time of the last comparison.", registry=self.registry
         )
         self._waiting = Gauge(
-            "zoo_transactions_waiting", "Transactions held back, by reason.", ["reason"], registry=self.registry
+            "zoo_transactions_waiting", "Blocked transactions, by reason.", ["reason"], registry=self.registry
         )
 
         self._outstanding = Gauge(
@@ -45,11 +45,9 @@ class Metrics:
             registry=self.registry,
         )
         self._late = Gauge(
-            "zoo_acknowledgements_late", "Those of them that were promised for earlier.", registry=self.registry
+            "zoo_acknowledgements_late", "Those of them past their inclusion deadline.", registry=self.registry
         )
-        self._claims = Gauge(
-            "zoo_omission_claims_open", "Claims on chain that a commitment was left out.", registry=self.registry
-        )
+        self._claims = Gauge("zoo_omission_claims_open", "Open omission claims on chain.", registry=self.registry)
         self._void = Gauge(
             "zoo_settlements_void",
             "Settlement batches that were vetoed or refused.",
@@ -60,7 +58,7 @@ class Metrics:
             "zoo_reward_posts_void", "Posts of rewards that were vetoed or refused.", ["reason"], registry=self.registry
         )
         self._unposted = Gauge(
-            "zoo_reward_epochs_unposted", "Epochs that are over and in no standing post.", registry=self.registry
+            "zoo_reward_epochs_unposted", "Past epochs without a valid post.", registry=self.registry
         )
 
         self._jobs = Gauge("zoo_jobs", "Jobs, by status.", ["status"], registry=self.registry)
@@ -69,7 +67,7 @@ class Metrics:
         )
 
     def market_holds(self, jobs: Mapping[str, int], providers: Mapping[tuple[str, str], int]) -> None:
-        """Keep how many jobs there are of each status, and providers of each (kind, status)."""
+        """Set the numbers of jobs by status and of nodes by (kind, status)."""
         self._jobs.clear()
         for status, count in jobs.items():
             self._jobs.labels(status).set(count)
@@ -78,44 +76,37 @@ class Metrics:
             self._providers.labels(*labels).set(count)
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count one answered request."""
         self._requests.labels(method, route, status).inc()
         self._seconds.labels(method, route).observe(seconds)
 
     def checked(self, check: str, ok: bool) -> None:
-        """Keep the result of one readiness check."""
         self._ready.labels(check).set(ok)
 
     def reconciled(self, agrees: bool, difference_wei: int, block: int, at: datetime) -> None:
-        """Keep the last comparison of the ledger with the chain. A metric is a float; the report has the exact wei."""
+        """Set the result of the last comparison of the ledger with the chain; the report has the exact wei."""
         self._reconciled.set(agrees)
         self._difference.set(difference_wei)
         self._reconciled_block.set(block)
         self._reconciled_at.set(at.timestamp())
 
     def transactions_wait(self, reasons: Mapping[str, int]) -> None:
-        """Keep how many transactions are held back now."""
         self._waiting.clear()
         for reason, count in reasons.items():
             self._waiting.labels(reason).set(count)
 
     def acknowledgements(self, outstanding: int, late: int, open_claims: int) -> None:
-        """Keep how many promises of inclusion are open, how many of them are broken, and how many are held to us."""
         self._outstanding.set(outstanding)
         self._late.set(late)
         self._claims.set(open_claims)
 
     def settlements_void(self, reasons: Mapping[str, int]) -> None:
-        """Keep how many settlement batches came to nothing so far."""
         for reason, count in reasons.items():
             self._void.labels(reason).set(count)
 
     def rewards(self, void: Mapping[str, int], unposted: int) -> None:
-        """Keep how many posts of rewards came to nothing so far, and how many epochs wait for one that stands."""
         for reason, count in void.items():
             self._void_rewards.labels(reason).set(count)
         self._unposted.set(unposted)
 
     def render(self) -> bytes:
-        """All metrics in the text format."""
         return generate_latest(self.registry)

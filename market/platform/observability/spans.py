@@ -1,7 +1,7 @@
-"""What is traced: SQL statements, Celery tasks, and calls to the chain and to storage. FastAPI traces requests itself.
+"""Traces of SQL statements, Celery tasks, and calls to the chain and to storage. FastAPI traces requests itself.
 
-Imported only where traces are sent. Spans hold no parameters of statements, no arguments of tasks and no more of an
-address than its host, since each of them may hold a secret.
+Imported only if traces are sent. Spans omit statement parameters, task arguments and URL paths,
+which may contain secrets.
 """
 
 from functools import cache
@@ -22,14 +22,12 @@ from sqlalchemy import Connection, Engine, ExceptionContext, event
 from structlog.typing import EventDict, WrappedLogger
 
 _tracer = trace.get_tracer("zoo")
-
-
 _SPAN = "zoo.span"
 
 
 @cache
 def install(service: str) -> None:
-    """Send what this process does from now on to the endpoint in the environment, sampled as it says."""
+    """Send this process's spans to the endpoint in the environment, with the sampling in the environment."""
     resource = Resource.create({"service.name": service}).merge(OTELResourceDetector().detect())
     provider = TracerProvider(resource=resource)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
@@ -45,7 +43,7 @@ def install(service: str) -> None:
 
 
 def add_trace_ids(_: WrappedLogger, __: str, line: EventDict) -> EventDict:
-    """A structlog processor: the ids by which a line's trace is found."""
+    """Add the ids of the current trace to a log line; a structlog processor."""
     context = trace.get_current_span().get_span_context()
     if context.is_valid:
         line["trace_id"], line["span_id"] = f"{context.trace_id:032x}", f"{context.span_id:016x}"
@@ -91,13 +89,13 @@ def _fail_task(exception: BaseException, **_: Any) -> None:
 
 
 def _end_task(task: Task, **_: Any) -> None:
-    span = getattr(task.request, "zoo_span", None)  # none of a task that had begun before this was installed
+    span = getattr(task.request, "zoo_span", None)  # a task that began before the installation has none
     if span is not None:
         span.__exit__(None, None, None)
 
 
 def _hide_path(span: Span, request: requests.PreparedRequest) -> None:
-    """The address of a chain's node often holds its key."""
+    """Remove the path: the URL of a chain endpoint often contains its API key."""
     parts = urlsplit(request.url or "")
     shown = f"{parts.scheme}://{parts.hostname}"
     for name in ("http.url", "url.full"):

@@ -1,7 +1,4 @@
-"""Whether this process sends traces: only if an OTLP endpoint is configured, by OpenTelemetry's own variables.
-
-Without one, nothing of it is imported and nothing is wrapped.
-"""
+"""Configuration of traces: sent only if OpenTelemetry's variables name an OTLP endpoint."""
 
 import logging
 import os
@@ -10,27 +7,23 @@ from collections.abc import Sequence
 from structlog.typing import Processor
 
 UNTRACED = frozenset({"/healthz", "/readyz", "/metrics"})
-"""Paths of the API that machines ask all the time."""
-
+"""API paths that monitoring polls."""
 
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-
-
 _log = logging.getLogger(__name__)
 
 
 def configure_tracing(service: str) -> Sequence[Processor]:
-    """Send traces as ``service`` if an endpoint is configured; the processors that put trace ids into log lines.
+    """Send traces as ``service`` if an endpoint is configured; return the log processors that add trace ids.
 
-    ``OTEL_SERVICE_NAME`` overrides the name. A second call changes nothing. Packages that are missing are no reason not
-    to serve: that is said in the log.
+    ``OTEL_SERVICE_NAME`` overrides the name. A second call has no effect. A missing package only logs a warning.
     """
     if not _wanted():
         return ()
     try:
         from market.platform.observability import spans
     except ModuleNotFoundError as error:
-        _log.warning("no traces are sent: %s is missing; install zoo-compute[otel]", error.name)
+        _log.warning("traces_not_sent: %s is missing; install zoo-compute[otel]", error.name)
         return ()
     spans.install(service)
     return (spans.add_trace_ids,)

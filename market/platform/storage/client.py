@@ -1,7 +1,7 @@
 """Content-addressed storage over Kubo's RPC.
 
-IPFS is asked, never believed: CIDs of what is stored are computed here as well, and every block that is read is
-verified. ipfshttpclient is no longer maintained, so only ``Client`` and a handful of its calls are used.
+The IPFS node is not trusted: the client recomputes the CIDs of stored content and verifies every block that it reads.
+ipfshttpclient is unmaintained, so only ``Client`` and a few of its calls are used.
 """
 
 import io
@@ -30,44 +30,32 @@ os.environ.setdefault("PY_IPFS_HTTP_CLIENT_PATCH_REQUESTS", "no")  # the patch b
 
 
 MAX_BLOCK_BYTES = 1024 * 1024  # Kubo's limit for block/put
-
-
 _PIECE_BYTES = unixfs.CHUNK_BYTES
-
-
 _THREADS = 4
-
-
-_AT_ONCE_BYTES = 32 * 1024 * 1024  # beyond this, several requests at a time are faster
-
-
-_PINNED_BYTES_PER_SECOND = 10_000_000  # at the slowest
-
-
-_ABSENT = ("could not find", "not found", "context deadline exceeded", "request timed out")  # there are no error codes
-
-
+_AT_ONCE_BYTES = 32 * 1024 * 1024  # above this, parallel requests are faster
+_PINNED_BYTES_PER_SECOND = 10_000_000  # lower bound
+_ABSENT = ("could not find", "not found", "context deadline exceeded", "request timed out")  # IPFS has no error codes
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
 class StoredBlob:
-    """Content that is stored and pinned: its CID and its size in bytes."""
+    """Stored content: its CID and its size in bytes."""
 
     cid: str
     size: int
 
 
 class Storage:
-    """Stores, reads and pins content on one IPFS node. Safe for threads, and for use after a fork.
+    """Client that stores, reads and pins content on one IPFS node. Safe for threads and after a fork.
 
     Args:
-        api: the RPC's address, as a multiaddr (``/ip4/127.0.0.1/tcp/5001``) or URL (``http://127.0.0.1:5001``).
-        timeout: seconds IPFS may stay silent before it counts as unavailable.
-        lookup_timeout: seconds IPFS may search its network for a block before the content counts as absent.
+        api: address of the RPC, as a multiaddr (``/ip4/127.0.0.1/tcp/5001``) or URL (``http://127.0.0.1:5001``).
+        timeout: seconds without an answer after which IPFS counts as unavailable.
+        lookup_timeout: seconds of a block's search after which the content counts as absent.
 
     Raises:
-        ValueError: if the address is neither form.
+        ValueError: if the address has neither form.
     """
 
     def __init__(self, api: str, *, timeout: float = 30.0, lookup_timeout: float = 5.0) -> None:
@@ -77,16 +65,16 @@ class Storage:
         self._lookup = _within(lookup_timeout)
         self._local = threading.local()
         try:
-            ipfshttpclient.Client(self._address)  # opens nothing; it only reads the address
+            ipfshttpclient.Client(self._address)  # parses the address without a connection
         except ipfs.AddressError as error:
             raise ValueError(f"IPFS API address {api!r}: expected /ip4/HOST/tcp/PORT or http://HOST:PORT") from error
 
     def put(self, data: bytes | Sequence[Buffer] | BinaryIO, *, max_bytes: int, pin: bool = True) -> StoredBlob:
-        """Store a file, given whole or in pieces, and pin it. It is sent again if IPFS fails; a stream is sent once.
+        """Store a file, given whole or in chunks, and pin it. Failures are retried, except for a stream.
 
         Raises:
             BlobTooLarge: ``data`` exceeds ``max_bytes``; nothing is pinned.
-            BlobCorrupt: IPFS stored something else.
+            BlobCorrupt: IPFS returned another CID.
             StorageUnavailable: IPFS failed.
         """
         if not isinstance(data, Sequence):
@@ -98,10 +86,10 @@ class Storage:
         return self._retry(lambda: self._add(pieces, max_bytes, pin))
 
     def join(self, pieces: Sequence[tuple[str, int]]) -> StoredBlob:
-        """Make one file of stored ones, of which only the nodes are read, and store the nodes above them. No pin.
+        """Concatenate stored files to one file without a pin; only their inner nodes are read.
 
         Args:
-            pieces: (CID, bytes) of files of ``unixfs.PIECE_BYTES``, the last one perhaps of less, in their order.
+            pieces: (CID, size in bytes) in order: ``unixfs.PIECE_BYTES`` each, the last one at most.
 
         Raises:
             InvalidCid, BlobNotFound, BlobCorrupt, StorageUnavailable: see :meth:`get`.
@@ -114,7 +102,7 @@ class Storage:
         return StoredBlob(str(builder.finish().cid), builder.size)
 
     def put_block(self, data: bytes) -> StoredBlob:
-        """Store and pin ``data`` as one raw block, whose CID holds the plain SHA2-256 of ``data``.
+        """Store and pin ``data`` as one raw block; its CID contains the SHA2-256 of ``data``.
 
         Raises:
             BlobTooLarge: it exceeds one block (1 MiB).
@@ -127,13 +115,13 @@ class Storage:
         return _checked(answer["Key"], of_block(RAW, data), len(data))
 
     def get(self, cid: str, *, max_bytes: int) -> bytes:
-        """A whole file, verified.
+        """Return a whole file, verified.
 
         Raises:
             InvalidCid: ``cid`` is malformed.
             BlobNotFound: IPFS did not find it in time.
-            BlobTooLarge: it exceeds ``max_bytes``; no more than that was read, and one block.
-            BlobCorrupt: a block is not what its CID says, or the content is no file.
+            BlobTooLarge: it exceeds ``max_bytes``; at most one block beyond that was read.
+            BlobCorrupt: a block does not match its CID, or the content is not a file.
             StorageUnavailable: IPFS failed.
         """
         root = parse(cid)
@@ -145,17 +133,17 @@ class Storage:
         return b"".join(self.open_stream(cid, max_bytes=max_bytes))
 
     def open_stream(self, cid: str, *, max_bytes: int) -> Iterator[bytes]:
-        """A file piece by piece, each piece verified before it is yielded; raises as :meth:`get`."""
+        """Yield a file in verified chunks; raises as :meth:`get`."""
         root = parse(cid)
         with _content_errors():
             if root.codec == RAW:
                 yield from unixfs.read(root, self._block, max_bytes=max_bytes)
                 return
-            with ThreadPoolExecutor(_THREADS) as pool:  # a request for each block, and most of it is waiting
+            with ThreadPoolExecutor(_THREADS) as pool:  # one request per block, mostly latency
                 yield from unixfs.read_ahead(root, self._block, pool, max_bytes=max_bytes)
 
     def stat(self, cid: str) -> int:
-        """Size of a file in bytes; reads at most one block. Raises as :meth:`get`."""
+        """Return the size of a file in bytes; reads at most one block. Raises as :meth:`get`."""
         root = parse(cid)
         if root.codec == RAW:
             return int(self._retry(lambda: self._client().block.stat(cid, opts=dict(self._lookup)))["Size"])
@@ -163,27 +151,27 @@ class Storage:
             return unixfs.file_size(root, self._block)
 
     def pin(self, cid: str, *, size: int = 0) -> None:
-        """Keep a file and all its blocks. Pinning again changes nothing.
+        """Pin a file and all its blocks. Idempotent.
 
         Args:
-            size: of a large file, its bytes: IPFS may read them all before it answers, and is given the time.
+            size: bytes of a large file; extends the timeout, because IPFS reads them all before it answers.
 
         Raises:
             InvalidCid, BlobNotFound, StorageUnavailable: see :meth:`get`.
         """
         parse(cid)
         reading = size / _PINNED_BYTES_PER_SECOND
-        opts = _within(self._lookup_timeout + reading)  # Kubo gives up the whole command then, not one block's search
+        opts = _within(self._lookup_timeout + reading)  # of the whole command
         self._retry(lambda: self._client().pin.add(cid, opts=dict(opts), timeout=self._timeout + reading))
 
     def unpin(self, cid: str) -> None:
-        """Stop keeping a file. Doing so again changes nothing. Raises InvalidCid, StorageUnavailable."""
+        """Unpin a file. Idempotent. Raises InvalidCid, StorageUnavailable."""
         parse(cid)
         with suppress(_NotPinned):
             self._retry(lambda: self._client().pin.rm(cid))
 
     def is_pinned(self, cid: str) -> bool:
-        """Whether the file itself was pinned. Raises InvalidCid, StorageUnavailable."""
+        """Return True if the file itself is pinned. Raises InvalidCid, StorageUnavailable."""
         parse(cid)
         try:
             self._retry(lambda: self._client().pin.ls(cid, type="recursive"))
@@ -192,7 +180,7 @@ class Storage:
         return True
 
     def healthy(self) -> bool:
-        """Whether IPFS answers within two seconds."""
+        """Return True if IPFS answers within two seconds."""
         try:
             with _rpc_errors():
                 self._client().version(timeout=2.0)
@@ -201,7 +189,7 @@ class Storage:
         return True
 
     def takes(self) -> bool:
-        """Whether IPFS stores what it is given, which one that is out of room does not: it is given 32 bytes."""
+        """Return True if IPFS stores 32 random bytes; a full disk makes it fail."""
         try:
             self.put(secrets.token_bytes(32), max_bytes=32, pin=False)
         except StorageError:
@@ -209,7 +197,7 @@ class Storage:
         return True
 
     def _client(self) -> Any:
-        """This thread's client. A session serves one thread, and a fork must not share its parent's connections."""
+        """Return this thread's client. A session serves one thread; a fork must not share its parent's connections."""
         if getattr(self._local, "pid", None) != os.getpid():
             self._local.pid = os.getpid()
             self._local.client = ipfshttpclient.Client(
@@ -243,10 +231,10 @@ class Storage:
         return data
 
     def _at_once(self, root: Cid, max_bytes: int) -> bytes | None:
-        """A file of some blocks by one request for all of them: a request takes longer than its block.
+        """Return a small file by one request, which is faster than one per block; None if that fails.
 
-        It is verified by making its blocks anew, so None where it was cut otherwise than is usual, where it is large,
-        or where IPFS fails to give it so; what is wrong then shows block by block.
+        The verification rebuilds the file's blocks, so it fails for an unusual chunking too. The caller then reads the
+        file block by block, which finds the error.
         """
         if max_bytes > _AT_ONCE_BYTES:
             max_bytes = unixfs.file_size(root, self._block)
@@ -268,18 +256,18 @@ class Storage:
 
 
 class _NotPinned(StorageError):
-    """IPFS says that there is no such pin."""
+    """IPFS has no such pin."""
 
 
 def _may_pass(error: Exception) -> bool:
-    """Whether sending again may help at once: the connection failed, and IPFS neither refused nor kept silent."""
+    """Return True if an immediate retry may help: the connection failed without a refusal or timeout."""
     return isinstance(error, StorageUnavailable) and not isinstance(
         error.__cause__, ipfs.ErrorResponse | ipfs.TimeoutError
     )
 
 
 def _multiaddr(api: str) -> str:
-    """The multiaddr of an RPC address given as URL; anything else is left to the client to judge."""
+    """Return the multiaddr of an RPC address given as URL; other values are returned unchanged."""
     url = urlsplit(api)
     if url.scheme not in ("http", "https") or not url.hostname or url.path.strip("/"):
         return api
@@ -292,7 +280,6 @@ def _multiaddr(api: str) -> str:
 
 
 def _within(seconds: float) -> dict[str, str]:
-    """The option by which IPFS gives a command up after so long."""
     return {"timeout": f"{int(seconds * 1000)}ms"}
 
 
@@ -302,7 +289,7 @@ def _too_large(max_bytes: int) -> BlobTooLarge:
 
 def _checked(given: str, expected: Cid, size: int) -> StoredBlob:
     if given != str(expected):
-        raise BlobCorrupt(f"IPFS stored {given} where the content sent is {expected}")
+        raise BlobCorrupt(f"IPFS returned CID {given}; expected {expected}")
     return StoredBlob(given, size)
 
 
@@ -315,7 +302,7 @@ def _rpc_errors() -> Iterator[None]:
         if "not pinned" in text:
             raise _NotPinned(text) from error
         if any(sign in text for sign in _ABSENT):
-            raise BlobNotFound(f"IPFS does not have it: {text}") from error
+            raise BlobNotFound(f"IPFS does not have the content: {text}") from error
         raise StorageUnavailable(f"IPFS refused: {text}") from error
     except (ipfs.CommunicationError, requests.RequestException) as error:
         raise StorageUnavailable(f"IPFS does not answer: {error}") from error

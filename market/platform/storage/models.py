@@ -1,4 +1,4 @@
-"""The table of what accounts have lately put on storage."""
+"""Table of recent uploads to storage."""
 
 from sqlalchemy import BigInteger, Identity, Index, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
@@ -7,9 +7,9 @@ from market.platform.db.base import Address, Base, Cid, CreatedAt
 
 
 class BlobUpload(Base, CreatedAt):
-    """Bytes that an account put on storage, which count against its quota for a day.
+    """Upload of an account, which counts against its quota for a day.
 
-    A unit's file does so only until its delivery is accepted: then the row goes.
+    The row of a unit's file is deleted when the market accepts the delivery.
     """
 
     __tablename__ = "blob_uploads"
@@ -21,5 +21,5 @@ class BlobUpload(Base, CreatedAt):
 
     id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
     account: Mapped[str] = mapped_column(Address)
-    cid: Mapped[str | None] = mapped_column(Cid)  # None: on its way to storage, or a piece that another one replaced
+    cid: Mapped[str | None] = mapped_column(Cid)  # None: not stored yet, or a chunk that another one replaced
     charged: Mapped[int] = mapped_column(BigInteger)  # bytes

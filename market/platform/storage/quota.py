@@ -1,8 +1,8 @@
-"""How much an account may put on storage in a day.
+"""Storage quota of an account per day.
 
-Nobody pays for an upload, so without a bound any stranger could fill the operator's disk. Room is taken before bytes
-reach storage, one upload of an account after the other, so that several at once cannot pass together. What a lease
-asked for is bounded by its job's specification instead, and stops counting once its delivery is accepted.
+Uploads are free, so an untrusted peer could fill the operator's disk without a quota. Room is reserved before the
+upload, under a lock per account, so that parallel uploads cannot exceed it. Files of a lease are bounded by the job's
+specification; they stop counting when the market accepts the delivery.
 """
 
 import zlib
@@ -18,19 +18,17 @@ from market.platform.storage.models import BlobUpload
 
 PERIOD = timedelta(days=1)
 
-
 LEAST_CHARGE = 1 << 16
-"""Bytes that the smallest upload counts for: its pin, and its row here, are not free either."""
-
+"""Minimum charge of an upload in bytes, for its pin and its row."""
 
 _LOCK_SPACE = zlib.crc32(b"blob_uploads") - 2**31  # advisory locks take two signed 32-bit numbers
 
 
 def require_room(session: Session, account: str, size: int, quota: int) -> None:
-    """Check that the account may still put ``size`` bytes on storage; ``quota`` in bytes a day.
+    """Check that the account may store ``size`` more bytes; ``quota`` is in bytes per day.
 
     Raises:
-        StorageQuotaExceeded: it may not.
+        StorageQuotaExceeded: if the quota does not suffice.
     """
     since = utc_now() - PERIOD
     mine = (BlobUpload.account == account, BlobUpload.created_at > since)
@@ -42,12 +40,12 @@ def require_room(session: Session, account: str, size: int, quota: int) -> None:
     extra: dict[str, object] = {"quota_bytes": quota, "used_bytes": int(used)}
     if oldest is not None:
         extra["not_before"] = f"{oldest + PERIOD:%Y-%m-%dT%H:%M:%SZ}"
-    detail = f"{account} has put {used} bytes on storage within a day, and may put {quota}; these are {size} more."
+    detail = f"{account} has stored {used} of {quota} bytes within a day; {size} more exceed the quota."
     raise StorageQuotaExceeded(detail, field="body", extra=extra)
 
 
 def take_room(session: Session, account: str, size: int, quota: int) -> int:
-    """Count ``size`` bytes against the account's quota; the row's id. Raises StorageQuotaExceeded."""
+    """Charge ``size`` bytes to the account's quota and return the row's id. Raises StorageQuotaExceeded."""
     lock = zlib.crc32(account.encode()) - 2**31
     session.execute(select(func.pg_advisory_xact_lock(_LOCK_SPACE, lock)))
     require_room(session, account, size, quota)
@@ -58,17 +56,17 @@ def take_room(session: Session, account: str, size: int, quota: int) -> int:
 
 
 def give_room_back(session: Session, upload_id: int) -> None:
-    """Nothing came of an upload."""
+    """Delete the charge of a failed upload."""
     session.execute(delete(BlobUpload).where(BlobUpload.id == upload_id))
 
 
 def note_stored(session: Session, upload_id: int, cid: str) -> None:
-    """The upload is on storage. Bytes that the account has put there before count once."""
+    """Record that the upload is stored. Content that the account has stored already counts once."""
     upload = session.get(BlobUpload, upload_id)
     if upload is None:
         return
     lock = zlib.crc32(upload.account.encode()) - 2**31
-    session.execute(select(func.pg_advisory_xact_lock(_LOCK_SPACE, lock)))  # the same bytes may come twice at once
+    session.execute(select(func.pg_advisory_xact_lock(_LOCK_SPACE, lock)))  # two uploads may have the same content
     if uploaded_at(session, upload.account, cid) is None:
         upload.cid = cid
     else:
@@ -76,17 +74,17 @@ def note_stored(session: Session, upload_id: int, cid: str) -> None:
 
 
 def uploaded_at(session: Session, account: str, cid: str) -> datetime | None:
-    """When the account put this file on storage; None if it did not, or more than a day ago."""
+    """Return the time at which the account stored this file, within the last day; None otherwise."""
     query = select(BlobUpload.created_at).where(BlobUpload.account == account, BlobUpload.cid == cid)
     return session.scalar(query)
 
 
 def taken_over(session: Session, account: str, cids: Collection[str | None]) -> None:
-    """These files of the account's are needed from now on, and count no longer."""
+    """Stop charging these files to the account, because the market needs them."""
     named = [cid for cid in cids if cid is not None]
     session.execute(delete(BlobUpload).where(BlobUpload.account == account, BlobUpload.cid.in_(named)))
 
 
 def forget(session: Session, before: datetime) -> None:
-    """Drop the rows from before then, which count no longer."""
+    """Delete the rows from before ``before``, which have expired."""
     session.execute(delete(BlobUpload).where(BlobUpload.created_at < before))

@@ -1,4 +1,4 @@
-"""What storage was lately seen to hold. Content does not change under its CID, so it is not looked at again at once."""
+"""Cache of recent checks of storage. The content of a CID never changes, so a check stays valid for a minute."""
 
 import threading
 import time
@@ -8,26 +8,20 @@ from weakref import WeakKeyDictionary
 from market.platform.storage.client import Storage
 
 _SECONDS = 60.0
-
-
 _MOST = 10_000
-
-
 _lock = threading.Lock()
-
-
 _seen: WeakKeyDictionary[Storage, dict[Hashable, float]] = WeakKeyDictionary()
 
 
 def was_recently_verified(storage: Storage, what: Hashable) -> bool:
-    """Whether ``what`` was noted for this storage within the last minute."""
+    """Return True if ``what`` was recorded for this storage within the last minute."""
     with _lock:
         at = _seen.get(storage, {}).get(what)
     return at is not None and time.monotonic() - at < _SECONDS
 
 
 def record_verified(storage: Storage, what: Hashable) -> None:
-    """Remember for a minute that storage holds ``what``."""
+    """Record for a minute that storage has ``what``."""
     with _lock:
         known = _seen.setdefault(storage, {})
         if len(known) >= _MOST:

@@ -10,14 +10,14 @@ from market.platform.db.base import Base, Cid, CreatedAt, Hash32
 
 
 class AggregationLeaf(Base, CreatedAt):
-    """One leaf of the tree that aggregates a job's round; rows last until the round is closed."""
+    """One leaf of the tree that aggregates a job's round. Rows are deleted when the round closes."""
 
     __tablename__ = "aggregation_leaves"
 
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
     round: Mapped[int] = mapped_column(Integer, primary_key=True)
     leaf: Mapped[int] = mapped_column(Integer, primary_key=True)
-    seed: Mapped[str] = mapped_column(Hash32)  # of the sketches: stands for the payloads of all leaves of the plan
+    seed: Mapped[str] = mapped_column(Hash32)  # of the sketches; identifies the payloads of all leaves of the plan
     parts: Mapped[list[dict[str, Any]]] = mapped_column(JSONB)  # market.training.aggregation.payloads.AggregationInput
     summary: Mapped[dict[str, Any] | None] = mapped_column(JSONB)  # training_gym.aggregate.tree.Summary
     sum_cid: Mapped[str | None] = mapped_column(Cid)

@@ -1,4 +1,4 @@
-"""What goes into a round's aggregate: the parts, and the record of them that is published with the next checkpoint."""
+"""Inputs of a round's aggregation, and their record, which is published with the next checkpoint."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -21,23 +21,23 @@ RECORD_KIND = "zoo-aggregation/1"
 
 
 class PayloadsLost(Exception):
-    """Storage, which has the round's checkpoint, does not have payloads that were delivered, or has others' bytes.
+    """Storage serves the round's checkpoint but not some delivered payloads, or serves other bytes for them.
 
     Attributes:
-        unit_ids: of the units that they are of.
+        unit_ids: units of the lost payloads.
     """
 
     def __init__(self, unit_ids: frozenset[int]) -> None:
-        super().__init__(f"storage has lost the payloads of units {sorted(unit_ids)}")
+        super().__init__(f"Storage does not serve the payloads of units {sorted(unit_ids)}.")
         self.unit_ids = unit_ids
 
 
 @dataclass(frozen=True, slots=True)
 class AggregationInput:
-    """One unit's payload in a round's aggregate.
+    """One unit's payload in a round's aggregation.
 
     Attributes:
-        place: where it stands among the payloads: its slot, beyond all slots for those of earlier rounds.
+        place: position among the payloads: the slot, or beyond all slots for payloads of earlier rounds.
         weight: in units of 1 / ``WEIGHT_ONE``.
         sha256: of the payload, 0x hex.
     """
@@ -54,8 +54,8 @@ class AggregationInput:
         return asdict(self)
 
 
-def part_of(job: Job, unit: Unit) -> AggregationInput:
-    """The part of a delivered unit in the aggregate of the job's current round; a late one weighs less."""
+def aggregation_input(job: Job, unit: Unit) -> AggregationInput:
+    """Return a delivered unit's input to the job's current round. A late payload weighs less."""
     assert unit.payload_cid is not None  # delivered units have one
     return AggregationInput(
         place=unit.slot + (job.current_round - unit.round) * job.nodes,
@@ -69,10 +69,10 @@ def part_of(job: Job, unit: Unit) -> AggregationInput:
 
 
 def payloads_of(storage: Storage, spec: TrainingSpec, parts: Iterable[AggregationInput]) -> dict[int, bytes]:
-    """The parts' payloads by place; the caller has read the round's checkpoint, or all may be away for a moment.
+    """Return the payloads by place. Read the round's checkpoint first, to tell a lost payload from a storage outage.
 
     Raises:
-        PayloadsLost: some are gone.
+        PayloadsLost: some are lost.
         StorageError: storage failed.
     """
     limit, listed = payload_size(spec), list(parts)
@@ -97,10 +97,9 @@ def store_record(
     parts: Iterable[AggregationInput],
     verdicts: Mapping[int, Verdict],
 ) -> str:
-    """Publish what the aggregate after ``round_`` was made of, so that anybody makes it again; returns the CID.
+    """Store the record from which the aggregation after ``round_`` can be recomputed; return its CID.
 
-    Raises:
-        StorageError: storage failed.
+    Raises StorageError.
     """
     document = {
         "kind": RECORD_KIND,

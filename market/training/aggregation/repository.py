@@ -9,7 +9,7 @@ from market.training.aggregation.models import AggregationLeaf
 
 
 def leaves_of_round(session: Session, job_id: str, round_: int) -> list[AggregationLeaf]:
-    """The leaves in their order, read afresh; none if the round is aggregated in one place or not planned yet."""
+    """Return the leaves in order, refreshed; none if the round has no tree or is not planned."""
     query = select(AggregationLeaf).where(AggregationLeaf.job_id == job_id, AggregationLeaf.round == round_)
     return list(session.scalars(query.order_by(AggregationLeaf.leaf).execution_options(populate_existing=True)))
 

@@ -1,7 +1,6 @@
-"""Closing a round: join what was delivered into the next checkpoint, and advance the job.
+"""Close a round: aggregate the delivered payloads into the next checkpoint and advance the job.
 
-Safe to run again at any point: the files are a pure function of what was delivered, and the change is applied only
-while the job is still in the round that was loaded.
+Idempotent: the files depend only on the payloads, and the change applies only while the job is in the loaded round.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +20,13 @@ from market.settings import Settings
 from market.training.aggregation import repository as aggregation_repository
 from market.training.aggregation import tree
 from market.training.aggregation.models import AggregationLeaf
-from market.training.aggregation.payloads import AggregationInput, PayloadsLost, part_of, payloads_of, store_record
+from market.training.aggregation.payloads import (
+    AggregationInput,
+    PayloadsLost,
+    aggregation_input,
+    payloads_of,
+    store_record,
+)
 from market.training.checkpoints import repository as checkpoints_repository
 from market.training.checkpoints.service import (
     StoredCheckpoint,
@@ -39,7 +44,7 @@ from market.training.units import repository as units_repository
 from market.training.units import slot_states
 from market.training.units.models import Unit
 from training_gym.aggregate.aggregation import Aggregate, finish_aggregation
-from training_gym.aggregate.aggregation import aggregate as join
+from training_gym.aggregate.aggregation import aggregate as aggregate_payloads
 from training_gym.aggregate.outer_step import save_outer_state
 from training_gym.aggregate.robust import RESTORED_FOR, Verdict
 from training_gym.exchange.deadlines import MAX_STALENESS
@@ -49,10 +54,11 @@ from training_gym.spec.config import TrainingSpec
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """A round that can be closed: its parts, and by CID what each slot goes on from without and with its part.
+    """A round that can be closed.
 
-    ``leaves`` are those of its tree, all done; none where it is aggregated here. ``restorable`` has the ids of the
-    units whose payloads are added back if they are left out as outliers.
+    ``parts`` are its inputs; ``leaves`` those of its tree, all done, or none without a tree.
+    The replica states are by slot without, and by place with the aggregated unit. ``restorable`` are ids of units whose
+    payloads are restored if they are excluded as outliers.
     """
 
     number: int
@@ -67,42 +73,44 @@ class _Round:
 
 
 def aggregate(database: Database, settings: Settings, storage: Storage, job_id: str) -> None:
-    """Close the job's current round if it is due; otherwise, or if another worker is at it, do nothing.
+    """Close the job's current round if it is due and no other worker closes it.
 
     Raises:
-        StorageError: storage failed; nothing was applied, so it can be tried again.
+        StorageError: storage failed and nothing was applied; retry.
     """
     with database.advisory_lock(f"aggregate:{job_id}") as alone:
         if alone:
-            _drop_useless_leaves(database, storage, job_id)
+            _drop_stale_leaves(database, storage, job_id)
         round_ = _load(database, settings, job_id) if alone else None
         if round_ is None:
             return
         try:
-            stored, verdicts = _join(storage, job_id, round_)
+            stored, verdicts = _build_checkpoint(storage, job_id, round_)
         except tree.SumLost as lost:
             with database.transaction() as session:
                 tree.recompute_sum(session, job_id, round_.number, lost.cid)
             return
         except PayloadsLost as lost:
-            tree.leave_out_lost(database, job_id, lost)
+            tree.exclude_lost_payloads(database, job_id, lost)
             return
         with database.transaction() as session:
             _apply(session, job_id, round_, stored, verdicts)
-        _drop_useless_leaves(database, storage, job_id)
+        _drop_stale_leaves(database, storage, job_id)
 
 
-def _drop_useless_leaves(database: Database, storage: Storage, job_id: str) -> None:
-    """Forget the trees of rounds that are over, also with their job, and that of the round at hand if a unit of it was
-    rejected since it was planned. Sums are let go of before that, so that whatever ends in between is done again."""
+def _drop_stale_leaves(database: Database, storage: Storage, job_id: str) -> None:
+    """Delete the trees of closed rounds, and of the current one if a planned unit was rejected.
+
+    Sums are unpinned before the rows are deleted, so that an interruption in between is repaired by the next call.
+    """
     with database.transaction() as session:
         job = jobs_repository.job(session, job_id)
         found = aggregation_repository.leaves_of_job(session, job_id)
         if not found:
             return
         number = job.current_round if job is not None and job.status == JobStatus.RUNNING else None
-        at_hand = [leaf for leaf in found if leaf.round == number]
-        if number is not None and tree.still_delivered(at_hand, _units(session, job_id, number)):
+        current = [leaf for leaf in found if leaf.round == number]
+        if number is not None and tree.still_delivered(current, _units(session, job_id, number)):
             found = [leaf for leaf in found if leaf.round != number]
     tree.unpin_sums(storage, found)
     with database.transaction() as session:
@@ -110,7 +118,7 @@ def _drop_useless_leaves(database: Database, storage: Storage, job_id: str) -> N
 
 
 def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
-    """The round, once everything is there to close it. The leaves of a tree are planned and woken here."""
+    """Return the round if it can be closed now. Otherwise plan its tree, or enqueue the leaves that are not done."""
     with database.transaction() as session:
         job = jobs_repository.lock_job(session, job_id)
         if job is None or job.status != JobStatus.RUNNING:
@@ -121,13 +129,13 @@ def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
         if checkpoint is None:
             return None
         leaves = aggregation_repository.leaves_of_round(session, job_id, number)
-        if not tree.still_delivered(leaves, units):  # since a moment ago: the next sweep drops them
+        if not tree.still_delivered(leaves, units):  # the next sweep drops these leaves
             return None
         if not leaves:
             own = [unit for unit in units.values() if unit.round == number]
             if not round_state(session, job, own, settings).can_close(utc_now()):
                 return None
-            parts = [part_of(job, unit) for unit in _trusted(units.values())]
+            parts = [aggregation_input(job, unit) for unit in _undisputed(units.values())]
             shares = tree.shape(session, settings, spec, parts, {unit.id: unit.provider for unit in units.values()})
             if len(shares) > 1:
                 tree.plan(session, job_id, number, shares)
@@ -136,7 +144,7 @@ def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
             tree.enqueue_leaf_tasks(session, job_id, number, waiting)  # their tasks may have been lost
             return None
         else:
-            parts = [part for leaf in leaves for part in tree.parts_of(leaf)]
+            parts = [part for leaf in leaves for part in tree.inputs_of(leaf)]
         return _Round(
             number=number,
             is_last=number + 1 == job.rounds,
@@ -153,31 +161,28 @@ def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
 
 
 def _units(session: Session, job_id: str, number: int) -> dict[int, Unit]:
-    """The units that round ``number`` is about: its own, and late ones that were not joined in theirs, by id."""
+    """Return by id the units of round ``number`` and the late units that no round has aggregated."""
     found = units_repository.units_of_round(session, job_id, number) + units_repository.late_units(
         session, job_id, number
     )
     return {unit.id: unit for unit in found}
 
 
-def _trusted(units: Iterable[Unit]) -> list[Unit]:
-    """What was delivered, without what replays refute and a dispute has not decided: that waits as if it were late.
-
-    Where nothing else was delivered the round goes on with it, as it did before it was found out.
-    """
-    delivered = [unit for unit in units if tree.can_be_joined(unit)]
+def _undisputed(units: Iterable[Unit]) -> list[Unit]:
+    """Return the delivered units without disputed ones, which wait as late payloads; all units if all are disputed."""
+    delivered = [unit for unit in units if tree.can_be_aggregated(unit)]
     return [unit for unit in delivered if unit.status != UnitStatus.DISPUTED] or delivered
 
 
-def _join(storage: Storage, job_id: str, round_: _Round) -> tuple[StoredCheckpoint, dict[int, Verdict]]:
-    """The next checkpoint, stored, and the verdict on each place. A slot that gets back what it sent is not named,
-    since no file is of that.
+def _build_checkpoint(storage: Storage, job_id: str, round_: _Round) -> tuple[StoredCheckpoint, dict[int, Verdict]]:
+    """Store and return the next checkpoint and the verdict on each place.
 
-    Only the final model is evaluated here: the next round need not wait for the loss of any other.
+    It names no replica state for a restored payload, since no such file exists. Only the final model is evaluated here:
+    the next round does not wait for the loss of others.
     """
     parameters = load_parameters(storage, round_.spec, round_.checkpoint_cid)
-    joined = _aggregate(storage, round_, parameters)
-    restored = _to_restore(round_, joined.verdicts)
+    aggregated = _aggregate(storage, round_, parameters)
+    restored = _to_restore(round_, aggregated.verdicts)
     changed = {part.slot for part in round_.parts if part.unit_id in restored}
     states = round_.slot_states | {
         part.slot: round_.next_slot_states[part.place] for part in round_.parts if part.place in round_.next_slot_states
@@ -188,19 +193,21 @@ def _join(storage: Storage, job_id: str, round_: _Round) -> tuple[StoredCheckpoi
         job_id=job_id,
         round_=round_.number + 1,
         parent=round_.checkpoint_cid,
-        parameters=joined.parameters,
-        outer_state=save_outer_state(round_.spec, joined.outer_state),
-        update=joined.update,
-        aggregation=store_record(storage, job_id, round_.number, round_.checkpoint_cid, round_.parts, joined.verdicts),
+        parameters=aggregated.parameters,
+        outer_state=save_outer_state(round_.spec, aggregated.outer_state),
+        update=aggregated.update,
+        aggregation=store_record(
+            storage, job_id, round_.number, round_.checkpoint_cid, round_.parts, aggregated.verdicts
+        ),
         slot_states={slot: cid for slot, cid in states.items() if slot not in changed},
     )
     if round_.is_last:
-        stored = replace(stored, validation_loss=validation_loss(storage, round_.spec, joined.parameters))
-    return stored, joined.verdicts
+        stored = replace(stored, validation_loss=validation_loss(storage, round_.spec, aggregated.parameters))
+    return stored, aggregated.verdicts
 
 
 def _to_restore(round_: _Round, verdicts: Mapping[int, Verdict]) -> set[int]:
-    """Ids of the units whose payloads are added back to what their slots go on from."""
+    """Return the ids of units whose payloads are restored to their error feedback."""
     return {
         part.unit_id
         for part in round_.parts
@@ -209,13 +216,14 @@ def _to_restore(round_: _Round, verdicts: Mapping[int, Verdict]) -> set[int]:
 
 
 def _aggregate(storage: Storage, round_: _Round, parameters: Arrays) -> Aggregate:
-    """The outer step, from the tree's sums where there is one, else from the payloads: the same bits either way."""
+    """Return the outer step, from the tree's sums or from the payloads. Both give the same bits."""
     state = load_outer(storage, round_.spec, round_.checkpoint_cid)
     if round_.leaves:
         total, verdicts = tree.combine(storage, round_.spec, round_.leaves)
         return finish_aggregation(round_.spec, parameters, verdicts, total, state)
     payloads = payloads_of(storage, round_.spec, round_.parts)
-    return join(round_.spec, parameters, payloads, {part.place: part.weight for part in round_.parts}, state)
+    weights = {part.place: part.weight for part in round_.parts}
+    return aggregate_payloads(round_.spec, parameters, payloads, weights, state)
 
 
 def _apply(
@@ -226,34 +234,34 @@ def _apply(
         return
     units = _units(session, job_id, round_.number)
     if not tree.all_delivered(round_.parts, units):
-        enqueue_after_commit(session, "jobs.dispatch", job_id)  # one was rejected meanwhile; its part must not stay in
+        enqueue_after_commit(session, "jobs.dispatch", job_id)  # an aggregated unit was rejected since
         return
     slots = {slot.slot: slot for slot in jobs_repository.slots(session, job_id)}
-    joined = {part.unit_id: verdicts[part.place] for part in round_.parts}
+    aggregated = {part.unit_id: verdicts[part.place] for part in round_.parts}
     restored = _to_restore(round_, verdicts)
     for unit in units.values():
-        if unit.id in joined:
-            unit.included = joined[unit.id].included
-            unit.exclusion_reason = None if unit.included else joined[unit.id].code
-            has_gone_on = unit.round < round_.number or slot_states.continues_on_delivery(job)
-            if not has_gone_on:  # nor does who is left out start anew: its optimiser would lag behind the others'
+        if unit.id in aggregated:
+            unit.included = aggregated[unit.id].included
+            unit.exclusion_reason = None if unit.included else aggregated[unit.id].code
+            is_continued = unit.round < round_.number or slot_states.continues_on_delivery(job)
+            if not is_continued:  # excluded units too: a reset optimiser would lag behind the other replicas
                 slot_states.set_next_start_state(session, slots[unit.slot], unit)
             unit.to_restore = unit.id in restored
         elif unit.exclusion_reason == tree.PAYLOAD_LOST:
             if not slot_states.continues_on_delivery(job):
                 slot_states.set_next_start_state(session, slots[unit.slot], unit)
         elif unit.status in units_repository.DELIVERED_UNIT:
-            _keep_for_later(session, job, unit, slots[unit.slot])
+            _defer_payload(session, job, unit, slots[unit.slot])
         elif unit.status == UnitStatus.LEASED:
             _close_straggler(session, job_id, unit.id)
-    slot_states.note_kept(session, job, round_.number + 1)
+    slot_states.mark_kept(session, job, round_.number + 1)
     record_checkpoint(session, stored)
     late = sum(verdicts[part.place].included for part in round_.parts if part.round < round_.number)
     _advance(session, job, stored, included=sum(verdict.included for verdict in verdicts.values()), late=late)
 
 
-def _keep_for_later(session: Session, job: Job, unit: Unit, slot: Slot) -> None:
-    """A payload that came while the round was being joined is one of the next round's, if there is one."""
+def _defer_payload(session: Session, job: Job, unit: Unit, slot: Slot) -> None:
+    """Leave a payload that arrived during the aggregation to the next round, if there is one."""
     if job.current_round + 1 == job.rounds:
         unit.included, unit.exclusion_reason = False, "late"
         return

@@ -1,9 +1,8 @@
-"""A round's aggregation as a tree: leaves by region, each a task of its own, and the root that combines them.
+"""Tree aggregation of a round: one task per leaf (by region), and the root that combines the sums.
 
-PostgreSQL holds the whole plan: one row for each leaf, with the parts that it sums. A leaf looks at its row and does
-what is due: summarise its payloads, then, once every leaf has, sum those that count. A task that was lost, or died, is
-sent again by the sweep; one that comes twice finds nothing to do. The seed stands for the exact payloads of a plan:
-whatever is computed for another plan is not written.
+PostgreSQL holds the plan, one row per leaf with its inputs. A leaf task does the step that is due: summarise its
+payloads; then, once all leaves are summarised, sum the included ones. Tasks are idempotent, and the sweep repeats lost
+ones. The seed identifies the payloads of a plan: results computed for another plan are not stored.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,33 +42,32 @@ from training_gym.spec.config import TrainingSpec
 from zoo_protocol.hashing import from_hex, to_hex
 
 PAYLOAD_LOST = "payload_lost"
-"""Why a unit is in no aggregate whose payload storage does not have any more."""
-
+"""Exclusion reason of a payload that storage has lost."""
 
 _log = structlog.get_logger(__name__)
 
 
 class SumLost(Exception):
-    """Storage does not have a leaf's sum any more: a disk failed, or another job had an equal one and let go of it.
+    """Storage has lost a leaf's sum: disk failure, or an equal sum of another job was unpinned.
 
     Attributes:
         cid: of the sum.
     """
 
     def __init__(self, cid: str) -> None:
-        super().__init__(f"storage has lost the sum {cid}")
+        super().__init__(f"Storage does not serve the sum {cid}.")
         self.cid = cid
 
 
 def shape(
     session: Session, settings: Settings, spec: TrainingSpec, parts: Sequence[AggregationInput], holders: dict[int, str]
 ) -> list[list[AggregationInput]]:
-    """The parts of each leaf, by region and in order; a single leaf where a tree would only cost time.
+    """Return the inputs of each leaf, by region and in order; one leaf if a tree would not save time.
 
     Args:
-        holders: the provider of each unit, by the unit's id.
+        holders: provider by unit id.
     """
-    undigested = not all(part.sha256 for part in parts)  # delivered before digests were kept
+    undigested = not all(part.sha256 for part in parts)  # units of older releases have no digest
     if undigested or len(parts) * spec.num_parameters() < settings.tree_aggregation_min_values:
         return [list(parts)]
     known = providers.nodes_among(session, settings, sorted(set(holders.values())), utc_now())
@@ -78,7 +76,7 @@ def shape(
 
 
 def plan(session: Session, job_id: str, round_: int, shares: Sequence[Sequence[AggregationInput]]) -> None:
-    """Write the leaves' rows and wake their tasks; the caller has locked the job."""
+    """Insert the leaves and enqueue their tasks. The caller has locked the job."""
     seed = to_hex(sketch_seed({part.place: from_hex(part.sha256) for share in shares for part in share}))
     for leaf, share in enumerate(shares):
         parts = [part.as_dict() for part in share]
@@ -87,38 +85,36 @@ def plan(session: Session, job_id: str, round_: int, shares: Sequence[Sequence[A
 
 
 def enqueue_leaf_tasks(session: Session, job_id: str, round_: int, numbers: Sequence[int]) -> None:
-    """Send the leaves' tasks once this unit of work has committed."""
     for leaf in numbers:
         enqueue_after_commit(session, "jobs.aggregate_leaf", job_id, str(round_), str(leaf))
 
 
-def parts_of(leaf: AggregationLeaf) -> list[AggregationInput]:
-    """The parts that a leaf sums."""
+def inputs_of(leaf: AggregationLeaf) -> list[AggregationInput]:
     return [AggregationInput(**part) for part in leaf.parts]
 
 
 def still_delivered(found: Sequence[AggregationLeaf], units: Mapping[int, Unit]) -> bool:
-    """Whether none of the leaves' units was rejected since they were planned."""
-    return all_delivered([part for leaf in found for part in parts_of(leaf)], units)
+    """Return False if a unit of the leaves was rejected after they were planned."""
+    return all_delivered([part for leaf in found for part in inputs_of(leaf)], units)
 
 
 def all_delivered(parts: Sequence[AggregationInput], units: Mapping[int, Unit]) -> bool:
-    """Whether all the parts' units are among ``units`` and still to be joined; a rejected one must not stay in."""
-    return all(part.unit_id in units and can_be_joined(units[part.unit_id]) for part in parts)
+    """Return True if all inputs can still be aggregated. A rejected unit must not enter the model."""
+    return all(part.unit_id in units and can_be_aggregated(units[part.unit_id]) for part in parts)
 
 
-def can_be_joined(unit: Unit) -> bool:
-    """Whether a unit's payload is there for an aggregate, and in none yet."""
+def can_be_aggregated(unit: Unit) -> bool:
+    """Return True if the unit is delivered and in no aggregation yet."""
     return unit.status in units_repository.DELIVERED_UNIT and unit.included is None
 
 
 def combine(
     storage: Storage, spec: TrainingSpec, found: Sequence[AggregationLeaf]
 ) -> tuple[PartialSum, dict[int, Verdict]]:
-    """The root's part: the sum over all leaves, which are all done, and the verdict on each payload by place.
+    """Return the root's sum over all leaves, which are all done, and the verdict by place.
 
     Raises:
-        SumLost: a leaf has to sum again.
+        SumLost: a leaf must be summed again.
         StorageError: storage failed.
     """
     decision = decide_together(Summary.from_json(leaf.summary or {}) for leaf in found)
@@ -133,7 +129,7 @@ def _stored_sum(storage: Storage, spec: TrainingSpec, cid: str) -> PartialSum:
 
 
 def recompute_sum(session: Session, job_id: str, round_: int, cid: str) -> None:
-    """Have the leaves whose sum has this CID compute it anew."""
+    """Enqueue the leaves whose sum has this CID to compute it again."""
     jobs_repository.lock_job(session, job_id)
     lost = [leaf for leaf in aggregation_repository.leaves_of_round(session, job_id, round_) if leaf.sum_cid == cid]
     for leaf in lost:
@@ -141,25 +137,25 @@ def recompute_sum(session: Session, job_id: str, round_: int, cid: str) -> None:
     enqueue_leaf_tasks(session, job_id, round_, [leaf.leaf for leaf in lost])
 
 
-def leave_out_lost(database: Database, job_id: str, lost: PayloadsLost) -> None:
-    """Go on without payloads that storage has lost: nobody's fault, and their units are verified and paid as ever."""
-    _log.error("payloads lost by storage", job=job_id, units=sorted(lost.unit_ids))
+def exclude_lost_payloads(database: Database, job_id: str, lost: PayloadsLost) -> None:
+    """Continue without payloads that storage has lost. Their units are verified and paid as usual."""
+    _log.error("payloads_lost", job=job_id, units=sorted(lost.unit_ids))
     with database.transaction() as session:
         jobs_repository.lock_job(session, job_id)
-        units_repository.leave_out(session, job_id, lost.unit_ids, PAYLOAD_LOST)
+        units_repository.exclude_payloads(session, job_id, lost.unit_ids, PAYLOAD_LOST)
         enqueue_after_commit(session, "jobs.aggregate", job_id)
 
 
 def unpin_sums(storage: Storage, found: Sequence[AggregationLeaf]) -> None:
-    """Let go of the leaves' sums: nothing needs them once the round is closed. Raises StorageUnavailable."""
+    """Unpin the leaves' sums, which a closed round does not need. Raises StorageUnavailable."""
     for leaf in found:
         if leaf.sum_cid is not None:
             storage.unpin(leaf.sum_cid)
 
 
 @dataclass(frozen=True, slots=True)
-class _Due:
-    """What a leaf has to do: summarise, or, with all leaves' summaries at hand, sum."""
+class _LeafTask:
+    """Due step of a leaf: summarise, or sum if ``summaries`` has those of all leaves."""
 
     seed: str
     spec: TrainingSpec
@@ -169,10 +165,10 @@ class _Due:
 
 
 def work_leaf(database: Database, storage: Storage, job_id: str, round_: int, leaf: int) -> None:
-    """Do what is due for one leaf, up to two steps; nothing if that is done, or another worker is at it.
+    """Do the due steps of one leaf, unless another worker does them.
 
     Raises:
-        StorageError: storage failed; the sweep has it tried again.
+        StorageError: storage failed; the sweep retries.
     """
     with database.advisory_lock(f"leaf:{job_id}:{round_}:{leaf}") as alone:
         while alone and (due := _due(database, job_id, round_, leaf)) is not None:
@@ -180,20 +176,20 @@ def work_leaf(database: Database, storage: Storage, job_id: str, round_: int, le
             try:
                 payloads = payloads_of(storage, due.spec, due.parts)
             except PayloadsLost as lost:
-                leave_out_lost(database, job_id, lost)
+                exclude_lost_payloads(database, job_id, lost)
                 return
             if due.summaries is None:
                 summary = summarise(due.spec, payloads, last, from_hex(due.seed))
-                _note(database, job_id, round_, leaf, due.seed, summary=summary)
+                _store_result(database, job_id, round_, leaf, due.seed, summary=summary)
             else:
                 weights = {part.place: part.weight for part in due.parts}
                 total = leaf_sum(due.spec, payloads, weights, decide_together(due.summaries))
                 stored = storage.put(save_sum(total), max_bytes=sum_bytes(due.spec))
-                if not _note(database, job_id, round_, leaf, due.seed, sum_cid=stored.cid):
+                if not _store_result(database, job_id, round_, leaf, due.seed, sum_cid=stored.cid):
                     storage.unpin(stored.cid)
 
 
-def _due(database: Database, job_id: str, round_: int, leaf: int) -> _Due | None:
+def _due(database: Database, job_id: str, round_: int, leaf: int) -> _LeafTask | None:
     with database.transaction() as session:
         found = {row.leaf: row for row in aggregation_repository.leaves_of_round(session, job_id, round_)}
         job, checkpoint = (
@@ -206,16 +202,16 @@ def _due(database: Database, job_id: str, round_: int, leaf: int) -> _Due | None
         summaries = [Summary.from_json(row.summary) for row in found.values() if row.summary is not None]
         if own.sum_cid is not None or (own.summary is not None and len(summaries) < len(found)):
             return None
-        return _Due(
+        return _LeafTask(
             own.seed,
             TrainingSpec.from_dict(job.spec),
             checkpoint.cid,
-            parts_of(own),
+            inputs_of(own),
             None if own.summary is None else summaries,
         )
 
 
-def _note(
+def _store_result(
     database: Database,
     job_id: str,
     round_: int,
@@ -225,13 +221,13 @@ def _note(
     summary: Summary | None = None,
     sum_cid: str | None = None,
 ) -> bool:
-    """Write what a leaf computed, if its plan still stands; who is last of all leaves wakes the next step.
+    """Store a leaf's result if its plan is current; the last leaf to finish enqueues the next step.
 
     Returns:
-        Whether it is written, or some other leaf has this sum.
+        True if it is stored, or another leaf has the same sum.
     """
     with database.transaction() as session:
-        jobs_repository.lock_job(session, job_id)  # or two leaves that end at once would each wait for the other
+        jobs_repository.lock_job(session, job_id)  # otherwise two leaves that finish at once miss each other's result
         found = {row.leaf: row for row in aggregation_repository.leaves_of_round(session, job_id, round_)}
         if leaf not in found or found[leaf].seed != seed:
             return sum_cid is not None and any(row.sum_cid == sum_cid for row in found.values())

@@ -1,4 +1,4 @@
-"""Checkpoints of a job as other packages may read them."""
+"""Read models of checkpoints for other packages."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from training_gym.units.checkpoint import CheckpointManifest
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSummary:
-    """One checkpoint; ``pins`` are the addresses of its proven holders, ascending. The loss is None until known."""
+    """One checkpoint; ``pins`` are the addresses of its proven holders, ascending. The loss is None until computed."""
 
     round: int
     cid: str
@@ -20,7 +20,7 @@ class CheckpointSummary:
 
 
 def checkpoints_of(session: Session, job_id: str) -> list[CheckpointSummary]:
-    """The job's checkpoints by round."""
+    """Return the job's checkpoints by round."""
     pins = checkpoints_repository.pins_of_job(session, job_id)
     return [
         CheckpointSummary(row.round, row.cid, row.model_cid, row.validation_loss, pins.get(row.id, []))
@@ -29,6 +29,6 @@ def checkpoints_of(session: Session, job_id: str) -> list[CheckpointSummary]:
 
 
 def checkpoint_files(manifest_cid: str, manifest: CheckpointManifest) -> list[str]:
-    """CIDs of the files of a checkpoint but for slot states, in the order in which a pin proof reads them."""
+    """Return the CIDs of a checkpoint's files without replica states, in the order of a pin proof."""
     state = [cid for cid in (manifest.outer_state, manifest.update, manifest.aggregation) if cid is not None]
     return [manifest_cid, manifest.model, *state]

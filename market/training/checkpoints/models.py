@@ -21,7 +21,7 @@ class Checkpoint(Base, CreatedAt):
     round: Mapped[int] = mapped_column(Integer)
     cid: Mapped[str] = mapped_column(Cid)
     model_cid: Mapped[str] = mapped_column(Cid)
-    file_cids: Mapped[list[str]] = mapped_column(JSONB)  # manifest and all it names, in the order of a pin proof
+    file_cids: Mapped[list[str]] = mapped_column(JSONB)  # checkpoint_files, in the order of a pin proof
     validation_loss: Mapped[str | None] = mapped_column(String(32))  # decimal string, 6 places; None: not yet known
 
 
@@ -37,7 +37,7 @@ class Pin(Base, CreatedAt):
 
 
 class StatePin(Base, CreatedAt):
-    """A provider's proven copy of a published slot state, that which the unit handed on."""
+    """A provider's proven copy of a published replica state at a unit's end."""
 
     __tablename__ = "state_pins"
 

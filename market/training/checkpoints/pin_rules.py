@@ -1,4 +1,4 @@
-"""Rules for the checkpoints that must be kept and copied."""
+"""Rules for checkpoints that nodes keep."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -10,16 +10,16 @@ from market.training.checkpoints import repository as checkpoints_repository
 from market.training.checkpoints.models import Checkpoint
 
 PIN_GRACE = timedelta(seconds=60)
-"""How long a trained job waits for proofs that its checkpoints are pinned before it is settled without them."""
+"""A trained job waits this long for pin proofs of its checkpoints; then it is settled without them."""
 
 
 def is_kept(job: Job, checkpoint: Checkpoint) -> bool:
-    """Whether nodes keep it: every ``checkpoint_interval``-th one, the initial and the final one among them."""
+    """Return True for every ``checkpoint_interval``-th checkpoint, which includes the first, and for the last."""
     return checkpoint.round % job.checkpoint_interval == 0 or checkpoint.round == job.rounds
 
 
 def missing_pins(session: Session, job: Job) -> Mapping[int, int]:
-    """By id of each checkpoint that is to be kept by ``redundancy`` nodes: how many more proofs it needs."""
+    """Return by checkpoint id the pin proofs that are missing to ``redundancy``."""
     holders = checkpoints_repository.pins_of_job(session, job.id)
     return {
         checkpoint.id: lacking

@@ -1,4 +1,4 @@
-"""Queries over checkpoints, over who keeps them, and over the leaves that a round is aggregated by."""
+"""Queries over checkpoints and pins."""
 
 from collections.abc import Sequence
 
@@ -23,7 +23,7 @@ def checkpoints(session: Session, job_id: str) -> list[Checkpoint]:
 
 
 def pins_of_job(session: Session, job_id: str) -> dict[int, list[str]]:
-    """Addresses of the proven holders by checkpoint id, ascending."""
+    """Return the addresses of the proven holders by checkpoint id, ascending."""
     query = select(Pin).join(Checkpoint, Checkpoint.id == Pin.checkpoint_id).where(Checkpoint.job_id == job_id)
     holders: dict[int, list[str]] = {}
     for pin in session.scalars(query.order_by(Pin.checkpoint_id, Pin.provider)):
@@ -32,13 +32,13 @@ def pins_of_job(session: Session, job_id: str) -> dict[int, list[str]]:
 
 
 def jobs_without_a_loss(session: Session) -> Sequence[str]:
-    """Ids of the unsettled jobs of whose checkpoints one has no validation loss yet, oldest first."""
+    """Return the ids of unsettled jobs with a checkpoint without validation loss, oldest first."""
     unknown = select(Checkpoint.job_id).where(Checkpoint.validation_loss.is_(None))
     query = select(Job.id).where(Job.id.in_(unknown), Job.status != JobStatus.SETTLED)
     return session.scalars(query.order_by(Job.created_at, Job.id)).all()
 
 
 def holders_of_newest(session: Session, job_id: str) -> set[str]:
-    """Nodes that proved a copy of the job's newest checkpoint."""
+    """Return the nodes that proved a copy of the job's newest checkpoint."""
     newest = select(Checkpoint.id).where(Checkpoint.job_id == job_id).order_by(Checkpoint.round.desc()).limit(1)
     return set(session.scalars(select(Pin.provider).where(Pin.checkpoint_id == newest.scalar_subquery())))

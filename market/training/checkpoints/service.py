@@ -1,4 +1,4 @@
-"""Building and storing checkpoints. Everything here is slow and runs with no session open."""
+"""Build, store and load checkpoints. Slow: call with no session open."""
 
 from dataclasses import dataclass
 
@@ -17,15 +17,14 @@ from training_gym.spec.manifests import MAX_MANIFEST_BYTES
 from training_gym.units.checkpoint import CheckpointManifest, load_state, state_pieces
 from zoo_protocol.hashing import sha256, to_hex
 
-_HIGHEST_LOSS = 999_999.0  # what the manifest's format holds; a diverged model's loss is no number at all
-
+_MAX_LOSS = 999_999.0  # limit of the manifest's format; a diverged model's loss is not finite
 
 _FILE_ALLOWANCE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class StoredCheckpoint:
-    """A checkpoint whose files are all in storage; ``validation_loss`` is None until it is computed beside."""
+    """A checkpoint whose files are all in storage; ``validation_loss`` is None until it is computed."""
 
     cid: str
     manifest: CheckpointManifest
@@ -33,12 +32,12 @@ class StoredCheckpoint:
 
 
 def state_bytes(spec: TrainingSpec) -> int:
-    """Most bytes that a model file of this specification takes."""
+    """Return the maximum bytes of a model file."""
     return 4 * spec.num_parameters() + _FILE_ALLOWANCE
 
 
 def outer_state_bytes(spec: TrainingSpec) -> int:
-    """Most bytes that an outer state file of this specification takes: three vectors of the model's size."""
+    """Return the maximum bytes of an outer state file: three vectors of the model's size."""
     return 3 * state_bytes(spec)
 
 
@@ -55,15 +54,13 @@ def store_checkpoint(
     update: bytes = b"",
     aggregation: str | None = None,
 ) -> StoredCheckpoint:
-    """Store the model after ``round_`` rounds with its manifest.
-
-    Equal arguments give an equal CID, so repeating it after a crash changes nothing.
+    """Store the model after ``round_`` rounds with its manifest. Equal arguments give an equal CID.
 
     Args:
-        slot_states: CID by slot of what that slot's next unit starts with.
-        outer_state: the file that the next outer step starts with; none before the first.
-        update: what makes the parent's parameters these; empty where nodes fetch the whole model.
-        aggregation: CID of the record of the payloads that it was made of; none for the initial one.
+        slot_states: CID of the next start state by slot.
+        outer_state: input file of the next outer step; None before the first.
+        update: encoded outer step from the parent's parameters; empty if nodes fetch the whole model.
+        aggregation: CID of the record of the aggregated payloads; None for the initial checkpoint.
 
     Raises:
         StorageError: storage failed.
@@ -86,13 +83,13 @@ def store_checkpoint(
 
 
 def load_parameters(storage: Storage, spec: TrainingSpec, manifest_cid: str) -> Arrays:
-    """The parameters of a checkpoint of ours. Raises StorageError, or GymError if it is no checkpoint of ``spec``."""
+    """Return the parameters of a checkpoint. Raises StorageError, or GymError if it does not fit ``spec``."""
     manifest = _load_manifest(storage, manifest_cid)
     return load_state(spec, storage.get(manifest.model, max_bytes=state_bytes(spec)))
 
 
 def load_outer(storage: Storage, spec: TrainingSpec, manifest_cid: str) -> OuterState:
-    """What the outer step after a checkpoint of ours starts with; raises as :func:`load_parameters`."""
+    """Return the state of the outer step after a checkpoint. Raises like :func:`load_parameters`."""
     cid = _load_manifest(storage, manifest_cid).outer_state
     return load_outer_state(spec, None if cid is None else storage.get(cid, max_bytes=outer_state_bytes(spec)))
 
@@ -102,7 +99,7 @@ def _load_manifest(storage: Storage, cid: str) -> CheckpointManifest:
 
 
 def record_checkpoint(session: Session, stored: StoredCheckpoint) -> None:
-    """Write the row of a stored checkpoint and tell the job's subscribers."""
+    """Insert the row of a stored checkpoint and emit the event."""
     manifest = stored.manifest
     session.add(
         Checkpoint(
@@ -120,11 +117,11 @@ def record_checkpoint(session: Session, stored: StoredCheckpoint) -> None:
 
 
 def validation_loss(storage: Storage, spec: TrainingSpec, parameters: Arrays) -> str:
-    """Loss on the held-out split in nats per token, as a decimal string with six places.
+    """Return the loss on the held-out split in nats per token, as a decimal string with six places.
 
     Raises:
         StorageError: storage failed, or lost the dataset.
-        GymError: the dataset is not what its manifest says.
+        GymError: the dataset does not match its manifest.
     """
     from training_gym.evaluate import loss as evaluation  # imports torch, which only workers load
 
@@ -133,4 +130,4 @@ def validation_loss(storage: Storage, spec: TrainingSpec, parameters: Arrays) ->
     if to_hex(sha256(content)) != split.sha256:
         raise ManifestError("wrong_hash", "validation.sha256", "is not the digest of the file; publish it again")
     loss = evaluation.validation_loss(spec, parameters, tokens_of(content, spec, "validation"))
-    return f"{loss if loss < _HIGHEST_LOSS else _HIGHEST_LOSS:.6f}"
+    return f"{loss if loss < _MAX_LOSS else _MAX_LOSS:.6f}"

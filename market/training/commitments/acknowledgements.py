@@ -1,7 +1,7 @@
-"""Acknowledgements: the market promises, signed, that a delivered commitment enters a window in time.
+"""Inclusion acknowledgements: operator-signed deadlines for the inclusion of unit commitments.
 
-One is stored in the transaction that takes its commitment, and given again unchanged when the delivery is repeated. The
-promise costs the operator's bond if it is broken (contract Omissions).
+One is stored in the transaction that takes its commitment and returned unchanged to repeated calls. A missed deadline
+costs the operator's bond (contract Omissions).
 """
 
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Acknowledger:
     inclusion_deadline_seconds: int
 
     def sign(self, leaf: str, include_by: datetime) -> str:
-        """The EIP-712 signature of the promise, 0x hex."""
+        """Return the EIP-712 signature of the acknowledgement, 0x hex."""
         message = messages.Acknowledgement(leaf, int(include_by.timestamp()))
         return self.signer.sign_typed_data(messages.typed_data(self.domain, message))
 
@@ -38,10 +38,10 @@ class Acknowledger:
 def acknowledge(
     session: Session, acknowledger: Acknowledger, unit: Unit, commitment: UnitCommitment, now: datetime
 ) -> Acknowledgement:
-    """The acknowledgement of a unit's commitment, made now unless it was made before; the caller has locked the unit.
+    """Return the acknowledgement of a unit's commitment, signed at the first call. The caller has locked the unit.
 
     Raises:
-        CommitmentRepeated: an earlier unit has the same commitment, down to the salted hash.
+        CommitmentRepeated: an earlier unit has the same commitment, including the salted hash.
     """
     given = repository.acknowledgement(session, unit.id)
     if given is not None:
@@ -57,7 +57,6 @@ def acknowledge(
 
 
 def view(acknowledgement: Acknowledgement) -> AcknowledgementView:
-    """The acknowledgement as its provider gets it."""
     return AcknowledgementView(
         unit_id=acknowledgement.leaf,
         include_by=int(acknowledgement.include_by.timestamp()),

@@ -1,4 +1,4 @@
-"""Refusals of unit commitments."""
+"""Errors of unit commitments."""
 
 from market.platform.http.problem import MarketError
 
@@ -11,7 +11,7 @@ class CommitmentChanged(MarketError):
 
 
 class CommitmentRepeated(MarketError):
-    """The very same commitment was made for an earlier unit: in the windows' trees each leaf stands once."""
+    """An earlier unit has the same commitment. A leaf may appear only once in the windows' trees."""
 
     status = 409
     code = "commitment-repeated"

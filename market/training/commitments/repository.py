@@ -1,4 +1,4 @@
-"""Queries on commitments: what was acknowledged, and which units are in which window."""
+"""Queries over acknowledgements and over the units of commitment windows."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -16,10 +16,10 @@ _WINDOWLESS = Unit.window_id.is_(None) & Unit.commitment_signature.is_not(None)
 
 
 def lock_windowless_units(session: Session, limit: int) -> list[tuple[Job, Unit]]:
-    """Committed units that are in no window, oldest first; those that another transaction holds are left out.
+    """Lock and return committed units in no window, oldest first, without those that another transaction holds.
 
-    Whatever became of a unit, its commitment enters a window: also if it was lost or rejected. Only what may still be
-    uploaded waits, since a provider that knew the seed could choose to deliver only what was not drawn.
+    Lost and rejected units are included. Units that may still be uploaded are not: a provider that knew the seed could
+    deliver only units without sampled segments.
     """
     query = (
         select(Job, Unit)
@@ -39,7 +39,7 @@ def units_of_window(session: Session, window_id: int) -> list[tuple[Job, Unit]]:
 
 
 def commitments_of_window(session: Session, window_id: int) -> list[UnitCommitment]:
-    """What the units of a window committed to, in the order of their leaves."""
+    """Return the commitments of a window's units in leaf order."""
     columns = (Unit.job_id, Unit.round, Unit.slot, Unit.provider, Unit.trace_root, Unit.payload_hash)
     query = select(*columns).where(Unit.window_id == window_id).order_by(Unit.window_index)
     return [
@@ -53,14 +53,14 @@ def acknowledgement(session: Session, unit_id: int) -> Acknowledgement | None:
 
 
 def acknowledged_unit(session: Session, leaf: str) -> tuple[Acknowledgement, Job, Unit] | None:
-    """The acknowledgement of a leaf, with the unit that it is about."""
+    """Return the acknowledgement of a leaf, with its unit."""
     query = select(Acknowledgement, Job, Unit).join(Unit, Unit.id == Acknowledgement.unit_id)
     found = session.execute(query.join(Job, Job.id == Unit.job_id).where(Acknowledgement.leaf == leaf)).one_or_none()
     return None if found is None else found._tuple()
 
 
 def count_outstanding(session: Session, open_windows: Collection[int], now: datetime) -> tuple[int, int]:
-    """(all, overdue) acknowledged units that are in no window, or in one of ``open_windows``."""
+    """Return (all, overdue) acknowledged units that are in no window, or in one of ``open_windows``."""
     overdue = func.count().filter(Acknowledgement.include_by < now)
     query = select(func.count(), overdue).join(Unit, Unit.id == Acknowledgement.unit_id)
     row = session.execute(query.where(or_(_WINDOWLESS, Unit.window_id.in_(open_windows)))).one()

@@ -1,4 +1,4 @@
-"""Unit commitments and the windows that they belong to."""
+"""Unit commitments and their commitment windows."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from zoo_protocol.payments.job_record import leaf_of
 
 @dataclass(frozen=True, slots=True)
 class AcknowledgementSummary:
-    """The promise that the commitment with this ``leaf`` is in a window by ``include_by``."""
+    """Inclusion acknowledgement: the commitment ``leaf`` is in a window by ``include_by``."""
 
     leaf: str
     include_by: datetime
@@ -23,16 +23,15 @@ class AcknowledgementSummary:
 
 
 def windowless_units(session: Session, limit: int) -> list[UnitSummary]:
-    """Units in no window whose commitments are due to enter one, oldest first, locked; those that another transaction
-    holds are skipped."""
+    """Lock and return units whose commitments are due to enter a window, oldest first; skip locked ones."""
     return [facts(job, unit) for job, unit in commitments_repository.lock_windowless_units(session, limit)]
 
 
 def assign_window(session: Session, rates: Mapping[int, int | None], window_id: int) -> None:
-    """Put units, locked by :func:`windowless_units`, into a window; their order gives their leaf's index.
+    """Put units, locked by :func:`windowless_units`, into a window; their order gives the leaf index.
 
     Args:
-        rates: by unit id, the least rate in basis points at which its segments will be drawn; None: never.
+        rates: by unit id, the minimum sampling rate of its segments in basis points; None: not sampled.
     """
     units = units_repository.units_by_id(session, rates)
     for index, (unit_id, sampling_bps) in enumerate(rates.items()):
@@ -41,17 +40,17 @@ def assign_window(session: Session, rates: Mapping[int, int | None], window_id: 
 
 
 def window_units(session: Session, window_id: int) -> list[UnitSummary]:
-    """The units of a window in the order of their leaves."""
+    """Return the units of a window in leaf order."""
     return [facts(job, unit) for job, unit in commitments_repository.units_of_window(session, window_id)]
 
 
 def window_leaves(session: Session, window_id: int) -> list[bytes]:
-    """The leaves of a window in their order."""
+    """Return the leaves of a window in order."""
     return [leaf_of(commitment) for commitment in commitments_repository.commitments_of_window(session, window_id)]
 
 
 def acknowledged_unit(session: Session, leaf: str) -> tuple[AcknowledgementSummary, UnitSummary] | None:
-    """What was promised for a commitment, and its unit; None if no such commitment was acknowledged."""
+    """Return the acknowledgement of a commitment and its unit; None if there is none."""
     found = commitments_repository.acknowledged_unit(session, leaf)
     if found is None:
         return None
@@ -60,5 +59,5 @@ def acknowledged_unit(session: Session, leaf: str) -> tuple[AcknowledgementSumma
 
 
 def outstanding_acknowledgements(session: Session, open_windows: Collection[int]) -> tuple[int, int]:
-    """(all, late) acknowledged commitments whose inclusion is not final; ``open_windows``: those not final on chain."""
+    """Return (all, late) acknowledged commitments without final inclusion; ``open_windows`` are not final on chain."""
     return commitments_repository.count_outstanding(session, open_windows, utc_now())

@@ -1,4 +1,4 @@
-"""Checks of what nodes hand in, against storage and the unit's trace. No session is open meanwhile."""
+"""Checks of results against storage and the unit's trace. No session is open during a check."""
 
 import hmac
 from dataclasses import dataclass
@@ -52,14 +52,14 @@ Completion = CompleteTraining | CompleteReveal | CompleteReplay | CompletePin | 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A result that passed its checks: how many bytes it is of, uploaded or proved to be held."""
+    """A result that passed its checks, and its bytes, uploaded or proved to be held."""
 
     size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a result is refused: a stable ``reason``, the field at fault and a sentence."""
+    """A result that failed a check: stable ``reason``, field at fault, and a sentence."""
 
     reason: str
     field: str
@@ -67,7 +67,7 @@ class Refusal:
 
 
 def check(storage: Storage, lease: Lease, found: tuple[Job, Unit] | None, result: Completion) -> Refusal | Accepted:
-    """What is wrong with a result, or what was found of it. Raises WrongStep, StorageDown."""
+    """Return the outcome of a result's checks. Raises WrongStep, StorageDown."""
     try:
         match result:
             case CompleteTraining():
@@ -83,7 +83,7 @@ def check(storage: Storage, lease: Lease, found: tuple[Job, Unit] | None, result
                 if lease.task.get("across"):
                     assert found is not None  # every replay lease has a unit
                     return _check_end_state(storage, *found, lease.task["segment"], result) or Accepted()
-                # verification judges it in the transaction that applies it
+                # verification checks the rest in the transaction that applies it
                 return _check_inner_digest(lease.task, result) or Accepted()
             case CompletePin():
                 require_kind(lease, LeaseKind.PIN)
@@ -99,7 +99,7 @@ def check(storage: Storage, lease: Lease, found: tuple[Job, Unit] | None, result
                 return refusal or Accepted()
             case CompleteFollow():
                 require_kind(lease, LeaseKind.FOLLOW)
-                return Accepted()  # a claim that nothing but the order of spares rests on
+                return Accepted()  # unproved: only the order of hot spares depends on it
     except StorageUnavailable as error:
         raise StorageDown(str(error)) from error
 
@@ -114,7 +114,7 @@ def _check_training(storage: Storage, job: Job, unit: Unit, result: CompleteTrai
         result.slot_state_cid,
         result.slot_state_digest,
     ):
-        return Refusal("payload_mismatch", "payload_cid", "The commitment declared another payload or slot state.")
+        return Refusal("payload_mismatch", "payload_cid", "The commitment declared another payload or replica state.")
     if len(result.leaves) != job.segments + 1:
         detail = f"There are {len(result.leaves)} leaves; {job.segments} segments have {job.segments + 1}."
         return Refusal("wrong_leaves", "leaves", detail)
@@ -142,9 +142,9 @@ def _check_training(storage: Storage, job: Job, unit: Unit, result: CompleteTrai
 def _check_ends(
     storage: Storage, spec: TrainingSpec, job: Job, unit: Unit, result: CompleteTraining, payload: bytes
 ) -> Refusal | None:
-    """Tie the leaves to the unit's input and to what was handed in; replays vouch only for what lies between.
+    """Check the first and last leaf against the unit's input and the completion; replays check those in between.
 
-    Of a start with a payload added back no digest is known: its first leaf is left to who replays the first segment.
+    The digest of a start state with a restored payload is unknown. The replay of the first segment checks that leaf.
     """
     ends = TraceEndpoints(
         start=None if unit.start_restored_payload_cid is not None else _start_digest(spec, unit),
@@ -169,47 +169,47 @@ def _start_digest(spec: TrainingSpec, unit: Unit) -> bytes:
 def _check_reveal(
     storage: Storage, job: Job, unit: Unit, task: dict[str, Any], result: CompleteReveal
 ) -> Refusal | None:
-    """Whether what was revealed is what the unit started from, and what its trace committed to at the segment."""
+    """Check a revealed state against the unit's start state and its trace."""
     asked = task["slot_state_cid"]
     if asked is not None:
         digest = asked_digest(unit, task)
         refusal = _check_slot_state(storage, job, unit, "slot_state_cid", result.slot_state_cid, asked, digest)
         if refusal is not None:
             return refusal
-    if task["segment"] == 0:  # starts from the checkpoint and the slot state
-        # A file that nothing is compared with would be taken for a claimed end, and be unpinned one day.
-        detail = "No state is asked for here: a first segment starts from none, a last one ends in the slot state."
+    if task["segment"] == 0:  # starts from the checkpoint and the replica state
+        # An unchecked file would be recorded as a claimed end state and unpinned later.
+        detail = "state_cid must be null: a first segment starts from no state, a last one ends in the replica state."
         return None if result.state_cid is None else Refusal("wrong_state", "state_cid", detail)
     return _check_state(storage, job, unit, task["segment"], result)
 
 
 def asked_digest(unit: Unit, task: dict[str, Any]) -> str | None:
-    """Of the slot state that a reveal lease asks for: what the unit starts from, or for a comparison, what it left."""
+    """Return the digest of the replica state that a reveal lease requests: the unit's end state for a comparison."""
     return unit.start_slot_state_digest if task.get("comparison_id") is None else unit.slot_state_digest
 
 
 def _check_slot_state(
     storage: Storage, job: Job, unit: Unit, field: str, given: str | None, asked: str, digest: str | None
 ) -> Refusal | None:
-    """Whether storage has the slot state that was asked for, and its file holds what was declared with its CID."""
+    """Check that storage has the requested replica state with the declared digest."""
     if given != asked:
-        return Refusal("wrong_slot_state", field, f"The slot state that was declared, and is asked for, is {asked}.")
+        return Refusal("wrong_slot_state", field, f"{field} is {given}; expected the declared replica state {asked}.")
     spec = unit_spec(job, unit)
     try:
         found = stream_slot_state(spec, storage.open_stream(asked, max_bytes=slot_state_bytes(spec))).digest
     except StorageUnavailable:
         raise
     except (StorageError, InvalidCid) as error:
-        return Refusal("slot_state_missing", field, f"The slot state cannot be read: {error}")
+        return Refusal("slot_state_missing", field, f"The replica state cannot be read: {error}")
     except GymError as error:
         return Refusal("wrong_slot_state", field, str(error))
     if digest is None or found != from_hex(digest):
-        return Refusal("wrong_slot_state", field, f"The file does not hold the state that was declared as {digest}.")
+        return Refusal("wrong_slot_state", field, f"The file's replica state does not have the digest {digest}.")
     return None
 
 
 def _check_state(storage: Storage, job: Job, unit: Unit, segment: int, result: CompleteReveal) -> Refusal | None:
-    """Whether a revealed state is the one that the unit's trace committed to at the segment's start."""
+    """Check a revealed state against the trace's leaf at the segment's start."""
     if result.state_cid is None:
         return Refusal("state_missing", "state_cid", f"Segment {segment} starts from a state that must be revealed.")
     leaf = _leaf(storage, job, unit, segment, "state_cid", result.state_cid)
@@ -221,20 +221,21 @@ def _check_state(storage: Storage, job: Job, unit: Unit, segment: int, result: C
 
 
 def _check_inner_digest(task: dict[str, Any], result: CompleteReplay) -> Refusal | None:
-    """Whether the digest of an inner state is given where the task asks for one, and only there."""
+    """Check that an inner digest is given if, and only if, the task requests one."""
     inner = task.get("inner")
     if inner is not None and result.inner_digest is None:
-        detail = f"The task asks for the digest of the state after inner step {inner['step']} too."
+        detail = f"inner_digest is missing; the task requests the digest of the state after inner step {inner['step']}."
         return Refusal("inner_digest_missing", "inner_digest", detail)
     if inner is None and result.inner_digest is not None:
-        return Refusal("wrong_inner_digest", "inner_digest", "The task asks for no inner state.")
+        return Refusal("wrong_inner_digest", "inner_digest", "The task requests no inner state.")
     return None
 
 
 def _check_end_state(storage: Storage, job: Job, unit: Unit, segment: int, result: CompleteReplay) -> Refusal | None:
-    """Whether the end state that a verifier of another class uploaded is the one that its leaf is of."""
+    """Check the end state that a verifier of another environment class uploaded against its end leaf."""
     if result.end_state_cid is None:
-        return Refusal("state_missing", "end_state_cid", "A replay in another class shows the state that it ends in.")
+        detail = "A replay in another environment class must upload its end state."
+        return Refusal("state_missing", "end_state_cid", detail)
     leaf = _leaf(storage, job, unit, segment + 1, "end_state_cid", result.end_state_cid)
     if isinstance(leaf, Refusal):
         return leaf
@@ -244,7 +245,7 @@ def _check_end_state(storage: Storage, job: Job, unit: Unit, segment: int, resul
 
 
 def _leaf(storage: Storage, job: Job, unit: Unit, boundary: int, field: str, cid: str) -> str | Refusal:
-    """The leaf (0x hex) of a state that was uploaded, as one of before anything is compressed."""
+    """Return the leaf (0x hex) of an uploaded state before compression, or a refusal."""
     spec = unit_spec(job, unit)
     start = _start(storage, spec, unit)
     try:
@@ -259,7 +260,7 @@ def _leaf(storage: Storage, job: Job, unit: Unit, boundary: int, field: str, cid
 
 
 def _start(storage: Storage, spec: TrainingSpec, unit: Unit) -> SlotStateFacts:
-    """The slot state that the unit started with, which is public by now. Read whole only if a payload was added."""
+    """Return the unit's start replica state, which is public by now. Read it whole only to restore a payload."""
     cid = unit.start_slot_state_cid
     if cid is None or unit.start_restored_payload_cid is not None:
         return facts_of(_whole_start(storage, spec, unit))
@@ -273,19 +274,17 @@ def _whole_start(storage: Storage, spec: TrainingSpec, unit: Unit) -> ReplicaSta
     cid, payload_cid = unit.start_slot_state_cid, unit.start_restored_payload_cid
     try:
         data = None if cid is None else storage.get(cid, max_bytes=slot_state_bytes(spec))
-        payload = None if payload_cid is None else storage.get(payload_cid, max_bytes=_most_bytes(spec))
+        payload = None if payload_cid is None else storage.get(payload_cid, max_bytes=_max_payload_bytes(spec))
     except StorageError as error:
-        raise StorageUnavailable(f"the unit's own input cannot be read: {error}") from error
+        raise StorageUnavailable(f"The unit's start state cannot be read: {error}") from error
     return start_slot_state(spec, data, payload)
 
 
 def unit_of(storage: Storage, spec: TrainingSpec, job: Job, unit: Unit) -> trace_of_unit.Unit:
-    """The unit's input as the training library takes it, without the data, which only training needs.
-
-    What it starts from is public by now. All of it is read; checks of what was handed in need less.
+    """Return the unit's whole input for the training library, without the data, which only training needs.
 
     Raises:
-        StorageUnavailable: it cannot be read.
+        StorageUnavailable: the input, which is public by now, cannot be read.
     """
     return trace_of_unit.Unit(
         spec=spec,
@@ -300,19 +299,19 @@ def unit_of(storage: Storage, spec: TrainingSpec, job: Job, unit: Unit) -> trace
 
 
 def _checkpoint(storage: Storage, spec: TrainingSpec, unit: Unit) -> Arrays:
-    """The parameters that the unit starts from."""
+    """Return the unit's start parameters."""
     cid = unit.start_eager_payload_cid
     try:
-        payload = None if cid is None else storage.get(cid, max_bytes=_most_bytes(spec))
+        payload = None if cid is None else storage.get(cid, max_bytes=_max_payload_bytes(spec))
         return start_parameters(spec, load_parameters(storage, spec, unit.start_checkpoint_cid), payload)
     except StorageError as error:
-        raise StorageUnavailable(f"the unit's own input cannot be read: {error}") from error
+        raise StorageUnavailable(f"The unit's checkpoint cannot be read: {error}") from error
 
 
-def _most_bytes(spec: TrainingSpec) -> int:
-    """Of any payload of the job: that of an earlier unit may have more entries than this one was told.
+def _max_payload_bytes(spec: TrainingSpec) -> int:
+    """Return the size limit of the job's payloads at any compression level.
 
-    Nearly all entries can take more bytes than all of them, which need no indices.
+    CHUNK - 1 entries can take more bytes than CHUNK entries, which need no indices.
     """
     return max(payload_size(with_top_k(spec, top_k)) for top_k in (CHUNK - 1, CHUNK))
 
@@ -325,5 +324,5 @@ def require_kind(lease: Lease, kind: LeaseKind) -> None:
     if lease.kind != kind:
         raise WrongStep(
             f"This is a {lease.kind} lease; the body is that of a {kind} lease.",
-            remedy=f"Send what a {lease.kind} lease takes; /docs shows the schemas.",
+            remedy=f"Send the body of a {lease.kind} lease; /docs has the schemas.",
         )

@@ -1,4 +1,4 @@
-"""States that replays start from or are compared with."""
+"""Start states of canary segments, and distances between end states."""
 
 import secrets
 
@@ -15,7 +15,7 @@ from training_gym.verify.tolerance import claimed_end, difference
 from zoo_protocol.hashing import to_hex
 
 
-def ends_apart(
+def claimed_end_distance(
     database: Database,
     storage: Storage,
     unit_id: int,
@@ -23,13 +23,13 @@ def ends_apart(
     computed_cid: str,
     claimed_cid: str,
 ) -> tuple[float, float]:
-    """Relative L2 distances of the parameters: of all, and of the tensor in which it is widest.
+    """Return the relative L2 distances of the parameters: over all, and of the tensor with the largest distance.
 
-    ``claimed_cid`` is the state that the segment ends in. The last one ends in what the unit hands on: from its slot
-    state and its payload follow the parameters that they were made of.
+    ``claimed_cid`` is the segment's claimed end state. For the last segment it is the unit's replica state: the
+    parameters follow from it and the payload.
 
     Raises:
-        StorageError: storage failed. GymError: a file is not what it was when it was served.
+        StorageError: storage failed. GymError: a file has changed since it was served.
     """
     with database.transaction() as session:
         found = units_repository.unit(session, unit_id)
@@ -43,28 +43,28 @@ def ends_apart(
         slot_state = load_slot_state(spec, storage.get(claimed_cid, max_bytes=slot_state_bytes(spec)))
         payload = storage.get(unit.payload_cid or "", max_bytes=payload_size(spec))
         claimed = claimed_end(unit_of(storage, spec, job, unit), slot_state, payload)
-    apart = difference(claimed, computed)
-    return apart.whole, apart.widest
+    distance = difference(claimed, computed)
+    return distance.whole, distance.widest
 
 
 def altered_state(
     database: Database, storage: Storage, unit_id: int, segment: int, state_cid: str
 ) -> tuple[bytes, str] | None:
-    """An altered copy of a served state, and its start leaf (0x hex). None: there is nothing to alter yet.
+    """Return an altered copy of a served state and its start leaf (0x hex), or None if it has nothing to alter.
 
     No session is open while it works.
 
     Raises:
-        StorageError: storage failed. GymError: the file is not what it was when it was served.
+        StorageError: storage failed. GymError: the file has changed since it was served.
     """
     with database.transaction() as session:
         found = units_repository.unit(session, unit_id)
     assert found is not None  # units are not deleted
     job, unit = found
     spec = unit_spec(job, unit)
-    most = boundary_state_bytes(spec)
     work = unit_of(storage, spec, job, unit)
-    altered = alter(work, segment, storage.get(state_cid, max_bytes=most), secrets.randbits(128))
+    state = storage.get(state_cid, max_bytes=boundary_state_bytes(spec))
+    altered = alter(work, segment, state, secrets.randbits(128))
     if altered is None:
         return None
     data, leaf = altered

@@ -1,4 +1,4 @@
-"""Work for nodes over REST: long poll, heartbeat, commit, complete, fail."""
+"""Lease routes: long poll, heartbeat, commit, complete, fail."""
 
 import time
 
@@ -50,7 +50,7 @@ router = APIRouter(prefix="/v1/leases", tags=["leases"], dependencies=[PRESENT])
 async def next_lease(
     body: NextLease, request: Request, account: CurrentAccount, services: ServicesDep
 ) -> LeaseView | Response:
-    """Wait for work addressed to the caller. No transaction is open while it waits."""
+    """Wait for work assigned to the caller. No transaction is open while the call waits."""
     until = time.monotonic() + body.wait_seconds
     while not await request.is_disconnected():
         lease = await run_in_threadpool(_pull, services, account.address, body.kinds)
@@ -75,7 +75,7 @@ def _pull(services: Services, address: str, kinds: list[LeaseKind]) -> LeaseView
 def extend_lease(
     lease_id: LeaseId, body: Heartbeat, account: CurrentAccount, services: ServicesDep, session: Uow
 ) -> HeartbeatView:
-    """Keep a lease. A node that stays silent for ``lease_seconds`` loses it."""
+    """Keep a lease. It expires after ``lease_seconds`` without a heartbeat."""
     expires_at = leases.heartbeat(
         session, lease_id, account.address, body.token, body.step, services.settings.lease_seconds
     )
@@ -99,7 +99,8 @@ def commit_lease(
 ) -> CommitState:
     """Commit to a result: a unit's trace root and salted payload hash, or the hash of a replay's result.
 
-    For a unit you get our acknowledgement, the same again if you repeat the call. Reveal nothing without it.
+    A unit commitment returns the inclusion acknowledgement; a repeated call returns the same one. Reveal nothing
+    before you have it.
     """
     given = service.commit(session, services.domain, services.part(Acknowledger), lease_id, account.address, body)
     return CommitState(id=lease_id, status="active", acknowledgement=given)
@@ -112,13 +113,13 @@ def commit_lease(
     ),
 )
 def complete_lease(lease_id: LeaseId, body: Complete, account: CurrentAccount, services: ServicesDep) -> LeaseState:
-    """Deliver the result of a lease. Repeating it is harmless."""
+    """Deliver the result of a lease. Idempotent."""
     service.complete(services.database, services.part(Storage), lease_id, account.address, body)
     return LeaseState(id=lease_id, status="done")
 
 
 @router.post("/{lease_id}/fail", responses=refusals(NotAuthenticated, LeaseLost))
 def fail_lease(lease_id: LeaseId, body: FailLease, account: CurrentAccount, session: Uow) -> LeaseState:
-    """Give a lease up; the work goes to another node."""
+    """Give up a lease. The market offers the work to another node."""
     leases.fail(session, lease_id, account.address, body.token, body.code, body.detail)
     return LeaseState(id=lease_id, status="failed")

@@ -1,7 +1,6 @@
-"""What nodes deliver on their leases: commitments first, then results that are checked against them.
+"""Node deliveries: commitments first, then results that are checked against them.
 
-Every call may be repeated: the same commitment or the same completion again answers as the first time. What is
-fetched from storage is fetched with no session open; the outcome is applied only if the lease is still held then.
+Every call is idempotent. Storage is read with no session open; the outcome applies only if the lease is still held.
 """
 
 import hmac
@@ -42,7 +41,7 @@ from market.training.leases.verification_hooks import hooks
 from market.training.replication import slot_state_pins, slot_state_uploads
 from market.training.replication.checkpoint_pins import record_pin
 from market.training.units import repository as units_repository
-from market.training.units import slot_states
+from market.training.units import slot_state_repository, slot_states
 from market.training.units.models import Unit
 from market.training.units.transitions import transition_unit
 from market.training.uploads import service as uploads
@@ -58,11 +57,11 @@ def commit(
     address: str,
     commitment: CommitTraining | CommitReplay,
 ) -> AcknowledgementView | None:
-    """Take a node's commitment to its result, before anything is revealed to it; a unit's is acknowledged.
+    """Record a node's commitment to its result; return the acknowledgement of a unit commitment.
 
     Raises:
         LeaseLost; WrongStep: the lease takes no such commitment; InvalidSignature: it is not the holder's;
-        CommitmentChanged: another result was committed before; CommitmentRepeated: it is that of an earlier unit.
+        CommitmentChanged: another result was committed before; CommitmentRepeated: an earlier unit has the same one.
     """
     job, unit, lease = lock_held(session, lease_id, address, commitment.token)
     if isinstance(commitment, CommitReplay):
@@ -97,7 +96,7 @@ def commit(
 
 
 def complete(database: Database, storage: Storage, lease_id: str, address: str, result: Completion) -> None:
-    """Take a node's result. If it is not what was asked or committed, the lease ends and the work goes to others.
+    """Check and apply a node's result. A result that differs from task or commitment ends the lease.
 
     Raises:
         LeaseLost; WrongStep; ResultRefused: the result is not accepted; StorageDown: nothing was changed.
@@ -106,7 +105,7 @@ def complete(database: Database, storage: Storage, lease_id: str, address: str, 
         lease = leases_repository.lease(session, lease_id)
         found = None if lease is None or lease.unit_id is None else units_repository.unit(session, lease.unit_id)
         if lease is not None:
-            session.refresh(lease)  # after the unit: if that was delivered just now, its lease is seen to be done
+            session.refresh(lease)  # read after the unit: the lease of a unit delivered just now is done
         if _is_done(lease, address, result.token):
             return
         lease = require_held(lease, address, result.token, utc_now())
@@ -120,28 +119,27 @@ def complete(database: Database, storage: Storage, lease_id: str, address: str, 
             )
     checked = check(storage, lease, found, result)
     if isinstance(checked, Accepted):
-        _keep(storage, [cid for cid in _files_of(result) if cid is not None])
+        _pin_files(storage, [cid for cid in _files_of(result) if cid is not None])
     with database.transaction() as session:
         locked = leases_repository.lock_lease(session, lease_id)
-        assert locked is not None  # a lease goes only long after its job has ended
+        assert locked is not None  # leases are deleted only long after their job has ended
         job, unit, lease = locked
         if _is_done(lease, address, result.token):
-            return  # the same result came twice at once
+            return  # a concurrent call delivered the same result
         require_held(lease, address, result.token, utc_now())
         if isinstance(checked, Accepted):
             _accept(session, job, unit, lease, result, checked)
-        elif lease.kind != LeaseKind.REVEAL:  # who was told to reveal may try until the deadline
+        elif lease.kind != LeaseKind.REVEAL:  # a reveal may be repeated until its deadline
             abandon(session, job, unit, lease, LeaseEvent.FAIL, checked.reason, checked.detail)
     if isinstance(checked, Refusal):
         raise ResultRefused(checked.detail, field=checked.field, extra={"reason": checked.reason})
 
 
-def _keep(storage: Storage, cids: Sequence[str]) -> None:
-    """Pin what is accepted. Storage may have read it without keeping it: a piece that was never joined, or a file on a
-    node of IPFS elsewhere, which may be gone when the round is to be joined.
+def _pin_files(storage: Storage, cids: Sequence[str]) -> None:
+    """Pin accepted files that storage serves without a pin: unfinished uploads, or files of other IPFS nodes.
 
     Raises:
-        StorageDown: it was not pinned; the result can be sent again.
+        StorageDown: a file was not pinned; send the result again.
     """
     try:
         for cid in cids:
@@ -177,7 +175,7 @@ def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result:
             unit.report = None if result.report is None else result.report.model_dump()
             unit.uploaded_at = now
             lease.step = result.steps
-            _place_in_time(session, job, unit, declared)
+            _record_lateness(session, job, unit, declared)
             transition_unit(session, unit, UnitEvent.UPLOAD, at=now)
             free_after_training(session, job, lease.holder)
             enqueue_after_commit(session, "jobs.dispatch", job.id)
@@ -185,28 +183,28 @@ def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result:
         case CompleteReveal():
             if (cid := lease.task["slot_state_cid"]) is not None:
                 assert unit is not None
-                slot_states.make_public(session, job.id, cid, asked_digest(unit, lease.task))
+                slot_state_repository.make_public(session, job.id, cid, asked_digest(unit, lease.task))
             hooks().state_revealed(session, lease, result.state_cid)
         case CompleteReplay():
             hooks().replay_revealed(
                 session, lease, result.end_leaf, result.salt, result.end_state_cid, result.inner_digest
             )
         case CompletePin():
-            keep = record_pin if lease.unit_id is None else slot_state_pins.record
-            keep(session, lease, result.proof, found.size)
+            record = record_pin if lease.unit_id is None else slot_state_pins.record
+            record(session, lease, result.proof, found.size)
             enqueue_after_commit(session, "jobs.dispatch", job.id)
         case CompletePublish():
             assert unit is not None
             slot_state_uploads.published(session, lease, unit)
             enqueue_after_commit(session, "jobs.dispatch", job.id)
         case CompleteFollow():
-            pass  # that the lease is done says it
+            pass  # the lease status is the record
     uploads.accepted(session, lease, _files_of(result))
     transition_lease(session, lease, LeaseEvent.COMPLETE, at=now)
 
 
 def _files_of(result: Completion) -> list[str | None]:
-    """CIDs of what the node uploaded for it."""
+    """Return the CIDs of the files that the node uploaded for the result."""
     match result:
         case CompleteTraining():
             return [result.payload_cid]
@@ -220,12 +218,11 @@ def _files_of(result: Completion) -> list[str | None]:
             return []
 
 
-def _place_in_time(session: Session, job: Job, unit: Unit, declared: bool) -> None:
-    """Note how late a unit is. The slot goes on from what a late one left unsent: it waited for that.
+def _record_lateness(session: Session, job: Job, unit: Unit, declared: bool) -> None:
+    """Record by how many rounds a unit is late, and set the replica's next start state if it waited for this unit.
 
-    It is verified and paid like any other; one that is too late to be used has what it sent counted as unsent. The slot
-    may have gone on from a later one already: it does so from what a commitment ``declared``. After the last round
-    there is nothing left to enter.
+    A late unit is verified and paid like any other. A payload that is too late to be aggregated is restored. A
+    ``declared`` state was set at the commitment, and the replica may have continued from it.
     """
     unit.rounds_late = max(0, job.current_round - unit.round)
     if not unit.rounds_late and not slot_states.continues_on_delivery(job):
@@ -245,15 +242,15 @@ def _slot_of(session: Session, unit: Unit) -> Slot:
 
 
 def _require_signed(domain: Domain, message: UnitCommitment, signature: str) -> None:
-    """By the key, in the one form that the contract Disputes takes: or nobody could ever dispute the unit."""
+    """Require a signature in the canonical form of contract Disputes. With another form no dispute can be opened."""
     try:
         signer = recover_strictly(typed_data(domain, message), signature)
     except ValueError:
-        signer = "nobody"
+        signer = "no key"
     if signer != to_checksum_address(message.provider):
         raise InvalidSignature(
             f"The commitment's signature recovers to {signer}, the lease is held by {message.provider}.",
             field="commitment_signature",
-            remedy="Sign the EIP-712 UnitCommitment of this unit with the node's wallet, as contracts take it: "
+            remedy="Sign the EIP-712 UnitCommitment of this unit with the node's wallet, in the contracts' form: "
             "65 bytes, the lower s, v 27 or 28.",
         )

@@ -1,8 +1,7 @@
-"""Statistics of a round's payloads: what is unusual has more of its node's segments replayed, and nothing else.
+"""Outlier flags from the payload statistics of a round. A flag only raises the provider's sampling rate.
 
-They are computed beside the rounds, as losses are, over the newest round alone. What is left out of an aggregate is
-decided when that is made, by rules that anybody recomputes (:mod:`training_gym.aggregate.robust`); such a verdict is
-a doubt too.
+They are computed in parallel with later rounds, for the newest round alone. Exclusion from an aggregation is decided
+separately, by reproducible rules (:mod:`training_gym.aggregate.robust`), and counts as a flag too.
 """
 
 from contextlib import suppress
@@ -27,25 +26,26 @@ from training_gym.spec.manifests import MAX_MANIFEST_BYTES
 from training_gym.verify.consistency import doubts, held_out, measure
 from zoo_protocol.hashing import sha256
 
-MOST_VALUES = 1 << 27
-"""Payloads times parameters beyond which a round is not examined: all of them are held in memory at once."""
-
+MAX_VALUES = 1 << 27
+"""Limit of payloads times parameters of an examined round, all of which are in memory at once."""
 
 EXCLUDED_FOR = ("norm_outlier", "near_copy", "krum_outlier")
-"""Verdicts of :mod:`training_gym.aggregate.robust` that concern the node; others concern time or format."""
+"""Verdicts of :mod:`training_gym.aggregate.robust` that concern the node, not time or format."""
 
 
-def is_doubted(session: Session, unit: UnitSummary) -> bool:
-    """Whether one of its provider's newest comparable units was unusual beside the others of its round."""
-    newest = units_repository.newest_doubts(session, unit.provider, unit.gross_wei // COMPARABLE_SHARE, DOUBTED_UNITS)
+def has_outlier_flag(session: Session, unit: UnitSummary) -> bool:
+    """Return True if one of the provider's newest comparable units has an outlier flag."""
+    newest = units_repository.newest_outlier_flags(
+        session, unit.provider, unit.gross_wei // COMPARABLE_SHARE, DOUBTED_UNITS
+    )
     return any(found or reason in EXCLUDED_FOR for found, reason in newest)
 
 
 def examine(database: Database, storage: Storage, job_id: str) -> None:
-    """Examine the payloads of the job's last closed round, unless that was done. Late ones started from another model.
+    """Examine the payloads of the job's last closed round once. Late ones are not: they started from another model.
 
     Raises:
-        StorageError: storage failed. GymError: the dataset is not what its manifest says.
+        StorageError: storage failed. GymError: the dataset does not match its manifest.
     """
     with database.transaction() as session:
         job = jobs_repository.job(session, job_id)
@@ -53,11 +53,11 @@ def examine(database: Database, storage: Storage, job_id: str) -> None:
             return
         spec = TrainingSpec.from_dict(job.spec)
         units = units_repository.unexamined_units(session, job_id, job.current_round - 1)
-    if not units or len(units) * spec.num_parameters() > MOST_VALUES:
+    if not units or len(units) * spec.num_parameters() > MAX_VALUES:
         return
     payloads = {}
     for unit in units:
-        with suppress(BlobNotFound, BlobCorrupt):  # lost by storage, which says nothing of the node
+        with suppress(BlobNotFound, BlobCorrupt):  # lost by storage, not by the node
             payloads[unit.slot] = storage.get(unit.payload_cid or "", max_bytes=payload_size(spec))
     found = _doubts(storage, spec, units[0].start_checkpoint_cid, payloads)
     with database.transaction() as session:
@@ -69,7 +69,7 @@ def examine(database: Database, storage: Storage, job_id: str) -> None:
 def _doubts(
     storage: Storage, spec: TrainingSpec, checkpoint_cid: str, payloads: dict[int, bytes]
 ) -> dict[int, list[str]]:
-    """Codes by slot of what is unusual. The held-out windows follow from all payloads, so no node knew them before."""
+    """Return flag codes by slot. The held-out windows follow from all payloads, so nodes cannot predict them."""
     from training_gym.evaluate.loss import mean_loss  # imports torch, which only workers load
 
     split = DatasetManifest.from_bytes(storage.get(spec.dataset, max_bytes=MAX_MANIFEST_BYTES)).validation
@@ -79,7 +79,7 @@ def _doubts(
     for slot, data in payloads.items():
         try:
             decoded[slot] = decode_adapted(spec, data)
-        except PayloadError:  # left out of the aggregate, by its own code
+        except PayloadError:  # excluded from the aggregation with its own code
             continue
     parameters = load_parameters(storage, spec, checkpoint_cid)
     found = measure(spec, parameters, decoded, lambda tried: mean_loss(spec, tried, windows))

@@ -1,7 +1,7 @@
-"""The validation losses of checkpoints, computed beside the rounds that follow.
+"""Validation losses of checkpoints, computed in parallel with later rounds.
 
-Nothing waits for one: the next round opens without it, and settlement writes those that are known. Only those of the
-initial model and of the final one are computed in place, because a job's receipt states them.
+No round waits for a loss, and settlement records the known ones. Only the losses of the first and the final model are
+computed in place, because the receipt contains them.
 """
 
 from sqlalchemy.orm import Session
@@ -18,25 +18,23 @@ from training_gym.spec.config import TrainingSpec
 
 
 def jobs_to_validate(database: Database) -> list[str]:
-    """Ids of all jobs that :func:`validate` has something to do for; the sweep calls it for each."""
+    """Return the ids of jobs that :func:`validate` may have work for. The sweep calls it for each."""
     with database.transaction() as session:
         return list(checkpoints_repository.jobs_without_a_loss(session))
 
 
 def validate(database: Database, storage: Storage, job_id: str) -> None:
-    """Compute the losses of the job's checkpoints that are not known, the newest first; then examine the last round.
-
-    Nothing if there are none, or another worker is at it.
+    """Compute the job's missing losses, newest first, then examine the last round; no-op if another worker does.
 
     Raises:
-        StorageError: storage failed; the sweep has it tried again.
+        StorageError: storage failed; the sweep retries.
     """
     with database.advisory_lock(f"validate:{job_id}") as alone:
         while alone and (due := _newest_unknown(database, job_id)) is not None:
             spec, checkpoint = due
             loss = validation_loss(storage, spec, load_parameters(storage, spec, checkpoint.cid))
             with database.transaction() as session:
-                _note(session, checkpoint.id, loss)
+                _record_loss(session, checkpoint.id, loss)
         if alone:
             examine(database, storage, job_id)
 
@@ -48,7 +46,7 @@ def _newest_unknown(database: Database, job_id: str) -> tuple[TrainingSpec, Chec
         return None if job is None or not unknown else (TrainingSpec.from_dict(job.spec), unknown[-1])
 
 
-def _note(session: Session, checkpoint_id: int, loss: str) -> None:
+def _record_loss(session: Session, checkpoint_id: int, loss: str) -> None:
     checkpoint = checkpoints_repository.checkpoint_by_id(session, checkpoint_id)
     assert checkpoint is not None  # checkpoints are never deleted
     checkpoint.validation_loss = loss

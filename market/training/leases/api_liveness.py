@@ -1,7 +1,7 @@
-"""That this API process takes calls, told to the database, so that nobody is blamed for calls that it could not take.
+"""Record API liveness in the database, in the background.
 
-It is told in the background, and before a lease is judged if that is overdue: back after an outage, the first call must
-not be refused for it.
+Leases that expire during an API outage are extended and do not count against nodes. An overdue report precedes each
+lease check: the first call after an outage must not fail because of it.
 """
 
 import threading
@@ -16,15 +16,14 @@ from market.training.leases.expiry import report_api
 
 _REPORTS_PER_GAP = 4
 
-
 _log = structlog.get_logger(__name__)
 
 
 class ApiLivenessReporter:
-    """The reports of one process. May be used from several threads.
+    """Liveness reports of one process. Thread-safe.
 
     Attributes:
-        period: seconds from one report to the next.
+        period: seconds between reports.
     """
 
     def __init__(self, database: Database, lease_seconds: float) -> None:
@@ -32,22 +31,22 @@ class ApiLivenessReporter:
         self._lease_seconds = lease_seconds
         self._gap = api_gap(lease_seconds).total_seconds()
         self.period = self._gap / _REPORTS_PER_GAP
-        self._reported = 0.0  # by the wall clock: the other one stands still while the host sleeps
-        self._failing = False  # said once
+        self._reported = 0.0  # wall clock: the monotonic clock stops while the host sleeps
+        self._failing = False  # logged once
         self._reporting = threading.Lock()
 
     @property
     def is_due(self) -> bool:
-        """Whether the last report is so long ago that it may have been an outage."""
+        """True if the last report is old enough to count as an outage."""
         return not 0 <= time.time() - self._reported < self._gap
 
     async def report_soon(self) -> None:
-        """Report, or wait for another thread that does. What fails is tried again with the next report."""
+        """Report, or wait for another thread that does. The next report retries a failed one."""
         try:
             await run_in_threadpool(self._report)
-        except Exception as error:  # without a database, say; a process that gave up would count as away for ever
+        except Exception as error:  # a reporter that stopped would count as an outage for ever
             if not self._failing:
-                _log.warning("cannot report that the API is up", error=str(error))
+                _log.warning("api_report_failed", error=str(error))
             self._failing = True
 
     def _report(self) -> None:

@@ -1,10 +1,10 @@
-"""Refusals of calls that concern a lease."""
+"""Errors of lease calls."""
 
 from market.platform.http.problem import MarketError
 
 
 class LeaseLost(MarketError):
-    """Wrong token, ended or expired: whoever calls no longer holds the lease."""
+    """The token is wrong, or the lease has ended or expired."""
 
     status = 409
     code = "lease-lost"
@@ -13,7 +13,7 @@ class LeaseLost(MarketError):
 
 
 class WrongStep(MarketError):
-    """The call does not fit what the lease is for, or how far it is."""
+    """The call does not fit the lease's kind or progress."""
 
     status = 409
     code = "wrong-step"
@@ -21,7 +21,7 @@ class WrongStep(MarketError):
 
 
 class ResultRefused(MarketError):
-    """What was delivered is not what was asked or committed; the member ``reason`` tells which rule it breaks."""
+    """The result differs from the task or the commitment; the member ``reason`` has the code of the broken rule."""
 
     status = 422
     code = "result-refused"
@@ -30,7 +30,7 @@ class ResultRefused(MarketError):
 
 
 class ReplayCommitted(MarketError):
-    """The verifier committed another result for this replay before, or the replay is over."""
+    """The verifier committed another result for this replay, or the replay is over."""
 
     status = 409
     code = "replay-committed"
@@ -39,7 +39,7 @@ class ReplayCommitted(MarketError):
 
 
 class ReplayNotCommitted(MarketError):
-    """A result was revealed that was never committed."""
+    """A result was revealed without a commitment."""
 
     status = 409
     code = "replay-not-committed"
@@ -50,7 +50,7 @@ class ReplayNotCommitted(MarketError):
 
 
 class ReplayMismatch(MarketError):
-    """What is revealed is not what was committed."""
+    """The revealed result differs from the committed one."""
 
     status = 422
     code = "replay-mismatch"

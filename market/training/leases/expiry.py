@@ -1,4 +1,4 @@
-"""Leases that run out."""
+"""Expiry of leases."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -23,16 +23,16 @@ _log = structlog.get_logger(__name__)
 
 
 def report_api(session: Session, lease_seconds: float) -> None:
-    """The API takes calls now. What ran out while it did not begins anew: nobody could have kept it."""
+    """Record that the API is up. Leases that expired during an API outage get the full lease time again."""
     outage = outages.report(session, outages.API, outages.api_gap(lease_seconds))
     if outage is not None:
         until = outage.ends_at + timedelta(seconds=lease_seconds)
         renewed = leases_repository.extend_leases(session, outage.starts_at, until)
-        _log.warning("the API was away", since=str(outage.starts_at), until=str(outage.ends_at), leases=renewed)
+        _log.warning("api_outage", since=str(outage.starts_at), until=str(outage.ends_at), leases=renewed)
 
 
 def expire_due(database: Database, now: datetime) -> int:
-    """End every lease whose time has passed, each in its own transaction; returns how many there were."""
+    """End every expired lease, each in its own transaction; return their number."""
     with database.transaction() as session:
         due = leases_repository.expired_leases(session, now)
     _expire(database, due, NODE_SILENT, ran_out_by=now)
@@ -40,40 +40,38 @@ def expire_due(database: Database, now: datetime) -> int:
 
 
 def expire_uploads(database: Database, committed_before: datetime) -> int:
-    """Lose every unit that was committed before then and is still not uploaded; returns how many there were.
+    """Lose every unit committed before then and not uploaded; return their number. API outages do not count.
 
-    Its commitment was acknowledged and must enter a window in time, and after that it is too late to upload. Time in
-    which the API was away does not count.
+    An acknowledged commitment must enter a commitment window in time, and an upload after that is too late.
     """
     with database.transaction() as session:
         old = leases_repository.overdue_uploads(session, committed_before)
-        due = [lease_id for lease_id, since in old if since + _away(session, since) < committed_before]
+        due = [lease_id for lease_id, since in old if since + _outage(session, since) < committed_before]
     _expire(database, due, UPLOAD_OVERDUE)
     return len(due)
 
 
 def was_busy(session: Session, lease_id: str) -> bool:
-    """Whether the holder of a replay's lease never pulled it because it had another one in hand: a node replays one
-    segment at a time."""
+    """Return True if the holder did not pull a replay's lease because it held another: a node replays one at a time."""
     lease = leases_repository.lease(session, lease_id)
-    assert lease is not None  # a lease goes only long after its job has ended
+    assert lease is not None  # leases are deleted only long after their job has ended
     return lease.pulled_at is None and leases_repository.held_another_lease(session, lease)
 
 
 def expire_replays(database: Database, longest: timedelta, now: datetime) -> int:
-    """End every replay that its verifier holds for longer than ``longest`` and the time that its files take: heartbeats
-    keep a lease, and nobody decides over the unit before it has ended. Time in which the API was away does not count.
-    Returns how many there were."""
+    """End every replay held longer than ``longest`` plus its transfer time; return their number.
+
+    Heartbeats keep a lease alive, and the unit cannot be decided before the replay ends. API outages do not count.
+    """
     with database.transaction() as session:
         old = leases_repository.replays_since(session, now - longest)
-        due = [id_ for id_, since, spec in old if since + longest + _transfer(spec) + _away(session, since) <= now]
+        due = [id_ for id_, since, spec in old if since + longest + _transfer(spec) + _outage(session, since) <= now]
     _expire(database, due, REPLAY_OVERDUE)
     return len(due)
 
 
 def _expire(database: Database, lease_ids: Sequence[str], reason: str, *, ran_out_by: datetime | None = None) -> None:
-    """End those of the leases that are still open, each in its own transaction; with ``ran_out_by`` only those that no
-    heartbeat has extended beyond it meanwhile."""
+    """End the open leases; with ``ran_out_by`` only those that no heartbeat has extended beyond it."""
     for lease_id in lease_ids:
         with database.transaction() as session:
             locked = leases_repository.lock_lease(session, lease_id)
@@ -83,13 +81,12 @@ def _expire(database: Database, lease_ids: Sequence[str], reason: str, *, ran_ou
                 abandon(session, *locked, LeaseEvent.EXPIRE, reason)
 
 
-def _away(session: Session, since: datetime) -> timedelta:
-    """For how long no node could call the market since then."""
+def _outage(session: Session, since: datetime) -> timedelta:
     return outages.time_away(session, since, utc_now(), [outages.API])
 
 
 def _transfer(spec: dict[str, Any]) -> timedelta:
-    """To fetch what a replay of a job's segment starts from, and in another class to show where it ends."""
+    """Return the time to fetch a replay's start states and, in another environment class, to upload its end state."""
     parsed = TrainingSpec.from_dict(spec)
     size = boundary_state_bytes(parsed) + slot_state_bytes(parsed)
     return timedelta(seconds=2 * size / reveal_deadline.BYTES_PER_SECOND)

@@ -1,4 +1,4 @@
-"""Nodes that wait for work: the database is asked for all of them at once, however many there are."""
+"""Long polls of nodes for leases. One query serves all waiting nodes."""
 
 import asyncio
 from collections.abc import Collection
@@ -13,7 +13,6 @@ from market.training.leases import repository
 
 LOOK_SECONDS = 0.15
 
-
 _log = structlog.get_logger(__name__)
 
 
@@ -26,7 +25,7 @@ class LeaseWaiters:
         self._looking: asyncio.Task[None] | None = None
 
     async def wait(self, holder: str, kinds: Collection[str], seconds: float) -> None:
-        """Return when a lease of one of these kinds is offered to the node, at the latest after ``seconds``."""
+        """Return when a lease of one of these kinds is offered to the node, or after ``seconds``."""
         offered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[offered] = (holder, kinds)
         if self._looking is None or self._looking.done():
@@ -42,8 +41,8 @@ class LeaseWaiters:
             waiting = dict(self._waiting)
             try:
                 offers = await run_in_threadpool(self._offers, {holder for holder, _ in waiting.values()})
-            except SQLAlchemyError as error:  # those who wait ask the database themselves when their time is over
-                _log.warning("cannot look for offered leases", error=str(error))
+            except SQLAlchemyError as error:  # a waiting node queries again when its time is over
+                _log.warning("lease_offer_query_failed", error=str(error))
                 continue
             for offered, (holder, kinds) in waiting.items():
                 if not offered.done() and any((holder, kind) in offers for kind in kinds):

@@ -11,7 +11,7 @@ from market.platform.db.base import Address, Base, CreatedAt, Hash32, UtcDateTim
 
 
 class Lease(Base, CreatedAt):
-    """Work addressed to one node. The token guards every later call: a stale holder's calls find nothing."""
+    """Work assigned to one node. Every later call needs the token, so a previous holder cannot act on the lease."""
 
     __tablename__ = "leases"
     __table_args__ = (

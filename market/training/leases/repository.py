@@ -1,4 +1,4 @@
-"""Queries over leases. What is locked is locked as :mod:`market.jobs.repository` says."""
+"""Lease queries. Lock order: see :mod:`market.jobs.repository`."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
@@ -21,7 +21,7 @@ def lease(session: Session, lease_id: str) -> Lease | None:
 
 
 def lock_lease(session: Session, lease_id: str) -> tuple[Job, Unit | None, Lease] | None:
-    """The lease with its job and unit, all locked."""
+    """Lock and return the lease with its job and unit."""
     found = session.execute(select(Lease.job_id, Lease.unit_id).where(Lease.id == lease_id)).one_or_none()
     if found is None:
         return None
@@ -31,12 +31,12 @@ def lock_lease(session: Session, lease_id: str) -> tuple[Job, Unit | None, Lease
 
 
 def lock_lease_alone(session: Session, lease_id: str) -> Lease | None:
-    """The lease, locked; for callers that touch neither its job nor its unit."""
+    """Lock and return the lease; for callers that touch neither its job nor its unit."""
     return session.scalar(locked(select(Lease).where(Lease.id == lease_id)))
 
 
 def lock_next_lease(session: Session, holder: str, kinds: Sequence[str], now: datetime) -> Lease | None:
-    """The oldest lease offered to the node, unless another request of it is just taking it."""
+    """Return the oldest lease offered to the node, locked, unless a concurrent request has locked it."""
     query = select(Lease).where(
         Lease.holder == holder, Lease.status == LeaseStatus.OFFERED, Lease.kind.in_(kinds), Lease.expires_at > now
     )
@@ -44,7 +44,7 @@ def lock_next_lease(session: Session, holder: str, kinds: Sequence[str], now: da
 
 
 def offers(session: Session, holders: Collection[str], now: datetime) -> set[tuple[str, str]]:
-    """(holder, kind) of the leases that are offered to these nodes."""
+    """Return (holder, kind) of the leases that are offered to these nodes."""
     query = select(Lease.holder, Lease.kind).where(
         Lease.holder.in_(holders), Lease.status == LeaseStatus.OFFERED, Lease.expires_at > now
     )
@@ -59,7 +59,7 @@ def open_leases(
     unit_id: int | None = None,
     kinds: Sequence[str] | None = None,
 ) -> list[str]:
-    """Ids of the job's open leases, optionally only those of one node, one unit or some kinds."""
+    """Return the ids of the job's open leases, optionally of one node, one unit or some kinds."""
     query = select(Lease.id).where(Lease.job_id == job_id, Lease.status.in_(OPEN_LEASE))
     if holder is not None:
         query = query.where(Lease.holder == holder)
@@ -71,13 +71,13 @@ def open_leases(
 
 
 def follow_leases(session: Session, checkpoint_id: int) -> list[Lease]:
-    """All that were ever made for a checkpoint."""
+    """Return all prefetch leases of a checkpoint."""
     query = select(Lease).where(Lease.kind == "follow", Lease.checkpoint_id == checkpoint_id)
     return list(session.scalars(query.order_by(Lease.created_at, Lease.id)))
 
 
 def followed_jobs(session: Session, holders: Collection[str]) -> dict[str, str]:
-    """Of these nodes those that follow a running job: the one whose checkpoints they were the last to fetch."""
+    """Return by node the running job whose checkpoint it prefetched last; nodes without one are missing."""
     query = (
         select(Lease.holder, Lease.job_id)
         .join(Job, Job.id == Lease.job_id)
@@ -95,7 +95,7 @@ def expired_leases(session: Session, now: datetime) -> list[str]:
 
 
 def extend_leases(session: Session, ran_out_since: datetime, until: datetime) -> int:
-    """Let no open lease end before ``until``, but those that had run out before ``ran_out_since``; gives how many."""
+    """Extend open leases that expire from ``ran_out_since`` on to at least ``until``; return their number."""
     ended = Lease.status.in_(OPEN_LEASE), Lease.expires_at >= ran_out_since, Lease.expires_at < until
     extended = session.scalars(locked(select(Lease).where(*ended).order_by(Lease.id))).all()
     for found in extended:
@@ -104,7 +104,7 @@ def extend_leases(session: Session, ran_out_since: datetime, until: datetime) ->
 
 
 def overdue_uploads(session: Session, committed_before: datetime) -> list[tuple[str, datetime]]:
-    """Of the open train leases whose unit was committed before then and is not uploaded: the id, and when that was."""
+    """Return (id, commitment time) of open train leases whose unit was committed before then and is not uploaded."""
     query = select(Lease.id, Unit.committed_at).join(Unit, Unit.id == Lease.unit_id)
     query = query.where(Lease.status.in_(OPEN_LEASE), Lease.kind == "train")
     query = query.where(Unit.status == UnitStatus.COMMITTED, Unit.committed_at < committed_before)
@@ -113,29 +113,28 @@ def overdue_uploads(session: Session, committed_before: datetime) -> list[tuple[
 
 
 def held_another_lease(session: Session, lease: Lease) -> bool:
-    """Whether the holder of a lease had pulled another one of its kind that it held at some time since this one was
-    offered."""
+    """Return True if the holder had pulled another lease of this kind that was open after this one was offered."""
     others = select(Lease.id).where(Lease.holder == lease.holder, Lease.kind == lease.kind, Lease.id != lease.id)
     is_held = or_(Lease.ended_at.is_(None), Lease.ended_at > lease.created_at)
     return bool(session.scalar(select(others.where(Lease.pulled_at.is_not(None), is_held).exists())))
 
 
 def replays_since(session: Session, asked_before: datetime) -> list[tuple[str, datetime, dict[str, Any]]]:
-    """The open replay leases that were offered before then: id, when that was, and the job's specification."""
+    """Return (id, offer time, job specification) of open replay leases that were offered before then."""
     query = select(Lease.id, Lease.created_at, Lease.task["spec"]).where(Lease.status.in_(OPEN_LEASE))
     query = query.where(Lease.kind == "replay", Lease.created_at < asked_before).order_by(Lease.created_at, Lease.id)
     return list(session.execute(query).tuples())
 
 
 def is_at_work(session: Session, provider: str) -> bool:
-    """Whether the node holds a slot, or trains or shows a state for a job that it has left."""
+    """Return True if the node holds a replica, or trains or reveals a state for a job that it has left."""
     holds = exists().where(Slot.provider == provider)
     works = exists().where(Lease.holder == provider, Lease.status.in_(OPEN_LEASE), Lease.kind.in_(("train", "reveal")))
     return session.scalar(select(or_(holds, works))) or False
 
 
 def jobs_held_by(session: Session, provider: str) -> list[str]:
-    """Ids of the jobs in which the node holds a slot or an open lease, in the order in which to lock them."""
+    """Return the ids of jobs in which the node holds a replica or an open lease, in lock order."""
     held = select(Slot.job_id).where(Slot.provider == provider)
     leased = select(Lease.job_id).where(Lease.holder == provider, Lease.status.in_(OPEN_LEASE))
     return sorted(set(session.scalars(held.union(leased))))

@@ -1,4 +1,4 @@
-"""Requests and answers of leases: the work of nodes. Times ISO 8601 in UTC, hashes 0x hex."""
+"""Requests and responses of leases. Times are ISO 8601 in UTC, hashes 0x hex."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -23,9 +23,7 @@ class LeaseKind(StrEnum):
 
 Token = Annotated[str, StringConstraints(pattern=r"^0x[0-9a-f]{64}$")]
 
-
 ReasonCode = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]{1,64}$")]
-
 
 DecimalString = Annotated[str, StringConstraints(pattern=r"^-?[0-9]{1,12}(\.[0-9]{1,12})?$")]
 
@@ -36,7 +34,7 @@ class NextLease(RequestModel):
 
 
 class LeaseView(BaseModel):
-    """Work addressed to the caller. ``token`` goes into every later call; ``task`` depends on ``kind``."""
+    """Work assigned to the caller. ``token`` goes into every later call; ``task`` depends on ``kind``."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -61,8 +59,8 @@ class HeartbeatView(BaseModel):
 class CommitTraining(RequestModel):
     """The signed result of a unit, before anything is revealed (EIP-712 UnitCommitment).
 
-    A job with ``round_delay`` offers the slot's next unit at once if the commitment also declares what that starts
-    from: the payload and the slot state, which the completion then has to be of.
+    With ``round_delay`` a commitment may also declare the payload and the replica state of the completion. The market
+    then offers the replica's next unit at once, which starts from them.
     """
 
     token: Token
@@ -75,22 +73,21 @@ class CommitTraining(RequestModel):
 
     @property
     def declared(self) -> tuple[str, str, str] | None:
-        """Payload, slot state and its digest, if all of them are declared."""
+        """Payload, replica state and its digest, if all of them are declared."""
         if self.payload_cid is None or self.slot_state_cid is None or self.slot_state_digest is None:
             return None
         return self.payload_cid, self.slot_state_cid, self.slot_state_digest
 
 
 class CommitReplay(RequestModel):
-    """keccak(end_leaf || verifier || salt) of a replayed segment; with ``inner_digest`` after the end leaf where the
-    task asks for one (``inner``)."""
+    """keccak(end_leaf || verifier || salt) of a replayed segment; ``inner_digest`` follows the leaf if requested."""
 
     token: Token
     result_hash: HashString
 
 
 class NodeReport(RequestModel):
-    """What a unit took, as its node measured it. Claims: nothing is paid or punished by them."""
+    """Resource usage of a unit as measured by its node. No payment or penalty depends on it."""
 
     compute_ms: int = Field(ge=0, lt=2**40)
     transfer_ms: int = Field(ge=0, lt=2**40, description="Time in which the node only fetched inputs or uploaded.")
@@ -101,10 +98,10 @@ class NodeReport(RequestModel):
 
 
 class CompleteTraining(RequestModel):
-    """What was committed, now uploaded. ``leaves`` has one leaf per segment boundary, so ``segments + 1``.
+    """The committed result, now uploaded. ``leaves`` has one leaf per boundary state: ``segments + 1``.
 
-    The digests (:mod:`training_gym.units.trace`) show that the last leaf is of this payload and slot state. The
-    slot state itself stays on the node, under the CID that it is declared with here.
+    The digests (:mod:`training_gym.units.trace`) tie the last leaf to this payload and replica state. The replica state
+    stays on the node, under the declared CID.
     """
 
     token: Token
@@ -121,7 +118,7 @@ class CompleteTraining(RequestModel):
 
 
 class CompleteReveal(RequestModel):
-    """``state_cid`` is null for segment 0; ``slot_state_cid`` is that of the task, null where the task has none."""
+    """``state_cid`` is null for segment 0; ``slot_state_cid`` is that of the task, or null."""
 
     token: Token
     state_cid: CidString | None
@@ -131,8 +128,8 @@ class CompleteReveal(RequestModel):
 class CompleteReplay(RequestModel):
     """The opened commitment. In another class than the unit's (task ``across``) the end state is uploaded too.
 
-    Its ``end_leaf`` is then of the state before anything is compressed, also of the last segment. ``inner_digest`` is
-    of the state after the inner step that the task names in ``inner``; left out where that is null.
+    Its ``end_leaf`` is then of the state before compression, also for the last segment. ``inner_digest`` is of the
+    state after the inner step ``inner`` of the task, and is omitted if that is null.
     """
 
     token: Token
@@ -150,24 +147,24 @@ class CompletePin(RequestModel):
 
 
 class CompletePublish(RequestModel):
-    """The slot state that the task names, now uploaded."""
+    """The replica state that the task requests, now uploaded."""
 
     token: Token
     published_cid: CidString
 
 
 class CompleteFollow(RequestModel):
-    """The checkpoint that the task names, whose model is on the node now, and the job's data too."""
+    """The checkpoint of the task. The node holds its model and the job's data."""
 
     token: Token
     followed_cid: CidString
 
 
 def _by_key(keys: dict[str, str], default: str) -> Discriminator:
-    """Tells the members of a union apart by a key that only one of them has."""
+    """Select the member of a union by a key that only one of them has."""
 
     def tag(value: Any) -> str:
-        present = value if isinstance(value, dict) else getattr(value, "__dict__", {})  # anything may be sent
+        present = value if isinstance(value, dict) else getattr(value, "__dict__", {})  # untrusted input
         return next((name for key, name in keys.items() if key in present), default)
 
     return Discriminator(tag)
@@ -177,7 +174,6 @@ Commit = Annotated[
     Annotated[CommitTraining, Tag("train")] | Annotated[CommitReplay, Tag("replay")],
     _by_key({"result_hash": "replay"}, "train"),
 ]
-
 
 Complete = Annotated[
     Annotated[CompleteTraining, Tag("train")]
@@ -211,4 +207,4 @@ class LeaseState(BaseModel):
 
 
 class CommitState(LeaseState):
-    acknowledgement: AcknowledgementView | None = Field(description="Of a training commitment. Keep it.")
+    acknowledgement: AcknowledgementView | None = Field(description="Of a unit commitment. Keep it.")

@@ -1,8 +1,8 @@
-"""Leases: how work reaches a node, and what happens when the node goes silent or gives up.
+"""Leases: create, pull, heartbeat, fail.
 
 A lease is addressed to one node, which pulls it, keeps it by heartbeats and ends it. Every call after the pull carries
-the lease's token. A lease whose time has passed is gone, even before the sweep has noticed: a call with it is refused
-(``lease-lost``), so a node that was away never delivers into somebody else's place.
+the lease's token. A call with an expired lease is refused (``lease-lost``) even before the sweep ends the lease. A node
+that returns late therefore cannot deliver a unit that another node holds.
 """
 
 import hmac
@@ -39,8 +39,7 @@ from zoo_protocol.hashing import to_hex
 
 UPLOAD_OVERDUE, START_LOST = "upload_overdue", "start_lost"
 
-
-_NODES_FAULT = (NODE_SILENT, UPLOAD_OVERDUE)  # otherwise it was told to stop, because its job ends or it was jailed
+_NODES_FAULT = (NODE_SILENT, UPLOAD_OVERDUE)  # for other reasons the market ended the lease
 
 
 def create_lease(
@@ -55,7 +54,7 @@ def create_lease(
     checkpoint_id: int | None = None,
     seconds: float,
 ) -> Lease:
-    """Offer work to a node, which has ``seconds`` to pull it."""
+    """Offer work to a node. The offer expires after ``seconds``."""
     lease = Lease(
         id=str(uuid4()),
         kind=LeaseKind(kind),
@@ -76,12 +75,12 @@ def create_lease(
 
 
 def is_offered_some(session: Session, address: str, kinds: Sequence[LeaseKind]) -> bool:
-    """Whether :func:`next_lease` may find something. Most often it does not, and this takes no transaction."""
+    """Return True if :func:`next_lease` may find a lease. Usually False, and this opens no transaction."""
     return any(kind in kinds for _, kind in leases_repository.offers(session, [address], utc_now()))
 
 
 def next_lease(session: Session, address: str, kinds: Sequence[LeaseKind], lease_seconds: float) -> LeaseView | None:
-    """Hand the node the oldest lease offered to it, if there is one. From now on it must heartbeat."""
+    """Pull the oldest lease offered to the node, if there is one. From now on the node must heartbeat."""
     now = utc_now()
     lease = leases_repository.lock_next_lease(session, address, kinds, now)
     if lease is None:
@@ -101,23 +100,23 @@ def next_lease(session: Session, address: str, kinds: Sequence[LeaseKind], lease
 
 
 def require_held(lease: Lease | None, address: str, token: str, now: datetime) -> Lease:
-    """``lease``, if the caller may still act on it.
+    """Return ``lease`` if the caller may act on it.
 
     Raises:
-        LeaseLost: no such lease, another holder's, a wrong token, ended, or out of time.
+        LeaseLost: no such lease, another holder's, wrong token, ended or expired.
     """
     if lease is None or lease.holder != address or not hmac.compare_digest(lease.token, token):
-        raise LeaseLost("No lease with this id and token is yours.", field="token")
+        raise LeaseLost("You hold no lease with this id and token.", field="token")
     if lease.status != LeaseStatus.ACTIVE:
         reason = f" ({lease.reason})" if lease.reason else ""
         raise LeaseLost(f"The lease is {lease.status}{reason}.")
     if lease.expires_at <= now:
-        raise LeaseLost("The lease's time has passed without a heartbeat.")
+        raise LeaseLost("The lease has expired: no heartbeat came in time.")
     return lease
 
 
 def lock_held(session: Session, lease_id: str, address: str, token: str) -> tuple[Job, Unit | None, Lease]:
-    """The lease that the caller holds, with its job and unit, all locked. Raises LeaseLost."""
+    """Lock and return the caller's lease with its job and unit. Raises LeaseLost."""
     locked = leases_repository.lock_lease(session, lease_id)
     require_held(None if locked is None else locked[2], address, token, utc_now())
     assert locked is not None
@@ -125,7 +124,7 @@ def lock_held(session: Session, lease_id: str, address: str, token: str) -> tupl
 
 
 def heartbeat(session: Session, lease_id: str, address: str, token: str, step: int, lease_seconds: float) -> datetime:
-    """Extend the lease and note progress; returns the new end. Raises LeaseLost."""
+    """Extend the lease and record progress; return the new expiry. Raises LeaseLost."""
     now = utc_now()
     seen = require_held(leases_repository.lease(session, lease_id), address, token, now)
     if step > 0 and seen.kind == LeaseKind.TRAIN:
@@ -141,7 +140,7 @@ def heartbeat(session: Session, lease_id: str, address: str, token: str, step: i
 
 
 def mark_first_step(session: Session, job_id: str, now: datetime) -> None:
-    """Note when the job's first training step was reported. Takes the job's lock, so call it before a lease's."""
+    """Record the time of the job's first training step. Locks the job, so call it before locking a lease."""
     job = jobs_repository.job(session, job_id)
     if job is not None and job.first_step_at is None:
         job = jobs_repository.lock_job(session, job_id)
@@ -150,7 +149,7 @@ def mark_first_step(session: Session, job_id: str, now: datetime) -> None:
 
 
 def fail(session: Session, lease_id: str, address: str, token: str, code: str, detail: str) -> None:
-    """The node says that it cannot do the work, or is about to stop. Raises LeaseLost."""
+    """End the caller's lease because its node cannot do the work or is shutting down. Raises LeaseLost."""
     job, unit, lease = lock_held(session, lease_id, address, token)
     if code == NODE_STOPPING:
         providers.record_shutdown(session, address)
@@ -160,7 +159,7 @@ def fail(session: Session, lease_id: str, address: str, token: str, code: str, d
 def abandon(
     session: Session, job: Job, unit: Unit | None, lease: Lease, event: LeaseEvent, reason: str, detail: str = ""
 ) -> None:
-    """End an open lease without its result; the caller has locked all three. What it was for goes to somebody else."""
+    """End an open lease without a result. The caller has locked job, unit and lease; the work is offered again."""
     now = utc_now()
     transition_lease(session, lease, event, at=now, reason=reason, detail=detail)
     if lease.kind == LeaseKind.REPLAY:
@@ -182,7 +181,7 @@ def abandon(
 
 
 def _withdraw(session: Session, unit: Unit) -> None:
-    """Nobody will ever see what a lost unit declared at its commitment: who started from it has lost its unit too."""
+    """Lose the later units that started from the lost unit's declared state, then clear that declaration."""
     for later in units_repository.started_from(session, unit):
         for lease_id in leases_repository.open_leases(session, unit.job_id, unit_id=later.id, kinds=[LeaseKind.TRAIN]):
             locked = leases_repository.lock_lease(session, lease_id)
@@ -192,7 +191,7 @@ def _withdraw(session: Session, unit: Unit) -> None:
 
 
 def remove_node_from_jobs(session: Session, provider: str, reason: str) -> None:
-    """Take the node out of all running jobs: its slots become free and all its open leases end, for ``reason``."""
+    """Free the node's replicas in all running jobs and end all its open leases with ``reason``."""
     for job_id in repository.jobs_held_by(session, provider):
         jobs_repository.lock_job(session, job_id)
         for lease_id in leases_repository.open_leases(session, job_id, holder=provider):
@@ -203,7 +202,7 @@ def remove_node_from_jobs(session: Session, provider: str, reason: str) -> None:
 
 
 def free_after_training(session: Session, job: Job, provider: str) -> None:
-    """A job that trains no more has got, or lost, what this node was still uploading."""
+    """Free the node once its last upload is delivered or lost, if the job has stopped training."""
     if job.status != JobStatus.RUNNING:
         _free_slot(session, job.id, provider)
 
@@ -216,13 +215,13 @@ def _free_slot(session: Session, job_id: str, provider: str) -> None:
 
 
 def busy_providers(session: Session) -> set[str]:
-    """Addresses of the nodes that hold a slot of a running job."""
+    """Return the addresses of the nodes that hold a replica of a running job."""
     return jobs_repository.slot_holders(session)
 
 
 def is_at_work(session: Session, provider: str) -> bool:
-    """Whether a node holds a slot, or trains or shows a state; if not, nobody places it in this transaction's time."""
-    if repository.is_at_work(session, provider):  # without the lock: nodes ask this with every heartbeat
+    """Return True if a node is at work; if False, no placement can select it until this transaction ends."""
+    if repository.is_at_work(session, provider):  # without the lock: nodes call this with every heartbeat
         return True
     jobs_repository.lock_placement(session)
     return repository.is_at_work(session, provider)

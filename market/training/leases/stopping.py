@@ -17,13 +17,13 @@ from market.training.units.service import settle_if_decided
 
 
 def stop_training(session: Session, job: Job, reason: str, *, keep_committed: bool = False) -> None:
-    """The job trains no more: end its train and follow leases, lose what was not delivered and free its nodes.
+    """End the job's train and prefetch leases, lose undelivered units and free its nodes.
 
     The caller has locked the job and moved it out of ``running``.
 
     Args:
-        keep_committed: units that were committed, and are being uploaded, stay with their nodes, whose slots are freed
-            once they are uploaded or lost (:func:`expire_uploads` at the latest).
+        keep_committed: keep the leases of committed units, which are being uploaded. Their replicas are freed after
+            the upload or the loss, at the latest by :func:`expire_uploads`.
     """
     for lease_id in leases_repository.open_leases(session, job.id, kinds=(LeaseKind.TRAIN, LeaseKind.FOLLOW)):
         locked = leases_repository.lock_lease(session, lease_id)

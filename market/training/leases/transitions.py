@@ -12,7 +12,7 @@ from market.training.leases.models import Lease
 def transition_lease(
     session: Session, lease: Lease, event: LeaseEvent, *, at: datetime, reason: str | None = None, detail: str = ""
 ) -> None:
-    """Move a lease whose row the caller has locked; everything but a pull ends it at ``at``."""
+    """Apply ``event`` to a locked lease. Every event except a pull ends it at ``at``."""
     data: dict[str, object] = {"detail": detail} if detail else {}
     move(session, lease, LEASE, event, subject=("lease", lease.id), reason=reason, actor=lease.holder, data=data)
     if event is not LeaseEvent.PULL:

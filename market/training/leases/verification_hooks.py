@@ -1,4 +1,4 @@
-"""Verification's hooks into the end of its leases: jobs cannot import verification, which builds on them.
+"""Callbacks into verification. Training cannot import it, since verification builds on training.
 
 :func:`market.wiring.connect_features` registers them once per process, before any lease is handled.
 """
@@ -13,15 +13,15 @@ from market.training.leases.models import Lease
 
 @dataclass(frozen=True, slots=True)
 class VerificationHooks:
-    """Calls into verification; each is part of the caller's unit of work.
+    """Callbacks into verification; each runs in the caller's transaction.
 
     Attributes:
         replay_committed: takes the replay's result hash.
         replay_revealed: takes the end leaf, the salt, the CID of the end state and the inner digest.
         replay_abandoned: for a replay lease that expired or failed.
-        state_revealed: takes the CID of the shown state, if there is one.
+        state_revealed: takes the CID of the revealed state, if there is one.
         reveal_abandoned: for a reveal lease that expired or failed.
-        is_revealed: takes a CID; True if a drawn segment starts from the state in that file.
+        is_revealed: takes a CID; True if a sampled segment starts from the state in that file.
     """
 
     replay_committed: Callable[[Session, Lease, str], None]
@@ -33,23 +33,19 @@ class VerificationHooks:
 
 
 class HooksMissing(RuntimeError):
-    """A lease was handled before the features were connected."""
+    """No hooks are registered in this process."""
 
 
 _registered: list[VerificationHooks] = []
 
 
 def register(given: VerificationHooks) -> None:
-    """Set the process's hooks; later calls replace them."""
+    """Set the process's hooks; a later call replaces them."""
     _registered[:] = [given]
 
 
 def hooks() -> VerificationHooks:
-    """Return the process's hooks.
-
-    Raises:
-        HooksMissing: none are registered.
-    """
+    """Return the process's hooks. Raises HooksMissing."""
     if not _registered:
         raise HooksMissing("No verification hooks are registered. Call market.wiring.connect_features first.")
     return _registered[0]

@@ -1,6 +1,6 @@
-"""Placement at work: which sold nodes go to which of the jobs that bought them, and which spares fill vacant slots.
+"""Placement: assign sold nodes to jobs, and hot spares to vacant replicas.
 
-The auction decides who sells, who buys, and at what price; nothing here changes that (docs/auctions.md).
+The auction decides sellers, buyers and the price; placement does not change them (docs/auctions.md).
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,15 +26,15 @@ _DATASET_SHARE = 0.5  # of a job's data; its newest checkpoint is the rest
 def assign_nodes(
     session: Session, settings: Settings, sizes: Mapping[str, int], addresses: Sequence[str]
 ) -> dict[str, list[str]]:
-    """Deal sold nodes to the jobs that bought them, ``sizes`` of each, so that all gangs together are best.
+    """Assign sold nodes to the jobs that bought them, ``sizes`` of each, at the lowest total cost of all gangs.
 
-    All of the nodes suit all of the jobs, and the price is the same for all.
+    All nodes suit all jobs, at the same price.
     """
     known = providers.nodes_among(session, settings, addresses, utc_now())
     missing = {}
     for job_id in sizes:
         job = jobs_repository.job(session, job_id)
-        assert job is not None  # it has a bid
+        assert job is not None  # it has an open bid
         missing[job_id] = _missing(session, job, addresses)
     return assignment.assign_nodes(sizes, [known[address] for address in addresses], missing)
 
@@ -48,12 +48,12 @@ def best_spares(
     holders: Sequence[str],
     supply: Sequence[Offer],
 ) -> list[str]:
-    """Up to ``count`` of the spares, those that serve best together with the nodes that hold slots of the job.
+    """Return up to ``count`` spares that fit best with the nodes of the job.
 
     Args:
         spares: free nodes that the job accepts and can pay.
-        holders: nodes that hold slots of the job.
-        supply: all offers of the tier, those of busy nodes too; against them is judged how scarce a spare is.
+        holders: nodes that hold replicas of the job.
+        supply: all offers of the tier, also of busy nodes; they give a spare's scarcity.
     """
     if len(spares) <= count:
         return [spare.provider for spare in spares]
@@ -76,7 +76,7 @@ def best_spares(
 
 
 def _missing(session: Session, job: Job, addresses: Sequence[str]) -> dict[str, float]:
-    """What share of the job's data those of the nodes would have to fetch that hold some of it."""
+    """Return the share of the job's data that a node must fetch, for nodes that hold some of it."""
     have_dataset = units_repository.trained_on(session, job.spec["data_config"]["dataset"], addresses)
     have_checkpoint = checkpoints_repository.holders_of_newest(session, job.id).intersection(addresses)
     return {

@@ -1,4 +1,4 @@
-"""Jobs in the book: what they bid, who gets them, and how they leave it without a match."""
+"""Jobs in the order book: bids, assignment of nodes, expiry."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -18,9 +18,9 @@ from market.settings import Settings
 
 
 def open_bids(session: Session, tier_id: int, zone: str, now: datetime) -> list[StandingBid]:
-    """The jobs waiting in the book of a tier and zone, oldest first.
+    """Return the bids in the book of a tier and zone, oldest first.
 
-    A job bids for ``nodes`` at the highest price that its payer takes and at which its budget pays all its units.
+    A job bids for ``nodes`` at the highest price that its payer accepts and at which its budget pays all units.
     """
     return [
         StandingBid(
@@ -44,13 +44,13 @@ def assign(
     addresses: Sequence[str],
     environment_class: str,
 ) -> bool:
-    """Give a cleared job its nodes, slot by slot, at ``price`` wei per GPU-hour; training starts after the commit.
+    """Assign a cleared job its nodes, in slot order, at ``price`` wei per GPU-hour; training starts after the commit.
 
-    All its nodes are of one environment class, so that any unit can be replayed bit for bit by the same verifiers.
+    All nodes are of one environment class, so that the same verifiers can replay any unit bit for bit.
 
     Returns:
-        False, with nothing done, if the job has left the book or bids less by now, or one of the nodes was placed
-        elsewhere, has to show its hardware, or ceased to meet the job's requirements meanwhile.
+        False, without a change, if the job has left the book or bids less. Also if a node was placed elsewhere, runs
+        a benchmark, or fails the requirements.
     """
     job = jobs_repository.lock_job(session, job_id)
     jobs_repository.lock_placement(session)
@@ -80,7 +80,7 @@ def assign(
 
 
 def expire_due(database: Database, now: datetime) -> int:
-    """Take jobs out of the book whose payers wait no longer; they are refunded in full. Returns how many."""
+    """Expire jobs whose payers' waiting time is over, for a full refund; return their number."""
     with database.transaction() as session:
         due = jobs_repository.jobs_past_waiting(session, now)
     for job_id in due:

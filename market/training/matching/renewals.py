@@ -1,12 +1,10 @@
-"""Renewal of a job's nodes: at the start of each round, a node that asks for too much or is unfit by now may leave.
+"""Removal of overpriced or ineligible nodes from a job at the start of a round.
 
-A job's price is fixed when it is matched and never changes, so it cannot exceed what is in escrow. A provider that asks
-for more works on at that price for the notice period; from the first round after it, it gets no more units of the job,
-and its slot is filled from the book at the job's price. A cheaper ask changes nothing for the job.
+A job's price is fixed at its match, so it cannot exceed the escrow. A provider that raises its ask works on at the old
+price for the notice period. From the next round on, another node from the book fills its replica at the job's price.
 
-A node that no longer meets the job's requirements, because its attestation has ended or its reliability fell, that
-takes its stake out, or that is jailed, is replaced in the same way, without notice. A job can last longer than
-unbonding.
+A node that is jailed, unbonds its stake or fails the requirements (attestation ended, reliability fell) is replaced in
+the same way without notice. A job can last longer than unbonding.
 """
 
 from collections.abc import Sequence
@@ -24,7 +22,7 @@ from market.settings import Settings
 
 
 def drop_overpriced_nodes(session: Session, settings: Settings, job: Job, slots: Sequence[Slot]) -> None:
-    """Vacate those of ``slots`` (none with work in this round) whose nodes gave notice of an ask beyond the price."""
+    """Vacate ``slots`` (without work in this round) whose nodes' asks exceed the price since the notice period."""
     assert job.clearing_price_wei is not None  # set when the job was matched
     assert job.fee_bps is not None  # set when it was funded
     noticed_until = database_now(session) - timedelta(seconds=settings.price_notice_seconds)
@@ -36,8 +34,7 @@ def drop_overpriced_nodes(session: Session, settings: Settings, job: Job, slots:
 
 
 def drop_ineligible_nodes(session: Session, settings: Settings, job: Job, slots: Sequence[Slot]) -> None:
-    """Vacate those of ``slots`` (none with work in this round) whose nodes do not meet the requirements any more, who
-    are jailed, or who could not be punished for what they do."""
+    """Vacate ``slots`` (without work in this round) whose nodes are jailed, not slashable or fail the requirements."""
     requirements = Requirements.of(job.requirements)
     holders = [slot.provider for slot in slots if slot.provider is not None]
     nodes = providers.nodes_among(session, settings, holders, database_now(session))

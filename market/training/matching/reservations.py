@@ -1,15 +1,13 @@
-"""Nodes held back for a job that has waited long, so that a gang is not starved by jobs that fit sooner.
+"""Reservations: nodes withheld from the auction for a job that has waited long, so that its gang is not starved.
 
-Of jobs that stand in the book longer than ``reservation_after_seconds`` one at a time, of each tier, has a reservation:
-the one that had none for the longest, of those that never had one the one that was funded first, in the zone and class
-where most of what it needs is free. While fewer nodes than it
-wants are free there, nobody else is sold them. Once there are enough, the next round of that book begins with the part
-in which the job stands. Its price is made like every other: a reservation keeps nodes from being sold, it buys none.
+Each tier has at most one reservation, for a job that waited longer than ``reservation_after_seconds``. The job whose
+last reservation is longest ago comes first, then the job that was funded first. It gets the zone and environment class
+where most of the nodes it needs are free. While too few are free, no other job buys them. Once enough are, the next
+auction round of that book begins with the job's sub-book. The price is made as always: a reservation buys no nodes.
 
-A reservation that led to nothing ends after ``reservation_seconds``, and while its job waits on there is no other for
-as long again. So neither jobs that are outbid nor jobs whose nodes do not come hold up the others for ever, however
-many they are; one whose limit is below the tier's reserve, which nothing is sold under, gets none at all. Running jobs
-come first: their vacant slots are filled from reserved nodes too.
+An unused reservation ends after ``reservation_seconds``, and the tier gets no other for as long again while the job
+waits. So outbid jobs and missing nodes cannot block other jobs for ever. A job with a limit below the tier's reserve
+price gets none. Vacant replicas of running jobs are filled first, also from reserved nodes.
 """
 
 from bisect import bisect_right
@@ -32,13 +30,12 @@ from market.settings import Settings
 
 _Book = tuple[str, str]  # zone and environment class
 
-
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """``nodes``: the free ones that the job accepts in this zone and class; ``gathers``: there are too few as yet."""
+    """``nodes``: free ones that the job accepts in this zone and class; ``gathers``: they are still too few."""
 
     job_id: str
     zone: str
@@ -50,11 +47,11 @@ class Reservation:
 def reserve(
     session: Session, settings: Settings, tier: Tier, offers: Sequence[Offer], free: frozenset[str], now: datetime
 ) -> Reservation | None:
-    """The tier's reservation, if a job has one or one is due; the caller holds the books of the tier.
+    """Return the tier's reservation, or make one if it is due. The caller has locked the books of the tier.
 
     Args:
-        offers: all that stand in the tier, those of busy nodes too.
-        free: nodes that hold no slot.
+        offers: all of the tier, also those of busy nodes.
+        free: nodes that hold no replica.
     """
     found = standing(session, tier.id, offers, free, now)
     if found is not None:
@@ -80,7 +77,7 @@ def reserve(
 def standing(
     session: Session, tier_id: int, offers: Sequence[Offer], free: frozenset[str], now: datetime
 ) -> Reservation | None:
-    """The tier's reservation, if a job has one; arguments as of :func:`reserve`. Writes nothing."""
+    """Return the tier's reservation, if there is one; arguments as of :func:`reserve`. Writes nothing."""
     for job in jobs_repository.jobs_in_book(session, tier_id, now):
         if job.reserved_until is not None and job.reserved_until > now:
             books = _Supply(offers).within_limit(job)
@@ -96,14 +93,14 @@ def _of(job: Job, nodes: Sequence[str], free: frozenset[str]) -> Reservation:
 
 
 class _Supply:
-    """Offers by zone and class, cheapest first; sorted once for all jobs that require the same."""
+    """Offers by zone and class, cheapest first; sorted once for all jobs with the same requirements."""
 
     def __init__(self, offers: Sequence[Offer]) -> None:
         self._offers = offers
         self._books: dict[tuple[Requirements, int], dict[_Book, list[tuple[int, str]]]] = {}
 
     def within_limit(self, job: Job) -> dict[_Book, list[str]]:
-        """The nodes that the job accepts and can pay."""
+        """Return the nodes that the job accepts and can pay."""
         assert job.fee_bps is not None  # set when it was funded
         books = self._of_kind(Requirements.of(job.requirements), job.fee_bps)
         limit = job_limit(job)

@@ -1,8 +1,8 @@
-"""Spares: free nodes that may take a slot of a running job. Some of them follow it, so that they can begin at once.
+"""Hot spares: free nodes that prefetch a running job's inputs to take over a replica.
 
-A spare that follows fetches the job's data and each of its checkpoints, by ``follow`` leases. It is neither held for
-the job nor paid, but it comes first where a slot becomes vacant. Nothing waits for such a lease, and what a node says
-of it is a claim: one that lies begins later, as any other spare would.
+A hot spare fetches the job's data and each of its checkpoints, by ``follow`` leases. It is neither reserved nor paid,
+but comes first when a replica becomes vacant. Training does not wait for these leases, and their results are claims: a
+node that completes one without the files only begins later.
 """
 
 from collections import Counter
@@ -27,27 +27,24 @@ from market.training.matching import assignment
 from market.training.units.models import Unit
 
 MAX_FAILURES = 3
-"""How often one node may lose or fail the units of one round before it gets no more of that round."""
-
+"""A node that lost or failed this many units of a round gets no more of that round."""
 
 SLOTS_PER_SPARE = 8
 
-
-_FOLLOWS = (*leases_repository.OPEN_LEASE, LeaseStatus.DONE)
+_PREFETCHING = (*leases_repository.OPEN_LEASE, LeaseStatus.DONE)
 
 
 def wanted(nodes: int) -> int:
-    """How many spares follow a job of so many nodes: one for every eight of them, at least one."""
+    """Return the number of hot spares of a job: one for every eight nodes, at least one."""
     return -(-nodes // SLOTS_PER_SPARE)
 
 
 def fill(
     session: Session, settings: Settings, job: Job, slots: list[Slot], idle: Sequence[Slot], units: Sequence[Unit]
 ) -> None:
-    """Put spares into the vacant ones of the ``idle`` slots.
+    """Assign spares to the vacant ``idle`` slots.
 
-    A node that failed in this round comes after those that did not, one that follows the job before those that do not;
-    of equals those are taken that go best with the nodes that the job has.
+    Fewest failures in this round come first, then hot spares of the job, then the best placement.
     """
     if all(slot.provider is not None for slot in idle):
         return
@@ -56,11 +53,11 @@ def fill(
     suitable, failures = _suitable(session, job, supply), _failures(units)
     followed = leases_repository.followed_jobs(session, [spare.provider for spare in suitable])
     for failed in range(MAX_FAILURES):
-        for follows in (True, False):
+        for is_hot in (True, False):
             equals = [
                 spare
                 for spare in suitable
-                if failures[spare.provider] == failed and (followed.get(spare.provider) == job.id) is follows
+                if failures[spare.provider] == failed and (followed.get(spare.provider) == job.id) is is_hot
             ]
             vacant = [slot for slot in idle if slot.provider is None]
             if equals and vacant:
@@ -71,35 +68,37 @@ def fill(
 
 
 def offer_prefetch_leases(session: Session, settings: Settings, job: Job, checkpoint: Checkpoint) -> None:
-    """Ask as many spares as are wanted to fetch the job's newest checkpoint; those that followed it before come first.
+    """Offer prefetch leases for the newest checkpoint until the job has enough hot spares, former ones first.
 
-    A node follows one job at a time, and is asked once for each checkpoint.
+    A node prefetches for one job at a time and is offered each checkpoint once.
     """
     asked = leases_repository.follow_leases(session, checkpoint.id)
-    following = {lease.holder for lease in asked if lease.status in _FOLLOWS} - jobs_repository.slot_holders(session)
+    following = {lease.holder for lease in asked if lease.status in _PREFETCHING} - jobs_repository.slot_holders(
+        session
+    )
     missing = wanted(job.nodes) - len(following)
     if missing <= 0:
         return
     supply, known = _supply(session, settings, job), {lease.holder for lease in asked}
     free = [spare for spare in _suitable(session, job, supply) if spare.provider not in known]
     followed = leases_repository.followed_jobs(session, [spare.provider for spare in free])
-    faithful = [spare.provider for spare in free if followed.get(spare.provider) == job.id]
+    former = [spare.provider for spare in free if followed.get(spare.provider) == job.id]
     others = [spare for spare in free if spare.provider not in followed]
-    chosen = faithful[:missing]
+    chosen = former[:missing]
     if others and len(chosen) < missing:
         holders = [slot.provider for slot in jobs_repository.slots(session, job.id) if slot.provider is not None]
         chosen += assignment.best_spares(session, settings, job, missing - len(chosen), others, holders, supply)
     for node in chosen:
-        _ask(session, settings, job, checkpoint, node)
+        _offer_prefetch(session, settings, job, checkpoint, node)
 
 
 def _supply(session: Session, settings: Settings, job: Job) -> list[Offer]:
-    """All offers of the job's tier, those of busy nodes too."""
+    """Return all offers of the job's tier, also those of busy nodes."""
     return list(providers.open_offers(session, settings, job.tier_id, utc_now()))
 
 
 def _suitable(session: Session, job: Job, supply: Sequence[Offer]) -> list[Offer]:
-    """Those of free nodes that meet the job's requirements, are of its class and within its price."""
+    """Return offers of free nodes that meet the job's requirements, environment class and price."""
     assert job.clearing_price_wei is not None  # set when the job was matched
     assert job.fee_bps is not None  # set when it was funded
     busy, requirements = jobs_repository.slot_holders(session), Requirements.of(job.requirements)
@@ -117,7 +116,7 @@ def _failures(units: Sequence[Unit]) -> Counter[str]:
     return Counter(unit.provider for unit in units if unit.status in (UnitStatus.LOST, UnitStatus.REJECTED))
 
 
-def _ask(session: Session, settings: Settings, job: Job, checkpoint: Checkpoint, node: str) -> None:
+def _offer_prefetch(session: Session, settings: Settings, job: Job, checkpoint: Checkpoint, node: str) -> None:
     task = {"job_id": job.id, "spec": job.spec, "round": checkpoint.round, "checkpoint_cid": checkpoint.cid}
     create_lease(
         session,

@@ -1,16 +1,14 @@
-"""Checkpoints kept by distinct nodes, each of which proves that it has every byte.
+"""Checkpoint copies on distinct nodes, each proved byte for byte.
 
-The proof of a ``pin`` lease whose task is ``{"checkpoint_cid", "round", "nonce", "cids", "release"}`` is::
+The proof of a ``pin`` lease with the task ``{"checkpoint_cid", "round", "nonce", "cids", "release"}`` is::
 
     SHA2-256( nonce || file(cids[0]) || file(cids[1]) || ... )        as 0x hex
 
-``nonce`` is 32 fresh random bytes (0x hex in the task), ``file(cid)`` the whole content of the file (not its IPFS
-blocks with their framing). ``cids`` are, in this order: the manifest itself, the model, and the outer state, the update
-and the aggregation record if the manifest names them. Slot states are not among them: they come later, or not at all
-(:mod:`market.training.replication.slot_state_uploads`). The market reads the same files from storage and compares.
-The node keeps all of them
-until a later lease names the checkpoint in ``release``: a newer one is then proven to be kept by enough nodes
-(:func:`releasable`).
+``nonce`` is 32 fresh random bytes (0x hex in the task). ``file(cid)`` is the whole content of the file, without the
+framing of IPFS blocks. ``cids`` are, in this order: the manifest, the model, and the outer state, the update and the
+aggregation record if the manifest names them. Replica states are not included, since they are uploaded later or not at
+all (:mod:`market.training.replication.slot_state_uploads`). The market reads the same files from storage and compares.
+A node keeps the files until a later lease names the checkpoint in ``release`` (:func:`releasable`).
 """
 
 import secrets
@@ -37,16 +35,16 @@ from market.training.units import repository as units_repository
 from zoo_protocol.hashing import to_hex
 
 MAX_ATTEMPTS = 3
-"""How often one node that gives no valid proof is asked to pin the same checkpoint."""
+"""Pin leases for one checkpoint that a node may fail."""
 
 
 def releasable(wanted: Sequence[Checkpoint], holders: Mapping[int, Sequence[str]], redundancy: int) -> list[str]:
-    """CIDs of the checkpoints that nodes need not keep any longer.
+    """Return the CIDs of checkpoints that nodes may drop.
 
-    A checkpoint is released once it and a newer one are each proven to be kept by ``redundancy`` distinct nodes.
+    A checkpoint is released once it and a newer one each have ``redundancy`` proven holders.
 
     Args:
-        wanted: the checkpoints that are to be kept, in ascending order of their rounds.
+        wanted: checkpoints to keep, by ascending round.
         holders: addresses of the proven holders by checkpoint id.
     """
     proven = [checkpoint for checkpoint in wanted if len(set(holders.get(checkpoint.id, []))) >= redundancy]
@@ -54,7 +52,7 @@ def releasable(wanted: Sequence[Checkpoint], holders: Mapping[int, Sequence[str]
 
 
 def request_pins(session: Session, settings: Settings, job: Job) -> None:
-    """Ask as many nodes as are still needed to pin the job's checkpoints: its own first, then others of its tier."""
+    """Offer the missing pin leases for the job's checkpoints: to its own nodes first, then to others of its tier."""
     missing = missing_pins(session, job)
     if not missing:
         return
@@ -87,7 +85,7 @@ def ask_to_pin(
     checkpoint_id: int | None = None,
     unit_id: int | None = None,
 ) -> None:
-    """Offer a ``pin`` lease for a checkpoint, or for a unit's slot state, whose proof is over a fresh nonce."""
+    """Offer a ``pin`` lease with a fresh nonce for a checkpoint or for a unit's replica state."""
     create_lease(
         session,
         kind=LeaseKind.PIN,
@@ -101,7 +99,7 @@ def ask_to_pin(
 
 
 def record_pin(session: Session, lease: Lease, proof: str, size: int) -> None:
-    """The lease's holder has proven its copy, of ``size`` bytes."""
+    """Record the holder's proven copy of ``size`` bytes."""
     assert lease.checkpoint_id is not None
     session.add(Pin(checkpoint_id=lease.checkpoint_id, provider=lease.holder, nonce=lease.task["nonce"], proof=proof))
     reliability.note_served(session, lease.holder, size, utc_now())

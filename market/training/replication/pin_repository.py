@@ -12,18 +12,18 @@ from market.training.leases.schemas import LeaseKind
 
 
 def pin_attempts(session: Session, job_id: str) -> dict[int, tuple[set[str], Counter[str]]]:
-    """By checkpoint id: nodes with an open pin lease, and how often each node failed one."""
+    """Return by checkpoint id: nodes with an open pin lease, and failed pin leases by node."""
     return pin_attempts_by(session, Lease.checkpoint_id, Lease.job_id == job_id)
 
 
 def pin_attempts_by(
     session: Session, key: InstrumentedAttribute[int | None], which: ColumnElement[bool]
 ) -> dict[int, tuple[set[str], Counter[str]]]:
-    """By what they pin: nodes with an open one of ``which`` pin leases, and how often each node failed one."""
+    """Return by ``key``: nodes with an open pin lease of ``which``, and failed pin leases by node."""
     query = select(key, Lease.holder, Lease.status).where(which, key.is_not(None), Lease.kind == LeaseKind.PIN)
     attempts: dict[int, tuple[set[str], Counter[str]]] = {}
     for pinned, holder, status in session.execute(query).tuples():
-        assert pinned is not None  # so says the query
+        assert pinned is not None  # filtered by the query
         running, failed = attempts.setdefault(pinned, (set(), Counter()))
         if status in OPEN_LEASE:
             running.add(holder)

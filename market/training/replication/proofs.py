@@ -1,4 +1,4 @@
-"""Proof that a node holds a copy of a checkpoint."""
+"""Proof of a checkpoint copy."""
 
 import hashlib
 from collections.abc import Sequence
@@ -8,9 +8,9 @@ from zoo_protocol.hashing import from_hex, to_hex
 
 
 def pin_proof(storage: Storage, nonce: str, cids: Sequence[str]) -> tuple[str, int]:
-    """The proof that a holder of the files ``cids`` gives, 0x hex, and their bytes. Reads them; raises StorageError.
+    """Return the expected proof of a holder of the files, 0x hex, and their bytes. Raises StorageError.
 
-    The files are the market's own checkpoints or were measured when they were delivered, so no limit is set here.
+    The files have no size limit here: they are the market's own, or were measured at delivery.
     """
     digest, size = hashlib.sha256(from_hex(nonce)), 0
     for cid in cids:

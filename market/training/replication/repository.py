@@ -1,4 +1,4 @@
-"""Queries over slot states, which are columns of the units that hand them on, and over the leases that ask for them."""
+"""Queries over replica states, which are columns of units, and over the leases that request them."""
 
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -18,7 +18,7 @@ from market.training.units.models import Unit
 
 
 def wanted(session: Session, job_id: str, round_: int) -> Sequence[Unit]:
-    """The units whose slot states the checkpoint before ``round_`` names and storage lacks, in slot order."""
+    """Return the units whose replica states the checkpoint before ``round_`` names and storage lacks, in slot order."""
     query = select(Unit).where(
         Unit.job_id == job_id,
         Unit.slot_state_round == round_,
@@ -29,13 +29,13 @@ def wanted(session: Session, job_id: str, round_: int) -> Sequence[Unit]:
 
 
 def publish_leases(session: Session, job_id: str, unit_ids: Collection[int]) -> Sequence[Lease]:
-    """All that were ever made for these units, and those of the job that are open."""
+    """Return all publish leases of these units, and the open ones of the job."""
     query = select(Lease).where(Lease.job_id == job_id, Lease.kind == LeaseKind.PUBLISH)
     return session.scalars(query.where(or_(Lease.unit_id.in_(unit_ids), Lease.status.in_(OPEN_LEASE)))).all()
 
 
 def newest_published(session: Session, job_id: str) -> Sequence[Unit]:
-    """Of each slot the unit whose state storage has and the newest kept checkpoint names, in slot order."""
+    """Return by slot the unit whose state storage has and the newest kept checkpoint names, in slot order."""
     query = select(Unit).where(
         Unit.job_id == job_id,
         Unit.slot_state_public,
@@ -47,7 +47,7 @@ def newest_published(session: Session, job_id: str) -> Sequence[Unit]:
 
 
 def holders(session: Session, unit_ids: Collection[int]) -> dict[int, set[str]]:
-    """Addresses of the proven holders of the states that these units handed on."""
+    """Return the proven holders of the units' replica states."""
     found: dict[int, set[str]] = {}
     query = select(StatePin.unit_id, StatePin.provider).where(StatePin.unit_id.in_(unit_ids))
     for unit_id, provider in session.execute(query).tuples():
@@ -56,12 +56,12 @@ def holders(session: Session, unit_ids: Collection[int]) -> dict[int, set[str]]:
 
 
 def pin_attempts(session: Session, unit_ids: Collection[int]) -> dict[int, tuple[set[str], Counter[str]]]:
-    """By unit id: nodes with an open pin lease on its state, and how often each node failed one."""
+    """Return by unit id: nodes with an open pin lease on its state, and failed pin leases by node."""
     return pin_attempts_by(session, Lease.unit_id, Lease.unit_id.in_(unit_ids))
 
 
 def to_release(session: Session, job_id: str, redundancy: int) -> dict[str, list[str]]:
-    """By node, the CIDs of the states of a job that it proved and need not keep any longer."""
+    """Return by node the CIDs of a job's states that it may drop."""
     query = select(StatePin.provider, Unit.slot_state_cid).join(Unit, Unit.id == StatePin.unit_id)
     query = query.where(Unit.job_id == job_id, _superseded(literal(redundancy))).order_by(Unit.id)
     found: dict[str, list[str]] = {}
@@ -70,14 +70,14 @@ def to_release(session: Session, job_id: str, redundancy: int) -> dict[str, list
     return found
 
 
-def forget_pins(session: Session, provider: str, job_id: str, cids: Collection[str]) -> None:
-    """The node was told that it need not keep these states of a job."""
+def delete_pins(session: Session, provider: str, job_id: str, cids: Collection[str]) -> None:
+    """Delete the node's pins of states that its lease released."""
     of_states = select(Unit.id).where(Unit.job_id == job_id, Unit.slot_state_cid.in_(cids))
     session.execute(delete(StatePin).where(StatePin.provider == provider, StatePin.unit_id.in_(of_states)))
 
 
 def _superseded(redundancy: ColumnElement[int]) -> ColumnElement[bool]:
-    """A newer state of the slot is proven to be kept, and a checkpoint that is newer than the one which names this."""
+    """Match states with a newer proven state of the slot and a newer proven checkpoint."""
     newer = aliased(Unit)
     state_pins = select(func.count(StatePin.provider)).where(StatePin.unit_id == newer.id).correlate(newer)
     checkpoint_pins = select(func.count(Pin.provider)).where(Pin.checkpoint_id == Checkpoint.id).correlate(Checkpoint)
@@ -97,10 +97,10 @@ def _superseded(redundancy: ColumnElement[int]) -> ColumnElement[bool]:
 
 
 def unneeded(session: Session, decided_before: datetime) -> Sequence[Unit]:
-    """Units whose slot states storage has and nobody needs: no slot of a running job goes on from them, no checkpoint
-    that is kept names them, and every unit that started from them was decided before then, and none refuted.
+    """Return up to 100 units whose replica states in storage may be dropped.
 
-    A hundred at most.
+    No replica of a running job continues from such a state and no kept checkpoint names it. Every unit that started
+    from it was decided before then, and none was rejected.
     """
     redundancy = select(Job.redundancy).where(Job.id == Unit.job_id).correlate(Unit).scalar_subquery()
     goes_on = exists().where(Slot.state_unit_id == Unit.id, Slot.job_id == Job.id, Job.status == JobStatus.RUNNING)
@@ -116,11 +116,11 @@ def unneeded(session: Session, decided_before: datetime) -> Sequence[Unit]:
 
 
 def is_public_of_others(session: Session, cid: str, unit_ids: Collection[int]) -> bool:
-    """Whether the file is also the public slot state, or the payload, of a unit that is none of these."""
+    """Return True if the file is also the public replica state, or the payload, of a unit outside ``unit_ids``."""
     others = or_((Unit.slot_state_cid == cid) & Unit.slot_state_public, Unit.payload_cid == cid)
     return session.scalar(select(Unit.id).where(others, Unit.id.not_in(unit_ids)).limit(1)) is not None
 
 
-def note_released(session: Session, unit_ids: Collection[int]) -> None:
-    """Storage does not keep the slot states of these units any longer."""
+def mark_unpublished(session: Session, unit_ids: Collection[int]) -> None:
+    """Record that storage has dropped the replica states of these units."""
     session.execute(update(Unit).where(Unit.id.in_(unit_ids)).values(slot_state_public=False))

@@ -1,10 +1,9 @@
-"""Published slot states kept by distinct nodes, like the checkpoints that name them.
+"""Copies of published replica states on distinct nodes.
 
-Each state is pinned by as many nodes as a checkpoint, but by itself, each by others: a node keeps a few states, not one
-of every slot. The lease and the proof are those of a checkpoint
-(:mod:`market.training.replication.checkpoint_pins`), with the state's own CID for
-what is kept. An older state of a slot is released once a newer one, and a checkpoint newer than the older state, are
-proven to be kept; then storage drops it too (:mod:`market.training.retention.slot_states`).
+Each state is pinned by as many nodes as a checkpoint, but separately: a node keeps a few states, not one of every slot.
+Lease and proof are as for a checkpoint (:mod:`market.training.replication.checkpoint_pins`), over the state's CID. A
+state is released once a newer state of the slot and a newer checkpoint have proven holders. Storage then drops it too
+(:mod:`market.training.retention.slot_states`).
 """
 
 from collections import Counter
@@ -26,7 +25,7 @@ from market.training.units import repository as units_repository
 
 
 def request_pins(session: Session, settings: Settings, job: Job) -> None:
-    """Ask as many nodes as are still needed to pin the newest published state of each slot; its own node at last."""
+    """Offer the missing pin leases for the newest published state of each slot; to its own node last."""
     newest = replication_repository.newest_published(session, job.id)
     holders = replication_repository.holders(session, [unit.id for unit in newest])
     lacking = [unit for unit in newest if len(holders.get(unit.id, ())) < job.redundancy]
@@ -53,16 +52,16 @@ def request_pins(session: Session, settings: Settings, job: Job) -> None:
 
 
 def _best(nodes: Sequence[str], slot: int, own: str, taken: set[str], failed: Mapping[str, int]) -> list[str]:
-    """Who may pin a slot's state, the best first: each slot begins with another node, so that all keep as many."""
-    turned = [*nodes[slot % len(nodes) :], *nodes[: slot % len(nodes)]] if nodes else []
-    able = [node for node in turned if node not in taken and failed.get(node, 0) < MAX_ATTEMPTS]
+    """Return candidates to pin a slot's state, best first. Each slot starts at another node, which spreads the load."""
+    rotated = [*nodes[slot % len(nodes) :], *nodes[: slot % len(nodes)]] if nodes else []
+    able = [node for node in rotated if node not in taken and failed.get(node, 0) < MAX_ATTEMPTS]
     return sorted(able, key=lambda node: (failed.get(node, 0), node == own))
 
 
 def record(session: Session, lease: Lease, proof: str, size: int) -> None:
-    """The lease's holder has proven its copy, of ``size`` bytes, and drops the older ones that the lease names."""
-    assert lease.unit_id is not None  # of a state; a checkpoint's pin has none
-    replication_repository.forget_pins(session, lease.holder, lease.job_id, lease.task["release"])
+    """Record the holder's proven copy of ``size`` bytes, and delete its pins that the lease released."""
+    assert lease.unit_id is not None  # only checkpoint pins have none
+    replication_repository.delete_pins(session, lease.holder, lease.job_id, lease.task["release"])
     session.add(StatePin(unit_id=lease.unit_id, provider=lease.holder, nonce=lease.task["nonce"], proof=proof))
     reliability.note_served(session, lease.holder, size, utc_now())
     seen = {"round": lease.task["round"], "slot": lease.task["slot"], "cid": lease.task["cids"][0]}

@@ -1,7 +1,7 @@
-"""Slot states of checkpoints that are kept: their nodes upload them in the background, by ``publish`` leases.
+"""Background uploads of the replica states of kept checkpoints, by ``publish`` leases.
 
-Nothing waits for them. A slot whose state has arrived can go on from it on any node, as the checkpoint says; one whose
-has not starts afresh where another node takes it over.
+Training does not wait for them. Any node can continue from an uploaded state. Without it, a node that takes the replica
+over starts afresh.
 """
 
 from collections import Counter
@@ -20,18 +20,18 @@ from market.training.leases.schemas import LeaseKind
 from market.training.leases.service import create_lease
 from market.training.replication import repository as replication_repository
 from market.training.units.models import Unit
-from market.training.units.slot_states import make_public
+from market.training.units.slot_state_repository import make_public
 from market.training.uploads import repository as uploads_repository
 from market.training.uploads.service import SLOT_STATE
 
 MAX_ATTEMPTS = 3
-"""How often a node is asked in vain to upload one slot state: without a piece of it arriving, restarts left out."""
+"""Publish leases for one replica state that may end without a new piece; shutdowns of the node do not count."""
 
 
 def request_uploads(session: Session, settings: Settings, job: Job) -> None:
-    """Ask for the slot states that the newest kept checkpoint names and storage does not have; one a slot at a time.
+    """Request the states that the newest kept checkpoint names and storage lacks, one per slot at a time.
 
-    So a node that needs longer than from one kept checkpoint to the next sends every second one, or fewer.
+    A node that uploads for longer than the interval of kept checkpoints skips some of them.
     """
     newest = job.current_round - job.current_round % job.checkpoint_interval
     wanted = replication_repository.wanted(session, job.id, newest)
@@ -40,7 +40,7 @@ def request_uploads(session: Session, settings: Settings, job: Job) -> None:
     asked = replication_repository.publish_leases(session, job.id, [unit.id for unit in wanted])
     under_way = {lease.task["slot"] for lease in asked if lease.status in leases_repository.OPEN_LEASE}
     grew = uploads_repository.touched(session, [unit.id for unit in wanted], SLOT_STATE)
-    attempts = Counter(lease.unit_id for lease in asked if _was_in_vain(lease, grew))
+    attempts = Counter(lease.unit_id for lease in asked if _has_failed(lease, grew))
     for unit in wanted:
         if unit.slot not in under_way and attempts[unit.id] < MAX_ATTEMPTS:
             task = {"job_id": job.id, "round": unit.round, "slot": unit.slot, "slot_state_cid": unit.slot_state_cid}
@@ -55,13 +55,13 @@ def request_uploads(session: Session, settings: Settings, job: Job) -> None:
             )
 
 
-def _was_in_vain(lease: Lease, grew: Mapping[int, datetime]) -> bool:
-    """Whether a lease counts as an attempt: it brought no piece, and not because its node was told to stop."""
+def _has_failed(lease: Lease, grew: Mapping[int, datetime]) -> bool:
+    """Return True if a lease brought no piece for a reason other than the node's shutdown."""
     return lease.reason != NODE_STOPPING and lease.created_at >= grew.get(lease.unit_id or 0, lease.created_at)
 
 
 def published(session: Session, lease: Lease, unit: Unit) -> None:
-    """A node has uploaded what ``unit`` handed on, as its ``publish`` lease asked, and it is what was declared."""
+    """Record the checked upload of a unit's replica state."""
     make_public(session, lease.job_id, lease.task["slot_state_cid"], unit.slot_state_digest)
     seen = {key: lease.task[key] for key in ("round", "slot", "slot_state_cid")}
     emit(session, lease.job_id, "slot_state", seen | {"provider": lease.holder})

@@ -1,8 +1,8 @@
-"""What the market keeps no longer of jobs that ended long ago (decision 21).
+"""Deletion of data of jobs that ended long ago (decision 21).
 
-Receipts are recomputed from the chain and storage for good, so the record, all models with their manifests, payloads
-and evidence stay. What goes: outer states, updates and slot states on storage, which only training needs; leases and
-events in the database. A job is marked once all of it is done: whatever ends in between is done again.
+Receipts stay verifiable from chain and storage: record, models, manifests, payloads and evidence are kept. Deleted are
+outer states, updates and replica states in storage, which only training needs, and leases and events in the database.
+A job is marked after all deletions, so that an interrupted purge is repeated.
 """
 
 from collections.abc import Sequence
@@ -19,22 +19,21 @@ from training_gym.spec.manifests import MAX_MANIFEST_BYTES
 from training_gym.units.checkpoint import CheckpointManifest
 
 JOBS_AT_ONCE = 10
-"""In one sweep; the next one goes on."""
-
+"""Jobs per sweep."""
 
 FILES_AT_ONCE, ROWS_AT_ONCE = 100, 1_000
-"""Between two looks at what else needs them, and in one transaction."""
+"""Files per check for other uses; rows per transaction."""
 
 
 def purge_expired(database: Database, storage: Storage, kept: timedelta, now: datetime) -> int:
-    """Forget what need not be kept of jobs that ended longer than ``kept`` ago; returns of how many jobs."""
+    """Purge the data of jobs that ended longer than ``kept`` ago; return the number of jobs."""
     with database.transaction() as session:
         due = repository.ended_before(session, now - kept, JOBS_AT_ONCE)
     for done, job_id in enumerate(due):
         try:
             _release_files(database, storage, job_id)
         except StorageUnavailable:
-            return done  # the next sweep finds it again
+            return done  # the next sweep retries
         for delete in (repository.delete_leases, delete_events):
             deleted = ROWS_AT_ONCE
             while deleted == ROWS_AT_ONCE:
@@ -57,26 +56,26 @@ def _release_files(database: Database, storage: Storage, job_id: str) -> None:
         for cid in some:
             if cid not in needed:
                 storage.unpin(cid)
-        for cid in _needed(database, job_id, some):  # a copy of the job has stored it meanwhile, or before a crash here
+        for cid in _needed(database, job_id, some):  # another job stored it since, or before a crash here
             with suppress(BlobNotFound):
                 storage.pin(cid)
     with database.transaction() as session:
-        repository.note_files_released(session, job_id, for_training)
+        repository.mark_files_released(session, job_id, for_training)
 
 
 def _for_training(storage: Storage, manifest_cid: str) -> list[str]:
-    """The files of a checkpoint that only training needs. Raises StorageUnavailable."""
+    """Return the files of a checkpoint that only training needs. Raises StorageUnavailable."""
     try:
         manifest = CheckpointManifest.from_bytes(storage.get(manifest_cid, max_bytes=MAX_MANIFEST_BYTES))
     except StorageUnavailable:
         raise
-    except StorageError:  # gone, or damaged: nothing is known of what it named
+    except StorageError:  # lost or corrupt: its file list is unknown
         return []
     return [cid for cid in (manifest.outer_state, manifest.update) if cid is not None]
 
 
 def _needed(database: Database, job_id: str, cids: Sequence[str]) -> set[str]:
-    """Those of the files that something else needs than this job."""
+    """Return the files that something outside this job needs."""
     with database.transaction() as session:
         elsewhere = repository.needed_elsewhere(session, job_id, cids)
         return elsewhere | {cid for cid in cids if hooks().is_revealed(session, cid)}

@@ -1,4 +1,4 @@
-"""Queries over what is kept of jobs that ended long ago."""
+"""Queries over the data of jobs that ended long ago."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
@@ -16,26 +16,25 @@ from market.training.units.models import Unit
 
 
 def ended_before(session: Session, before: datetime, limit: int) -> Sequence[str]:
-    """Jobs that ended before then and of which all is kept, the oldest first."""
-    ended_at = func.coalesce(Job.settled_at, Job.created_at)  # a rejected one never began
+    """Return jobs that ended before then and are not purged, oldest first."""
+    ended_at = func.coalesce(Job.settled_at, Job.created_at)  # a rejected job has no settlement
     query = select(Job.id).where(Job.released_at.is_(None), Job.status.in_(OVER), ended_at < before)
     return session.scalars(query.order_by(ended_at).limit(limit)).all()
 
 
 def checkpoints_but_the_last(session: Session, job_id: str) -> Sequence[Checkpoint]:
-    """By round."""
     query = select(Checkpoint).where(Checkpoint.job_id == job_id).order_by(Checkpoint.round)
     return session.scalars(query).all()[:-1]
 
 
 def unneeded_states(session: Session, job_id: str) -> set[str]:
-    """Slot states of a job that storage has, but for those that are evidence."""
+    """Return the CIDs of a job's replica states in storage that are not evidence."""
     query = select(Unit.slot_state_cid).where(Unit.job_id == job_id, Unit.slot_state_public, ~_is_evidence())
     return {cid for cid in session.scalars(query) if cid is not None}
 
 
 def _is_evidence() -> ColumnElement[bool]:
-    """The slot state that a unit hands on is one of a rejected unit, or the start of one."""
+    """Match replica states that a rejected unit ends in or started from."""
     after = aliased(Unit)
     return exists().where(
         after.job_id == Unit.job_id,
@@ -45,7 +44,7 @@ def _is_evidence() -> ColumnElement[bool]:
 
 
 def needed_elsewhere(session: Session, job_id: str, cids: Sequence[str]) -> set[str]:
-    """Those of the files that other jobs have too: jobs of one specification may come to the same ones."""
+    """Return the files that other jobs share. Jobs of one specification may produce equal files."""
     files = select(Checkpoint.file_cids).where(Checkpoint.job_id != job_id, Checkpoint.file_cids.has_any(array(cids)))
     found = {cid for of_checkpoint in session.scalars(files) for cid in of_checkpoint}
     is_kept = or_(Job.released_at.is_(None), Unit.status == UnitStatus.REJECTED)
@@ -55,8 +54,8 @@ def needed_elsewhere(session: Session, job_id: str, cids: Sequence[str]) -> set[
     return found.intersection(cids)
 
 
-def note_files_released(session: Session, job_id: str, files: Collection[str]) -> None:
-    """Storage does not keep these files of the job's checkpoints, nor its slot states but for evidence."""
+def mark_files_released(session: Session, job_id: str, files: Collection[str]) -> None:
+    """Record that storage dropped these checkpoint files, and all replica states except evidence."""
     for checkpoint in checkpoints_but_the_last(session, job_id):
         checkpoint.file_cids = [cid for cid in checkpoint.file_cids if cid not in files]
     states = update(Unit).where(Unit.job_id == job_id, Unit.slot_state_public, ~_is_evidence())
@@ -64,13 +63,13 @@ def note_files_released(session: Session, job_id: str, files: Collection[str]) -
 
 
 def delete_leases(session: Session, job_id: str, limit: int) -> int:
-    """Delete so many of a job's leases at most; returns how many there were."""
+    """Delete up to ``limit`` leases of a job; return their number."""
     some = select(Lease.id).where(Lease.job_id == job_id).limit(limit)
     return len(session.scalars(delete(Lease).where(Lease.id.in_(some)).returning(Lease.id)).all())
 
 
 def mark_released(session: Session, job_id: str, now: datetime) -> None:
-    """All of it is done. Nodes keep a job's files no longer than it can be disputed, so no node has a copy by now."""
+    """Mark the job as purged and delete its pins: nodes keep files only while the job can be disputed."""
     checkpoints = select(Checkpoint.id).where(Checkpoint.job_id == job_id)
     session.execute(delete(Pin).where(Pin.checkpoint_id.in_(checkpoints)))
     units = select(Unit.id).where(Unit.job_id == job_id)

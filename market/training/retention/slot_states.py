@@ -1,9 +1,8 @@
-"""What storage need not keep any longer: slot states, and states that were revealed for replays.
+"""Unpinning of replica states and of states that were revealed for replays.
 
-A state that was shown because a unit was drawn is released when no dispute of that unit is possible any more; the
-published one of a checkpoint, when a newer one is proven to be kept
-(:mod:`market.training.replication.slot_state_pins`). States of
-convicted units stay: they are evidence.
+A revealed state is released when its unit cannot be disputed any more. A published state of a checkpoint is released
+when a newer one has proven holders (:mod:`market.training.replication.slot_state_pins`). States of rejected units are
+evidence and stay.
 """
 
 from datetime import datetime
@@ -19,13 +18,15 @@ from market.training.replication import repository as replication_repository
 
 
 def needs_file(session: Session, cid: str) -> bool:
-    """Whether a file is a payload, or a slot state that storage has for somebody."""
+    """Return True if a file is a payload or a public replica state."""
     return replication_repository.is_public_of_others(session, cid, ())
 
 
 def unpin_states(database: Database, storage: Storage, network: NetworkParameters, now: datetime) -> int:
-    """Unpin the slot states that nobody needs; returns how many. A file is unpinned before that is noted, so whatever
-    ends in between is done again."""
+    """Unpin replica states that have no use; return their number.
+
+    Files are unpinned before the rows change, so that an interrupted call is repeated.
+    """
     with database.transaction() as session:
         due = [
             (unit.id, unit.slot_state_cid or "")
@@ -42,7 +43,7 @@ def unpin_states(database: Database, storage: Storage, network: NetworkParameter
             if cid not in kept:
                 storage.unpin(cid)
     except StorageUnavailable:
-        return 0  # the next sweep finds them again
+        return 0  # the next sweep retries
     with database.transaction() as session:
-        replication_repository.note_released(session, ids)
+        replication_repository.mark_unpublished(session, ids)
     return len(ids)

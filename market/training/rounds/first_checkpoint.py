@@ -1,4 +1,4 @@
-"""The checkpoint that a job starts from."""
+"""First checkpoint of a job."""
 
 from dataclasses import replace
 
@@ -16,19 +16,19 @@ from training_gym.spec.manifests import MAX_MANIFEST_BYTES
 from training_gym.units.checkpoint import initial_checkpoint, load_state
 
 _WAITED_FOR_BYTES = 4 << 30
-"""Of a split that is still to come from other IPFS nodes, a worker waits for so much; a larger one has to be here."""
+"""Bytes of a split that a worker waits for from other IPFS nodes. A larger split must be local."""
 
 
 class UnusableDataset(Exception):
-    """Nothing can be trained on the job's dataset."""
+    """The job's dataset is missing or does not match its manifest."""
 
 
 def build_initial_checkpoint(database: Database, storage: Storage, job_id: str) -> None:
-    """Keep the dataset, then build, store and record the checkpoint of round 0. Whoever comes second leaves it at that.
+    """Pin the dataset, then build, store and record the checkpoint of round 0; no-op if another worker does or did.
 
     Raises:
-        UnusableDataset: the dataset is not what its manifest says, or is gone.
-        StorageUnavailable: storage failed; it can be tried again.
+        UnusableDataset: the dataset is missing or does not match its manifest.
+        StorageUnavailable: storage failed; retry.
     """
     with database.advisory_lock(f"checkpoint:{job_id}") as alone:
         if not alone:
@@ -58,9 +58,9 @@ def _initial_model(storage: Storage, spec: TrainingSpec) -> bytes:
 
 
 def _pin_inputs(database: Database, storage: Storage, spec: TrainingSpec) -> None:
-    """Keep a copy of the dataset, so that every later round and replay finds it, whoever else drops theirs."""
+    """Pin the dataset for all later rounds and replays."""
     manifest = DatasetManifest.from_bytes(storage.get(spec.dataset, max_bytes=MAX_MANIFEST_BYTES))
-    with database.transaction() as session:  # somebody may have uploaded the same as a unit's file, to be forgotten
+    with database.transaction() as session:  # an expiring upload of the same file must not unpin it
         uploads_repository.leave_pinned(session, [spec.dataset, manifest.train.cid, manifest.validation.cid])
     storage.pin(spec.dataset)
     for split in (manifest.train, manifest.validation):

@@ -1,7 +1,7 @@
-"""Moving a job on: whoever calls, whenever, does what is due and nothing twice.
+"""Advance a job by one step. Idempotent and safe to call concurrently.
 
-One transaction that holds the job's lock fills vacant slots, offers the round's units to their nodes and sees whether
-the round can be aggregated. Aggregation itself and the first checkpoint need storage and time; they run outside it.
+One transaction under the job's lock fills vacant replicas, offers the round's units and enqueues a due aggregation.
+Aggregation and the first checkpoint run outside that transaction: they use storage and take long.
 """
 
 from dataclasses import replace
@@ -43,7 +43,7 @@ _DATASET_UNUSABLE = "dataset_unusable"
 
 
 def dispatch(database: Database, settings: Settings, storage: Storage, job_id: str) -> None:
-    """Do whatever is due for a job, in any status; finds nothing to do when called again."""
+    """Do all steps that are due for a job in its current status."""
     with database.transaction() as session:
         job = jobs_repository.job(session, job_id)
         starts = job is not None and job.status in (JobStatus.MATCHING, JobStatus.RUNNING)
@@ -71,7 +71,6 @@ def dispatch(database: Database, settings: Settings, storage: Storage, job_id: s
 
 
 def _end_without_data(session: Session, job: Job) -> None:
-    """End a job that nothing can be trained on; one that waits still, before it takes nodes that others could use."""
     if job.status == JobStatus.RUNNING:
         _fail(session, job, _DATASET_UNUSABLE)
     elif job.status == JobStatus.MATCHING:
@@ -79,28 +78,26 @@ def _end_without_data(session: Session, job: Job) -> None:
 
 
 def due_jobs(database: Database) -> list[str]:
-    """Ids of all jobs that :func:`dispatch` may have something to do for; the sweep calls it for each."""
+    """Return the ids of jobs that :func:`dispatch` may advance. The sweep calls it for each."""
     with database.transaction() as session:
         return repository.active_jobs(session)
 
 
 def round_to_offer(
-    state: RoundState, now: datetime, own: UnitStatus | None, ahead: UnitStatus | None, *, may_go_ahead: bool
+    state: RoundState, now: datetime, own: UnitStatus | None, following: UnitStatus | None, *, next_round_open: bool
 ) -> int | None:
-    """For which round a slot gets a unit now: 0 is the round at hand, 1 the next one, None is none.
+    """Return the round of the replica's next unit: 0 the current one, 1 the next one, None for no unit now.
 
     Args:
-        state: of the round at hand.
-        now: the time.
-        own, ahead: where the slot's unit of this round and of the next stand; None where there is none that counts.
-        may_go_ahead: whether units of the next round are offered already, and this one would come in time for it. A
-            slot that waits a little then is ahead of the others, and one that does not is behind them for good.
+        own, following: status of the replica's unit of this round and of the next; None without a usable unit.
+        next_round_open: a unit of the next round that is offered now can finish in time. Otherwise the replica waits:
+            an offer that is late in every round would delay all later ones.
     """
-    if own in units_repository.OPEN_UNIT or ahead in units_repository.OPEN_UNIT:
+    if own in units_repository.OPEN_UNIT or following in units_repository.OPEN_UNIT:
         return None
-    if own is None and (ahead is None or state.lacks_quorum) and state.can_finish_in_time(now):
+    if own is None and (following is None or state.lacks_quorum) and state.can_finish_in_time(now):
         return 0
-    return 1 if may_go_ahead and ahead is None else None
+    return 1 if next_round_open and following is None else None
 
 
 def _advance_round(session: Session, settings: Settings, job: Job) -> None:
@@ -111,7 +108,7 @@ def _advance_round(session: Session, settings: Settings, job: Job) -> None:
     next_units = units_repository.units_of_round(session, job.id, job.current_round + 1)
     slots = jobs_repository.slots(session, job.id)
     if job.paused_at is not None:
-        _rest(session, settings, job, slots, units, next_units)
+        _drain_paused_job(session, settings, job, slots, units, next_units)
         return
     _offer_units(session, settings, job, slots, units, next_units, checkpoint)
     spares.offer_prefetch_leases(session, settings, job, checkpoint)
@@ -119,12 +116,11 @@ def _advance_round(session: Session, settings: Settings, job: Job) -> None:
     if state.can_close(now):
         enqueue_after_commit(session, "jobs.aggregate", job.id)
     elif state.is_infeasible(now) and state.is_infeasible(now - outages.time_away(session, state.started_at, now)):
-        _give_up(session, job, state, now)
+        _handle_infeasible_round(session, job, state, now)
 
 
-def _give_up(session: Session, job: Job, state: RoundState, now: datetime) -> None:
-    """Fail a job whose round cannot be closed. If that is because the market itself was away, and nodes are at work on
-    the round again, its time begins anew."""
+def _handle_infeasible_round(session: Session, job: Job, state: RoundState, now: datetime) -> None:
+    """Restart the round's timeout after an outage of the market if nodes train again. Otherwise fail the job."""
     if state.open and providers.was_silent(session, job.round_started_at or job.created_at, now):
         job.round_started_at = now
     else:
@@ -140,23 +136,25 @@ def _offer_units(
     next_units: list[Unit],
     checkpoint: Checkpoint,
 ) -> None:
-    """Fill vacant slots and offer each slot its unit, of this round (it is added to ``units``) or of the next."""
+    """Fill vacant replicas and offer each its unit of this round (appended to ``units``) or of the next."""
     state, now = round_state(session, job, units, settings), utc_now()
-    own, ahead = _counting(units), _counting(next_units)
-    # What a late unit hands on is what the slot's next one starts with, so that has to wait for it.
+    own, following = _usable_units(units), _usable_units(next_units)
+    # A late unit's replica state starts the replica's next unit, so that one waits for it.
     waiting = units_repository.late_slots(session, job.id, job.current_round)
-    may_go_ahead = (
+    next_round_open = (
         slot_states.continues_on_delivery(job)
         and job.current_round + 1 < job.rounds
         and state.can_start_next_round(now, deadlines.round_start([unit.created_at for unit in next_units], job.nodes))
     )
 
     def next_of(slot: Slot) -> int | None:
-        has = [_standing(slot, units.get(slot.slot)) for units in (own, ahead)]
-        return None if slot.slot in waiting else round_to_offer(state, now, *has, may_go_ahead=may_go_ahead)
+        statuses = [_effective_status(slot, units.get(slot.slot)) for units in (own, following)]
+        return None if slot.slot in waiting else round_to_offer(state, now, *statuses, next_round_open=next_round_open)
 
-    # A slot that waits for the next round, since it would be too late for this one, gets its node now.
-    idle = [slot for slot in slots if next_of(slot) is not None or slot.slot not in own.keys() | ahead.keys() | waiting]
+    # A replica too late for this round gets its node now and its unit in the next round.
+    idle = [
+        slot for slot in slots if next_of(slot) is not None or slot.slot not in own.keys() | following.keys() | waiting
+    ]
     renewals.drop_overpriced_nodes(session, settings, job, idle)
     renewals.drop_ineligible_nodes(session, settings, job, idle)
     spares.fill(session, settings, job, slots, idle, [*units, *next_units])
@@ -172,24 +170,22 @@ def _offer_units(
             state = replace(state, open=state.open + 1)
 
 
-def _standing(slot: Slot, unit: Unit | None) -> UnitStatus | None:
-    """Where a slot's unit stands for what follows it: one whose commitment says what it leaves is as good as delivered
-    to its own node."""
+def _effective_status(slot: Slot, unit: Unit | None) -> UnitStatus | None:
+    """Return the unit's status; its own node may continue from a declared commitment as from an uploaded unit."""
     if unit is None:
         return None
     is_declared = unit.status == UnitStatus.COMMITTED and unit.payload_cid is not None
     return UnitStatus.UPLOADED if is_declared and unit.provider == slot.provider else UnitStatus(unit.status)
 
 
-def _counting(units: list[Unit]) -> dict[int, Unit]:
-    """By slot, the unit that is neither lost nor rejected."""
+def _usable_units(units: list[Unit]) -> dict[int, Unit]:
     return {unit.slot: unit for unit in units if unit.status not in (UnitStatus.LOST, UnitStatus.REJECTED)}
 
 
-def _rest(
+def _drain_paused_job(
     session: Session, settings: Settings, job: Job, slots: list[Slot], units: list[Unit], next_units: list[Unit]
 ) -> None:
-    """A paused job gets no new units: what is out comes in, the round closes if it can, and then its nodes are free."""
+    """Offer no new units. Close the round once it can close, then free the nodes."""
     state = round_state(session, job, units, settings)
     if state.can_close(utc_now()):
         enqueue_after_commit(session, "jobs.aggregate", job.id)
@@ -253,10 +249,9 @@ def _offer_unit(
 
 
 def _top_k(session: Session, job: Job, provider: str) -> int:
-    """Entries per chunk for a node's next unit, by what it reported of its last unit of the job.
+    """Return the compression level of a node's next unit, from its report of its last unit of the job.
 
-    If there is no such report, by its newest of another job: the link is the same, and the time that it computed counts
-    by how much more or less work a unit of this job is.
+    Without such a report, use its newest one of another job, with compute time scaled by the work of a unit.
     """
     spec = TrainingSpec.from_dict(job.spec)
     report, work = units_repository.last_report(session, job.id, provider), 1.0

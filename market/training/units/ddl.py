@@ -1,7 +1,4 @@
-"""What the database itself enforces on units; tables alone cannot say it.
-
-``STATEMENTS`` are executed after ``create_all`` has created the table; the migrations have a copy.
-"""
+"""Database trigger on units. ``STATEMENTS`` run after ``create_all``; the migrations have a copy."""
 
 from sqlalchemy import DDL, event
 

@@ -1,4 +1,4 @@
-"""Units as other packages may read them, and their training specs."""
+"""Read models of units for other packages, and their training specs."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,11 +13,10 @@ from zoo_protocol.messages import UnitCommitment
 
 @dataclass(frozen=True, slots=True)
 class UnitSummary:
-    """One unit, with what its job fixes; ``spec`` is the job's with the ``top_k`` that this unit was told.
+    """One unit with the terms of its job; ``spec`` has the unit's own ``top_k``.
 
-    ``leaves`` and ``salt`` are private until the unit is decided.
-
-    Fields from ``trace_root`` to ``leaves`` are empty for a unit that was lost before it was delivered.
+    ``leaves`` and ``salt`` are private until the unit is decided. Fields from ``trace_root`` to ``leaves`` are empty
+    for a unit that was lost before its delivery.
     """
 
     id: int
@@ -44,30 +43,30 @@ class UnitSummary:
     leaves: list[str]
     window_id: int | None
     sampling_bps: int | None
-    tolerated_segments: list[int]  # drawn, and passed by tolerance alone
+    tolerated_segments: list[int]  # sampled, and passed by tolerance alone
     least_sampling_bps: int
-    gross_wei: int  # what the payer pays for it, if it is verified
+    gross_wei: int  # cost to the payer, if it is verified
 
     @property
     def commitment(self) -> UnitCommitment:
-        """What the provider signed, once there is a trace root."""
+        """Return the message that the provider signed; valid once there is a trace root."""
         return UnitCommitment(self.job_id, self.round, self.slot, self.provider, self.trace_root, self.payload_hash)
 
 
 def unit_spec(job: Job, unit: Unit) -> TrainingSpec:
-    """The job's specification with what this unit was told to send."""
+    """Return the job's specification with the unit's own ``top_k``."""
     return with_top_k(TrainingSpec.from_dict(job.spec), unit.top_k)
 
 
 def _spec_document(job: Job, unit: Unit) -> dict[str, Any]:
-    """:func:`unit_spec` as JSON, without reading the job's anew for each of its units."""
+    """Return :func:`unit_spec` as JSON without parsing the job's specification for each unit."""
     if unit.top_k is None:
         return job.spec
     return job.spec | {"training_config": job.spec["training_config"] | {"top_k": unit.top_k}}
 
 
 def facts(job: Job, unit: Unit) -> UnitSummary:
-    """The facts of ``unit`` of ``job``."""
+    """Return the summary of ``unit`` of ``job``."""
     return UnitSummary(
         id=unit.id,
         job_id=unit.job_id,

@@ -11,11 +11,11 @@ from market.platform.db.base import Address, Base, Cid, CreatedAt, Hash32, UtcDa
 
 
 class Unit(Base, CreatedAt):
-    """One slot's one outer round, computed by one provider: what is committed, checked and paid."""
+    """One replica's work in one outer round by one provider: what is committed, verified and paid."""
 
     __tablename__ = "units"
     __table_args__ = (
-        # A lost or rejected unit may be done over by somebody else while its round is open.
+        # Another node may take over a lost or rejected unit while its round is open.
         Index(
             "uq_units_live",
             "job_id",
@@ -51,11 +51,11 @@ class Unit(Base, CreatedAt):
     status: Mapped[str] = mapped_column(String(16), index=True)  # lifecycle.UnitStatus
     reason: Mapped[str | None] = mapped_column(String(64))
     start_checkpoint_cid: Mapped[str] = mapped_column(Cid)
-    # What it starts from: a slot state (None: a fresh one), to which a payload may be added back.
+    # Its start: a replica state (None: a fresh one) and a payload restored to it.
     start_slot_state_cid: Mapped[str | None] = mapped_column(Cid)
     start_slot_state_digest: Mapped[str | None] = mapped_column(Hash32)
     start_restored_payload_cid: Mapped[str | None] = mapped_column(Cid)
-    # The slot's payload that the checkpoint does not have yet, and that its parameters are moved by (None: none).
+    # The replica's payload that the start checkpoint lacks and that moves the start parameters.
     start_eager_payload_cid: Mapped[str | None] = mapped_column(Cid)
     trace_root: Mapped[str | None] = mapped_column(Hash32)
     payload_hash: Mapped[str | None] = mapped_column(Hash32)
@@ -64,31 +64,31 @@ class Unit(Base, CreatedAt):
     salt: Mapped[str | None] = mapped_column(Hash32)
     payload_cid: Mapped[str | None] = mapped_column(Cid)
     payload_sha256: Mapped[str | None] = mapped_column(Hash32)
-    top_k: Mapped[int | None] = mapped_column(Integer)  # entries that it sends per chunk; None: the job's
-    # What it hands on, as its node declared it: the file, which stays there, and the digest that the last leaf binds.
+    top_k: Mapped[int | None] = mapped_column(Integer)  # entries per chunk of its payload; None: the job's
+    # Its end replica state as its node declared it: the file, which stays there, and the digest in the last leaf.
     slot_state_cid: Mapped[str | None] = mapped_column(Cid)
     slot_state_digest: Mapped[str | None] = mapped_column(Hash32)
-    slot_state_public: Mapped[bool] = mapped_column(default=False, server_default="false")  # on storage, and checked
-    slot_state_round: Mapped[int | None] = mapped_column(Integer)  # of the newest checkpoint to be kept that names it
-    uploaded_bytes: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")  # as the market read them
+    slot_state_public: Mapped[bool] = mapped_column(default=False, server_default="false")  # in storage, and checked
+    slot_state_round: Mapped[int | None] = mapped_column(Integer)  # of the newest kept checkpoint that names it
+    uploaded_bytes: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")  # measured by the market
     train_loss: Mapped[str | None] = mapped_column(String(32))  # decimal string, informative only
-    included: Mapped[bool | None]  # in its round's aggregate, or a later one's if it was late; None: not decided
-    # What is unusual about its payload beside the others' (training_gym.verify.consistency); None: not examined.
+    included: Mapped[bool | None]  # in the aggregation of its round, or of a later one if late; None: not decided
+    # Outlier flags of its payload (training_gym.verify.consistency); None: not examined.
     doubts: Mapped[list[str] | None] = mapped_column(JSONB)
     rounds_late: Mapped[int | None] = mapped_column(Integer)  # rounds closed between its own and its delivery
     exclusion_reason: Mapped[str | None] = mapped_column(String(64))
-    # Its slot went on from what it left unsent, but what it sent was not used: a later unit's start gets that back.
+    # Its payload was excluded and its error feedback kept: a later unit's start gets the payload restored.
     to_restore: Mapped[bool] = mapped_column(default=False, server_default="false")
     report: Mapped[dict[str, Any] | None] = mapped_column(JSONB)  # schemas.NodeReport: the node's own measurements
     window_id: Mapped[int | None] = mapped_column(ForeignKey("windows.id"), index=True)
     window_index: Mapped[int | None] = mapped_column(Integer)
     sampling_bps: Mapped[int | None] = mapped_column(Integer)
-    # Drawn ones that no verifier of the job's class replayed: one of another passed them. None: not decided.
+    # Sampled segments that only a verifier of another environment class passed. None: not decided.
     tolerated_segments: Mapped[list[int] | None] = mapped_column(JSONB)
     committed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     uploaded_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     decided_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    dispute_id: Mapped[str | None] = mapped_column(Hash32)  # of the market's dispute of it, in the contract
-    # The batch that pays it. A trigger (market.training.units.ddl) keeps a unit in its batch while that stands.
+    dispute_id: Mapped[str | None] = mapped_column(Hash32)  # the market's dispute of the unit, in the contract
+    # The batch that pays it. A trigger (market.training.units.ddl) keeps a unit in its batch while that is valid.
     settlement_id: Mapped[int | None] = mapped_column(ForeignKey("settlement_batches.id"), index=True)
-    settlement_reason: Mapped[str | None] = mapped_column(String(64))  # why the batch that it was in is void
+    settlement_reason: Mapped[str | None] = mapped_column(String(64))  # reason why its earlier batch is void

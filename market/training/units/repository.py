@@ -15,13 +15,11 @@ from market.platform.db.locks import locked
 from market.training.units.models import Unit
 
 OPEN_UNIT = (UnitStatus.LEASED, UnitStatus.COMMITTED)
-
-
 DELIVERED_UNIT = (UnitStatus.UPLOADED, UnitStatus.CHECKING, UnitStatus.DISPUTED, UnitStatus.VERIFIED)
 
 
 def nodes_of_job(session: Session, job_id: str) -> list[str]:
-    """Addresses of the nodes that hold a slot of the job, in slot order, then of those that held one."""
+    """Return the nodes that hold a replica of the job, in slot order, then those that held one."""
     held = session.scalars(select(Slot.provider).where(Slot.job_id == job_id).order_by(Slot.slot))
     worked = session.scalars(select(Unit.provider).where(Unit.job_id == job_id).order_by(Unit.id.desc()))
     return list(dict.fromkeys(address for address in (*held, *worked) if address is not None))
@@ -34,7 +32,7 @@ def unit(session: Session, unit_id: int) -> tuple[Job, Unit] | None:
 
 
 def lock_unit(session: Session, unit_id: int) -> tuple[Job, Unit] | None:
-    """The unit and its job, both locked."""
+    """Lock and return the unit and its job."""
     job_id = session.scalar(select(Unit.job_id).where(Unit.id == unit_id))
     job_row = None if job_id is None else lock_job(session, job_id)
     unit_row = session.scalar(locked(select(Unit).where(Unit.id == unit_id)))
@@ -46,33 +44,33 @@ def units_of_job(session: Session, job_id: str) -> list[Unit]:
 
 
 def units_of_round(session: Session, job_id: str, round_: int) -> list[Unit]:
-    """All units of a round, lost ones too, in slot order; the caller has locked the job, so none moves meanwhile."""
+    """Return all units of a round in slot order, lost ones too. The caller has locked the job."""
     query = select(Unit).where(Unit.job_id == job_id, Unit.round == round_).order_by(Unit.slot, Unit.id)
     return list(session.scalars(query.execution_options(populate_existing=True)))
 
 
 def last_report(session: Session, job_id: str, provider: str) -> dict[str, Any] | None:
-    """What the node reported of the last unit of this job that it delivered."""
+    """Return the node's report of the last unit of this job that it delivered."""
     query = select(Unit.report).where(Unit.job_id == job_id, Unit.provider == provider, Unit.uploaded_at.is_not(None))
     return session.scalar(query.order_by(Unit.round.desc(), Unit.id.desc()).limit(1))
 
 
 def newest_report(session: Session, provider: str, since: datetime) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """What the node reported last of a unit of any job, and that job's specification; None: nothing after ``since``."""
+    """Return the node's newest report after ``since`` of any job, and that job's specification."""
     query = select(Unit.report, Job.spec).join(Job, Job.id == Unit.job_id)
     query = query.where(Unit.provider == provider, Unit.uploaded_at > since, Unit.report.is_not(None))
     found = session.execute(query.order_by(Unit.uploaded_at.desc(), Unit.id.desc()).limit(1)).first()
     return None if found is None else (found.report, found.spec)
 
 
-def leave_out(session: Session, job_id: str, unit_ids: Collection[int], reason: str) -> None:
-    """Decide that payloads are in no aggregate, while their round is not joined; the caller has locked the job."""
+def exclude_payloads(session: Session, job_id: str, unit_ids: Collection[int], reason: str) -> None:
+    """Exclude payloads from a round that is not aggregated. The caller has locked the job."""
     undecided = (Unit.job_id == job_id, Unit.id.in_(unit_ids), Unit.included.is_(None))
     session.execute(update(Unit).where(*undecided).values(included=False, exclusion_reason=reason))
 
 
 def late_units(session: Session, job_id: str, round_: int) -> list[Unit]:
-    """Units of rounds before ``round_`` that came too late for theirs and wait to be joined, in slot order."""
+    """Return late units of rounds before ``round_`` whose payloads wait for an aggregation, in slot order."""
     query = select(Unit).where(
         Unit.job_id == job_id, Unit.round < round_, Unit.status.in_(DELIVERED_UNIT), Unit.included.is_(None)
     )
@@ -81,31 +79,31 @@ def late_units(session: Session, job_id: str, round_: int) -> list[Unit]:
 
 
 def late_slots(session: Session, job_id: str, round_: int) -> set[int]:
-    """Slots whose unit of a round before ``round_`` is committed and still to be uploaded."""
+    """Return the slots whose unit of a round before ``round_`` is committed and not uploaded."""
     query = select(Unit.slot).where(Unit.job_id == job_id, Unit.round < round_, Unit.status == UnitStatus.COMMITTED)
     return set(session.scalars(query))
 
 
 def committed_slots(session: Session, job_id: str) -> set[int]:
-    """Slots of which a unit, of whatever round, is committed and still to be uploaded."""
+    """Return the slots with a unit of any round that is committed and not uploaded."""
     return set(session.scalars(select(Unit.slot).where(Unit.job_id == job_id, Unit.status == UnitStatus.COMMITTED)))
 
 
 def has_pending_upload(session: Session, unit: Unit) -> bool:
-    """Whether an earlier unit of this one's slot is committed and still to be uploaded."""
+    """Return True if an earlier unit of the same slot is committed and not uploaded."""
     query = select(Unit.id).where(Unit.job_id == unit.job_id, Unit.slot == unit.slot, Unit.round < unit.round)
     return session.scalar(query.where(Unit.status == UnitStatus.COMMITTED).limit(1)) is not None
 
 
 def started_from(session: Session, unit: Unit) -> list[Unit]:
-    """Units under way that start from what ``unit`` declared."""
+    """Return open units that start from the state that ``unit`` declared."""
     from_it = or_(Unit.start_eager_payload_cid == unit.payload_cid, Unit.start_slot_state_cid == unit.slot_state_cid)
     query = select(Unit).where(Unit.job_id == unit.job_id, Unit.slot == unit.slot, Unit.round > unit.round, from_it)
     return list(session.scalars(query.where(Unit.status.in_(OPEN_UNIT)).order_by(Unit.id)))
 
 
 def delivery_seconds(session: Session, job_id: str, since_round: int) -> list[float]:
-    """What each delivered unit of the rounds from ``since_round`` on took, from its offer to its upload."""
+    """Return the seconds from offer to upload of each delivered unit of the rounds from ``since_round`` on."""
     query = select(Unit.created_at, Unit.uploaded_at).where(
         Unit.job_id == job_id, Unit.round >= since_round, Unit.uploaded_at.is_not(None)
     )
@@ -121,37 +119,37 @@ def units_by_id(session: Session, unit_ids: Collection[int]) -> dict[int, Unit]:
     return {row.id: row for row in session.scalars(select(Unit).where(Unit.id.in_(unit_ids)))}
 
 
-def _is_as_dear(gross_wei: int) -> ColumnElement[bool]:
-    """Of a job: its units cost at least that much, before prices are rounded."""
+def _costs_at_least(gross_wei: int) -> ColumnElement[bool]:
+    """Match jobs whose units cost at least ``gross_wei``, before prices are rounded."""
     return func.coalesce(Job.clearing_price_wei, 0) * Job.unit_weight_us >= gross_wei * HOUR_US
 
 
-def count_verified_units(session: Session, provider: str, least_wei: int, since: datetime | None) -> int:
-    query = select(func.count()).select_from(Unit).join(Job, Job.id == Unit.job_id).where(_is_as_dear(least_wei))
+def count_verified_units(session: Session, provider: str, min_wei: int, since: datetime | None) -> int:
+    query = select(func.count()).select_from(Unit).join(Job, Job.id == Unit.job_id).where(_costs_at_least(min_wei))
     query = query.where(Unit.provider == provider, Unit.status == UnitStatus.VERIFIED)
     if since is not None:
         query = query.where(Unit.decided_at > since)
     return session.scalar(query) or 0
 
 
-def newest_doubts(
-    session: Session, provider: str, least_wei: int, limit: int
+def newest_outlier_flags(
+    session: Session, provider: str, min_wei: int, limit: int
 ) -> list[tuple[list[str] | None, str | None]]:
-    """Of the provider's newest delivered units that cost at least so much: what was unusual, why it was left out."""
-    query = select(Unit.doubts, Unit.exclusion_reason).join(Job, Job.id == Unit.job_id).where(_is_as_dear(least_wei))
+    """Return outlier flags and exclusion reason of the provider's newest delivered units worth at least ``min_wei``."""
+    query = select(Unit.doubts, Unit.exclusion_reason).join(Job, Job.id == Unit.job_id).where(_costs_at_least(min_wei))
     query = query.where(Unit.provider == provider, Unit.uploaded_at.is_not(None))
     return list(session.execute(query.order_by(Unit.uploaded_at.desc(), Unit.id.desc()).limit(limit)).tuples())
 
 
 def unexamined_units(session: Session, job_id: str, round_: int) -> list[Unit]:
-    """Units of a round that were delivered in time and whose payloads were not compared yet, in slot order."""
+    """Return a round's units that were delivered in time and not examined, in slot order."""
     in_time = (Unit.round == round_, or_(Unit.rounds_late == 0, Unit.rounds_late.is_(None)))
     query = select(Unit).where(Unit.job_id == job_id, *in_time, Unit.status.in_(DELIVERED_UNIT), Unit.doubts.is_(None))
     return list(session.scalars(query.order_by(Unit.slot)))
 
 
 def trained_on(session: Session, dataset: str, providers: Collection[str]) -> set[str]:
-    """Those of the nodes that delivered a unit of a job on this dataset (CID of its manifest), so have fetched it."""
+    """Return the nodes that delivered a unit of a job on this dataset (manifest CID), so hold a copy of it."""
     query = select(Unit.provider).join(Job, Job.id == Unit.job_id).distinct()
     of_dataset = Job.spec["data_config"]["dataset"].as_string() == dataset
     return set(session.scalars(query.where(Unit.provider.in_(providers), Unit.status.in_(DELIVERED_UNIT), of_dataset)))

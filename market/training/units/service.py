@@ -1,7 +1,7 @@
-"""Units as verification and settlement see them: facts to read, and the decisions that end a unit.
+"""Units for verification and settlement: reads, and the decisions that end a unit.
 
-Every function works in the caller's unit of work. A unit is decided when it is verified, rejected or lost; when the
-last unit of a job that no longer trains is decided, the job goes to settlement.
+Every function works in the caller's transaction. A unit is decided when it is verified, rejected or lost. When the last
+unit of a job that has stopped training is decided, the job goes to settlement.
 """
 
 from collections.abc import Collection, Sequence
@@ -22,7 +22,7 @@ from market.training.units.facts import UnitSummary, facts
 from market.training.units.models import Unit
 from market.training.units.transitions import transition_unit
 
-_TRAINS_NO_MORE = (
+_TRAINING_OVER = (
     JobStatus.VERIFYING,
     JobStatus.CANCELLED,
     JobStatus.EXPIRED,
@@ -32,49 +32,47 @@ _TRAINS_NO_MORE = (
 
 
 def unit_facts(session: Session, unit_id: int) -> UnitSummary:
-    """Facts of one unit.
-
-    Raises:
-        LookupError: if there is no such unit.
-    """
+    """Return one unit. Raises LookupError."""
     found = repository.unit(session, unit_id)
     if found is None:
-        raise LookupError(f"no unit {unit_id}")
+        raise LookupError(f"Unit {unit_id} does not exist.")
     return facts(*found)
 
 
 def job_units(session: Session, job_id: str) -> list[UnitSummary]:
-    """All units of a job in the order (round, slot, id), lost ones too."""
+    """Return all units of a job in the order (round, slot, id), lost ones too."""
     job = jobs_repository.job(session, job_id)
     return [] if job is None else [facts(job, unit) for unit in repository.units_of_job(session, job_id)]
 
 
 def clean_units_of(session: Session, unit: UnitSummary, since: datetime | None = None) -> int:
-    """Number of its provider's units over all jobs that were verified and speak for it, being comparable to this one
-    (:data:`market.domain.verification.sampling.COMPARABLE_SHARE`); of those decided after ``since`` if given."""
+    """Return the number of the provider's verified units that are comparable to this one, over all jobs.
+
+    See :data:`market.domain.verification.sampling.COMPARABLE_SHARE`. ``since`` limits it to later decisions.
+    """
     return repository.count_verified_units(session, unit.provider, unit.gross_wei // COMPARABLE_SHARE, since)
 
 
 def units_at(session: Session, job_id: str, round_: int, slot: int) -> list[UnitSummary]:
-    """All attempts at a place in the order of their ids, lost ones too."""
+    """Return all units of a round's slot by id, lost ones too."""
     job = jobs_repository.job(session, job_id)
     found = [] if job is None else repository.units_of_round(session, job_id, round_)
     return [facts(job, unit) for unit in found if job is not None and unit.slot == slot]
 
 
 def unverified_units_of(session: Session, provider: str) -> list[int]:
-    """Ids of the provider's units that were delivered and are not decided."""
+    """Return the ids of the provider's delivered, undecided units."""
     return repository.unverified_units(session, provider)
 
 
 def decided_before(session: Session, unit_ids: Collection[int], then: datetime) -> set[int]:
-    """Those of the units that were decided before then."""
+    """Return the units that were decided before ``then``."""
     units = repository.units_by_id(session, unit_ids).values()
     return {unit.id for unit in units if unit.decided_at is not None and unit.decided_at < then}
 
 
 def mark_checking(session: Session, unit_id: int, sampling_bps: int) -> None:
-    """The unit's segments were drawn at ``sampling_bps`` basis points. Does nothing to one already drawn or decided."""
+    """Start checking a unit whose segments were sampled at ``sampling_bps``. No-op if it is checked or decided."""
     _, unit = _lock(session, unit_id)
     if unit.status == UnitStatus.UPLOADED:
         unit.sampling_bps = sampling_bps
@@ -82,9 +80,10 @@ def mark_checking(session: Session, unit_id: int, sampling_bps: int) -> None:
 
 
 def pass_unit(session: Session, unit_id: int, tolerated: Sequence[int] = ()) -> None:
-    """The unit stands and will be paid; ``tolerated``: segments that passed by tolerance, in another class alone.
+    """Verify a unit, which will be paid. No-op if it is decided.
 
-    Does nothing to a unit already decided.
+    Args:
+        tolerated: segments that only a verifier of another environment class passed, by tolerance.
     """
     job, unit = _lock(session, unit_id)
     if unit.status == UnitStatus.CHECKING:
@@ -94,24 +93,24 @@ def pass_unit(session: Session, unit_id: int, tolerated: Sequence[int] = ()) -> 
 
 
 def reject_unit(session: Session, unit_id: int, reason: str) -> None:
-    """The unit is not paid, for ``reason`` (stable code). Does nothing to a unit already decided."""
+    """Reject a unit for ``reason`` (stable code); it is not paid. No-op if it is decided."""
     job, unit = _lock(session, unit_id)
     if unit.status in (UnitStatus.UPLOADED, UnitStatus.CHECKING, UnitStatus.DISPUTED):
         transition_unit(session, unit, UnitEvent.REJECT, at=utc_now(), reason=reason)
         if job.status == JobStatus.RUNNING and unit.round >= job.current_round:
-            enqueue_after_commit(session, "jobs.dispatch", job.id)  # the round is open: somebody else may do it over
+            enqueue_after_commit(session, "jobs.dispatch", job.id)  # the round is open: another node can take over
         settle_if_decided(session, job, utc_now())
 
 
 def dispute_unit(session: Session, unit_id: int, dispute_id: str) -> None:
-    """The unit is to be judged on chain, in this dispute. Its payload stays out of the aggregate if others are in."""
+    """Mark a unit as disputed on chain. Its payload is excluded if other payloads are delivered."""
     _, unit = _lock(session, unit_id)
     unit.dispute_id = dispute_id
     transition_unit(session, unit, UnitEvent.DISPUTE, at=utc_now())
 
 
 def acquit_unit(session: Session, unit_id: int) -> None:
-    """The dispute found for its provider; the unit is checked like any other, to the end."""
+    """Return a unit to checking after a dispute was rejected."""
     _, unit = _lock(session, unit_id)
     transition_unit(session, unit, UnitEvent.ACQUIT, at=utc_now())
 
@@ -119,13 +118,13 @@ def acquit_unit(session: Session, unit_id: int) -> None:
 def _lock(session: Session, unit_id: int) -> tuple[Job, Unit]:
     locked = repository.lock_unit(session, unit_id)
     if locked is None:
-        raise LookupError(f"no unit {unit_id}")
+        raise LookupError(f"Unit {unit_id} does not exist.")
     return locked
 
 
 def settle_if_decided(session: Session, job: Job, now: datetime) -> None:
     """Send a job that no longer trains to settlement once all its units are decided. The caller has locked the job."""
-    if job.status not in _TRAINS_NO_MORE or repository.has_undecided_units(session, job.id):
+    if job.status not in _TRAINING_OVER or repository.has_undecided_units(session, job.id):
         return
     if job.status == JobStatus.VERIFYING:
         waited = job.trained_at is not None and now >= job.trained_at + PIN_GRACE

@@ -1,11 +1,9 @@
-"""Slot states: what a slot's units hand on to one another. The file stays on the node that made it.
+"""Replica states between the units of a slot. The file stays on the node that made it.
 
-The market knows a state by its CID and by the digest that the last leaf of its unit binds, both as the node declared
-them. It says what each unit starts from: the slot's state where the node made it or storage has it, else a fresh one.
-The file is asked for when a drawn segment needs it (:mod:`market.verification.replays.service`), and in the
-background when a
-checkpoint that is kept names it (:mod:`market.training.replication.slot_state_uploads`); what arrives is compared
-with what was declared.
+The market knows a state by its CID and its digest in the unit's last leaf, both as the node declared them. A unit
+starts from the slot's state if its node made it or storage has it, and from a fresh one otherwise. The file is
+requested if a sampled segment needs it (:mod:`market.verification.replays.service`), or in the background if a kept
+checkpoint names it (:mod:`market.training.replication.slot_state_uploads`). The market checks the upload.
 """
 
 from collections.abc import Sequence
@@ -25,12 +23,12 @@ from training_gym.units.replica_state import slot_state_bytes
 from training_gym.units.trace import boundary_state_bytes
 
 MISSING = "slot_state_missing"
-"""A node fails its unit so if it has lost the slot state that the unit starts from."""
+"""Failure code of a node that has lost the replica state that its unit starts from."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What a unit starts from: a slot state, with a payload added back that was not used. All None: a fresh one."""
+    """Start of a unit: a replica state and a payload restored to it. All None: a fresh state."""
 
     cid: str | None = None
     digest: str | None = None
@@ -38,7 +36,7 @@ class Start:
 
 
 def start_of(session: Session, job: Job, round_: int, slot: Slot, provider: str) -> Start:
-    """What the slot's unit of a round starts from on this node. That a state is given up is told as an event."""
+    """Return the start of the slot's unit on this node. Emit an event if the slot's state is reset."""
     if slot.state_unit_id is None:
         return Start()
     [before] = repository.units_by_id(session, [slot.state_unit_id]).values()
@@ -54,29 +52,27 @@ def start_of(session: Session, job: Job, round_: int, slot: Slot, provider: str)
 
 
 def continues_on_delivery(job: Job) -> bool:
-    """Whether a slot goes on from what a unit leaves once that is declared or delivered, not only once its round is
-    joined."""
+    """Return True if a replica continues once a unit is declared or delivered, before its round is aggregated."""
     return bool(job.spec["training_config"].get("round_delay"))
 
 
 def set_next_start_state(session: Session, slot: Slot, unit: Unit) -> None:
-    """The slot's next unit starts from what ``unit`` hands on, which has what was added back to its own start."""
+    """Let the slot's next unit start from the end state of ``unit``."""
     slot.state_unit_id = unit.id
     if unit.start_restored_payload_cid is not None:
         slot_state_repository.note_restored(session, unit.job_id, unit.slot, unit.start_restored_payload_cid)
 
 
 def may_be_restored(unit: Unit) -> bool:
-    """Whether what ``unit`` sent is added back if the round at hand leaves it out (``robust.RESTORED_FOR``).
+    """Return True if the unit's payload may be restored when it is excluded (``robust.RESTORED_FOR``).
 
-    Once only: what was added back already and is left out again would pile up in a slot whose data are unlike all
-    others'.
+    A payload is restored once: otherwise excluded payloads accumulate in a replica with unusual data.
     """
     return unit.start_restored_payload_cid is None
 
 
 def reset_state(session: Session, unit: Unit) -> None:
-    """The node that held what ``unit`` was to start from has lost it, so the slot starts afresh."""
+    """Start the slot afresh after the unit's node has lost the start state."""
     [slot] = [slot for slot in jobs_repository.slots(session, unit.job_id) if slot.slot == unit.slot]
     if slot.state_unit_id is None or unit.start_slot_state_cid is None:
         return
@@ -96,7 +92,7 @@ def _emit_state_reset(session: Session, job_id: str, round_: int, slot: int, bef
 
 
 def starts_privately(session: Session, unit_id: int) -> bool:
-    """Whether only its node has what a unit starts from. A fresh state anybody can make."""
+    """Return True if only its node has the unit's start state. A fresh state is reproducible."""
     [unit] = repository.units_by_id(session, [unit_id]).values()
     if unit.start_slot_state_cid is None or unit.start_slot_state_digest is None:
         return False
@@ -104,22 +100,17 @@ def starts_privately(session: Session, unit_id: int) -> bool:
     return not slot_state_repository.is_public(session, unit.job_id, *declared)
 
 
-def shown_bytes(session: Session, unit: UnitSummary, segments: Sequence[int]) -> int:
-    """Bytes that a unit's provider has to upload to show what these segments start from."""
+def reveal_bytes(session: Session, unit: UnitSummary, segments: Sequence[int]) -> int:
+    """Return the bytes that the provider must upload to reveal the start states of these segments."""
     spec = TrainingSpec.from_dict(unit.spec)
     states = sum(segment > 0 for segment in segments) * boundary_state_bytes(spec)
     return states + (slot_state_bytes(spec) if segments and starts_privately(session, unit.id) else 0)
 
 
-def make_public(session: Session, job_id: str, cid: str, digest: str | None) -> None:
-    """Storage has the file with this CID, and it holds the state with this digest, as was declared."""
-    slot_state_repository.make_public(session, job_id, cid, digest)
-
-
 def named(session: Session, job_id: str) -> dict[int, str]:
-    """By slot, the CID of what its next unit starts from, as the manifest of a checkpoint names it now.
+    """Return by slot the CID of the next start state for a checkpoint's manifest.
 
-    A slot that goes on from a state with a payload added back is not named: no file is of that.
+    A slot whose state gets a payload restored is missing: no file holds that state.
     """
     changed = slot_state_repository.slots_to_restore(session, job_id)
     slots = jobs_repository.slots(session, job_id)
@@ -129,8 +120,8 @@ def named(session: Session, job_id: str) -> dict[int, str]:
     return {slot: cid for slot, cid in found.items() if cid is not None}
 
 
-def note_kept(session: Session, job: Job, round_: int) -> None:
-    """If the checkpoint before ``round_`` is kept, and is not the last, the slots' states now are to be uploaded."""
+def mark_kept(session: Session, job: Job, round_: int) -> None:
+    """Request the upload of the slots' current states if the checkpoint before ``round_`` is kept and not the last."""
     if round_ % job.checkpoint_interval or round_ == job.rounds:
         return
     ids = [slot.state_unit_id for slot in jobs_repository.slots(session, job.id) if slot.state_unit_id is not None]

@@ -11,7 +11,7 @@ from market.training.units.models import Unit
 
 
 def transition_unit(session: Session, unit: Unit, event: UnitEvent, *, at: datetime, reason: str | None = None) -> None:
-    """Move a unit whose row the caller has locked; ``at`` becomes its time of decision if it is decided by this."""
+    """Apply ``event`` to a locked unit; ``at`` becomes its decision time if this decides it."""
     status = move(session, unit, UNIT, event, subject=("unit", str(unit.id)), reason=reason)
     if status in UNIT_DECIDED:
         unit.decided_at = at

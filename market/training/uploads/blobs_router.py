@@ -1,4 +1,4 @@
-"""Uploads: the way for nodes and users to put content on storage."""
+"""Route for uploads of whole files by nodes and users."""
 
 from dataclasses import dataclass
 from tempfile import SpooledTemporaryFile
@@ -21,13 +21,8 @@ from market.providers.benchmarks import service as benchmarks
 
 router = APIRouter(prefix="/v1", tags=["storage"])
 
-
 UPLOAD_PATH = "/v1/blobs"
-
-
 _IN_MEMORY = 1024 * 1024
-
-
 BINARY_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -50,7 +45,7 @@ class BlobView(BaseModel):
     openapi_extra=BINARY_BODY,
 )
 async def upload_blob(request: Request, account: CurrentAccount, services: ServicesDep) -> BlobView:
-    """Store the request's body. The same bytes always get the same CID."""
+    """Store the request's body. Equal bytes get an equal CID."""
     room = await run_in_threadpool(_room, services, account.address, _announced(request))
     with SpooledTemporaryFile(max_size=_IN_MEMORY) as file:
         size = await received(request, file, room.max_bytes, "Split the content over several blobs.")
@@ -60,14 +55,14 @@ async def upload_blob(request: Request, account: CurrentAccount, services: Servi
 
 @dataclass(frozen=True, slots=True)
 class _Room:
-    """What an account may upload: bytes at once, and within a day."""
+    """Upload limits of an account in bytes: of one file, and per day."""
 
     max_bytes: int
     quota: int
 
 
 def _room(services: Services, account: str, announced: int) -> _Room:
-    """The answer to a hardware proof is as large as the market asked for, whatever others may upload."""
+    """Return the account's limits, raised by the size of a pending benchmark answer."""
     settings = services.settings
     with services.database.reading() as session:
         asked = benchmarks.answer_bytes(session, account)
@@ -76,9 +71,9 @@ def _room(services: Services, account: str, announced: int) -> _Room:
     return room
 
 
-def _store(services: Services, account: str, file: BinaryIO, size: int, most: int) -> StoredBlob:
+def _store(services: Services, account: str, file: BinaryIO, size: int, max_bytes: int) -> StoredBlob:
     with services.database.transaction() as session:
-        upload = quota.take_room(session, account, size, most)
+        upload = quota.take_room(session, account, size, max_bytes)
     try:
         stored = services.part(Storage).put(file, max_bytes=size)
     except StorageError:
@@ -95,12 +90,12 @@ def _announced(request: Request) -> int:
 
 
 async def received(request: Request, file: SpooledTemporaryFile[bytes], limit: int, remedy: str) -> int:
-    """Write the request's body into ``file``, go back to its start and return its bytes.
+    """Write the request's body into ``file``, rewind it and return its bytes.
 
     Raises:
         BodyTooLarge: it has more than ``limit`` bytes.
     """
-    too_large = BodyTooLarge(f"a body here may have {limit} bytes", field="body", remedy=remedy)
+    too_large = BodyTooLarge(f"The body exceeds {limit} bytes.", field="body", remedy=remedy)
     if _announced(request) > limit:
         raise too_large
     size = 0

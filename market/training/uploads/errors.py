@@ -1,15 +1,17 @@
-"""Refusals of uploads."""
+"""Errors of uploads."""
 
 from market.platform.http.problem import MarketError
 
 
 class FileNotAsked(MarketError):
-    """The lease asks for another file than this one, or for none."""
+    """The lease requests another file, or none."""
 
     status = 409
     code = "file-not-asked"
-    title = "The lease does not ask for this file"
-    default_remedy = "Upload what the lease's task names; a train lease takes a payload, a reveal lease states."
+    title = "The lease does not request this file"
+    default_remedy = (
+        "Upload the files that the lease's task names: a payload for train leases, states for reveal leases."
+    )
 
 
 class PieceRefused(MarketError):
@@ -17,21 +19,21 @@ class PieceRefused(MarketError):
 
     status = 422
     code = "piece-refused"
-    title = "The piece is not taken"
-    default_remedy = "Read the piece again from the file, and send it with its own CID and number."
+    title = "The piece is refused"
+    default_remedy = "Read the piece from the file again, and send it with its own CID and number."
 
 
 class UploadIncomplete(MarketError):
-    """``missing`` names the first pieces that are missing; where it is empty, all are to be sent."""
+    """``missing`` has the numbers of the first missing pieces; if it is empty, all are missing."""
 
     status = 409
     code = "upload-incomplete"
     title = "Pieces of the file are missing"
-    default_remedy = "Read the file's state (GET on the same path), send the pieces that it lacks and repeat this."
+    default_remedy = "Read the file's state (GET on the same path), send the missing pieces and repeat this call."
 
 
 class WrongFile(MarketError):
     status = 422
     code = "wrong-file"
-    title = "The pieces make another file"
-    default_remedy = "Send all pieces of the file again, in their order; all but the last are full."
+    title = "The pieces form another file"
+    default_remedy = "Send all pieces of the file again in order; all except the last are full."

@@ -1,4 +1,4 @@
-"""Tables of uploads and of their chunks."""
+"""Tables of uploads and of their pieces."""
 
 from datetime import datetime
 
@@ -9,7 +9,7 @@ from market.platform.db.base import Base, Cid, UtcDateTime
 
 
 class Upload(Base):
-    """A file of a unit that arrives in pieces: at most one for each purpose, gone once it was accepted or forgotten."""
+    """A file of a unit that arrives in pieces, at most one per purpose. Deleted once accepted or expired."""
 
     __tablename__ = "uploads"
 
@@ -17,12 +17,12 @@ class Upload(Base):
     purpose: Mapped[str] = mapped_column(String(24), primary_key=True)  # market.training.uploads.service.Expected
     cid: Mapped[str] = mapped_column(Cid)
     joined: Mapped[bool]  # in storage as one file, and pinned
-    pinned_here: Mapped[bool]  # by this upload; a file that was pinned before is somebody else's to release
+    pinned_here: Mapped[bool]  # by this upload; a file pinned before has another owner
     touched_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
 
 
 class UploadPiece(Base):
-    """A piece of an upload that storage has, not pinned: it may be lost until the file is joined."""
+    """A piece of an upload in storage. It is not pinned and may be lost until the file is complete."""
 
     __tablename__ = "upload_pieces"
     __table_args__ = (

@@ -18,23 +18,23 @@ def lock_upload(session: Session, unit_id: int, purpose: str) -> Upload | None:
 
 
 def begin(session: Session, unit_id: int, purpose: str, cid: str, now: datetime) -> Upload:
-    """The upload for this purpose, made for ``cid`` where there is none, and locked."""
+    """Return the upload for this purpose, locked; create it for ``cid`` if there is none."""
     row = {"cid": cid, "joined": False, "pinned_here": False, "touched_at": now}
     made = insert(Upload).values(unit_id=unit_id, purpose=purpose, **row)
     session.execute(made.on_conflict_do_nothing())
     found = lock_upload(session, unit_id, purpose)
-    assert found is not None  # it was there, or made just now
+    assert found is not None  # inserted above at the latest
     return found
 
 
 def pieces(session: Session, unit_id: int, purpose: str) -> Sequence[UploadPiece]:
-    """In their order."""
+    """Return the pieces in order."""
     query = select(UploadPiece).where(UploadPiece.unit_id == unit_id, UploadPiece.purpose == purpose)
     return session.scalars(query.order_by(UploadPiece.number)).all()
 
 
 def replaced_bytes(session: Session, upload: Upload, cid: str, number: int, piece_cid: str) -> int:
-    """Bytes on storage that piece ``number`` of the file ``cid`` makes useless: another file's, or another piece."""
+    """Return the stored bytes that piece ``number`` of the file ``cid`` replaces: of another file, or another piece."""
     if upload.cid != cid:
         mine = (UploadPiece.unit_id == upload.unit_id, UploadPiece.purpose == upload.purpose)
         return session.scalar(select(func.coalesce(func.sum(UploadPiece.size), 0)).where(*mine)) or 0
@@ -43,7 +43,7 @@ def replaced_bytes(session: Session, upload: Upload, cid: str, number: int, piec
 
 
 def put_piece(session: Session, unit_id: int, purpose: str, number: int, cid: str, size: int) -> None:
-    """Note a piece, in place of an earlier one of its number."""
+    """Record a piece; replaces an earlier one with its number."""
     row = insert(UploadPiece).values(unit_id=unit_id, purpose=purpose, number=number, cid=cid, size=size)
     is_same = {"index_elements": ["unit_id", "purpose", "number"], "set_": {"cid": cid, "size": size}}
     session.execute(row.on_conflict_do_update(**is_same))  # type: ignore[arg-type]
@@ -54,35 +54,35 @@ def drop_pieces(session: Session, unit_id: int, purpose: str) -> None:
 
 
 def drop(session: Session, unit_id: int, purposes: Collection[str]) -> None:
-    """Forget uploads, whose files are accepted or released."""
+    """Delete uploads whose files are accepted or released."""
     session.execute(delete(Upload).where(Upload.unit_id == unit_id, Upload.purpose.in_(purposes)))
 
 
-def stale(session: Session, before: datetime, *, besides: str) -> Sequence[Upload]:
-    """Uploads that nothing was added to since then, but for purposes that begin so; a hundred at most."""
-    query = select(Upload).where(Upload.touched_at < before, ~Upload.purpose.startswith(besides, autoescape=True))
+def stale(session: Session, before: datetime, *, without: str) -> Sequence[Upload]:
+    """Return up to 100 uploads unchanged since ``before``, without purposes that start with ``without``."""
+    query = select(Upload).where(Upload.touched_at < before, ~Upload.purpose.startswith(without, autoescape=True))
     return session.scalars(query.order_by(Upload.touched_at).limit(100)).all()
 
 
 def uploads_for(session: Session, purposes: str) -> Sequence[Upload]:
-    """Uploads for purposes that begin so, the oldest first."""
+    """Return the uploads whose purposes start with ``purposes``, oldest first."""
     query = select(Upload).where(Upload.purpose.startswith(purposes, autoescape=True))
     return session.scalars(query.order_by(Upload.touched_at)).all()
 
 
 def leave_pinned(session: Session, cids: Collection[str]) -> None:
-    """These files are needed for something else from now on, whatever becomes of an upload that had them pinned."""
+    """Keep these files pinned for another use when an upload of them expires."""
     session.execute(update(Upload).where(Upload.cid.in_(cids)).values(pinned_here=False))
 
 
 def touched(session: Session, unit_ids: Collection[int], purpose: str) -> dict[int, datetime]:
-    """By unit, when something was last added to its upload for this purpose."""
+    """Return by unit the time of the last change of its upload for this purpose."""
     query = select(Upload.unit_id, Upload.touched_at).where(Upload.unit_id.in_(unit_ids), Upload.purpose == purpose)
     return dict(session.execute(query).tuples().all())
 
 
 def is_named(session: Session, cid: str) -> bool:
-    """Whether a unit has delivered the file, or published it as its slot state, or a checkpoint is made of it."""
+    """Return True if the file is a delivered payload, a published replica state or part of a checkpoint."""
     of_unit = or_(Unit.payload_cid == cid, (Unit.slot_state_cid == cid) & Unit.slot_state_public)
     of_checkpoint = exists().where(Checkpoint.file_cids.contains([cid]))
     return bool(session.scalar(select(or_(exists().where(of_unit), of_checkpoint))))

@@ -1,4 +1,4 @@
-"""Large files of units over REST: what of a file is here, a piece of it, and all pieces made one file."""
+"""Routes for large files of units in pieces: read the state, put a piece, join the pieces."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,17 +31,13 @@ router = APIRouter(prefix="/v1/leases/{lease_id}/files/{cid}", tags=["leases"], 
 
 
 PIECE_PATH = "/v1/leases/[^/]+/files/[^/]+/pieces/[^/]+"
-"""Matches the paths of pieces, whose bodies are not for memory."""
-
+"""Matches the paths of pieces, whose bodies are too large for memory."""
 
 FileCid = Annotated[CidString, Path(description="The whole file's CID.")]
 
-
 PieceNumber = Annotated[int, Path(ge=0, lt=2**20, description="The piece's number, from 0.")]
 
-
 PieceCid = Annotated[CidString, Query(description="CID of the piece as a file of its own.")]
-
 
 LeaseToken = Annotated[Token, Header(alias="X-Lease-Token", description="The lease's token.")]
 
@@ -52,29 +48,29 @@ def _storage_errors() -> Iterator[None]:
         yield
     except InvalidCid as error:
         raise InvalidRequest(str(error), field="cid") from error
-    except StorageError as error:  # also where it has lost, or garbled, what it had
+    except StorageError as error:  # includes lost and corrupt content
         raise StorageDown(str(error)) from error
 
 
 class FileView(BaseModel):
-    """How much of a file storage has. A piece is ``piece_bytes`` of the file; the last one has what is left."""
+    """State of a file in storage. A piece has ``piece_bytes`` of the file; the last one has the rest."""
 
     cid: str
-    max_bytes: int = Field(description="Bytes that the file may have at most, by the job's specification.")
+    max_bytes: int = Field(description="Maximum bytes of the file by the job's specification.")
     piece_bytes: int
-    pieces: dict[int, str] = Field(description="CID of each piece that is here, by its number from 0.")
-    complete: bool = Field(description="Whether the file is here as a whole, so that nothing is to be sent.")
+    pieces: dict[int, str] = Field(description="CID of each stored piece, by its number from 0.")
+    complete: bool = Field(description="True if storage has the whole file, so that no piece is needed.")
 
 
 class PieceView(BaseModel):
-    """A piece that storage has."""
+    """A stored piece."""
 
     number: int
     cid: str
 
 
 class JoinedView(BaseModel):
-    """A file that storage has and keeps."""
+    """A stored and pinned file."""
 
     cid: str
     size: int = Field(description="Bytes.")
@@ -84,12 +80,12 @@ class JoinedView(BaseModel):
 def read_file(
     lease_id: LeaseId, cid: FileCid, token: LeaseToken, account: CurrentAccount, services: ServicesDep
 ) -> FileView:
-    """What is here of a file that the lease asks for; pieces that an earlier lease on the unit sent count."""
+    """Return the state of a file that the lease requests. Pieces that an earlier lease on the unit sent count."""
     return file_view(services, service.of_lease(lease_id, account.address, token, cid), cid)
 
 
 def file_view(services: Services, asked: service.Asked, cid: str) -> FileView:
-    """What is here of a file. Raises as ``asked``; StorageDown."""
+    """Return the state of a file. Raises like ``asked``; StorageDown."""
     with _storage_errors():
         found = service.progress(services.database, services.part(Storage), asked, cid)
     limit = found.expected.max_bytes
@@ -113,7 +109,7 @@ async def put_piece(
     account: CurrentAccount,
     services: ServicesDep,
 ) -> PieceView:
-    """Store a piece of a file. It is compared with its CID and with what the specification allows the file to be."""
+    """Store a piece of a file. The market checks its CID and the maximum size by the job's specification."""
     asked = service.of_lease(lease_id, account.address, token, cid)
     return await take_piece(services, request, asked, account.address, cid, number, piece_cid)
 
@@ -121,7 +117,7 @@ async def put_piece(
 async def take_piece(
     services: Services, request: Request, asked: service.Asked, address: str, cid: str, number: int, piece_cid: str
 ) -> PieceView:
-    """Store the request's body as a piece of a file. Raises as :func:`uploads.take_piece`, and BodyTooLarge."""
+    """Store the request's body as a piece of a file. Raises like :func:`service.store_chunk`, and BodyTooLarge."""
     with SpooledTemporaryFile(max_size=PIECE_BYTES // 16) as file:
         await received(request, file, PIECE_BYTES, "Send the file in pieces of piece_bytes.")
         with _storage_errors():
@@ -149,13 +145,13 @@ async def take_piece(
 def join_pieces(
     lease_id: LeaseId, cid: FileCid, token: LeaseToken, account: CurrentAccount, services: ServicesDep
 ) -> JoinedView:
-    """Make one file of the pieces. Repeating it is harmless."""
+    """Join the pieces into one file. Idempotent."""
     return joined_view(services, service.of_lease(lease_id, account.address, token, cid), account.address, cid)
 
 
 def joined_view(services: Services, asked: service.Asked, address: str, cid: str) -> JoinedView:
-    """Make one file of the pieces. Raises as :func:`uploads.join`; StorageDown."""
+    """Join the pieces into one file. Raises like :func:`service.join`; StorageDown."""
     with _storage_errors():
-        most = services.settings.blob_bytes_per_day
-        size = service.join(services.database, services.part(Storage), asked, address, cid, most)
+        quota = services.settings.blob_bytes_per_day
+        size = service.join(services.database, services.part(Storage), asked, address, cid, quota)
     return JoinedView(cid=cid, size=size)

@@ -1,10 +1,9 @@
-"""Large files of units, which nodes upload in pieces: any interruption costs a piece at most.
+"""Large files of units, uploaded in pieces, so that an interruption costs at most one piece.
 
-A lease, or a dispute of the unit, says which files may be uploaded, and the job's specification how large each may be;
-so what a unit can put on storage is bounded, whatever a node does. A piece is ``PIECE_BYTES`` of the file (the last one
-has the rest) and is compared with its CID when it comes. What storage has of a unit's file is remembered for the unit,
-not for the lease, so that the next lease on it goes on there. Once all pieces are here they are joined into one file,
-which is compared with its CID, pinned, and delivered like a file that was uploaded at once (``POST /v1/blobs``).
+A lease, or a dispute of the unit, defines which files may be uploaded, and the job's specification their maximum size.
+This bounds what a node can store. A piece has ``PIECE_BYTES`` of the file (the last one has the rest) and is checked
+against its CID. Stored pieces belong to the unit, not to the lease, so that the next lease continues. Complete pieces
+are joined into one file, checked against its CID and pinned. It is delivered like a file from ``POST /v1/blobs``.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -39,23 +38,20 @@ from zoo_protocol.content.cid import parse
 from zoo_protocol.content.unixfs import PIECE_BYTES, cid_of_file
 
 PAYLOAD, SLOT_STATE, START_SLOT_STATE = "payload", "slot_state", "start_slot_state"
-"""What a file of a unit is for; states between segments are ``state_<segment>``, and those in which verifiers of other
-classes end are ``end_state_<segment>``. What a committee is to have is kept for as long as the unit is disputed."""
+"""Purposes of files. Boundary states have ``state_<segment>``, end states of other environment classes
+``end_state_<segment>``. Files for a committee are kept while the unit is disputed."""
 
 
 DISPUTED = "disputed_"
-
-
 DISPUTED_START = f"{DISPUTED}start"
 
-
 MAX_NAMED = 64
-"""Missing pieces that a refusal names."""
+"""Missing pieces that an error lists."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A file that a lease's holder may upload: what for, and its bytes at most."""
+    """A file that the caller may upload: purpose and maximum bytes."""
 
     unit_id: int
     purpose: str
@@ -64,7 +60,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How much of a file is here: its pieces' CIDs by number; ``complete`` where it is here as one file."""
+    """Stored parts of a file: CIDs of its pieces by number; ``complete`` if storage has the whole file."""
 
     expected: Expected
     pieces: dict[int, str]
@@ -72,37 +68,37 @@ class Progress:
 
 
 Asked = Callable[[Session], Expected]
-"""What a file would be for who uploads it. Raises FileNotAsked, or why that one may upload nothing (any more)."""
+"""Returns the expected file of a caller. Raises FileNotAsked, or the reason why the caller may upload nothing."""
 
 
 def of_lease(lease_id: str, address: str, token: str, cid: str) -> Asked:
-    """For the holder of a lease; raises LeaseLost, FileNotAsked."""
+    """Return the lookup for a lease holder, which raises LeaseLost, FileNotAsked."""
     return lambda session: _held(session, lease_id, address, token, cid)
 
 
 def of_disputed_unit(session: Session, unit_key: str, step: int, cid: str) -> Expected:
-    """What the file would be for the provider of a disputed unit of which this step is named.
+    """Return the expected file of a disputed unit's provider, for the selected segment ``step``.
 
     Raises:
-        FileNotAsked: nothing of that unit is to be uploaded, or not this file.
+        FileNotAsked: the unit has no acknowledgement, or needs no such file.
     """
     found = commitments_repository.acknowledged_unit(session, unit_key)
     if found is None:
-        raise FileNotAsked("We acknowledged no such unit.", field="cid")
+        raise FileNotAsked("The unit has no acknowledgement.", field="cid")
     _, job, unit = found
     spec = unit_spec(job, unit)
     if cid == unit.start_slot_state_cid:
         return Expected(unit.id, DISPUTED_START, slot_state_bytes(spec))
     if step == 0:
-        raise FileNotAsked(f"The first step starts from the slot state {unit.start_slot_state_cid}.", field="cid")
+        raise FileNotAsked(f"Segment 0 starts from the replica state {unit.start_slot_state_cid}.", field="cid")
     return Expected(unit.id, f"{DISPUTED}{step}", boundary_state_bytes(spec))
 
 
 def expected(lease: Lease, job: Job, unit: Unit, cid: str) -> Expected:
-    """What the file ``cid`` would be for the holder of ``lease``.
+    """Return the expected file ``cid`` of the holder of ``lease``.
 
     Raises:
-        FileNotAsked: the lease is of a kind that uploads nothing, or asks for another file.
+        FileNotAsked: the lease uploads nothing, or another file.
     """
     spec = unit_spec(job, unit)
     asked = lease.task.get("slot_state_cid")
@@ -117,8 +113,8 @@ def expected(lease: Lease, job: Job, unit: Unit, cid: str) -> Expected:
             return Expected(unit.id, f"state_{lease.task['segment']}", boundary_state_bytes(spec))
         case LeaseKind.REPLAY if lease.task.get("across"):
             return Expected(unit.id, _end_state(lease), boundary_state_bytes(spec))
-    what = f"the slot state {asked}" if asked else "no file"
-    raise FileNotAsked(f"This {lease.kind} lease asks for {what}.", field="cid")
+    what = f"the replica state {asked}" if asked else "no file"
+    raise FileNotAsked(f"This {lease.kind} lease requests {what}.", field="cid")
 
 
 def _end_state(lease: Lease) -> str:
@@ -126,11 +122,7 @@ def _end_state(lease: Lease) -> str:
 
 
 def progress(database: Database, storage: Storage, asked: Asked, cid: str) -> Progress:
-    """How much of a file is here.
-
-    Raises:
-        InvalidCid, what ``asked`` raises; StorageUnavailable.
-    """
+    """Return the state of a file. Raises InvalidCid, errors of ``asked``, StorageUnavailable."""
     parse(cid)
     with database.transaction() as session:
         file = asked(session)
@@ -153,20 +145,20 @@ def store_chunk(
     body: BinaryIO,
     day_quota: int,
 ) -> None:
-    """Store a piece of a file. The same again changes nothing; another file for the same purpose replaces the earlier.
+    """Store a piece of a file. Idempotent; another file for the same purpose replaces the earlier one.
 
-    What is replaced counts against the account's quota, or a lease would be a way around it.
+    Replaced bytes count against the account's quota, so that a lease does not bypass it.
 
     Args:
-        address: whose quota.
+        address: account of the quota.
         cid: the whole file's.
         number: of the piece, from 0.
         piece_cid: of the piece as a file of its own.
         body: a stream of at most ``PIECE_BYTES``.
-        day_quota: bytes that the account may put on storage within a day, beside what leases ask for.
+        day_quota: bytes per day that the account may store besides the files of leases.
 
     Raises:
-        PieceRefused, StorageQuotaExceeded, InvalidCid, what ``asked`` raises; StorageUnavailable: it can be sent again.
+        PieceRefused, StorageQuotaExceeded, InvalidCid, errors of ``asked``; StorageUnavailable: retry.
     """
     parse(cid)
     parse(piece_cid)
@@ -175,8 +167,10 @@ def store_chunk(
         row = uploads_repository.lock_upload(session, file.unit_id, file.purpose)
         if row is not None and row.cid == cid and row.joined:
             return
-        if row is not None and (useless := uploads_repository.replaced_bytes(session, row, cid, number, piece_cid)):
-            quota.take_room(session, address, useless, day_quota)
+        if row is not None and (
+            replaced_bytes := uploads_repository.replaced_bytes(session, row, cid, number, piece_cid)
+        ):
+            quota.take_room(session, address, replaced_bytes, day_quota)
         replaced = _begin(session, file, cid)
     _release(database, storage, replaced)
     content = body.read()
@@ -193,7 +187,7 @@ def _check_piece(file: Expected, number: int, piece_cid: str, content: bytes) ->
     left = file.max_bytes - number * PIECE_BYTES
     if left <= 0 or len(content) > left:
         raise PieceRefused(
-            f"The file may have {file.max_bytes} bytes by the job's specification.",
+            f"The file exceeds {file.max_bytes} bytes, the maximum by the job's specification.",
             field="number" if left <= 0 else "body",
             extra={"reason": "file_too_large", "max_bytes": file.max_bytes},
         )
@@ -206,15 +200,15 @@ def _check_piece(file: Expected, number: int, piece_cid: str, content: bytes) ->
 
 
 def join(database: Database, storage: Storage, asked: Asked, address: str, cid: str, day_quota: int) -> int:
-    """Make one file of its pieces, pin it and return its bytes. Repeating it is harmless.
+    """Join a file's pieces, pin it and return its bytes. Idempotent.
 
-    Pieces that make another file count against the account's quota, as those that are replaced do.
+    Pieces that form another file count against the account's quota, like replaced pieces.
 
     Raises:
-        InvalidCid, what ``asked`` raises; StorageUnavailable: it can be asked again.
-        UploadIncomplete: pieces are missing, or storage has lost some; those that are named are to be sent.
-        WrongFile: the pieces make another file; all of them are to be sent again.
-        StorageQuotaExceeded: they do, and the account may put no more on storage.
+        InvalidCid, errors of ``asked``; StorageUnavailable: retry.
+        UploadIncomplete: pieces are missing or lost by storage; send the listed ones.
+        WrongFile: the pieces form another file; send all of them again.
+        StorageQuotaExceeded: another file, and the account's quota is used up.
     """
     parse(cid)
     with database.transaction() as session:
@@ -229,13 +223,13 @@ def join(database: Database, storage: Storage, asked: Asked, address: str, cid: 
     try:
         blob = storage.join([(piece_cid, size) for _, piece_cid, size in pieces])
         if blob.cid != cid:
-            raise WrongFile(f"The pieces make the file {blob.cid}.", field="cid")
+            raise WrongFile(f"The pieces form the file {blob.cid}.", field="cid")
         if not storage.is_pinned(cid):
-            _note_pin(database, file, cid)
+            _record_pin(database, file, cid)
         storage.pin(cid, size=blob.size)
     except (BlobNotFound, BlobCorrupt) as error:
         _drop_pieces(database, file, cid)
-        detail = f"Storage no longer has all pieces: {error}"
+        detail = f"Storage has lost pieces: {error}"
         raise UploadIncomplete(detail, field="cid", extra={"missing": []}) from error
     except WrongFile:
         with database.transaction() as session:
@@ -251,20 +245,20 @@ def join(database: Database, storage: Storage, asked: Asked, address: str, cid: 
 
 
 def _require_whole(pieces: Sequence[tuple[int, str, int]]) -> None:
-    """Raise UploadIncomplete unless the pieces are all there, and all but the last are full."""
+    """Raise UploadIncomplete unless all pieces are stored and all but the last are full."""
     full = {number for number, _, size in pieces if size == PIECE_BYTES}
     last = max((number for number, _, _ in pieces), default=0)
     missing = [number for number in range(last) if number not in full]
     if missing or not pieces:
         raise UploadIncomplete(
-            f"{len(missing) or 'All'} pieces are missing, or are not full.",
+            f"{len(missing) or 'All'} pieces are missing or not full.",
             field="cid",
             extra={"missing": missing[:MAX_NAMED]},
         )
 
 
 def accepted(session: Session, lease: Lease, cids: Sequence[str | None]) -> None:
-    """What the holder of ``lease`` delivered has passed its checks: its files belong to the unit from now on."""
+    """Hand the checked files of a lease over to its unit."""
     if lease.unit_id is None:
         return
     quota.taken_over(session, lease.holder, cids)
@@ -278,14 +272,14 @@ def accepted(session: Session, lease: Lease, cids: Sequence[str | None]) -> None
 
 
 def discard_stale(database: Database, storage: Storage, before: datetime) -> int:
-    """Forget the uploads that were never finished or accepted, and that nothing was added to since then."""
+    """Delete unfinished or unaccepted uploads without a change since ``before``; return their number."""
     with database.transaction() as session:
-        due = uploads_repository.stale(session, before, besides=DISPUTED)
+        due = uploads_repository.stale(session, before, without=DISPUTED)
     return _discard(database, storage, due)
 
 
 def release_disputed(database: Database, storage: Storage, disputed: Collection[str]) -> int:
-    """Forget what was uploaded for disputes of units that none is open of any more; ``disputed``: the others' keys."""
+    """Delete the dispute files of all units except ``disputed``, the keys of units in open disputes."""
     with database.transaction() as session:
         found = [commitments_repository.acknowledged_unit(session, key) for key in disputed]
         kept = {one[2].id for one in found if one is not None}
@@ -299,7 +293,7 @@ def _discard(database: Database, storage: Storage, uploads: Sequence[Upload]) ->
         try:
             _release(database, storage, cid if pinned_here else None)
         except StorageUnavailable:
-            return 0  # the next sweep finds them again
+            return 0  # the next sweep retries
         with database.transaction() as session:
             uploads_repository.drop(session, unit_id, [purpose])
     return len(due)
@@ -309,12 +303,12 @@ def _held(session: Session, lease_id: str, address: str, token: str, cid: str) -
     lease = require_held(leases_repository.lease(session, lease_id), address, token, utc_now())
     found = None if lease.unit_id is None else units_repository.unit(session, lease.unit_id)
     if found is None:
-        raise FileNotAsked(f"This {lease.kind} lease asks for no file.", field="cid")
+        raise FileNotAsked(f"This {lease.kind} lease requests no file.", field="cid")
     return expected(lease, *found, cid)
 
 
 def _begin(session: Session, file: Expected, cid: str) -> str | None:
-    """Let the upload for this purpose be of ``cid``; the CID of a file that it replaces and that was pinned for it."""
+    """Start or continue the upload for this purpose; return the CID of a replaced file that it had pinned."""
     now = utc_now()
     row = uploads_repository.begin(session, file.unit_id, file.purpose, cid, now)
     if row.cid == cid:
@@ -325,8 +319,8 @@ def _begin(session: Session, file: Expected, cid: str) -> str | None:
     return replaced
 
 
-def _note_pin(database: Database, file: Expected, cid: str) -> None:
-    """The file is about to be pinned for this upload: noted before, so that who comes to nothing then leaves no pin."""
+def _record_pin(database: Database, file: Expected, cid: str) -> None:
+    """Record the pin before it is made, so that an abandoned upload leaves no pin."""
     with database.transaction() as session:
         row = uploads_repository.lock_upload(session, file.unit_id, file.purpose)
         if row is not None and row.cid == cid and not row.joined:
@@ -337,12 +331,12 @@ def _drop_pieces(database: Database, file: Expected, cid: str) -> None:
     with database.transaction() as session:
         row = uploads_repository.lock_upload(session, file.unit_id, file.purpose)
         if row is not None and row.cid == cid and not row.joined:
-            row.pinned_here = False  # what is not whole was not pinned either
+            row.pinned_here = False  # an incomplete file is not pinned
             uploads_repository.drop_pieces(session, file.unit_id, file.purpose)
 
 
 def _release(database: Database, storage: Storage, cid: str | None) -> None:
-    """Unpin a file that was pinned for an upload which came to nothing, unless it is needed for something else."""
+    """Unpin an abandoned upload's file, unless it has another use."""
     if cid is None:
         return
     with database.transaction() as session:

@@ -1,4 +1,4 @@
-"""Following disputes by the final events of the contracts Disputes and JobEscrow."""
+"""Handlers of final dispute events of the contracts Disputes and JobEscrow."""
 
 from collections.abc import Mapping
 
@@ -15,7 +15,6 @@ _log = structlog.get_logger(__name__)
 
 
 def on_opened(session: Session, event: ChainEvent) -> None:
-    """Somebody disputes a unit."""
     args = event.args
     dispute = Dispute(
         id=args["disputeId"],
@@ -28,52 +27,44 @@ def on_opened(session: Session, event: ChainEvent) -> None:
         opened_tx=event.tx_hash,
     )
     session.add(dispute)
-    _log.warning("a unit is disputed", dispute=dispute.id, unit=dispute.unit_key, challenger=dispute.challenger)
+    _log.warning("dispute_opened", dispute=dispute.id, unit=dispute.unit_key, challenger=dispute.challenger)
 
 
 def on_turn_started(session: Session, event: ChainEvent) -> None:
-    """The dispute waits for a party, or for its committee."""
     _known(session, event).status = DISPUTE_STATUSES[event.args["status"]]
 
 
 def on_trace_shown(session: Session, event: ChainEvent) -> None:
-    """The provider's states are known."""
     dispute = _known(session, event)
     dispute.environment_class, dispute.states = event.args["environmentClass"], list(event.args["states"])
 
 
 def on_step_named(session: Session, event: ChainEvent) -> None:
-    """The dispute is about one step."""
     _known(session, event).step = event.args["step"]
 
 
 def on_draw_scheduled(session: Session, event: ChainEvent) -> None:
-    """A committee is to be drawn: the first, or another one."""
     dispute = _known(session, event)
     dispute.status, dispute.draw, dispute.committee = DisputeStatus.DRAWING, event.args["draw"], None
 
 
 def on_committee_drawn(session: Session, event: ChainEvent) -> None:
-    """These referees judge."""
     dispute = _known(session, event)
     dispute.draw, dispute.committee = event.args["draw"], list(event.args["committee"])
 
 
 def on_ended(session: Session, event: ChainEvent) -> None:
-    """The dispute is over."""
     dispute = _known(session, event)
     dispute.status, dispute.ended_tx = DISPUTE_STATUSES[event.args["outcome"]], event.tx_hash
-    _log.warning("a dispute has ended", dispute=dispute.id, unit=dispute.unit_key, outcome=dispute.status)
+    _log.warning("dispute_ended", dispute=dispute.id, unit=dispute.unit_key, outcome=dispute.status)
 
 
 def on_withheld(session: Session, event: ChainEvent) -> None:
-    """The escrow keeps a unit's pay back."""
-    repository.note_withheld(session, event.args["unitId"], event.args["batchId"])
+    repository.record_held_payout(session, event.args["unitId"], event.args["batchId"])
 
 
 def on_released(session: Session, event: ChainEvent) -> None:
-    """It does so no more."""
-    repository.note_released(session, event.args["unitId"])
+    repository.delete_held_payout(session, event.args["unitId"])
 
 
 HANDLERS: Mapping[tuple[str, str], EventHandler] = {
@@ -92,12 +83,12 @@ HANDLERS: Mapping[tuple[str, str], EventHandler] = {
 
 
 def provider_of(session: Session, dispute_id: str) -> str | None:
-    """Whose unit a dispute is about; None for one that is not known."""
+    """Return the provider of a dispute's unit; None for an unknown dispute."""
     found = repository.dispute(session, dispute_id)
     return None if found is None else found.provider
 
 
 def _known(session: Session, event: ChainEvent) -> Dispute:
     found = repository.lock_dispute(session, event.args["disputeId"])
-    assert found is not None, "events come in order, so it was opened before"
+    assert found is not None, "events come in order: DisputeOpened is first"
     return found

@@ -1,4 +1,4 @@
-"""Table of the disputes that the market brings itself."""
+"""Table of the market's own disputes."""
 
 from datetime import datetime
 
@@ -11,10 +11,10 @@ from market.platform.db.base import Address, Base, Cid, CreatedAt, Hash32, UtcDa
 
 
 class Challenge(Base, CreatedAt):
-    """The market's dispute of one unit: what it claims, and how it ended. Where it stands is in ``Dispute``.
+    """The market's dispute of one unit: its claim and its outcome. ``Dispute`` has the state in the contract.
 
-    It is written in the transaction that puts the unit into dispute, with all that ``Disputes.open`` takes: whatever
-    crashes afterwards, the same dispute is opened, once, because its id follows from unit and challenger.
+    It is written in the transaction that disputes the unit, with all arguments of ``Disputes.open``. Its id follows
+    from unit and challenger, so a restarted market opens the same dispute, once.
     """
 
     __tablename__ = "challenges"
@@ -28,10 +28,10 @@ class Challenge(Base, CreatedAt):
     slot: Mapped[int] = mapped_column(Integer)
     provider: Mapped[str] = mapped_column(Address)
     challenger: Mapped[str] = mapped_column(Address)
-    step: Mapped[int] = mapped_column(Integer)  # whose end is rejected
+    step: Mapped[int] = mapped_column(Integer)  # segment with the rejected end
     status: Mapped[str] = mapped_column(String(16))  # lifecycle.ChallengeStatus
     reason: Mapped[str | None] = mapped_column(String(64))
     evidence_cid: Mapped[str] = mapped_column(Cid)
     open_by: Mapped[datetime] = mapped_column(UtcDateTime)  # last second at which the contract opens it
     arguments: Mapped[list[Json]] = mapped_column(JSONB)  # of Disputes.open
-    convicted_in: Mapped[str | None] = mapped_column(Hash32)  # the dispute that convicted the unit, if one did
+    convicted_in: Mapped[str | None] = mapped_column(Hash32)  # upheld dispute of the unit, if any

@@ -1,9 +1,8 @@
-"""The market as challenger: it disputes work that replays refute, with a bond of an account that has no role.
+"""The market as challenger: it disputes work that replays refute, with the bond of an account without a role.
 
-open → the provider shows its trace → name the step that the replays refuted → a committee replays it. Each time
-what is to be done follows from where the contract says that the dispute stands, so a market that was killed goes on,
-and nothing is sent twice. The committee is drawn, and its verdict sent, by whoever keeps disputes going. What the end
-means for unit, provider and verifiers is booked by :mod:`market.verification.judgement.decisions`.
+open → trace reveal by the provider → selection of the refuted segment → replay by a committee. Each step follows from
+the dispute's state in the contract, so a restarted market continues and repeats no call. The dispute keeper draws the
+committee and sends its verdict. :mod:`market.verification.judgement.decisions` applies the outcome.
 """
 
 from collections.abc import Collection
@@ -33,6 +32,7 @@ from market.domain.network import DisputeTerms
 from market.domain.verification.dispute_routes import Reason
 from market.platform.db.session import Database
 from market.platform.events.service import emit, move
+from market.training.units.facts import UnitSummary
 from market.verification.disputes import challenge_repository, repository
 from market.verification.disputes.challenge_models import Challenge
 from zoo_protocol import messages
@@ -40,19 +40,16 @@ from zoo_protocol.hashing import to_hex
 from zoo_protocol.payments.job_record import dispute_id, leaf_of
 
 ALLOWANCE = 2**256 - 1
-"""Of the contract Disputes, which takes the bond of a dispute that the account opens and nothing else."""
-
+"""Allowance of the contract Disputes, which takes only the bonds of disputes that the account opens."""
 
 _log = structlog.get_logger(__name__)
-
-
-MOST_REFUSALS = 10
-"""So often an opening is tried, half a minute apart, before it is left to the operator."""
+MAX_REFUSALS = 10
+"""Refused openings, half a minute apart, before the operator decides."""
 
 
 @dataclass(frozen=True, slots=True)
 class Challenger:
-    """The account that disputes units, and the chain on which it does."""
+    """The account that disputes units, and its chain."""
 
     address: str
     chain: ChainViews
@@ -60,23 +57,8 @@ class Challenger:
 
 
 @dataclass(frozen=True, slots=True)
-class Accusation:
-    """A unit, and the step of it whose end is rejected."""
-
-    unit_id: int
-    order: messages.JobOrder
-    commitment: messages.UnitCommitment
-    signature: str
-    window_root: str
-    window_proof: list[str]
-    open_by: datetime
-    step: int
-    evidence_cid: str
-
-
-@dataclass(frozen=True, slots=True)
 class Ending:
-    """How a dispute of the market's ended; ``convicted_in`` names the dispute that convicted the unit, if one did."""
+    """Final outcome of a dispute of the market; ``convicted_in`` is the dispute that was upheld, if any."""
 
     status: ChallengeStatus
     reason: str | None
@@ -85,19 +67,30 @@ class Ending:
     convicted_in: str | None
 
 
-def accuse(session: Session, challenger: Challenger, accusation: Accusation) -> str:
-    """Note that the unit is to be disputed; the dispute's id. It is opened in the background."""
-    commitment = accusation.commitment
+def record_challenge(
+    session: Session,
+    challenger: Challenger,
+    unit: UnitSummary,
+    *,
+    order: messages.JobOrder,
+    window_root: str,
+    window_proof: list[str],
+    open_by: datetime,
+    step: int,
+    evidence_cid: str,
+) -> str:
+    """Record the dispute of a unit's segment ``step``; return the dispute's id. :func:`advance` opens it."""
+    commitment = unit.commitment
     key = to_hex(leaf_of(commitment))
     call = Disputes.open(
-        cast(JobOrder, asdict(accusation.order)),
+        cast(JobOrder, asdict(order)),
         cast(UnitCommitment, asdict(commitment)),
-        accusation.signature,
-        accusation.window_root,
-        accusation.window_proof,
+        unit.commitment_signature,
+        window_root,
+        window_proof,
     )
     challenge = Challenge(
-        unit_id=accusation.unit_id,
+        unit_id=unit.id,
         dispute_id=dispute_id(key, challenger.address),
         unit_key=key,
         job_id=commitment.jobId,
@@ -105,19 +98,19 @@ def accuse(session: Session, challenger: Challenger, accusation: Accusation) -> 
         slot=commitment.slot,
         provider=commitment.provider,
         challenger=challenger.address,
-        step=accusation.step,
+        step=step,
         status=ChallengeStatus.OPEN,
-        evidence_cid=accusation.evidence_cid,
-        open_by=accusation.open_by,
+        evidence_cid=evidence_cid,
+        open_by=open_by,
         arguments=[to_json(argument) for argument in call["arguments"]],
     )
     session.add(challenge)
-    _tell(session, challenge)
+    _emit(session, challenge)
     return challenge.dispute_id
 
 
-def ending(session: Session, unit_id: int) -> Ending | None:
-    """How the market's dispute of a unit ended, as final events say; None while it has not, or if there is none."""
+def final_outcome(session: Session, unit_id: int) -> Ending | None:
+    """Return the final outcome of the market's dispute of a unit; None if it is open or there is none."""
     found = challenge_repository.lock_challenge(session, unit_id)
     if found is None:
         return None
@@ -130,22 +123,20 @@ def ending(session: Session, unit_id: int) -> Ending | None:
 
 
 def was_disputed(session: Session, unit_id: int) -> bool:
-    """Whether the market has a dispute of the unit, whatever became of it."""
     return challenge_repository.challenge(session, unit_id) is not None
 
 
 def advance(database: Database, chain: ChainViews, terms: DisputeTerms, ours: Collection[str]) -> None:
-    """Open what is to be disputed, and name the steps of traces that were shown; each in its own transaction.
+    """Open recorded disputes and select segments of revealed traces, each in its own transaction.
 
-    What anybody may do in a dispute is left to :mod:`market.payments.settlement.dispute_keeper`.
+    Calls that any account may make are left to :mod:`market.payments.settlement.dispute_keeper`.
 
     Args:
-        ours: accounts whose keys are here. A dispute is opened, and its step named, by the account that it was noted
-            with. Without that account's key it ends as the contract ends it: unopened it is left to the operator, and
-            without a step it lapses.
+        ours: accounts whose keys are configured. The recorded account opens the dispute and selects its segment.
+            Without that key the contract ends the dispute: unopened, the operator decides; without a segment it lapses.
 
     Raises:
-        ChainError: the chain does not answer; what was due stays due.
+        ChainError: the chain does not answer; the next call repeats the steps.
     """
     with database.transaction() as session:
         open_ = [(row.unit_id, row.dispute_id) for row in challenge_repository.open_challenges(session)]
@@ -171,33 +162,33 @@ def advance(database: Database, chain: ChainViews, terms: DisputeTerms, ours: Co
                     _end(session, challenge, ChallengeEvent.MISS, Reason.OPEN_REFUSED)
                 case DisputeStatus.NONE if challenge.challenger in may_pay:
                     opening = Call(contract="Disputes", function="open", arguments=challenge.arguments)
-                    _ask(session, challenge, opening, terms.bond_wei)
+                    _request(session, challenge, opening, terms.bond_wei)
                 case DisputeStatus.STEP if challenge.challenger in ours:
-                    _ask(session, challenge, Disputes.nameStep(challenge.dispute_id, challenge.step))
+                    _request(session, challenge, Disputes.nameStep(challenge.dispute_id, challenge.step))
 
 
 @cache
 def _warn_of_foreign_key(dispute_id: str, account: str, status: DisputeStatus) -> None:
-    """Tell the operator, once a process, that only a key which is not here can go on with a dispute."""
+    """Log once per process that a dispute needs a key which is not configured. The bond may be lost."""
     _log.error(
-        "a dispute waits for an account whose key this market was not given; without it the bond may be lost",
+        "challenger_key_missing",
         dispute=dispute_id,
         account=account,
         status=status,
-        remedy="Set ZOO_PREVIOUS_CHALLENGER_KEYSTORE (or _KEY) to that account's until the dispute has ended.",
+        remedy="Set ZOO_PREVIOUS_CHALLENGER_KEYSTORE (or _KEY) to this account's key until the dispute has ended.",
     )
 
 
 def _conclude(session: Session, challenge: Challenge) -> None:
-    """End the challenge if final events have ended it: its own dispute's, or those of one that convicted the unit."""
+    """End the challenge if its own dispute has ended, or another dispute of the unit was upheld."""
     own = repository.dispute(session, challenge.dispute_id)
     if own is not None and own.status in DISPUTE_OPEN:
-        return  # also where another has convicted the unit: the bond comes back first
+        return  # also if another dispute was upheld: the bond must come back first
     of_unit = repository.disputes_of_unit(session, challenge.unit_key)
-    convicting = next((found for found in of_unit if found.status == DisputeStatus.PROVIDER_LOST), None)
-    if convicting is not None:
-        challenge.convicted_in = convicting.id
-        reason = "trace_not_shown" if convicting.step is None else "incorrect_computation"
+    upheld = next((found for found in of_unit if found.status == DisputeStatus.PROVIDER_LOST), None)
+    if upheld is not None:
+        challenge.convicted_in = upheld.id
+        reason = "trace_not_shown" if upheld.step is None else "incorrect_computation"
         _end(session, challenge, ChallengeEvent.WIN, reason)
     elif own is not None and own.status == DisputeStatus.CHALLENGER_LOST:
         if own.step is None:
@@ -209,19 +200,19 @@ def _conclude(session: Session, challenge: Challenge) -> None:
 
 
 def _is_missed(challenge: Challenge, final_status: int, final_time: int) -> bool:
-    """Whether the contract will not open it any more, and has not, with finality."""
+    """Return True if the dispute is not open at a final block after its last possible opening."""
     is_opened = DISPUTE_STATUSES[final_status] is not DisputeStatus.NONE
     return not is_opened and final_time > challenge.open_by.timestamp()
 
 
 def _is_refused(session: Session, challenge: Challenge) -> bool:
-    """Whether the contract has refused to open it so often that it will not. No attempt can come after that."""
+    """Return True if the contract has refused the opening too often. No attempt follows."""
     made = [intent for intent in intents_about(session, f"dispute:{challenge.dispute_id}") if intent.function == "open"]
-    return sum(intent.status == IntentStatus.REVERTED for intent in made) >= MOST_REFUSALS
+    return sum(intent.status == IntentStatus.REVERTED for intent in made) >= MAX_REFUSALS
 
 
 def _may_pay(database: Database, chain: ChainViews, terms: DisputeTerms, account: str) -> bool:
-    """Whether the contract may take the bond; if not, that is asked for, once and for all bonds."""
+    """Return True if the contract may take the bond; otherwise request the allowance for all bonds."""
     spender = chain.deployment.address("Disputes")
     (allowed,) = chain.many([ZenToken.allowance(account, spender)], "latest")
     if allowed >= terms.bond_wei:
@@ -238,7 +229,7 @@ def _may_pay(database: Database, chain: ChainViews, terms: DisputeTerms, account
     return False
 
 
-def _ask(session: Session, challenge: Challenge, call: Call, amount: int = 0) -> None:
+def _request(session: Session, challenge: Challenge, call: Call, amount: int = 0) -> None:
     request_call(
         session,
         key=f"dispute:{challenge.dispute_id}:{call['function']}",
@@ -251,13 +242,12 @@ def _ask(session: Session, challenge: Challenge, call: Call, amount: int = 0) ->
 
 
 def _end(session: Session, challenge: Challenge, event: ChallengeEvent, reason: str) -> None:
-    """End the challenge, and take what the contract gives back of the bond, with the cost if it was won.
+    """End the challenge and withdraw the credits for its bond and cost.
 
-    The contract credits all disputes of an account together: where there is nothing left to take, the call is refused
-    before it is sent.
+    The contract credits all disputes of an account together, so a call without credits is refused before it is sent.
     """
     move(session, challenge, CHALLENGE, event, subject=("challenge", challenge.dispute_id), reason=reason)
-    _tell(session, challenge)
+    _emit(session, challenge)
     queue_intent(
         session,
         key=f"dispute:{challenge.dispute_id}:withdraw",
@@ -268,8 +258,7 @@ def _end(session: Session, challenge: Challenge, event: ChallengeEvent, reason: 
     )
 
 
-def _tell(session: Session, challenge: Challenge) -> None:
-    """The job's subscribers hear of it."""
+def _emit(session: Session, challenge: Challenge) -> None:
     data: dict[str, object] = {
         "state": challenge.status,
         "reason": challenge.reason,

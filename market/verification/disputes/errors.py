@@ -1,61 +1,59 @@
-"""Refusals of disputes; each code is stable and says what to do."""
+"""Errors of disputes."""
 
 from market.platform.http.problem import MarketError
 
 
 class DisputeNotFound(MarketError):
-    """No final block has it."""
+    """No final block contains the dispute."""
 
     status = 404
     code = "dispute-not-found"
     title = "There is no such dispute"
-    default_remedy = "Check the id; one that was opened just now is known once its block is final."
+    default_remedy = "Check the id. A new dispute is found once its block is final."
 
 
 class CommitteeNotJudging(MarketError):
-    """The draw is not the present one, its committee is not known yet, or the dispute is over."""
+    """The draw is not the current one, its committee is unknown, or the dispute is over."""
 
     status = 409
     code = "committee-not-judging"
-    title = "This committee does not judge now"
-    default_remedy = "GET the dispute: it says which draw is the present one. Try again once the draw's block is final."
+    title = "This is not the committee at work"
+    default_remedy = "GET the dispute for its current draw. Retry once the draw's block is final."
 
 
 class NotInCommittee(MarketError):
-    """Who signed is no member."""
+    """The signer is not a member of the committee."""
 
     status = 403
     code = "not-in-committee"
     title = "The verdict is not signed by a member of the committee"
     default_remedy = (
-        "Sign Verdict(disputeId, draw, providerCorrect) in the domain ZooDisputes with a drawn referee's key; "
-        "for another reason than what a replay gave, Objection(disputeId, draw), which is never for the provider."
+        "Sign Verdict(disputeId, draw, providerCorrect) in the domain ZooDisputes with a drawn referee's key. "
+        "For a reason other than a replay result, sign Objection(disputeId, draw)."
     )
 
 
 class VerdictDiffers(MarketError):
-    """The referee signed something else before."""
+    """The referee has signed otherwise before."""
 
     status = 409
     code = "verdict-differs"
     title = "The referee has signed another verdict"
-    default_remedy = (
-        "A referee judges once in a committee: what it signed first stays. Two contradicting verdicts cost its stake."
-    )
+    default_remedy = "A referee's first verdict in a committee is final. Signing both outcomes costs its stake."
 
 
 class StepNotNamed(MarketError):
-    """Nobody knows yet which state is wanted, or none is any more."""
+    """No state is requested yet, or none is any more."""
 
     status = 409
     code = "step-not-named"
-    title = "The dispute waits for no state"
-    default_remedy = "The start state is wanted from when the step is named until the dispute ends."
+    title = "The dispute requests no state"
+    default_remedy = "The start state is requested from the selection of the segment until the dispute ends."
 
 
 class NotDisputedProvider(MarketError):
-    """Only the provider says where its state is."""
+    """Only the unit's provider may set the state."""
 
     status = 403
     code = "not-disputed-provider"
-    title = "The disputed unit is another provider's"
+    title = "The disputed unit belongs to another provider"

@@ -1,6 +1,6 @@
-"""Tables of disputes: each that the contract Disputes has, as final events say, and what its parties told us of it.
+"""Tables of disputes in the contract Disputes, from final events, and of data from their parties.
 
-The contract decides; a row only says what is to be looked at. Who acts asks the chain first where things stand.
+The contract decides. Callers read the current state from the chain before they act.
 """
 
 from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, Integer, String, text
@@ -11,8 +11,6 @@ from market.domain.lifecycle import DISPUTE_OPEN, DisputeStatus
 from market.platform.db.base import Address, Base, Cid, CreatedAt, Hash32
 
 _STATUSES = ", ".join(f"'{status}'" for status in DisputeStatus)
-
-
 _OPEN = "status IN (" + ", ".join(f"'{status}'" for status in DisputeStatus if status in DISPUTE_OPEN) + ")"
 
 
@@ -31,18 +29,18 @@ class Dispute(Base, CreatedAt):
     challenger: Mapped[str] = mapped_column(Address)
     segments: Mapped[int] = mapped_column(Integer)
     status: Mapped[str] = mapped_column(String(16), default=DisputeStatus.TRACE)
-    step: Mapped[int | None] = mapped_column(Integer)  # from the boundary of that number to the next
-    environment_class: Mapped[str | None] = mapped_column(Hash32)  # of the shown trace
-    states: Mapped[list[str] | None] = mapped_column(JSONB)  # digests at all boundaries, as they were shown
-    draw: Mapped[int] = mapped_column(Integer, default=0)  # number of the present committee
-    committee: Mapped[list[str] | None] = mapped_column(JSONB)  # its members, in the order of the contract
-    state_cid: Mapped[str | None] = mapped_column(Cid)  # where the provider says that the step's start state is
+    step: Mapped[int | None] = mapped_column(Integer)  # selected segment
+    environment_class: Mapped[str | None] = mapped_column(Hash32)  # of the revealed trace
+    states: Mapped[list[str] | None] = mapped_column(JSONB)  # revealed digests of all boundary states
+    draw: Mapped[int] = mapped_column(Integer, default=0)  # number of the current committee
+    committee: Mapped[list[str] | None] = mapped_column(JSONB)  # members, in the order of the contract
+    state_cid: Mapped[str | None] = mapped_column(Cid)  # the segment's start state, by the provider
     opened_tx: Mapped[str] = mapped_column(Hash32)
     ended_tx: Mapped[str | None] = mapped_column(Hash32)
 
 
 class Verdict(Base, CreatedAt):
-    """What one referee of a committee signed. It is checked before it is stored, and never changed."""
+    """A referee's signed verdict or objection. It is checked before it is stored, and immutable."""
 
     __tablename__ = "dispute_verdicts"
 
@@ -50,14 +48,12 @@ class Verdict(Base, CreatedAt):
     draw: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     referee: Mapped[str] = mapped_column(Address, primary_key=True)
     provider_correct: Mapped[bool]
-    reason: Mapped[str] = mapped_column(
-        String(32)
-    )  # the referee's; it says whether a verdict or an objection is signed
+    reason: Mapped[str] = mapped_column(String(32))  # the referee's; selects verdict or objection
     signature: Mapped[str] = mapped_column(String(132))  # EIP-712, 65 bytes
 
 
 class WithheldUnit(Base):
-    """A unit whose pay the escrow keeps out of its batch until its disputes are over."""
+    """A unit whose payout the escrow holds until its disputes are over."""
 
     __tablename__ = "withheld_units"
 

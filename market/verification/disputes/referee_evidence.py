@@ -1,7 +1,7 @@
-"""What referees' own signatures prove against them, shown to the contract as soon as the market has them.
+"""Proofs of misconduct from referees' own signatures, sent to the contract at once.
 
-The market's word counts for nothing here: the contract checks the signatures, and so does whoever shows them without us
-(``zoo-compute dispute accuse``). What a penalty takes is burned.
+The contract checks the signatures, so any other account can send them too (``zoo-compute dispute accuse``). The penalty
+is burned.
 """
 
 from collections.abc import Sequence
@@ -15,30 +15,29 @@ from market.chain.requests import request_call
 from market.verification.disputes.models import Verdict
 from zoo_protocol.messages import REPLAYED
 
-LEAST_MEMBERS = 3
-"""Of a committee of fewer nobody is shown to be wrong."""
-
+MIN_MEMBERS = 3
+"""Minimum committee for a proof of a wrong verdict."""
 
 _log = structlog.get_logger(__name__)
 
 
-def of_contradiction(session: Session, known: Verdict, signature: str) -> None:
-    """Show that the referee has signed both verdicts; nothing where what it signed first was an objection.
+def prove_equivocation(session: Session, known: Verdict, signature: str) -> None:
+    """Prove that the referee has signed both verdicts; no-op if it signed an objection first.
 
     Args:
-        known: what it signed first.
-        signature: its of the opposite verdict.
+        known: its first verdict.
+        signature: of the opposite verdict.
     """
     if known.reason not in REPLAYED:
         return
     pair = (known.signature, signature) if known.provider_correct else (signature, known.signature)
-    _show(session, known, Disputes.proveContradiction(known.dispute_id, known.draw, *pair))
+    _request(session, known, Disputes.proveContradiction(known.dispute_id, known.draw, *pair))
 
 
 def dissenting_verdict(committee: Sequence[str], verdicts: Sequence[Verdict]) -> Verdict | None:
-    """The verdict of the member that signed one while every other member signed the opposite, if there is one."""
+    """Return the verdict that one member signed while all others signed the opposite, if there is one."""
     given = {verdict.referee: verdict for verdict in verdicts if verdict.reason in REPLAYED}
-    if len(committee) < LEAST_MEMBERS or len(given) < len(committee):
+    if len(committee) < MIN_MEMBERS or len(given) < len(committee):
         return None
     for outcome in (True, False):
         signed = [verdict for verdict in given.values() if verdict.provider_correct is outcome]
@@ -48,26 +47,26 @@ def dissenting_verdict(committee: Sequence[str], verdicts: Sequence[Verdict]) ->
 
 
 def prove_wrong_verdict(session: Session, committee: Sequence[str], verdicts: Sequence[Verdict]) -> None:
-    """Show who signed against all others of its committee, once all have signed.
+    """Prove the dissenting verdict once all members have signed.
 
     Args:
         committee: in the order of the contract.
     """
-    odd = dissenting_verdict(committee, verdicts)
-    if odd is None:
+    dissenting = dissenting_verdict(committee, verdicts)
+    if dissenting is None:
         return
     signatures = {verdict.referee: verdict.signature for verdict in verdicts}
     call = Disputes.proveWrongVerdict(
-        odd.dispute_id,
-        not odd.provider_correct,
+        dissenting.dispute_id,
+        not dissenting.provider_correct,
         committee,
         [signatures[referee] for referee in committee],
-        list(committee).index(odd.referee),
+        list(committee).index(dissenting.referee),
     )
-    _show(session, odd, call)
+    _request(session, dissenting, call)
 
 
-def _show(session: Session, verdict: Verdict, call: Call) -> None:
-    _log.warning("a referee is to be punished", referee=verdict.referee, call=call["function"])
+def _request(session: Session, verdict: Verdict, call: Call) -> None:
+    _log.warning("referee_slash_requested", referee=verdict.referee, call=call["function"])
     key = f"{call['function']}:{verdict.dispute_id}:{verdict.draw}:{verdict.referee}"
     request_call(session, key=key, kind="punish_referee", subject=f"dispute:{verdict.dispute_id}", **call)

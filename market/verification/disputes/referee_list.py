@@ -1,9 +1,8 @@
-"""The contract's list of referees: who of them can be drawn, and who is taken off it.
+"""The contract's list of referees: eligible entries, and eviction of others.
 
-A draw looks at ten entries for each seat. Entries of those who cannot be drawn any more (unstaked, jailed, not renewed,
-struck for their silence) take such looks in vain: where they are most of the list, committees stay incomplete and
-disputes undecided. Who moves one stake from address to address could add them for gas alone. Anybody may take them off,
-so the market does.
+A draw looks at ten entries per seat. Entries that cannot be drawn (unstaked, jailed, expired, delisted) waste these
+looks: if they dominate the list, committees stay incomplete and disputes inconclusive. Moving one stake between
+addresses would add such entries for gas alone. Any account may evict them, so the market does.
 """
 
 from collections.abc import Collection
@@ -18,35 +17,24 @@ from market.chain.views import ChainViews
 from market.platform.db.session import Database
 
 EVICTIONS_AT_ONCE = 20
-
-
 _VERIFIER_TIER = 0
-
 
 _log = structlog.get_logger(__name__)
 
 
 def eligible(database: Database, chain: ChainViews, parties: Collection[str]) -> list[str]:
-    """The registered referees that can be drawn now and are none of these parties.
-
-    Raises:
-        ChainError: the chain does not answer.
-    """
+    """Return the registered referees that can be drawn now, without ``parties``. Raises ChainError."""
     with database.transaction() as session:
         entries = _listed(session)
     now = chain.client.head().timestamp
-    listed = sorted(who for who, until in entries.items() if until >= now and who not in parties)
-    return [who for who, qualifies in zip(listed, chain.all_qualify(listed), strict=True) if qualifies]
+    listed = sorted(referee for referee, until in entries.items() if until >= now and referee not in parties)
+    return [referee for referee, qualifies in zip(listed, chain.all_qualify(listed), strict=True) if qualifies]
 
 
 def evict_idle(database: Database, chain: ChainViews) -> None:
-    """Ask for everybody who cannot be drawn any more to be taken off the list, some at a time; nothing while another
-    worker is at it.
+    """Request the eviction of some entries that cannot be drawn; no-op while another worker does.
 
-    Not while a committee waits to be drawn: the list stays as it is then, and the contract would refuse.
-
-    Raises:
-        ChainError: the chain does not answer; nothing was asked for.
+    No-op while a draw is pending: the contract refuses changes of the list then. Raises ChainError.
     """
     with database.advisory_lock("referees") as alone:
         if not alone:
@@ -59,18 +47,18 @@ def evict_idle(database: Database, chain: ChainViews) -> None:
         [pending] = chain.many([Disputes.pendingDraws()], head.hash)
         if pending:
             return
-        qualify = chain.many([ProviderStaking.qualifies(who, _VERIFIER_TIER) for who in entries], head.hash)
+        qualify = chain.many([ProviderStaking.qualifies(referee, _VERIFIER_TIER) for referee in entries], head.hash)
         staked = dict(zip(entries, qualify, strict=True))
-        idle = [who for who, until in entries.items() if until < head.timestamp or not staked[who]]
+        idle = [referee for referee, until in entries.items() if until < head.timestamp or not staked[referee]]
         with database.transaction() as session:
-            for who in idle[:EVICTIONS_AT_ONCE]:
-                _log.info("a referee cannot be drawn any more", referee=who, until=entries[who])
-                key = f"evict:{who}:{entries[who]}"
-                request_call(session, key=key, kind="evict_referee", subject=f"referee:{who}", **Disputes.evict(who))
+            for referee in idle[:EVICTIONS_AT_ONCE]:
+                _log.info("referee_eviction_requested", referee=referee, until=entries[referee])
+                key, subject = f"evict:{referee}:{entries[referee]}", f"referee:{referee}"
+                request_call(session, key=key, kind="evict_referee", subject=subject, **Disputes.evict(referee))
 
 
 def _listed(session: Session) -> dict[str, int]:
-    """The last second of each entry, by referee, as final events have the list."""
+    """Return the last valid second by referee, from final events."""
     events = [
         event
         for name in ("RefereeRegistered", "RefereeStruck", "RefereeRemoved")

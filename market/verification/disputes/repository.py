@@ -1,4 +1,4 @@
-"""Every query on disputes, verdicts and withheld units."""
+"""Queries over disputes, verdicts and held payouts."""
 
 from collections.abc import Sequence
 
@@ -11,49 +11,45 @@ from market.verification.disputes.models import Dispute, Verdict, WithheldUnit
 
 
 def dispute(session: Session, dispute_id: str) -> Dispute | None:
-    """A dispute by its id in the contract."""
     return session.get(Dispute, dispute_id)
 
 
 def lock_dispute(session: Session, dispute_id: str) -> Dispute | None:
-    """As :func:`dispute`, locked and read afresh."""
+    """Lock and refresh a dispute."""
     query = select(Dispute).where(Dispute.id == dispute_id).with_for_update(key_share=True)
     return session.scalar(query.execution_options(populate_existing=True))
 
 
 def open_disputes(session: Session) -> Sequence[Dispute]:
-    """Disputes that have not ended in a final block, by id."""
+    """Return the disputes that have not ended in a final block, by id."""
     return session.scalars(select(Dispute).where(Dispute.status.in_(DISPUTE_OPEN)).order_by(Dispute.id)).all()
 
 
 def disputes_of_unit(session: Session, unit_key: str) -> Sequence[Dispute]:
-    """All disputes of a unit, the oldest first."""
+    """Return all disputes of a unit, oldest first."""
     return session.scalars(select(Dispute).where(Dispute.unit_key == unit_key).order_by(Dispute.created_at)).all()
 
 
 def verdict(session: Session, dispute_id: str, draw: int, referee: str) -> Verdict | None:
-    """What a referee signed as a member of committee ``draw``."""
     return session.get(Verdict, (dispute_id, draw, referee))
 
 
 def verdicts(session: Session, dispute_id: str, draw: int) -> Sequence[Verdict]:
-    """What members of committee ``draw`` have signed, by referee."""
+    """Return the verdicts of committee ``draw``, by referee."""
     mine = Verdict.dispute_id == dispute_id, Verdict.draw == draw
     return session.scalars(select(Verdict).where(*mine).order_by(Verdict.referee)).all()
 
 
-def note_withheld(session: Session, unit_key: str, batch_id: int) -> None:
-    """The escrow keeps the unit's pay out of this batch."""
+def record_held_payout(session: Session, unit_key: str, batch_id: int) -> None:
     values = {"unit_key": unit_key, "batch_id": batch_id}
     written = insert(WithheldUnit).values(values)
     session.execute(written.on_conflict_do_update(index_elements=[WithheldUnit.unit_key], set_=values))
 
 
-def note_released(session: Session, unit_key: str) -> None:
-    """It does so no more, whatever became of the pay."""
+def delete_held_payout(session: Session, unit_key: str) -> None:
     session.execute(delete(WithheldUnit).where(WithheldUnit.unit_key == unit_key))
 
 
 def withheld_units(session: Session) -> Sequence[WithheldUnit]:
-    """Units whose pay is kept back."""
+    """Return the units with a held payout."""
     return session.scalars(select(WithheldUnit).order_by(WithheldUnit.unit_key)).all()

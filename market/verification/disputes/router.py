@@ -1,4 +1,4 @@
-"""Disputes over REST: what they are about, and the verdicts of their referees, for everybody to read and to send."""
+"""Public routes for disputes: their data, start states and the referees' verdicts."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -45,29 +45,23 @@ from zoo_protocol.messages import disputes_domain
 
 router = APIRouter(prefix="/v1/disputes", tags=["leases"])
 
-
 PIECE_PATH = "/v1/disputes/[^/]+/files/[^/]+/pieces/[^/]+"
-"""Matches the paths of pieces, whose bodies are not for memory."""
+"""Matches the paths of pieces, whose bodies are too large for memory."""
 
-
-_NOT_WANTED = (NotDisputedProvider, DisputeNotFound, StepNotNamed, FileNotAsked)
-
-
-DisputeId = Annotated[str, Path(pattern=r"^0x[0-9a-f]{64}$", description="As the contract Disputes has it.")]
-
-
-Draw = Annotated[int | None, Query(ge=0, le=255, description="Number of the committee; default: the present one.")]
+_NOT_REQUESTED = (NotDisputedProvider, DisputeNotFound, StepNotNamed, FileNotAsked)
+DisputeId = Annotated[str, Path(pattern=r"^0x[0-9a-f]{64}$", description="Id in the contract Disputes.")]
+Draw = Annotated[int | None, Query(ge=0, le=255, description="Number of the committee; default: the current one.")]
 
 
 @router.get("")
 def list_disputes(session: Reads) -> list[DisputeSummary]:
-    """For everybody: each dispute that has not ended, as final blocks have them."""
+    """List the disputes that have not ended in a final block. Public."""
     return [DisputeSummary(**_summary(dispute)) for dispute in repository.open_disputes(session)]
 
 
 @router.get("/{dispute_id}", responses=refusals(DisputeNotFound))
 def get_dispute(dispute_id: DisputeId, session: Reads) -> DisputeView:
-    """For everybody: what was shown and named in a dispute, and what its unit started from."""
+    """Return a dispute's revealed trace, selected segment and unit. Public."""
     dispute = service.get(session, dispute_id)
     return DisputeView(
         **_summary(dispute),
@@ -81,22 +75,25 @@ def get_dispute(dispute_id: DisputeId, session: Reads) -> DisputeView:
     "/{dispute_id}/state", responses=refusals(NotAuthenticated, NotDisputedProvider, DisputeNotFound, StepNotNamed)
 )
 def put_state(dispute_id: DisputeId, body: StateRequest, account: CurrentAccount, session: Uow) -> DisputeSummary:
-    """Say where the state at the start of the named step is. Only the disputed unit's provider; it may be said anew.
+    """Set the CID of the selected segment's start state. Only for the disputed unit's provider; repeatable.
 
-    Referees check the file by its digest on chain. One that is nowhere to be had costs what a false step costs.
+    Referees check the file by its digest on chain. An unavailable file has the penalty of a false segment.
     """
-    return DisputeSummary(**_summary(service.tell_state(session, dispute_id, account.address, body.state_cid)))
+    dispute = service.set_state_cid(session, dispute_id, account.address, body.state_cid)
+    return DisputeSummary(**_summary(dispute))
 
 
-@router.get("/{dispute_id}/files/{cid}", responses=refusals(NotAuthenticated, *_NOT_WANTED, StorageDown))
+@router.get("/{dispute_id}/files/{cid}", responses=refusals(NotAuthenticated, *_NOT_REQUESTED, StorageDown))
 def read_disputed_file(dispute_id: DisputeId, cid: FileCid, account: CurrentAccount, services: ServicesDep) -> FileView:
-    """What is here of what the named step starts from: the state before it, or the unit's slot state."""
-    return file_view(services, service.asked_of(dispute_id, account.address, cid), cid)
+    """Return the state of a start file of the selected segment: its boundary state or the unit's replica state."""
+    return file_view(services, service.expected_file(dispute_id, account.address, cid), cid)
 
 
 @router.put(
     "/{dispute_id}/files/{cid}/pieces/{number}",
-    responses=refusals(NotAuthenticated, *_NOT_WANTED, PieceRefused, StorageQuotaExceeded, BodyTooLarge, StorageDown),
+    responses=refusals(
+        NotAuthenticated, *_NOT_REQUESTED, PieceRefused, StorageQuotaExceeded, BodyTooLarge, StorageDown
+    ),
     openapi_extra=BINARY_BODY,
 )
 async def put_disputed_piece(
@@ -108,25 +105,27 @@ async def put_disputed_piece(
     account: CurrentAccount,
     services: ServicesDep,
 ) -> PieceView:
-    """Store a piece of such a file, as large as the job's specification has it."""
-    asked = service.asked_of(dispute_id, account.address, cid)
+    """Store a piece of such a file, up to the size in the job's specification."""
+    asked = service.expected_file(dispute_id, account.address, cid)
     return await take_piece(services, request, asked, account.address, cid, number, piece_cid)
 
 
 @router.post(
     "/{dispute_id}/files/{cid}",
-    responses=refusals(NotAuthenticated, *_NOT_WANTED, UploadIncomplete, WrongFile, StorageQuotaExceeded, StorageDown),
+    responses=refusals(
+        NotAuthenticated, *_NOT_REQUESTED, UploadIncomplete, WrongFile, StorageQuotaExceeded, StorageDown
+    ),
 )
 def join_disputed_pieces(
     dispute_id: DisputeId, cid: FileCid, account: CurrentAccount, services: ServicesDep
 ) -> JoinedView:
-    """Make one file of the pieces. It is kept until the unit's disputes are over. Repeating it is harmless."""
-    return joined_view(services, service.asked_of(dispute_id, account.address, cid), account.address, cid)
+    """Join the pieces into one file, which is kept until the unit's disputes are over. Idempotent."""
+    return joined_view(services, service.expected_file(dispute_id, account.address, cid), account.address, cid)
 
 
 @router.get("/{dispute_id}/verdicts", responses=refusals(DisputeNotFound))
 def list_verdicts(dispute_id: DisputeId, session: Reads, draw: Draw = None) -> list[RefereeVerdict]:
-    """For everybody: what the members of a committee have signed, enough for anybody to send it to the contract."""
+    """List the signed verdicts of a committee, which any account can send to the contract. Public."""
     return _views(service.given(session, dispute_id, draw))
 
 
@@ -137,9 +136,9 @@ def list_verdicts(dispute_id: DisputeId, session: Reads, draw: Draw = None) -> l
 def post_verdict(
     dispute_id: DisputeId, body: VerdictRequest, account: CurrentAccount, session: Uow, services: ServicesDep
 ) -> RefereeVerdict:
-    """Deliver a verdict that a member of the present committee signed. The same again is answered like the first."""
+    """Deliver a verdict that a member of the current committee signed. Idempotent."""
     domain = disputes_domain(services.part(Deployment).chain_id, services.part(Deployment).address("Disputes"))
-    (view,) = _views([service.give(session, domain, dispute_id, body)])
+    (view,) = _views([service.store_verdict(session, domain, dispute_id, body)])
     return view
 
 

@@ -6,25 +6,25 @@ from market.platform.http.types import CidString, RequestModel
 
 
 class CaseView(BaseModel):
-    """What the disputed unit is, and what it starts from: all that a replay needs beside files by CID."""
+    """The disputed unit and its start: all that a replay needs, besides files by CID."""
 
     order: dict[str, str] = Field(description="Of the job; its struct hash is the job's id. Integers as strings.")
     round: int
     slot: int
     trace_root: str
     payload_hash: str
-    environment_class: str = Field(description="That the job's units are trained in.")
+    environment_class: str = Field(description="Environment class of the job's units.")
     spec_cid: str = Field(description="Its keccak is the order's specHash.")
-    checkpoint_cid: str = Field(description="The checkpoint that the round starts from.")
-    slot_state_cid: str | None = Field(description="The slot state that the unit starts from; null: a fresh one.")
-    restored_payload_cid: str | None = Field(description="A payload that is added back to it.")
-    eager_payload_cid: str | None = Field(description="A payload that moves the checkpoint before the unit starts.")
-    top_k: int | None = Field(description="What the unit was told to send of each chunk; null: as the specification.")
-    salt: str | None = Field(description="Of the payload's hash; null until the unit is decided.")
+    checkpoint_cid: str = Field(description="The round's start checkpoint.")
+    slot_state_cid: str | None = Field(description="The unit's start replica state; null: a fresh one.")
+    restored_payload_cid: str | None = Field(description="A payload that is restored to it.")
+    eager_payload_cid: str | None = Field(description="A payload that is applied to the start checkpoint.")
+    top_k: int | None = Field(description="Entries per chunk of the unit's payload; null: by the specification.")
+    salt: str | None = Field(description="Salt of the payload's hash; null until the unit is decided.")
 
 
 class DisputeSummary(BaseModel):
-    """A dispute as final blocks have it."""
+    """A dispute by final blocks."""
 
     dispute_id: str
     unit_id: str
@@ -32,28 +32,28 @@ class DisputeSummary(BaseModel):
     challenger: str
     status: str = Field(description="trace, step, drawing, judging, provider_lost, challenger_lost, undecided or moot.")
     segments: int
-    step: int | None = Field(description="The step from the boundary of that number to the next; null until named.")
-    draw: int = Field(description="Number of the present committee, from 0.")
-    committee: list[str] | None = Field(description="Its members; null while there is none.")
-    state_cid: str | None = Field(description="Where the provider says that the state at the step's start is.")
+    step: int | None = Field(description="The selected segment; null until the selection.")
+    draw: int = Field(description="Number of the current committee, from 0.")
+    committee: list[str] | None = Field(description="Its members; null before a draw.")
+    state_cid: str | None = Field(description="The segment's start state, as the provider declares it.")
 
 
 class DisputeView(DisputeSummary):
-    """A dispute with all that a referee needs. Do not take our word: every digest leads to the chain."""
+    """A dispute with all data for a referee, who can check every digest on chain."""
 
-    environment_class: str | None = Field(description="Of the states that were shown.")
-    states: list[str] | None = Field(description="Digests of the states at all boundaries, as they were shown.")
-    case: CaseView | None = Field(description="Null if we do not know the unit.")
+    environment_class: str | None = Field(description="Of the revealed states.")
+    states: list[str] | None = Field(description="Revealed digests of all boundary states.")
+    case: CaseView | None = Field(description="Null if the market does not know the unit.")
 
 
 class VerdictRequest(RequestModel):
-    """A referee's signed verdict; anybody may deliver it."""
+    """A referee's signed verdict, delivered by any account."""
 
     draw: int = Field(ge=0, le=255)
-    provider_correct: bool = Field(description="Whether the step's end follows from its start.")
+    provider_correct: bool = Field(description="True if the segment's end follows from its start.")
     reason: str = Field(
         pattern=r"^[a-z_]{1,32}$",
-        description="Why, as a code. `step_correct`, `step_false` and `diverged` are what a replay gave; any other one "
+        description="Code of the reason. `step_correct`, `step_false` and `diverged` are replay results; any other one "
         "is an objection to the unit.",
     )
     signature: str = Field(
@@ -64,7 +64,7 @@ class VerdictRequest(RequestModel):
 
 
 class RefereeVerdict(BaseModel):
-    """What one referee signed."""
+    """One referee's signed verdict."""
 
     referee: str
     draw: int
@@ -74,6 +74,6 @@ class RefereeVerdict(BaseModel):
 
 
 class StateRequest(RequestModel):
-    """Where the state at the start of the named step is."""
+    """CID of the selected segment's start state."""
 
     state_cid: CidString = Field(description="Of the boundary state's file.")

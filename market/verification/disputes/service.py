@@ -1,6 +1,6 @@
-"""What the parties of a dispute tell each other through us: the referees' verdicts, and where the start state is.
+"""Data of disputes between their parties: the referees' verdicts, and the file of the start state.
 
-Nothing here decides anything. A verdict counts by its signature, a state by its digest on chain; both are public.
+The market decides nothing here. A verdict is valid by its signature, a state by its digest on chain; both are public.
 """
 
 from collections.abc import Sequence
@@ -31,19 +31,15 @@ from zoo_protocol.messages import Domain
 
 
 def get(session: Session, dispute_id: str) -> Dispute:
-    """A dispute.
-
-    Raises:
-        DisputeNotFound: no final block has it.
-    """
+    """Return a dispute. Raises DisputeNotFound."""
     found = repository.dispute(session, dispute_id)
     if found is None:
-        raise DisputeNotFound(f"No final block has a dispute {dispute_id}.", field="dispute_id")
+        raise DisputeNotFound(f"No final block contains dispute {dispute_id}.", field="dispute_id")
     return found
 
 
 def case(session: Session, unit_key: str) -> CaseView | None:
-    """What the unit is and what it started from; None if its commitment was never given to us."""
+    """Return the unit and its start; None if its commitment was not acknowledged."""
     found = commitments.acknowledged_unit(session, unit_key)
     if found is None:
         return None
@@ -66,23 +62,23 @@ def case(session: Session, unit_key: str) -> CaseView | None:
     )
 
 
-def give(session: Session, domain: Domain, dispute_id: str, given: VerdictRequest) -> Verdict:
-    """Store a referee's verdict unless it is here already.
+def store_verdict(session: Session, domain: Domain, dispute_id: str, given: VerdictRequest) -> Verdict:
+    """Store a referee's verdict. Idempotent.
 
     Args:
         domain: of the contract Disputes.
 
     Raises:
-        DisputeNotFound: no final block has the dispute.
-        CommitteeNotJudging: the committee of that draw is not the present one.
-        NotInCommittee: the signature is none of a member, for what is given.
-        VerdictDiffers: the member has signed something else before. Where both are verdicts, that costs it its stake.
+        DisputeNotFound: no final block contains the dispute.
+        CommitteeNotJudging: the draw is not the current committee.
+        NotInCommittee: no member of the committee signed this verdict.
+        VerdictDiffers: the member has signed otherwise before. Two different verdicts are an equivocation.
     """
     dispute = repository.lock_dispute(session, get(session, dispute_id).id)
     assert dispute is not None
     if dispute.status != DisputeStatus.JUDGING or dispute.draw != given.draw or dispute.committee is None:
         raise CommitteeNotJudging(
-            f"Committee {given.draw} of the dispute is not at work: it is {dispute.status}, at draw {dispute.draw}.",
+            f"draw is {given.draw}; the dispute is {dispute.status}, at draw {dispute.draw}.",
             field="draw",
         )
     try:
@@ -109,56 +105,56 @@ def give(session: Session, domain: Domain, dispute_id: str, given: VerdictReques
         )
     elif messages.finding_of(dispute_id, given.draw, known.provider_correct, known.reason) != message:
         if isinstance(message, messages.Verdict):
-            referee_evidence.of_contradiction(session, known, given.signature)
-            session.commit()  # it stays, though the answer is a refusal
+            referee_evidence.prove_equivocation(session, known, given.signature)
+            session.commit()  # keep the proof although the call fails
         raise VerdictDiffers(f"{referee} has signed otherwise for committee {given.draw}.", field="provider_correct")
     return known
 
 
 def given(session: Session, dispute_id: str, draw: int | None) -> Sequence[Verdict]:
-    """The verdicts of a committee, by default the present one's. Raises DisputeNotFound."""
+    """Return the verdicts of a committee, by default the current one. Raises DisputeNotFound."""
     dispute = get(session, dispute_id)
     return repository.verdicts(session, dispute_id, dispute.draw if draw is None else draw)
 
 
-def tell_state(session: Session, dispute_id: str, provider: str, state_cid: str) -> Dispute:
-    """Note where the provider says that the start state of the named step is; it may say so anew.
+def set_state_cid(session: Session, dispute_id: str, provider: str, state_cid: str) -> Dispute:
+    """Record the provider's CID of the selected segment's start state; a later call replaces it.
 
     Raises:
-        DisputeNotFound: no final block has the dispute.
-        NotDisputedProvider: the caller is not whose unit is disputed.
-        StepNotNamed: no state is wanted.
+        DisputeNotFound: no final block contains the dispute.
+        NotDisputedProvider: the unit is another provider's.
+        StepNotNamed: no state is requested.
     """
     dispute = repository.lock_dispute(session, get(session, dispute_id).id)
     assert dispute is not None
-    _require_wanted(dispute, provider)
+    _require_requested(dispute, provider)
     dispute.state_cid = state_cid
     return dispute
 
 
-def asked_of(dispute_id: str, provider: str, cid: str) -> Asked:
-    """What the file ``cid`` would be for the disputed unit's provider.
+def expected_file(dispute_id: str, provider: str, cid: str) -> Asked:
+    """Return the lookup of the expected file ``cid`` for the disputed unit's provider.
 
-    Raises as :func:`tell_state`, and FileNotAsked: the named step does not start from such a file.
+    It raises like :func:`set_state_cid`, and FileNotAsked: the selected segment does not start from such a file.
     """
 
     def asked(session: Session) -> Expected:
         dispute = get(session, dispute_id)
-        _require_wanted(dispute, provider)
+        _require_requested(dispute, provider)
         return of_disputed_unit(session, dispute.unit_key, dispute.step or 0, cid)
 
     return asked
 
 
 def release_states(database: Database, storage: Storage) -> int:
-    """Forget what was uploaded for disputes, of every unit whose disputes are all over, as final blocks have them."""
+    """Delete the dispute files of all units without an open dispute in final blocks; return their number."""
     with database.transaction() as session:
         disputed = [dispute.unit_key for dispute in repository.open_disputes(session)]
     return uploads.release_disputed(database, storage, disputed)
 
 
-def _require_wanted(dispute: Dispute, provider: str) -> None:
+def _require_requested(dispute: Dispute, provider: str) -> None:
     if dispute.provider != provider:
-        raise NotDisputedProvider(f"The unit is one of {dispute.provider}.")
+        raise NotDisputedProvider(f"The disputed unit belongs to {dispute.provider}.")
     if dispute.step is None or dispute.status not in DISPUTE_OPEN:
         raise StepNotNamed(f"The dispute is {dispute.status}.", field="dispute_id")

@@ -1,9 +1,10 @@
-"""Decisions about units: pass what every replay confirmed; what two verifiers refuted goes to a committee on chain,
-or, where that cannot decide, is convicted by the operator's key (:mod:`market.domain.verification.dispute_routes`).
+"""Decisions about units.
 
-Either needs its evidence in storage first. A conviction is one transaction: it jails the provider, rejects all that it
-has delivered and was not verified, frees its slots, and notes the penalty. What makes it happen once: it is applied
-only while the unit is undecided, under lock.
+A unit passes if all its sampled segments pass. A unit that two verifiers refute is disputed on chain. Where a dispute
+cannot decide, the operator's key slashes (:mod:`market.domain.verification.dispute_routes`).
+
+Evidence is stored first. Then one transaction jails the provider, rejects its delivered and unverified units, frees its
+replicas and records the penalty. It applies once: only while the unit, under lock, is undecided.
 """
 
 import structlog
@@ -38,9 +39,9 @@ from market.verification.disputes.challenger import Ending
 from market.verification.judgement.dispute_routing import Adjudicator
 from market.verification.judgement.slashes import evidence, operators_slash
 from market.verification.penalties.models import Slash
-from market.verification.penalties.service import bring
+from market.verification.penalties.service import record_penalty
 from market.verification.replays.comparisons import TOLERANCE
-from market.verification.replays.service import cleared_by_committee, refuted_for_good
+from market.verification.replays.service import clear_sample, conclude_refuted_sample
 from market.verification.samples import repository as samples_repository
 from market.verification.samples.models import Sample
 from market.verification.samples.transitions import transition_sample
@@ -50,25 +51,18 @@ from market.verification.windows.transitions import transition_window
 from zoo_protocol.hashing import canonical_json
 
 PROVIDER_JAILED = "provider_jailed"
-
-
 IN_DISPUTE = "in_dispute"
-
-
 INCORRECT = "incorrect_computation"
-
-
-_CHEATING = (INCORRECT, WITHHELD_DATA, REFUSED_DATA)
-
+_FRAUD = (INCORRECT, WITHHELD_DATA, REFUSED_DATA)
 
 _log = structlog.get_logger(__name__)
 
 
-def decide_units(database: Database, storage: Storage, court: Adjudicator) -> None:
+def decide_units(database: Database, storage: Storage, adjudicator: Adjudicator) -> None:
     """Decide every unit of the latched windows that can be decided, each in its own transaction.
 
     Raises:
-        StorageError: evidence could not be stored; the conviction waits for the next call.
+        StorageError: evidence could not be stored; the next call repeats the decision.
     """
     with database.transaction() as session:
         windows = [window.id for window in windows_repository.windows(session, WindowStatus.LATCHED)]
@@ -80,12 +74,12 @@ def decide_units(database: Database, storage: Storage, court: Adjudicator) -> No
         for unit in units:
             states = {SampleStatus(sample.status) for sample in samples.get(unit.id, [])}
             if unit.status == UnitStatus.DISPUTED:
-                _book_dispute(database, storage, unit.id)
+                _apply_dispute_outcome(database, storage, unit.id)
             elif unit.status != UnitStatus.CHECKING:
                 continue
             elif SampleStatus.FAILED in states:
                 is_open = bool(states & SAMPLE_OPEN) or unit.id in watched
-                _refuted(database, storage, court, unit, is_open=is_open)
+                _handle_refuted_unit(database, storage, adjudicator, unit, is_open=is_open)
             elif states <= {SampleStatus.PASSED} and unit.id not in watched:
                 tolerated = [sample.segment for sample in samples.get(unit.id, []) if sample.reason == TOLERANCE]
                 with database.transaction() as session:
@@ -101,31 +95,33 @@ def _close_if_decided(database: Database, window_id: int) -> None:
             transition_window(session, window, WindowEvent.DECIDE)
 
 
-def _refuted(database: Database, storage: Storage, court: Adjudicator, unit: UnitSummary, *, is_open: bool) -> None:
-    """Dispute the unit, or convict it by the operator's key where a dispute cannot decide.
+def _handle_refuted_unit(
+    database: Database, storage: Storage, adjudicator: Adjudicator, unit: UnitSummary, *, is_open: bool
+) -> None:
+    """Dispute the unit, or slash by the operator's key where a dispute cannot decide.
 
-    A dispute makes the unit's trace public, so it waits for the samples that are ``is_open``. A provider is in one
-    dispute of the market's at a time, as the operator slashes it once: what it has delivered waits for that.
+    A dispute publishes the unit's trace, so it waits while samples of the unit are ``is_open``. A provider is in one
+    dispute of the market at a time; its other refuted units wait.
     """
     with database.transaction() as session:
         failed = _failed_sample(session, unit.id)
         provider = providers.require(session, unit.provider)
-        is_convicted, is_busy = _is_convicted(session, unit.provider), provider.disputed_at is not None
+        is_slashed, is_disputed = _is_jailed_for_fraud(session, unit.provider), provider.disputed_at is not None
         window = windows_repository.window(session, unit.window_id or 0)
-    assert window is not None  # samples are drawn by a window's seed
+    assert window is not None  # samples depend on a window's seed
     try:
-        route = court.route(database, unit, window, failed.reason or "")
-    except ChainError as error:  # this unit waits; others need not
-        _log.warning("who decides over a refuted unit is not known", unit=unit.id, code=error.code, detail=str(error))
+        route = adjudicator.route(database, unit, window, failed.reason or "")
+    except ChainError as error:  # only this unit waits
+        _log.warning("dispute_route_unknown", unit=unit.id, code=error.code, detail=str(error))
         return
-    if route.path is DecidedBy.OPERATOR or is_convicted:
-        _convict(database, storage, unit, route)
-    elif not (is_open or is_busy):
-        _dispute(database, storage, court, unit, window)
+    if route.path is DecidedBy.OPERATOR or is_slashed:
+        _slash_by_operator(database, storage, unit, route)
+    elif not (is_open or is_disputed):
+        _dispute(database, storage, adjudicator, unit, window)
 
 
-def _dispute(database: Database, storage: Storage, court: Adjudicator, unit: UnitSummary, window: Window) -> None:
-    """Put the unit into dispute. Its provider gets no work until that has ended."""
+def _dispute(database: Database, storage: Storage, adjudicator: Adjudicator, unit: UnitSummary, window: Window) -> None:
+    """Open a dispute of the unit. Its provider gets no work until the dispute has ended."""
     with database.transaction() as session:
         failed = _failed_sample(session, unit.id)
         document = evidence(session, unit, failed, Route(DecidedBy.DISPUTE))
@@ -134,22 +130,22 @@ def _dispute(database: Database, storage: Storage, court: Adjudicator, unit: Uni
         provider = providers.require(session, unit.provider, lock=True)
         if units_service.unit_facts(session, unit.id).status != UnitStatus.CHECKING or provider.disputed_at is not None:
             return
-        dispute_id = court.accuse(session, unit, window, failed.segment, evidence_cid)
+        dispute_id = adjudicator.open_dispute(session, unit, window, failed.segment, evidence_cid)
         units_service.dispute_unit(session, unit.id, dispute_id)
         providers.note_disputed(session, unit.provider, utc_now())
         leases.remove_node_from_jobs(session, unit.provider, IN_DISPUTE)
 
 
-def _book_dispute(database: Database, storage: Storage, unit_id: int) -> None:
-    """Book how the market's dispute of the unit ended, if it has. Whatever crashes, the unit leaves dispute once."""
+def _apply_dispute_outcome(database: Database, storage: Storage, unit_id: int) -> None:
+    """Apply the final outcome of the market's dispute of the unit, once."""
     with database.transaction() as session:
-        ending = challenger.ending(session, unit_id)
+        ending = challenger.final_outcome(session, unit_id)
     if ending is None:
         return
     if ending.status is ChallengeStatus.MISSED:
         with database.transaction() as session:
             unit = units_service.unit_facts(session, unit_id)
-        _convict(database, storage, unit, Route(DecidedBy.OPERATOR, Reason(ending.reason or "")))
+        _slash_by_operator(database, storage, unit, Route(DecidedBy.OPERATOR, Reason(ending.reason or "")))
         return
     with database.transaction() as session:
         unit = units_service.unit_facts(session, unit_id)
@@ -158,19 +154,19 @@ def _book_dispute(database: Database, storage: Storage, unit_id: int) -> None:
             return
         providers.note_disputed(session, unit.provider, None)
         if ending.status is ChallengeStatus.WON:
-            _bar(session, unit, ending.reason or "", _slash_by_dispute(session, unit, ending))
+            _jail_and_reject(session, unit, ending.reason or "", _slash_by_dispute(session, unit, ending))
         elif ending.status is ChallengeStatus.LOST:
             units_service.acquit_unit(session, unit.id)
             failed = samples_repository.lock_sample_of(session, unit.id, ending.step)
-            assert failed is not None  # it is what was disputed
-            cleared_by_committee(session, failed, unit)
-        else:  # nobody has judged it: not paid, and nobody is punished
+            assert failed is not None  # the disputed sample
+            clear_sample(session, failed, unit)
+        else:  # inconclusive dispute: no payout and no slash
             _reject(session, unit.id, ending.reason or "")
 
 
 def _slash_by_dispute(session: Session, unit: UnitSummary, ending: Ending) -> Slash:
-    """The penalty that the contract has taken; amount and transaction are in its final event."""
-    assert ending.convicted_in is not None  # it was won
+    """Return the penalty that the contract has taken; amount and transaction are in its final event."""
+    assert ending.convicted_in is not None  # the dispute was upheld
     event = next(event for event in final_events(session, ending.convicted_in) if event.name == "Slashed")
     return Slash(
         job_id=unit.job_id,
@@ -185,8 +181,7 @@ def _slash_by_dispute(session: Session, unit: UnitSummary, ending: Ending) -> Sl
     )
 
 
-def _convict(database: Database, storage: Storage, unit: UnitSummary, route: Route) -> None:
-    """By the operator's key: what a dispute cannot decide."""
+def _slash_by_operator(database: Database, storage: Storage, unit: UnitSummary, route: Route) -> None:
     with database.transaction() as session:
         failed = _failed_sample(session, unit.id)
         document = evidence(session, unit, failed, route)
@@ -199,60 +194,60 @@ def _convict(database: Database, storage: Storage, unit: UnitSummary, route: Rou
         if status == UnitStatus.DISPUTED:
             providers.note_disputed(session, unit.provider, None)
         offence = failed.reason or ""
-        if _is_convicted(session, unit.provider):
+        if _is_jailed_for_fraud(session, unit.provider):
             _reject(session, unit.id, offence)
         else:
-            _bar(session, unit, offence, operators_slash(unit, unit.provider, offence, evidence_cid, route))
+            slash = operators_slash(unit, unit.provider, offence, evidence_cid, route)
+            _jail_and_reject(session, unit, offence, slash)
 
 
-def _is_convicted(session: Session, provider: str) -> bool:
-    """Whether it is jailed for false or withheld work: then it is not slashed again for what it delivered beside that.
+def _is_jailed_for_fraud(session: Session, provider: str) -> bool:
+    """Return True if the provider is jailed for false or withheld work, which is slashed once for all its units.
 
-    Who is jailed for downtime or lateness has lost far less than a cheat loses, whatever it was convicted of before.
+    Jailing for downtime or lateness costs far less and does not count.
     """
     found = providers.require(session, provider)
-    return found.status == ProviderStatus.JAILED and found.reason in _CHEATING
+    return found.status == ProviderStatus.JAILED and found.reason in _FRAUD
 
 
 def on_dispute_ended(session: Session, event: ChainEvent) -> None:
-    """Handler of the final DisputeEnded event, whoever brought the dispute: who is convicted, and so jailed, works no
-    more.
+    """Handle the final DisputeEnded event of any challenger: a provider that lost is jailed and gets no work.
 
-    What becomes of the unit is booked by :func:`decide_units` if the dispute is the market's, else by its settlement.
+    The unit itself is decided by :func:`decide_units` or, for other challengers, by its settlement.
     """
     provider = provider_of(session, event.args["disputeId"])
     if DISPUTE_STATUSES[event.args["outcome"]] is DisputeStatus.PROVIDER_LOST and provider is not None:
-        _dismiss_from_work(session, provider)
+        _end_work(session, provider)
 
 
-def _dismiss_from_work(session: Session, provider: str) -> None:
-    """Free the slots of a provider that is jailed, and reject all of its that was not verified."""
+def _end_work(session: Session, provider: str) -> None:
+    """Free the replicas of a jailed provider and reject its unverified units."""
     leases.remove_node_from_jobs(session, provider, PROVIDER_JAILED)
     for unit_id in units_service.unverified_units_of(session, provider):
         _reject(session, unit_id, PROVIDER_JAILED)
 
 
-def _bar(session: Session, unit: UnitSummary, reason: str, slash: Slash) -> None:
-    """The unit's provider is convicted: jail it, free its slots, and reject all of its that was not verified."""
-    bring(session, unit, slash)
+def _jail_and_reject(session: Session, unit: UnitSummary, reason: str, slash: Slash) -> None:
+    """Record the penalty, jail the unit's provider, free its replicas and reject its unverified units."""
+    record_penalty(session, unit, slash)
     standing.jail(session, unit.provider, slash.offence)
     _reject(session, unit.id, reason)
-    _dismiss_from_work(session, unit.provider)
+    _end_work(session, unit.provider)
 
 
 def _failed_sample(session: Session, unit_id: int) -> Sample:
-    """The sample that the unit is convicted by: the first that replays refute, else the first withheld one."""
+    """Lock and return the sample that decides against the unit: the first refuted one, or the first withheld one."""
     samples = samples_repository.lock_samples_of_unit(session, unit_id)
     failed = [sample for sample in samples if sample.status == SampleStatus.FAILED]
     return min(failed, key=lambda sample: (sample.reason != INCORRECT, sample.segment))
 
 
 def _reject(session: Session, unit_id: int, reason: str) -> None:
-    """Reject a unit; drop the samples that are of no more use, and pay or overrule the verifiers of refuted ones."""
+    """Reject a unit, drop its open samples, and pay or sanction the verifiers of its refuted samples."""
     unit = units_service.unit_facts(session, unit_id)
     units_service.reject_unit(session, unit_id, reason)
     for sample in samples_repository.lock_samples_of_unit(session, unit_id):
         if sample.status in SAMPLE_OPEN:
             transition_sample(session, sample, SampleEvent.DROP, reason=reason)
         elif sample.status == SampleStatus.FAILED:
-            refuted_for_good(session, sample, unit)
+            conclude_refuted_sample(session, sample, unit)

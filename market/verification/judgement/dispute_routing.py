@@ -1,4 +1,4 @@
-"""Who decides over refuted work, asked of the chain: a committee of referees if it can, else the operator's key."""
+"""Choice of the decider over refuted work: a committee of referees, or the operator's key."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -12,24 +12,22 @@ from market.providers import service as providers
 from market.training.units.facts import UnitSummary
 from market.verification.disputes import challenger as challenges
 from market.verification.disputes import referee_list
-from market.verification.disputes.challenger import Accusation, Challenger
+from market.verification.disputes.challenger import Challenger
 from market.verification.windows.models import Window
-from market.verification.windows.omissions import proof_of
+from market.verification.windows.omissions import inclusion_proof
+from zoo_protocol.hashing import to_hex
+from zoo_protocol.payments.job_record import leaf_of
 
 
 @dataclass(frozen=True, slots=True)
 class Adjudicator:
-    """``challenger`` is None where the market has no account to dispute with; ``enabled`` is the market's setting."""
+    """``challenger`` is None if the market has no account for disputes; ``enabled`` is the market's setting."""
 
     challenger: Challenger | None
     enabled: bool
 
     def route(self, database: Database, unit: UnitSummary, window: Window, offence: str) -> Route:
-        """Who decides over this unit now.
-
-        Raises:
-            ChainError: the chain does not say.
-        """
+        """Return the decider over this unit at present. Raises ChainError."""
         if not is_replayable(offence):
             return Route(DecidedBy.OPERATOR, Reason.NOT_REPLAYABLE)
         if not self.enabled:
@@ -56,23 +54,22 @@ class Adjudicator:
         )
         return route(case, self.challenger.terms)
 
-    def accuse(self, session: Session, unit: UnitSummary, window: Window, step: int, evidence_cid: str) -> str:
-        """Have the unit disputed for this step; the dispute's id."""
-        assert self.challenger is not None  # it was routed to a dispute
-        accusation = Accusation(
-            unit_id=unit.id,
+    def open_dispute(self, session: Session, unit: UnitSummary, window: Window, step: int, evidence_cid: str) -> str:
+        """Record the dispute of segment ``step``; return the dispute's id."""
+        assert self.challenger is not None  # the route is a dispute
+        return challenges.record_challenge(
+            session,
+            self.challenger,
+            unit,
             order=jobs.get(session, unit.job_id).order,
-            commitment=unit.commitment,
-            signature=unit.commitment_signature,
             window_root=window.root,
-            window_proof=proof_of(session, window, unit.commitment),
+            window_proof=inclusion_proof(session, window, to_hex(leaf_of(unit.commitment))),
             open_by=_disputable_until(self.challenger, window),
             step=step,
             evidence_cid=evidence_cid,
         )
-        return challenges.accuse(session, self.challenger, accusation)
 
 
 def _disputable_until(challenger: Challenger, window: Window) -> datetime:
-    assert window.committed_at is not None  # its seed is latched
+    assert window.committed_at is not None  # its seed is recorded
     return window.committed_at + timedelta(seconds=challenger.terms.period_seconds)

@@ -1,6 +1,6 @@
-"""Late states, once their units are decided: they count in the provider's score, and on the third day it is slashed.
+"""Late states of decided units: they count in the provider's score, and a third late day is slashed.
 
-Called by who advances verification alone, so no two look at the same day of a provider at once.
+Call only while verification advances: one worker at a time may process a provider's days.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -20,22 +20,22 @@ from market.training.units import service as units
 from market.verification.judgement import repository
 from market.verification.penalties import repository as penalties_repository
 from market.verification.penalties.models import LatePenalty
-from market.verification.penalties.service import bring
+from market.verification.penalties.service import record_penalty
 from market.verification.samples import repository as samples_repository
 from market.verification.samples.models import LateState
 from zoo_protocol.content.cid import digest_of
 from zoo_protocol.hashing import canonical_json, to_hex
 
 
-def book_late_states(database: Database, storage: Storage) -> None:
-    """Book every late state whose unit is decided, and slash whoever was late on too many days.
+def record_late_states(database: Database, storage: Storage) -> None:
+    """Count the late states of decided units, and slash providers that were late on too many days.
 
     Raises:
-        StorageError: evidence could not be stored; the penalty waits for the next call.
+        StorageError: evidence could not be stored; the next call repeats the penalty.
     """
     with database.transaction() as session:
-        for late in repository.unbooked_late_states(session):
-            _book(session, late)
+        for late in repository.unrecorded_late_states(session):
+            _record(session, late)
     since = utc_now() - 2 * timedelta(days=late_states.WITHIN_DAYS)
     with database.transaction() as session:
         suspects = {late.provider for late in repository.counted_late_states(session, since)}
@@ -43,7 +43,7 @@ def book_late_states(database: Database, storage: Storage) -> None:
         _slash(database, storage, provider)
 
 
-def _book(session: Session, late: LateState) -> None:
+def _record(session: Session, late: LateState) -> None:
     unit = units.unit_facts(session, late.unit_id)
     if unit.status not in UNIT_DECIDED:
         return
@@ -63,10 +63,7 @@ def _day(late: LateState) -> int:
 
 
 def _violation(session: Session, provider: str) -> list[LateState]:
-    """The provider's late states that are a violation together, oldest first; empty if there is none.
-
-    Those that were due before the last penalty do not count again.
-    """
+    """Return the late states that form a violation, oldest first, without those due before the last penalty."""
     before = penalties_repository.last_late_penalty_at(session, provider) or datetime.min.replace(tzinfo=UTC)
     by_day = {_day(late): late for late in repository.counted_late_states(session, before, provider)}
     return [by_day[day] for day in late_states.violation(by_day) or ()]
@@ -81,16 +78,17 @@ def _slash(database: Database, storage: Storage, provider: str) -> None:
     cid = storage.put_block(canonical_json(document)).cid
     with database.transaction() as session:
         if providers.require(session, provider, lock=True).status == ProviderStatus.JAILED:
-            for late in found:  # meanwhile, for something that costs more
+            for late in found:  # jailed since then for a graver offence
                 session.merge(late).booked = LatenessOutcome.PROVIDER_JAILED
             return
         last = units.unit_facts(session, found[-1].unit_id)
         evidence = to_hex(digest_of(cid))
-        bring(session, last, LatePenalty(provider=provider, job_id=last.job_id, evidence=evidence, evidence_cid=cid))
+        penalty = LatePenalty(provider=provider, job_id=last.job_id, evidence=evidence, evidence_cid=cid)
+        record_penalty(session, last, penalty)
 
 
 def _evidence(session: Session, provider: str, found: list[LateState]) -> dict[str, object]:
-    """Which states were late, when each was due and when it was shown. The same ones always give the same bytes."""
+    """Return the late states with due and reveal times. Equal states give equal bytes."""
     return {
         "kind": "zoo-late/1",
         "offence": BANDWIDTH_VIOLATION,

@@ -13,30 +13,32 @@ from market.verification.penalties.models import Slash
 from market.verification.samples.models import Canary, Comparison, LateState, Replay, Sample
 
 PAGE = 200
-"""Rows with states to release that are read at once."""
+"""Rows per query with states to release."""
 
 
 def samples_with_states(session: Session, before: datetime, after: int) -> Sequence[Sample]:
-    """Samples drawn before then whose start states storage keeps, but for those of a unit that somebody was slashed
-    for, whose evidence names them. A page of them, the oldest first, after that id."""
+    """Return a page of samples from before then with stored start states, by id, starting after ``after``.
+
+    Samples of a slashed unit are excluded: its evidence names their states.
+    """
     is_evidence = exists().where(Slash.unit_id == Sample.unit_id)
     query = select(Sample).where(Sample.state_cid.is_not(None), Sample.created_at < before, ~is_evidence)
     return session.scalars(query.where(Sample.id > after).order_by(Sample.id).limit(PAGE)).all()
 
 
 def drop_states(session: Session, sample_ids: Collection[int]) -> None:
-    """Storage does not keep the start states of these samples any longer."""
+    """Record that storage has dropped the start states of these samples."""
     session.execute(update(Sample).where(Sample.id.in_(sample_ids)).values(state_cid=None))
 
 
-def unbooked_late_states(session: Session) -> list[LateState]:
-    """Those whose units were not decided when last looked at, by sample."""
+def unrecorded_late_states(session: Session) -> list[LateState]:
+    """Return the late states without an outcome, by sample."""
     query = select(LateState).where(LateState.booked.is_(None)).order_by(LateState.sample_id)
     return list(session.scalars(query))
 
 
 def counted_late_states(session: Session, due_after: datetime, provider: str | None = None) -> Sequence[LateState]:
-    """Those that count and were due after then, of one provider or of all, by when they were due."""
+    """Return the counted late states due after then, of one provider or all, by due time."""
     query = select(LateState).where(LateState.booked == LatenessOutcome.COUNTED, LateState.due_at > due_after)
     if provider is not None:
         query = query.where(LateState.provider == provider)
@@ -44,8 +46,10 @@ def counted_late_states(session: Session, due_after: datetime, provider: str | N
 
 
 def canaries_with_states(session: Session, before: datetime, after: int) -> Sequence[Canary]:
-    """Canaries made before then whose altered states storage may keep though nobody replays them, but for those for
-    which a verifier was slashed, or is to be: the evidence names the state. A page of them, as above."""
+    """Return a page of finished canaries from before then with stored states, like :func:`samples_with_states`.
+
+    Canaries whose verifier is slashed, or to be slashed, are excluded.
+    """
     is_punished = (Replay.status == ReplayStatus.OVERRULED) & (Replay.reason == VerifierSanction.SLASHED)
     is_evidence = exists().where(Replay.canary_id == Canary.id, is_punished)
     is_over = Canary.status.in_((CanaryStatus.ANSWERED, CanaryStatus.DROPPED))
@@ -54,12 +58,12 @@ def canaries_with_states(session: Session, before: datetime, after: int) -> Sequ
 
 
 def drop_canary_states(session: Session, canary_ids: Collection[int]) -> None:
-    """Storage does not keep the altered states of these canaries any longer."""
+    """Record that storage has dropped the altered states of these canaries."""
     session.execute(update(Canary).where(Canary.id.in_(canary_ids)).values(state_cid=None))
 
 
 def comparisons_with_states(session: Session, before: datetime, after: int) -> Sequence[Comparison]:
-    """Decided comparisons begun before then of which storage keeps a state. A page of them, as above."""
+    """Return a page of decided comparisons from before then with a stored state."""
     is_over = Comparison.status.in_((ComparisonStatus.PASSED, ComparisonStatus.FAILED))
     is_stored = or_(Comparison.computed_cid.is_not(None), Comparison.claimed_cid.is_not(None))
     query = select(Comparison).where(is_over, is_stored, Comparison.created_at < before)
@@ -67,13 +71,13 @@ def comparisons_with_states(session: Session, before: datetime, after: int) -> S
 
 
 def drop_comparison_states(session: Session, comparison_ids: Collection[int]) -> None:
-    """Storage does not keep the states of these comparisons any longer."""
+    """Record that storage has dropped the states of these comparisons."""
     none = {"computed_cid": None, "claimed_cid": None}
     session.execute(update(Comparison).where(Comparison.id.in_(comparison_ids)).values(none))
 
 
-def replays_to_punish(session: Session) -> Sequence[int]:
-    """Ids of the replays for which their verifiers are to be slashed, oldest first."""
+def replays_to_slash(session: Session) -> Sequence[int]:
+    """Return the ids of the replays whose verifiers are to be slashed, oldest first."""
     wrong = (Replay.status == ReplayStatus.OVERRULED, Replay.reason == VerifierSanction.SLASHED)
     is_punished = exists().where(Slash.replay_id == Replay.id)
     return session.scalars(select(Replay.id).where(*wrong, ~is_punished).order_by(Replay.id)).all()

@@ -1,4 +1,4 @@
-"""What other features and the workers may use of verification."""
+"""One pass over all verification steps that are due."""
 
 from collections.abc import Collection
 
@@ -12,10 +12,10 @@ from market.verification.disputes import challenger as disputes
 from market.verification.disputes.challenger import Challenger
 from market.verification.judgement.decisions import decide_units
 from market.verification.judgement.dispute_routing import Adjudicator
-from market.verification.judgement.late_states import book_late_states
+from market.verification.judgement.late_states import record_late_states
 from market.verification.judgement.slashes import slash_verifiers
 from market.verification.penalties.service import execute_slashes
-from market.verification.replays.canaries import plant_canaries
+from market.verification.replays.canaries import create_canaries
 from market.verification.replays.comparisons import compare_states, request_claims
 from market.verification.replays.drawing import draw_samples
 from market.verification.replays.faults import record_faults
@@ -35,14 +35,14 @@ def advance(
     challenger: str | None = None,
     former: Collection[str] = (),
 ) -> None:
-    """Do whatever is due in verification; finds nothing to do when called again, or while another worker is at it.
+    """Do all due verification steps. Idempotent; no-op while another worker does them.
 
     Args:
-        challenger: the market's account that disputes units, if it has one.
-        former: its accounts that only bring to an end what they have begun.
+        challenger: the market's account that opens disputes, if it has one.
+        former: earlier accounts that only finish their disputes.
 
     Raises:
-        StorageError, ChainError: a part does not work now; what was due stays due.
+        StorageError, ChainError: a step failed; the next call repeats it.
     """
     with database.advisory_lock("verification.advance") as alone:
         if not alone:
@@ -53,7 +53,7 @@ def advance(
         storable = _is_storable(database, storage)
         request_states(database, storable=storable)
         record_faults(database, storage, storable=storable)
-        plant_canaries(database, storage, settings)
+        create_canaries(database, storage, settings)
         assign_replays(database, settings)
         request_claims(database, settings)
         account = None if challenger is None else Challenger(challenger, chain, network.disputes)
@@ -61,8 +61,8 @@ def advance(
             compare_states(database, storage)
             decide_units(database, storage, Adjudicator(account, settings.onchain_disputes_enabled))
             slash_verifiers(database, storage)
-            book_late_states(database, storage)
-        finally:  # the chain's deadlines do not wait for storage
+            record_late_states(database, storage)
+        finally:  # deadlines on chain run while storage is down
             execute_slashes(database)
             answer_claims(database)
             ours = {*former} if challenger is None else {*former, challenger}
@@ -71,7 +71,7 @@ def advance(
 
 
 def _is_storable(database: Database, storage: Storage) -> bool:
-    """Whether storage takes what it is given. Nobody looks while nothing that is asked of nodes depends on it."""
+    """Return True if storage accepts content. It is tested only while requests to nodes depend on it."""
     with database.transaction() as session:
         if not samples_repository.depends_on_storage(session):
             return True

@@ -1,4 +1,4 @@
-"""Penalties: who is punished for what, by whose decision, on what evidence, and what the chain made of it."""
+"""Slashes with their evidence."""
 
 from sqlalchemy.orm import Session
 
@@ -14,7 +14,7 @@ from market.training.units.facts import UnitSummary
 from market.verification.judgement import repository
 from market.verification.penalties import repository as penalties_repository
 from market.verification.penalties.models import Slash
-from market.verification.penalties.service import bring
+from market.verification.penalties.service import record_penalty
 from market.verification.replays import canaries
 from market.verification.samples import repository as samples_repository
 from market.verification.samples.models import Canary, Comparison, Sample
@@ -23,48 +23,47 @@ from zoo_protocol.content.cid import digest_of
 from zoo_protocol.hashing import canonical_json, to_hex
 
 WRONG_REPLAY = VerifierSanction.SLASHED.value
-
-
 BY_OPERATOR = Route(DecidedBy.OPERATOR, Reason.NOT_REPLAYABLE)
 
 
 def slash_verifiers(database: Database, storage: Storage) -> None:
-    """Slash and jail every verifier that was overruled again after its warning, each in its own transaction.
+    """Slash and jail every verifier that was outvoted again after its warning, each in its own transaction.
 
-    The evidence has the unit's whole trace, which is nobody's business before the unit is decided.
+    The evidence contains the unit's whole trace, so it waits until the unit is decided.
 
     Raises:
-        StorageError: evidence could not be stored; the penalty waits for the next call.
+        StorageError: evidence could not be stored; the next call repeats the penalty.
     """
     with database.transaction() as session:
-        due = repository.replays_to_punish(session)
+        due = repository.replays_to_slash(session)
     for replay_id in due:
         with database.transaction() as session:
-            posed = samples_repository.lock_posed(session, replay_id)
+            subject = samples_repository.lock_subject(session, replay_id)
             replay = samples_repository.lock_replay(session, replay_id)
             assert replay is not None  # replays are not deleted
-            unit = units.unit_facts(session, posed.unit_id)
-            document = _evidence_of_replays(session, unit, posed)
+            unit = units.unit_facts(session, subject.unit_id)
+            document = _evidence_of_replays(session, unit, subject)
             document |= {"offence": WRONG_REPLAY, "verifier": replay.verifier}
         if unit.status in UNIT_DECIDED:
             evidence_cid = storage.put_block(canonical_json(document)).cid
             with database.transaction() as session:
-                _punish(session, unit, replay_id, evidence_cid)
+                _slash_verifier(session, unit, replay_id, evidence_cid)
 
 
-def _evidence_of_replays(session: Session, unit: UnitSummary, posed: Sample | Canary | Comparison) -> dict[str, object]:
-    assert not isinstance(posed, Comparison)  # which blames nobody
-    if isinstance(posed, Canary):
-        return canaries.evidence(session, unit, posed, BY_OPERATOR)
-    return evidence(session, unit, posed, BY_OPERATOR)
+def _evidence_of_replays(
+    session: Session, unit: UnitSummary, subject: Sample | Canary | Comparison
+) -> dict[str, object]:
+    assert not isinstance(subject, Comparison)  # a cross-class check sanctions no verifier
+    if isinstance(subject, Canary):
+        return canaries.evidence(session, unit, subject, BY_OPERATOR)
+    return evidence(session, unit, subject, BY_OPERATOR)
 
 
-def _punish(session: Session, unit: UnitSummary, replay_id: int, evidence_cid: str) -> None:
-    """Slash the replay's verifier, unless that was done or it is jailed for another one, or has paid for this unit;
-    being jailed for less buys nothing off."""
+def _slash_verifier(session: Session, unit: UnitSummary, replay_id: int, evidence_cid: str) -> None:
+    """Slash the replay's verifier unless it is slashed for this unit, or jailed for another wrong replay."""
     replay = samples_repository.lock_replay(session, replay_id)
     assert replay is not None  # replays are not deleted
-    if replay.id not in repository.replays_to_punish(session):
+    if replay.id not in repository.replays_to_slash(session):
         return
     verifier = providers.require(session, replay.verifier, lock=True)
     is_jailed = verifier.status == ProviderStatus.JAILED and verifier.reason == WRONG_REPLAY
@@ -72,7 +71,7 @@ def _punish(session: Session, unit: UnitSummary, replay_id: int, evidence_cid: s
         replay.reason = "verifier_jailed"
         return
     slash = operators_slash(unit, replay.verifier, WRONG_REPLAY, evidence_cid, BY_OPERATOR, replay_id)
-    bring(session, unit, slash)
+    record_penalty(session, unit, slash)
     standing.jail(session, replay.verifier, WRONG_REPLAY)
 
 
@@ -84,7 +83,7 @@ def operators_slash(
     route: Route,
     replay_id: int | None = None,
 ) -> Slash:
-    """A penalty that the operator's key is to bring."""
+    """Return a penalty for the operator's key to execute."""
     return Slash(
         job_id=unit.job_id,
         unit_id=unit.id,
@@ -99,9 +98,9 @@ def operators_slash(
 
 
 def evidence(session: Session, unit: UnitSummary, sample: Sample, route: Route) -> dict[str, object]:
-    """All that an outsider needs to replay the segment and judge again. The same sample always gives the same bytes."""
+    """Return all data for an independent replay and verdict. Equal samples give equal bytes."""
     window = windows_repository.window(session, unit.window_id or 0)
-    assert window is not None  # samples are drawn by a window's seed
+    assert window is not None  # samples depend on a window's seed
     return {
         "kind": "zoo-evidence/5",
         "offence": sample.reason,

@@ -1,7 +1,7 @@
-"""States that were stored for replays, released once no dispute of their unit is possible any more.
+"""Unpinning of states that were stored for replays, once their unit cannot be disputed any more.
 
-Three kinds: the start states of drawn segments, the altered ones of canaries, and the two ends of a comparison. A file
-is unpinned before that is noted, so whatever ends in between is done again; and only by the last that names it.
+Three kinds: start states of sampled segments, altered states of canaries, and the two end states of a comparison. Files
+are unpinned before the rows change, so that an interrupted call is repeated. A shared file stays until its last use.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -21,23 +21,18 @@ from market.verification.samples import repository as samples_repository
 from market.verification.samples.models import Canary, Comparison, Sample
 
 Row = TypeVar("Row", Sample, Canary, Comparison)
-
-
 _Forget = Callable[[Session, Collection[int]], None]
 
 
 def unpin_expired_states(database: Database, storage: Storage, network: NetworkParameters, now: datetime) -> int:
-    """Unpin the states that nobody needs; returns of how many segments, canaries and comparisons.
-
-    What a penalty's evidence names stays.
-    """
+    """Unpin expired states; return the number of segments, canaries and comparisons. Evidence stays."""
     before = now - network.disputes.longest
     try:
         samples = _release_samples(database, storage, before)
         canaries = _release_canaries(database, storage, before)
         return samples + canaries + _release_comparisons(database, storage, before)
     except StorageUnavailable:
-        return 0  # the next sweep finds them again
+        return 0  # the next sweep retries
 
 
 def _release_samples(database: Database, storage: Storage, before: datetime) -> int:
@@ -50,7 +45,7 @@ def _release_samples(database: Database, storage: Storage, before: datetime) -> 
 
 
 def _release_canaries(database: Database, storage: Storage, before: datetime) -> int:
-    """Each altered state is of one canary alone: it has random numbers in it."""
+    """Unpin altered states. No other canary shares them, since they contain random numbers."""
     with database.transaction() as session:
         due = _of_decided(session, repository.canaries_with_states, before)
     cids = [canary.state_cid or "" for canary in due]
@@ -58,8 +53,7 @@ def _release_canaries(database: Database, storage: Storage, before: datetime) ->
 
 
 def _release_comparisons(database: Database, storage: Storage, before: datetime) -> int:
-    """The claimed end may be the start of the next segment, or the slot state that the unit hands on, with another to
-    keep it; a computed end that is right is the same file."""
+    """Unpin end states, unless another use needs the file: a next segment's start, or a unit's replica state."""
     with database.transaction() as session:
         due = _of_decided(session, repository.comparisons_with_states, before)
         ids = [comparison.id for comparison in due]
@@ -77,7 +71,7 @@ def _release_comparisons(database: Database, storage: Storage, before: datetime)
 def _of_decided(
     session: Session, page_of: Callable[[Session, datetime, int], Sequence[Row]], before: datetime
 ) -> list[Row]:
-    """About a page of rows whose unit was decided before then, however many older ones are of undecided units."""
+    """Return about a page of rows whose unit was decided before then, skipping rows of undecided units."""
     due: list[Row] = []
     last = 0
     while len(due) < repository.PAGE and (page := page_of(session, before, last)):

@@ -11,14 +11,16 @@ from market.platform.db.base import Address, Base, Cid, CreatedAt, Hash32, Wei
 
 
 class LatePenalty(Base, CreatedAt):
-    """A provider's states were late on too many days; amount and tx are what the chain said. The operator brings it, as
-    there is nothing to be replayed."""
+    """Penalty for states that were late on too many days; amount and tx are from the final event.
+
+    The operator brings it, since lateness cannot be replayed.
+    """
 
     __tablename__ = "late_penalties"
 
     id: Mapped[int] = mapped_column(primary_key=True)
     provider: Mapped[str] = mapped_column(Address, index=True)
-    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))  # of the last of them
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))  # of the last late state
     evidence: Mapped[str] = mapped_column(Hash32, unique=True)  # digest of the evidence document
     evidence_cid: Mapped[str] = mapped_column(Cid)
     amount_wei: Mapped[int | None] = mapped_column(Wei)
@@ -29,11 +31,10 @@ class LatePenalty(Base, CreatedAt):
 
 
 class Slash(Base, CreatedAt):
-    """A penalty that was proven by replay; amount and tx are what the chain said.
+    """Penalty for work that a replay refutes; amount and tx are from the final event.
 
-    ``path`` says who decided: a committee in the contract Disputes, or the operator, with ``path_reason`` why not they.
-
-    ``provider`` is the wallet that it meets: who delivered the unit or, by ``replay_id``, a verifier that was wrong.
+    ``path`` is the decider: a committee, or the operator with ``path_reason``. ``provider`` is the slashed wallet: the
+    unit's provider or, with ``replay_id``, a verifier.
     """
 
     __tablename__ = "slashes"
@@ -47,7 +48,7 @@ class Slash(Base, CreatedAt):
     offence: Mapped[str] = mapped_column(String(32))
     evidence: Mapped[str] = mapped_column(Hash32, unique=True)  # on chain: digest of the evidence, or id of the dispute
     evidence_cid: Mapped[str] = mapped_column(Cid)
-    path: Mapped[str] = mapped_column(String(16), server_default="operator")  # disputes.route.Path
+    path: Mapped[str] = mapped_column(String(16), server_default="operator")  # dispute_routes.DecidedBy
     path_reason: Mapped[str | None] = mapped_column(String(64))
     amount_wei: Mapped[int | None] = mapped_column(Wei)
     tx: Mapped[str | None] = mapped_column(Hash32)

@@ -11,7 +11,7 @@ from market.verification.penalties.models import LatePenalty, Slash
 
 
 def last_late_penalty_at(session: Session, provider: str) -> datetime | None:
-    """When a provider was last slashed for being late, if ever."""
+    """Return the time of a provider's last penalty for late states."""
     return session.scalar(select(func.max(LatePenalty.created_at)).where(LatePenalty.provider == provider))
 
 
@@ -21,23 +21,23 @@ def lock_penalty(session: Session, evidence: str) -> Slash | LatePenalty | None:
 
 
 def slashes_of_job(session: Session, job_id: str) -> Sequence[Slash]:
-    """Of providers, not of verifiers, for the work that the job paid or did not pay; by id."""
+    """Return the slashes of providers, not of verifiers, for units of the job, by id."""
     mine = (Slash.job_id == job_id, Slash.replay_id.is_(None))
     return session.scalars(select(Slash).where(*mine).order_by(Slash.id)).all()
 
 
 def last_slashed_at(session: Session, wallet: str) -> datetime | None:
-    """When the newest penalty of a wallet was brought, for whatever it did; None: never."""
+    """Return the time of a wallet's newest penalty."""
     return session.scalar(select(func.max(Slash.created_at)).where(Slash.provider == wallet))
 
 
 def is_slashed_for(session: Session, unit_id: int, wallet: str) -> bool:
-    """Whether a wallet has a penalty for this unit already: there is one at most."""
+    """Return True if the wallet has a penalty for this unit."""
     return bool(session.scalar(select(exists().where(Slash.unit_id == unit_id, Slash.provider == wallet))))
 
 
 def unexecuted_penalties(session: Session) -> list[Slash | LatePenalty]:
-    """Those that the chain has not executed, each kind oldest first."""
+    """Return the penalties that no final event has executed, each kind oldest first."""
     slashes = session.scalars(select(Slash).where(Slash.tx.is_(None)).order_by(Slash.id))
     late = session.scalars(select(LatePenalty).where(LatePenalty.tx.is_(None)).order_by(LatePenalty.id))
     return [*slashes, *late]

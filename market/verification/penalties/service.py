@@ -16,8 +16,8 @@ from market.verification.penalties.models import LatePenalty, Slash
 from zoo_protocol.payments.job_record import SlashRecord
 
 
-def bring(session: Session, unit: UnitSummary, slash: Slash | LatePenalty) -> None:
-    """Note a penalty, tell the job's subscribers of it and who decided it, and have it executed unless it was."""
+def record_penalty(session: Session, unit: UnitSummary, slash: Slash | LatePenalty) -> None:
+    """Record a penalty, emit its event, and request its execution unless the chain has executed it."""
     session.add(slash)
     data: dict[str, object] = {
         "provider": slash.provider,
@@ -32,29 +32,29 @@ def bring(session: Session, unit: UnitSummary, slash: Slash | LatePenalty) -> No
         data |= {"amount_wei": str(slash.amount_wei), "tx": slash.tx}
     emit(session, unit.job_id, "slash", data)
     if slash.tx is None:
-        _ask_for_slash(session, slash)
+        _request_slash(session, slash)
 
 
 def execute_slashes(database: Database) -> None:
-    """See to it that every penalty that the chain does not have is on its way there."""
+    """Request the execution of every penalty that no final event has executed."""
     with database.transaction() as session:
         for slash in repository.unexecuted_penalties(session):
-            _ask_for_slash(session, slash)
+            _request_slash(session, slash)
 
 
-def _ask_for_slash(session: Session, slash: Slash | LatePenalty) -> None:
+def _request_slash(session: Session, slash: Slash | LatePenalty) -> None:
     request_call(
         session,
         key=f"slash:{slash.evidence}",
         kind="slash",
         subject=slash.job_id,
         **ProviderStaking.slash(slash.provider, OFFENCE_IDS[slash.offence], slash.evidence),
-        amount=providers.at_risk(session, slash.provider),  # the penalty table may change before it is executed
+        amount=providers.at_risk(session, slash.provider),  # upper limit: the penalty table may change until then
     )
 
 
 def on_slashed(session: Session, event: ChainEvent) -> None:
-    """Handler of the final Slashed event: what the penalty came to."""
+    """Handle the final Slashed event: record amount and transaction."""
     slash = repository.lock_penalty(session, event.args["evidence"])
     if slash is None or slash.tx is not None:
         return
@@ -75,7 +75,7 @@ def on_slashed(session: Session, event: ChainEvent) -> None:
 
 
 def job_slashes(session: Session, job_id: str) -> list[SlashRecord]:
-    """The penalties that a job's units led to, oldest first."""
+    """Return the penalties for a job's units, oldest first."""
     found = []
     for slash in repository.slashes_of_job(session, job_id):
         unit = units.unit_facts(session, slash.unit_id)

@@ -1,10 +1,8 @@
-"""Canaries: segments that nobody trained, planted among the drawn ones to see whether verifiers replay.
+"""Canary segments: replay tasks with an altered start state, to detect verifiers that copy instead of replaying.
 
-A canary is a drawn segment posed once more from a state that the market has altered a little. Nobody has a claim
-about it: not the provider, not who replayed the segment itself, not who looks the unit's trace up. So only a verifier
-that replays it in full comes to the same end leaf as others who do. Its rows are no samples: what decides, pays or
-rejects units never reads them, and the provider never hears of them. The unit only waits until they are answered, or a
-verifier could tell a canary by its unit's being decided.
+A canary is a sampled segment with a start state that the market has altered slightly. No claim exists for its end, so
+only a full replay gives the end leaf of other honest verifiers. Canaries do not decide units, and the provider does not
+see them. The unit waits for its canaries; otherwise its decision would reveal them to verifiers.
 """
 
 import secrets
@@ -45,10 +43,10 @@ _log = structlog.get_logger(__name__)
 
 
 def schedule_canary(settings: Settings, unit: UnitSummary, drawn: Sequence[int], sample: Sample) -> None:
-    """Decide by a secret lot, unlike that of the segments, whether one that was just drawn is posed once more.
+    """Decide by a secret random draw whether a sampled segment is tested for copying.
 
-    The first one is to a second verifier, any other as a canary. All who are asked for a first one, whether or not
-    there is a second, are asked for the digest of one of its states too.
+    A first segment gets a duplicate replay, any other a canary. Every replay of a first segment returns the digest of
+    an inner state, with or without a duplicate.
     """
     is_due = rules.is_due(secrets.randbelow(BPS), settings.canary_bps)
     if sample.segment > 0:
@@ -62,16 +60,15 @@ def schedule_canary(settings: Settings, unit: UnitSummary, drawn: Sequence[int],
 
 
 def inner_state_request(sample: Sample) -> dict[str, Any] | None:
-    """What a replay of a first segment is asked for beside its end: the state after ``step``, digested with ``nonce``.
-    None: nothing."""
+    """Return the inner state that a replay of a first segment digests: after ``step``, with ``nonce``. None: no one."""
     return None if sample.inner_nonce is None else {"step": sample.inner_step, "nonce": sample.inner_nonce}
 
 
-def plant_canaries(database: Database, storage: Storage, settings: Settings) -> None:
-    """Plant one on every sample that is due for it and whose start state is at hand, before anybody replays that.
+def create_canaries(database: Database, storage: Storage, settings: Settings) -> None:
+    """Create the due canaries of samples with a start state, before verifiers replay them.
 
-    One at a time, by one worker: a canary that is found prepared is one whose planting was cut off. It is dropped, and
-    its state, stored or not, released like any other's (:mod:`market.verification.judgement.state_release`).
+    One worker creates one at a time. A canary that is found prepared was interrupted: it is dropped, and its state
+    released like others (:mod:`market.verification.judgement.state_release`).
     """
     with database.transaction() as session:
         for canary in samples_repository.lock_canaries(session, CanaryStatus.PREPARED):
@@ -83,21 +80,21 @@ def plant_canaries(database: Database, storage: Storage, settings: Settings) -> 
             assert sample is not None  # samples are not deleted
             unit = units.unit_facts(session, sample.unit_id)
             sample.canary_due = False
-            posed = sample.segment, sample.state_cid
+            segment, state_cid = sample.segment, sample.state_cid
             suitable = (
                 sample.status == SampleStatus.REVEALED
                 and unit.status == UnitStatus.CHECKING
                 and len(of_class(session, settings, unit)) >= rules.LEAST_VERIFIERS
             )
-        if suitable and posed[1] is not None:
-            _plant(database, storage, unit, posed[0], posed[1])
+        if suitable and state_cid is not None:
+            _create(database, storage, unit, segment, state_cid)
 
 
-def _plant(database: Database, storage: Storage, unit: UnitSummary, segment: int, state_cid: str) -> None:
+def _create(database: Database, storage: Storage, unit: UnitSummary, segment: int, state_cid: str) -> None:
     try:
         altered = replay_inputs.altered_state(database, storage, unit.id, segment, state_cid)
-    except (StorageError, GymError) as error:  # then this segment has none: nothing may wait for a canary
-        _log.warning("no canary could be planted", unit=unit.id, segment=segment, error=str(error))
+    except (StorageError, GymError) as error:  # the segment gets no canary: units must not wait for one
+        _log.warning("canary_not_created", unit=unit.id, segment=segment, error=str(error))
         return
     if altered is None:
         return
@@ -112,7 +109,7 @@ def _plant(database: Database, storage: Storage, unit: UnitSummary, segment: int
     try:
         storage.put(state, max_bytes=len(state))
     except StorageError as error:
-        _log.warning("no canary could be planted", unit=unit.id, segment=segment, error=str(error))
+        _log.warning("canary_not_created", unit=unit.id, segment=segment, error=str(error))
         event = CanaryEvent.DROP
     with database.transaction() as session:
         prepared = samples_repository.lock_canary(session, canary_id)
@@ -121,7 +118,7 @@ def _plant(database: Database, storage: Storage, unit: UnitSummary, segment: int
 
 
 def assign(session: Session, settings: Settings, canary_id: int) -> None:
-    """Ask one more verifier, if nobody is at it; where none is left, or the unit is decided, judge by what is there."""
+    """Request one more replay unless one is open; judge without it if no verifier is left or the unit is decided."""
     canary = samples_repository.lock_canary(session, canary_id)
     if canary is None or canary.status != CanaryStatus.PLANTED:
         return
@@ -130,7 +127,7 @@ def assign(session: Session, settings: Settings, canary_id: int) -> None:
         return
     unit = units.unit_facts(session, canary.unit_id)
     sample = samples_repository.lock_sample_of(session, canary.unit_id, canary.segment)
-    question = ReplayRequest(
+    request = ReplayRequest(
         unit=unit,
         segment=canary.segment,
         state_cid=canary.state_cid,
@@ -139,23 +136,23 @@ def assign(session: Session, settings: Settings, canary_id: int) -> None:
         of_the_other=[] if sample is None else samples_repository.lock_replays(session, sample.id),
         canary_id=canary.id,
     )
-    is_open = unit.status == UnitStatus.CHECKING  # else everybody sees that this is no sample
-    if not is_open or not request_replay(session, settings, question):
-        judge(session, canary, unit, nobody_left=True)
+    is_open = unit.status == UnitStatus.CHECKING  # after the decision a replay task is visibly a canary
+    if not is_open or not request_replay(session, settings, request):
+        judge(session, canary, unit, no_verifier_left=True)
 
 
-def judge(session: Session, canary: Canary, unit: UnitSummary, *, nobody_left: bool = False) -> None:
-    """Pay who found the answer and see to who is wrong beyond doubt; where there is doubt nobody is either.
+def judge(session: Session, canary: Canary, unit: UnitSummary, *, no_verifier_left: bool = False) -> None:
+    """Pay right results and overrule proven wrong ones. Without a right result only copies are overruled.
 
-    There is none about who answers what the provider has claimed of the segment.
+    A copy is the provider's claim for the unaltered segment.
     """
     if canary.status != CanaryStatus.PLANTED:
         return
     replays = samples_repository.lock_canary_replays(session, canary.id)
     claimed = unit.leaves[canary.segment + 1]
     results = [known.end_leaf for known in replays if known.end_leaf is not None]
-    right = rules.answer(results, claimed, nobody_left=nobody_left)
-    if right is None and not nobody_left:
+    right = rules.answer(results, claimed, no_verifier_left=no_verifier_left)
+    if right is None and not no_verifier_left:
         return
     transition_canary(session, canary, CanaryEvent.DROP if right is None else CanaryEvent.ANSWER)
     for known in replays:
@@ -165,12 +162,12 @@ def judge(session: Session, canary: Canary, unit: UnitSummary, *, nobody_left: b
         if known.end_leaf == right:
             pay(session, known, unit)
         else:
-            _log.warning("a verifier failed a canary", verifier=known.verifier, canary=canary.id, copied=copied)
+            _log.warning("canary_failed", verifier=known.verifier, canary=canary.id, copied=copied)
             overrule(session, known, copied=copied)
 
 
 def evidence(session: Session, unit: UnitSummary, canary: Canary, route: Route) -> dict[str, object]:
-    """All that an outsider needs to replay a canary and see who was right."""
+    """Return all data for an independent replay of a canary."""
     return {
         "kind": "zoo-canary/3",
         "path": route.path,
@@ -189,6 +186,6 @@ def evidence(session: Session, unit: UnitSummary, canary: Canary, route: Route) 
         "segment": canary.segment,
         "state_cid": canary.state_cid,
         "start_leaf": canary.start_leaf,
-        "claimed_leaf": unit.leaves[canary.segment + 1],  # the end of another start; in the unit's trace
+        "claimed_leaf": unit.leaves[canary.segment + 1],  # end of the unaltered segment, from the unit's trace
         "replays": [replay.as_evidence() for replay in samples_repository.lock_canary_replays(session, canary.id)],
     }

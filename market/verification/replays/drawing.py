@@ -1,4 +1,4 @@
-"""Drawing of samples from a window's seed."""
+"""Sampling of segments from a window's seed, and reveal leases."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from market.domain.lifecycle import UnitStatus
 from market.domain.network import NetworkParameters
-from market.domain.verification.late_states import last_time
+from market.domain.verification.late_states import final_deadline
 from market.domain.verification.lifecycle import SampleEvent, SampleStatus, WindowStatus
 from market.platform.db.base import utc_now
 from market.platform.db.session import Database
@@ -32,7 +32,7 @@ from zoo_protocol.verification.sampling import draw_segments
 
 
 def draw_samples(database: Database, settings: Settings, network: NetworkParameters) -> None:
-    """Draw the segments of every delivered unit whose window has its seed; each unit in its own transaction."""
+    """Sample the segments of every delivered unit whose window has its seed, each unit in its own transaction."""
     with database.transaction() as session:
         undrawn = [
             (window, unit.id)
@@ -55,31 +55,30 @@ def _draw(session: Session, settings: Settings, network: NetworkParameters, wind
     deadline = reveal_by(session, settings, unit, drawn)
     for segment in drawn:
         sample = Sample(unit_id=unit.id, segment=segment, status=SampleStatus.DRAWN, reveal_deadline_at=deadline)
-        sample.reveal_until_at = last_time(utc_now(), deadline)
+        sample.reveal_until_at = final_deadline(utc_now(), deadline)
         canaries.schedule_canary(settings, unit, drawn, sample)
         session.add(sample)
         session.flush()
-        if segment == 0 and not slot_states.starts_privately(session, unit.id):  # the checkpoint everybody has
+        if segment == 0 and not slot_states.starts_privately(session, unit.id):  # verifiers have the checkpoint
             transition_sample(session, sample, SampleEvent.REVEAL)
-        else:  # in this transaction: a market that dies here and comes back late has asked for it
-            ask_for_state(session, unit, sample)
+        else:  # in this transaction, so that a restarted market has requested it in time
+            request_state(session, unit, sample)
 
 
-def ask_for_state(session: Session, unit: UnitSummary, sample: Sample) -> None:
-    """Offer the unit's provider a lease for the state that a drawn segment starts from, until its last limit."""
-    assert sample.reveal_until_at is not None  # set when it was drawn
+def request_state(session: Session, unit: UnitSummary, sample: Sample) -> None:
+    """Offer the provider a lease for the start state of a sampled segment, until its final deadline."""
+    assert sample.reveal_until_at is not None  # set with the sample
     slot_state_cid = unit.start_slot_state_cid if slot_states.starts_privately(session, unit.id) else None
     task = {"segment": sample.segment, "slot_state_cid": slot_state_cid}
     sample.reveal_lease_id = offer_reveal(session, unit, task, sample.reveal_until_at)
 
 
 def offer_reveal(session: Session, unit: UnitSummary, task: dict[str, Any], until: datetime) -> str:
-    """Offer the unit's provider a lease to show states of it; returns the lease's id.
+    """Offer the unit's provider a lease to reveal states; return the lease's id.
 
     Args:
-        task: ``segment``, the one whose start state is asked for (0: none), and ``slot_state_cid``, the slot state that
-            is asked for too (None: none).
-        until: when the lease ends.
+        task: ``segment`` with the requested start state (0: none), and the requested ``slot_state_cid`` (None: none).
+        until: expiry of the lease.
     """
     place = {"job_id": unit.job_id, "round": unit.round, "slot": unit.slot}
     lease = leases_service.create_lease(
@@ -95,10 +94,12 @@ def offer_reveal(session: Session, unit: UnitSummary, task: dict[str, Any], unti
 
 
 def reveal_by(session: Session, settings: Settings, unit: UnitSummary, segments: Sequence[int]) -> datetime:
-    """Until when the states that these segments start from are to be shown. One link shows one state after the other:
-    the time that these take begins where that of the provider's states ends which were asked for before and are not
-    shown yet."""
+    """Return the deadline for the start states of these segments.
+
+    A link transfers one state after the other. So the transfer time begins after the deadlines of the provider's
+    earlier requests that are open.
+    """
     leases = timedelta(seconds=reveal_deadline.LEASES * settings.lease_seconds)
-    transfer = timedelta(seconds=slot_states.shown_bytes(session, unit, segments) / reveal_deadline.BYTES_PER_SECOND)
+    transfer = timedelta(seconds=slot_states.reveal_bytes(session, unit, segments) / reveal_deadline.BYTES_PER_SECOND)
     before = samples_repository.last_reveal_deadline(session, units_service.unverified_units_of(session, unit.provider))
     return max(utc_now() + leases, before or utc_now()) + transfer

@@ -1,7 +1,7 @@
-"""Verifiers that gave no result: what they are to blame for, and when it counts in their scores.
+"""Faults of verifiers without a result, and their effect on scores.
 
-A fault is noted when its lease ends and booked in the background, where storage can be looked at: while that takes or
-gives nothing, nobody can replay. Once for each replay; a verifier that is asked again about it pays nothing more.
+A fault is set when its lease ends. It is recorded in the background after a test of storage: without storage no replay
+is possible. A replay has at most one fault, also if its verifier is asked again.
 """
 
 from sqlalchemy.orm import Session
@@ -26,7 +26,7 @@ from market.verification.windows.service import ADVANCE
 
 
 def close_without_result(session: Session, lease: LeaseSummary, replay: Replay) -> None:
-    """A replay has ended without a result; the lease says why, unless its result was committed to."""
+    """Abandon a replay that has ended without a result, and set its fault."""
     gave_up = lease.status == LeaseStatus.FAILED
     fault = fault_of(lease.reason, gave_up=gave_up, committed=replay.status == ReplayStatus.COMMITTED)
     reason = RESULT_WITHHELD if fault is Fault.WITHHELD else lease.reason
@@ -38,36 +38,35 @@ def close_without_result(session: Session, lease: LeaseSummary, replay: Replay) 
 
 
 def record_faults(database: Database, storage: Storage, *, storable: bool) -> None:
-    """Count every new fault in its verifier's score, unless the market or its storage was not there meanwhile.
+    """Record every new fault in its verifier's score, unless the market or its storage had an outage.
 
     Args:
-        storable: whether storage takes what it is given.
+        storable: storage accepts content.
     """
     with database.transaction() as session:
-        due = samples_repository.faults_to_book(session)
+        due = samples_repository.unrecorded_faults(session)
     for replay_id in due:
         with database.transaction() as session:
-            posed = samples_repository.lock_posed(session, replay_id)
-            files = _files(session, posed)
-        works = storable and _gives(storage, files)
+            subject = samples_repository.lock_subject(session, replay_id)
+            files = _start_files(session, subject)
+        works = storable and _serves(storage, files)
         with database.transaction() as session:
             replay = samples_repository.lock_replay(session, replay_id)
             assert replay is not None  # replays are not deleted
-            _book(session, replay, works=works)
+            _record(session, replay, works=works)
 
 
-def _files(session: Session, posed: Sample | Canary | Comparison) -> list[str]:
-    """What a replay of it starts from."""
-    unit = units.unit_facts(session, posed.unit_id)
-    if isinstance(posed, Comparison):
-        sample = samples_repository.lock_sample(session, posed.sample_id)
+def _start_files(session: Session, subject: Sample | Canary | Comparison) -> list[str]:
+    unit = units.unit_facts(session, subject.unit_id)
+    if isinstance(subject, Comparison):
+        sample = samples_repository.lock_sample(session, subject.sample_id)
         assert sample is not None  # samples are not deleted
-        posed = sample
-    state = posed.state_cid if posed.segment else unit.start_slot_state_cid
+        subject = sample
+    state = subject.state_cid if subject.segment else unit.start_slot_state_cid
     return [cid for cid in (unit.start_checkpoint_cid, state) if cid is not None]
 
 
-def _gives(storage: Storage, cids: list[str]) -> bool:
+def _serves(storage: Storage, cids: list[str]) -> bool:
     try:
         for cid in cids:
             storage.stat(cid)
@@ -76,16 +75,16 @@ def _gives(storage: Storage, cids: list[str]) -> bool:
     return True
 
 
-def _book(session: Session, replay: Replay, *, works: bool) -> None:
+def _record(session: Session, replay: Replay, *, works: bool) -> None:
     since, until = replay.fault_from, replay.fault_until
-    assert replay.fault is not None  # all three are noted together
+    assert replay.fault is not None  # all three are set together
     assert since is not None
     assert until is not None
     replay.fault_until = None
-    was_away = outages.time_away(session, since, until, [outages.STORAGE]) or providers.was_silent(
+    had_outage = outages.time_away(session, since, until, [outages.STORAGE]) or providers.was_silent(
         session, since, until
     )
-    if was_away or not works:
+    if had_outage or not works:
         replay.fault = replay.fault_from = None
     else:
         reliability.note_fault(session, replay.verifier, Fault(replay.fault), until)

@@ -1,9 +1,8 @@
-"""Samples: verifiers replay a drawn segment from the state that its provider served, results are compared.
+"""Replays of sampled segments by verifiers, and verdicts on samples.
 
-A verifier commits to its result before it reveals it. Where its result is not the claimed leaf, a second verifier is
-asked; :func:`market.domain.verification.sampling.verdict` says when it is enough. Decisions about units, which need
-storage and
-touch other jobs, are left to the background (:mod:`market.verification.judgement.decisions`).
+A verifier commits to its result before it reveals it. After a mismatch a second verifier is asked;
+:func:`market.domain.verification.sampling.verdict` decides when the results suffice. Decisions about units, which need
+storage and lock other jobs, run in the background (:mod:`market.verification.judgement.decisions`).
 """
 
 import secrets
@@ -41,14 +40,14 @@ _log = structlog.get_logger(__name__)
 
 
 def assign_replays(database: Database, settings: Settings) -> None:
-    """Draw a verifier for every revealed sample and every canary that waits for a result, where one is there.
+    """Assign a verifier to every revealed sample and every open canary, where one is available.
 
-    In secret order: a verifier that recomputes the lot must not learn from it which of the two it was drawn for.
+    The order is secret: a verifier that recomputes the draw must not learn which of the two it got.
     """
     with database.transaction() as session:
         waiting = [(Sample, id_) for id_ in samples_repository.samples_with(session, SampleStatus.REVEALED)]
-        planted = [(Canary, id_) for id_ in samples_repository.planted_canaries(session)]
-    for kind, row_id in secrets.SystemRandom().sample([*waiting, *planted], len(waiting) + len(planted)):
+        canary_ids = [(Canary, id_) for id_ in samples_repository.planted_canaries(session)]
+    for kind, row_id in secrets.SystemRandom().sample([*waiting, *canary_ids], len(waiting) + len(canary_ids)):
         with database.transaction() as session:
             if kind is Canary:
                 canaries.assign(session, settings, row_id)
@@ -66,7 +65,7 @@ def _assign(session: Session, settings: Settings, sample: Sample) -> None:
     if sample.second_opinion and not replays:
         sample.second_opinion = len(of_class(session, settings, unit)) >= LEAST_FOR_SECOND_OPINION
     for _ in range(_missing(sample, replays)):
-        question = ReplayRequest(
+        request = ReplayRequest(
             unit=unit,
             segment=sample.segment,
             state_cid=sample.state_cid,
@@ -76,34 +75,34 @@ def _assign(session: Session, settings: Settings, sample: Sample) -> None:
             sample_id=sample.id,
             inner=canaries.inner_state_request(sample),
         )
-        if not request_replay(session, settings, question):
+        if not request_replay(session, settings, request):
             break
         replays = samples_repository.lock_replays(session, sample.id)
     if not has_open_request(replays):
-        _judge(session, sample, unit, replays, nobody_left=True)
+        _judge(session, sample, unit, replays, no_verifier_left=True)
         if sample.status == SampleStatus.REVEALED:
             comparisons.ask_another_class(session, settings, sample, unit)
 
 
 def _missing(sample: Sample, replays: list[Replay]) -> int:
-    """How many more are to be asked now. The two of a second opinion at once, or the later one knew which it is."""
+    """Return the number of replays to request now. Duplicate replays start together, so that they look alike."""
     wanted = 2 if sample.second_opinion else 1
-    given = sum(known.end_leaf is not None for known in _counting(replays))
+    given = sum(known.end_leaf is not None for known in _valid(replays))
     asked = sum(has_open_request([known]) for known in replays)
     return max(wanted - given - asked, 0 if asked else 1)
 
 
 def replay_committed(session: Session, lease: LeaseSummary, result_hash: str) -> None:
-    """The verifier fixed its result.
+    """Record a verifier's commitment to its result.
 
     Raises:
-        ReplayCommitted: it committed another one before.
+        ReplayCommitted: it has committed to another one.
     """
     replay = samples_repository.lock_replay(session, lease.replay_id)
     if replay is None or (replay.status == ReplayStatus.COMMITTED and replay.result_hash == result_hash):
         return
     if replay.status != ReplayStatus.ASSIGNED:
-        raise ReplayCommitted(f"This replay is {replay.status}.", field="result_hash")
+        raise ReplayCommitted(f"The replay is {replay.status}.", field="result_hash")
     replay.result_hash = result_hash
     transition_replay(session, replay, ReplayEvent.COMMIT)
 
@@ -116,108 +115,107 @@ def replay_revealed(
     end_state_cid: str | None = None,
     inner_digest: str | None = None,
 ) -> None:
-    """The verifier opened its commitment; compare its result with the provider's claim.
+    """Open a verifier's commitment and compare its result with the provider's claim.
 
-    In another class it uploaded its end state too, which was found to be what it had committed to.
+    A verifier of another class has uploaded its end state too, which was checked against its commitment.
 
     Raises:
-        ReplayNotCommitted: nothing was committed.
-        ReplayMismatch: something else was.
+        ReplayNotCommitted: there is no commitment.
+        ReplayMismatch: the commitment is to another result.
     """
-    posed, replay = _lock(session, lease)
+    subject, replay = _lock(session, lease)
     if replay.status != ReplayStatus.COMMITTED:
-        raise ReplayNotCommitted(f"This replay is {replay.status}.")
+        raise ReplayNotCommitted(f"The replay is {replay.status}.")
     inner = b"" if inner_digest is None else from_hex(inner_digest)
     opened = keccak(from_hex(end_leaf) + inner + from_hex(replay.verifier, 20) + from_hex(salt))
     if to_hex(opened) != replay.result_hash:
         given = "End leaf, verifier and salt" if inner_digest is None else "End leaf, inner digest, verifier and salt"
         raise ReplayMismatch(f"{given} do not hash to {replay.result_hash}.", field="end_leaf")
     replay.salt, replay.inner_digest = salt, inner_digest
-    if isinstance(posed, Comparison):
+    if isinstance(subject, Comparison):
         assert end_state_cid is not None  # checked with the state
         replay.end_leaf = end_leaf
-        comparisons.computed(session, posed, end_state_cid)
+        comparisons.record_computed_state(session, subject, end_state_cid)
         enqueue_after_commit(session, ADVANCE)
         return
-    _conclude(session, posed, replay, end_leaf)
+    _conclude(session, subject, replay, end_leaf)
 
 
 def replay_abandoned(session: Session, lease: LeaseSummary) -> None:
-    """The verifier went silent or gave up.
+    """Conclude a replay whose lease expired or failed.
 
-    Training that diverges is a result like any other: an honest provider could not have finished it. So is a first leaf
-    that is not of the unit's start, which the market has checked itself unless a payload was added back to that.
+    Divergence is a result: an honest provider could not have finished the unit. So is a wrong first leaf, which the
+    market has checked itself except after a restored payload.
     """
-    posed, replay = _lock(session, lease)
+    subject, replay = _lock(session, lease)
     if not has_open_request([replay]):
         return
-    if lease.status == LeaseStatus.FAILED and is_finding(lease.reason, posed.segment):
-        _conclude(session, posed, replay, lease.reason)
+    if lease.status == LeaseStatus.FAILED and is_finding(lease.reason, subject.segment):
+        _conclude(session, subject, replay, lease.reason)
     else:
         close_without_result(session, lease, replay)
 
 
 def _lock(session: Session, lease: LeaseSummary) -> tuple[Sample | Canary | Comparison, Replay]:
-    """What a replay lease is about, then the replay."""
-    posed = samples_repository.lock_posed(session, lease.replay_id)
+    subject = samples_repository.lock_subject(session, lease.replay_id)
     replay = samples_repository.lock_replay(session, lease.replay_id)
-    assert replay is not None  # leases are only made with one
-    return posed, replay
+    assert replay is not None  # every replay lease has one
+    return subject, replay
 
 
-def _conclude(session: Session, posed: Sample | Canary | Comparison, replay: Replay, end_leaf: str) -> None:
-    """Note a result and judge what it is of, unless that is decided already."""
+def _conclude(session: Session, subject: Sample | Canary | Comparison, replay: Replay, end_leaf: str) -> None:
+    """Record a result and decide its subject, unless it is decided."""
     enqueue_after_commit(session, ADVANCE)
     replay.end_leaf = end_leaf
-    unit = units.unit_facts(session, posed.unit_id)
-    if isinstance(posed, Comparison):
-        comparisons.found_no_end(session, posed, replay)
+    unit = units.unit_facts(session, subject.unit_id)
+    if isinstance(subject, Comparison):
+        comparisons.record_missing_result(session, subject, replay)
         return
-    if isinstance(posed, Canary):
-        transition_replay(session, replay, ReplayEvent.DISAGREE)  # its claim is false, so nobody can agree with it
-        canaries.judge(session, posed, unit)
+    if isinstance(subject, Canary):
+        transition_replay(session, replay, ReplayEvent.DISAGREE)  # no honest result matches a canary's claim
+        canaries.judge(session, subject, unit)
         return
-    claimed = unit.leaves[posed.segment + 1]
+    claimed = unit.leaves[subject.segment + 1]
     transition_replay(session, replay, ReplayEvent.AGREE if end_leaf == claimed else ReplayEvent.DISAGREE)
-    if posed.status == SampleStatus.REVEALED:
-        _judge(session, posed, unit, samples_repository.lock_replays(session, posed.id))
+    if subject.status == SampleStatus.REVEALED:
+        _judge(session, subject, unit, samples_repository.lock_replays(session, subject.id))
 
 
 def _judge(
-    session: Session, sample: Sample, unit: UnitSummary, replays: list[Replay], *, nobody_left: bool = False
+    session: Session, sample: Sample, unit: UnitSummary, replays: list[Replay], *, no_verifier_left: bool = False
 ) -> None:
     """Decide the sample if its results suffice.
 
-    What follows for the verifiers waits where the claim is refuted: a committee may yet find that it is right.
+    For a refuted sample, pay and sanctions wait: a committee may still uphold the claim.
     """
     claimed = unit.leaves[sample.segment + 1]
-    results = [known.end_leaf for known in _counting(replays) if known.end_leaf is not None]
-    match verdict(claimed, results, nobody_left=nobody_left):
+    results = [known.end_leaf for known in _valid(replays) if known.end_leaf is not None]
+    match verdict(claimed, results, no_verifier_left=no_verifier_left):
         case Verdict.PASSED:
-            if sample.inner_nonce is not None and not nobody_left:
+            if sample.inner_nonce is not None and not no_verifier_left:
                 digests = _inner_digests(replays, claimed)
                 if not is_settled(digests, second_opinion=sample.second_opinion):
                     return
             transition_sample(session, sample, SampleEvent.PASS)
-            _reward(session, sample, unit, outvoted(results), stands=True)
+            _pay_and_sanction(session, sample, unit, outvoted(results), claim_holds=True)
         case Verdict.FAILED:
             transition_sample(session, sample, SampleEvent.FAIL, reason="incorrect_computation")
         case Verdict.OPEN:
             return
 
 
-def refuted_for_good(session: Session, sample: Sample, unit: UnitSummary) -> None:
-    """The unit is rejected: what follows for the verifiers of a sample that failed."""
+def conclude_refuted_sample(session: Session, sample: Sample, unit: UnitSummary) -> None:
+    """Pay and sanction the verifiers of a failed sample after its unit was rejected."""
     results = [
         known.end_leaf for known in samples_repository.lock_replays(session, sample.id) if known.end_leaf is not None
     ]
-    _reward(session, sample, unit, outvoted(results), stands=False)
+    _pay_and_sanction(session, sample, unit, outvoted(results), claim_holds=False)
 
 
-def cleared_by_committee(session: Session, sample: Sample, unit: UnitSummary) -> None:
-    """A committee on chain found the claim right: whoever refuted it was wrong, however many they were.
+def clear_sample(session: Session, sample: Sample, unit: UnitSummary) -> None:
+    """Sanction all verifiers that refuted a claim which a committee upheld.
 
-    What they said of other segments of the unit does not count any more; those are replayed anew.
+    Their results on other segments of the unit are dropped; those segments are replayed again.
     """
     claimed = unit.leaves[sample.segment + 1]
     given = {
@@ -227,52 +225,52 @@ def cleared_by_committee(session: Session, sample: Sample, unit: UnitSummary) ->
     }
     wrong = {verifier for verifier, leaf in given.items() if leaf != claimed}
     transition_sample(session, sample, SampleEvent.CLEAR)
-    _reward(session, sample, unit, set(given.values()) - {claimed}, stands=True)
+    _pay_and_sanction(session, sample, unit, set(given.values()) - {claimed}, claim_holds=True)
     for other in samples_repository.lock_samples_of_unit(session, unit.id):
         if other.status == SampleStatus.FAILED and other.reason == "incorrect_computation":
-            _doubt(session, other, unit, wrong)
+            _drop_results(session, other, unit, wrong)
 
 
-def _doubt(session: Session, sample: Sample, unit: UnitSummary, wrong: set[str]) -> None:
-    """Overrule what these verifiers said of a refuted sample; unless others refute it enough, more are asked."""
+def _drop_results(session: Session, sample: Sample, unit: UnitSummary, wrong: set[str]) -> None:
+    """Overrule these verifiers' mismatches on a refuted sample; reopen it unless others refute it."""
     claimed = unit.leaves[sample.segment + 1]
     for known in samples_repository.lock_replays(session, sample.id):
         if known.verifier in wrong and known.end_leaf not in (None, claimed):
             overrule(session, known)
-    counting = _counting(samples_repository.lock_replays(session, sample.id))
+    counting = _valid(samples_repository.lock_replays(session, sample.id))
     results = [known.end_leaf for known in counting if known.end_leaf is not None]
     if verdict(claimed, results) is not Verdict.FAILED:
         transition_sample(session, sample, SampleEvent.REOPEN, reason="refuters_overruled")
 
 
-def _counting(replays: list[Replay]) -> list[Replay]:
-    """Those that have not been overruled."""
+def _valid(replays: list[Replay]) -> list[Replay]:
     return [known for known in replays if known.status != ReplayStatus.OVERRULED]
 
 
-def _reward(session: Session, sample: Sample, unit: UnitSummary, wrong: set[str], *, stands: bool) -> None:
-    """The sample is decided for good, once: pay the verifiers whose results agree with that, see to those with
-    ``wrong`` ones, and note what it says of a comparison in another class.
+def _pay_and_sanction(
+    session: Session, sample: Sample, unit: UnitSummary, wrong: set[str], *, claim_holds: bool
+) -> None:
+    """Apply a final verdict once: pay matching verifiers, overrule ``wrong`` ones, record drift of a comparison.
 
-    Of those who came to a claimed end that stands over different inner states, who is known to have copied it is
-    overruled; where that is not known, none of them is paid or blamed."""
-    comparisons.note_verdict(session, sample, unit, passed=stands)
+    Verifiers of a valid end can report different inner states. Known copiers are overruled; if the copier is unknown,
+    none of them is paid or sanctioned.
+    """
+    comparisons.record_verdict(session, sample, unit, passed=claim_holds)
     claimed = unit.leaves[sample.segment + 1]
-    replays = _counting(samples_repository.lock_replays(session, sample.id))
+    replays = _valid(samples_repository.lock_replays(session, sample.id))
     inner = agreed_digest(_inner_digests(replays, claimed))
     for known in replays:
         if known.end_leaf in wrong:
             overrule(session, known)
-        elif known.end_leaf is None or (known.end_leaf == claimed) is not stands:
+        elif known.end_leaf is None or (known.end_leaf == claimed) is not claim_holds:
             continue
-        elif not stands or known.inner_digest == inner:
+        elif not claim_holds or known.inner_digest == inner:
             pay(session, known, unit)
         elif inner is not None and known.inner_digest is not None:
-            _log.warning("a verifier copied a first segment's end", verifier=known.verifier, sample=sample.id)
+            _log.warning("first_segment_copied", verifier=known.verifier, sample=sample.id)
             overrule(session, known, copied=True)
 
 
 def _inner_digests(replays: list[Replay], claimed_leaf: str) -> list[str]:
-    """Those of the results that came to the claimed end."""
-    came = [known.inner_digest for known in _counting(replays) if known.end_leaf == claimed_leaf]
-    return [digest for digest in came if digest is not None]
+    digests = [known.inner_digest for known in _valid(replays) if known.end_leaf == claimed_leaf]
+    return [digest for digest in digests if digest is not None]

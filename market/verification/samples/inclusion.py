@@ -14,10 +14,10 @@ from market.verification.windows.omissions import inclusion_proof
 
 @dataclass(frozen=True, slots=True)
 class Inclusion:
-    """What was promised for a commitment, and the window that holds it: None while it waits for one.
+    """Acknowledgement of a commitment and its window; the root is None before it is in one.
 
-    Once the unit is decided its trace and the states that were served are nobody's secret: with them anybody sees
-    where a replay leaves the claimed path (``zoo-compute verify unit``).
+    A decided unit's trace and served states are public. With them ``zoo-compute verify unit`` finds the first segment
+    that differs from a replay.
     """
 
     acknowledgement: AcknowledgementSummary
@@ -28,7 +28,7 @@ class Inclusion:
 
 
 def inclusion(session: Session, leaf: str) -> Inclusion | None:
-    """Where a commitment stands; None if it was never acknowledged."""
+    """Return the inclusion of a commitment; None if it was not acknowledged."""
     found = commitments.acknowledged_unit(session, leaf)
     if found is None:
         return None

@@ -1,10 +1,10 @@
-"""What verification is told of a lease of its own."""
+"""Interface of verification's leases."""
 
 from typing import Any, Protocol
 
 
 class LeaseSummary(Protocol):
-    """What is used here of a lease on a reveal or a replay, whose job, unit and itself the caller has locked."""
+    """Fields of a reveal or replay lease. The caller has locked the lease, its job and its unit."""
 
     id: Any
     status: Any

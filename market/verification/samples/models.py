@@ -1,4 +1,4 @@
-"""Tables of verification: windows of committed units, drawn samples, late states, replays and penalties."""
+"""Tables of samples, late states, canaries, comparisons and replays."""
 
 from datetime import datetime
 
@@ -20,7 +20,7 @@ from market.platform.db.base import Address, Base, Cid, CreatedAt, Hash32, UtcDa
 
 
 class Sample(Base, CreatedAt):
-    """One drawn segment of one unit: passed when a replay agrees, failed when two verifiers say it is wrong."""
+    """One sampled segment of a unit: passes on a match, fails if two verifiers refute it."""
 
     __tablename__ = "samples"
     __table_args__ = (UniqueConstraint("unit_id", "segment"), Index("ix_samples_state_cid", "state_cid"))
@@ -30,19 +30,19 @@ class Sample(Base, CreatedAt):
     segment: Mapped[int] = mapped_column(Integer)
     status: Mapped[str] = mapped_column(String(16), index=True)  # lifecycle.SampleStatus
     reason: Mapped[str | None] = mapped_column(String(64))
-    state_cid: Mapped[str | None] = mapped_column(Cid)  # start state on storage (None: segment 0's, or released)
-    reveal_lease_id: Mapped[str | None] = mapped_column(String(36))  # on offer to the provider now
-    reveal_deadline_at: Mapped[datetime | None] = mapped_column(UtcDateTime)  # when it is due
-    reveal_until_at: Mapped[datetime | None] = mapped_column(UtcDateTime)  # until when it is taken late
-    refusal: Mapped[str | None] = mapped_column(String(64))  # code by which the provider said no, if it did at last
-    canary_due: Mapped[bool] = mapped_column(Boolean, default=False, server_default=false())  # to be planted on it
-    inner_step: Mapped[int | None] = mapped_column(Integer)  # of a first segment: the state after it is asked for too
+    state_cid: Mapped[str | None] = mapped_column(Cid)  # start state in storage (None: segment 0's, or released)
+    reveal_lease_id: Mapped[str | None] = mapped_column(String(36))  # open lease of the provider
+    reveal_deadline_at: Mapped[datetime | None] = mapped_column(UtcDateTime)  # the state is late after it
+    reveal_until_at: Mapped[datetime | None] = mapped_column(UtcDateTime)  # the state is refused after it
+    refusal: Mapped[str | None] = mapped_column(String(64))  # code of the provider's last refusal
+    canary_due: Mapped[bool] = mapped_column(Boolean, default=False, server_default=false())  # get a canary
+    inner_step: Mapped[int | None] = mapped_column(Integer)  # replays of a first segment return the state after it
     inner_nonce: Mapped[str | None] = mapped_column(Hash32)  # for the digest of that state
-    second_opinion: Mapped[bool] = mapped_column(Boolean, default=False, server_default=false())  # by two
+    second_opinion: Mapped[bool] = mapped_column(Boolean, default=False, server_default=false())  # duplicate replay
 
 
 class LateState(Base, CreatedAt):
-    """The start state of a sample that was not shown when it was due, though the market could have been reached."""
+    """A sample's start state that was not revealed by its deadline, without an outage of the market."""
 
     __tablename__ = "late_states"
     __table_args__ = (Index("ix_late_states_unbooked", "sample_id", postgresql_where=text("booked IS NULL")),)
@@ -52,11 +52,11 @@ class LateState(Base, CreatedAt):
     provider: Mapped[str] = mapped_column(Address, index=True)
     due_at: Mapped[datetime] = mapped_column(UtcDateTime)
     shown_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    booked: Mapped[str | None] = mapped_column(String(16))  # lateness.Booked
+    booked: Mapped[str | None] = mapped_column(String(16))  # late_states.LatenessOutcome
 
 
 class Canary(Base, CreatedAt):
-    """A drawn segment posed once more from an altered state, to see whether verifiers replay. No part of its unit."""
+    """A sampled segment with an altered start state, to detect copying. It is not part of its unit."""
 
     __tablename__ = "canaries"
     __table_args__ = (UniqueConstraint("unit_id", "segment"),)
@@ -71,7 +71,7 @@ class Canary(Base, CreatedAt):
 
 
 class Comparison(Base, CreatedAt):
-    """A sample replayed in another class: the end state of its verifier, and the provider's, which it asks for then."""
+    """Cross-class check of a sample: the end states of a verifier of another class and of the provider."""
 
     __tablename__ = "comparisons"
 
@@ -82,15 +82,15 @@ class Comparison(Base, CreatedAt):
     status: Mapped[str] = mapped_column(String(16), index=True)  # lifecycle.ComparisonStatus
     reason: Mapped[str | None] = mapped_column(String(64))
     computed_cid: Mapped[str | None] = mapped_column(Cid)
-    claimed_cid: Mapped[str | None] = mapped_column(Cid)  # the state there; of the last segment, the unit's slot state
-    reveal_lease_id: Mapped[str | None] = mapped_column(String(36))  # on offer to the provider now
+    claimed_cid: Mapped[str | None] = mapped_column(Cid)  # for the last segment: the unit's replica state
+    reveal_lease_id: Mapped[str | None] = mapped_column(String(36))  # open lease of the provider
     reveal_deadline_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     whole: Mapped[float | None] = mapped_column(Float)  # training_gym.verify.tolerance.Difference
     widest: Mapped[float | None] = mapped_column(Float)
 
 
 class ClassDrift(Base, CreatedAt):
-    """How far an honest segment of a job was from its replay in another class; by these the tolerance widens."""
+    """Distance of an honest segment from its replay in another class. It widens the job's tolerance."""
 
     __tablename__ = "class_drifts"
     __table_args__ = (Index("ix_class_drifts_pair", "job_id", "provider_class", "verifier_class"),)
@@ -104,9 +104,9 @@ class ClassDrift(Base, CreatedAt):
 
 
 class Replay(Base, CreatedAt):
-    """One verifier's replay, of a sample or a canary, or of a sample in another class.
+    """One verifier's replay of a sample or a canary, or for a comparison.
 
-    It commits its result before it can know what is claimed.
+    The verifier commits its result before the claim is public.
     """
 
     __tablename__ = "replays"
@@ -129,13 +129,13 @@ class Replay(Base, CreatedAt):
     end_leaf: Mapped[str | None] = mapped_column(Hash32)
     inner_digest: Mapped[str | None] = mapped_column(Hash32)  # of the state at the sample's inner step, if it has one
     salt: Mapped[str | None] = mapped_column(Hash32)
-    attempt: Mapped[int | None] = mapped_column(Integer)  # its number in the lot
-    fault: Mapped[str | None] = mapped_column(String(16))  # verification.Fault, at most one of a replay
-    fault_from: Mapped[datetime | None] = mapped_column(UtcDateTime)  # when it was asked
-    fault_until: Mapped[datetime | None] = mapped_column(UtcDateTime)  # when that ended; None once it is booked
+    attempt: Mapped[int | None] = mapped_column(Integer)  # its number in the random draw
+    fault: Mapped[str | None] = mapped_column(String(16))  # sampling.Fault, at most one per replay
+    fault_from: Mapped[datetime | None] = mapped_column(UtcDateTime)  # time of the offer
+    fault_until: Mapped[datetime | None] = mapped_column(UtcDateTime)  # end of the lease; None once recorded
 
     def as_evidence(self) -> dict[str, object]:
-        """What a document of evidence says of it."""
+        """Return its entry in an evidence document."""
         return {
             "verifier": self.verifier,
             "status": self.status,

@@ -1,7 +1,7 @@
-"""Every query on windows, omission claims, samples, canaries, replays and slashes.
+"""Queries over samples, canaries, comparisons and replays.
 
-Functions named ``lock_*`` take the row ``FOR NO KEY UPDATE`` and read it afresh. Rows here are locked after those of
-jobs, units and leases.
+Functions named ``lock_*`` take the row ``FOR NO KEY UPDATE`` and refresh it. These rows are locked after those of jobs,
+units and leases.
 """
 
 from collections.abc import Collection, Sequence
@@ -16,7 +16,7 @@ from market.verification.samples.models import Canary, ClassDrift, Comparison, L
 
 
 def samples_with(session: Session, status: SampleStatus) -> list[int]:
-    """Ids of the samples in a state, oldest first."""
+    """Return the ids of the samples in a state, oldest first."""
     return list(session.scalars(select(Sample.id).where(Sample.status == status).order_by(Sample.id)))
 
 
@@ -29,13 +29,12 @@ def lock_sample_of(session: Session, unit_id: int, segment: int) -> Sample | Non
 
 
 def lock_samples_of_unit(session: Session, unit_id: int) -> list[Sample]:
-    """The unit's samples by segment."""
+    """Lock and return the unit's samples by segment."""
     return list(session.scalars(locked(select(Sample).where(Sample.unit_id == unit_id).order_by(Sample.segment))))
 
 
 def last_reveal_deadline(session: Session, unit_ids: Collection[int]) -> datetime | None:
-    """Until when the last of the units' states that were asked for and not shown yet is to be shown: starts of drawn
-    segments, and ends to compare. None if there is none."""
+    """Return the last deadline of the units' requested states (segment starts, and ends to compare), if any."""
     starts = (Sample.unit_id.in_(unit_ids), Sample.status == SampleStatus.DRAWN)
     computed = Comparison.status == ComparisonStatus.COMPUTED
     ends = (Comparison.unit_id.in_(unit_ids), computed, Comparison.claimed_cid.is_(None))
@@ -47,12 +46,12 @@ def last_reveal_deadline(session: Session, unit_ids: Collection[int]) -> datetim
 
 
 def samples_of_unit(session: Session, unit_id: int) -> list[Sample]:
-    """The unit's samples by segment."""
+    """Return the unit's samples by segment."""
     return list(session.scalars(select(Sample).where(Sample.unit_id == unit_id).order_by(Sample.segment)))
 
 
 def samples_of_units(session: Session, unit_ids: Collection[int]) -> dict[int, list[Sample]]:
-    """Samples by unit id, each unit's by segment."""
+    """Return samples by unit id, each unit's by segment."""
     found: dict[int, list[Sample]] = {}
     query = select(Sample).where(Sample.unit_id.in_(unit_ids)).order_by(Sample.unit_id, Sample.segment)
     for sample in session.scalars(query):
@@ -61,8 +60,10 @@ def samples_of_units(session: Session, unit_ids: Collection[int]) -> dict[int, l
 
 
 def is_revealed(session: Session, cid: str, samples: Collection[int] = (), comparisons: Collection[int] = ()) -> bool:
-    """Whether a drawn segment starts from the state in this file, or a comparison has it; but for these ``samples`` and
-    ``comparisons``."""
+    """Return True if a sampled segment starts from this file, or a comparison names it.
+
+    The given ``samples`` and ``comparisons`` do not count.
+    """
     of_sample = exists().where(Sample.state_cid == cid, Sample.id.not_in(samples))
     is_named = or_(Comparison.computed_cid == cid, Comparison.claimed_cid == cid)
     of_comparison = exists().where(is_named, Comparison.id.not_in(comparisons))
@@ -70,31 +71,31 @@ def is_revealed(session: Session, cid: str, samples: Collection[int] = (), compa
 
 
 def depends_on_storage(session: Session) -> bool:
-    """Whether a provider is asked for a state now, or a verifier for a replay, or one gave no result just now."""
+    """Return True if a state or a replay is requested, or a fault is not recorded."""
     is_drawn = exists().where(Sample.status == SampleStatus.DRAWN)
     is_replayed = exists().where(Replay.status.in_((ReplayStatus.ASSIGNED, ReplayStatus.COMMITTED)))
     return bool(session.scalar(select(or_(is_drawn, is_replayed, exists().where(Replay.fault_until.is_not(None))))))
 
 
 def samples_due_for_a_canary(session: Session) -> list[int]:
-    """Ids of the samples that one is to be planted on and whose start state is at hand, oldest first."""
+    """Return the ids of samples that are due for a canary and have a start state, oldest first."""
     due = (Sample.canary_due, Sample.status != SampleStatus.DRAWN)
     return list(session.scalars(select(Sample.id).where(*due).order_by(Sample.id)))
 
 
 def late_state(session: Session, sample_id: int) -> LateState | None:
-    """The row of a sample whose start state is late; whoever writes it has locked the sample, or advances alone."""
+    """Return the late state of a sample. Writers have locked the sample, or advance alone."""
     return session.get(LateState, sample_id, populate_existing=True)
 
 
 def planted_canaries(session: Session) -> list[int]:
-    """Ids of those that are not answered, oldest first."""
+    """Return the ids of the open canaries, oldest first."""
     query = select(Canary.id).where(Canary.status == CanaryStatus.PLANTED)
     return list(session.scalars(query.order_by(Canary.id)))
 
 
 def lock_canaries(session: Session, status: CanaryStatus) -> list[Canary]:
-    """Those in a state, oldest first."""
+    """Lock and return the canaries in a state, oldest first."""
     return list(session.scalars(locked(select(Canary).where(Canary.status == status).order_by(Canary.id))))
 
 
@@ -103,13 +104,13 @@ def lock_canary(session: Session, canary_id: int) -> Canary | None:
 
 
 def units_with_a_canary(session: Session, unit_ids: Collection[int]) -> set[int]:
-    """Those of the units on which one is planted that is not answered."""
+    """Return the units with an open canary."""
     planted = select(Canary.unit_id).where(Canary.unit_id.in_(unit_ids), Canary.status == CanaryStatus.PLANTED)
     return set(session.scalars(planted))
 
 
 def lock_comparison(session: Session, comparison_id: int) -> Comparison | None:
-    """Its sample is locked first, as by who judges that and then sees to its comparison."""
+    """Lock and return a comparison. Its sample is locked first, the order of all callers."""
     sample_id = session.scalar(select(Comparison.sample_id).where(Comparison.id == comparison_id))
     if sample_id is None:
         return None
@@ -122,18 +123,18 @@ def lock_comparison_of(session: Session, sample_id: int) -> Comparison | None:
 
 
 def comparisons_with(session: Session, status: ComparisonStatus) -> list[int]:
-    """Ids of the comparisons in a state, oldest first."""
+    """Return the ids of the comparisons in a state, oldest first."""
     return list(session.scalars(select(Comparison.id).where(Comparison.status == status).order_by(Comparison.id)))
 
 
 def comparisons_to_make(session: Session) -> list[int]:
-    """Ids of those of which both states are there, oldest first."""
+    """Return the ids of the comparisons with both states, oldest first."""
     both = (Comparison.status == ComparisonStatus.COMPUTED, Comparison.claimed_cid.is_not(None))
     return list(session.scalars(select(Comparison.id).where(*both).order_by(Comparison.id)))
 
 
 def drifts(session: Session, job_id: str, provider_class: str, verifier_class: str) -> Sequence[float]:
-    """Drifts of honest segments of a job between two classes, as measured so far."""
+    """Return the measured drifts of honest segments of a job between two classes."""
     pair = (ClassDrift.provider_class == provider_class, ClassDrift.verifier_class == verifier_class)
     return session.scalars(select(ClassDrift.whole).where(ClassDrift.job_id == job_id, *pair)).all()
 
@@ -143,52 +144,52 @@ def lock_replay(session: Session, replay_id: int) -> Replay | None:
 
 
 def lock_replays(session: Session, sample_id: int) -> list[Replay]:
-    """A sample's replays, oldest first."""
+    """Lock and return a sample's replays, oldest first."""
     return list(session.scalars(locked(select(Replay).where(Replay.sample_id == sample_id).order_by(Replay.id))))
 
 
 def lock_canary_replays(session: Session, canary_id: int) -> list[Replay]:
-    """A canary's replays, oldest first."""
+    """Lock and return a canary's replays, oldest first."""
     return list(session.scalars(locked(select(Replay).where(Replay.canary_id == canary_id).order_by(Replay.id))))
 
 
 def lock_comparison_replays(session: Session, comparison_id: int) -> list[Replay]:
-    """A comparison's replays, oldest first."""
+    """Lock and return a comparison's replays, oldest first."""
     mine = Replay.comparison_id == comparison_id
     return list(session.scalars(locked(select(Replay).where(mine).order_by(Replay.id))))
 
 
 def replays_of_canary_on(session: Session, unit_id: int, segment: int) -> Sequence[Replay]:
-    """The replays of the canary that was planted on a sample, oldest first."""
+    """Return the replays of the canary on a segment, oldest first."""
     query = select(Replay).join(Canary, Replay.canary_id == Canary.id)
     return session.scalars(query.where(Canary.unit_id == unit_id, Canary.segment == segment).order_by(Replay.id)).all()
 
 
 def verifiers_of_neighbours(session: Session, unit_id: int, segment: int) -> set[str]:
-    """Who was asked for the segments before and after this one, in the unit's class or in another."""
-    beside = (segment - 1, segment + 1)
+    """Return the verifiers with a replay of the segment before or after this one, in any class."""
+    neighbours = (segment - 1, segment + 1)
     of_samples = select(Replay.verifier).join(Sample, Replay.sample_id == Sample.id)
     of_comparisons = select(Replay.verifier).join(Comparison, Replay.comparison_id == Comparison.id)
     return {
-        *session.scalars(of_samples.where(Sample.unit_id == unit_id, Sample.segment.in_(beside))),
-        *session.scalars(of_comparisons.where(Comparison.unit_id == unit_id, Comparison.segment.in_(beside))),
+        *session.scalars(of_samples.where(Sample.unit_id == unit_id, Sample.segment.in_(neighbours))),
+        *session.scalars(of_comparisons.where(Comparison.unit_id == unit_id, Comparison.segment.in_(neighbours))),
     }
 
 
-def lock_posed(session: Session, replay_id: int) -> Sample | Canary | Comparison:
-    """What a replay that there is was asked for: a sample, a canary or a comparison, locked."""
+def lock_subject(session: Session, replay_id: int) -> Sample | Canary | Comparison:
+    """Lock and return the sample, canary or comparison of an existing replay."""
     replay = session.get_one(Replay, replay_id)
-    posed: Sample | Canary | Comparison | None
+    subject: Sample | Canary | Comparison | None
     if replay.canary_id is not None:
-        posed = lock_canary(session, replay.canary_id)
+        subject = lock_canary(session, replay.canary_id)
     elif replay.comparison_id is not None:
-        posed = lock_comparison(session, replay.comparison_id)
+        subject = lock_comparison(session, replay.comparison_id)
     else:
-        posed = lock_sample(session, replay.sample_id or 0)
-    assert posed is not None  # neither is deleted
-    return posed
+        subject = lock_sample(session, replay.sample_id or 0)
+    assert subject is not None  # none of them is deleted
+    return subject
 
 
-def faults_to_book(session: Session) -> list[int]:
-    """Ids of the replays without a result whose verifiers' faults are not in their scores yet, oldest first."""
+def unrecorded_faults(session: Session) -> list[int]:
+    """Return the ids of the replays whose verifiers' faults are not recorded, oldest first."""
     return list(session.scalars(select(Replay.id).where(Replay.fault_until.is_not(None)).order_by(Replay.id)))

@@ -1,4 +1,4 @@
-"""Commitments and their inclusion over REST: what a provider needs to hold us to our acknowledgements."""
+"""Routes for unit commitments and omission claims."""
 
 from typing import Annotated
 
@@ -11,27 +11,25 @@ from market.platform.http.refusals import refusals
 from market.training.commitments.errors import CommitmentNotFound
 from market.verification.samples import inclusion
 from market.verification.samples.schemas import CommitmentView, OmissionView
-from market.verification.windows import omissions
+from market.verification.windows import repository as windows_repository
 
 MAX_OMISSIONS = 200
 
-
 router = APIRouter(prefix="/v1", tags=["leases"])
-
 
 Leaf = Annotated[str, Path(pattern=r"^0x[0-9a-f]{64}$", description="The commitment's leaf: 0x hex of 32 bytes.")]
 
 
 @router.get("/commitments/{unit_id}", responses=refusals(CommitmentNotFound))
 def get_commitment(unit_id: Leaf, session: Reads) -> CommitmentView:
-    """For everybody: where an acknowledged commitment stands, and the proof of its inclusion.
+    """Return an acknowledged commitment with the proof of its inclusion. Public.
 
-    Do not take our word: check the proof, and that the contract WorkWindows knows the root. Once the unit is decided,
-    also what a replay of one's own needs to find the first false step: the leaves lead to the committed trace root.
+    Check the proof, and that the contract WorkWindows has the root. A decided unit's trace and states show the first
+    false segment by a replay; its leaves lead to the committed trace root.
     """
     found = inclusion.inclusion(session, unit_id)
     if found is None:
-        raise CommitmentNotFound(f"No commitment {unit_id} was acknowledged.", field="unit_id")
+        raise CommitmentNotFound(f"The commitment {unit_id} was not acknowledged.", field="unit_id")
     return CommitmentView(
         unit_id=unit_id,
         include_by=int(found.acknowledgement.include_by.timestamp()),
@@ -45,7 +43,7 @@ def get_commitment(unit_id: Leaf, session: Reads) -> CommitmentView:
 
 @router.get("/omissions", responses=refusals(NotAuthenticated))
 def list_omissions(account: CurrentAccount, session: Reads) -> list[OmissionView]:
-    """Your claims on chain that we left a commitment out, the newest 200."""
+    """List your newest 200 claims on chain that a commitment was not included."""
     return [
         OmissionView(
             unit_id=claim.leaf,
@@ -55,5 +53,5 @@ def list_omissions(account: CurrentAccount, session: Reads) -> list[OmissionView
             compensation_wei=claim.compensation_wei,
             tx=claim.tx,
         )
-        for claim in omissions.claims_of(session, account.address, MAX_OMISSIONS)
+        for claim in windows_repository.omissions_of(session, account.address, MAX_OMISSIONS)
     ]

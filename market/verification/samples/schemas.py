@@ -1,4 +1,4 @@
-"""Inclusion of commitments as JSON."""
+"""JSON of included commitments."""
 
 from datetime import datetime
 
@@ -9,14 +9,14 @@ from market.training.commitments.schemas import AcknowledgementView
 
 
 class CommitmentView(AcknowledgementView):
-    """The acknowledgement of a commitment, and the way from its leaf to the root of its window."""
+    """The acknowledgement of a commitment, and the proof from its leaf to its window's root."""
 
     window_root: str | None = Field(description="Null while it waits for a window.")
     proof: list[str] = Field(description="Sibling hashes from the leaf to the root, 0x hex.")
     trace: list[str] | None = Field(
-        description="The trace's leaves; null until the unit is decided, or if never shown."
+        description="The trace's leaves; null until the unit is decided, or if not revealed."
     )
-    states: dict[int, str] = Field(description="CIDs of the states that were served for replays, by segment.")
+    states: dict[int, str] = Field(description="CIDs of the states served for replays, by segment.")
 
 
 class OmissionView(BaseModel):
@@ -25,6 +25,6 @@ class OmissionView(BaseModel):
     unit_id: str
     status: str = Field(description="open, answered (you lost the stake) or compensated.")
     include_by: datetime
-    deadline: datetime = Field(description="Until when it can be answered; then anybody can have you compensated.")
+    deadline: datetime = Field(description="Last time for an answer; then any account can claim your compensation.")
     compensation_wei: WeiOut | None
-    tx: str | None = Field(description="What answered or compensated it.")
+    tx: str | None = Field(description="Transaction of the answer or compensation.")

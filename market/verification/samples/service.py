@@ -1,4 +1,4 @@
-"""Facts about samples for other packages."""
+"""Sample reads for other packages."""
 
 from sqlalchemy.orm import Session
 
@@ -6,10 +6,10 @@ from market.verification.samples import repository
 
 
 def is_revealed(session: Session, cid: str) -> bool:
-    """Whether a drawn segment starts from the state in this file."""
+    """Return True if a sampled segment starts from the state in this file."""
     return repository.is_revealed(session, cid)
 
 
 def drawn_segments(session: Session, unit_id: int) -> list[int]:
-    """The segments of a unit that were drawn, ascending."""
+    """Return the sampled segments of a unit, ascending."""
     return [sample.segment for sample in repository.samples_of_unit(session, unit_id)]

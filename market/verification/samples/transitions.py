@@ -1,4 +1,4 @@
-"""The moves of windows, omission claims, samples, canaries, comparisons and replays, by name in the audit log."""
+"""State transitions of samples, canaries, comparisons and replays."""
 
 from sqlalchemy.orm import Session
 

@@ -27,7 +27,7 @@ class Window(Base, CreatedAt):
 
 
 class OmissionClaim(Base, CreatedAt):
-    """A provider's claim on chain that an acknowledged commitment was left out; ``leaf`` is its unitId there."""
+    """A provider's claim on chain that an acknowledged commitment was not included; ``leaf`` is its unitId there."""
 
     __tablename__ = "omission_claims"
 

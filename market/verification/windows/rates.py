@@ -15,20 +15,20 @@ from market.verification.penalties import repository as penalties_repository
 
 
 def min_rate_bps(session: Session, network: NetworkParameters, unit: UnitSummary) -> int | None:
-    """What is known of the provider before anybody can know the seed; None of a unit that was not delivered."""
+    """Return the unit's rate before the seed is known; None for an undelivered unit."""
     return rate_bps(session, network, unit) if unit.status == UnitStatus.UPLOADED else None
 
 
 def rate_bps(session: Session, network: NetworkParameters, unit: UnitSummary) -> int:
-    """The rate at which the unit's segments would be drawn now, in basis points."""
+    """Return the current sampling rate of the unit's segments in basis points."""
     attested = bool(attested_until(session, network, [unit.provider], utc_now()))
-    doubted = consistency.is_doubted(session, unit)
+    doubted = consistency.has_outlier_flag(session, unit)
     newcomer, least = network.newcomer_sampling_bps, unit.least_sampling_bps
-    return sampling_rate_bps(clean_units(session, unit), newcomer, least, attested=attested, doubted=doubted)
+    return sampling_rate_bps(clean_units(session, unit), newcomer, least, attested=attested, flagged=doubted)
 
 
 def clean_units(session: Session, unit: UnitSummary) -> int:
-    """How many verified units speak for its provider: none while one is disputed or from before a slash."""
+    """Return the provider's verified units since its last slash; 0 while one of its units is disputed."""
     if providers.is_disputed(session, unit.provider):
         return 0
     return units_service.clean_units_of(

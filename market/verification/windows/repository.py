@@ -20,7 +20,7 @@ def window(session: Session, window_id: int) -> Window | None:
 
 
 def windows(session: Session, *statuses: WindowStatus) -> list[Window]:
-    """Windows in these states, oldest first."""
+    """Return windows in these states, oldest first."""
     return list(session.scalars(select(Window).where(Window.status.in_(statuses)).order_by(Window.id)))
 
 
@@ -41,13 +41,13 @@ def lock_omission(session: Session, leaf: str) -> OmissionClaim | None:
 
 
 def open_omissions(session: Session, now: datetime) -> Sequence[OmissionClaim]:
-    """Claims that can still be answered, the most urgent first."""
+    """Return the claims that can be answered, most urgent first."""
     query = select(OmissionClaim).where(OmissionClaim.status == OmissionStatus.OPEN, OmissionClaim.deadline > now)
     return session.scalars(query.order_by(OmissionClaim.deadline, OmissionClaim.leaf)).all()
 
 
 def omissions_of(session: Session, provider: str, limit: int) -> Sequence[OmissionClaim]:
-    """A provider's claims, the newest first."""
+    """Return a provider's claims, newest first."""
     query = select(OmissionClaim).where(OmissionClaim.provider == provider)
     return session.scalars(query.order_by(OmissionClaim.created_at.desc()).limit(limit)).all()
 

@@ -1,7 +1,7 @@
-"""Windows: one root over delivered units goes on chain before the seed that draws their segments can exist.
+"""Commitment windows: one root over unit commitments goes on chain before the sampling seed exists.
 
-closed (units fixed, root on its way) → committed (root final, seed block known) → latched (seed final; segments are
-drawn and replayed) → decided.
+closed (units fixed, root requested) → committed (root final, seed block known) → latched (seed final; segments are
+sampled and replayed) → decided.
 """
 
 from collections.abc import Callable, Collection
@@ -28,14 +28,12 @@ from zoo_protocol.hashing import to_hex
 from zoo_protocol.payments.job_record import leaf_of
 
 MAX_LEAVES = 4096
-
-
 ADVANCE = "verification.advance"
 
 
 @dataclass(frozen=True, slots=True)
 class WindowSummary:
-    """One committed window; ``leaves`` as 0x hex, in the order that makes its root."""
+    """One committed window; ``leaves`` as 0x hex, in the order of its root."""
 
     id: int
     id_in_contract: int
@@ -44,17 +42,16 @@ class WindowSummary:
 
 
 def close_window(database: Database, settings: Settings, network: NetworkParameters) -> None:
-    """Put all committed units that are in no window into a new one, and ask for its root to be committed.
+    """Close a window over all commitments that are in none, and request its commitment on chain.
 
-    Also those that were lost or rejected since: each commitment was acknowledged, and an omitted one costs the
-    operator's bond. Only what is still being uploaded waits. A window is closed as soon as no other is on its way to
-    the chain, at the latest after ``window_seconds``.
+    Lost and rejected units are included: each commitment was acknowledged, and an omission costs the operator's bond.
+    Units in upload wait. A window closes once no other awaits its commitment, or after ``window_seconds``.
 
-    The rates that delivered units are drawn at are noted here: once the seed is known they may only rise.
+    The sampling rates of delivered units are recorded here. Once the seed is known they may only rise.
     """
     with database.transaction() as session:
         newest = repository.newest_window(session)
-        if newest is not None and _is_on_its_way(newest, timedelta(seconds=settings.window_seconds)):
+        if newest is not None and _is_pending(newest, timedelta(seconds=settings.window_seconds)):
             return
         units = commitments.windowless_units(session, MAX_LEAVES)
         if not units:
@@ -66,17 +63,17 @@ def close_window(database: Database, settings: Settings, network: NetworkParamet
         session.flush()
         rates = {unit.id: min_rate_bps(session, network, unit) for unit in units}
         commitments.assign_window(session, rates, window.id)
-        _ask_for_commitment(session, window)
+        _request_commitment(session, window)
 
 
 def commit_windows(database: Database) -> None:
-    """See to it that every closed window's root is on its way to the chain."""
+    """Request the commitment of every closed window."""
     with database.transaction() as session:
         for window in repository.windows(session, WindowStatus.CLOSED):
-            _ask_for_commitment(session, window)
+            _request_commitment(session, window)
 
 
-def _ask_for_commitment(session: Session, window: Window) -> None:
+def _request_commitment(session: Session, window: Window) -> None:
     request_call(
         session,
         key=f"window:{window.root}",
@@ -86,12 +83,11 @@ def _ask_for_commitment(session: Session, window: Window) -> None:
     )
 
 
-def _is_on_its_way(window: Window, patience: timedelta) -> bool:
-    return window.status == WindowStatus.CLOSED and utc_now() < window.created_at + patience
+def _is_pending(window: Window, timeout: timedelta) -> bool:
+    return window.status == WindowStatus.CLOSED and utc_now() < window.created_at + timeout
 
 
 def on_window_committed(session: Session, event: ChainEvent) -> None:
-    """Handler of the final WindowCommitted event."""
     window = repository.lock_window_by_root(session, event.args["root"])
     if window is None or window.status != WindowStatus.CLOSED:
         return
@@ -102,14 +98,14 @@ def on_window_committed(session: Session, event: ChainEvent) -> None:
 
 
 def on_seed_rescheduled(session: Session, event: ChainEvent) -> None:
-    """Handler of the final SeedRescheduled event: nobody latched in time, so a later block makes the seed."""
+    """Handle the final SeedRescheduled event: no seed was recorded in time, so a later block gives it."""
     window = repository.lock_window_by_contract_id(session, event.args["id"])
     if window is not None and window.status == WindowStatus.COMMITTED:
         window.seed_block = event.args["seedBlock"]
 
 
 def latch_seeds(database: Database, head_number: Callable[[], int]) -> None:
-    """Ask for the seed of every committed window whose seed block is behind the head."""
+    """Request the seed of every committed window whose seed block is behind the head."""
     with database.transaction() as session:
         waiting = repository.windows(session, WindowStatus.COMMITTED)
     if not waiting:
@@ -128,7 +124,7 @@ def latch_seeds(database: Database, head_number: Callable[[], int]) -> None:
 
 
 def on_seed_latched(session: Session, event: ChainEvent) -> None:
-    """Handler of the final SeedLatched event; the draw follows from it in the background."""
+    """Handle the final SeedLatched event; sampling follows in the background."""
     window = repository.lock_window_by_contract_id(session, event.args["id"])
     if window is None or window.status != WindowStatus.COMMITTED:
         return
@@ -138,7 +134,7 @@ def on_seed_latched(session: Session, event: ChainEvent) -> None:
 
 
 def committed_windows(session: Session, ids: Collection[int]) -> list[WindowSummary]:
-    """Those of these windows that are committed, oldest first, with the leaves of all their units."""
+    """Return the committed ones of these windows, oldest first, with the leaves of all their units."""
     found = []
     for window_id in sorted(ids):
         window = repository.window(session, window_id)

@@ -31,9 +31,9 @@ from market.jobs.models import Job
 from market.jobs.service import get
 from market.orders import cancellation, submission
 from market.orders.errors import NotCancellable
-from market.orders.quotes import terms
 from market.orders.schemas import SubmitJob
-from market.payments.payables.job_settlement import end_settlement, note_payment, start_settling
+from market.orders.terms import SignedTerms, parse_terms
+from market.payments.payables.job_settlement import end_settlement, record_payment, start_settling
 from market.platform.db.base import utc_now
 from market.platform.db.session import Database
 from market.training.matching import book
@@ -124,7 +124,7 @@ class SubmissionsMachine(RuleBasedStateMachine):
         for job, error in zip(jobs, _at_once(send, threads), strict=True):
             assert error is None or isinstance(error, SpendingCapReached | Crash), error
             if error is None:
-                self.jobs.append(job.id)
+                self.jobs.append(job.job_id)
 
     @rule(data=st.data(), fails=st.booleans())
     def deposit(self, data: Any, fails: bool) -> None:
@@ -187,7 +187,7 @@ class SubmissionsMachine(RuleBasedStateMachine):
             with self.world.database.transaction() as session:
                 refund = job.escrowed_wei - paid
                 tx = to_hex(secrets.token_bytes(32))
-                note_payment(session, job_id, paid_wei=paid, fee_wei=0, refund_wei=refund)
+                record_payment(session, job_id, paid_wei=paid, fee_wei=0, refund_wei=refund)
                 if not end_settlement(session, job_id, tx=tx, at=utc_now()):
                     raise Crash  # somebody else ended it: nothing of this payment stays
 
@@ -216,7 +216,7 @@ class SubmissionsMachine(RuleBasedStateMachine):
     def _any(self, data: Any) -> str | None:
         return data.draw(st.sampled_from(self.jobs)) if self.jobs else None
 
-    def _checked(self, budget: int) -> submission.CheckedJob:
+    def _checked(self, budget: int) -> SignedTerms:
         """A submission as it stands after its checks; signatures are not what is tested here."""
         request = SubmitJob.model_validate(
             {
@@ -233,11 +233,9 @@ class SubmissionsMachine(RuleBasedStateMachine):
                 "permit": {"deadline": 2**40, "signature": "0x" + "11" * 65},
             }
         )
-        job_terms = terms(request, DEVNET, utc_now())
-        order = job_terms.order(self.payer, request.nonce)
-        return submission.CheckedJob(
-            request, job_terms, order, "0x" + "11" * 65, "0x" + "11" * 65, "bafy", struct_hash(order)
-        )
+        terms = parse_terms(request, DEVNET, utc_now())
+        order = terms.order(self.payer, request.nonce)
+        return SignedTerms(request, terms, order, struct_hash(order), "0x" + "11" * 65, "0x" + "11" * 65)
 
 
 def _at_once(work: Any, count: int) -> list[BaseException | None]:

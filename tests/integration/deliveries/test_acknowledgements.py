@@ -161,7 +161,7 @@ def stage(
         with world.database.transaction() as session:
             session.add(Account(address=PROVIDER.address))
         world.register(PROVIDER.address)
-        connection = Connection(server[1], wallet=Wallet(PROVIDER.key), patience=1.0)
+        connection = Connection(server[1], wallet=Wallet(PROVIDER.key), retry_seconds=1.0)
         network = Network.model_validate(connection.get("/v1/network"))
         yield Stage(chain, world, settings, services, network, connection, Journal(tmp_path / "acknowledgements"))
         connection.close()

@@ -150,7 +150,7 @@ def test_a_market_killed_while_it_plants_a_canary_leaves_no_file_behind(
     with monkeypatch.context() as patch:
         patch.setattr(Storage, "put", dies)
         with pytest.raises(_Killed):
-            canaries.plant_canaries(world.database, world.storage, world.settings)
+            canaries.create_canaries(world.database, world.storage, world.settings)
     world.advance()  # another process
     [row] = world.rows(lambda session: list(session.scalars(select(Canary))))
     assert (row.status, row.state_cid is not None) == ("dropped", True)
@@ -172,7 +172,7 @@ def test_a_canary_whose_state_storage_refuses_is_dropped(
 
     with monkeypatch.context() as patch:
         patch.setattr(Storage, "put", refuses)
-        canaries.plant_canaries(world.database, world.storage, world.settings)
+        canaries.create_canaries(world.database, world.storage, world.settings)
     assert world.rows(lambda session: list(session.scalars(select(Canary.status)))) == ["dropped"]
 
 

@@ -215,7 +215,7 @@ def test_a_dispute_that_the_contract_refuses_to_open_is_left_to_the_operator(
     die_once(monkeypatch, challenger, "_end")
     die_once(monkeypatch, decisions, "_convict")
     waited = update(TxIntent).where(TxIntent.function == "open").values(updated_at=utc_now() - RETRY_AFTER)
-    for _ in range(3 * challenger.MOST_REFUSALS):
+    for _ in range(3 * challenger.MAX_REFUSALS):
         try:
             live.step()
         except _Killed:
@@ -224,7 +224,7 @@ def test_a_dispute_that_the_contract_refuses_to_open_is_left_to_the_operator(
         if {unit.status for unit in live.units(job_id, round=0)} == {"rejected"}:
             break
     refused = [intent.status for intent in live.sent() if intent.function == "open"]
-    assert refused == ["reverted"] * challenger.MOST_REFUSALS
+    assert refused == ["reverted"] * challenger.MAX_REFUSALS
     (ended,) = live.challenges()
     assert (ended.status, ended.reason) == ("missed", "open_refused")
     check_convicted_by_operator(live, job_id, cheat, "open_refused")

@@ -29,7 +29,7 @@ from zoo_compute.base.errors import Unreachable
 from zoo_compute.chain.disputes import Opened, Turn
 from zoo_compute.node.agent import NodeAgent
 from zoo_compute.node.config import NodeConfig
-from zoo_compute.node.disk.workspace import LEAST_ROOM
+from zoo_compute.node.disk.workspace import MIN_FREE_BYTES
 from zoo_compute.node.market.calls import Market
 
 pytestmark = pytest.mark.long
@@ -88,13 +88,13 @@ def test_a_node_that_starts_on_a_full_disk_answers_its_disputes(
     opened = live.dispute(FIRST, unit)
     states = tiny_disk / "units" / unit.unit.jobId / "99-0"
     states.mkdir()
-    (states / "state").write_bytes(bytes(LEAST_ROOM + (8 << 20)))
+    (states / "state").write_bytes(bytes(MIN_FREE_BYTES + (8 << 20)))
     fill_disk(tiny_disk / "full")
     with running(live, node, server[1], tiny_disk) as agent:
         await_answer(live, opened)
-        assert agent._said == ("", ""), "it takes no work"
+        assert agent._last_status == ("", ""), "it takes no work"
         os.utime(states, (0, 0))  # and once something is old enough to go, there is room for work
-        wait_until(lambda: agent._said != ("", ""))
+        wait_until(lambda: agent._last_status != ("", ""))
         assert not states.exists()
 
 

@@ -142,7 +142,7 @@ def test_states_that_are_gone_are_made_again(
     referees = live.referees(executor)
     opened = live.named(FIRST, unit, honest, 3)
     live.discloser(honest).watch()
-    assert "again: its state is gone" in caplog.text
+    assert "unit_retrained" in caplog.text
     assert live.judged(opened, referees) is Turn.CHALLENGER_LOST
 
 

@@ -131,7 +131,7 @@ class Courtroom:
     def give(self, referee: Wallet, reason: str) -> str:
         """What the market says to a signature: ``taken`` or a code."""
         finding = {"dispute_id": self.id, "draw": 0, "provider_correct": reason == "step_correct", "reason": reason}
-        market = Market(Connection(self.api_url, wallet=NodeWallet(OTHER.key), patience=0.1))
+        market = Market(Connection(self.api_url, wallet=NodeWallet(OTHER.key), retry_seconds=0.1))
         try:
             market.give_verdict({**finding, "signature": self.signature(referee, reason)})
         except ApiError as error:

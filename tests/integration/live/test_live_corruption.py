@@ -49,7 +49,7 @@ def test_a_damaged_state_is_made_again_before_it_is_shown(
     assert [unit.status for unit in live.units(job_id)] == ["verified"]
     assert {sample.status for sample in live.samples()} == {"passed"}
     assert (live.slashes(), provider.failures) == ([], [])
-    assert caplog.text.count("again: its state is gone") == 1  # all of its states are there from then on
+    assert caplog.text.count("unit_retrained") == 1  # all of its states are there from then on
 
 
 def test_what_cannot_be_made_again_is_not_shown_and_the_market_hears_why(live: LiveWorld, executor: Executor) -> None:

@@ -77,7 +77,7 @@ def test_a_job_with_overlapped_rounds_is_settled_and_claimed_also_where_a_payloa
     job_id = live.job_of([honest, other], rounds=4, round_delay=1)
     live.train_all(job_id, honest, other)
     with monkeypatch.context() as patch:
-        patch.setattr(aggregation, "join", leave_out(1))
+        patch.setattr(aggregation, "aggregate_payloads", leave_out(1))
         close(live, job_id)
     while live.read(job_id).status == "running":
         live.train_all(job_id, honest, other)

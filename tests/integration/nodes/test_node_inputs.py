@@ -19,7 +19,7 @@ from zoo_compute.content.blockstore import BlockNotFound
 from zoo_compute.content.gateway import GatewayClient
 from zoo_compute.node.disk.workspace import Workspace
 from zoo_compute.node.execution.tasks import catch_up_model
-from zoo_compute.node.work.inputs import MADE, MAX_UPDATES, most_updates, unit_task
+from zoo_compute.node.work.inputs import MADE, MAX_UPDATES, max_updates, unit_task
 from zoo_protocol.content.unixfs import cid_of_file
 
 
@@ -91,7 +91,7 @@ def test_a_node_that_was_stopped_catches_up_from_what_it_left(
     caplog.clear()
     assert model_of(history, tmp_path, [history.cid(4)]) == history.models[4]
     size = sum(len(update) for update in history.updates[1:])
-    assert [record.getMessage() for record in caplog.records if "made from" in record.msg] == [
+    assert [record.getMessage() for record in caplog.records if "model_made" in record.msg] == [
         MADE % (4, 1, 3, size, len(history.models[4]))
     ]
 
@@ -158,4 +158,4 @@ def test_a_node_whose_way_is_gone_from_storage_downloads_the_model(store: StoreP
 
 @pytest.mark.parametrize(("update_bytes", "most"), [(1, MAX_UPDATES), (249, 4), (250, 3), (251, 3), (1000, 0)])
 def test_updates_are_worth_it_while_they_are_smaller_than_the_model(update_bytes: int, most: int) -> None:
-    assert most_updates(1000, update_bytes) == most
+    assert max_updates(1000, update_bytes) == most

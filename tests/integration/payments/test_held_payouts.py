@@ -293,7 +293,7 @@ def take_earnings(world: SettlementWorld, provider: Wallet, *, index: bool = Tru
         for batch, claim in found
     ]
     network = Network.model_construct(rpc_url=world.chain.anvil.url, contracts=dict(world.chain.deployment.contracts))
-    taken, _ = earnings.take(listed, network, OwnWallet(provider.key), None)
+    taken, _ = earnings.claim_pay(listed, network, OwnWallet(provider.key), None)
     if index:
         world.index()
     return [claim.batch_id for claim in taken]

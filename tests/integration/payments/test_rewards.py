@@ -20,7 +20,7 @@ from market.platform.db.base import from_unix
 from market.providers.record import reliability as providers
 from zoo_compute.base.models import Network, Rewards
 from zoo_compute.chain.wallet import Wallet as ClientWallet
-from zoo_compute.client.rewards import take
+from zoo_compute.client.rewards import claim_rewards
 
 
 def test_two_epochs_are_posted_and_claimed_to_the_wei(
@@ -78,11 +78,14 @@ def test_two_epochs_are_posted_and_claimed_to_the_wei(
         tiers={},
     )
     before = market.chain.views.balance_of(PAYER.address)
-    taken, tx = take(shown, network, ClientWallet(PROVIDER.key), PAYER.address)
+    taken, tx = claim_rewards(shown, network, ClientWallet(PROVIDER.key), PAYER.address)
     assert taken is not None
     assert tx is not None
     assert market.chain.views.balance_of(PAYER.address) - before == taken.amount_wei == DAYS_BASE
-    assert take(shown, network, ClientWallet(PROVIDER.key), None) == (None, None)  # the market has not seen it yet
+    assert claim_rewards(shown, network, ClientWallet(PROVIDER.key), None) == (
+        None,
+        None,
+    )
     earned = [market.claim(node) for node in NODES[1:]]
     assert DAYS_BASE * 2 + sum(earned) == second.total_wei
     market.check()

@@ -39,7 +39,7 @@ def test_a_vetoed_batch_is_settled_again_job_by_job_and_pays_once(market: Settle
     with structlog.testing.capture_logs() as logs:
         market.veto(vetoed)
         market.finalise()
-    assert [log["event"] for log in logs if log["log_level"] == "error"] == ["settlement vetoed by a guardian"]
+    assert [log["event"] for log in logs if log["log_level"] == "error"] == ["settlement_vetoed"]
     assert {unit.settlement_reason for unit in market.units(over)} == {settlement.VETOED}
     assert (market.read(over).status, market.read(over).paid_wei) == (JobStatus.SETTLING, 0)
     assert market.read(running).status == JobStatus.RUNNING

@@ -32,7 +32,7 @@ from worker.context import INTENT_HANDLERS, event_handlers
 from zoo_compute.chain.wallet import Wallet
 from zoo_compute.client.http import Connection
 from zoo_compute.node.attestation.gpu_statements import GpuSource
-from zoo_compute.node.attestation.quotes import Attesting, QuoteSource, collateral_from
+from zoo_compute.node.attestation.quotes import AttestationRenewal, QuoteSource, collateral_from
 from zoo_compute.node.market.calls import Market
 from zoo_protocol.attestation.gpu_attestation import GpuStatement
 from zoo_protocol.attestation.tee_quotes import Evidence, with_gpus
@@ -271,12 +271,12 @@ def test_a_node_keeps_its_attestation_up(world: AttestedWorld, gramine: Path) ->
     wallet = Wallet(PROVIDER.key)
     with world.vendor.pccs() as pccs, closing(Connection(str(world.api.base_url), wallet=wallet)) as connection:
         market = Market(connection)
-        attesting = Attesting(market, wallet.address, QuoteSource(gramine=gramine), collateral_from(pccs))
+        attesting = AttestationRenewal(market, wallet.address, QuoteSource(gramine=gramine), collateral_from(pccs))
         attesting.keep()
         world.finalise()
         until = world.attested_until(caller)
         assert until is not None
-        again = Attesting(market, wallet.address, QuoteSource(gramine=gramine / "gone"), collateral_from(pccs))
+        again = AttestationRenewal(market, wallet.address, QuoteSource(gramine=gramine / "gone"), collateral_from(pccs))
         again.keep()  # nothing is due: this machine could not be asked
     assert world.attested_until(caller) == until
 
@@ -294,9 +294,9 @@ def test_a_node_with_gpus_asks_nvidia_first(
     ):
         market, collateral = Market(connection), collateral_from(pccs)
         gone = GpuSource(str(tmp_path / "none"), nvidia)
-        Attesting(market, wallet.address, source, collateral, gone).keep()
-        assert "NVIDIA's word on the GPUs could not be had" in caplog.text
-        Attesting(market, wallet.address, source, collateral, GpuSource(tool_in(tmp_path), nvidia)).keep()
+        AttestationRenewal(market, wallet.address, source, collateral, gone).keep()
+        assert "NVIDIA's attestation service gave no statement" in caplog.text
+        AttestationRenewal(market, wallet.address, source, collateral, GpuSource(tool_in(tmp_path), nvidia)).keep()
         world.finalise()
     assert world.attested_until(caller) is not None
 
@@ -306,8 +306,8 @@ def test_a_node_outside_any_environment_goes_on_without(world: AttestedWorld, ca
     wallet = Wallet(PROVIDER.key)
     nowhere = QuoteSource(tsm=world.root / "no", gramine=world.root / "no")
     with closing(Connection(str(world.api.base_url), wallet=wallet)) as connection:
-        Attesting(Market(connection), wallet.address, nowhere, collateral_from("http://127.0.0.1:1")).keep()
-    assert "no quote could be taken" in caplog.text
+        AttestationRenewal(Market(connection), wallet.address, nowhere, collateral_from("http://127.0.0.1:1")).keep()
+    assert "no TEE quote is available" in caplog.text
 
 
 def test_linux_reports_are_asked_by_an_entry_of_their_own(

@@ -112,7 +112,7 @@ def test_a_demoted_node_beats_while_it_shows_its_hardware(standing: NodeLifecycl
 
 def test_a_node_waits_until_its_answer_is_checked(standing: NodeLifecycle) -> None:
     """One is checked at a time; who gave up meanwhile would have committed and not answered, and wait for a day."""
-    standing._market._connection._patience = 0.1
+    standing._market._connection._retry_seconds = 0.1
     benchmarks._CHECKS.acquire()
     others = threading.Timer(3, benchmarks._CHECKS.release)
     others.start()
@@ -146,11 +146,11 @@ def test_a_provider_is_told_how_many_can_judge_its_work(
 
     def told() -> list[str]:
         caplog.clear()
-        standing.note_verifiers(int(str(heartbeat(standing)["verifiers_of_class"])))
+        standing.log_verifier_count(int(str(heartbeat(standing)["verifiers_of_class"])))
         return [record.levelname for record in caplog.records if "class" in record.message]
 
     assert told() == ["WARNING"]
-    assert "no live verifier" in caplog.text
+    assert "no_live_verifier" in caplog.text
     assert told() == []  # once
     for expected in (["WARNING"], ["INFO"], []):
         with database.transaction() as session:

@@ -26,7 +26,7 @@ OTHER_CLASS = to_hex(sha256(b"another class"))
 def court(monkeypatch: pytest.MonkeyPatch) -> None:
     """What replays refute is disputed; the contract is left to the tests of the court."""
     monkeypatch.setattr(Adjudicator, "route", lambda *_: Route(DecidedBy.DISPUTE))
-    monkeypatch.setattr(Adjudicator, "accuse", lambda *_: "0x" + "dd" * 32)
+    monkeypatch.setattr(Adjudicator, "open_dispute", lambda *_: "0x" + "dd" * 32)
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def compared_by_another_class(world: VerificationWorld, unit_id: int) -> str:
 def test_a_verifier_of_the_class_that_is_at_it_is_heard_and_paid_before_a_comparison_passes_anything(
     world: VerificationWorld, unit_id: int, monkeypatch: pytest.MonkeyPatch, agrees: bool
 ) -> None:
-    monkeypatch.setattr(replay_inputs, "ends_apart", lambda *_: (1e-9, 1e-9))
+    monkeypatch.setattr(replay_inputs, "claimed_end_distance", lambda *_: (1e-9, 1e-9))
     other = compared_by_another_class(world, unit_id)
     (sample,) = world.samples()
     own = asked_of(world, sample.id)
@@ -131,11 +131,11 @@ def test_a_comparison_waits_while_storage_does_not_answer(
     def unavailable(*_: object) -> tuple[float, float]:
         raise StorageUnavailable("no answer")
 
-    monkeypatch.setattr(replay_inputs, "ends_apart", unavailable)
+    monkeypatch.setattr(replay_inputs, "claimed_end_distance", unavailable)
     with pytest.raises(StorageUnavailable):
         comparisons.compare_states(world.database, world.storage)
     assert world.rows(lambda session: session.scalar(select(Comparison.status))) == "computed"
-    monkeypatch.setattr(replay_inputs, "ends_apart", lambda *_: (1e-9, 1e-9))
+    monkeypatch.setattr(replay_inputs, "claimed_end_distance", lambda *_: (1e-9, 1e-9))
     comparisons.compare_states(world.database, world.storage)
     assert world.rows(lambda session: session.scalar(select(Comparison.status))) == "passed"
 
@@ -163,7 +163,7 @@ def test_a_comparison_that_was_too_far_apart_is_paid_or_was_drift_by_how_the_dis
             units.acquit_unit(session, unit_id)
             failed = samples_repository.lock_sample_of(session, unit_id, 0)
             assert failed is not None
-            replays_service.cleared_by_committee(session, failed, unit)
+            replays_service.clear_sample(session, failed, unit)
         else:
             decisions._reject(session, unit_id, "incorrect_computation")
     drifts = world.rows(lambda session: session.scalar(select(func.count()).select_from(ClassDrift)))

@@ -9,7 +9,7 @@ from sqlalchemy import select
 from market.domain.verification.sampling import DOUBTED_UNITS
 from market.training.aggregation import service as aggregation
 from market.training.evaluation import validation
-from market.training.evaluation.consistency import is_doubted
+from market.training.evaluation.consistency import has_outlier_flag
 from market.training.units.models import Unit
 from market.training.units.service import unit_facts
 
@@ -20,7 +20,7 @@ def doubted(world: VerificationWorld, node: str, times_as_dear: int = 1) -> bool
         unit_id = session.scalar(select(Unit.id).where(Unit.provider == node).limit(1))
         assert unit_id is not None
         unit = unit_facts(session, unit_id)
-        return is_doubted(session, replace(unit, gross_wei=times_as_dear * unit.gross_wei))
+        return has_outlier_flag(session, replace(unit, gross_wei=times_as_dear * unit.gross_wei))
 
 
 def test_a_closed_round_is_examined_beside_the_next(world: VerificationWorld) -> None:

@@ -81,7 +81,7 @@ def test_ends_that_are_to_be_compared_wait_behind_drawn_states_and_these_behind_
     with world.database.transaction() as session:
         end = session.query(Comparison).one().reveal_deadline_at
         unit = units_service.unit_facts(session, first)
-        transfer = timedelta(seconds=slot_states.shown_bytes(session, unit, [1]) / 100)
+        transfer = timedelta(seconds=slot_states.reveal_bytes(session, unit, [1]) / 100)
         assert drawn.reveal_deadline_at is not None
         assert end is not None
         assert transfer > timedelta(seconds=10)

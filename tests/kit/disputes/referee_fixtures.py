@@ -81,7 +81,7 @@ class RefereeWorld(DisputeWorld):
 
     def market(self, account: Wallet | Node, url: str | None = None) -> Market:
         """The market as a node reaches it."""
-        return Market(Connection(url or self.api_url, wallet=NodeWallet(account.key), patience=0.1))
+        return Market(Connection(url or self.api_url, wallet=NodeWallet(account.key), retry_seconds=0.1))
 
     def discloser(self, node: Node) -> Disclosure:
         """What serves the provider's states, as it is after a start."""

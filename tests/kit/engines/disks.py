@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from zoo_compute.node.disk.workspace import LEAST_ROOM
+from zoo_compute.node.disk.workspace import MIN_FREE_BYTES
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of its own with room for a node that has not worked yet."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={3 * LEAST_ROOM}", "tmpfs", str(disk)]
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={3 * MIN_FREE_BYTES}", "tmpfs", str(disk)]
     if subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("only root may mount a file system")
     yield disk

@@ -9,7 +9,7 @@ from benchmarks.incentives.lazy_verifiers import Laziness, chance, live
 from benchmarks.incentives.strategies import CHEATS, DEAREST, HONEST, USUAL, Bench, Outcome, Strategy
 from benchmarks.report import wilson
 from market.domain.network import MAINNET, ZEN
-from market.domain.verification.committees import MOST_UNDECIDED, inconclusive_probability
+from market.domain.verification.committees import MAX_INCONCLUSIVE_PROBABILITY, inconclusive_probability
 from market.domain.verification.sampling import VerifierSanction
 from zoo_protocol.verification.sampling import detection_probability
 
@@ -67,8 +67,8 @@ def test_at_the_highest_price_that_an_order_may_have_every_cheat_loses(outcome: 
 @pytest.mark.parametrize("prices", [USUAL, DEAREST[0]], ids=lambda prices: prices.name)
 def test_every_cheat_loses_where_the_referees_are_of_the_worst_mix_of_classes(prices: strategies.Prices) -> None:
     able, mute, undecided = referee_strategies.worst_mix()
-    assert MOST_UNDECIDED / 2 < undecided <= MOST_UNDECIDED
-    assert inconclusive_probability(able - 1, mute + 1, MAINNET.disputes) > MOST_UNDECIDED
+    assert MAX_INCONCLUSIVE_PROBABILITY / 2 < undecided <= MAX_INCONCLUSIVE_PROBABILITY
+    assert inconclusive_probability(able - 1, mute + 1, MAINNET.disputes) > MAX_INCONCLUSIVE_PROBABILITY
     for outcome in strategies.provider_outcomes(800, 13, prices, undecided):
         assert outcome.high < 0, outcome.name
 

@@ -21,7 +21,7 @@ from zoo_compute.base.models import Network
 from zoo_compute.chain.wallet import Wallet
 from zoo_compute.node import lifecycle as node_lifecycle
 from zoo_compute.node.agent import NodeAgent
-from zoo_compute.node.attestation.quotes import Attesting
+from zoo_compute.node.attestation.quotes import AttestationRenewal
 from zoo_compute.node.background_services import BackgroundServices
 from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.disk import workspace
@@ -108,7 +108,7 @@ class Standing:
         self.heard = threading.Semaphore(0)
         self.defect = defect
 
-    def note_verifiers(self, _: int) -> None:
+    def log_verifier_count(self, _: int) -> None:
         self.heard.release()
 
     def advance(self, *_: Any, **__: Any) -> None:
@@ -123,9 +123,9 @@ class Standing:
 def running(agent: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> NodeAgent:
     """A node that does nothing but to heartbeat, and its chores."""
     agent._executor.start = lambda: None  # type: ignore[method-assign]
-    monkeypatch.setattr(agent, "_start_work", lambda _: [])
+    monkeypatch.setattr(agent, "_start_workers", lambda _: [])
     monkeypatch.setattr(agent, "_heartbeat", lambda _: SAID)
-    monkeypatch.setattr(BackgroundServices, "_court", lambda *_: {})
+    monkeypatch.setattr(BackgroundServices, "_duties_in_disputes", lambda *_: {})
     return agent
 
 
@@ -178,14 +178,14 @@ def test_a_node_goes_on_with_the_network_that_the_market_names_now(
         monkeypatch.setattr(quiet, "watch", lambda _: None)
     try:
         for network in (NETWORK, other):
-            running._watch.follow(network)
+            running._services.use_network(network)
             wait_until(lambda escrow=network.contracts["JobEscrow"]: escrow in seen)
             written = Network.model_validate_json((tmp_path / "network.json").read_bytes())
             assert written == network
-        assert len(running._watch._threads) == 1
+        assert len(running._services._threads) == 1
     finally:
         running.stop()
-        running._watch.join()
+        running._services.join()
 
 
 def test_a_node_that_runs_for_long_drops_old_blocks_and_keeps_pinned_ones(
@@ -241,7 +241,7 @@ def test_a_nodes_standing_does_not_wait_for_the_unit_at_hand(tmp_path: Path) -> 
 
             def beat() -> None:
                 for live in (0, 2, 1):
-                    standing.note_verifiers(live)
+                    standing.log_verifier_count(live)
                 standing.advance("demoted")  # which the benchmark ends, once the unit is done
 
             said = threading.Thread(target=beat, daemon=True)
@@ -311,10 +311,10 @@ def test_a_node_beats_while_it_waits_for_an_attestation(running: NodeAgent, monk
         answered.wait(60)
 
     monkeypatch.setattr(running, "_join", lambda: standing)
-    monkeypatch.setattr(Attesting, "keep", keep)
+    monkeypatch.setattr(AttestationRenewal, "keep", keep)
     for quiet in (Payouts, Omissions, Disputes):
         monkeypatch.setattr(quiet, "collect" if quiet is Payouts else "watch", lambda _: None)
-    running._watch = BackgroundServices(
+    running._services = BackgroundServices(
         replace(running._parts, config=replace(running._config, attest=True)), running._fail
     )
     thread = threading.Thread(target=running.run)

@@ -26,13 +26,13 @@ from zoo_compute.chain.disputes import Opened
 from zoo_compute.chain.wallet import Wallet
 from zoo_compute.content.blockstore import BlockStore
 from zoo_compute.node.agent import NodeAgent
-from zoo_compute.node.background_services import Parts
+from zoo_compute.node.background_services import NodeComponents
 from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.disk.corruption import quarantine
 from zoo_compute.node.disk.durable_files import write_json
 from zoo_compute.node.disk.state_directory import used_alone
 from zoo_compute.node.disk.traces import Trace, Traces
-from zoo_compute.node.disk.workspace import LEAST_ROOM, Workspace
+from zoo_compute.node.disk.workspace import MIN_FREE_BYTES, Workspace
 from zoo_compute.node.disputes.referee import SignedVerdict, Verdicts
 from zoo_compute.node.market.calls import Lease
 from zoo_compute.node.payouts import Payouts
@@ -130,7 +130,7 @@ class Standing:
     def __init__(self) -> None:
         self.heard = threading.Semaphore(0)
 
-    def note_verifiers(self, _: int) -> None:
+    def log_verifier_count(self, _: int) -> None:
         self.heard.release()
 
     def advance(self, *_: Any, **__: Any) -> None:
@@ -151,8 +151,8 @@ def lives(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], list[str]]:
     monkeypatch.setattr(Payouts, "collect", lambda _: None)
     monkeypatch.setattr(NodeAgent, "_do", lambda _self, _worker, lease: done.append(lease.kind))
     monkeypatch.setattr(NodeAgent, "_heartbeat", lambda *_: SAID)
-    monkeypatch.setattr(Parts, "omission_chain", lambda *_: away)
-    monkeypatch.setattr(Parts, "gateway", lambda *_: None)
+    monkeypatch.setattr(NodeComponents, "omission_chain", lambda *_: away)
+    monkeypatch.setattr(NodeComponents, "gateway", lambda *_: None)
     for name in ("DisputeChain", "JobChain"):
         monkeypatch.setattr(f"zoo_compute.node.background_services.{name}", away)
 
@@ -168,8 +168,8 @@ def lives(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], list[str]]:
             try:
                 assert standing.heard.acquire(timeout=60)
                 agent._journal.all()
-                assert agent._watch.disputes is not None
-                agent._watch.disputes.noted()
+                assert agent._services.disputes is not None
+                agent._services.disputes.noted()
                 agent._workspace.tidy(48)
                 agent._workspace.release(["bafkreifzjut3te7nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e"])
                 agent._workspace.collect()
@@ -215,7 +215,7 @@ def test_what_is_set_aside_is_said_and_kept(
     lives(root)
     [aside] = (root / name).iterdir()
     assert (aside.name.startswith(f"{path.name}.damaged-20"), aside.read_bytes()) == (True, b'{"half of')
-    assert f"{path} cannot be used" in caplog.text
+    assert f"file_quarantined path={path} " in caplog.text
 
 
 def test_whoever_finds_a_file_set_aside_by_another_thread_goes_on(tmp_path: Path) -> None:
@@ -275,7 +275,7 @@ def test_a_store_that_cannot_be_opened_for_want_of_room_is_out_of_room(tiny_disk
     assert is_out_of_room(error.value)
     assert not is_out_of_room(PermissionError(13, "Permission denied"))
     (tiny_disk / "full").unlink()
-    (tiny_disk / "most").write_bytes(bytes(2 * LEAST_ROOM + (1 << 20)))
+    (tiny_disk / "most").write_bytes(bytes(2 * MIN_FREE_BYTES + (1 << 20)))
     with pytest.raises(OSError, match="less than 32 MiB") as little:
         space.open_store()
     assert is_out_of_room(little.value)

@@ -15,7 +15,7 @@ from zoo_compute.base.errors import ConfigError, Unreachable
 from zoo_compute.chain.disputes import Dispute, Turn
 from zoo_compute.chain.referees import Seat
 from zoo_compute.chain.wallet import Block, Wallet
-from zoo_compute.node.attestation.quotes import Attesting
+from zoo_compute.node.attestation.quotes import AttestationRenewal
 from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.disk.state_directory import used_alone
 from zoo_compute.node.disputes.referee import Referee, Sources, Verdicts
@@ -104,7 +104,7 @@ def test_a_full_disk_lets_a_node_show_its_hardware_later(
         for _ in range(2):  # the second one comes too soon after it
             standing.advance("active", must_prove=True)
             standing.close()
-    assert "hardware not shown again: [Errno 28] No space left on device" in caplog.text
+    assert "benchmark_failed error=[Errno 28] No space left on device" in caplog.text
     assert len(tried) == 1
 
 
@@ -119,7 +119,7 @@ def test_an_answer_of_another_form_ends_no_thread_of_a_node(tmp_path: Path, answ
     config = NodeConfig("http://127.0.0.1:1", "provider", tmp_path, "node")
     market = Market(connection)
     payouts = Payouts(config, connection, network, Wallet(KEY))
-    attesting = Attesting(market, "0x", nothing, nothing)
+    attesting = AttestationRenewal(market, "0x", nothing, nothing)
     calls: list[Callable[[], Any]] = [
         market.network,
         lambda: market.heartbeat(False, lambda _: "0x"),
@@ -156,10 +156,10 @@ def test_a_directory_serves_one_node_and_says_why_it_serves_none(
 
 
 def test_what_stands_in_a_nodes_way_does_not_fill_its_log(caplog: pytest.LogCaptureFixture) -> None:
-    trouble = ErrorThrottle()
+    throttle = ErrorThrottle()
     for what in ("no ZEN", "no ZEN", "no ZEN", "no coin", "no ZEN", "no ZEN"):
-        trouble.tell(what)
+        throttle.warn(what)
     assert [record.message for record in caplog.records] == ["no ZEN", "no coin", "no ZEN"]
-    trouble._again_at = 0.0  # some minutes later
-    trouble.tell("no ZEN")
+    throttle._again_at = 0.0  # some minutes later
+    throttle.warn("no ZEN")
     assert len(caplog.records) == 4

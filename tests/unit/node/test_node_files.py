@@ -117,18 +117,18 @@ SAID = {"status": "active", "reason": None, "benchmark_by": None, "next_within_s
 
 def test_a_disk_that_refuses_does_not_end_the_heartbeats(agent: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent, "_heartbeat", lambda _: SAID)
-    idle = SimpleNamespace(advance=lambda *_, **__: None, note_verifiers=lambda _: None)
+    idle = SimpleNamespace(advance=lambda *_, **__: None, log_verifier_count=lambda _: None)
 
     def refuse(*_: Any, **__: Any) -> None:
         Path("/dev/null/no").read_bytes()
 
-    assert agent._keep_standing(SimpleNamespace(advance=refuse, note_verifiers=lambda _: None)) == 1.0  # type: ignore[arg-type]
+    assert agent._beat_once(SimpleNamespace(advance=refuse, log_verifier_count=lambda _: None)) == 1.0  # type: ignore[arg-type]
 
     def vanished(*_: Any) -> None:
         raise FileNotFoundError("moved by another thread")
 
     monkeypatch.setattr(Workspace, "tidy", vanished)
-    assert agent._keep_standing(idle) == 15.0  # type: ignore[arg-type]
+    assert agent._beat_once(idle) == 15.0  # type: ignore[arg-type]
 
 
 def test_a_disk_that_refuses_costs_a_node_the_lease_and_not_its_life(
@@ -184,7 +184,7 @@ def test_no_name_that_others_give_leads_out_of_the_nodes_directory(tmp_path: Pat
     for place in (("../..", 0, 0), (job_id, "../..", 0), (job_id, 0, "../key")):
         with pytest.raises(TaskError):
             workspace.unit(*place)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="lease's id"):
+    with pytest.raises(ValueError, match="id is "):
         Lease.from_dict({**Lease("l", "pin", job_id, job_id, {}, 30.0).as_dict(), "id": "../key"})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["key", "node"]
     assert key.read_text() == "secret"

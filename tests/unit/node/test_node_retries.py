@@ -28,7 +28,7 @@ LEASE = Lease("follow", "follow", "0x" + "00" * 32, "0x" + "11" * 32, {"checkpoi
 @pytest.fixture
 def connection() -> Connection:
     """To a market that is away."""
-    return Connection("http://127.0.0.1:1", patience=0.1)
+    return Connection("http://127.0.0.1:1", retry_seconds=0.1)
 
 
 def worker(connection: Connection) -> Worker:
@@ -130,7 +130,7 @@ def test_who_gives_a_lease_up_says_so_until_the_market_answers(
     """A market that is not told takes it for silence, which costs more than a refusal."""
     with Away() as market:
         agent = agent_of(tmp_path, f"http://127.0.0.1:{market.server_port}")
-        agent._connection._patience = 0.1
+        agent._connection._retry_seconds = 0.1
 
         def cannot(_: HeldLease) -> None:
             raise BlockNotFound("an input is not there")
@@ -140,7 +140,7 @@ def test_who_gives_a_lease_up_says_so_until_the_market_answers(
 
         def has_waited_twice() -> bool:
             assert thread.is_alive(), "it gave up"
-            return caplog.text.count("waits for the market") >= 2
+            return caplog.text.count("market_unreachable") >= 2
 
         wait_until(has_waited_twice)
         market.back()

@@ -13,8 +13,8 @@ from market.domain.network import BPS, HOUR_US, MAINNET, ZEN
 from market.jobs.pricing import highest_price
 from market.orders.errors import InvalidOrder
 from market.orders.quote_advice import advice_on, expected_throughput
-from market.orders.quotes import require_unit_in_time, terms
 from market.orders.schemas import JobSpec
+from market.orders.terms import parse_terms
 from training_gym.spec.config import TrainingSpec
 from zoo_protocol.verification.sampling import detection_at_rate
 
@@ -67,7 +67,7 @@ def _request(tier: str, segments: int, max_price: int, inner_steps: int = 64, ro
 
 def _dearest(tier: str, segments: int, unit_wei: int) -> int:
     """Highest price per GPU-hour at which a unit of such a job costs no more than that."""
-    weight = terms(_request(tier, segments, ZEN // 10), MAINNET, NOW).unit_weight_us
+    weight = parse_terms(_request(tier, segments, ZEN // 10), MAINNET, NOW).unit_weight_us
     limit = unit_wei - unit_wei % BPS + BPS
     return (limit * HOUR_US - 1) // weight
 
@@ -88,10 +88,10 @@ def test_the_dearest_order_of_a_tier_is_taken_and_the_next_is_refused(
     """Bronze is bound by what its cheats risk, tiers with more stake by what referees are paid for a replay."""
     most = int(segments * segment_wei)
     price = _dearest(tier, segments, most)
-    taken = terms(_request(tier, segments, price), MAINNET, NOW)
+    taken = parse_terms(_request(tier, segments, price), MAINNET, NOW)
     assert most - BPS < unit_price(price, taken.unit_weight_us) <= most
     with pytest.raises(InvalidOrder) as refused:
-        terms(_request(tier, segments, price + 1), MAINNET, NOW)
+        parse_terms(_request(tier, segments, price + 1), MAINNET, NOW)
     problem = refused.value
     assert problem.extra == {"reason": reason}
     assert str(most) in str(problem)
@@ -103,15 +103,15 @@ def test_the_dearest_order_of_a_tier_is_taken_and_the_next_is_refused(
 def test_a_refused_segment_names_what_a_referee_is_paid_and_more_segments_help() -> None:
     price = _dearest("gold", 4, 40 * ZEN) + 1
     with pytest.raises(InvalidOrder, match=rf"is paid 10 ZEN \({10 * ZEN} wei\)") as refused:
-        terms(_request("gold", 4, price), MAINNET, NOW)
+        parse_terms(_request("gold", 4, price), MAINNET, NOW)
     assert refused.value.field == "training_config.segment_steps"
-    assert terms(_request("gold", 8, price), MAINNET, NOW).spec.segments == 8
+    assert parse_terms(_request("gold", 8, price), MAINNET, NOW).spec.segments == 8
 
 
 @pytest.mark.parametrize(("asked", "rate"), [(None, 200), (200, 200), (201, 201), (2_500, 2_500)])
 def test_a_job_has_its_own_lowest_sampling_rate(asked: int | None, rate: int) -> None:
     request = _request("bronze", 4, ZEN // 10).model_copy(update={"sampling_bps": asked})
-    found = terms(request, MAINNET, NOW)
+    found = parse_terms(request, MAINNET, NOW)
     assert (found.sampling_bps, found.order("0x" + "11" * 20, 1).samplingBps) == (rate, rate)
 
 
@@ -119,7 +119,7 @@ def test_a_job_has_its_own_lowest_sampling_rate(asked: int | None, rate: int) ->
 def test_a_sampling_rate_beyond_the_networks_bounds_is_refused(asked: int) -> None:
     request = _request("bronze", 4, ZEN // 10).model_copy(update={"sampling_bps": asked})
     with pytest.raises(InvalidOrder, match=f"sampling_bps is {asked}; this network draws from 200 to 2500") as refused:
-        terms(request, MAINNET, NOW)
+        parse_terms(request, MAINNET, NOW)
     assert refused.value.field == "sampling_bps"
 
 
@@ -127,15 +127,15 @@ def test_stakes_cover_dearer_units_at_a_higher_rate() -> None:
     """P d N s >= R (1 - s): the escrow contract's bound at the order's own rate."""
     price = _dearest("bronze", 4, 4 * 500 * ZEN * 66 * 2 // (100 * 98)) + 1
     request = _request("bronze", 4, price)
-    with pytest.raises(InvalidOrder, match="deters cheating up to"):
-        terms(request, MAINNET, NOW)
-    assert terms(request.model_copy(update={"sampling_bps": 201}), MAINNET, NOW).sampling_bps == 201
+    with pytest.raises(InvalidOrder, match="deters false work up to"):
+        parse_terms(request, MAINNET, NOW)
+    assert parse_terms(request.model_copy(update={"sampling_bps": 201}), MAINNET, NOW).sampling_bps == 201
 
 
 @pytest.mark.parametrize("tier", [tier.name for tier in MAINNET.tiers])
 def test_no_specification_is_too_dear_for_referees_at_the_reserve_price(tier: str) -> None:
     """Not the longest round of the largest model, if only its unit has as many segments as it may."""
-    found = terms(_request(tier, 64, MAINNET.tier(tier).reserve_price_wei, inner_steps=9_984), MAINNET, NOW)
+    found = parse_terms(_request(tier, 64, MAINNET.tier(tier).reserve_price_wei, inner_steps=9_984), MAINNET, NOW)
     assert found.unit_weight_us > 10 * HOUR_US
 
 
@@ -185,10 +185,11 @@ def test_units_that_nodes_slower_than_the_reference_do_too_late_are_pointed_out(
 
 
 def test_a_unit_that_no_node_can_do_before_its_job_fails_is_refused() -> None:
-    found = terms(_request("bronze", 64, ZEN), MAINNET, NOW)
-    require_unit_in_time(found, found.unit_seconds / 10)
+    request = _request("bronze", 64, ZEN)
+    found = parse_terms(request, MAINNET, NOW)
+    parse_terms(request, MAINNET, NOW, found.unit_seconds / 10)
     with pytest.raises(InvalidOrder) as refused:
-        require_unit_in_time(found, found.unit_seconds / 10 - 0.01)
+        parse_terms(request, MAINNET, NOW, found.unit_seconds / 10 - 0.01)
     assert refused.value.field == "training_config.inner_steps"
     assert refused.value.extra["reason"] == "unit_too_long"
     assert "with 6 a node of the reference speed is in time" in str(refused.value.remedy)
@@ -198,11 +199,11 @@ def test_a_job_that_would_outlast_its_escrow_is_refused_with_the_rounds_that_it_
     def asked(rounds: int) -> JobSpec:
         return _request("bronze", 64, ZEN // 10, inner_steps=9_984, rounds=rounds)
 
-    most = int(45 * 86_400 / terms(asked(1), MAINNET, NOW).unit_seconds)
+    most = int(45 * 86_400 / parse_terms(asked(1), MAINNET, NOW).unit_seconds)
     assert most > 10
-    assert terms(asked(most), MAINNET, NOW).units == most
+    assert parse_terms(asked(most), MAINNET, NOW).units == most
     with pytest.raises(InvalidOrder) as refused:
-        terms(asked(most + 1), MAINNET, NOW)
+        parse_terms(asked(most + 1), MAINNET, NOW)
     assert refused.value.field == "training_config.rounds"
     assert refused.value.extra["reason"] == "job_too_long"
     assert f"at most {most} rounds" in str(refused.value.remedy)

@@ -40,11 +40,11 @@ def test_a_unit_of_the_next_round_is_worth_offering_while_one_of_the_usual_lengt
     assert latest_early_start([100.0, 104.0, 130.0], 150.0) == 46.0
     with pytest.raises(ValueError):
         latest_early_start([], 110.0)
-    state = replace(STATE, last_ahead=timedelta(seconds=10))
+    state = replace(STATE, last_early_offer=timedelta(seconds=10))
     assert state.can_start_next_round(EARLY, START)
     assert not state.can_start_next_round(LATE, START)
     assert state.can_start_next_round(LATE, None)  # it has not begun
-    assert replace(STATE, last_ahead=None).can_start_next_round(LATE, START)
+    assert replace(STATE, last_early_offer=None).can_start_next_round(LATE, START)
 
 
 def test_a_round_whose_units_are_offered_one_by_one_begins_with_its_quorum() -> None:
@@ -97,7 +97,7 @@ def test_a_quorum_waits_for_nothing_hopeless() -> None:
 def test_which_round_a_slot_works_for(
     state: RoundState, now: datetime, own: UnitStatus | None, ahead: UnitStatus | None, may: bool, round_: int | None
 ) -> None:
-    assert round_to_offer(state, now, own, ahead, may_go_ahead=may) == round_
+    assert round_to_offer(state, now, own, ahead, next_round_open=may) == round_
 
 
 def test_one_spare_for_eight_nodes() -> None:

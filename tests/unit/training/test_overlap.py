@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from market.training.deliveries.checks import _most_bytes
+from market.training.deliveries.checks import _max_payload_bytes
 from training_gym.compress.link_adaptation import with_top_k
 from training_gym.compress.payload_format import decode, encode, payload_size
 from training_gym.exchange.deadlines import start_slot_state
@@ -90,4 +90,4 @@ def test_a_header_that_tells_no_number_of_entries_is_refused(told: int) -> None:
 def test_the_market_can_read_what_a_unit_starts_from_however_many_entries_it_has(bits: int) -> None:
     of_job = replace(SPEC, training=replace(SPEC.training, value_bits=bits))
     largest = max(payload_size(with_top_k(of_job, top_k)) for top_k in range(1, 4097))
-    assert _most_bytes(with_top_k(of_job, 64)) == largest
+    assert _max_payload_bytes(with_top_k(of_job, 64)) == largest

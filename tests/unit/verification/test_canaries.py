@@ -35,11 +35,11 @@ ENVIRONMENT = to_hex(sha256(b"environment"))
 )
 def test_answers(results: list[str], found: str | None, found_where_nobody_is_left: str | None) -> None:
     assert answer(results, CLAIM) == found
-    assert answer(results, CLAIM, nobody_left=True) == found_where_nobody_is_left
+    assert answer(results, CLAIM, no_verifier_left=True) == found_where_nobody_is_left
 
 
 def test_who_answers_what_was_claimed_has_no_voice() -> None:
-    assert answer([CLAIM, CLAIM, CLAIM], CLAIM, nobody_left=True) is None
+    assert answer([CLAIM, CLAIM, CLAIM], CLAIM, no_verifier_left=True) is None
     assert answer([CLAIM, A, CLAIM, CLAIM], CLAIM) is None
     assert answer([CLAIM, A, CLAIM, CLAIM, A], CLAIM) == A
 
@@ -50,19 +50,19 @@ def test_a_segment_is_posed_once_more_by_a_share(lot: int, canary_bps: int) -> N
 
 
 @given(st.lists(st.sampled_from("ABC"), max_size=9), st.booleans())
-def test_who_is_blamed_is_outnumbered(results: list[str], nobody_left: bool) -> None:
-    right = answer(results, CLAIM, nobody_left=nobody_left)
+def test_who_is_blamed_is_outnumbered(results: list[str], no_verifier_left: bool) -> None:
+    right = answer(results, CLAIM, no_verifier_left=no_verifier_left)
     if right is not None:
         counts = Counter(results)
         wrong = [count for leaf, count in counts.items() if leaf != right]
         assert counts[right] >= 2
-        assert all(counts[right] - count >= (1 if nobody_left else 2) for count in wrong)
+        assert all(counts[right] - count >= (1 if no_verifier_left else 2) for count in wrong)
 
 
 @given(st.permutations([A, A, A, B, B]))
 def test_the_order_does_not_matter(results: list[str]) -> None:
     assert answer(results, CLAIM) is None
-    assert answer(results, CLAIM, nobody_left=True) == A
+    assert answer(results, CLAIM, no_verifier_left=True) == A
 
 
 # --- the states

@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from market.domain.lifecycle import NODE_SILENT, NODE_STOPPING, REPLAY_OVERDUE
-from market.domain.network import ENDS_A_CHEAT
+from market.domain.network import FALSE_WORK_OFFENCES
 from market.domain.nodes.reliability import DEMOTION_BPS, NEWCOMER_BPS, Evidence, reliability_bps
 from market.domain.verification.late_states import (
     LatenessOutcome,
-    last_time,
+    final_deadline,
     lateness_outcome,
     offence_for_missing_state,
     violation,
@@ -20,13 +20,13 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def test_a_state_is_taken_as_long_again_as_it_had() -> None:
-    assert last_time(NOW, NOW + timedelta(seconds=130)) == NOW + timedelta(seconds=260)
+    assert final_deadline(NOW, NOW + timedelta(seconds=130)) == NOW + timedelta(seconds=260)
 
 
 def test_who_says_no_has_an_offence_of_its_own_that_costs_what_silence_costs() -> None:
     assert offence_for_missing_state(None) == "withheld_data"
     assert offence_for_missing_state("input_missing") == "refused_data"
-    assert {"withheld_data", "refused_data"} < {*ENDS_A_CHEAT}
+    assert {"withheld_data", "refused_data"} < {*FALSE_WORK_OFFENCES}
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from market.domain.network import (
     BPS,
     DEVNET,
-    ENDS_A_CHEAT,
+    FALSE_WORK_OFFENCES,
     LEAST_CHEAT_PENALTY_BPS,
     MAINNET,
     ZEN,
@@ -40,14 +40,14 @@ def test_rate_halves_with_clean_work_down_to_the_floor(clean: int, rate: int) ->
 
 def test_a_doubt_doubles_a_newcomers_rate_whatever_the_history() -> None:
     for clean in (0, 64, 10**9):
-        assert sampling_rate_bps(clean, 2_500, 200, doubted=True) == 5_000
-    assert sampling_rate_bps(0, 2_500, 9_000, doubted=True) == 9_000
-    assert sampling_rate_bps(0, 8_000, 200, doubted=True) == 10_000
+        assert sampling_rate_bps(clean, 2_500, 200, flagged=True) == 5_000
+    assert sampling_rate_bps(0, 2_500, 9_000, flagged=True) == 9_000
+    assert sampling_rate_bps(0, 8_000, 200, flagged=True) == 10_000
 
 
 def test_an_attestation_does_not_lower_a_doubted_providers_rate() -> None:
     for clean in (0, 16, 10**9):
-        assert sampling_rate_bps(clean, 2_500, 200, attested=True, doubted=True) == 5_000
+        assert sampling_rate_bps(clean, 2_500, 200, attested=True, flagged=True) == 5_000
 
 
 def test_rate_refuses_a_negative_history() -> None:
@@ -113,7 +113,7 @@ def test_verdict_table(results: list[str], expected: Verdict) -> None:
     ],
 )
 def test_verdict_where_nobody_is_left_to_ask(results: list[str], expected: Verdict) -> None:
-    assert verdict(CLAIM, results, nobody_left=True) is expected
+    assert verdict(CLAIM, results, no_verifier_left=True) is expected
 
 
 @pytest.mark.parametrize("honest", range(1, 6))
@@ -158,7 +158,7 @@ def test_silence_costs_what_a_false_step_costs_and_no_less_than_orders_count_on(
     for network in (MAINNET, DEVNET):
         table = dict(network.penalty_bps)
         assert table["withheld_data"] == table["incorrect_computation"]
-        assert min(table[offence] for offence in ENDS_A_CHEAT) >= LEAST_CHEAT_PENALTY_BPS
+        assert min(table[offence] for offence in FALSE_WORK_OFFENCES) >= LEAST_CHEAT_PENALTY_BPS
 
 
 def test_no_claimable_leaf_equals_a_diverged_replay() -> None:

@@ -22,8 +22,6 @@ from zoo_compute.node.agent import MakeExecutor
 from zoo_compute.node.execution.executor import Executor, Progress
 
 WITHHOLD, REFUSE = "withhold", "refuse"
-
-
 KINDS = (FABRICATE, "skip-step", "half-batch", "bf16", "edited-data", "stale", COPY, WITHHOLD, REFUSE)
 
 

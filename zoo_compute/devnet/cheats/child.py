@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 FABRICATE = "fabricate"
 """The kind that never trains."""
 
-
 COPY = "copy"
 """The kind that hands in what the slot beside its own learns, as if an accomplice there had told it. The others are
 those of ``training_gym.verify.adversaries``."""

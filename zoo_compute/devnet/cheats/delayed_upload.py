@@ -19,11 +19,7 @@ from zoo_compute.node.work.worker import Worker
 from zoo_compute.terminal.output import log_to_stderr
 
 _LOOK_SECONDS = 0.1
-
-
 _RELEASE = "go-on"
-
-
 log = logging.getLogger(__name__)
 
 
@@ -39,7 +35,7 @@ class DelayedUploadWorker(Worker):
             log.warning("held up with the unit of round %d", held.lease.task["round"])
             while not self.until.exists():
                 held.check()
-                self.link.give_way()  # ends this if the node is told to stop
+                self.link.yield_to_urgent()  # ends this if the node is told to stop
                 time.sleep(_LOOK_SECONDS)
         super()._deliver(held, result, salt, effort)
 

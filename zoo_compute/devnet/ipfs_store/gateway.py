@@ -22,7 +22,6 @@ from zoo_protocol.content.cid import Cid, ContentTooLarge, InvalidBlock, Invalid
 RAW_TYPE = "application/vnd.ipld.raw"
 CAR_TYPE = "application/vnd.ipld.car"
 PROBE_CID = "bafkqaaa"  # the empty identity block, by which clients probe gateways
-
 _FORMATS = {"raw": RAW_TYPE, "car": CAR_TYPE}
 _PROBES = {RAW_TYPE: b"", CAR_TYPE: b"\x19\xa2\x65roots\x81\xd8\x2a\x45\x00\x01\x55\x00\x00\x67version\x01"}
 _CAR_VARIANTS = {"version": ("1",), "order": ("dfs", "unk")}

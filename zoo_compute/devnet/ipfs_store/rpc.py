@@ -24,7 +24,6 @@ from zoo_protocol.content.cid import DAG_PB, RAW, Cid, ContentError, ContentTooL
 
 VERSION = "0.1.0"  # of this service; Kubo's own numbers would claim more than is served
 MAX_BLOCK_PUT_BYTES = 1024 * 1024  # Kubo's limit for block/put
-
 _OPTIONS_OF_ADD = {"cid-version", "raw-leaves", "pin", "chunker", "hash", "cid-base"}
 _OPTIONS_OF_BLOCK_PUT = {"cid-codec", "mhtype", "mhlen", "pin", "allow-big-block", "cid-base"}
 _NEUTRAL_OPTIONS = {"stream-channels", "timeout", "offline", "quiet", "quieter", "silent", "progress", "encoding"}

@@ -1,4 +1,4 @@
-"""What NVIDIA's attestation service says of this machine's GPUs, asked by NVIDIA's own tool."""
+"""GPU attestations from NVIDIA's attestation service, by NVIDIA's ``nvattest`` tool."""
 
 import json
 import subprocess
@@ -14,11 +14,10 @@ _SECONDS = 120.0
 
 
 class GpuSource:
-    """Takes statements.
+    """Source of GPU attestations.
 
     Args:
-        tool: NVIDIA's ``nvattest`` (the CLI of its attestation SDK). It finds the service's key for this node, where
-            NVIDIA asks for one, in NV_ATTESTATION_SERVICE_KEY.
+        tool: ``nvattest``, the CLI of NVIDIA's attestation SDK. It reads NV_ATTESTATION_SERVICE_KEY if one is needed.
         service: base URL of the service.
     """
 
@@ -27,7 +26,7 @@ class GpuSource:
         self._service = service
 
     def statement(self, nonce: bytes) -> GpuStatement:
-        """NVIDIA's word on all GPUs here, which sign this nonce of 32 bytes.
+        """Return NVIDIA's signed statement on all GPUs of this machine, over a nonce of 32 bytes.
 
         Raises:
             ZooError: ``no-gpu-statement``.
@@ -38,9 +37,9 @@ class GpuSource:
         except (OSError, subprocess.SubprocessError, httpx.HTTPError, ValueError, KeyError, QuoteRefused) as error:
             raise ZooError(
                 "no-gpu-statement",
-                f"NVIDIA's word on the GPUs could not be had: {error}",
-                remedy=f"Put the GPUs into confidential mode, install {self._tool}, let the node reach {self._service} "
-                "and set NV_ATTESTATION_SERVICE_KEY if NVIDIA gave you one; or leave --attest out.",
+                f"NVIDIA's attestation service gave no statement: {error}",
+                remedy=f"Enable confidential mode on the GPUs, install {self._tool}, allow access to {self._service} "
+                "and set NV_ATTESTATION_SERVICE_KEY if you have one; or remove --attest.",
             ) from error
 
     def _answer(self, nonce: bytes) -> Any:

@@ -1,6 +1,6 @@
-"""Quotes of the trusted environment that this node runs in, and how its attestation is kept up.
+"""TEE quotes of this machine, and the renewal of its attestation.
 
-Two ways to a quote are known, both files: Linux' TSM reports (TDX and others) and Gramine's attestation device (SGX).
+Two file interfaces are supported: Linux TSM reports (TDX and others) and Gramine's attestation device (SGX).
 """
 
 import asyncio
@@ -30,39 +30,26 @@ TSM_REPORTS = Path("/sys/kernel/config/tsm/report")
 
 
 GRAMINE_DEVICE = Path("/dev/attestation")
-
-
 RENEW_SECONDS = 3 * 86_400
-
-
 _RETRY_SECONDS = 600.0
-
-
 _COLLATERAL_SECONDS = 15.0
-
-
 _REPORT_DATA_BYTES = 64
-
 
 Collateral = dict[str, str]
 
 
 class QuoteSource:
-    """Takes quotes of this environment.
-
-    Args:
-        tsm, gramine: where their files are.
-    """
+    """Source of TEE quotes; ``tsm`` and ``gramine`` are the paths of the two interfaces."""
 
     def __init__(self, tsm: Path = TSM_REPORTS, gramine: Path = GRAMINE_DEVICE) -> None:
         self._tsm = tsm
         self._gramine = gramine
 
     def quote(self, report_data: bytes) -> bytes:
-        """A quote over 64 bytes.
+        """Return a quote over 64 bytes.
 
         Raises:
-            ZooError: ``no-environment``: this is none, or it refused.
+            ZooError: ``no-environment``: no interface is present, or it refuses.
         """
         try:
             if self._gramine.is_dir():
@@ -72,13 +59,13 @@ class QuoteSource:
         except OSError as error:
             raise ZooError(
                 "no-environment",
-                f"no quote could be taken: {error}",
-                remedy=f"Run the node inside a TDX guest ({self._tsm}) or under Gramine ({self._gramine}), as a user "
-                "that may use these files; or leave --attest out.",
+                f"no TEE quote is available: {error}",
+                remedy=f"Run the node in a TDX guest ({self._tsm}) or under Gramine ({self._gramine}), as a user with "
+                "access to these files; or remove --attest.",
             ) from error
 
     def _tsm_quote(self, report_data: bytes) -> bytes:
-        # One that a killed process left behind stays there, and in a container the next process has the same number.
+        # A unique name: a killed process leaves its entry, and containers reuse process numbers.
         entry = self._tsm / f"zoo-{uuid.uuid4().hex}"
         entry.mkdir()
         try:
@@ -89,7 +76,7 @@ class QuoteSource:
 
 
 def collateral_from(pccs_url: str | None) -> Callable[[bytes], Collateral]:
-    """What fetches the collateral of a quote from a PCCS: one of the operator's, or None for Intel's."""
+    """Return a function that fetches the collateral of a TEE quote from a PCCS; None is Intel's."""
     url = pccs_url or dcap_qvl.INTEL_PCS_URL
 
     def fetch(quote: bytes) -> Collateral:
@@ -99,7 +86,7 @@ def collateral_from(pccs_url: str | None) -> Callable[[bytes], Collateral]:
             raise ZooError(
                 "collateral-unavailable",
                 f"{url} gave no collateral: {str(error) or 'no answer in time'}",
-                remedy="Check --pccs-url and that this node reaches it.",
+                remedy="Check --pccs-url and the connection to it.",
             ) from error
         return {name: value for name, value in json.loads(found.to_json()).items() if value is not None}
 
@@ -111,14 +98,14 @@ async def _collateral(url: str, quote: bytes) -> dcap_qvl.QuoteCollateralV3:
         return await dcap_qvl.get_collateral(url, quote)  # a future of a running loop, not a coroutine
 
 
-class Attesting:
-    """Keeps this node's attestation up. Never fatal: without one its work is sampled at the ordinary rate.
+class AttestationRenewal:
+    """Periodic renewal of this node's attestation. Failures are not fatal: only the sampling rate stays ordinary.
 
     Args:
         address: this node's wallet.
-        source: takes quotes.
-        collateral: fetches what checks one.
-        gpus: asks NVIDIA about the GPUs; None if there are none.
+        source: source of TEE quotes.
+        collateral: fetches the collateral of a quote.
+        gpus: source of GPU attestations; None without GPUs.
     """
 
     def __init__(
@@ -137,7 +124,7 @@ class Attesting:
         self._next_at = 0.0
 
     def keep(self) -> None:
-        """Attest anew, if that is due."""
+        """Attest again if due."""
         now = time.time()
         if now < self._next_at:
             return
@@ -146,14 +133,14 @@ class Attesting:
             with understood("an attestation"):
                 found = self._attested(now)
         except ZooError as error:
-            log.warning("not attested: %s %s", error, error.remedy or "")
+            log.warning("attestation_failed error=%s remedy=%s", error, error.remedy or "")
             return
         if found is not None:
             covered = len(found["attested_gpus"])
-            log.info("%s quote accepted, measurement %s, %d GPUs", found["tee"], found["measurement"], covered)
+            log.info("attested tee=%s measurement=%s gpus=%d", found["tee"], found["measurement"], covered)
 
     def _attested(self, now: float) -> dict[str, Any] | None:
-        """What the market read in a fresh quote; None while the last one holds."""
+        """Return the market's reading of a fresh quote; None while the last one is valid."""
         until = self._market.attested_until(self._address)
         if until is not None and (left := datetime.fromisoformat(until).timestamp() - now) > RENEW_SECONDS:
             self._next_at = now + left - RENEW_SECONDS

@@ -1,7 +1,7 @@
-"""What of a node's directory cannot be used: moved out of the way, so that the node starts and goes on with the rest.
+"""Quarantine of unusable files in a node's directory, so that the node can start without them.
 
-A power cut, a failing disk or somebody's hand may leave any of its files cut, changed or unreadable. Nothing is removed
-for that: whoever can mend such a file finds it beside its place, as ``<name>.damaged-<UTC time>``.
+A power cut, a failing disk or an edit can damage any file. Damaged files are renamed to
+``<name>.damaged-<UTC time>`` and never deleted, so that the operator can repair them.
 """
 
 import json
@@ -18,38 +18,33 @@ log = logging.getLogger(__name__)
 
 
 _UNREADABLE = (IsADirectoryError, PermissionError)
-"""Of what a system refuses, that which stays so. Too many open files, say, are no fault of the file that is opened."""
-
+"""Permanent refusals. Others, such as too many open files, are not the file's fault."""
 
 _T = TypeVar("_T")
 
 
 def quarantine(path: Path, problem: object) -> None:
-    """Move what cannot be used out of the way, and say so.
-
-    Raises:
-        OSError: the directory cannot be written to.
-    """
+    """Rename an unusable file or folder and log it. Raises OSError if the directory is read-only."""
     aside = path.with_name(f"{path.name}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}")
     try:
         path.rename(aside)
-    except FileNotFoundError:  # another thread was first
+    except FileNotFoundError:  # another thread renamed it
         return
-    log.error("%s cannot be used (%s): it is %s now, and the node goes on without it", path, problem, aside.name)
+    log.error("file_quarantined path=%s problem=%s moved_to=%s", path, problem, aside.name)
 
 
 def read_json(path: Path, make: Callable[[Any], _T]) -> _T | None:
-    """What ``make`` makes of a JSON file; None if it is not there, or cannot be used: then it is set aside.
+    """Return ``make`` of a JSON file; None if it is missing, or unusable and quarantined.
 
     Args:
-        make: raises ValueError, LookupError, TypeError or AttributeError if the document is none of its own.
+        make: raises ValueError, LookupError, TypeError or AttributeError for an invalid document.
 
     Raises:
-        OSError: the system refuses to open it for now, or to set it aside.
+        OSError: a temporary refusal, or the quarantine failed.
     """
     try:
         return make(json.loads(path.read_bytes()))
-    except FileNotFoundError:  # another thread or process has just removed it
+    except FileNotFoundError:  # another thread or process removed it
         return None
     except (*_UNREADABLE, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         quarantine(path, f"{type(error).__name__}: {error}")
@@ -57,30 +52,30 @@ def read_json(path: Path, make: Callable[[Any], _T]) -> _T | None:
 
 
 def make_folder(path: Path) -> None:
-    """Have a folder there; anything else in its place is set aside. Raises OSError."""
+    """Create a folder; a file in its place is quarantined. Raises OSError."""
     if path.exists() and not path.is_dir():
-        quarantine(path, "it is no folder")
+        quarantine(path, "not a folder")
     path.mkdir(parents=True, exist_ok=True)
 
 
 def opened_store(folder: Path) -> BlockStore:
-    """The store in a folder; a damaged one is set aside as a whole: without their index, its packs are of no use."""
+    """Open the store in a folder. A damaged store is quarantined as a whole: packs need their index."""
     try:
         _require_index(folder)
         store = BlockStore(folder)
         store.check()
         store.discard_unfinished()
-    except sqlite3.OperationalError:  # a full disk, say
+    except sqlite3.OperationalError:  # for example a full disk
         raise
     except (sqlite3.DatabaseError, IsADirectoryError, FileExistsError) as error:
         quarantine(folder, error)
-        log.error("the copies of checkpoints that it held are lost here; remove it once you need the room")
+        log.error("checkpoint_copies_lost folder=%s", folder)
         return BlockStore(folder)
     return store
 
 
 def _require_index(folder: Path) -> None:
-    """Where there is none of what is in the packs, a new one would have them all removed."""
+    """Raise if packs exist without an index: opening the store would then delete them."""
     for path in folder.glob("index.*"):
         if path.is_dir():
             raise IsADirectoryError(f"{path.name} is a folder")

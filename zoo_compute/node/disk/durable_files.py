@@ -1,4 +1,4 @@
-"""Files that a power cut leaves whole or absent."""
+"""Atomic file writes that survive a power cut."""
 
 import json
 import os
@@ -9,16 +9,16 @@ from zoo_compute.content.packs import force_to_disk
 
 
 def write_json(path: Path, document: dict[str, Any]) -> None:
-    """Write a JSON file as :func:`write_file` does."""
+    """Write a JSON file atomically, as :func:`write_file` does."""
     write_file(path, json.dumps(document).encode())
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file that is either there in full, also after a power cut, or not at all."""
+    """Write a file atomically: after a power cut it is complete or absent."""
     partial = path.with_name(path.name + ".part")
     with partial.open("wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
     partial.replace(path)
-    force_to_disk(path.parent)  # its name: what was signed by what is written here must not be decided anew
+    force_to_disk(path.parent)  # the name must be durable too: a signed decision must not be made again

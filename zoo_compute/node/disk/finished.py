@@ -1,9 +1,8 @@
-"""Releasing what a node keeps of jobs that are over: their last checkpoint and slot states, which no lease releases.
+"""Release of what a node keeps of finished jobs: the last checkpoint and replica states, which no lease releases.
 
-A job is over once a final block says so; all of its units were committed to before. From then on they can be disputed
-for as long as :attr:`DisputeChain.keep_seconds`, and a dispute that is opened in the last moment takes less than that.
-So everything is kept for twice that time by the chain's clock, counted from the block by which this node first saw the
-end, and for as long as any dispute of a unit of this node is not over.
+A job is over once a final block records it; all of its units are committed by then. Its units can be disputed for
+:attr:`DisputeChain.keep_seconds` after that. Files are kept for twice that time by the
+chain's clock, counted from the block at which this node first saw the end. An open dispute of its units extends it.
 """
 
 import logging
@@ -17,17 +16,15 @@ log = logging.getLogger(__name__)
 
 
 _LOOK_SECONDS = 3600.0
-
-
 _PERIODS = 2
 
 
 class FinishedJobs:
-    """The jobs of which a node keeps something.
+    """Finished jobs of which a node keeps files.
 
     Args:
-        connect: gives the chain; called when there is such a job.
-        disputed: whether a dispute of a unit of this node is not over.
+        connect: returns the chain; called on first use.
+        disputed: returns whether a dispute of this node's units is open.
     """
 
     def __init__(self, workspace: Workspace, connect: Callable[[], JobChain], disputed: Callable[[], bool]) -> None:
@@ -38,7 +35,7 @@ class FinishedJobs:
         self._next_at = 0.0
 
     def release(self) -> None:
-        """Release what nobody can ask for any more; unless looked at within the hour.
+        """Release files that can no longer be requested; runs at most once per hour.
 
         Raises:
             Unreachable: the chain does not answer; try again later.
@@ -55,5 +52,5 @@ class FinishedJobs:
                     continue
                 if final.timestamp > self._workspace.over_since(job_id, final.timestamp) + keep_seconds:
                     self._workspace.release_job(job_id)
-                    log.info("job %s is over, and can be disputed no more: what was kept of it is released", job_id)
+                    log.info("finished_job_released job=%s", job_id)
         self._next_at = time.monotonic() + _LOOK_SECONDS

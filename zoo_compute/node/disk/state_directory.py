@@ -1,4 +1,4 @@
-"""A node's directory as seen without opening its workspace: who holds it, and where its records lie."""
+"""Paths and lock of a node's directory, usable without opening its workspace."""
 
 import fcntl
 from collections.abc import Iterator
@@ -11,16 +11,16 @@ from zoo_compute.node.disk.corruption import quarantine
 
 @contextmanager
 def used_alone(root: Path) -> Iterator[None]:
-    """Hold a node's directory while the block runs: a second node there would empty it under the first one's hands.
+    """Lock a node's directory while the block runs: two nodes would delete each other's files.
 
     Raises:
         ConfigError: ``state-dir-in-use``.
-        OSError: it cannot be written to.
+        OSError: the directory cannot be written.
     """
     root.mkdir(parents=True, exist_ok=True)
     lock = root / "lock"
     if lock.is_dir():
-        quarantine(lock, "it is a folder")
+        quarantine(lock, "a folder")
     with lock.open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -34,20 +34,20 @@ def used_alone(root: Path) -> Iterator[None]:
 
 
 def acknowledgements_in(state_dir: Path) -> Path:
-    """Where a node with that state directory keeps the market's promises."""
+    """Return the folder of the market's acknowledgements."""
     return state_dir / "acknowledgements"
 
 
 def traces_in(state_dir: Path) -> Path:
-    """Where a node with that state directory keeps the traces of its units."""
+    """Return the folder of traces of the node's units."""
     return state_dir / "traces"
 
 
 def disputes_in(state_dir: Path) -> Path:
-    """Where a node with that state directory notes the disputes of its units."""
+    """Return the folder of open disputes of the node's units."""
     return state_dir / "disputes"
 
 
 def verdicts_in(state_dir: Path) -> Path:
-    """Where a node with that state directory keeps the verdicts that it signed as a referee."""
+    """Return the folder of verdicts that the node signed as a referee."""
     return state_dir / "verdicts"

@@ -1,7 +1,7 @@
-"""The traces of this node's units, kept for the case that one is disputed: some kB each, which outlive a restart.
+"""Traces of this node's units, some kB each, kept for disputes.
 
-A trace is what only its provider knows of a commitment: the states that the signed root is of. It has to be shown on
-the chain when a unit is disputed, whatever else became of the unit's files.
+Only the provider knows the states behind a signed root. A dispute requires them on chain, even if the unit's files are
+lost.
 """
 
 import json
@@ -17,7 +17,7 @@ from zoo_protocol.verification.trace import state_leaf, trace_root
 
 
 class TraceLost(Exception):
-    """The trace of a unit cannot be shown.
+    """The trace of a unit is not available.
 
     Attributes:
         code: ``trace_unknown`` or ``trace_damaged``.
@@ -30,16 +30,15 @@ class TraceLost(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A commitment of ours, and what its root is of.
+    """A signed commitment, and the states that its root covers.
 
     Attributes:
-        unit: what was signed.
+        unit: the commitment.
         environment: environment class of all states, 0x hex of 32 bytes.
-        states: digests of the states at all boundaries, from 0 to the number of segments, 0x hex of 32 bytes each.
-        task: what the unit was trained from, as its lease named it: by that the states themselves are made again. None
-            in a file of before this was kept.
-        begun: of the slot state that the unit began with, ``{"error_feedback", "steps"}`` (of the former the digest, 0x
-            hex): by that a state's file is told from a damaged one. None in a file of before this was kept.
+        states: digests of the boundary states 0 to the number of segments, 0x hex of 32 bytes each.
+        task: the unit's inputs as named by its lease, for retraining; None in files of older versions.
+        begun: start replica state, ``{"error_feedback", "steps"}`` (the former a digest, 0x hex), to check a state's
+            file; None in files of older versions.
     """
 
     unit: UnitCommitment
@@ -50,12 +49,12 @@ class Trace:
 
     @property
     def unit_id(self) -> str:
-        """The commitment's leaf in its window, 0x hex."""
+        """Leaf of the commitment, 0x hex."""
         return to_hex(leaf_of(self.unit))
 
     @property
     def root(self) -> str:
-        """Root of these states, 0x hex: the signed one, unless something was changed."""
+        """Trace root of these states, 0x hex; differs from the signed one if a field was changed."""
         unit, places = self.unit, enumerate(self.states)
         return to_hex(
             trace_root(
@@ -68,21 +67,21 @@ class Trace:
 
 
 class Traces:
-    """Traces as files, ``<directory>/<unit id>.json``. Each is there in full or not at all."""
+    """Traces as files ``<directory>/<unit id>.json``, written atomically."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         directory.mkdir(parents=True, exist_ok=True)
 
     def keep(self, trace: Trace) -> None:
-        """Write a trace down; its time starts (again)."""
+        """Store a trace; its retention starts again."""
         write_json(self._directory / f"{trace.unit_id}.json", asdict(trace))
 
     def find(self, unit_id: str) -> Trace:
-        """The trace of a unit.
+        """Return the trace of a unit.
 
         Raises:
-            TraceLost: it is not here, or its file is not what was written.
+            TraceLost: the file is missing or changed.
         """
         path = self._directory / f"{unit_id}.json"
         try:
@@ -94,14 +93,14 @@ class Traces:
                 return trace
         except FileNotFoundError as error:
             raise TraceLost(
-                "trace_unknown", f"{self._directory} has no trace of it: another state directory, or one that was lost"
+                "trace_unknown", f"{self._directory} has no trace of the unit: wrong state directory, or a lost file"
             ) from error
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            pass  # unreadable, cut or changed: as below
-        raise TraceLost("trace_damaged", f"{path} does not lead to what was signed: the disk has changed it")
+            pass  # unreadable or changed
+        raise TraceLost("trace_damaged", f"{path} does not match the signed root: the file was changed")
 
     def tidy(self, keep_seconds: float, now: float) -> None:
-        """Remove what was written longer than ``keep_seconds`` before ``now`` (Unix seconds)."""
+        """Remove files written more than ``keep_seconds`` before ``now`` (Unix seconds)."""
         oldest = now - keep_seconds
         for path in self._directory.glob("*.json"):
             if path.stat().st_mtime < oldest:

@@ -1,4 +1,4 @@
-"""The market's calls that a node makes."""
+"""Calls of the market's API that a node makes."""
 
 import re
 import time
@@ -16,30 +16,18 @@ from zoo_protocol.messages import Ask
 WALLET_IN_USE = "wallet-in-use"
 
 
-_CHECKED_WITHIN_SECONDS = 1_800.0  # who gives up its answer waits for a day
-
-
+_CHECKED_WITHIN_SECONDS = 1_800.0  # a benchmark that is given up can be repeated only after a day
 _MARGIN_SECONDS = 10.0
-
-
 _ROUND_TRIPS = 8
-
-
-_LONGEST_ROUND_TRIP_MS = 60_000
-
-
+_MAX_ROUND_TRIP_MS = 60_000
 _SILENCE_SECONDS = 30.0
-
-
-_READ_BYTES_PER_SECOND = 5_000_000  # at the slowest
-
-
+_READ_BYTES_PER_SECOND = 5_000_000  # lower bound
 _OF_A_HEARTBEAT = {"status", "reason", "benchmark_by", "verifiers_of_class"}
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Work addressed to this node. ``task`` depends on ``kind``: train, reveal, replay, pin, publish or follow."""
+    """Lease of this node. ``task`` depends on ``kind``: train, reveal, replay, pin, publish or follow."""
 
     id: str
     kind: str
@@ -50,16 +38,16 @@ class Lease:
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> "Lease":
-        """The lease in the market's answer, or in this node's own journal.
+        """Parse the market's answer, or a stored lease.
 
         Raises:
-            KeyError, TypeError, ValueError: it is none.
+            KeyError, TypeError, ValueError: the document is malformed.
         """
         found = cls(**{name: document[name] for name in cls.__slots__})
         if not (isinstance(found.task, dict) and isinstance(found.lease_seconds, int | float)):
-            raise TypeError("task is no object, or lease_seconds no number")
-        if not re.fullmatch("[A-Za-z0-9-]{1,64}", found.id):  # a file is named by it
-            raise ValueError(f"{found.id!r:.80} is no lease's id")
+            raise TypeError("task is not an object, or lease_seconds is not a number")
+        if not re.fullmatch("[A-Za-z0-9-]{1,64}", found.id):  # the id becomes a file name
+            raise ValueError(f"id is {found.id!r:.80}; expected 1 to 64 letters, digits and hyphens")
         return found
 
     def as_dict(self) -> dict[str, Any]:
@@ -68,7 +56,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Disputed:
-    """A dispute of this node's unit, which asks for files like a lease."""
+    """Dispute of this node's unit; authorises uploads like a lease."""
 
     dispute_id: str
 
@@ -77,45 +65,45 @@ Asking = Lease | Disputed
 
 
 class Market:
-    """One node's side of the market. All calls raise :class:`ApiError` or :class:`Unreachable`.
+    """The market's API for one node. All calls raise :class:`ApiError` or :class:`Unreachable`.
 
     Args:
-        session: random id of this process, by which the market tells it from another node with the same wallet.
-        predecessors: of the processes that used the node's directory before.
+        session: random id of this process; distinguishes nodes with the same wallet.
+        predecessors: ids of earlier processes on the node's directory.
     """
 
     def __init__(self, connection: Connection, session: str = "", predecessors: Sequence[str] = ()) -> None:
         self._connection = connection
         self._session = {"session": session, "predecessors": list(predecessors)}
-        # The shortest of the last few: what is above it is load, here or there, and not the way.
+        # The minimum of recent round trips excludes load on either side.
         self._round_trips_ms: deque[int] = deque(maxlen=_ROUND_TRIPS)
         self._challenge = ""
 
     def wait_or_stop(self, seconds: float) -> bool:
-        """Wait for so long; whether this node is told to stop, which ends the waiting."""
+        """Wait for ``seconds``; returns True at once when the node stops."""
         return self._connection.hurries_within(seconds)
 
     def network(self) -> Network:
-        """The network's parameters and addresses."""
+        """Return the network's parameters and addresses."""
         with understood("GET /v1/network"):
             return Network.model_validate(self._connection.get("/v1/network"))
 
     def register(self, registration: dict[str, Any]) -> None:
-        """Register this node, or renew what it says of itself."""
+        """Register this node, or renew its registration."""
         self._connection.post("/v1/providers", registration, repeatable=True)
 
     def heartbeat(self, busy: bool, sign: Callable[[str], str]) -> dict[str, Any]:
-        """Say that the node lives, and how far off; returns its status, tier and the longest silence allowed.
+        """Send a heartbeat; returns the node's status, its reason, and the time until the next heartbeat is due.
 
         Args:
-            sign: the wallet's signature of a challenge.
+            sign: returns the wallet's signature of a challenge.
 
         Raises:
             ApiError: ``wallet-in-use``: another node has the wallet; ``not-registered``.
         """
         with understood("a heartbeat"):
             answer = self._beat(busy, sign)
-            if not answer["counted"]:  # the first one, or after a silence: now the challenge is known
+            if not answer["counted"]:  # the first one or after a timeout: the challenge is known only now
                 answer = self._beat(busy, sign)
             missing = _OF_A_HEARTBEAT - answer.keys()
             if missing:
@@ -123,7 +111,7 @@ class Market:
             return answer | {"next_within_seconds": float(answer["next_within_seconds"])}
 
     def acquire_wallet(self, sign: Callable[[str], str]) -> None:
-        """Be heard of before anything is changed: a node that is refused must not touch the other one's registration.
+        """Send a heartbeat before any change: a refused node must not alter the other node's registration.
 
         Raises:
             ApiError: ``wallet-in-use``.
@@ -141,82 +129,82 @@ class Market:
             body |= {"challenge": self._challenge, "signature": sign(self._challenge)}
         started = time.monotonic()
         answer: dict[str, Any] = self._connection.post("/v1/providers/me/heartbeat", body, repeatable=True)
-        self._round_trips_ms.append(min(round((time.monotonic() - started) * 1000), _LONGEST_ROUND_TRIP_MS))
+        self._round_trips_ms.append(min(round((time.monotonic() - started) * 1000), _MAX_ROUND_TRIP_MS))
         self._challenge = answer["challenge"]
         return answer
 
     def start_benchmark(self, tier: str) -> dict[str, Any]:
-        """A challenge whose clock does not run yet."""
+        """Return a benchmark challenge; its clock starts later."""
         answer: dict[str, Any] = self._connection.post("/v1/benchmarks", {"tier": tier}, repeatable=True)
         return answer
 
     def begin_benchmark(self, benchmark_id: str) -> dict[str, Any]:
-        """The pool is ready; the clock runs."""
+        """Report the pool as ready, which starts the clock; returns the nonce."""
         answer: dict[str, Any] = self._connection.post(f"/v1/benchmarks/{benchmark_id}/ready", {}, repeatable=True)
         return answer
 
     def commit_benchmark(self, benchmark_id: str, commitment: str) -> dict[str, Any]:
-        """The work is done; what is to be opened."""
+        """Commit to the completed work; returns what to open."""
         body = {"commitment": commitment}
         path = f"/v1/benchmarks/{benchmark_id}/commit"
         answer: dict[str, Any] = self._connection.post(path, body, repeatable=True)
         return answer
 
     def answer_benchmark(self, benchmark_id: str, cid: str) -> dict[str, Any]:
-        """The verdict on an uploaded answer, which counts as of its upload; others may be checked before it."""
+        """Return the verdict on an uploaded answer. The upload time counts, not the time of the check."""
         path = f"/v1/benchmarks/{benchmark_id}/answer"
         answer: dict[str, Any] = self._connection.call(
-            "POST", path, repeatable=True, patience=_CHECKED_WITHIN_SECONDS, json={"cid": cid}
+            "POST", path, repeatable=True, retry_seconds=_CHECKED_WITHIN_SECONDS, json={"cid": cid}
         )
         return answer
 
     def attested_until(self, address: str) -> str | None:
-        """End of a node's attestation on chain; None if it has none."""
+        """Return the end of a node's attestation on chain; None if it has none."""
         until: str | None = self._connection.get(f"/v1/providers/{address}")["attested_until"]
         return until
 
     def start_attestation(self) -> dict[str, Any]:
-        """A challenge: what a quote must be bound to."""
+        """Return a challenge to which a TEE quote must be bound."""
         answer: dict[str, Any] = self._connection.post("/v1/attestations", {}, repeatable=True)
         return answer
 
     def answer_attestation(
         self, challenge_id: str, quote: str, collateral: dict[str, str], gpus: dict[str, Any] | None
     ) -> dict[str, Any]:
-        """What the market read in a quote that holds."""
+        """Submit a TEE quote; returns what the market read in it."""
         body = {"quote": quote, "collateral": collateral} | ({} if gpus is None else {"gpu_statement": gpus})
         answer: dict[str, Any] = self._connection.post(f"/v1/attestations/{challenge_id}/quote", body)
         return answer
 
     def open_asks(self) -> list[dict[str, Any]]:
-        """This node's standing offers."""
+        """Return this node's open asks."""
         with understood("GET /v1/asks"):
             return [ask for ask in self._connection.get("/v1/asks") if ask["status"] == "open"]
 
     def place_ask(self, ask: Ask, signature: str) -> None:
-        """Put a signed offer into the book, in place of the earlier one."""
+        """Place a signed ask, which replaces the earlier one."""
         fields = {**asdict(ask), "minPrice": str(ask.minPrice), "nonce": str(ask.nonce)}
         self._connection.post("/v1/asks", {"ask": fields, "signature": signature})
 
     def upload(self, content: bytes | Background) -> str:
-        """Put content on storage; returns its CID."""
+        """Upload content; returns its CID."""
         with understood("POST /v1/blobs"):
             return str(self._send("POST", "/v1/blobs", content)["cid"])
 
     def file_state(self, lease: Asking, cid: str) -> dict[str, Any]:
-        """What storage has of a file that the lease asks for: ``pieces``, CIDs by number, or all (``complete``)."""
+        """Return which chunks of a file storage has: ``pieces`` (CIDs by number), or ``complete``."""
         answer: dict[str, Any] = self._connection.call(
             "GET", _file_path(lease, cid), repeatable=True, headers=_token(lease)
         )
         return answer
 
     def put_piece(self, lease: Asking, cid: str, number: int, piece_cid: str, content: bytes | Background) -> None:
-        """Put one piece of a file that the lease asks for on storage."""
+        """Upload one chunk of a file."""
         path = f"{_file_path(lease, cid)}/pieces/{number}"
         self._send("PUT", path, content, headers=_token(lease), params={"piece_cid": piece_cid})
 
     def join_pieces(self, lease: Asking, cid: str, size: int) -> None:
-        """Have the pieces of a file of ``size`` bytes made one."""
+        """Assemble the chunks into a file of ``size`` bytes."""
         self._connection.call(
             "POST", _file_path(lease, cid), repeatable=True, headers=_token(lease), timeout=_seconds_for(size)
         )
@@ -238,7 +226,7 @@ class Market:
         return answer
 
     def owner_of(self, address: str) -> str | None:
-        """Who owns a node, as it declares; None if it declares nobody, or is not registered."""
+        """Return a node's declared owner; None if it declares none or is not registered."""
         try:
             owner: str | None = self._connection.get(f"/v1/providers/{address}")["owner"]
         except ApiError as error:
@@ -248,24 +236,24 @@ class Market:
         return owner
 
     def dispute(self, dispute_id: str) -> dict[str, Any]:
-        """What the market knows of a dispute, as ``GET /v1/disputes/{id}`` has it."""
+        """Return the market's record of a dispute (``GET /v1/disputes/{id}``)."""
         with understood("GET /v1/disputes/{id}"):
             found: dict[str, Any] = self._connection.get(f"/v1/disputes/{dispute_id}")
             return {**found, "step": found["step"], "state_cid": found["state_cid"]}
 
     def tell_state(self, dispute_id: str, cid: str) -> None:
-        """Say where the state is that a disputed step of this node starts from."""
+        """Report the CID of a disputed segment's start state."""
         self._connection.call("PUT", f"/v1/disputes/{dispute_id}/state", repeatable=True, json={"state_cid": cid})
 
     def give_verdict(self, verdict: dict[str, Any]) -> None:
-        """Deliver a signed verdict: ``dispute_id``, ``draw``, ``provider_correct``, ``reason``, ``signature``."""
+        """Submit a signed verdict: ``dispute_id``, ``draw``, ``provider_correct``, ``reason``, ``signature``."""
         body = {name: verdict[name] for name in ("draw", "provider_correct", "reason", "signature")}
         self._connection.post(f"/v1/disputes/{verdict['dispute_id']}/verdicts", body, repeatable=True)
 
     def next_lease(self, kinds: list[str], wait_seconds: float) -> Lease | None:
-        """Work of these kinds, if any comes up while the market waits for it."""
+        """Lease work of these kinds; waits for up to ``wait_seconds``."""
         body = {"kinds": kinds, "wait_seconds": wait_seconds}
-        # Not repeated: a lease whose answer was lost is pulled again only after it has expired.
+        # Not repeated: if the answer is lost, the lease becomes available again after it expires.
         found = self._connection.call(
             "POST", "/v1/leases/next", repeatable=False, json=body, timeout=wait_seconds + _MARGIN_SECONDS
         )
@@ -277,19 +265,19 @@ class Market:
         self._about(lease, "heartbeat", {"step": step})
 
     def commit(self, lease: Lease, commitment: dict[str, Any]) -> dict[str, Any]:
-        """Commit to a result before it is shown; of a unit, the answer holds the market's ``acknowledgement``."""
+        """Commit to a result before it is revealed; a unit's answer contains the ``acknowledgement``."""
         return self._about(lease, "commit", commitment)
 
     def complete(self, lease: Lease, result: dict[str, Any], size: int = 0) -> None:
-        """Deliver a result; ``size`` bytes of files are read before it is answered."""
+        """Deliver a result. The market reads ``size`` bytes of files before it answers."""
         self._about(lease, "complete", result, timeout=_seconds_for(size))
 
     def fail(self, lease: Lease, code: str, detail: str) -> None:
-        """Give a lease up, so that another node gets the work at once."""
+        """Give a lease up; another node gets the work at once."""
         self._about(lease, "fail", {"code": code, "detail": detail[:500]})
 
     def _about(self, lease: Lease, action: str, body: dict[str, Any], **request: Any) -> dict[str, Any]:
-        # The market answers a repetition of any of these like the first time.
+        # These calls are idempotent.
         path = f"/v1/leases/{lease.id}/{action}"
         answer: dict[str, Any] = self._connection.call(
             "POST", path, repeatable=True, json={"token": lease.token, **body}, **request
@@ -307,5 +295,5 @@ def _token(lease: Asking) -> dict[str, str]:
 
 
 def _seconds_for(size: int) -> float:
-    """How long the market may be silent while it reads ``size`` bytes."""
+    """Return the timeout of a call for which the market reads ``size`` bytes."""
     return _SILENCE_SECONDS + size / _READ_BYTES_PER_SECOND

@@ -1,4 +1,4 @@
-"""The market's acknowledgements as a node keeps them: checked when they are given, durable until they are kept."""
+"""Journal of the market's inclusion acknowledgements, verified on receipt and kept on disk until they are fulfilled."""
 
 import logging
 import time
@@ -27,21 +27,19 @@ from zoo_protocol.payments.job_record import leaf_of
 log = logging.getLogger(__name__)
 
 
-_ROLE_SECONDS = 600.0  # for so long a signer that held its role is taken to hold it; longer while the chain is away
-
-
-_CLOCKS_SECONDS = 60  # how far the market's clock may be from ours
+_ROLE_SECONDS = 600.0  # cache of a signer's role; longer while the chain does not answer
+_CLOCKS_SECONDS = 60  # tolerated difference between the market's clock and ours
 
 
 class NotAcknowledged(Exception):
-    """The market gave no acknowledgement that would count; the message says why."""
+    """The market gave no valid acknowledgement; the message gives the reason."""
 
     code = "not_acknowledged"
 
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """A commitment of ours, and the market's signature that it is in a window by ``include_by`` (Unix seconds)."""
+    """A signed commitment, and the market's signature over its deadline ``include_by`` (Unix seconds)."""
 
     unit: UnitCommitment
     include_by: int
@@ -49,27 +47,27 @@ class Promise:
 
     @property
     def unit_id(self) -> str:
-        """The commitment's leaf, 0x hex."""
+        """Leaf of the commitment, 0x hex."""
         return to_hex(leaf_of(self.unit))
 
 
 class Journal:
-    """Promises as files, ``<directory>/<unit id>.json``. Each is there in full or not at all; several may read them."""
+    """Acknowledgements as files ``<directory>/<unit id>.json``, written atomically. Several processes may read them."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         directory.mkdir(parents=True, exist_ok=True)
 
     def keep(self, promise: Promise) -> None:
-        """Write a promise down."""
+        """Store an acknowledgement."""
         write_json(self._file(promise), asdict(promise))
 
     def drop(self, promise: Promise) -> None:
-        """Forget a promise."""
+        """Delete an acknowledgement."""
         self._file(promise).unlink(missing_ok=True)
 
     def all(self) -> list[Promise]:
-        """Every promise, the earliest due first."""
+        """Return all acknowledgements, the earliest deadline first."""
         kept = (read_json(path, partial(_promise, path)) for path in self._directory.glob("*.json"))
         found = [promise for promise in kept if promise is not None]
         return sorted(found, key=lambda promise: (promise.include_by, promise.unit_id))
@@ -79,18 +77,18 @@ class Journal:
 
 
 def _promise(path: Path, document: Any) -> Promise:
-    """The promise in a file. Raises as ``read_json`` wants if the file was changed."""
+    """Parse the file's content; raises as ``read_json`` expects if the file was changed."""
     promise = Promise(UnitCommitment(**document["unit"]), document["include_by"], document["signature"])
     if path.stem != promise.unit_id or type(promise.include_by) is not int or not isinstance(promise.signature, str):
-        raise ValueError("it is not what was written")
+        raise ValueError("content differs from the file name or format")
     return promise
 
 
 class Acknowledgements:
-    """Takes acknowledgements in. The chain says whose count; it is asked now and then.
+    """Verifier of acknowledgements. Caches signers whose role the chain confirmed.
 
     Args:
-        connect: gives the chain; called when it is first needed.
+        connect: returns the chain; called on first use.
     """
 
     def __init__(self, journal: Journal, network: Network, connect: Callable[[], OmissionChain]) -> None:
@@ -101,10 +99,10 @@ class Acknowledgements:
         self._known: dict[str, float] = {}
 
     def take(self, unit: UnitCommitment, answer: Any) -> None:
-        """Check what the market answered to a commitment, and keep it.
+        """Verify the market's answer to a commitment and store it.
 
         Raises:
-            NotAcknowledged: it is missing, malformed, too late, or not signed by an acknowledger for this commitment.
+            NotAcknowledged: missing, malformed, too late, or not signed by an acknowledger for this commitment.
         """
         if not isinstance(answer, dict):
             raise NotAcknowledged("the market gave no acknowledgement")
@@ -113,7 +111,7 @@ class Acknowledgements:
             raise NotAcknowledged("the acknowledgement lacks include_by or signature")
         now = int(time.time())
         if not now < include_by <= now + MAX_PROMISE_SECONDS + _CLOCKS_SECONDS:
-            raise NotAcknowledged(f"the promised time {include_by} is over, or more than a day away ({now} now)")
+            raise NotAcknowledged(f"include_by is {include_by}; expected a time within a day of {now}")
         promise = Promise(unit, include_by, signature)
         message = Acknowledgement(promise.unit_id, include_by)
         try:
@@ -122,7 +120,7 @@ class Acknowledgements:
             raise NotAcknowledged(str(error)) from error
         if not self._counts(signer):
             raise NotAcknowledged(
-                f"the signature over this commitment recovers to {signer}, which is no acknowledger on chain"
+                f"the signature over this commitment recovers to {signer}, which is not an acknowledger on chain"
             )
         self._journal.keep(promise)
 
@@ -136,11 +134,11 @@ class Acknowledgements:
                 return False
             bond, owed = self._chain.bond(), self._chain.terms().compensation
             if bond < owed:
-                log.warning("the operator's bond is %s wei; a broken promise should bring %s", bond, owed)
+                log.warning("operator_bond_low bond_wei=%s compensation_wei=%s", bond, owed)
         except ZooError as error:
-            if signer in self._known:  # as it was when the chain last answered: a unit is lost without it
-                log.warning("whether %s may still acknowledge cannot be asked: %s", signer, error)
+            if signer in self._known:  # rely on the chain's last answer: without it the unit is lost
+                log.warning("acknowledger_unconfirmed signer=%s error=%s", signer, error)
                 return True
-            raise NotAcknowledged(f"whether {signer} may acknowledge cannot be asked: {error}") from error
+            raise NotAcknowledged(f"the role of {signer} cannot be read: {error}") from error
         self._known[signer] = time.monotonic() + _ROLE_SECONDS
         return True

@@ -1,4 +1,4 @@
-"""What a unit took of a node's time and link: told to the market with the result, which takes it as a claim."""
+"""Time and traffic of a unit, reported to the market with the result. The market does not verify the report."""
 
 import time
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from zoo_compute.base.link import Link
 
 
 class UnitResourceUsage:
-    """One unit's, from now on. Bytes are all that the node moves meanwhile, also for other leases."""
+    """Usage of one unit since construction. Bytes include other leases' traffic of the same period."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -18,7 +18,7 @@ class UnitResourceUsage:
 
     @contextmanager
     def transferring(self) -> Iterator[None]:
-        """The block waits for nothing but transfers, and the unit for it: what goes in the background gives way."""
+        """Count the block as transfer time, and give its transfers precedence over background ones."""
         started = time.monotonic()
         try:
             with self._link.urgent():
@@ -27,7 +27,7 @@ class UnitResourceUsage:
             self._transfer_seconds += time.monotonic() - started
 
     def report(self, compute_seconds: float) -> dict[str, Any]:
-        """Times in ms, bytes each way, and the link's last rates in bytes per second (null before any was measured)."""
+        """Return times in ms, bytes each way, and the link's last rates in bytes per second (None if unmeasured)."""
         return {
             "compute_ms": round(1000 * compute_seconds),
             "transfer_ms": round(1000 * self._transfer_seconds),

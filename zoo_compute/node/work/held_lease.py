@@ -1,4 +1,4 @@
-"""A lease at hand: a thread keeps it alive while another works on it."""
+"""Lease heartbeats in a thread while another thread does the work."""
 
 import logging
 import threading
@@ -13,23 +13,17 @@ log = logging.getLogger(__name__)
 
 
 _PROGRESS_SECONDS = 0.5
-
-
 _BEATS_PER_LEASE = 4
-
-
-_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 5.0  # between calls that a silent market does not answer
-
-
+_FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.5, 5.0  # between repeated calls during an outage of the market
 _T = TypeVar("_T")
 
 
 class LeaseLost(Exception):
-    """The market has given the work to somebody else, or needs it no longer."""
+    """The lease expired, was given to another node, or its result is not needed."""
 
 
 class HeldLease:
-    """Heartbeats for one lease, from entering to leaving the context."""
+    """Heartbeats of one lease, for the duration of the context."""
 
     def __init__(self, market: Market, lease: Lease) -> None:
         self.lease = lease
@@ -52,10 +46,10 @@ class HeldLease:
         self._thread.join()
 
     def progress(self, report: dict[str, Any]) -> None:
-        """Note the executor's progress (``step``, ``steps``, ``loss``).
+        """Record the executor's progress report (``step``, ``steps``, ``loss``).
 
         Raises:
-            LeaseLost: it is of no use to go on.
+            LeaseLost: stop the work.
         """
         self.check()
         self._step = int(report["step"])
@@ -67,13 +61,13 @@ class HeldLease:
             raise LeaseLost(self._lost.detail)
 
     def call_until_answered(self, call: Callable[[], _T]) -> _T:
-        """What the market answers; it is asked again for as long as it is away: what took hours must not be lost by
-        that, nor who said no be taken for silent. A lease that runs out meanwhile is forgiven by the market, and its
-        first answer says whether this one was.
+        """Call the market and retry until it answers, the lease is lost, or the node stops.
+
+        The market extends leases that expire during its own outage.
 
         Raises:
-            LeaseLost, ApiError: the market does not want it (any more).
-            Unreachable: the market does not answer, and this node is told to stop.
+            LeaseLost, ApiError: the market does not accept the call.
+            Unreachable: the node is stopping and the market does not answer.
         """
         pause = _FIRST_PAUSE_SECONDS
         while True:
@@ -81,13 +75,13 @@ class HeldLease:
                 return call()
             except Unreachable as error:
                 self.check()
-                log.warning("%s lease %s waits for the market: %s", self.lease.kind, self.lease.id, error)
+                log.warning("market_unreachable kind=%s lease=%s error=%s", self.lease.kind, self.lease.id, error)
                 if self._market.wait_or_stop(pause):
                     raise
-                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+                pause = min(2 * pause, _MAX_PAUSE_SECONDS)
 
     def _beat(self) -> None:
-        """Soon after progress, so that followers see it; otherwise often enough to keep the lease."""
+        """Beat soon after progress, so that observers see it, and otherwise often enough to keep the lease."""
         while not self._over.is_set():
             try:
                 self._market.keep_lease(self.lease, self._step)
@@ -95,7 +89,7 @@ class HeldLease:
                 self._lost = error
                 return
             except Unreachable as error:
-                log.warning("lease %s: no heartbeat: %s", self.lease.id, error)
+                log.warning("lease_heartbeat_failed lease=%s error=%s", self.lease.id, error)
             self._over.wait(_PROGRESS_SECONDS)
             self._news.wait(self.lease.lease_seconds / _BEATS_PER_LEASE)
             self._news.clear()

@@ -1,4 +1,4 @@
-"""What training and replaying start from: files named by the lease, fetched and verified."""
+"""Inputs of training and replay: files named by the lease, fetched and verified."""
 
 import logging
 import math
@@ -20,16 +20,16 @@ log = logging.getLogger(__name__)
 
 
 class SlotStateMissing(Exception):
-    """The slot state with this CID is neither here nor on storage.
+    """The replica state with this CID is neither on this node nor on storage.
 
     Attributes:
-        code: what a unit is given up with for it; its slot then goes on from a fresh state.
+        code: reason of giving up the unit; its replica then continues from a fresh state.
     """
 
     code = "slot_state_missing"
 
     def __init__(self, cid: str) -> None:
-        super().__init__(f"the slot state {cid} is neither on this node nor on storage")
+        super().__init__(f"the replica state {cid} is neither on this node nor on storage")
         self.cid = cid
 
 
@@ -44,37 +44,37 @@ UNIT_FIELDS = (
     "eager_payload_cid",
     "environment",
 )
-"""What determines a unit's result, of the fields of its lease: all that :func:`unit_task` reads."""
+"""Fields of a lease that determine a unit's result: all that :func:`unit_task` reads."""
 
 
 Run = Callable[[dict[str, Any]], dict[str, Any]]
-"""Runs a task of :mod:`zoo_compute.node.execution.tasks`; returns its result. Raises ExecutorError."""
+"""Runs a task of :mod:`zoo_compute.node.execution.tasks` and returns its result. Raises ExecutorError."""
 
 
 MAX_UPDATES = 64
-"""Updates a node catches up by, at most: of each it reads the manifest first, one request after another."""
+"""Maximum number of updates to catch up by. Manifests are read one after another."""
 
 
-def most_updates(model_bytes: float, update_bytes: float) -> int:
-    """How many updates of that size a node catches up by: those that together are smaller than the model."""
+def max_updates(model_bytes: float, update_bytes: float) -> int:
+    """Return how many updates of that size are together smaller than the model."""
     return min(MAX_UPDATES, math.ceil(model_bytes / update_bytes) - 1)
 
 
-MADE = "round %d's model made from round %d's by %d updates: %d bytes instead of %d"
-"""What a node logs of it."""
+MADE = "model_made round=%d base_round=%d updates=%d bytes=%d model_bytes=%d"
+"""Log line of a model that was rebuilt from updates."""
 
 
 def unit_task(task: dict[str, Any], workspace: Workspace, gateway: GatewayClient, run: Run) -> dict[str, Any]:
-    """The fields that the executor's ``train`` and ``replay`` tasks share, with every input on disk.
+    """Return the fields that ``train`` and ``replay`` tasks share, with every input on disk.
 
     Args:
-        run: for a ``catch_up`` task: a model is made of strangers' updates where they can do no harm.
+        run: runs a ``catch_up`` task. Updates come from untrusted peers, so the sandboxed process applies them.
 
     Raises:
         GymError: a manifest or the specification is malformed.
         ExecutorError: a model could not be made.
-        SlotStateMissing: the slot state that the unit starts from is neither here nor on storage.
-        ContentError, BlockNotFound, GatewayUnavailable: an input cannot be had.
+        SlotStateMissing: the replica state is neither on this node nor on storage.
+        ContentError, BlockNotFound, GatewayUnavailable: an input cannot be fetched.
     """
     model, data = model_and_data(task, workspace, gateway, run)
     payloads = {name: task[f"{name}_cid"] for name in ("restored_payload", "eager_payload")}
@@ -92,7 +92,7 @@ def unit_task(task: dict[str, Any], workspace: Workspace, gateway: GatewayClient
 
 
 def model_and_data(task: dict[str, Any], workspace: Workspace, gateway: GatewayClient, run: Run) -> tuple[Path, Path]:
-    """The files of a job's model at a checkpoint, and of its training split; raises as :func:`unit_task`."""
+    """Return a job's model at a checkpoint and its training split; raises as :func:`unit_task`."""
     spec = TrainingSpec.from_dict(task["spec"])
     dataset = DatasetManifest.from_bytes(gateway.fetch(spec.dataset, max_bytes=MAX_MANIFEST_BYTES))
     checkpoint = CheckpointManifest.from_bytes(gateway.fetch(task["checkpoint_cid"], max_bytes=MAX_MANIFEST_BYTES))
@@ -101,7 +101,7 @@ def model_and_data(task: dict[str, Any], workspace: Workspace, gateway: GatewayC
 
 
 def _slot_state_file(task: dict[str, Any], workspace: Workspace, gateway: GatewayClient) -> str | None:
-    """What the unit starts from, if not from a fresh state: it lies here if a unit of this node handed it on."""
+    """Return the replica state that the unit starts from; None is a fresh state."""
     cid = task["slot_state_cid"]
     if cid is None:
         return None
@@ -118,13 +118,10 @@ def _slot_state_file(task: dict[str, Any], workspace: Workspace, gateway: Gatewa
 def _model_file(
     spec: TrainingSpec, checkpoint: CheckpointManifest, workspace: Workspace, gateway: GatewayClient, run: Run
 ) -> Path:
-    """The checkpoint's model: made from an earlier one that is here by the updates since, else downloaded.
-
-    Raises as :func:`unit_task`.
-    """
+    """Return the checkpoint's model, made from a local earlier one and updates, or downloaded."""
     with workspace.single_flight(checkpoint.model):
         if spec.training.down_top_k and workspace.local_path(checkpoint.model) is None:
-            with suppress(BlockNotFound):  # what leads there is gone: the model itself may not be
+            with suppress(BlockNotFound):  # a missing manifest or update does not imply a missing model
                 _catch_up(spec, checkpoint, workspace, gateway, run)
         return workspace.fetch(gateway, checkpoint.model)
 
@@ -132,8 +129,8 @@ def _model_file(
 def _catch_up(
     spec: TrainingSpec, checkpoint: CheckpointManifest, workspace: Workspace, gateway: GatewayClient, run: Run
 ) -> None:
-    """Make the model of the newest one at hand by the updates since, if they lead to it in fewer bytes than it has."""
-    found = _way_from_a_base(spec, checkpoint, workspace, gateway)
+    """Make the model from the newest local one if the updates have fewer bytes than the model."""
+    found = _path_from_base(spec, checkpoint, workspace, gateway)
     if found is None:
         return
     round_, base, cids = found
@@ -147,19 +144,20 @@ def _catch_up(
         log.info(MADE, checkpoint.round, round_, len(updates), moved, size)
 
 
-def _way_from_a_base(
+def _path_from_base(
     spec: TrainingSpec, checkpoint: CheckpointManifest, workspace: Workspace, gateway: GatewayClient
 ) -> tuple[int, Path, list[str]] | None:
-    """The newest earlier model that is here, with its round, and the CIDs of the updates since, oldest first; fetches
-    manifests only.
+    """Find the newest local earlier model; fetches manifests only.
 
-    None where no model is here that fewer bytes than the checkpoint's own lead from. Manifests do not say how large an
-    update is, so each counts as the most that it may be.
+    Manifests do not contain the size of an update, so each counts with its maximum size.
+
+    Returns:
+        Its round, its file and the CIDs of the later updates, oldest first; None if downloading is not larger.
     """
     model_bytes, updates = 4 * spec.num_parameters(), list[str]()
     if not workspace.has_file_of(model_bytes):
-        return None  # a newcomer: no manifest would name what is here
-    for _ in range(most_updates(model_bytes, downlink(spec).max_bytes)):
+        return None  # a new node has no model
+    for _ in range(max_updates(model_bytes, downlink(spec).max_bytes)):
         if checkpoint.update is None or checkpoint.parent is None:
             return None
         updates.append(checkpoint.update)

@@ -1,7 +1,7 @@
-"""The states of this node's units, as they were signed: read from the disk, or trained again where that has lost one.
+"""Boundary states of this node's units: read from disk, or retrained if a file is missing or corrupt.
 
-A damaged state, shown, is refused, and who shows none in time has withheld it. What a unit started from is kept for as
-long as it can be disputed: with that the unit is trained again, bit by bit, and the state is there again.
+A missed reveal is slashed as data withholding. The node keeps a unit's inputs for as long as it can be disputed;
+retraining from them gives the same bits.
 """
 
 import logging
@@ -20,26 +20,25 @@ from zoo_protocol.hashing import from_hex, to_hex
 log = logging.getLogger(__name__)
 
 
-_PIECE_BYTES = 1 << 20
+_CHUNK_BYTES = 1 << 20
 
 
 class StateUnavailable(Exception):
-    """The state cannot be given: the market is not that far, an input is gone, or training gave other states.
+    """The state is not available: an input is gone, or retraining gave other states.
 
     Attributes:
-        code: what a lease is given up with for it.
+        code: reason of giving up the lease.
     """
 
     code = "state_lost"
 
 
 def state_file(trace: Trace, step: int, workspace: Workspace, gateway: GatewayClient, run: Run) -> Path:
-    """The file of the state after so many segments of a unit, with the content that was signed.
+    """Return the file of the state after ``step`` segments of a unit, with the signed content.
 
     Raises:
-        Unmade: it is gone, and cannot be made again.
-        GymError, ExecutorError, SlotStateMissing, ContentError, BlockNotFound, GatewayUnavailable: nor can the unit be
-            trained again, as :func:`unit_task` and training say.
+        StateUnavailable: the state is missing and retraining does not restore it.
+        GymError, ExecutorError, SlotStateMissing, ContentError, BlockNotFound, GatewayUnavailable: retraining fails.
         OSError: the disk refuses.
     """
     unit, task = trace.unit, trace.task
@@ -49,31 +48,30 @@ def state_file(trace: Trace, step: int, workspace: Workspace, gateway: GatewayCl
         if _is_signed(trace, step, path):
             return path
     if task is None:
-        raise StateUnavailable("what the unit started from was not kept: an earlier version of this program trained it")
-    log.warning("training round %d, slot %d of job %s again: its state is gone", unit.round, unit.slot, unit.jobId)
+        raise StateUnavailable("the unit's inputs are not recorded: an earlier version of this program trained it")
+    log.warning("unit_retrained round=%d replica=%d job=%s: a state is missing", unit.round, unit.slot, unit.jobId)
     output.mkdir(exist_ok=True)
     again = run({"kind": "train", "output": str(output), **unit_task(task, workspace, gateway, run)})
     if again["state_digests"] != trace.states:
-        raise StateUnavailable("trained again, the unit has other states than those that were signed")
+        raise StateUnavailable("the retrained unit has other states than the signed ones")
     return state_path(output, step)
 
 
 def _is_signed(trace: Trace, step: int, path: Path) -> bool:
-    """Whether a file is there and holds the state that the trace has: a later attempt at the unit leaves its files in
-    the same place, and a disk may have changed them."""
+    """Return whether the file holds the trace's state. A later attempt at the unit writes to the same path."""
     if not path.is_file():
         return False
     if trace.begun is None:
         return read_json(path.parent / "result.json", lambda result: result.get("state_digests")) == trace.states
-    assert trace.task is not None  # kept since before that was
+    assert trace.task is not None  # recorded in all files that have ``begun``
     spec, error_feedback = TrainingSpec.from_dict(trace.task["spec"]), from_hex(trace.begun["error_feedback"])
     try:
         with path.open("rb") as file:
-            pieces = iter(lambda: file.read(_PIECE_BYTES), b"")
-            found = to_hex(stream_inner_digest(spec, step, error_feedback, trace.begun["steps"], pieces))
+            chunks = iter(lambda: file.read(_CHUNK_BYTES), b"")
+            found = to_hex(stream_inner_digest(spec, step, error_feedback, trace.begun["steps"], chunks))
     except GymError as error:
-        log.warning("%s is no state: %s", path, error)
+        log.warning("state_malformed path=%s error=%s", path, error)
         return False
     if found != trace.states[step]:
-        log.warning("%s is not the state that was signed", path)
+        log.warning("state_differs path=%s", path)
     return found == trace.states[step]

@@ -1,6 +1,6 @@
-"""Uploading the files of a unit: small ones at once, larger ones in pieces that storage keeps if this node ends.
+"""Uploads of a unit's files: small files in one request, larger ones in chunks that storage keeps.
 
-Whoever uploads a file again, in this lease or the next, in this process or the next, sends what is not there yet.
+A repeated upload sends only the missing chunks, also after a restart or in another lease.
 """
 
 import logging
@@ -22,20 +22,17 @@ log = logging.getLogger(__name__)
 
 
 _MEASURED_BYTES = 1 << 20
-
-
-_ROUNDS = 3
-"""How often what storage has lost meanwhile is sent again."""
+_ATTEMPTS = 3  # of an upload of which storage lost chunks
 
 
 def upload_file(market: Market, held: HeldLease, path: Path, link: Link | None = None) -> str:
-    """Put a file that the lease asks for on storage; returns its CID.
+    """Upload a file that the lease names; returns its CID.
 
     Args:
-        link: over which it gives way to urgent transfers; None is urgent itself.
+        link: link on which the upload yields to urgent transfers; None makes it urgent.
 
     Raises:
-        LeaseLost, ApiError: the market does not want it (any more).
+        LeaseLost, ApiError: the market does not accept it.
         OSError: it cannot be read, or the node is stopping.
         Unreachable: the market does not answer.
     """
@@ -46,11 +43,10 @@ def upload_file(market: Market, held: HeldLease, path: Path, link: Link | None =
 
 
 def upload_disputed(market: Market, dispute_id: str, path: Path) -> str:
-    """Put a file that a disputed step of this node starts from on storage, which keeps it until the dispute is over;
-    returns its CID.
+    """Upload a start file of a disputed segment, kept until the dispute is over; returns its CID.
 
     Raises:
-        ApiError: the market does not want it (any more).
+        ApiError: the market does not accept it.
         OSError: it cannot be read.
         Unreachable: the market does not answer.
     """
@@ -58,11 +54,12 @@ def upload_disputed(market: Market, dispute_id: str, path: Path) -> str:
 
 
 def measured_rate(market: Market, lease: Lease, link: Link) -> int:
-    """Bytes per second upwards just now, by sending what a ``train`` lease has storage keep for a while: a piece of
-    random bytes, no longer than its payload may be, whose place that takes.
+    """Measure the uplink in bytes per second with one chunk of random bytes.
+
+    The chunk counts against the upload quota of a ``train`` lease, so it is no longer than the payload.
 
     Raises:
-        ApiError: the market does not want the unit (any more).
+        ApiError: the market does not accept the unit.
         Unreachable: the market does not answer.
     """
     size = min(payload_size(TrainingSpec.from_dict(lease.task["spec"])), _MEASURED_BYTES)
@@ -77,14 +74,14 @@ def _upload_pieces(market: Market, asking: Asking, check: Callable[[], None], pa
     size = path.stat().st_size
     with path.open("rb") as file:
         cid = cid_of_file(file)
-    for last in (False,) * (_ROUNDS - 1) + (True,):
+    for last in (False,) * (_ATTEMPTS - 1) + (True,):
         if _send_missing(market, asking, check, path, cid, size, link):
             try:
                 market.join_pieces(asking, cid, size)
             except ApiError as error:
                 if last or error.code != "upload-incomplete":
                     raise
-                log.warning("%s is sent again: %s", cid, error.detail)
+                log.warning("upload_repeated cid=%s reason=%s", cid, error.detail)
                 continue
         break
     return cid
@@ -93,14 +90,14 @@ def _upload_pieces(market: Market, asking: Asking, check: Callable[[], None], pa
 def _send_missing(
     market: Market, asking: Asking, check: Callable[[], None], path: Path, cid: str, size: int, link: Link | None
 ) -> bool:
-    """Send the pieces that are not there; whether they are to be joined."""
+    """Send the missing chunks; returns False if storage already has the whole file."""
     with understood("what storage has of a file"):
         known = market.file_state(asking, cid)
         if known["complete"]:
             return False
         have = {int(number): piece_cid for number, piece_cid in known["pieces"].items()}
     if have:
-        log.info("%s: going on after %d of %d pieces", cid, len(have), -(-size // PIECE_BYTES))
+        log.info("upload_resumed cid=%s chunks=%d of=%d", cid, len(have), -(-size // PIECE_BYTES))
     for number, start in enumerate(range(0, size, PIECE_BYTES)):
         check()
         length = min(PIECE_BYTES, size - start)

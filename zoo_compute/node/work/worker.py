@@ -1,4 +1,4 @@
-"""Doing what a lease asks: train a unit, reveal states, pin or follow checkpoints, upload a slot state, replay."""
+"""Execution of leases: train, reveal states, pin or prefetch checkpoints, upload a replica state, replay."""
 
 import hashlib
 import logging
@@ -36,46 +36,41 @@ from zoo_protocol.verification import trace
 from zoo_protocol.verification.reveal_deadline import reveal_timeout_seconds
 
 TASK_TIMEOUT_SECONDS = 24 * 3600.0
-"""After this the training process is killed. The market's deadline for a round comes long before."""
+"""After this time the training process is killed. The market's round deadline is far shorter."""
 
 
 GATEWAYS_AWAY_SECONDS = 120.0
-"""For so long the inputs of a unit or a replay are asked for while no gateway answers: one may be starting again."""
+"""Retry period of input downloads while no gateway answers, for example during a restart."""
 
 
 DRAWN_TOGETHER = 2
-"""Units of one node whose segments may be drawn in the same window: it works at one and delivers another."""
-
+"""Units of one node that can be sampled in one commitment window: one in training and one in delivery."""
 
 _GATEWAY_PAUSE_SECONDS = 5.0
-
-
 _ACKNOWLEDGEMENT_RETRIES = (0.5, 1.0, 2.0, 4.0)  # seconds between the attempts
 
-
 log = logging.getLogger(__name__)
-
 
 _T = TypeVar("_T")
 
 
 class LinkTooSlow(Exception):
-    """What this node may be drawn to show would not go up in time: whoever shows it too late has withheld it.
+    """The uplink is too slow to reveal sampled states in time; a late reveal counts as data withholding.
 
     Attributes:
-        code: what a unit is given up with for it.
+        code: reason of giving up the unit.
     """
 
     code = "link_too_slow"
 
 
 def require_link(lease: Lease, bytes_per_second: int | None) -> None:
-    """Take no unit whose states could not be shown in time over a link of the measured rate; None is not known yet.
+    """Check that the states of a unit can be revealed in time at the measured rate; None is unmeasured.
 
-    The worst is that all segments of as many units as wait for their draw together are drawn at once.
+    The worst case is that all segments of ``DRAWN_TOGETHER`` units are sampled at once.
 
     Raises:
-        LinkTooSlow: it is so.
+        LinkTooSlow: they cannot.
     """
     spec = TrainingSpec.from_dict(lease.task["spec"])
     one = (spec.segments - 1) * boundary_state_bytes(spec) + slot_state_bytes(spec)
@@ -83,21 +78,21 @@ def require_link(lease: Lease, bytes_per_second: int | None) -> None:
     if bytes_per_second is not None and size > bytes_per_second * reveal_timeout_seconds(size, lease.lease_seconds):
         raise LinkTooSlow(
             f"at {bytes_per_second * 8 / 1e6:.1f} Mb/s upwards the states of {DRAWN_TOGETHER} units "
-            f"({size / 1e6:.0f} MB) could not be shown in time if all were drawn"
+            f"({size / 1e6:.0f} MB) cannot be revealed in time if all were sampled"
         )
 
 
 def _kept_result(document: Any) -> dict[str, Any]:
-    """A unit's result that was kept. Raises ValueError, LookupError, TypeError or OSError: it is not all there."""
+    """Parse a stored result. Raises ValueError, LookupError, TypeError or OSError if it is incomplete."""
     found: dict[str, Any] = {"start": document["start"], "state_digests": document["state_digests"], **document}
     if to_hex(hashlib.sha256(Path(found["payload"]).read_bytes()).digest()) != found["payload_sha256"]:
-        raise ValueError("its payload is not what was made")
+        raise ValueError("payload differs from payload_sha256")
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """What every kind of work needs."""
+    """Executor of leases of every kind."""
 
     market: Market
     wallet: Wallet
@@ -109,14 +104,14 @@ class Worker:
     link: Link
 
     def do(self, held: HeldLease) -> Callable[[], None] | None:
-        """The work of one lease, from its task to its completion; what can be done beside the next lease is returned.
+        """Do the work of one lease; returns the part that can run in parallel with the next lease.
 
         Raises:
-            LeaseLost, ApiError: the market does not want the result (any more).
+            LeaseLost, ApiError: the market does not accept the result.
             ExecutorError, GymError, ContentError, BlockNotFound, GatewayUnavailable, SlotStateMissing, LinkTooSlow,
-                Unmade, OSError: it cannot be done.
-            NotAcknowledged: the market takes the commitment, but does not acknowledge it.
-            Unreachable: the market does not answer, and this node is told to stop.
+                StateUnavailable, OSError: the task cannot be done.
+            NotAcknowledged: the market accepts the commitment, but does not acknowledge it.
+            Unreachable: the node is stopping and the market does not answer.
         """
         kinds: dict[str, Callable[[HeldLease], Callable[[], None] | None]] = {
             "train": self._train,
@@ -142,7 +137,7 @@ class Worker:
             traceRoot=result["trace_root"],
             payloadHash=to_hex(trace.payload_hash(payload_digest, address, salt)),
         )
-        # Before anybody has the signature: who signed a root must be able to show what it is of.
+        # Before the signature leaves this node: a signed root whose trace is lost cannot be defended.
         start = {name: task[name] for name in UNIT_FIELDS}
         signed = Trace(commitment, task["environment"], result["state_digests"], start, result.get("begun"))
         Traces(self.workspace.traces).keep(signed)
@@ -155,7 +150,7 @@ class Worker:
         return None
 
     def _declared(self, result: dict[str, Any]) -> dict[str, str]:
-        """What the slot's next unit starts from; the payload is kept where that looks for it."""
+        """Return the declaration that the replica's next unit starts from, and store the payload for it."""
         payload = Path(result["payload"]).read_bytes()
         cid = cid_of_file(payload)
         self.workspace.add_file(cid, payload)
@@ -166,11 +161,11 @@ class Worker:
         }
 
     def _deliver(self, held: HeldLease, result: dict[str, Any], salt: bytes, effort: UnitResourceUsage) -> None:
-        # Only now: whoever saw the payload before the commitment could commit to it as their own.
+        # Only after the commitment: a reader of the payload could otherwise commit to it as its own.
         with effort.transferring():
             payload = Path(result["payload"])
             payload_cid = held.call_until_answered(lambda: upload_file(self.market, held, payload))
-        # The slot state stays here: the slot's next unit starts from it, and who needs it asks for it.
+        # The replica state stays local: the next unit starts from it, and the market requests it if needed.
         self._complete(
             held,
             {
@@ -189,7 +184,7 @@ class Worker:
         )
 
     def _commit(self, held: HeldLease, commitment: UnitCommitment, declared: dict[str, str]) -> None:
-        """Commit, and have it acknowledged: until then nothing obliges the market to anything."""
+        """Send the commitment and store its acknowledgement; without one the market has no obligation."""
         body = {
             "trace_root": commitment.traceRoot,
             "payload_hash": commitment.payloadHash,
@@ -202,19 +197,19 @@ class Worker:
                 self.acknowledgements.take(commitment, answer.get("acknowledgement"))
                 return
             except NotAcknowledged as error:
-                log.warning("lease %s: commitment not acknowledged: %s", held.lease.id, error)
+                log.warning("commitment_not_acknowledged lease=%s error=%s", held.lease.id, error)
                 if seconds is None:
                     raise
             time.sleep(seconds)
             held.check()
 
     def _trained(self, held: HeldLease, effort: UnitResourceUsage) -> dict[str, Any]:
-        """The unit's result, computed unless it was before: by a process that was killed, or for a lost lease."""
+        """Return the unit's result, reusing a stored one with equal inputs."""
         task = held.lease.task
         directory = self.workspace.unit(task["job_id"], task["round"], task["slot"])
         file = directory / "result.json"
         names = ("checkpoint_cid", "slot_state_cid", "restored_payload_cid", "eager_payload_cid")
-        start = [task["environment"], *(task[name] for name in names)]  # its leaves are of one environment class
+        start = [task["environment"], *(task[name] for name in names)]  # leaves depend on the environment class
         start.append(task["spec"]["training_config"]["top_k"])
         known = read_json(file, _kept_result)
         if known is not None and known["start"] == start:
@@ -227,13 +222,15 @@ class Worker:
         state = Path(result.pop("slot_state"))
         result["slot_state_cid"] = self.workspace.keep_slot_state(task["job_id"], task["slot"], state)
         for name in (result["payload"], *result["states"]):
-            force_to_disk(Path(name))  # before the result says that they are there: a torn one, shown, looks like a lie
+            force_to_disk(Path(name))  # before the result names them: a torn file looks like false work
         write_json(file, result)
         return result
 
     def _fetched(self, held: HeldLease, fetch: Callable[[], _T]) -> _T:
-        """What ``fetch`` gives, for a unit or a replay. Gateways that are away are asked again for a while: if they are
-        down, the next node fares no better; if only this node's way to them is, its round or its unit waits for it."""
+        """Return the result of ``fetch``, retried while no gateway answers.
+
+        If the gateways are down, another node would fail as well.
+        """
         latest = time.monotonic() + GATEWAYS_AWAY_SECONDS
         while True:
             try:
@@ -242,10 +239,10 @@ class Worker:
                 held.check()
                 if time.monotonic() > latest or self.market.wait_or_stop(_GATEWAY_PAUSE_SECONDS):
                     raise
-                log.warning("%s lease %s asks the gateways again: %s", held.lease.kind, held.lease.id, error)
+                log.warning("gateways_retried kind=%s lease=%s error=%s", held.lease.kind, held.lease.id, error)
 
     def _require_link(self, held: HeldLease) -> None:
-        """Raise LinkTooSlow if it is, also now: who took no unit for a rate of long ago would never measure another."""
+        """Raise LinkTooSlow only after a fresh measurement: a refused unit would not update an old rate."""
         try:
             require_link(held.lease, self.link.up.bytes_per_second)
         except LinkTooSlow:
@@ -255,27 +252,27 @@ class Worker:
     def _reveal(self, held: HeldLease) -> None:
         task = held.lease.task
         files: dict[str, Path] = {}
-        if task["segment"]:  # the first starts from the checkpoint, and from the slot state
+        if task["segment"]:  # the first segment starts from the checkpoint and the replica state
             files["state_cid"] = self._own_state(task)
         if task["slot_state_cid"] is not None:
             files["slot_state_cid"] = self._own_slot_state(task)
         shown: dict[str, str | None] = {"state_cid": None, "slot_state_cid": None}
-        with self.link.urgent():  # whoever shows it too late has withheld it
+        with self.link.urgent():  # a late reveal counts as data withholding
             for name, path in files.items():
                 shown[name] = held.call_until_answered(partial(upload_file, self.market, held, path))
         self._complete(held, shown, sum(path.stat().st_size for path in files.values()))
 
     def _own_state(self, task: dict[str, Any]) -> Path:
-        """The file of the state that a drawn segment starts from; raises as :func:`states.state_file`."""
+        """Return the file of a sampled segment's start state; raises as :func:`states.state_file`."""
         try:
             trace = Traces(self.workspace.traces).find(task.get("unit_id", ""))
-        except TraceLost as error:  # or a market of before it names the unit: shown unchecked, as it lies here
-            log.warning("the state is shown as it is on this disk: %s", error)
+        except TraceLost as error:  # also if the market does not name the unit: use the file without a check
+            log.warning("state_unchecked error=%s", error)
             return state_path(self.workspace.unit(task["job_id"], task["round"], task["slot"]), task["segment"])
         return state_file(trace, task["segment"], self.workspace, self.gateway, self._run)
 
     def _own_slot_state(self, task: dict[str, Any]) -> Path:
-        """The slot state that the market asks for. Raises SlotStateMissing: it is no longer here."""
+        """Return the requested replica state. Raises SlotStateMissing."""
         path = self.workspace.kept_slot_state(task["job_id"], task["slot"], task["slot_state_cid"])
         if path is None:
             raise SlotStateMissing(task["slot_state_cid"])
@@ -287,13 +284,13 @@ class Worker:
         self._complete(held, {"published_cid": published}, path.stat().st_size)
 
     def _follow(self, held: HeldLease) -> None:
-        """Have what a unit of this job would start from, should this node get one."""
+        """Prefetch the inputs of a unit of this job (hot spare)."""
         model_and_data(held.lease.task, self.workspace, self.gateway, self._run)
         self._complete(held, {"followed_cid": held.lease.task["checkpoint_cid"]})
 
     def _pin(self, held: HeldLease) -> None:
         task = held.lease.task
-        # Before any is pinned: of a checkpoint of which not all could be had, a later lease releases what was.
+        # Before pinning: a later lease can then release the files of an incomplete checkpoint.
         self.workspace.keep(task["checkpoint_cid"], task["cids"], held.lease.job_id)
         proof, size = hashlib.sha256(from_hex(task["nonce"])), 0
         for cid in task["cids"]:
@@ -318,7 +315,7 @@ class Worker:
             "inner": task.get("inner"),
             **self._fetched(held, lambda: unit_task(task, self.workspace, self.gateway, self._run)),
         }
-        if task.get("across"):  # of another class: the state that it ends in is compared, once both are committed to
+        if task.get("across"):  # cross-class check: end states are compared after both commitments
             directory = self.workspace.unit(task["job_id"], task["round"], task["slot"])
             job |= {"across": True, "output": str(directory)}
         result = self.executor.run(job, TASK_TIMEOUT_SECONDS, held.progress, check=held.check)
@@ -343,5 +340,5 @@ class Worker:
         return self.executor.run(task, TASK_TIMEOUT_SECONDS)
 
     def _salt(self, lease: Lease) -> bytes:
-        """32 bytes that nobody else can know, and the same again when a lease is taken up after a crash."""
+        """Return 32 secret bytes, the same for every attempt at a lease."""
         return keccak(bytes.fromhex(self.wallet.sign_text(f"zoo-salt {lease.id}").removeprefix("0x")))

@@ -1,0 +1,373 @@
+"""Terms of a job: the rules that a request must meet, and the signed order. Pure: no session, storage or chain."""
+
+import json
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from market.chain.contracts.codec import Deployment
+from market.chain.views import Funds
+from market.domain.money import format_amount, max_deterred_unit_price, max_disputable_unit_price, unit_price
+from market.domain.network import BPS, HOUR_US, NetworkParameters, Tier
+from market.orders.errors import BudgetBelowOneUnit, InsufficientBalance, InvalidOrder, InvalidSpec, PermitTooShort
+from market.orders.quote_advice import max_inner_steps
+from market.orders.schemas import JobSpec, SubmitJob
+from market.platform.http.errors import InvalidSignature, UnknownTier
+from training_gym.spec.config import TrainingSpec
+from training_gym.spec.errors import SpecError
+from zoo_protocol.content.unixfs import cid_of_file
+from zoo_protocol.hashing import from_hex, to_hex
+from zoo_protocol.messages import Domain, JobOrder, permit_typed_data, recover, struct_hash, typed_data
+
+MAX_UNITS = 10_000
+TOKEN_NAME = "ZEN"
+_MAX_SPEEDUP = 10
+"""Upper bound of a node's speed over its tier's reference, which is 40 % of the peak of the tier's devices."""
+_DAY_SECONDS = 86_400
+_UINT40, _UINT48, _UINT80, _UINT96 = (2**bits - 1 for bits in (40, 48, 80, 96))
+_HALF_ORDER = 0x7FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF5D576E7357A4501DDFE92F46681B20A0  # of secp256k1
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """A valid request: the training specification, the number and size of its units, and its price limits."""
+
+    spec: TrainingSpec
+    spec_json: bytes  # canonical, as it is hashed and stored
+    spec_hash: str
+    spec_cid: str
+    tier: Tier
+    nodes: int
+    units: int
+    unit_weight_us: int
+    sampling_bps: int
+    budget_wei: int
+    max_price_wei: int
+    wait_until: datetime
+
+    @property
+    def unit_seconds(self) -> float:
+        """Duration of one unit at the tier's reference speed, all GPUs together."""
+        return self.unit_weight_us / (self.tier.gpus * 10**6)
+
+    def order(self, payer: str, nonce: int) -> JobOrder:
+        """Return the order that ``payer`` signs. Its struct hash is the job's id."""
+        return JobOrder(
+            payer=payer,
+            specHash=self.spec_hash,
+            tier=self.tier.id,
+            units=self.units,
+            unitWeight=self.unit_weight_us,
+            segments=self.spec.segments,
+            samplingBps=self.sampling_bps,
+            budget=self.budget_wei,
+            maxPrice=self.max_price_wei,
+            waitUntil=int(self.wait_until.timestamp()),
+            nonce=nonce,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PayerState:
+    """The facts about the payer that come from the chain."""
+
+    payer: str
+    deployment: Deployment
+    funds: Funds
+
+    def order_document(self, order: JobOrder) -> dict[str, Any]:
+        """Return the EIP-712 document of an order for the escrow contract."""
+        return typed_data(Domain(self.deployment.chain_id, self.deployment.address("JobEscrow")), order)
+
+    def permit_document(self, value_wei: int, deadline: int) -> dict[str, Any]:
+        """Return the EIP-2612 permit of ``value_wei`` for the escrow contract at the payer's permit nonce."""
+        return permit_typed_data(
+            self.deployment.chain_id,
+            self.deployment.address("ZenToken"),
+            TOKEN_NAME,
+            self.payer,
+            self.deployment.address("JobEscrow"),
+            value_wei,
+            self.funds.permit_nonce,
+            deadline,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SignedTerms:
+    """Terms with the payer's valid signatures over their order and permit."""
+
+    request: SubmitJob
+    terms: Terms
+    order: JobOrder
+    job_id: str
+    order_signature: str
+    permit_signature: str
+
+
+def parse_terms(
+    request: JobSpec, network: NetworkParameters, now: datetime, longest_round_seconds: float = math.inf
+) -> Terms:
+    """Check a request against all rules that need neither chain nor storage.
+
+    Args:
+        longest_round_seconds: a round that takes longer fails its job.
+
+    Raises:
+        InvalidSpec, UnknownTier, InvalidOrder, BudgetBelowOneUnit: with the field and a remedy.
+    """
+    canonical = _canonical(request)
+    spec, tier = canonical.spec, _tier(request.tier, network)
+    units = spec.training.rounds * request.nodes
+    if units > MAX_UNITS:
+        raise InvalidOrder(
+            f"{spec.training.rounds} rounds on {request.nodes} nodes are {units} units; expected at most {MAX_UNITS}.",
+            field="training_config.rounds",
+            remedy="Take fewer rounds with more inner_steps, or fewer nodes.",
+        )
+    for name, amount, limit in (
+        ("budget_max", request.budget_max, _UINT96),
+        ("max_price", request.max_price, _UINT80),
+    ):
+        if not 0 < amount <= limit:
+            raise InvalidOrder(f"{name} is {amount} wei.", field=name, remedy=f"Give an amount from 1 to {limit} wei.")
+    weight = -(-spec.flops_per_unit() * 10**6 // tier.reference_flops_per_gpu)
+    sampling_bps = _min_sampling_bps(request, network)
+    _require_end_before_refund(spec, weight / (tier.gpus * 10**6), network)
+    _require_one_unit(request, tier, weight)
+    _require_stake_covers_gain(request, tier, weight, spec.segments, sampling_bps)
+    _require_fee_covers_replay(request, weight, spec.segments, network.disputes.referee_fee_wei)
+    terms = Terms(
+        spec=spec,
+        spec_json=canonical.json,
+        spec_hash=canonical.hash,
+        spec_cid=canonical.cid,
+        tier=tier,
+        nodes=request.nodes,
+        units=units,
+        unit_weight_us=weight,
+        sampling_bps=sampling_bps,
+        budget_wei=request.budget_max,
+        max_price_wei=request.max_price,
+        wait_until=_wait_until(request.wait_until, now),
+    )
+    _require_unit_in_time(terms, longest_round_seconds)
+    return terms
+
+
+def sign_terms(request: SubmitJob, terms: Terms, state: PayerState) -> SignedTerms:
+    """Check the payer's balance and both signatures.
+
+    The order and the permit are rebuilt from the terms. Signatures over other documents do not recover the payer.
+
+    Raises:
+        InvalidSignature, PermitTooShort, InsufficientBalance.
+    """
+    order, permit = terms.order(state.payer, request.nonce), request.permit
+    order_signature = _signed_by(state.payer, state.order_document(order), request.order_signature, "order_signature")
+    if permit.deadline < order.waitUntil:
+        raise PermitTooShort(
+            f"permit.deadline is {permit.deadline}; expected at least wait_until, {order.waitUntil} (Unix seconds).",
+            field="permit.deadline",
+            remedy="Sign a permit whose deadline is not before wait_until. A quote proposes one.",
+        )
+    document = state.permit_document(terms.budget_wei, permit.deadline)
+    permit_signature = _signed_by(state.payer, document, permit.signature, "permit.signature")
+    if state.funds.balance_wei < terms.budget_wei:
+        balance, budget = format_amount(state.funds.balance_wei), format_amount(terms.budget_wei)
+        raise InsufficientBalance(f"{state.payer} holds {balance}; the budget is {budget}.", field="budget_max")
+    return SignedTerms(request, terms, order, struct_hash(order), order_signature, permit_signature)
+
+
+class _Canonical(NamedTuple):
+    spec: TrainingSpec
+    json: bytes
+    hash: str
+    cid: str
+
+
+def _canonical(request: JobSpec) -> _Canonical:
+    sections = {
+        "model_config": request.model_settings,
+        "data_config": request.data_settings,
+        "training_config": request.training_settings,
+    }
+    return _canonical_of(json.dumps(sections))
+
+
+@lru_cache(256)  # many jobs share a specification; refusals are not cached
+def _canonical_of(sections: str) -> _Canonical:
+    try:
+        spec = TrainingSpec.from_dict(json.loads(sections))
+    except SpecError as error:
+        raise InvalidSpec(str(error), field=error.field, extra={"reason": error.code}) from error
+    if spec.training.averaging != "rounds":
+        raise InvalidSpec(
+            "training_config.averaging is 'steps'; expected 'rounds'. A unit of per-step averaging depends on the "
+            "gradients of other nodes, so it cannot be replayed alone.",
+            field="training_config.averaging",
+            remedy="Omit averaging, or choose the method slow_links, sparseloco or diloco. Per-step averaging runs on "
+            "your own machines.",
+            extra={"reason": "not_verifiable"},
+        )
+    if spec.training.powersgd_rank:  # from_dict accepts it, because it also reads jobs of earlier versions
+        raise InvalidSpec(
+            f"training_config.powersgd_rank is {spec.training.powersgd_rank}; expected 0. Averaging 'rounds' sends no "
+            "gradient factors.",
+            field="training_config.powersgd_rank",
+            remedy="Omit powersgd_rank. The settings top_k and value_bits compress payloads.",
+            extra={"reason": "unused_setting"},
+        )
+    canonical = spec.to_json()
+    return _Canonical(spec, canonical, spec.spec_hash(canonical), str(cid_of_file(canonical)))
+
+
+def _tier(name: str, network: NetworkParameters) -> Tier:
+    try:
+        return network.tier(name)
+    except KeyError:
+        known = ", ".join(tier.name for tier in network.tiers)
+        raise UnknownTier(
+            f"tier is {name!r}; expected a tier of this network.", field="tier", remedy=f"Choose one of: {known}."
+        ) from None
+
+
+def _min_sampling_bps(request: JobSpec, network: NetworkParameters) -> int:
+    """Return the job's sampling floor.
+
+    Stakes cover no lower rate than the network's floor. Replay rewards are planned for no rate above the newcomers'
+    (decision 2).
+    """
+    lowest, highest = network.sampling_floor_bps, network.newcomer_sampling_bps
+    wanted = lowest if request.sampling_bps is None else request.sampling_bps
+    if not lowest <= wanted <= highest:
+        raise InvalidOrder(
+            f"sampling_bps is {wanted}; this network draws from {lowest} to {highest}.",
+            field="sampling_bps",
+            remedy=f"Give a rate from {lowest} to {highest} basis points, or omit it for {lowest}.",
+        )
+    return wanted
+
+
+def _wait_until(wanted: datetime, now: datetime) -> datetime:
+    whole = wanted.astimezone(UTC).replace(microsecond=0)
+    if not now < whole or whole.timestamp() > _UINT40:
+        raise InvalidOrder(
+            f"wait_until is {wanted.isoformat()}, now is {now.isoformat(timespec='seconds')}.",
+            field="wait_until",
+            remedy="Give a future time with its time zone, such as an hour from now.",
+        )
+    return whole
+
+
+def _require_unit_in_time(terms: Terms, longest_round_seconds: float) -> None:
+    """Refuse units that no node can finish in time. The quote only advises on units that slow nodes finish late."""
+    seconds = terms.unit_seconds
+    fastest = seconds / _MAX_SPEEDUP
+    if fastest > longest_round_seconds:
+        steps = max_inner_steps(terms.spec, seconds, longest_round_seconds)
+        raise InvalidOrder(
+            f"One unit takes {seconds:.4g} s at the reference speed of {terms.tier.name}, and {fastest:.4g} s at "
+            f"{_MAX_SPEEDUP} times that speed. A round longer than {longest_round_seconds:.4g} s fails its job.",
+            field="training_config.inner_steps",
+            remedy="Take a faster tier, a smaller batch_size, or fewer inner_steps per round: "
+            f"with {steps} a node of the reference speed is in time.",
+            extra={"reason": "unit_too_long"},
+        )
+
+
+def _require_end_before_refund(spec: TrainingSpec, unit_seconds: float, network: NetworkParameters) -> None:
+    """Refuse jobs that, started at wait_until, would end after their escrow becomes refundable."""
+    seconds, longest = spec.training.rounds * unit_seconds, network.longest_training_seconds
+    if seconds > longest:
+        raise InvalidOrder(
+            f"{spec.training.rounds} rounds take {seconds / _DAY_SECONDS:.3g} days at the tier's reference speed; "
+            f"expected at most {longest / _DAY_SECONDS:.3g} days after wait_until. Later, the escrow could be refunded "
+            "before settlement.",
+            field="training_config.rounds",
+            remedy=f"Take at most {max(1, int(longest / unit_seconds))} rounds and extend the job later (POST "
+            "/v1/jobs/{id}/extend), more nodes with fewer inner_steps each, or a faster tier.",
+            extra={"reason": "job_too_long"},
+        )
+
+
+def _require_one_unit(request: JobSpec, tier: Tier, weight: int) -> None:
+    unit = unit_price(request.max_price, weight)
+    if unit == 0:
+        lowest = -(-BPS * HOUR_US // weight)
+        raise InvalidOrder(
+            f"At max_price one unit costs less than {BPS} wei, the smallest payable amount.",
+            field="max_price",
+            remedy=f"Give at least {format_amount(lowest)} per GPU-hour. The reserve of {tier.name} is "
+            f"{format_amount(tier.reserve_price_wei)}.",
+        )
+    if request.budget_max < unit:
+        raise BudgetBelowOneUnit(
+            f"budget_max is {format_amount(request.budget_max)}; one unit costs {format_amount(unit)} at max_price.",
+            field="budget_max",
+            remedy=f"Give at least {format_amount(unit)}, better the cost of all units, or lower max_price.",
+        )
+
+
+def _require_stake_covers_gain(request: JobSpec, tier: Tier, weight: int, segments: int, sampling_bps: int) -> None:
+    """Apply the escrow contract's rule: the penalty for a false segment exceeds the gain from it."""
+    unit = unit_price(request.max_price, weight)
+    limit = max_deterred_unit_price(tier.least_cheat_penalty_wei, segments, sampling_bps)
+    if weight > _UINT48 or unit > limit:
+        raise InvalidOrder(
+            f"One unit costs {format_amount(unit)} at max_price; expected at most {format_amount(limit)}. The penalty "
+            f"of tier {tier.name}, {format_amount(tier.least_cheat_penalty_wei)}, deters false work up to that price.",
+            field="training_config.inner_steps",
+            remedy="Take fewer inner_steps in each round, a lower max_price, or a tier with a higher stake.",
+            extra={"reason": "stake_below_gain"},
+        )
+
+
+def _require_fee_covers_replay(request: JobSpec, weight: int, segments: int, referee_fee_wei: int) -> None:
+    """Apply the market's rule: the fixed referee fee covers the replay of one disputed segment."""
+    unit = unit_price(request.max_price, weight)
+    limit = max_disputable_unit_price(referee_fee_wei, segments)
+    if unit > limit:
+        raise InvalidOrder(
+            f"One unit of {segments} segments costs {format_amount(unit)} at max_price; expected at most "
+            f"{format_amount(limit)}. A referee that replays one segment in a dispute is paid "
+            f"{format_amount(referee_fee_wei)}.",
+            field="training_config.segment_steps",
+            remedy="Take fewer segment_steps, so that a unit has more segments, fewer inner_steps in each round, or a "
+            "lower max_price.",
+            extra={"reason": "segment_above_referee_fee"},
+        )
+
+
+def _signed_by(signer: str, document: dict[str, Any], signature: str, field: str) -> str:
+    """Return the signer's signature in the contracts' form: low s, v of 27 or 28.
+
+    Raises:
+        InvalidSignature: malformed, over another message or by another key.
+    """
+    name = document["primaryType"]
+    try:
+        raw = from_hex(signature, 65)
+    except ValueError as error:
+        raise InvalidSignature(str(error), field=field, remedy=f"Give the 65-byte signature of the {name}.") from error
+    v = raw[64] + 27 if raw[64] < 27 else raw[64]
+    if v not in (27, 28) or int.from_bytes(raw[32:64], "big") > _HALF_ORDER:
+        raise InvalidSignature(
+            f"{field} is not canonical; expected s in the lower half and v of 27 or 28.",
+            field=field,
+            remedy="Sign with a current wallet.",
+        )
+    canonical = to_hex(raw[:64] + bytes([v]))
+    try:
+        recovered = recover(document, canonical)
+    except ValueError:
+        recovered = "no address"
+    if recovered != signer:
+        raise InvalidSignature(
+            f"The signature over the {name} recovers to {recovered}; the caller is {signer}.",
+            field=field,
+            remedy=f"Sign the {name} of a fresh quote for this body with the caller's wallet.",
+        )
+    return canonical
