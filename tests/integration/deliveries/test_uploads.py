@@ -70,7 +70,7 @@ from pathlib import Path
 from zoo_compute.client.http import Connection
 from zoo_compute.base.link import Link
 from zoo_compute.node.work.held_lease import HeldLease
-from zoo_compute.node.market import Lease, Market
+from zoo_compute.node.market.calls import Lease, Market
 from zoo_compute.node.work.uploads import measured_rate, upload_file
 from zoo_compute.chain.wallet import Wallet
 url, key, lease, path = sys.argv[1:]

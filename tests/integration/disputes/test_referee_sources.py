@@ -11,7 +11,6 @@ from kit.disputes.dispute_fixtures import Delivered, chain_of_disputes, settings
 from kit.disputes.referee_fixtures import (  # noqa: F401  (fixtures)
     REFEREES,
     RefereeWorld,
-    cheating_executor,
     cheating_node,
     honest_node,
     honest_unit,

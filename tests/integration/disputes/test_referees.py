@@ -16,7 +16,6 @@ from kit.disputes.dispute_fixtures import TERMS, Delivered, chain_of_disputes, s
 from kit.disputes.referee_fixtures import (  # noqa: F401  (fixtures)
     REFEREES,
     RefereeWorld,
-    cheating_executor,
     cheating_node,
     honest_node,
     honest_unit,

@@ -9,7 +9,6 @@ from kit.disputes.dispute_fixtures import TERMS, ZEN, Delivered, chain_of_disput
 from kit.disputes.referee_fixtures import (  # noqa: F401  (fixtures)
     REFEREES,
     RefereeWorld,
-    cheating_executor,
     cheating_node,
     honest_node,
     honest_unit,

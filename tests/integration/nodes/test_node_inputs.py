@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,9 @@ from zoo_compute.node.execution.tasks import catch_up_model
 from zoo_compute.node.work.inputs import MADE, MAX_UPDATES, max_updates, unit_task
 from zoo_protocol.content.unixfs import cid_of_file
 
+_SEEDS = count(5)
+"""Of the updates: no test finds a model in the store that another one added."""
+
 
 class History:
     """Checkpoints of rounds 0 to ``rounds``. Of their models only the first is in the store."""
@@ -39,7 +43,7 @@ class History:
         self._train(rounds)
 
     def _train(self, rounds: int) -> None:
-        noise, state = np.random.default_rng(5), initial_outer_state(self.spec)
+        noise, state = np.random.default_rng(next(_SEEDS)), initial_outer_state(self.spec)
         for round_ in range(1, rounds + 1):
             mean = noise.normal(0.0, 1e-3, self.spec.num_parameters()).astype(np.float32)
             step = outer_step(self.spec, load_state(self.spec, self.models[-1]), mean, state)

@@ -27,13 +27,20 @@ from zoo_compute.node.market.calls import Market
 from zoo_protocol.hashing import to_hex
 
 
+@pytest.fixture(scope="module")
+def prover(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
+    """A training child with enough memory for the hardware proof."""
+    with Executor(CPU, 8 << 30, tmp_path_factory.mktemp("prover")) as running:
+        yield running
+
+
 @pytest.fixture
-def standing(api: httpx.Client, tmp_path: Path) -> Iterator[NodeLifecycle]:
+def standing(api: httpx.Client, prover: Executor, tmp_path: Path) -> Iterator[NodeLifecycle]:
     wallet = Wallet(to_hex(bytes(Account.create().key)))
     config = NodeConfig(str(api.base_url), "provider", tmp_path, "n")
-    with Executor(CPU, 8 << 30, tmp_path) as executor, closing(Connection(config.api_url, wallet=wallet)) as connection:
-        standing = NodeLifecycle(config, Market(connection), wallet, executor)
-        standing.register(executor.environment_class)
+    with closing(Connection(config.api_url, wallet=wallet)) as connection:
+        standing = NodeLifecycle(config, Market(connection), wallet, prover)
+        standing.register(prover.environment_class)
         yield standing
         standing.close()
 
@@ -63,9 +70,11 @@ def test_a_node_earns_its_tier_and_shows_its_hardware_again_when_it_is_asked(
         assert [run.reason for run in session.query(BenchmarkRun)] == ["passed", "passed"]
 
 
-def test_a_node_that_computes_otherwise_says_so(standing: NodeLifecycle, database: Database) -> None:
+def test_a_node_that_computes_otherwise_says_so(
+    standing: NodeLifecycle, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its device or its libraries changed: units of its former class are none for it any more."""
-    standing._executor.last_class = "0x" + "cc" * 32
+    monkeypatch.setattr(standing._executor, "last_class", "0x" + "cc" * 32)
     for _ in range(2):
         standing.advance("suspended")
     with database.transaction() as session:

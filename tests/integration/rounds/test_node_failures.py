@@ -96,7 +96,7 @@ def test_without_a_spare_the_round_closes_with_the_others(world: World, nodes: l
     STAGES[stage](world, nodes[0])
     for node in nodes[1:]:
         world.deliver(node)
-    world.rows(lambda session: leases.providers.note_gone(session, nodes[0]))
+    world.rows(lambda session: leases.providers.record_shutdown(session, nodes[0]))
     _silence(world, job_id, nodes[0])
     _close(world, job_id)
     assert _unit(world, job_id, nodes[0]).reason == "node_silent"
@@ -165,7 +165,7 @@ def test_a_lie_found_by_replay_while_the_round_is_open_is_done_over(world: World
     liar = _unit(world, job_id, nodes[0])
     world.rows(lambda session: units.reject_unit(session, liar.id, "incorrect_computation"))
     world.rows(lambda session: leases.remove_node_from_jobs(session, nodes[0], "jailed"))
-    retire = leases.providers.note_gone
+    retire = leases.providers.record_shutdown
     world.rows(lambda session: retire(session, nodes[0]))
     world.dispatch(job_id)
     for node in [spare, *nodes[1:]]:

@@ -1,6 +1,5 @@
 """Disputes to their end: providers serve states, staked referees replay, the market's keeper sends, on the contract."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,7 +8,7 @@ from sqlalchemy import update
 
 from kit.chain.deployed_chain import OTHER, Wallet, wallet
 from kit.disputes.dispute_fixtures import TERMS, ZEN, Delivered, DisputeWorld
-from kit.verification.live_fixtures import CHEAT_ACCOUNT, HONEST_ACCOUNT, LiveMaker, Node, executors
+from kit.verification.live_fixtures import CHEAT_ACCOUNT, HONEST_ACCOUNT, LiveMaker, Node
 from market.chain.contracts.codec import decode_result, encode_call
 from market.chain.models import TxIntent
 from market.domain.network import DEVNET
@@ -22,7 +21,6 @@ from zoo_compute.chain.settlements import ChainReader
 from zoo_compute.chain.wallet import Wallet as NodeWallet
 from zoo_compute.client.http import Connection
 from zoo_compute.content.gateway import GatewayClient
-from zoo_compute.devnet.adversaries.attacks import executor_of
 from zoo_compute.node.disk.workspace import Workspace
 from zoo_compute.node.disputes.disclosure import Disclosure
 from zoo_compute.node.disputes.judging import ReplayContext
@@ -158,13 +156,6 @@ class RefereeWorld(DisputeWorld):
         data = encode_call("JobEscrow", "withheldOf", [1, delivered.unit.provider])
         found = self.deployed.views.client.call(self.deployed.deployment.address("JobEscrow"), data)
         return int(decode_result("JobEscrow", "withheldOf", found))
-
-
-@pytest.fixture(name="cheating", scope="module")
-def cheating_executor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
-    """It leaves the last step of every segment away."""
-    with executors(tmp_path_factory.mktemp("cheating"), executor_of("skip-step")) as running:
-        yield running[0]
 
 
 @pytest.fixture(name="live")
