@@ -21,7 +21,7 @@ PATIENCE_SECONDS = 20.0  # of a node's connection, for one call
 DEADLINE_SECONDS = 600
 
 
-def test_a_unit_that_is_done_while_the_market_is_away_is_delivered_and_paid(devnet: Devnet) -> None:
+def test_finished_unit_is_delivered_and_paid_after_outage(devnet: Devnet) -> None:
     info = devnet.up("--providers", str(NODES), "--verifiers", "2")
     user = info["accounts"]["user"]["private_key"]
     with Client(info["api_url"], private_key=user) as client:

@@ -166,7 +166,7 @@ def test_replies_lost_at_random_pay_once(chain: Chain, database: Database) -> No
     assert len({found.nonce for found in intents(database)}) == 10
 
 
-def test_a_node_that_does_not_find_our_receipt_does_not_make_us_pay_again(chain: Chain, database: Database) -> None:
+def test_payment_is_sent_once_when_receipt_is_missing(chain: Chain, database: Database) -> None:
     """Behind a balancer one node counts the nonce as used while another has not indexed the transaction yet."""
     queue_payment(database)
     with FaultyRpc(chain.anvil.url) as proxy:
@@ -183,7 +183,7 @@ def test_a_node_that_does_not_find_our_receipt_does_not_make_us_pay_again(chain:
     assert chain.views.balance_of(PAYEE) == 5
 
 
-def test_a_receipt_from_a_branch_that_lost_is_not_final(chain: Chain, database: Database) -> None:
+def test_receipt_from_dead_branch_is_not_final(chain: Chain, database: Database) -> None:
     """A node that is stuck on a dead branch serves a receipt below the height that others call final."""
     chain.anvil.automine(False)
     queue_payment(database)
@@ -227,9 +227,7 @@ def test_gethes_replacement_rule_is_met(chain: Chain, database: Database) -> Non
     assert chain.views.balance_of(PAYEE) == 5
 
 
-def test_a_pool_that_holds_a_dearer_foreign_transaction_is_outbid_step_by_step(
-    chain: Chain, database: Database
-) -> None:
+def test_expensive_foreign_transaction_is_outbid_in_steps(chain: Chain, database: Database) -> None:
     """Bytes of ours that the pool knows and the database lost (restored from a backup) are outbid, never followed."""
     chain.anvil.automine(False)
     queue_payment(database, amount=1)
@@ -253,7 +251,7 @@ def test_a_pool_that_holds_a_dearer_foreign_transaction_is_outbid_step_by_step(
     assert chain.views.balance_of(PAYEE) == 5
 
 
-def test_one_call_that_cannot_be_estimated_does_not_hold_up_the_others(chain: Chain, database: Database) -> None:
+def test_inestimable_call_does_not_block_others(chain: Chain, database: Database) -> None:
     """A node's own limit on gas is no revert: the call waits with a reason, and the queue behind it moves."""
     queue_payment(database, "heavy", 1)
     queue_payment(database, "light", 2)
@@ -280,7 +278,7 @@ def test_one_call_that_cannot_be_estimated_does_not_hold_up_the_others(chain: Ch
     assert chain.views.balance_of(PAYEE) == 3
 
 
-def test_a_suggested_tip_that_the_node_does_not_know_stops_nothing(chain: Chain, database: Database) -> None:
+def test_missing_tip_suggestion_does_not_stop_sending(chain: Chain, database: Database) -> None:
     """Some nodes have no ``eth_maxPriorityFeePerGas``."""
     queue_payment(database)
     with FaultyRpc(chain.anvil.url) as proxy:

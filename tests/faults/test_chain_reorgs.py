@@ -143,7 +143,7 @@ def test_any_history_ends_equal_to_a_fresh_index(deep: Chain, database: Database
     assert seen == handed_over
 
 
-def test_a_payment_under_reorganisation_is_made_once_and_booked_once(deep: Chain, database: Database) -> None:
+def test_payment_is_made_and_booked_once_across_reorgs(deep: Chain, database: Database) -> None:
     """The market's own transactions go out again at their nonces after each reorganisation."""
     deep.stake(PROVIDER, 2_000 * ZEN)
     job = open_job(deep, budget=3 * ZEN)

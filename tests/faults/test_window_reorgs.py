@@ -72,9 +72,7 @@ class Windows:
 
 
 @pytest.mark.parametrize("depth", [1, 4, FINALITY])
-def test_two_windows_in_one_block_survive_reorganisations_of_root_and_seed(
-    deep: Chain, database: Database, depth: int
-) -> None:
+def test_windows_in_one_block_survive_reorgs(deep: Chain, database: Database, depth: int) -> None:
     windows = Windows(deep, database, 2)
     windows.block()
     first = deep.client().head().number
@@ -104,7 +102,7 @@ def test_two_windows_in_one_block_survive_reorganisations_of_root_and_seed(
     assert {id_ for id_, _, _ in final} == {id_ for id_, _, _ in before}
 
 
-def test_a_seed_whose_block_is_out_of_reach_is_made_by_a_later_one(deep: Chain, database: Database) -> None:
+def test_unreachable_seed_block_is_replaced_by_later_one(deep: Chain, database: Database) -> None:
     """The market was down for an hour: the block's hash is gone, and so is nothing else."""
     windows = Windows(deep, database, 1)
     windows.block()

@@ -79,7 +79,7 @@ def test_every_small_market_clears_as_the_paper_says() -> None:
         agree(values, costs, SEED)
 
 
-def test_the_sequence_of_arrival_decides_between_equals_as_in_the_papers_ranking() -> None:
+def test_arrival_order_breaks_ties_as_in_paper() -> None:
     """All sequences, not only sorted ones, of up to three traders a side with values 0 to 2."""
     sides = [values for size in range(1, 4) for values in product(range(3), repeat=size)]
     for values, costs in product(sides, sides):
@@ -103,7 +103,7 @@ def test_the_examples_worked_by_hand() -> None:
     assert paper([3], [4]).trades == 0
 
 
-def test_each_seller_is_left_out_equally_often_whatever_it_asks() -> None:
+def test_each_seller_is_excluded_equally_often() -> None:
     """5,000 fixed seeds, so the counts never change: chi-square against the uniform lot, 0.1 % bound of 4 degrees."""
     bids = [BidOrder(f"b{i}", 1, 100, i) for i in range(5)]
     asks = [AskOrder(f"node-{i}", 10 * i, i) for i in range(5)]

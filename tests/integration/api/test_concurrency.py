@@ -43,7 +43,7 @@ from zoo_protocol.messages import struct_hash
 CAP = 5 * ZEN
 
 
-def test_locks_of_names_whose_checksums_are_equal_do_not_exclude_each_other(database_url: str) -> None:
+def test_locks_with_equal_checksums_are_independent(database_url: str) -> None:
     """Job ids are in the names, and a payer that may choose among nonces could meet a checksum of 32 bits."""
     assert zlib.crc32(b"plumless") == zlib.crc32(b"buckeroo")
     one, other = Database(database_url), Database(database_url)
@@ -57,7 +57,9 @@ def test_locks_of_names_whose_checksums_are_equal_do_not_exclude_each_other(data
         assert held
 
 
-def test_two_hundred_requests_at_once_on_a_small_pool(api: httpx.Client, app: FastAPI, database_url: str) -> None:
+def test_two_hundred_concurrent_requests_succeed_on_small_pool(
+    api: httpx.Client, app: FastAPI, database_url: str
+) -> None:
     """Each request takes two transactions, one after the other; a pool of three must serve them all."""
     caller = sign_in(api)
     small = Database(database_url, pool_size=2, max_overflow=1)
@@ -261,7 +263,7 @@ def _at_once(work: Any, count: int) -> list[BaseException | None]:
 
 
 @pytest.mark.sized
-def test_no_interleaving_overspends_a_cap_or_leaves_a_job_without_its_deposit(world: World) -> None:
+def test_interleaving_never_overspends_cap_or_loses_deposit(world: World) -> None:
     machine = type("Machine", (SubmissionsMachine,), {"world": world})
     run_state_machine_as_test(
         machine,

@@ -100,7 +100,7 @@ def check_convicted(live: CourtWorld, job_id: str, cheat: Node, reason: str = "i
 
 
 @pytest.mark.usefixtures("with_referees")
-def test_a_cheat_is_convicted_by_a_committee_and_the_honest_beside_it_is_paid(
+def test_committee_slashes_dishonest_provider_and_pays_honest_one(
     live: CourtWorld, honest: Node, cheat: Node, verifiers: list[Node]
 ) -> None:
     job_id = live.train(honest, cheat)
@@ -143,7 +143,7 @@ def check_paid(live: CourtWorld, job_id: str, honest: Node, cheat: Node) -> None
 
 
 @pytest.mark.usefixtures("with_referees")
-def test_a_false_accusation_costs_the_market_its_bond_and_the_unit_is_paid(
+def test_rejected_dispute_costs_market_bond_and_pays_unit(
     live: CourtWorld, honest: Node, liars: list[Node], executor: Executor
 ) -> None:
     job_id = live.train(honest)
@@ -174,7 +174,7 @@ def test_a_false_accusation_costs_the_market_its_bond_and_the_unit_is_paid(
 
 @pytest.mark.long
 @pytest.mark.usefixtures("with_referees")
-def test_a_provider_that_is_silent_is_convicted_when_its_turn_is_over(
+def test_unresponsive_provider_loses_after_response_deadline(
     live: CourtWorld, cheat: Node, verifiers: list[Node]
 ) -> None:
     job_id = live.train(cheat)
@@ -191,7 +191,7 @@ def test_a_provider_that_is_silent_is_convicted_when_its_turn_is_over(
     check_books(live)
 
 
-def test_with_too_few_referees_the_operator_slashes_and_says_why(
+def test_operator_slashes_with_reason_when_referees_are_few(
     live: CourtWorld, cheat: Node, verifiers: list[Node]
 ) -> None:
     job_id = live.train(cheat)
@@ -205,7 +205,7 @@ def test_with_too_few_referees_the_operator_slashes_and_says_why(
 
 
 @pytest.mark.long
-def test_a_cheat_of_a_class_that_few_referees_have_is_slashed_by_the_operator(
+def test_operator_slashes_in_class_with_few_referees(
     live: CourtWorld, cheat: Node, verifiers: list[Node], executor: Executor
 ) -> None:
     """A committee would have stayed undecided, as most of its members sign nothing."""
@@ -223,7 +223,7 @@ def test_a_cheat_of_a_class_that_few_referees_have_is_slashed_by_the_operator(
 
 
 @pytest.mark.long
-def test_a_committee_decides_where_enough_referees_are_of_the_units_class(
+def test_committee_decides_when_class_has_enough_referees(
     live: CourtWorld, cheat: Node, verifiers: list[Node], executor: Executor
 ) -> None:
     live.referees_here = live.referees(executor, of_class=len(REFEREES) - 1)
@@ -273,9 +273,7 @@ def check_convicted_beside(live: CourtWorld, job_id: str, node: Node) -> None:
 
 @pytest.mark.long
 @pytest.mark.usefixtures("with_referees")
-def test_a_market_that_was_down_for_the_whole_period_leaves_it_to_the_operator(
-    live: CourtWorld, cheat: Node, verifiers: list[Node]
-) -> None:
+def test_operator_decides_when_market_missed_whole_period(live: CourtWorld, cheat: Node, verifiers: list[Node]) -> None:
     live.deployed.anvil.rpc("anvil_setBalance", MARKET.address, "0x0")  # nothing can be sent
     job_id = live.train(cheat)
     live.until("disputed", job_id, cheat, [cheat], verifiers)
@@ -291,9 +289,7 @@ def test_a_market_that_was_down_for_the_whole_period_leaves_it_to_the_operator(
 
 @pytest.mark.long
 @pytest.mark.usefixtures("with_referees")
-def test_a_unit_that_is_settled_already_is_struck_when_somebody_else_has_it_convicted(
-    live: CourtWorld, cheat: Node
-) -> None:
+def test_settled_unit_is_forfeited_when_other_challenger_wins(live: CourtWorld, cheat: Node) -> None:
     unit = live.delivered(cheat)
     opened = live.named(wallet(8), unit, cheat, 1)
     withheld, payer = live.withhold(unit), unit.order.payer
@@ -330,7 +326,7 @@ class _Killed(Exception):
 @pytest.mark.long
 @pytest.mark.parametrize("is_sent", [False, True])
 @pytest.mark.usefixtures("with_referees")
-def test_a_market_killed_at_every_transaction_goes_on_and_does_nothing_twice(
+def test_market_killed_at_any_transaction_resumes_without_repetition(
     live: CourtWorld, cheat: Node, verifiers: list[Node], monkeypatch: pytest.MonkeyPatch, is_sent: bool
 ) -> None:
     """Killed just before a transaction leaves, or just after, without having noted it."""

@@ -143,7 +143,7 @@ def check_refunded(live: EndingsWorld, job_id: str) -> None:
     assert (job.paid_wei, job.fee_wei, job.refund_wei) == (0, 0, job.budget_wei)
 
 
-def test_a_dispute_whose_account_was_changed_lapses_with_a_warning_and_nothing_is_paid(
+def test_dispute_lapses_with_warning_when_account_changed(
     live: EndingsWorld, job_id: str, cheat: Node, verifiers: list[Node], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     live.give_account()
@@ -168,7 +168,7 @@ def test_a_dispute_whose_account_was_changed_lapses_with_a_warning_and_nothing_i
     check_unjudged(live, job_id, cheat, verifiers, "dispute_lapsed")
 
 
-def test_the_former_account_brings_its_dispute_to_the_verdict(
+def test_former_account_completes_its_dispute(
     live: EndingsWorld, job_id: str, cheat: Node, verifiers: list[Node]
 ) -> None:
     live.give_account()
@@ -185,7 +185,7 @@ def test_the_former_account_brings_its_dispute_to_the_verdict(
     check_refunded(live, job_id)
 
 
-def test_a_dispute_without_a_verdict_gives_the_bond_back_and_nothing_is_paid(
+def test_inconclusive_dispute_returns_bond_and_pays_no_one(
     live: EndingsWorld, job_id: str, cheat: Node, verifiers: list[Node], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     live.give_account()
@@ -205,7 +205,7 @@ def test_a_dispute_without_a_verdict_gives_the_bond_back_and_nothing_is_paid(
     check_unjudged(live, job_id, cheat, verifiers, "dispute_undecided")
 
 
-def test_a_dispute_that_the_contract_refuses_to_open_is_left_to_the_operator(
+def test_dispute_refused_by_contract_goes_to_operator(
     live: EndingsWorld, job_id: str, cheat: Node, verifiers: list[Node], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     live.give_account(1)

@@ -45,7 +45,7 @@ def live(live_of: LiveMaker, redis_url: str) -> DisputeWorld:
 
 
 @pytest.mark.parametrize("is_away", [False, True])
-def test_a_running_node_watches_also_while_the_market_is_away(
+def test_running_node_watches_disputes_during_outage(
     live: DisputeWorld,
     node: Node,
     unit: Delivered,
@@ -65,7 +65,7 @@ def test_a_running_node_watches_also_while_the_market_is_away(
         await_answer(live, opened)
 
 
-def test_a_node_that_starts_while_the_market_is_away_answers_its_disputes(
+def test_node_started_during_outage_answers_disputes(
     live: DisputeWorld, node: Node, unit: Delivered, server: tuple[FastAPI, str], app: FastAPI
 ) -> None:
     network = live.directory / node.address / "network.json"
@@ -78,7 +78,7 @@ def test_a_node_that_starts_while_the_market_is_away_answers_its_disputes(
         await_answer(live, opened)
 
 
-def test_a_node_that_starts_on_a_full_disk_answers_its_disputes(
+def test_node_started_on_full_disk_answers_disputes(
     live: DisputeWorld, node: Node, unit: Delivered, tiny_disk: Path, server: tuple[FastAPI, str], app: FastAPI
 ) -> None:
     """A disk that is really full: of one that has no room SQLite says other things than the file system does."""

@@ -79,7 +79,7 @@ def dispute_of_one_that_runs(live: DisputeWorld, process: "subprocess.Popen[byte
 
 
 @pytest.mark.parametrize(("account", "is_answer_lost"), [(wallet(40), True), (wallet(41), False)])
-def test_a_provider_that_is_killed_in_mid_dispute_answers_after_its_restart_and_the_challenger_pays(
+def test_killed_provider_answers_after_restart_and_challenger_pays(
     live: DisputeWorld,
     executor: Executor,
     server: tuple[FastAPI, str],

@@ -162,7 +162,7 @@ def court(database_url: str, chain: Chain, server: tuple[FastAPI, str], app: Fas
     found.database.dispose()
 
 
-def test_who_signs_both_ways_loses_all_that_it_has_at_risk_once(court: Courtroom) -> None:
+def test_equivocating_referee_loses_all_slashable_balance_once(court: Courtroom) -> None:
     liar, *others = court.members
     assert court.give(liar, "step_correct") == "taken"
     assert court.give(liar, "data_withheld") == "verdict-differs"  # no contradiction: it is an objection
@@ -181,7 +181,7 @@ def test_who_signs_both_ways_loses_all_that_it_has_at_risk_once(court: Courtroom
     assert len(court.penalties()) == 1
 
 
-def test_who_signs_against_all_others_loses_a_fifth_and_they_are_paid(court: Courtroom) -> None:
+def test_outvoted_referee_loses_fifth_to_majority(court: Courtroom) -> None:
     assert [court.give(referee, "step_false") for referee in court.members[:3]] == ["taken"] * 3
     dispute_keeper.keep(court.database, NETWORK, court.chain.views)
     court.follow()
@@ -198,7 +198,7 @@ def test_who_signs_against_all_others_loses_a_fifth_and_they_are_paid(court: Cou
     assert court.penalties() == [("proveWrongVerdict", "final")]
 
 
-def test_who_objects_or_is_absent_or_one_of_two_loses_nothing(court: Courtroom) -> None:
+def test_objecting_or_absent_referee_loses_nothing(court: Courtroom) -> None:
     reasons = ["step_false", "step_false", "data_withheld", "step_correct"]
     given = [court.give(referee, reason) for referee, reason in zip(court.members[:4], reasons, strict=True)]
     assert given == ["taken"] * 4
@@ -243,7 +243,7 @@ def test_anybody_accuses_by_the_signatures_alone(court: Courtroom, cli: Cli, tmp
     assert court.stakes() == [0, STAKE, STAKE, STAKE, STAKE]
 
 
-def test_an_entry_in_the_list_is_renewed_while_the_node_runs(court: Courtroom) -> None:
+def test_referee_listing_is_renewed_while_node_runs(court: Courtroom) -> None:
     node = court.contract(REFEREES[0])
     assert not node.should_enlist()
     court.chain.anvil.rpc("evm_increaseTime", 15 * 86_400)
@@ -253,7 +253,7 @@ def test_an_entry_in_the_list_is_renewed_while_the_node_runs(court: Courtroom) -
     assert not node.should_enlist()
 
 
-def test_who_can_be_drawn_no_more_is_taken_off_the_list(court: Courtroom) -> None:
+def test_ineligible_referee_is_delisted(court: Courtroom) -> None:
     """Draws look at so many entries only: dead ones that stay would leave committees incomplete some day."""
     liar = court.members[0]
     court.give(liar, "step_correct")
@@ -282,7 +282,7 @@ def test_who_can_be_drawn_no_more_is_taken_off_the_list(court: Courtroom) -> Non
     assert len(court.evictions()) == len(set(court.evictions())) == len(REFEREES) - 1
 
 
-def test_nobody_is_taken_off_the_list_while_a_committee_is_to_be_drawn_from_it(court: Courtroom) -> None:
+def test_no_referee_is_delisted_during_pending_draw(court: Courtroom) -> None:
     """The contract refuses it then, so it is not asked."""
     court.chain.anvil.rpc("evm_increaseTime", TERMS.verdict_seconds + 1)
     court.chain.anvil.mine()

@@ -58,7 +58,7 @@ IN_EVERY_RUN = ("skip-step", WITHHOLD)
 @pytest.mark.parametrize(
     "kind", [kind if kind in IN_EVERY_RUN else pytest.param(kind, marks=pytest.mark.long) for kind in KINDS]
 )
-def test_a_cheat_loses_stake_and_pay_and_the_honest_beside_it_neither(
+def test_dishonest_provider_alone_loses_stake_and_pay(
     live: LiveWorld, executor: Executor, tmp_path: Path, kind: str
 ) -> None:
     with executors(tmp_path, executor_of(kind)) as (cheating,):
@@ -114,7 +114,7 @@ def _check_what_is_shown(live: LiveWorld, job_id: str, node: Node) -> None:
     assert shown.states == {segment: cid for segment, cid in served.items() if cid is not None}
 
 
-def test_before_it_is_decided_a_trace_is_nobodys_business(live: LiveWorld, executor: Executor) -> None:
+def test_undecided_trace_is_not_public(live: LiveWorld, executor: Executor) -> None:
     """A verifier that could see the claimed leaves need not replay."""
     node = live.provider_node(HONEST_ACCOUNT, executor)
     job_id = live.live_job([node])
@@ -134,7 +134,7 @@ class _GuessingExecutor(Executor):
         return {"end_leaf": task["start_leaf"], "steps": 0}
 
 
-def test_a_verifier_that_echoes_is_overruled_and_not_paid(live: LiveWorld, executor: Executor, tmp_path: Path) -> None:
+def test_echoing_verifier_is_overruled_and_unpaid(live: LiveWorld, executor: Executor, tmp_path: Path) -> None:
     with executors(tmp_path, _GuessingExecutor) as (lazy,):
         provider = live.provider_node(HONEST_ACCOUNT, executor)
         echo = live.verifier_node(lazy)
@@ -162,7 +162,7 @@ def test_a_verifier_that_echoes_is_overruled_and_not_paid(live: LiveWorld, execu
 
 
 @pytest.mark.long
-def test_a_verifier_that_echoes_after_its_warning_loses_stake_on_chain(
+def test_echoing_verifier_is_slashed_on_chain_after_warning(
     live: LiveWorld, executor: Executor, tmp_path: Path
 ) -> None:
     with executors(tmp_path, _GuessingExecutor) as (lazy,):

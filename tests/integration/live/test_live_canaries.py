@@ -93,9 +93,7 @@ def check_who_is_slashed(live: LiveWorld, told: Node, provider: Node, honest: li
     return slash
 
 
-def test_a_verifier_that_answers_what_the_provider_told_it_is_found_by_canaries_alone(
-    live: LiveWorld, executor: Executor, tmp_path: Path
-) -> None:
+def test_canaries_alone_detect_verifier_echoing_provider(live: LiveWorld, executor: Executor, tmp_path: Path) -> None:
     with executors(tmp_path, _ToldExecutor) as (lazy,):
         provider = live.provider_node(HONEST_ACCOUNT, executor)
         told = live.staked_verifier_node(CHEAT_ACCOUNT, lazy)
@@ -123,7 +121,7 @@ def test_a_verifier_that_answers_what_the_provider_told_it_is_found_by_canaries_
 
 
 @pytest.mark.long
-def test_a_verifier_that_copies_first_segments_only_is_found_by_second_opinions(
+def test_duplicate_replays_detect_verifier_copying_first_segments(
     live: LiveWorld, executor: Executor, tmp_path: Path
 ) -> None:
     """They start from public files, so there is no canary on them."""
@@ -198,7 +196,7 @@ def replayed_from_evidence(
     return document, executor.run(task, 60.0)
 
 
-def test_a_canary_looks_like_a_sample_and_its_unit_waits_for_it(live: LiveWorld, executor: Executor) -> None:
+def test_canary_resembles_sample_and_delays_its_unit(live: LiveWorld, executor: Executor) -> None:
     provider = live.provider_node(HONEST_ACCOUNT, executor)
     verifiers = [live.verifier_node(executor) for _ in range(3)]
     job_id = live.live_job([provider])
@@ -246,7 +244,7 @@ def test_a_canary_looks_like_a_sample_and_its_unit_waits_for_it(live: LiveWorld,
 
 
 @pytest.mark.long
-def test_whatever_verifiers_say_of_a_canary_its_provider_is_not_blamed(live: LiveWorld, executor: Executor) -> None:
+def test_provider_is_not_blamed_for_canary_result(live: LiveWorld, executor: Executor) -> None:
     provider = live.provider_node(HONEST_ACCOUNT, executor)
     verifiers = [live.verifier(environment=executor.environment_class) for _ in range(3)]
     job_id = live.live_job([provider])
@@ -275,7 +273,7 @@ def _canary_of(session: Any, lease_id: str) -> int | None:
     return session.get_one(Replay, session.get_one(Lease, lease_id).replay_id).canary_id
 
 
-def test_where_too_few_verifiers_are_live_none_is_planted(live: LiveWorld, executor: Executor) -> None:
+def test_no_canary_is_planted_when_verifiers_are_few(live: LiveWorld, executor: Executor) -> None:
     provider = live.provider_node(HONEST_ACCOUNT, executor)
     verifiers = [live.verifier_node(executor) for _ in range(2)]
     job_id = live.live_job([provider])

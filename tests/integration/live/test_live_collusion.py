@@ -138,7 +138,7 @@ def statuses(live: CourtWorld, verifier: Node) -> list[str]:
 
 
 @pytest.mark.usefixtures("with_referees")
-def test_an_accomplice_saves_a_cheat_only_where_nobody_else_is_asked(
+def test_accomplice_protects_provider_only_as_sole_verifier(
     live: CourtWorld, executor: Executor, honest: Node, accomplice: Node, cheat_of: MakeNode
 ) -> None:
     verifiers = [accomplice, *(live.verifier_node(executor) for _ in range(2))]
@@ -176,7 +176,7 @@ def test_an_accomplice_saves_a_cheat_only_where_nobody_else_is_asked(
 
 
 @pytest.mark.usefixtures("with_referees")
-def test_with_canaries_an_accomplice_is_slashed_beside_its_cheat(
+def test_canaries_slash_accomplice_with_its_provider(
     live: CourtWorld, executor: Executor, honest: Node, accomplice_of: MakeNode, cheat_of: MakeNode
 ) -> None:
     """Beside every later segment an altered one is posed, of which its friend can tell it nothing; of every first one
@@ -212,7 +212,7 @@ def test_with_canaries_an_accomplice_is_slashed_beside_its_cheat(
     assert {unit.status for unit in live.units(job_id, provider=honest.address)} == {"verified"}
 
 
-def test_who_declares_the_providers_owner_is_never_asked_about_it(
+def test_verifier_declaring_provider_owner_is_never_asked(
     live: CourtWorld, executor: Executor, honest: Node, accomplice: Node, cheat_of: MakeNode
 ) -> None:
     verifiers = [accomplice, *(live.verifier_node(executor) for _ in range(2))]

@@ -64,9 +64,7 @@ def outcome(live: DisputeWorld, job_id: str, node: Node) -> tuple[Any, Any]:
     return unit.status, unit.reason
 
 
-def test_a_provider_that_is_lazy_in_a_fraction_keeps_the_pay_of_what_was_verified_before_and_loses_half_its_stake(
-    live: DisputeWorld, executor: Executor, tmp_path: Path
-) -> None:
+def test_partly_lazy_provider_keeps_verified_pay_only(live: DisputeWorld, executor: Executor, tmp_path: Path) -> None:
     with executors(tmp_path, LazyExecutor) as (idle,):
         honest = live.provider_node(HONEST_ACCOUNT, executor)
         lazy = live.provider_node(CHEAT_ACCOUNT, idle)

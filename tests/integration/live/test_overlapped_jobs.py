@@ -69,7 +69,7 @@ def leave_out(place: int) -> Any:
     return without
 
 
-def test_a_job_with_overlapped_rounds_is_settled_and_claimed_also_where_a_payload_was_left_out(
+def test_overlapped_job_is_settled_despite_excluded_payload(
     live: EndingsWorld, honest: Node, executor: Executor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = provider(live, CHEAT_ACCOUNT, executor)
@@ -129,7 +129,7 @@ def ahead(live: EndingsWorld, node: Node, second: Executor | None = None) -> Uni
 
 
 @pytest.mark.parametrize("step", [0, 3])
-def test_referees_find_an_honest_unit_right_that_starts_from_a_payload_taken_ahead(
+def test_honest_unit_with_early_payload_start_wins(
     live: EndingsWorld, honest: Node, executor: Executor, step: int
 ) -> None:
     delivered: Delivered = live.included(ahead(live, honest))
@@ -141,7 +141,7 @@ def test_referees_find_an_honest_unit_right_that_starts_from_a_payload_taken_ahe
     live.check_books()
 
 
-def test_a_cheat_in_a_unit_that_starts_from_a_payload_taken_ahead_is_convicted_and_the_one_before_is_paid(
+def test_dishonest_unit_with_early_payload_start_loses(
     live: EndingsWorld, honest: Node, executor: Executor, cheating: Executor
 ) -> None:
     live.give_account()

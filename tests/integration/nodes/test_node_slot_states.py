@@ -46,7 +46,7 @@ def is_stored(store: StoreProcess, cid: str) -> bool:
     return True
 
 
-def test_a_completion_uploads_the_payload_alone_and_the_next_unit_starts_from_what_stayed(
+def test_completion_uploads_payload_only_and_keeps_local_state(
     store: StoreProcess,
     executor: Executor,
     two_rounds: dict[str, Any],
@@ -79,7 +79,7 @@ def test_a_completion_uploads_the_payload_alone_and_the_next_unit_starts_from_wh
     assert elsewhere.body("complete")["leaves"] == second["leaves"]
 
 
-def test_a_drawn_units_slot_state_is_revealed_and_its_replay_agrees(
+def test_sampled_replica_state_is_revealed_and_replay_matches(
     store: StoreProcess,
     executor: Executor,
     two_rounds: dict[str, Any],
@@ -105,7 +105,7 @@ def test_a_drawn_units_slot_state_is_revealed_and_its_replay_agrees(
         work(second, tmp_path, executor, lease("reveal", asked))
 
 
-def test_a_restored_start_is_the_same_on_every_machine(
+def test_restored_start_is_equal_on_every_machine(
     store: StoreProcess,
     executor: Executor,
     two_rounds: dict[str, Any],
@@ -130,7 +130,7 @@ def test_a_restored_start_is_the_same_on_every_machine(
     assert error.value.code == "start_state_mismatch"
 
 
-def test_a_killed_node_goes_on_with_its_background_upload(
+def test_killed_node_resumes_background_upload(
     store: StoreProcess,
     executor: Executor,
     tmp_path: Path,
@@ -151,7 +151,7 @@ def test_a_killed_node_goes_on_with_its_background_upload(
     assert is_stored(store, cid)
 
 
-def test_slot_states_are_kept_as_long_as_a_challenge_may_need_them(tmp_path: Path) -> None:
+def test_replica_states_are_kept_for_challenge_period(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     cids = []
     for age in (50, 49, 1, 60):

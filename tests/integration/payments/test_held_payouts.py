@@ -73,7 +73,7 @@ def withheld_of(world: SettlementWorld, batch_id: int, provider: str) -> int:
     return int(decode_result("JobEscrow", "withheldOf", found))
 
 
-def test_the_pay_of_any_unit_of_a_batch_can_be_kept_back_until_it_can_be_claimed(world: SettlementWorld) -> None:
+def test_payout_can_be_held_until_claimable(world: SettlementWorld) -> None:
     court = Wallet(world.chain.deployment.address("Disputes"), "")
     first, second = world.job(), world.job()
     units = [*world.work(first, 0, *PROVIDERS[:3]), *world.work(first, 1, PROVIDERS[0])]
@@ -100,9 +100,7 @@ def test_the_pay_of_any_unit_of_a_batch_can_be_kept_back_until_it_can_be_claimed
     assert due_for_pay(keys[0], None) is None
 
 
-def test_the_proof_over_a_batch_is_made_for_each_call_and_not_for_each_look(
-    world: SettlementWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batch_proof_is_built_only_per_call(world: SettlementWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     unit, *_ = world.work(world.job(), 0, *PROVIDERS)
     key = acknowledged(world, unit)
     world.settled(after=timedelta(hours=1))
@@ -181,7 +179,7 @@ class Contested:
         self.world.finalise()
 
 
-def test_a_unit_that_loses_while_the_batch_that_pays_it_is_on_its_way_is_not_paid(world: SettlementWorld) -> None:
+def test_losing_unit_in_pending_batch_is_not_paid(world: SettlementWorld) -> None:
     """Whoever is about to lose could have the verdict executed as soon as it sees the batch."""
     provider = PROVIDERS[0]
     contested = Contested(world, provider)
@@ -203,7 +201,7 @@ def test_a_unit_that_loses_while_the_batch_that_pays_it_is_on_its_way_is_not_pai
     assert reconcile(world.database, world.chain.client(), world.chain.deployment).difference_wei == 0
 
 
-def test_a_unit_whose_batch_was_vetoed_is_kept_out_of_the_next_one_too(world: SettlementWorld) -> None:
+def test_losing_unit_of_vetoed_batch_stays_excluded(world: SettlementWorld) -> None:
     provider = PROVIDERS[0]
     contested = Contested(world, provider)
     lapses = contested.open(OTHER)
@@ -249,9 +247,7 @@ def collect_fees(world: SettlementWorld) -> int:
     return world.chain.views.balance_of(world.chain.deployment.address("Treasury"))
 
 
-def test_pay_and_fee_of_a_restored_unit_arrive_as_those_of_others_do(
-    world: SettlementWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_restored_payout_and_fee_arrive_normally(world: SettlementWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claims, "utc_now", lambda: utc_now() + timedelta(days=30))  # beyond the chain's clock
     job_id = world.job()
     alone, one, *_ = world.work(job_id, 0, PROVIDERS[0], PROVIDERS[1])
@@ -299,7 +295,7 @@ def take_earnings(world: SettlementWorld, provider: Wallet, *, index: bool = Tru
     return [claim.batch_id for claim in taken]
 
 
-def test_pay_that_was_taken_and_is_still_listed_keeps_nobody_from_other_pay(world: SettlementWorld) -> None:
+def test_listed_but_claimed_payout_does_not_block_others(world: SettlementWorld) -> None:
     job_id = world.job()
     for round_ in range(2):
         world.work(job_id, round_, PROVIDERS[0])
@@ -310,7 +306,7 @@ def test_pay_that_was_taken_and_is_still_listed_keeps_nobody_from_other_pay(worl
     assert world.chain.views.balance_of(PROVIDERS[0].address) == 2 * UNIT_PAY
 
 
-def test_a_batch_whose_pay_is_all_withheld_keeps_nobody_from_other_pay(world: SettlementWorld) -> None:
+def test_fully_held_batch_does_not_block_others(world: SettlementWorld) -> None:
     job_id = world.job()
     keys = []
     for round_ in range(3):

@@ -83,7 +83,7 @@ def test_nothing_is_settled_while_a_unit_is_undecided(world: World, cancelled: s
     assert world.read(cancelled).status == JobStatus.CANCELLED
 
 
-def test_verified_units_are_settled_once_from_a_published_record(world: World, cancelled: str) -> None:
+def test_verified_units_are_settled_once_from_published_record(world: World, cancelled: str) -> None:
     decide(world, cancelled)
     settle(world)
     settle(world)
@@ -105,7 +105,7 @@ def test_verified_units_are_settled_once_from_a_published_record(world: World, c
     assert record.outcome == "cancelled_by_payer"
 
 
-def test_the_settlement_ends_the_job_when_it_is_final_(world: World, cancelled: str) -> None:
+def test_final_settlement_ends_job(world: World, cancelled: str) -> None:
     decide(world, cancelled)
     settle(world)
     event = final_event(world, cancelled)
@@ -131,7 +131,7 @@ def test_a_refused_settlement_leaves_the_job_in_settling(world: World, cancelled
     assert world.read(cancelled).status == JobStatus.SETTLING
 
 
-def test_a_job_without_paid_units_is_refunded_in_full(world: World) -> None:
+def test_job_without_paid_units_is_fully_refunded(world: World) -> None:
     job_id = world.running([world.node() for _ in range(4)])
     payer = Principal(world.read(job_id).payer, frozenset(), 1, "session")
     world.rows(lambda session: cancellation.cancel(session, payer, job_id))

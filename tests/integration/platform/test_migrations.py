@@ -75,7 +75,7 @@ def test_migrations_install_the_ledgers_triggers(empty: Engine) -> None:
         connection.execute(text(journal))
 
 
-def test_the_events_of_one_job_are_found_without_reading_all_logs(empty: Engine) -> None:
+def test_job_events_are_found_by_index(empty: Engine) -> None:
     """Each batch asks for those of all its jobs: of 300,000 logs that took 101 ms a job, 0.6 with the index."""
     migrate(empty, "head")
     with empty.connect() as connection:

@@ -71,7 +71,7 @@ def _tick(app: Celery, times: int) -> None:
         before_task_publish.disconnect(mark)
 
 
-def test_of_what_piled_up_each_name_runs_once_and_again_when_it_is_sent_again(runs: Runs) -> None:
+def test_queued_duplicates_run_once_and_can_be_resent(runs: Runs) -> None:
     _tick(runs.app, 5)
     for job in ("a", "a", "b"):
         runs.app.send_task("first", args=(job,), **repeated())
@@ -86,7 +86,7 @@ def test_of_what_piled_up_each_name_runs_once_and_again_when_it_is_sent_again(ru
         assert {key: runs.seen[key] for key in once} == {(name,): 2 for name in NAMES}
 
 
-def test_no_tick_is_dropped_because_it_waited_for_longer_than_its_interval(settings: Settings) -> None:
+def test_tick_is_not_dropped_for_waiting_past_interval(settings: Settings) -> None:
     """Those sent most often would be the ones dropped, all of them, while others of longer intervals run."""
     entries = schedule(settings.model_copy(update={"auction_interval_seconds": 1.0}))
     lives = {name: entry["options"]["expires"] for name, entry in entries.items()}  # type: ignore[index]

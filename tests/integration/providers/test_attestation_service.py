@@ -137,7 +137,7 @@ def accepted_measurement(world: AttestedWorld, caller: Caller) -> str:
     return measurement
 
 
-def test_a_node_is_attested_on_chain_and_anybody_checks_it(world: AttestedWorld, cli: Cli) -> None:
+def test_node_is_attested_on_chain_and_publicly_checkable(world: AttestedWorld, cli: Cli) -> None:
     caller = registered(world)
     measurement = accepted_measurement(world, caller)
     challenge = world.challenge(caller)
@@ -156,7 +156,7 @@ def test_a_node_is_attested_on_chain_and_anybody_checks_it(world: AttestedWorld,
     assert cli.json("verify", "attestation", caller.address, "--root-ca", world.root)["counts"] is False
 
 
-def test_a_challenge_is_answered_once_by_its_own_wallet_with_its_own_quote(world: AttestedWorld) -> None:
+def test_challenge_accepts_one_answer_by_own_wallet(world: AttestedWorld) -> None:
     caller = registered(world)
     accepted_measurement(world, caller)
     first, stranger = world.challenge(caller), sign_in(world.api)
@@ -175,7 +175,7 @@ def test_a_challenge_is_answered_once_by_its_own_wallet_with_its_own_quote(world
     refusal(world.api.post("/v1/attestations", json={}, headers=stranger.headers), 409, "not-registered")
 
 
-def test_a_node_with_gpus_is_attested_with_all_of_them_or_not_at_all(world: AttestedWorld, cli: Cli) -> None:
+def test_node_with_gpus_attests_all_or_none(world: AttestedWorld, cli: Cli) -> None:
     accepted_measurement(world, registered(world))
     caller = registered(world, gpus=2)
     first = world.challenge(caller)
@@ -206,7 +206,7 @@ def test_a_node_with_gpus_is_attested_with_all_of_them_or_not_at_all(world: Atte
     assert world.attested_until(caller) is None
 
 
-def test_who_declares_no_gpus_needs_those_of_its_tier(app: FastAPI, world: AttestedWorld) -> None:
+def test_undeclared_gpus_are_required_by_tier(app: FastAPI, world: AttestedWorld) -> None:
     """What a node declares is its own word: with 0 of it, no GPU would have to be attested."""
     app.state.services = replace(app.state.services, network=MAINNET)
     bronze = MAINNET.tier("bronze")
@@ -236,7 +236,7 @@ def test_gpus_back_one_wallet_at_a_time(world: AttestedWorld) -> None:
     assert world.attested_until(first) is not None  # the other one is still its own
 
 
-def test_collateral_that_ends_at_once_is_refused(world: AttestedWorld) -> None:
+def test_soon_expiring_collateral_is_refused(world: AttestedWorld) -> None:
     caller = registered(world)
     accepted_measurement(world, caller)
     world.vendor.days = 0
@@ -310,9 +310,7 @@ def test_a_node_outside_any_environment_goes_on_without(world: AttestedWorld, ca
     assert "no quote could be taken" in caplog.text
 
 
-def test_linux_reports_are_asked_by_an_entry_of_their_own(
-    world: AttestedWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_linux_reports_use_own_entry(world: AttestedWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bytes] = []
     left = tmp_path / f"zoo-{os.getpid()}"  # by a process of the same number that was killed, as all are in a container
     left.mkdir()

@@ -55,7 +55,7 @@ class WorkerDied(Exception):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_tasks_in_any_order_lost_doubled_and_killed_give_the_checkpoint_of_one_place(
+def test_tree_matches_single_aggregation_despite_task_failures(
     world: World, far_apart: list[str], monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     job_id = delivered(world, far_apart)
@@ -89,7 +89,7 @@ def test_tasks_in_any_order_lost_doubled_and_killed_give_the_checkpoint_of_one_p
     assert "_note" in deaths
 
 
-def test_leaves_follow_the_regions_and_the_record_names_every_payload(world: World, far_apart: list[str]) -> None:
+def test_leaves_follow_regions_and_record_names_all_payloads(world: World, far_apart: list[str]) -> None:
     job_id = delivered(world, far_apart)
     aggregate(world, job_id)
     assert [[part["slot"] for part in leaf.parts] for leaf in leaves_of(world, job_id)] == [[0, 2], [1, 4], [3], [5]]
@@ -104,7 +104,7 @@ def test_leaves_follow_the_regions_and_the_record_names_every_payload(world: Wor
     assert all(str(unit.payload_cid) in record for unit in world.units(job_id, round=0))
 
 
-def test_leaves_at_once_and_twice_do_each_step_once(world: World, far_apart: list[str]) -> None:
+def test_concurrent_and_repeated_leaves_act_once(world: World, far_apart: list[str]) -> None:
     job_id = delivered(world, far_apart)
     expected = in_one_place(world, job_id)
     aggregate(world, job_id)
@@ -115,7 +115,7 @@ def test_leaves_at_once_and_twice_do_each_step_once(world: World, far_apart: lis
     assert checkpoint(world, job_id) == expected
 
 
-def test_a_unit_rejected_meanwhile_has_the_tree_planned_anew_without_it(world: World, far_apart: list[str]) -> None:
+def test_unit_rejected_during_aggregation_replans_tree(world: World, far_apart: list[str]) -> None:
     job_id = delivered(world, far_apart)
     aggregate(world, job_id)
     tree.work_leaf(world.database, world.storage, job_id, 0, 0)
@@ -132,7 +132,7 @@ def test_a_unit_rejected_meanwhile_has_the_tree_planned_anew_without_it(world: W
     assert world.units(job_id, round=0, slot=2)[0].included is None
 
 
-def test_sums_of_a_plan_that_is_given_up_are_not_kept(world: World, far_apart: list[str]) -> None:
+def test_sums_of_abandoned_plan_are_not_kept(world: World, far_apart: list[str]) -> None:
     job_id = delivered(world, far_apart)
     aggregate(world, job_id)
     for leaf in leaves_of(world, job_id):  # the last one finds all summaries, and sums
@@ -150,7 +150,7 @@ def test_sums_of_a_plan_that_is_given_up_are_not_kept(world: World, far_apart: l
     assert not any(world.storage.is_pinned(cid) for cid in sums)
 
 
-def test_no_sum_is_kept_for_a_job_that_ends_while_its_tree_is_summed(world: World, far_apart: list[str]) -> None:
+def test_sum_is_not_kept_for_ended_job(world: World, far_apart: list[str]) -> None:
     job_id = delivered(world, far_apart)
     aggregate(world, job_id)
     for leaf in leaves_of(world, job_id):
@@ -177,7 +177,7 @@ def test_no_sum_is_kept_for_a_job_that_ends_while_its_tree_is_summed(world: Worl
     assert not leaves_of(world, job_id)
 
 
-def test_sums_that_storage_could_not_let_go_of_are_let_go_of_later(world: World, far_apart: list[str]) -> None:
+def test_unreleased_sums_are_released_later(world: World, far_apart: list[str]) -> None:
     job_id = delivered(world, far_apart)
     aggregate(world, job_id)
     for _ in range(2):
@@ -198,7 +198,7 @@ def _die(*_args: Any) -> None:
     raise WorkerDied
 
 
-def test_a_leaf_that_is_slower_than_a_new_plan_writes_nothing_into_it(
+def test_slow_leaf_writes_nothing_into_new_plan(
     world: World, far_apart: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job_id = delivered(world, far_apart)
@@ -224,7 +224,7 @@ def test_a_leaf_that_is_slower_than_a_new_plan_writes_nothing_into_it(
     assert all(leaf.summary is None for leaf in leaves_of(world, job_id))
 
 
-def test_a_small_job_and_one_region_need_no_tree(world: World) -> None:
+def test_small_job_and_single_region_need_no_tree(world: World) -> None:
     near = [world.node() for _ in range(4)]
     far = world.settings
     job_id = delivered(world, near)
@@ -307,9 +307,7 @@ def _killed_at_the_lock(world: World, job_id: str, crew: Crew, waiting: int) -> 
 
 
 @pytest.mark.long
-def test_real_workers_killed_at_each_step_leave_a_round_that_others_close_to_the_same_bits(
-    world: World, far_apart: list[str], crew: Crew
-) -> None:
+def test_killed_workers_leave_round_to_others_bit_exactly(world: World, far_apart: list[str], crew: Crew) -> None:
     job_id = delivered(world, far_apart)
     expected = in_one_place(world, job_id)
     aggregate(world, job_id)
@@ -338,7 +336,7 @@ def test_real_workers_killed_at_each_step_leave_a_round_that_others_close_to_the
 
 
 @pytest.mark.long
-def test_real_workers_alone_plan_sum_and_close_a_round(world: World, far_apart: list[str], crew: Crew) -> None:
+def test_workers_plan_sum_and_close_round(world: World, far_apart: list[str], crew: Crew) -> None:
     job_id = delivered(world, far_apart)
     expected = in_one_place(world, job_id)
     crew.start()

@@ -36,7 +36,7 @@ def _second_round(world: World, nodes: list[str]) -> tuple[str, Work]:
     return job_id, world.work(nodes[0])
 
 
-def test_a_slow_node_is_told_to_send_less_and_everything_follows_it(world: World, nodes: list[str]) -> None:
+def test_slow_node_gets_lower_compression_level_everywhere(world: World, nodes: list[str]) -> None:
     full, *_, least = top_k_levels(world.spec)
     job_id, slow = _second_round(world, nodes)
     assert [unit.top_k for unit in world.units(job_id, round=0)] == [full] * 4
@@ -80,7 +80,7 @@ def _cancel(world: World, job_id: str) -> None:
     world.rows(cancel)
 
 
-def test_a_nodes_first_unit_of_a_job_goes_by_its_newest_report_of_another(world: World, nodes: list[str]) -> None:
+def test_first_unit_uses_newest_report_of_other_job(world: World, nodes: list[str]) -> None:
     full, *_, least = top_k_levels(world.spec)
     _reported(world, nodes, SLOW)
     job_id, top_k = _first_unit(world, nodes)
@@ -88,7 +88,7 @@ def test_a_nodes_first_unit_of_a_job_goes_by_its_newest_report_of_another(world:
     assert [unit.top_k for unit in world.units(job_id, round=0)] == [least, full, full, full]  # others reported nothing
 
 
-def test_a_report_of_another_job_counts_by_the_work_of_a_unit(world: World, nodes: list[str]) -> None:
+def test_report_of_other_job_scales_by_unit_work(world: World, nodes: list[str]) -> None:
     """A link that carries half of the payload in time carries all of it where a unit takes ten times as long."""
     full, half, *_ = top_k_levels(world.spec)
     room = payload_size(with_top_k(world.spec, half))
@@ -101,7 +101,7 @@ def test_a_report_of_another_job_counts_by_the_work_of_a_unit(world: World, node
     assert _first_unit(world, nodes, document=longer)[1] == full
 
 
-def test_a_report_of_another_job_does_not_count_after_a_day(world: World, nodes: list[str]) -> None:
+def test_report_of_other_job_expires_after_day(world: World, nodes: list[str]) -> None:
     full, *_, least = top_k_levels(world.spec)
     _reported(world, nodes, SLOW)
     for age, expected in ((REPORT_OF_ANOTHER_JOB - timedelta(minutes=5), least), (REPORT_OF_ANOTHER_JOB, full)):
@@ -114,7 +114,7 @@ def test_a_report_of_another_job_does_not_count_after_a_day(world: World, nodes:
 @pytest.mark.parametrize(
     ("entries", "reason"), [(4096, "payload_missing"), (121, "payload_missing"), (17, "payload_malformed")]
 )
-def test_a_node_that_sends_another_amount_than_it_was_told_is_refused(
+def test_payload_of_other_compression_level_is_refused(
     world: World, nodes: list[str], entries: int, reason: str
 ) -> None:
     """More than it may is not even read; less does not decode as what it was told."""

@@ -71,7 +71,7 @@ def _unit(world: World, job_id: str, node: str) -> Unit:
 
 
 @pytest.mark.parametrize("stage", UNFINISHED)
-def test_a_node_killed_or_frozen_before_it_uploaded_is_replaced(world: World, nodes: list[str], stage: str) -> None:
+def test_node_failing_before_upload_is_replaced(world: World, nodes: list[str], stage: str) -> None:
     """Frozen and killed are one to the market: it hears nothing. A frozen one that thaws finds its lease gone."""
     job_id = world.running(nodes)
     work = STAGES[stage](world, nodes[0])
@@ -91,7 +91,7 @@ def test_a_node_killed_or_frozen_before_it_uploaded_is_replaced(world: World, no
 
 
 @pytest.mark.parametrize("stage", UNFINISHED)
-def test_without_a_spare_the_round_closes_with_the_others(world: World, nodes: list[str], stage: str) -> None:
+def test_round_closes_with_others_when_no_hot_spare(world: World, nodes: list[str], stage: str) -> None:
     job_id = world.running(nodes)
     STAGES[stage](world, nodes[0])
     for node in nodes[1:]:
@@ -102,7 +102,7 @@ def test_without_a_spare_the_round_closes_with_the_others(world: World, nodes: l
     assert _unit(world, job_id, nodes[0]).reason == "node_silent"
 
 
-def test_a_node_gone_after_its_upload_is_missed_by_nobody(world: World, nodes: list[str]) -> None:
+def test_node_failing_after_upload_does_not_delay_round(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes)
     for node in nodes:
         world.deliver(node)
@@ -112,9 +112,7 @@ def test_a_node_gone_after_its_upload_is_missed_by_nobody(world: World, nodes: l
 
 
 @pytest.mark.parametrize("stage", ["offered", "training"])
-def test_a_node_too_slow_to_commit_loses_the_round_and_not_its_standing(
-    world: World, nodes: list[str], stage: str
-) -> None:
+def test_slow_commitment_loses_round_but_not_standing(world: World, nodes: list[str], stage: str) -> None:
     job_id = world.running(nodes)
     STAGES[stage](world, nodes[0])
     for node in nodes[1:]:
@@ -126,7 +124,7 @@ def test_a_node_too_slow_to_commit_loses_the_round_and_not_its_standing(
     assert (lost.status, lost.reason) == (UnitStatus.LOST, "round_closed")
 
 
-def test_a_node_that_stops_in_order_is_asked_again_only_when_it_is_back(world: World, nodes: list[str]) -> None:
+def test_stopped_node_is_asked_again_only_after_return(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes)
     work = world.work(nodes[0])
     with world.database.transaction() as session:
@@ -143,7 +141,7 @@ def test_a_node_that_stops_in_order_is_asked_again_only_when_it_is_back(world: W
     assert [unit.provider for unit in world.units(job_id, round=1, slot=0)] == [nodes[0]]
 
 
-def test_lies_between_commitment_and_upload_are_found_at_once(world: World, nodes: list[str]) -> None:
+def test_false_upload_after_commitment_is_refused_at_once(world: World, nodes: list[str]) -> None:
     """Another payload, salt, trace, or end than committed: each is refused by its reason, and the round goes on."""
     job_id = world.running(nodes)
     spare = world.node()
@@ -158,7 +156,7 @@ def test_lies_between_commitment_and_upload_are_found_at_once(world: World, node
     _close(world, job_id)
 
 
-def test_a_lie_found_by_replay_while_the_round_is_open_is_done_over(world: World, nodes: list[str]) -> None:
+def test_unit_refuted_during_open_round_is_retrained(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes)
     spare = world.node()
     world.deliver(nodes[0])

@@ -55,7 +55,7 @@ def _running(world: World, nodes: list[str], rounds: int = 6, round_delay: int =
     return world.running(nodes, document=world.spec.to_dict())
 
 
-def test_a_payload_that_is_left_out_is_added_back_to_what_its_slot_goes_on_from(world: World, five: list[str]) -> None:
+def test_excluded_payload_is_restored_to_replica(world: World, five: list[str]) -> None:
     job_id = _running(world, five)
     left_out = _round_with_an_outlier(world, job_id, five)
     ahead = _sent(world, five[4])  # started before anybody knew, from what the first unit left
@@ -82,7 +82,7 @@ def test_a_payload_that_is_left_out_is_added_back_to_what_its_slot_goes_on_from(
     assert (after.start_slot_state_cid, after.start_restored_payload_cid) == (work.slot_state_cid, None)  # once
 
 
-def test_without_a_delay_it_is_added_back_to_the_next_unit(world: World, five: list[str]) -> None:
+def test_excluded_payload_is_restored_without_round_delay(world: World, five: list[str]) -> None:
     job_id = _running(world, five, round_delay=0)
     left_out = _round_with_an_outlier(world, job_id, five)
     _close(world, job_id)
@@ -97,7 +97,7 @@ def test_without_a_delay_it_is_added_back_to_the_next_unit(world: World, five: l
     assert all((start.moments[name] == left.moments[name]).all() for name in left.moments)
 
 
-def test_who_loses_a_start_with_a_payload_added_back_gets_it_again(world: World, five: list[str]) -> None:
+def test_lost_start_with_restored_payload_is_reissued(world: World, five: list[str]) -> None:
     job_id = _running(world, five)
     _round_with_an_outlier(world, job_id, five)
     _sent(world, five[4])
@@ -110,7 +110,7 @@ def test_who_loses_a_start_with_a_payload_added_back_gets_it_again(world: World,
     assert (again.provider, again.start_restored_payload_cid) == (five[4], _unit(world, job_id, 0, 4).payload_cid)
 
 
-def test_what_was_added_back_once_and_is_left_out_again_is_let_go(world: World, five: list[str]) -> None:
+def test_payload_excluded_twice_is_not_restored_again(world: World, five: list[str]) -> None:
     job_id = _running(world, five)
     _round_with_an_outlier(world, job_id, five)
     _sent(world, five[4])
@@ -144,7 +144,7 @@ def test_what_replays_refute_is_not_added_back(world: World, five: list[str]) ->
     assert _unit(world, job_id, 2, 4).start_restored_payload_cid is None
 
 
-def test_a_payload_that_is_too_long_is_not_added_back(world: World, nodes: list[str]) -> None:
+def test_oversized_payload_is_not_restored(world: World, nodes: list[str]) -> None:
     """The next one would be longer still. Its slot goes on all the same."""
     world.be_patient()
     job_id = _running(world, nodes)
@@ -173,7 +173,7 @@ def _close_without(world: World, job_id: str) -> None:
     world.dispatch(job_id)
 
 
-def test_declared_units_that_come_too_late_are_added_back_one_after_the_other(world: World, nodes: list[str]) -> None:
+def test_late_declared_units_are_restored_in_order(world: World, nodes: list[str]) -> None:
     world.be_patient()
     world.settings = world.settings.model_copy(update={"round_deadline_seconds": 50_000.0})
     job_id = _running(world, nodes, rounds=10)

@@ -134,9 +134,7 @@ def trained(store: StoreProcess, settings: dict[str, Any], starts: list[str]) ->
         for name, settings in SETTINGS.items()
     ],
 )
-def test_another_process_goes_on_from_any_round_with_the_same_bits(
-    store: StoreProcess, settings: dict[str, Any]
-) -> None:
+def test_other_process_resumes_any_round_bit_exactly(store: StoreProcess, settings: dict[str, Any]) -> None:
     [whole] = trained(store, settings, [])
     assert len(set(whole)) == ROUNDS + 1
     assert trained(store, settings, whole[:ROUNDS]) == [whole[round_ + 1 :] for round_ in range(ROUNDS)]

@@ -13,7 +13,7 @@ from market.verification.samples.models import Sample
 from zoo_protocol.verification import reveal_deadline
 
 
-def test_what_is_due_on_the_chain_does_not_wait_for_storage(world: VerificationWorld, nodes: list[str]) -> None:
+def test_chain_deadlines_do_not_wait_for_storage(world: VerificationWorld, nodes: list[str]) -> None:
     """A step that is not named in time, or a claim that is not answered, costs a bond."""
     job_id = world.running(nodes)
     withholding, other = nodes
@@ -37,7 +37,7 @@ def test_what_is_due_on_the_chain_does_not_wait_for_storage(world: VerificationW
     assert [slash.provider for slash in world.slashes()] == [withholding]
 
 
-def test_who_is_asked_for_a_state_while_storage_takes_none_has_withheld_nothing(world: VerificationWorld) -> None:
+def test_storage_outage_is_not_data_withholding(world: VerificationWorld) -> None:
     """Storage that was down for two minutes would have cost every provider that was asked for one half its stake."""
     node = world.node()
     job_id = world.running([node])

@@ -66,7 +66,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StateDirectory
     return directory
 
 
-def test_engines_start_keep_their_data_through_kill_9_and_stop(directory: StateDirectory) -> None:
+def test_engines_keep_data_through_kill_and_stop(directory: StateDirectory) -> None:
     first = Engines(directory, State())
     try:
         first.wait()

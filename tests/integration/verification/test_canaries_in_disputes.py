@@ -46,7 +46,7 @@ def refute(world: VerificationWorld) -> None:
     assert [(sample.status, sample.reason) for sample in world.samples()] == [("failed", "incorrect_computation")]
 
 
-def test_no_committee_is_asked_before_the_units_canary_is_decided(world: VerificationWorld, unit_id: int) -> None:
+def test_committee_waits_for_canary_decision(world: VerificationWorld, unit_id: int) -> None:
     with world.database.transaction() as session:
         state_cid = world.storage.put(b"state", max_bytes=10).cid
         canary = Canary(unit_id=unit_id, segment=0, status="planted", state_cid=state_cid, start_leaf=OTHER_LEAF)
@@ -62,7 +62,7 @@ def test_no_committee_is_asked_before_the_units_canary_is_decided(world: Verific
     assert world.slashes() == []
 
 
-def test_no_unit_waits_for_verifiers_that_cannot_answer_its_canary(
+def test_unit_does_not_wait_for_incapable_canary_verifiers(
     world: VerificationWorld, unit_id: int, verifiers: list[str]
 ) -> None:
     """Two of three are live and fail every replay, as those with too little memory do: the provider is paid."""
@@ -96,7 +96,7 @@ def compared_by_another_class(world: VerificationWorld, unit_id: int) -> str:
 
 
 @pytest.mark.parametrize("agrees", [True, False])
-def test_a_verifier_of_the_class_that_is_at_it_is_heard_and_paid_before_a_comparison_passes_anything(
+def test_own_class_result_precedes_cross_class_pass(
     world: VerificationWorld, unit_id: int, monkeypatch: pytest.MonkeyPatch, agrees: bool
 ) -> None:
     monkeypatch.setattr(replay_inputs, "ends_apart", lambda *_: (1e-9, 1e-9))
@@ -141,9 +141,7 @@ def test_a_comparison_waits_while_storage_does_not_answer(
 
 
 @pytest.mark.parametrize("acquitted", [True, False])
-def test_a_comparison_that_was_too_far_apart_is_paid_or_was_drift_by_how_the_dispute_ends(
-    world: VerificationWorld, unit_id: int, acquitted: bool
-) -> None:
+def test_distant_comparison_is_paid_by_dispute_outcome(world: VerificationWorld, unit_id: int, acquitted: bool) -> None:
     other = world.verifier(environment=OTHER_CLASS)
     (sample,) = world.samples()
     with world.database.transaction() as session:

@@ -43,7 +43,7 @@ def test_a_closed_round_is_examined_beside_the_next(world: VerificationWorld) ->
 
 
 @pytest.mark.parametrize("sign", ["doubts", "exclusion"])
-def test_a_doubted_node_is_sampled_more_and_loses_nothing(world: VerificationWorld, sign: str) -> None:
+def test_flagged_node_is_sampled_more_without_loss(world: VerificationWorld, sign: str) -> None:
     node, other = world.node(), world.node()
     job_id = world.running([node, other])
     for name in (node, other):
@@ -65,7 +65,7 @@ def test_a_doubted_node_is_sampled_more_and_loses_nothing(world: VerificationWor
     assert {world.provider(name).status for name in (node, other)} == {"active"}
 
 
-def test_being_late_is_no_doubt_and_old_doubts_are_forgotten(world: VerificationWorld) -> None:
+def test_lateness_is_no_outlier_and_old_flags_expire(world: VerificationWorld) -> None:
     node = world.node()
     job_id = world.running([node])
     world.deliver(node)

@@ -64,7 +64,7 @@ def _sell_twice(document: dict[str, Any]) -> None:
     document["matches"][0]["asks"] = document["matches"][1]["asks"]
 
 
-def test_which_of_the_nodes_sold_goes_to_which_buyer_is_up_to_placement() -> None:
+def test_replay_leaves_node_assignment_to_placement() -> None:
     document = round_of()
     _swap(document)
     assert auction.replay(document, BLOCK).findings == []
@@ -113,7 +113,7 @@ def test_what_is_no_cleared_round_is_refused(alter: Callable[[dict[str, Any]], A
     assert refused.value.code == code
 
 
-def test_a_node_that_gives_no_block_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_node_without_block_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1"):
         auction.hash_of_block("http://127.0.0.1:1", 5)
     with pytest.raises(Unreachable):

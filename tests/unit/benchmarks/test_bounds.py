@@ -27,7 +27,7 @@ def outside(compared: list[Comparison], of: int) -> tuple[float, float]:
     return joint.value, alone.value
 
 
-def test_bounds_are_those_that_counting_gives() -> None:
+def test_bounds_match_exact_counting() -> None:
     chances = [comb(20, count) * 0.3**count * 0.7 ** (20 - count) for count in range(21)]
     for comparisons in (1, 7):
         low, high = accepted(0.3, 20, comparisons)
@@ -38,7 +38,7 @@ def test_bounds_are_those_that_counting_gives() -> None:
 
 
 @pytest.mark.parametrize("formula", [DETECTION, LAZY], ids=["detection", "lazy"])
-def test_all_comparisons_are_inside_together_in_99_percent_of_the_runs(formula: list[float]) -> None:
+def test_all_comparisons_hold_jointly_in_99_percent(formula: list[float]) -> None:
     """Were one outside only if no other is, which is the worst that dependence can do."""
     missed = 0.0
     for expected in formula:
@@ -47,14 +47,14 @@ def test_all_comparisons_are_inside_together_in_99_percent_of_the_runs(formula: 
     assert 0.005 < missed <= 0.01
 
 
-def test_they_are_no_wider_than_wilsons_of_one_comparison_with_ten_thousand() -> None:
+def test_bounds_are_no_wider_than_wilson_bounds() -> None:
     """Those hold the counts that are within 2.5758 standard deviations of the formula's."""
     for expected in DETECTION:
         low, high = accepted(expected, CHEATERS, len(DETECTION))
         assert (high - low) / CHEATERS <= 2 * 2.5758 * sqrt(expected * (1 - expected) / 10_000)
 
 
-def test_the_markets_draws_follow_the_formula_and_not_one_that_is_a_little_off() -> None:
+def test_market_sampling_fits_formula_and_rejects_near_one() -> None:
     of = 1_500
     found = list(verification._found(of).values())
 
@@ -67,7 +67,7 @@ def test_the_markets_draws_follow_the_formula_and_not_one_that_is_a_little_off()
 
 
 @pytest.mark.parametrize("wrong", [0.98, 1.02])
-def test_with_all_cheaters_a_formula_that_is_2_percent_off_is_found(wrong: float) -> None:
+def test_formula_off_by_2_percent_is_detected(wrong: float) -> None:
     right = [Comparison(p, round(p * CHEATERS)) for p in DETECTION]
     assert outside(right, CHEATERS) == (0, 0)
     off = [Comparison(min(1.0, p * wrong), one.found) for p, one in zip(DETECTION, right, strict=True)]

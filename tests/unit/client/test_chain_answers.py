@@ -58,7 +58,7 @@ def result(value: object) -> bytes:
         (502, b"bad gateway"),
     ],
 )
-def test_an_answer_that_is_none_is_as_good_as_no_answer(rpc: ThreadingHTTPServer, status: int, body: bytes) -> None:
+def test_malformed_answer_counts_as_no_answer(rpc: ThreadingHTTPServer, status: int, body: bytes) -> None:
     rpc.answer = (status, body)  # type: ignore[attr-defined]
     chain = Chain(f"http://127.0.0.1:{rpc.server_port}", CONTRACTS, Wallet("11" * 32))
     for call in (chain.staked, chain.latest_block, chain.final_block):
@@ -66,14 +66,14 @@ def test_an_answer_that_is_none_is_as_good_as_no_answer(rpc: ThreadingHTTPServer
             call()
 
 
-def test_a_chain_that_has_not_come_as_far_as_the_contract_does_not_answer(rpc: ThreadingHTTPServer) -> None:
+def test_chain_behind_contract_block_does_not_answer(rpc: ThreadingHTTPServer) -> None:
     rpc.answer = (200, result("0x"))  # type: ignore[attr-defined]
     chain = Chain(f"http://127.0.0.1:{rpc.server_port}", CONTRACTS, Wallet("11" * 32))
     with pytest.raises(Unreachable):
         chain.staked()
 
 
-def test_confirmations_do_not_stand_in_for_a_finality_that_the_chain_has(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_confirmations_do_not_replace_available_finality(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was promised is forgotten once it is final, and a seat in a committee is signed for."""
     tags: dict[object, int] = {}
 

@@ -78,7 +78,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], own
     return run
 
 
-def test_without_a_market_it_says_how_to_name_one(tmp_path: Path) -> None:
+def test_missing_market_error_names_remedy(tmp_path: Path) -> None:
     done = run_process(tmp_path, "job", "list")
     assert done.returncode == ExitCode.USAGE
     assert done.stdout == ""
@@ -86,13 +86,13 @@ def test_without_a_market_it_says_how_to_name_one(tmp_path: Path) -> None:
     assert "--api-url" in done.stderr
 
 
-def test_a_market_that_does_not_answer_has_its_own_exit_code(tmp_path: Path, run: Run) -> None:
+def test_unreachable_market_has_own_exit_code(tmp_path: Path, run: Run) -> None:
     done = run(tmp_path, "network", "--json", ZOO_API_URL="nowhere")
     assert done.returncode == ExitCode.USAGE
     assert json.loads(done.stderr)["error"]["code"] == "api-url-malformed"
 
 
-def test_who_waits_at_a_terminal_for_a_silent_market_is_told(tmp_path: Path) -> None:
+def test_terminal_user_is_notified_of_silent_market(tmp_path: Path) -> None:
     ours, theirs = os.openpty()
     command = [sys.executable, "-m", "zoo_compute", "job", "list", "--api-url", "http://127.0.0.1:1"]
     with subprocess.Popen(command, cwd=tmp_path, env=surroundings(tmp_path), stdout=theirs, stderr=theirs) as process:
@@ -115,7 +115,7 @@ def test_errors_are_json_where_json_is_asked_for(tmp_path: Path, run: Run) -> No
     assert "devnet up" in error["remedy"]
 
 
-def test_every_command_that_ends_can_answer_in_json(tmp_path: Path, run: Run) -> None:
+def test_terminating_commands_can_answer_in_json(tmp_path: Path, run: Run) -> None:
     def commands(group: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         for name, command in getattr(group, "commands", {}).items():
             yield from commands(command, f"{path} {name}".strip())
@@ -148,7 +148,7 @@ def test_a_full_disk_is_no_traceback(tmp_path: Path) -> None:
     assert b"Traceback" not in done.stderr
 
 
-def test_wrong_usage_and_a_key_that_is_none(tmp_path: Path, run: Run) -> None:
+def test_wrong_usage_and_invalid_key_are_refused(tmp_path: Path, run: Run) -> None:
     assert run(tmp_path, "job", "show").returncode == ExitCode.USAGE
     done = run(tmp_path, "job", "list", ZOO_API_URL="http://127.0.0.1:9", ZOO_PRIVATE_KEY="0xsecret")
     assert done.returncode == ExitCode.USAGE
@@ -172,9 +172,7 @@ def test_a_node_without_a_wallet_does_not_start(tmp_path: Path, run: Run) -> Non
         ("--api-url", "http://[::1", "api-url-malformed"),
     ],
 )
-def test_a_node_that_is_told_what_cannot_be_says_so(
-    tmp_path: Path, run: Run, option: str, value: str, code: str
-) -> None:
+def test_node_with_impossible_option_reports_it(tmp_path: Path, run: Run, option: str, value: str, code: str) -> None:
     (tmp_path / "file").touch()
     options = {"--api-url": "http://127.0.0.1:9", "--state-dir": "node"} | {option: value}
     given = [word for pair in options.items() for word in pair]
@@ -185,7 +183,7 @@ def test_a_node_that_is_told_what_cannot_be_says_so(
     assert "Traceback" not in done.stderr
 
 
-def test_a_devnet_that_is_interrupted_while_it_starts_is_stopped(
+def test_devnet_interrupted_during_start_is_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from zoo_compute.cli.devnet import up
@@ -203,14 +201,14 @@ def test_a_devnet_that_is_interrupted_while_it_starts_is_stopped(
     assert "stopping what was started" in capsys.readouterr().err
 
 
-def test_a_devnet_needs_a_directory_that_it_can_write_to(tmp_path: Path, run: Run) -> None:
+def test_devnet_requires_writable_directory(tmp_path: Path, run: Run) -> None:
     (tmp_path / "file").touch()
     done = run(tmp_path, "devnet", "up", "--directory", "file/net", "--detach")
     assert done.returncode == ExitCode.DEVNET
     assert "[devnet-directory-unusable]" in done.stderr
 
 
-def test_who_stops_watching_is_told_that_the_job_goes_on(
+def test_interrupted_watch_reports_job_continues(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from zoo_compute.cli import job
@@ -230,7 +228,7 @@ def test_people_read_amounts_in_zen() -> None:
     assert in_zen(facts) == {"budget": "2.5 ZEN", "clearing_price_per_gpu_hour": "5 ZEN", "fee": None, "nodes": 4}
 
 
-def test_people_read_an_efficiency_report_in_units_that_they_know(capsys: pytest.CaptureFixture[str]) -> None:
+def test_efficiency_report_uses_readable_units(capsys: pytest.CaptureFixture[str]) -> None:
     node = {"provider": HONEST, "units": 8, "seconds_compute": 7265.04, "seconds_transfer": 3.25}
     node |= {"bytes_up": 1_234_567, "bytes_down": 0, "up_bytes_per_second": 2_500_000, "down_bytes_per_second": None}
     report: dict[str, Any] = {"seconds": 12.3, "units_delivered": 8, "units_reported": 7, "units_late": 1}
@@ -251,7 +249,7 @@ def test_people_read_an_efficiency_report_in_units_that_they_know(capsys: pytest
     print_efficiency(report | {"nodes": []})
 
 
-def test_the_demo_removes_no_devnet_that_it_did_not_make(tmp_path: Path, run: Run) -> None:
+def test_demo_removes_only_its_own_devnet(tmp_path: Path, run: Run) -> None:
     from zoo_compute.devnet.state import State, StateDirectory
 
     directory = StateDirectory(tmp_path / ".devnet")
@@ -263,7 +261,7 @@ def test_the_demo_removes_no_devnet_that_it_did_not_make(tmp_path: Path, run: Ru
     assert directory.load() is not None
 
 
-def test_help_names_every_event_that_a_webhook_can_have(tmp_path: Path, run: Run) -> None:
+def test_help_names_every_webhook_event(tmp_path: Path, run: Run) -> None:
     listed = re.search(r"`events` that you want: (.*?)\. ", (ROOT / "docs" / "api.md").read_text())
     assert listed is not None
     shown = run(tmp_path, "webhook", "create", "--help").stdout
@@ -295,7 +293,7 @@ def test_events_are_told_in_sentences() -> None:
     assert describe(Event(id=5, kind="late", data=late | {"shown_at": "noon"})) == told + "shown at noon"
 
 
-def test_the_dataset_is_the_built_in_help_and_its_splits_do_not_overlap() -> None:
+def test_dataset_is_built_in_help_with_disjoint_splits() -> None:
     train, validation = topics_dataset()
     assert len(train) > 8 * len(validation) > 100_000
     assert b'The "assert" statement' in train
@@ -345,12 +343,12 @@ def test_a_good_receipt_is_believed() -> None:
         ({"training": TRAINING | {"late": None}}, "came late"),
     ],
 )
-def test_a_demo_that_did_not_do_what_it_promises_fails(change: dict[str, object], named: str) -> None:
+def test_demo_with_broken_expectation_fails(change: dict[str, object], named: str) -> None:
     with pytest.raises(Mismatch, match=named):
         check_story(_receipt() | change, cheat=CHEAT)
 
 
-def test_a_unit_must_be_named_by_job_round_and_slot(tmp_path: Path, run: Run) -> None:
+def test_unit_requires_job_round_and_replica(tmp_path: Path, run: Run) -> None:
     done = run(tmp_path, "verify", "unit", "0x12", "--json")
     assert done.returncode == ExitCode.USAGE
     error = json.loads(done.stderr)["error"]
@@ -393,22 +391,22 @@ def test_what_a_replay_found_is_said_in_words(difference: Difference | None, sen
     assert describe_attempt(Attempt("0xA", "verified", None, "0x1", right, 3, difference, 0)) == sentence
 
 
-def test_a_unit_that_a_dispute_took_back_is_said_to_be_struck() -> None:
+def test_unit_forfeited_by_dispute_is_marked() -> None:
     struck = Attempt("0xA", "verified", None, "0x1", "0x2", 3, Difference(), 0, struck=True)
     assert describe_attempt(struck).startswith("0xA (verified, struck after a dispute): differs")
 
 
-def test_a_payload_that_was_not_signed_for_is_said() -> None:
+def test_unsigned_payload_is_reported() -> None:
     other = Attempt("0xA", "verified", None, "0x1", "0x1", 3, None, 0, other_payload=True)
     assert describe_attempt(other).startswith("0xA (verified): every step is as committed, but the payload")
 
 
-def test_a_profile_that_is_none_is_refused(tmp_path: Path, run: Run) -> None:
+def test_invalid_profile_is_refused(tmp_path: Path, run: Run) -> None:
     done = run(tmp_path, "verify", "unit", f"0x{'12' * 32}:0:0", "--profile", "abacus", "--json")
     assert json.loads(done.stderr)["error"]["code"] == "unknown-profile"
 
 
-def test_a_replay_that_contradicts_the_market_ends_with_a_code_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_replay_contradicting_market_has_own_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     paid = Attempt("0xA", "verified", None, "0x1", "0x2", 3, Difference(), 86_400)
     caught = Attempt("0xB", "rejected", "incorrect_computation", "0x3", "0x2", 3, Difference(), 0)
     fine = UnitCheck(Place("0x", 0, 0), "0x", [caught], [], [], True)
@@ -422,7 +420,7 @@ def test_a_replay_that_contradicts_the_market_ends_with_a_code_of_its_own(capsys
     assert "by 1970-01-02T00:00:00+00:00" in (error.value.remedy or "")
 
 
-def test_what_the_system_refuses_is_said_without_a_traceback(tmp_path: Path, run: Run) -> None:
+def test_system_refusal_is_reported_without_traceback(tmp_path: Path, run: Run) -> None:
     for name in ("acknowledgements", "traces", "verdicts"):
         (tmp_path / name).touch()
     done = run(tmp_path, "node", "verdicts", "--state-dir", ".", "--json")
@@ -439,7 +437,7 @@ def test_a_damaged_verdict_is_said_without_a_traceback(tmp_path: Path, run: Run)
         assert json.loads(done.stderr)["error"]["code"] == "verdict-damaged"
 
 
-def test_a_login_that_cannot_be_read_says_what_to_do(tmp_path: Path, run: Run) -> None:
+def test_unreadable_login_names_remedy(tmp_path: Path, run: Run) -> None:
     (tmp_path / "config" / "zoo-compute" / "login.json").mkdir(parents=True)
     done = run(tmp_path, "job", "list", "--json")
     assert (done.returncode, done.stdout) == (ExitCode.USAGE, "")

@@ -49,7 +49,7 @@ def _parent(children: list[tuple[bytes, int, int]]) -> tuple[bytes, int, int]:
     return cid, size, len(block) + sum(dag for _cid, _size, dag in children)
 
 
-def test_files_of_a_third_level_of_nodes_are_built_as_the_formats_say():
+def test_three_level_files_follow_formats():
     """7.9 GB and one chunk more, of leaves that are all alike: more than 174² leaves need three levels."""
     chunk, count = 262_144, 174**2 + 1
     leaf = of_block(0x55, bytes(chunk))
@@ -103,7 +103,7 @@ def _node(*links: Link) -> tuple[Cid, bytes]:
     return of_block(DAG_PB, block), block
 
 
-def test_sizes_that_contradict_each_other_are_refused():
+def test_contradictory_sizes_are_refused():
     leaf_cid, leaf = of_block(0x55, b"four"), b"four"
     root, block = _node(Link(leaf_cid, 5, 4))
     with pytest.raises(InvalidBlock, match="parent says 5"):
@@ -114,7 +114,7 @@ def test_sizes_that_contradict_each_other_are_refused():
         list(unixfs.read(top, {top: top_block, inner: inner_block, leaf_cid: leaf}.__getitem__, max_bytes=100))
 
 
-def test_links_that_claim_no_bytes_are_refused():
+def test_links_without_bytes_are_refused():
     leaf = of_block(0x55, b"")
     with pytest.raises(InvalidBlock):
         unixfs.decode_node(_node(Link(leaf, 0, 0), Link(leaf, 0, 0))[1])
@@ -130,7 +130,7 @@ def test_a_chain_without_end_is_cut():
         list(unixfs.read(cid, blocks.__getitem__, max_bytes=10))
 
 
-def test_a_reader_is_not_sent_for_one_block_again_and_again():
+def test_reader_requests_each_block_once():
     """Ten kilobytes of blocks, within their reader's limit, that are 10,000 leaves of one byte each."""
     cid, size, asked = of_block(0x55, b"x"), 1, 0
     blocks = {cid: b"x"}

@@ -53,7 +53,7 @@ def test_by_hand() -> None:
     assert inconclusive_probability(4, 0, FIVE) == 1.0  # no committee can be drawn
 
 
-def test_the_more_of_the_class_the_rather_there_is_a_verdict() -> None:
+def test_verdict_probability_grows_with_class_share() -> None:
     for count in (5, 9, 20, 40):
         chances = [inconclusive_probability(able, count - able, FIVE) for able in range(count + 1)]
         assert all(before >= after - 1e-12 for before, after in pairwise(chances))

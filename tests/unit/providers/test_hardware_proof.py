@@ -82,7 +82,7 @@ def test_every_changed_byte_is_found() -> None:
 Step = Callable[[Prover, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-def test_states_that_were_not_kept_are_opened_too() -> None:
+def test_unkept_states_are_opened_too() -> None:
     """Only every 16th step's are kept: the last ones before, at and after such a step, in the chain and in the walk."""
     work = ProofParameters(48, 5, 2, 35, 50, 12)
     prover = Prover(work, SEED, CPU)
@@ -95,7 +95,7 @@ def test_states_that_were_not_kept_are_opened_too() -> None:
 
 
 @pytest.mark.parametrize("course", ["_next_of_chain", "_next_of_walk"])
-def test_made_up_steps_are_found_as_often_as_they_are_drawn(monkeypatch: pytest.MonkeyPatch, course: str) -> None:
+def test_fabricated_steps_are_found_at_sampling_probability(monkeypatch: pytest.MonkeyPatch, course: str) -> None:
     """Some of the chain's, or of the walk's: each of two openings hits one with the probability of their share."""
     honest = getattr(Prover, course)
     made_up: list[bool] = []
@@ -118,7 +118,7 @@ def test_made_up_steps_are_found_as_often_as_they_are_drawn(monkeypatch: pytest.
     assert abs(sum(passed) - expected) <= 4 * math.sqrt(expected)
 
 
-def test_a_made_up_state_makes_no_later_step_free() -> None:
+def test_fabricated_state_makes_no_later_step_free() -> None:
     """From a state of zeros the next is as full as any, so every step has to be computed or made up."""
     prover = Prover(WORK, SEED, CPU)
     states = [torch.zeros(WORK.size, WORK.size)] * WORK.lanes
@@ -131,7 +131,7 @@ def test_a_made_up_state_makes_no_later_step_free() -> None:
         assert [torch.linalg.matrix_rank(state) for state in walked] == [hardware_challenge.WALK_COLUMNS] * WORK.lanes
 
 
-def test_one_entry_of_a_product_that_is_false_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_false_product_entry_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Committed to in time, so only Freivalds' check can find it."""
     honest: Step = Prover._step
 
@@ -153,7 +153,7 @@ def test_the_start_is_the_challenges(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not accepts(committed, answer)
 
 
-def test_each_lane_depends_on_all_of_the_one_beside_it() -> None:
+def test_each_lane_depends_on_its_whole_neighbour() -> None:
     """So that lanes on two machines would have to exchange whole matrices in each round."""
     challenge = Challenge(WORK, SEED, NONCE)
     matrix = challenge.matrix(0)
@@ -170,7 +170,7 @@ def test_each_lane_depends_on_all_of_the_one_beside_it() -> None:
     assert twice.mean() > 0.9  # everything
 
 
-def test_no_lane_is_served_from_the_memory_of_another() -> None:
+def test_lanes_do_not_share_memory() -> None:
     """Or one device that holds one pool would pass for as many as there are lanes."""
     challenge = Challenge(WORK, SEED, NONCE)
     drawn = [
@@ -216,13 +216,13 @@ def test_products_are_exact_at_the_largest_size() -> None:
     assert (largest @ largest.T).item() == hardware_challenge.MAX_SIZE * HALF**2 < 2**24
 
 
-def test_digests_do_not_depend_on_who_hashes() -> None:
+def test_digests_are_independent_of_hashing_threads() -> None:
     state = np.random.default_rng(0).integers(0, PRIME, 9 << 20, np.uint8).tobytes()
     assert state_digest(state) == state_digest(state, lambda function, items: list(map(function, items)))
     assert state_digest(state) != state_digest(state[:-1])
 
 
-def test_a_market_that_checks_an_answer_goes_on_meanwhile() -> None:
+def test_answer_check_does_not_block_market_threads() -> None:
     """Two dozen matrices are made for a check; none may keep the other threads of the process waiting."""
     turns, before = 0, sys.getswitchinterval()
     made = threading.Thread(target=lambda: list(hardware_challenge._stream(b"seed", 0, (1 << 12, 1 << 12))))
@@ -268,7 +268,7 @@ SECONDS_OF_A_MATRIX = 0.33
 
 
 @pytest.mark.parametrize("tier", MAINNET.tiers, ids=lambda tier: str(tier.name))
-def test_a_tier_asks_for_its_memory_its_speed_and_a_cheap_check(tier: Tier) -> None:
+def test_tier_requires_memory_speed_and_cheap_check(tier: Tier) -> None:
     work, terms = work_of(tier.benchmark), tier.benchmark
     assert work.lanes == tier.gpus
     assert 0.6 <= work.pool_bytes / (tier.gpu_memory_gb * 1e9) <= 0.75

@@ -61,7 +61,7 @@ def run(kind: Any, specs: list[TrainingSpec], directory: Path, processes: int) -
     return [of_rank for _, of_rank in found]
 
 
-def test_a_unit_has_the_same_trace_over_any_number_of_processes(tmp_path: Path) -> None:
+def test_unit_trace_is_equal_over_any_process_count(tmp_path: Path) -> None:
     """Eight shards over processes that have equally many of them and over such that have not, batches even and odd."""
     specs = [spec_of(optimizer, size) for optimizer in ("adamw", "muon") for size in (2, 3)]
     ((alone),) = run(DeterministicGroup, specs, tmp_path, 1)

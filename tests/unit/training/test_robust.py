@@ -53,7 +53,7 @@ def drawn(seed: int) -> Fixed:
     return whole
 
 
-def test_who_is_left_out_is_as_described_whatever_the_distances(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exclusions_follow_description_for_any_distances(monkeypatch: pytest.MonkeyPatch) -> None:
     total = Counter[str]()
     for seed in range(60):
         apart = drawn(seed)
@@ -71,7 +71,7 @@ def test_who_is_left_out_is_as_described_whatever_the_distances(monkeypatch: pyt
 
 
 @pytest.mark.parametrize("share", [0.0, 0.25])
-def test_what_a_slot_takes_does_not_grow_with_the_slots(share: float) -> None:
+def test_per_replica_cost_does_not_grow_with_replicas(share: float) -> None:
     """Lines of Python per slot, with as many liars as are left out at the most."""
 
     def lines(count: int) -> float:
