@@ -16,7 +16,6 @@ BLOCK = "0x" + "cd" * 32
 
 
 def round_of(fee_bps: int = 500) -> dict[str, Any]:
-    """A round with a lot: six bids and six asks, all of which the last served bid affords."""
     orders = {
         "environment_class": "0x" + "ab" * 32,
         "reserve_price_wei": "0",

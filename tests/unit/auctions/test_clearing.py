@@ -12,12 +12,10 @@ SEED = b"\x07" * 32
 
 
 def bids(*orders: tuple[int, int]) -> list[BidOrder]:
-    """Bids b0, b1, ... of (limit, nodes), one second apart."""
     return [BidOrder(f"b{i}", qty, limit, START + timedelta(seconds=i)) for i, (limit, qty) in enumerate(orders)]
 
 
 def asks(*prices: int) -> list[AskOrder]:
-    """Asks a0, a1, ... one second apart."""
     return [AskOrder(f"a{i}", price, START + timedelta(seconds=i)) for i, price in enumerate(prices)]
 
 

@@ -46,7 +46,6 @@ def test_scarcity_does_not_depend_on_any_sequence(random: Random) -> None:
 
 
 def scarcity_node_by_node(asks: list[Ask], supply: list[Node]) -> dict[Hashable, float]:
-    """As the module says it, each ask held against each node."""
     wanted = dict.fromkeys((node.kind for node in supply), 0)
     for ask in dict.fromkeys(asks):
         able = [node for node in supply if ask.requirements.accepts(node)]
@@ -88,8 +87,6 @@ def test_grouped_makes_and_levels_match_per_node_check(random: Random) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Counting(Requirements):
-    """Counts how often it is held against a node."""
-
     looks: ClassVar[int] = 0
 
     def accepts(self, node: Node) -> bool:
@@ -132,7 +129,6 @@ def test_scarcity_weighs_four_and_refuses_nobody() -> None:
 
 
 def waits_of_the_roomy(scarce: dict[Hashable, float]) -> int:
-    """For how many steps jobs that need a large node wait, where one in eight does and all jobs hold a node for 6."""
     random, pool = Random(1), Pool(Candidate(node) for node in PLAIN + LARGE)
     holding: list[tuple[int, Candidate]] = []
     queue: list[Requirements] = []

@@ -22,7 +22,6 @@ LAZY = [
 
 
 def outside(compared: list[Comparison], of: int) -> tuple[float, float]:
-    """Comparisons outside the bounds of all together, and outside each one's own."""
     joint, alone, _ = bounds.rows("x", "x", compared, of, "x")
     return joint.value, alone.value
 
@@ -39,7 +38,7 @@ def test_bounds_match_exact_counting() -> None:
 
 @pytest.mark.parametrize("formula", [DETECTION, LAZY], ids=["detection", "lazy"])
 def test_all_comparisons_hold_jointly_in_99_percent(formula: list[float]) -> None:
-    """Were one outside only if no other is, which is the worst that dependence can do."""
+    """One is outside only if no other is: the worst case of dependence."""
     missed = 0.0
     for expected in formula:
         low, high = accepted(expected, CHEATERS, len(formula))
@@ -48,7 +47,6 @@ def test_all_comparisons_hold_jointly_in_99_percent(formula: list[float]) -> Non
 
 
 def test_bounds_are_no_wider_than_wilson_bounds() -> None:
-    """Those hold the counts that are within 2.5758 standard deviations of the formula's."""
     for expected in DETECTION:
         low, high = accepted(expected, CHEATERS, len(DETECTION))
         assert (high - low) / CHEATERS <= 2 * 2.5758 * sqrt(expected * (1 - expected) / 10_000)
@@ -75,7 +73,7 @@ def test_formula_off_by_2_percent_is_detected(wrong: float) -> None:
 
 
 def test_drawing_with_replacement_would_be_found() -> None:
-    """The seed's formula, 1 - (1 - c/N)^q, which is near the one that the draws follow."""
+    """The formula 1 - (1 - c/N)^q is close to that of sampling without replacement."""
     pairs = [(falsified, rate) for rate in RATES for falsified in FALSIFIED]
     dice = np.random.default_rng(0)
     compared = [

@@ -19,7 +19,6 @@ UNIT = 1000.0
 
 
 def outcomes(**losses: float) -> dict[str, Outcome]:
-    """Every method, at 100 times fewer bytes unless it is dense."""
     found = {name: Outcome(2.0, UNIT / 100, UNIT / 100) for name in METHODS}
     found |= {name: Outcome(2.0, UNIT, UNIT) for name in ("ddp_adamw", "ddp_muon")}
     return found | {name: Outcome(loss, found[name].up, found[name].down) for name, loss in losses.items()}

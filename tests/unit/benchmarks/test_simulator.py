@@ -36,7 +36,7 @@ def seconds(outcome: Outcome) -> list[float]:
 
 
 def carried(capacity: float, *flows: tuple[float, float, float]) -> list[float]:
-    """When flows of (start, bytes, limit) over one link are done."""
+    """Return the end times of flows of (start, bytes, limit) over one link."""
     clock, done = Clock(), [math.nan] * len(flows)
     link = SharedLink(clock, capacity)
 
@@ -217,7 +217,6 @@ def test_lagging_replica_skips_unit_to_catch_up(seed: int) -> None:
 
 
 def _lines_per_event(nodes: int) -> float:
-    """Lines of Python that a run takes, by its events, where nodes come and go all the time."""
     lines = 0
 
     def count(_frame: FrameType, event: str, argument: object) -> Callable[..., object]:
@@ -258,7 +257,6 @@ def test_committed_unit_is_uploaded_before_replica_continues() -> None:
 
 
 def test_committed_unit_is_always_awaited() -> None:
-    """As ``market.training.rounds.state.round_state`` counts: only what is still with its node can be infeasible."""
     clock = Clock()
     node = Node(clock, SharedLink(clock), SharedLink(clock), FREE, 1.0)
     state = State(0, 3)

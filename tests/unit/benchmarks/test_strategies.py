@@ -22,7 +22,6 @@ def test_honesty_costs_and_saves_nothing(clean: int) -> None:
 
 
 def test_new_provider_falsifying_everything_is_caught_at_once() -> None:
-    """One of four segments is drawn at 25 %, always."""
     lazy = Strategy("lazy", frozenset(range(4)), 1.0)
     lost = USUAL.cost_wei - USUAL.net_wei - _STAKE // 2
     assert {strategies.life(lazy, USUAL, 0, random.Random(seed)) for seed in range(20)} == {lost}
@@ -42,7 +41,6 @@ def test_with_every_verifier_bought_nobody_is_convicted() -> None:
 
 
 def test_lives_end_as_often_as_the_formula_says() -> None:
-    """A newcomer's first unit with one false segment of four is found with a chance of a quarter."""
     dice = random.Random(1)
     one = Strategy("one", frozenset({2}))
     found = sum(strategies._offence(one, 0, Bench(USUAL), dice) is not None for _ in range(4_000))
@@ -154,7 +152,6 @@ def test_quarter_of_referees_escape_at_quorum_probability() -> None:
 
 
 def test_delisting_inactive_referees_lowers_escape_probability() -> None:
-    """Against a simulation of the draws, and where it can be counted by hand."""
     share = referee_strategies.undecided_share
     assert share(10, struck=False) == pytest.approx(share_of_draws(10, struck=False), abs=0.015)
     assert share(10) == pytest.approx(share_of_draws(10, struck=True), abs=0.015)

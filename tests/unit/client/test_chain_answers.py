@@ -18,8 +18,6 @@ CONTRACTS = dict.fromkeys(("ZenToken", "ProviderStaking", "JobEscrow", "Rewards"
 
 @pytest.fixture
 def rpc() -> Iterator[ThreadingHTTPServer]:
-    """Answers every call with ``status`` and ``body``."""
-
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
@@ -32,7 +30,7 @@ def rpc() -> Iterator[ThreadingHTTPServer]:
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Nothing."""
+            pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.02,))
@@ -74,7 +72,7 @@ def test_chain_behind_contract_block_does_not_answer(rpc: ThreadingHTTPServer) -
 
 
 def test_confirmations_do_not_replace_available_finality(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was promised is forgotten once it is final, and a seat in a committee is signed for."""
+    """A node deletes an acknowledgement only once it is final."""
     tags: dict[object, int] = {}
 
     def get_block(which: object) -> dict[str, object]:

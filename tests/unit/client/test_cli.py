@@ -20,7 +20,6 @@ ROOT = Path(__file__).parents[3]
 
 
 def surroundings(directory: Path) -> dict[str, str]:
-    """The environment of a command that finds nothing but what is in a directory."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("ZOO_")}
     return {**clean, "PYTHONPATH": str(ROOT), "XDG_CONFIG_HOME": str(directory / "config")}
 
@@ -49,8 +48,6 @@ Run = Callable[..., Ended]
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], own_logs: None) -> Run:
-    """Runs the program in this process, in a directory and with the environment of :func:`surroundings`."""
-
     def run(directory: Path, *arguments: str, **environment: str) -> Ended:
         with monkeypatch.context() as patch:
             for name in set(os.environ) - surroundings(directory).keys():

@@ -27,8 +27,6 @@ Answer = tuple[int, dict[str, str], bytes]
 
 @dataclass
 class Market:
-    """Answers requests with what ``answer`` says, and keeps what was asked."""
-
     answer: Callable[["Request"], Answer] = lambda _request: (404, {}, b"")
     requests: list["Request"] = field(default_factory=list)
     url: str = ""
@@ -169,7 +167,7 @@ def test_a_problem_keeps_its_code_field_and_remedy(market: Market) -> None:
 
 
 def test_proxy_error_page_is_no_market_refusal(market: Market) -> None:
-    """Some say 404 while nobody is behind them: a node that took it for the market's word would drop its lease."""
+    """A proxy may answer 404; a node that believed it would drop its lease."""
     answers = [(403, {"Content-Type": "text/html"}, b"<html>"), (404, {}, b"404 page not found")]
     for market.answer in [lambda _request, answer=answer: answer for answer in answers]:
         with pytest.raises(Unreachable) as error:
@@ -183,7 +181,7 @@ def test_proxy_error_page_is_no_market_refusal(market: Market) -> None:
 
 
 def test_invalid_sign_in_counts_as_no_answer(market: Market) -> None:
-    """It raised what no thread expects: the one that keeps a lease ended, and the lease with it."""
+    """Another error would end the thread that keeps a lease, and the lease with it."""
     market.answer = lambda request: problem(401, "not-authenticated") if request.path == "/v1/x" else reply(200, [])
     with pytest.raises(Unreachable) as error:
         Connection(market.url, wallet=Wallet(KEY), patience=0.2).get("/v1/x")
@@ -254,7 +252,7 @@ def test_id_unusable_in_url_is_refused(market: Market) -> None:
 
 
 def test_html_page_instead_of_answer_is_retried(market: Market) -> None:
-    """A proxy's page with status 200, while the market is being updated: nothing that ends a node."""
+    """A proxy may answer with status 200 during an update of the market."""
 
     def answer(_request: Request) -> Answer:
         page = 200, {"Content-Type": "text/html"}, b"<html>we are back soon</html>"
@@ -268,8 +266,6 @@ def test_html_page_instead_of_answer_is_retried(market: Market) -> None:
 
 
 def test_attempt_outlasting_retry_time_is_repeated(market: Market) -> None:
-    """A piece of a file that takes long to send, and is cut: that is no reason to give up the lease."""
-
     def answer(_request: Request) -> Answer:
         if len(market.requests) == 1:
             delay(1.0)

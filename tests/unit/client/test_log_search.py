@@ -11,8 +11,6 @@ from zoo_compute.chain.log_search import FIRST_BLOCKS
 
 
 class Event:
-    """An event that some blocks have, at a node that gives at most ``limit`` blocks at once."""
-
     def __init__(self, blocks: list[int], limit: int = 10**9, error: Exception | None = None) -> None:
         self.blocks, self.limit, self.error = blocks, limit, error or Web3RPCError("range too large")
         self.asked: list[tuple[int, int]] = []

@@ -12,8 +12,6 @@ from zoo_compute.terminal.output import print_json, report
 
 
 def _read(text: str) -> object:
-    """As strict a reader as a program's may be."""
-
     def refuse(constant: str) -> None:
         raise AssertionError(f"{constant} is no JSON")
 

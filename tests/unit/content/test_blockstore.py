@@ -20,8 +20,6 @@ LIMIT = 1 << 30
 
 
 class Disk:
-    """Watches what is forced to disk, by inode, before the index is told of a pin."""
-
     def __init__(self, patched: pytest.MonkeyPatch) -> None:
         self.forced: set[int] = set()
         self.before_pin: set[int] | None = None
@@ -100,7 +98,7 @@ def test_what_cannot_be_written_leaves_no_half_behind(
 
 
 def test_failed_disk_writes_are_not_reported_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system tells whoever forces a file of an error in writing it once; the next time all seems well."""
+    """The system reports a write error once; the next fsync succeeds."""
     store, told = BlockStore(tmp_path), threading.Event()
 
     def tell_once(handle: int, forced: object = os.fdatasync) -> None:

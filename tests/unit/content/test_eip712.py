@@ -62,7 +62,7 @@ def test_another_word_is_another_signer() -> None:
 
 
 def test_own_messages_match_handwritten_eip_hash() -> None:
-    """Written out by hand from the EIP: encodeType, encodeData, hashStruct, domain separator."""
+    """Written by hand from the EIP: encodeType, encodeData, hashStruct, domain separator."""
     wallet = Account.create()
     ask = Ask(provider=str(wallet.address), tier=1, gpus=4, minPrice=2 * 10**18, validUntil=1_800_000_000, nonce=7)
     domain = Domain(31337, "0xCcCCccccCCCCcCCCCCCcCcCccCcCCCcCcccccccC")

@@ -9,7 +9,6 @@ from zoo_protocol.content.unixfs import FileNode, Link
 
 
 def pattern(size: int) -> bytes:
-    """0, 1, ... 250, 0, 1, ...: a period that divides no chunk."""
     return (bytes(range(251)) * (size // 251 + 1))[:size]
 
 
@@ -40,7 +39,6 @@ def _part(key: int, value: bytes) -> bytes:
 
 
 def _parent(children: list[tuple[bytes, int, int]]) -> tuple[bytes, int, int]:
-    """CID, file bytes and DAG bytes of a node over children of these, written by the dag-pb and UnixFS formats."""
     links = b"".join(_part(0x12, _part(0x0A, cid) + b"\x12\x00\x18" + _varint(dag)) for cid, _size, dag in children)
     size = sum(size for _cid, size, _dag in children)
     sizes = b"".join(b"\x20" + _varint(size) for _cid, size, _dag in children)
@@ -50,7 +48,7 @@ def _parent(children: list[tuple[bytes, int, int]]) -> tuple[bytes, int, int]:
 
 
 def test_three_level_files_follow_formats():
-    """7.9 GB and one chunk more, of leaves that are all alike: more than 174² leaves need three levels."""
+    """More than 174² equal leaves (7.9 GB) need three levels."""
     chunk, count = 262_144, 174**2 + 1
     leaf = of_block(0x55, bytes(chunk))
     builder = unixfs.FileBuilder(lambda _cid, _block: None)
@@ -66,7 +64,7 @@ def test_three_level_files_follow_formats():
 
 
 def test_the_empty_directory_is_known_and_no_file():
-    """Published everywhere as QmUNLLsPACCz1vLxQVkXqqLX5R1X345qqfHbsf67hvA3Nn, and with this CID in version 1."""
+    """Its CID of version 0 is QmUNLLsPACCz1vLxQVkXqqLX5R1X345qqfHbsf67hvA3Nn."""
     block = b"\x0a\x02\x08\x01"
     assert str(of_block(DAG_PB, block)) == "bafybeiczsscdsbs7ffqz55asqdf3smv6klcw3gofszvwlyarci47bgf354"
     with pytest.raises(InvalidBlock):
@@ -131,7 +129,7 @@ def test_a_chain_without_end_is_cut():
 
 
 def test_reader_requests_each_block_once():
-    """Ten kilobytes of blocks, within their reader's limit, that are 10,000 leaves of one byte each."""
+    """Ten kilobytes of blocks describe 10,000 leaves of one byte each."""
     cid, size, asked = of_block(0x55, b"x"), 1, 0
     blocks = {cid: b"x"}
     for _ in range(2):
@@ -174,7 +172,6 @@ def test_a_node_has_one_encoding(true, altered):
 
 @pytest.mark.parametrize("size", [1, 16, 17, 16 * 174, 16 * 174 + 1, 40_000])
 def test_a_file_of_pieces_is_the_file(size):
-    """In chunks of one byte, pieces of 16: from one leaf to three levels."""
     content = bytes(number % 251 for number in range(size))
     blocks = {}
     whole = unixfs.build(content, blocks.__setitem__, chunk_bytes=1)

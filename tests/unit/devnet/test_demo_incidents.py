@@ -52,14 +52,11 @@ def _step(provider: str = LEAVER_ADDRESS) -> Event:
 
 
 class Play:
-    """The incidents of one devnet, and what can be seen of them from outside."""
-
     def __init__(self, directory: StateDirectory, leaver: subprocess.Popen[bytes]) -> None:
         self.incidents = Incidents(directory, HELD_UP_ADDRESS, LEAVER_ADDRESS)
         self._directory, self._leaver = directory, leaver
 
     def after(self, *events: Event) -> tuple[bool, bool, bool]:
-        """Whether the one node is released, the other one has ended, and may not come back, once these are seen."""
         for event in events:
             self.incidents.see(event)
         released = (self._directory.node(HELD_UP_NODE) / "go-on").exists()

@@ -25,8 +25,6 @@ SLEEPER = [sys.executable, "-c", "import signal; signal.pause()"]
 
 
 class Running:
-    """A supervisor in a thread, as it runs in a process of its own otherwise."""
-
     def __init__(self, directory: StateDirectory, parts: list[Part]) -> None:
         directory.create()
         self.directory = directory
@@ -89,9 +87,7 @@ def test_parts_start_by_dependency_and_stop_in_reverse(directory: StateDirectory
     assert (state.phase, state.parts) == ("stopped", {})
 
 
-def test_held_part_is_restarted_only_when_allowed(
-    directory: StateDirectory,
-) -> None:
+def test_held_part_is_restarted_only_when_allowed(directory: StateDirectory) -> None:
     away = directory.away("service")
     other = Part("other", SLEEPER, ready=lambda: True)
     running = Running(directory, [Part("service", SLEEPER, ready=lambda: True, away=away), other])

@@ -26,7 +26,6 @@ FIVE, THREE = MAINNET.disputes, DEVNET.disputes
     ],
 )
 def test_it_is_the_share_of_simulated_disputes(able: int, mute: int, terms: DisputeTerms) -> None:
-    """Also of short lists, where who was struck is drawn again."""
     assert inconclusive_probability(able, mute, terms) == pytest.approx(simulated(able, mute, terms), abs=0.012)
 
 

@@ -150,8 +150,6 @@ def test_quorum_waits_for_others_and_partial_until_late(said: list[bool], time: 
 
 
 def test_votes_for_each_side_are_submitted_separately() -> None:
-    """So that a side's one signature is sent though the other side's was, by a member of the same place, before."""
-
     def key(correct: bool) -> str:
         return due_vote(DISPUTE, 0, Ballot(correct, [A], ["0x" + "11" * 65])).key
 
@@ -245,8 +243,6 @@ def leaf(boundary: int, digest: str | None = None) -> str:
 
 
 class Gateway:
-    """It has the specification; a state or not."""
-
     def __init__(self, state: Any = BlockNotFound("gone")) -> None:
         self.state = state
 
@@ -262,7 +258,6 @@ class Gateway:
 
 @pytest.fixture
 def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Judges with a run that answers by a task's kind."""
     monkeypatch.setattr(judging, "unit_task", lambda *_: {})
 
     def find(

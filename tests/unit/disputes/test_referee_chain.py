@@ -24,7 +24,6 @@ def chain() -> RefereeChain:
 
 
 def opened_by(chain: RefereeChain, call: bytes, unit: UnitCommitment) -> Any:
-    """The opening of a dispute of ``unit`` by a transaction with this input."""
     log = {"args": {"unitId": leaf_of(unit), "provider": unit.provider}, "transactionHash": b"tx"}
     chain._opened_event = lambda _: log  # type: ignore[method-assign]
     chain._web3 = SimpleNamespace(eth=SimpleNamespace(get_transaction=lambda _: {"input": call}))  # type: ignore[assignment]
@@ -63,7 +62,6 @@ def test_foreign_call_input_is_ignored(chain: RefereeChain, kept: int, rest: byt
 
 @pytest.mark.parametrize("word", [(1 << 256) - 1, 1 << 63, (1 << 63) - 1, 1 << 31])
 def test_invalid_offset_is_ignored(chain: RefereeChain, word: int) -> None:
-    """Any word may be one. Whoever ended referees by it would have their other committees miss their quorum."""
     call = opening_call(FIRST)
     for at in range(4, len(call), 32):
         broken = call[:at] + word.to_bytes(32, "big") + call[at + 32 :]

@@ -29,7 +29,7 @@ class _Echo(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Nothing."""
+        pass
 
 
 @pytest.fixture

@@ -49,8 +49,6 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NodeAgent:
 
 
 class Gates:
-    """Work that begins and ends when the test says so."""
-
     def __init__(self, *kinds: str) -> None:
         self.begun = {kind: threading.Event() for kind in kinds}
         self.may_end = {kind: threading.Event() for kind in kinds}
@@ -97,8 +95,6 @@ SAID = {"status": "active", "reason": None, "benchmark_by": None, "next_within_s
 
 
 class Standing:
-    """A node's standing, which says when it was heard of; raises ``defect`` after that, if there is one."""
-
     environment_class = "class"
     network = NETWORK
 
@@ -114,12 +110,11 @@ class Standing:
             raise self.defect
 
     def close(self) -> None:
-        """Nothing is at hand."""
+        pass
 
 
 @pytest.fixture
 def running(agent: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> NodeAgent:
-    """A node that does nothing but to heartbeat, and its chores."""
     agent._executor.start = lambda: None  # type: ignore[method-assign]
     monkeypatch.setattr(agent, "_start_work", lambda _: [])
     monkeypatch.setattr(agent, "_heartbeat", lambda _: SAID)
@@ -274,7 +269,6 @@ def test_files_of_killed_benchmark_are_removed_on_restart(tmp_path: Path) -> Non
 
 @contextmanager
 def busy(executor: Executor) -> Iterator[None]:
-    """Another thread is at a training task."""
     begun, may_end = threading.Event(), threading.Event()
 
     def train() -> None:
@@ -295,7 +289,7 @@ def busy(executor: Executor) -> Iterator[None]:
 def test_node_sends_heartbeats_while_waiting_for_attestation(
     running: NodeAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """NVIDIA's service may let it wait for minutes, each of which would be one of downtime."""
+    """NVIDIA's service may take minutes, each of which would be downtime."""
     standing, asked, answered = Standing(), threading.Event(), threading.Event()
 
     def keep(_: object) -> None:

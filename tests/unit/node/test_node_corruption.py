@@ -78,7 +78,6 @@ DAMAGES = {
 
 
 def fill(root: Path) -> None:
-    """A state directory with one of everything, as a killed node leaves it."""
     with used_alone(root):
         space = Workspace(root)
     cid = str(space.store.add(b"a checkpoint" * 100_000))
@@ -122,8 +121,6 @@ def root(filled: Path, tmp_path: Path) -> Path:
 
 
 class Standing:
-    """A node's standing, which counts how often the node was heard of."""
-
     environment_class = "class"
     network = NETWORK
 
@@ -134,16 +131,14 @@ class Standing:
         self.heard.release()
 
     def advance(self, *_: Any, **__: Any) -> None:
-        """Nothing is to be done."""
+        pass
 
     def close(self) -> None:
-        """Nothing is at hand."""
+        pass
 
 
 @pytest.fixture
 def lives(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], list[str]]:
-    """Starts a node in a directory, which looks at all that it has; returns the kinds of leases it took up again."""
-
     def away(*_: object) -> None:
         raise Unreachable("chain-unreachable", "no answer")
 
@@ -251,8 +246,6 @@ def test_missing_index_keeps_packs(root: Path, lives: Callable[[Path], list[str]
 
 
 def test_a_full_disk_is_no_damage(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the disk refuses now it gives again later."""
-
     def full(_: BlockStore) -> None:
         raise sqlite3.OperationalError("database or disk is full")
 
@@ -263,7 +256,7 @@ def test_a_full_disk_is_no_damage(root: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_unopenable_store_reports_lack_of_space(tiny_disk: Path) -> None:
-    """SQLite has words of its own for that, and needs room for its journal only where it was closed before."""
+    """SQLite has its own error for it, and needs room for its journal."""
     Workspace(tiny_disk).open_store()
     gc.collect()
     fill_disk(tiny_disk / "full")
@@ -320,8 +313,6 @@ def test_damaged_replica_state_is_not_used(root: Path, damage: str) -> None:
 
 
 class Trains:
-    """An executor that leaves the files of a unit."""
-
     runs = 0
 
     def run(self, task: dict[str, Any], *_: Any, **__: Any) -> dict[str, Any]:
@@ -368,8 +359,7 @@ def test_unit_with_damaged_result_is_retrained(
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damaged_old_result_confirms_no_state(root: Path, damage: str) -> None:
-    """A trace that an earlier version kept does not say what the unit began with: its result says which states it has.
-    Damaged, it costs that lease alone."""
+    """A trace of an earlier version does not contain the start, so only the result names its states."""
     space, trace = Workspace(root), Trace(UNIT, "0x" + "05" * 32, ["0x" + "06" * 32])
     unit = space.unit(JOB, 1, 0)
     write_json(unit / "result.json", {"state_digests": trace.states})

@@ -108,7 +108,6 @@ def test_full_disk_allows_later_benchmark(
 
 @pytest.mark.parametrize("answer", [{}, [], None, "fine", {"status": "active", "counted": True, "challenge": "x"}])
 def test_malformed_answer_ends_no_node_thread(tmp_path: Path, answer: Any) -> None:
-    """As of something in the market's place that answers everything with 200."""
     nothing: Any = None
     connection: Any = SimpleNamespace(
         get=lambda *_, **__: answer, post=lambda *_, **__: answer, call=lambda *_, **__: answer

@@ -30,7 +30,7 @@ from zoo_protocol.hashing import to_hex
 
 @pytest.fixture
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, int, set[str]]]:
-    """(is a folder, inode, names in it then) of all that is forced to disk."""
+    """(is a folder, inode, names in it then) of each fsync."""
     found: list[tuple[bool, int, set[str]]] = []
     real = os.fsync
 
@@ -50,8 +50,6 @@ def test_verdict_is_saved_before_signature_leaves(tmp_path: Path, synced: Any) -
 
 
 class Trains:
-    """An executor that leaves the files of a unit."""
-
     def __init__(self) -> None:
         self.runs = 0
 
@@ -166,8 +164,7 @@ def test_silent_collateral_source_does_not_delay_heartbeats(monkeypatch: pytest.
 
 
 def test_foreign_names_stay_within_node_directory(tmp_path: Path) -> None:
-    """A lease, or a record from a stranger, may hold anything where a CID belongs; what is no file of that CID is set
-    aside, which must not befall the owner's other files."""
+    """A lease or record may hold any text where a CID belongs."""
     key = tmp_path / "key"
     key.write_text("secret")
     workspace, job_id = Workspace(tmp_path / "node"), "0x" + "11" * 32

@@ -22,8 +22,6 @@ END = 5_000
 
 
 class World:
-    """A node's directory with the last checkpoint and the slot states of two jobs, which share a file, and a chain."""
-
     def __init__(self, root: Path) -> None:
         self.root, self.workspace = root, Workspace(root)
         self.now, self.over, self.disputed, self.away = END, {JOB}, False, False
@@ -42,14 +40,12 @@ class World:
         return Block(1, self.now)
 
     def look(self) -> None:
-        """As a node does that was just started."""
         chain: Any = SimpleNamespace(
             final_block=self.final_block, keep_seconds=KEEP, is_over=lambda job, _block: job in self.over
         )
         FinishedJobs(Workspace(self.root), lambda: chain, lambda: self.disputed).release()
 
     def kept(self) -> set[str]:
-        """The jobs of which all is here; of the others nothing is."""
         found = set()
         for job, manifest in self.manifests.items():
             pinned = self.workspace.store.is_pinned(parse(manifest))
@@ -117,7 +113,6 @@ def test_damaged_end_record_restarts_retention_time(world: World) -> None:
 
 
 def test_old_checkpoint_record_uses_job_of_manifest(world: World) -> None:
-    """What is no manifest names no job, and stays."""
     named = CheckpointManifest(JOB, 1, None, CID, None, None, None, {}, 0, "0x" + "05" * 32).to_bytes()
     checkpoint, state = (str(world.workspace.store.add(content)) for content in (named, b"a slot state"))
     for cid in (checkpoint, state):

@@ -27,7 +27,6 @@ LEASE = Lease("follow", "follow", "0x" + "00" * 32, "0x" + "11" * 32, {"checkpoi
 
 @pytest.fixture
 def connection() -> Connection:
-    """To a market that is away."""
     return Connection("http://127.0.0.1:1", patience=0.1)
 
 
@@ -37,8 +36,6 @@ def worker(connection: Connection) -> Worker:
 
 
 class Held(HeldLease):
-    """A lease of which a heartbeat tells at the so-manieth look that it is lost."""
-
     def __init__(self, connection: Connection, lost_after: int) -> None:
         super().__init__(Market(connection), LEASE)
         self._looks = iter(range(lost_after))
@@ -93,8 +90,6 @@ def test_node_stopped_during_outage_resumes_lease(tmp_path: Path, can_be_done: b
 
 
 class Away(ThreadingHTTPServer):
-    """A market that refuses connections until it is ``back``, and takes whatever it is then told."""
-
     daemon_threads = True
 
     def __init__(self) -> None:
@@ -123,7 +118,7 @@ class Taking(BaseHTTPRequestHandler):
 
 
 def test_lease_refusal_is_repeated_until_market_answers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A market that is not told takes it for silence, which costs more than a refusal."""
+    """The market takes a missing refusal for silence, which costs more."""
     with Away() as market:
         agent = agent_of(tmp_path, f"http://127.0.0.1:{market.server_port}")
         agent._connection._patience = 0.1

@@ -12,7 +12,7 @@ from zoo_compute.node.execution.trainer import Trainer
 
 @pytest.mark.parametrize("kind", ["train", "replay"])
 def test_process_with_changed_results_delivers_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A unit of it would be refuted by replays, which costs an honest node its stake."""
+    """Replays would refute its unit and slash an honest node."""
     classes = ["0x" + "11" * 32, "0x" + "11" * 32, "0x" + "22" * 32]
     drawn = iter([5, 0, 0])
 
@@ -33,7 +33,6 @@ def test_process_with_changed_results_delivers_nothing(kind: str, monkeypatch: p
 
 
 def test_memory_pools_of_aborted_proof_are_freed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They take most of a device's memory: the market was away between its calls, or the work took too long."""
     alive = weakref.WeakSet[object]()
 
     class Pools:

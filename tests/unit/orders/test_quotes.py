@@ -43,7 +43,6 @@ def test_detection_probability_matches_sampling(segments: int, rate_bps: int) ->
 
 
 def _request(tier: str, segments: int, max_price: int, inner_steps: int = 64, rounds: int = 1) -> JobSpec:
-    """Rounds of nearly the largest model and the largest steps that a specification may have."""
     return JobSpec.model_validate(
         {
             "model_config": {"hidden_size": 1_536, "num_layers": 17, "num_heads": 12, "sequence_length": 2_048},
@@ -64,7 +63,6 @@ def _request(tier: str, segments: int, max_price: int, inner_steps: int = 64, ro
 
 
 def _dearest(tier: str, segments: int, unit_wei: int) -> int:
-    """Highest price per GPU-hour at which a unit of such a job costs no more than that."""
     weight = terms(_request(tier, segments, ZEN // 10), MAINNET, NOW).unit_weight_us
     limit = unit_wei - unit_wei % BPS + BPS
     return (limit * HOUR_US - 1) // weight
@@ -83,7 +81,7 @@ def _dearest(tier: str, segments: int, unit_wei: int) -> int:
 def test_most_expensive_order_of_tier_is_the_limit(
     tier: str, segment_wei: Fraction, reason: str, segments: int
 ) -> None:
-    """Bronze is bound by what its cheats risk, tiers with more stake by what referees are paid for a replay."""
+    """Bronze is bound by its stake, other tiers by the referees' fee for a replay."""
     most = int(segments * segment_wei)
     price = _dearest(tier, segments, most)
     taken = terms(_request(tier, segments, price), MAINNET, NOW)
@@ -132,7 +130,6 @@ def test_stakes_cover_dearer_units_at_a_higher_rate() -> None:
 
 @pytest.mark.parametrize("tier", [tier.name for tier in MAINNET.tiers])
 def test_every_specification_is_affordable_at_reserve_price(tier: str) -> None:
-    """Not the longest round of the largest model, if only its unit has as many segments as it may."""
     found = terms(_request(tier, 64, MAINNET.tier(tier).reserve_price_wei, inner_steps=9_984), MAINNET, NOW)
     assert found.unit_weight_us > 10 * HOUR_US
 

@@ -55,11 +55,6 @@ ENVIRONMENT = to_hex(sha256(b"class"))
 
 
 class World:
-    """An honest settlement of two units, one of them a cheat's; ``chain`` and ``files`` may be spoilt.
-
-    Its batch pays a unit of another job too.
-    """
-
     chain_id = 31337
 
     def __init__(self) -> None:
@@ -179,12 +174,10 @@ class World:
         self.record = replace(self.record, units=[replace(honest, **changes), cheat])
 
     def with_v_of_0_or_1(self) -> str:
-        """The first unit's signature in a form that no contract takes."""
         raw = from_hex(self.record.units[0].commitment_signature or "", 65)
         return to_hex(raw[:64] + bytes([raw[64] - 27]))
 
     def have_fewer_segments(self) -> None:
-        """Than were ordered, so that fewer are drawn."""
         self.record = replace(self.record, segments=1)
         root = from_hex(self.record.units[0].trace_root or "")
         self.change_unit(drawn_segments=draw_segments(from_hex(SEED), root, 1, 2_500))
@@ -195,7 +188,6 @@ class World:
         return self.on_open
 
     def paid(self) -> list[PaidUnit]:
-        """The units of the batch, as published."""
         if self.batch_units is not None:
             return self.batch_units
         other = PaidUnit(OTHER_JOB, 0, 0, CHEAT.address, SEED, SEED, str(PRICE))
@@ -253,7 +245,6 @@ class World:
         return self.convicted
 
     def by_dispute(self) -> None:
-        """A committee has convicted the cheat, not the operator."""
         [slash] = self.record.slashes
         disputed = replace(slash, path="dispute", path_reason=None, evidence=dispute_id(SEED, PAYER.address))
         self.record = replace(self.record, slashes=[disputed])

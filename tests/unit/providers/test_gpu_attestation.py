@@ -226,7 +226,6 @@ def vendor() -> Vendor:
 @pytest.fixture(scope="module")
 def quoted(vendor: Vendor, service: AttestationService) -> Callable[..., Evidence]:
     def make(wallet: str = WALLET, asked_by: str = WALLET, *, said: bool = True) -> Evidence:
-        """Evidence of a wallet, with a statement that was asked for by one, which the quote may not mention."""
         gpus = service.statement(gpu_nonce(1, REGISTRY, asked_by, CHALLENGE), 2)
         data = with_gpus(report_data(1, REGISTRY, wallet, CHALLENGE), gpus if said else None)
         return Evidence(1, REGISTRY, wallet, CHALLENGE, vendor.quote(data), vendor.collateral(), gpus)

@@ -83,7 +83,7 @@ Step = Callable[[Prover, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor
 
 
 def test_unkept_states_are_opened_too() -> None:
-    """Only every 16th step's are kept: the last ones before, at and after such a step, in the chain and in the walk."""
+    """Only every 16th step's state is kept."""
     work = ProofParameters(48, 5, 2, 35, 50, 12)
     prover = Prover(work, SEED, CPU)
     committed = prover.work(NONCE)
@@ -96,7 +96,7 @@ def test_unkept_states_are_opened_too() -> None:
 
 @pytest.mark.parametrize("course", ["_next_of_chain", "_next_of_walk"])
 def test_fabricated_steps_are_found_at_sampling_probability(monkeypatch: pytest.MonkeyPatch, course: str) -> None:
-    """Some of the chain's, or of the walk's: each of two openings hits one with the probability of their share."""
+    """Each of two openings finds one with the probability of the fabricated share."""
     honest = getattr(Prover, course)
     made_up: list[bool] = []
 
@@ -119,7 +119,6 @@ def test_fabricated_steps_are_found_at_sampling_probability(monkeypatch: pytest.
 
 
 def test_fabricated_state_makes_no_later_step_free() -> None:
-    """From a state of zeros the next is as full as any, so every step has to be computed or made up."""
     prover = Prover(WORK, SEED, CPU)
     states = [torch.zeros(WORK.size, WORK.size)] * WORK.lanes
     for _ in range(2):
@@ -132,7 +131,7 @@ def test_fabricated_state_makes_no_later_step_free() -> None:
 
 
 def test_false_product_entry_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Committed to in time, so only Freivalds' check can find it."""
+    """The product is committed in time, so only Freivalds' check can find it."""
     honest: Step = Prover._step
 
     def step(prover: Prover, factor: torch.Tensor, state: torch.Tensor, addend: torch.Tensor) -> torch.Tensor:
@@ -154,7 +153,7 @@ def test_the_start_is_the_challenges(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_each_lane_depends_on_its_whole_neighbour() -> None:
-    """So that lanes on two machines would have to exchange whole matrices in each round."""
+    """Lanes on two machines would have to exchange whole matrices in each round."""
     challenge = Challenge(WORK, SEED, NONCE)
     matrix = challenge.matrix(0)
 
@@ -171,7 +170,7 @@ def test_each_lane_depends_on_its_whole_neighbour() -> None:
 
 
 def test_lanes_do_not_share_memory() -> None:
-    """Or one device that holds one pool would pass for as many as there are lanes."""
+    """Otherwise one pool in memory would pass for several lanes."""
     challenge = Challenge(WORK, SEED, NONCE)
     drawn = [
         {
@@ -187,7 +186,7 @@ def test_lanes_do_not_share_memory() -> None:
 
 
 def test_a_proof_leaves_training_exact() -> None:
-    """It multiplies in TF32, which a node whose hardware is shown again must not go on with: its units would differ."""
+    """The proof multiplies in TF32; training in TF32 would give other bits."""
     said = torch.backends.cuda.matmul
     was = said.allow_tf32
     during = []
@@ -223,7 +222,7 @@ def test_digests_are_independent_of_hashing_threads() -> None:
 
 
 def test_answer_check_does_not_block_market_threads() -> None:
-    """Two dozen matrices are made for a check; none may keep the other threads of the process waiting."""
+    """A check makes two dozen matrices while other threads must run."""
     turns, before = 0, sys.getswitchinterval()
     made = threading.Thread(target=lambda: list(hardware_challenge._stream(b"seed", 0, (1 << 12, 1 << 12))))
     sys.setswitchinterval(1e-4)

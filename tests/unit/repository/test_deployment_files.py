@@ -55,7 +55,7 @@ def test_volumes_and_dependencies_exist() -> None:
 
 
 def test_clients_reach_kubo_by_address() -> None:
-    """A gateway that is asked as ``localhost`` answers with a redirect to a host name of each CID."""
+    """A gateway addressed as ``localhost`` redirects to a host name per CID."""
     for line in re.findall(r"ZOO_GATEWAY_URL.*", COMPOSE + (ROOT / ".env.example").read_text()):
         assert "localhost" not in line
 

@@ -12,7 +12,6 @@ NAMED = sorted(set(re.findall(r"`([\w.]+\.t\.sol)::(\w+)`", PAGE)))
 
 
 def _rows_of_calls() -> dict[str, str]:
-    """The row of each call, by ``Contract.function``, or ``*.function`` where contracts share it."""
     rows = PAGE.split("## Front-running, call by call")[1].split("\n## ")[0]
     return {
         call: row

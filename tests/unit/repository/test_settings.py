@@ -18,7 +18,6 @@ PROCESSES = {
 
 
 def start(tmp_path: Path, process: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Build one of the market's processes from the environment alone."""
     unused = dict.fromkeys(("ZOO_RPC_URL", "ZOO_IPFS_API", "ZOO_GATEWAY_URL"), "http://unused")
     stores = {"ZOO_DATABASE_URL": "postgresql://unused", "ZOO_REDIS_URL": "redis://unused"}
     return subprocess.run(

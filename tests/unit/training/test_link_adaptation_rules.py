@@ -60,7 +60,7 @@ def test_each_lower_level_of_unit_is_smaller(method: str) -> None:
 
 
 def test_slow_node_sends_less_within_time_share() -> None:
-    """A model of 3.3 million parameters, a minute of compute: all entries need 2.2 Mb/s, an eighth 0.27 Mb/s."""
+    """3.3 million parameters in a minute: all entries need 2.2 Mb/s, an eighth 0.27 Mb/s."""
     spec = TrainingSpec(ModelConfig(hidden_size=256, num_layers=4), "unused", TrainingConfig())
     full = payload_size(spec)
     for megabits, part in ((2.3, 1), (2.0, 2), (1.2, 2), (1.0, 4), (0.6, 4), (0.5, 8), (0.01, 8)):

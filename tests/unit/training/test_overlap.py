@@ -54,7 +54,7 @@ def test_non_finite_steps_are_undone() -> None:
 
 
 def test_dense_payload_positions_take_no_memory() -> None:
-    """8 bytes an entry, twice the model itself."""
+    """Positions would take 8 bytes an entry, twice the model itself."""
     wide = replace(SPEC, model=replace(SPEC.model, hidden_size=256))
     start = initial_parameters(wide.model, 0)
     payload = encode(wide, np.ones(wide.num_parameters(), np.float32))

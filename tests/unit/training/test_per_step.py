@@ -30,7 +30,6 @@ WORKERS = 4
 
 
 def unit_of(spec: TrainingSpec, after: Path | None = None) -> Unit:
-    """The first round's unit; the second's from the files that the first left in ``after``."""
     zeros, start, held = "0x" + "00" * 32, initial_parameters(spec.model, spec.training.seed), fresh_slot_state(spec)
     if after is not None:
         manifest = CheckpointManifest.from_bytes((after / "checkpoint.json").read_bytes())
@@ -40,7 +39,6 @@ def unit_of(spec: TrainingSpec, after: Path | None = None) -> Unit:
 
 
 def train_on(spec: TrainingSpec, directory: Path, rank: int, answers: Any, first: int) -> None:
-    """One of two processes that train round ``first`` and what follows up to the second round."""
     meeting = f"file://{directory}/meeting-from-{first}"
     dist.init_process_group("gloo", init_method=meeting, world_size=2, rank=rank)
     try:
@@ -58,7 +56,6 @@ def train_on(spec: TrainingSpec, directory: Path, rank: int, answers: Any, first
 
 
 def train(spec: TrainingSpec, directory: Path, processes: int, rank: int, answers: Any = None) -> None:
-    """One process of the group; it answers with its trace root, the bytes it sent and its losses."""
     workdir = directory / f"{processes}-{rank}"
     workdir.mkdir()
     meeting = f"file://{directory}/meeting-{processes}"
@@ -129,7 +126,7 @@ def test_other_group_continues_from_round_files_bit_exactly(tmp_path: Path, opti
 
 
 def test_powersgd_method_has_segments_beyond_its_start(run: Callable[[TrainingSpec, int], list[Any]]) -> None:
-    """It is whole for two steps of each segment, and the plain default has no more."""
+    """PowerSGD starts after two steps of a segment; plain segments have only two."""
     settings = {"method": "powersgd", "batch_size": 1}
     document = {"model_config": SPEC.to_dict()["model_config"], "data_config": {"dataset": "x" * 46}}
     spec = TrainingSpec.from_dict(document | {"training_config": settings})

@@ -195,7 +195,7 @@ def test_diverged_training_says_so(unit: Unit, tmp_path: Path) -> None:
 
 
 def test_training_with_non_finite_end_has_diverged(unit: Unit, tmp_path: Path) -> None:
-    """A start, as a job may name one, of so large a head behind so small embeddings that gradients overflow."""
+    """A large head after small embeddings overflows the gradients."""
     embedding, head = (unit.checkpoint[f"{name}.weight"] for name in ("embedding", "head"))
     start = unit.checkpoint | {
         "embedding.weight": embedding * np.float32(1e-10),

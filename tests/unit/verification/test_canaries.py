@@ -74,9 +74,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Unit, Path, list[
     return unit, directory, run_unit(unit, directory).leaves
 
 
-def test_altered_state_replays_to_unclaimed_end(
-    trained: tuple[Unit, Path, list[bytes]],
-) -> None:
+def test_altered_state_replays_to_unclaimed_end(trained: tuple[Unit, Path, list[bytes]]) -> None:
     unit, directory, leaves = trained
     original = state_path(directory, 2).read_bytes()
     ends = set()

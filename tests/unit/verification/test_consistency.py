@@ -55,7 +55,7 @@ def test_one_directional_payload_is_seen_in_spectrum() -> None:
 
 
 def test_lossless_model_is_flagged_when_payload_breaks() -> None:
-    """Text of one byte alone is learned until float32 leaves no loss."""
+    """Text of a single byte is learned until the float32 loss is 0."""
     parameters, dice = initial_parameters(SPEC.model, 0), np.random.default_rng(0)
     vectors = [dice.normal(0, 1e-3, SPEC.num_parameters()).astype(np.float32) for _ in range(4)]
     payloads = {slot: decode(SPEC, encode(SPEC, vector)) for slot, vector in enumerate(vectors)}
@@ -66,7 +66,6 @@ def test_lossless_model_is_flagged_when_payload_breaks() -> None:
 
 
 def test_one_direction_is_seen_whichever_it_is() -> None:
-    """One whose entries add up to nothing, too."""
     dice = np.random.default_rng(0)
     vectors = [dice.normal(0, 1e-3, SPEC.num_parameters()).astype(np.float32) for _ in range(5)]
     vectors[3] = np.zeros_like(vectors[0])

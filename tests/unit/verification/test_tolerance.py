@@ -101,10 +101,8 @@ def test_a_difference_in_one_small_tensor_shows(trained: tuple[Unit, Path, objec
     assert difference(zeros, zeros).whole == 0
 
 
-def test_payload_foreign_to_result_is_refused(
-    trained: tuple[Unit, Path, object],
-) -> None:
-    """What was sent and what is called unsent still make the right sum, and so the right parameters."""
+def test_payload_foreign_to_result_is_refused(trained: tuple[Unit, Path, object]) -> None:
+    """Payload and error feedback still have the correct sum, and so the correct parameters."""
     unit, _, result = trained
     left = load_slot_state(unit.spec, result.slot_state)  # type: ignore[attr-defined]
     sent = decode(unit.spec, result.payload).dense()  # type: ignore[attr-defined]

@@ -4,15 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from market.domain.network import (
-    BPS,
-    DEVNET,
-    ENDS_A_CHEAT,
-    LEAST_CHEAT_PENALTY_BPS,
-    MAINNET,
-    ZEN,
-    NetworkParameters,
-)
+from market.domain.network import BPS, DEVNET, ENDS_A_CHEAT, LEAST_CHEAT_PENALTY_BPS, MAINNET, ZEN, NetworkParameters
 from market.domain.verification.sampling import (
     DIVERGED,
     OFFENCE_IDS,
@@ -141,7 +133,7 @@ def test_first_wrong_result_suspends_and_second_slashes() -> None:
 
 
 def test_suspension_costs_more_than_wrong_result_pay() -> None:
-    """By so much that it does not even pay for a quarter of the verifiers to lie alike once each, and to stop."""
+    """Even a quarter of all verifiers cannot profit from one equal false result each."""
     for network in (MAINNET, DEVNET):
         stake = STAKE_COVER * ZEN
         assert stake_covers_segment(stake, ZEN)
