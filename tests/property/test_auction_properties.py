@@ -39,12 +39,10 @@ def books(draw: st.DrawFn, *, gangs: bool = True, scale: int = 1) -> Book:
 
 
 def buyer_gain(result: Clearing, bid: BidOrder) -> int:
-    """What a buyer of one node gains whose true limit is that of ``bid``."""
     return bid.limit_price - result.price if result.price is not None and bid.id in result.fills else 0
 
 
 def seller_gain(result: Clearing, ask: AskOrder, fee_bps: int) -> int:
-    """The same of a seller, in gross prices."""
     sold = any(ask.id in won for won in result.fills.values())
     return result.price - gross_ask(ask.limit_price, fee_bps) if result.price is not None and sold else 0
 
@@ -191,10 +189,7 @@ def posted(bids: Sequence[BidOrder], asks: Sequence[AskOrder], reserve: int) -> 
 def test_no_misreport_pays_in_small_unit_markets(
     rule: Callable[[Sequence[BidOrder], Sequence[AskOrder], int], Clearing], side: int, levels: int, reserve: int
 ) -> None:
-    """Every market of up to ``side`` traders a side with values below ``levels``, every trader, every other report.
-
-    All orders come at the same time: a market is the multiset of its values. It holds for each lot, so on average too.
-    """
+    """All orders arrive together, so a market is the multiset of its values."""
     sizes = range(1, side + 1)
     for values in (found for size in sizes for found in combinations_with_replacement(range(levels), size)):
         bids = [BidOrder(f"b{i}", 1, value, 0) for i, value in enumerate(values)]

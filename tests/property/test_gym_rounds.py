@@ -71,7 +71,6 @@ RESULT = aggregate(SPEC, PARAMETERS, PAYLOADS, WEIGHTS, STATE)
 
 @st.composite
 def trees(draw: st.DrawFn) -> list[list[int]]:
-    """The slots in any order, cut into the shares of any number of leaf aggregators (some idle)."""
     slots = draw(st.permutations(sorted(PAYLOADS)))
     cuts = sorted(draw(st.lists(st.integers(0, len(slots)), max_size=5)))
     return [list(slots[start:end]) for start, end in zip([0, *cuts], [*cuts, len(slots)], strict=True)]
@@ -99,7 +98,6 @@ def test_any_tree_and_order_give_same_checkpoint(leaves: list[list[int]], chance
 
 @pytest.mark.parametrize(("top_k", "bits"), [(CHUNK, 2), (300, 4)])
 def test_threads_sharing_work_give_same_checkpoint(monkeypatch: pytest.MonkeyPatch, top_k: int, bits: int) -> None:
-    """A model that is long enough to be cut for two threads."""
     model = ModelConfig(hidden_size=128, num_layers=3, num_heads=2, sequence_length=8)
     spec = TrainingSpec(model, "unused", replace(SPEC.training, top_k=top_k, value_bits=bits))
     dice, start = np.random.default_rng(0), initial_parameters(model, 0)
@@ -219,7 +217,6 @@ def test_sketches_estimate_distances_and_depend_on_the_seed() -> None:
 @pytest.mark.parametrize("top_k", [300, CHUNK])
 @pytest.mark.parametrize("bits", [2, 4, 8])
 def test_code_arithmetic_matches_value_arithmetic(top_k: int, bits: int) -> None:
-    """Sums, differences, products and sketches, each against whole vectors and one entry at a time."""
     size = 3 * CHUNK + 77
     format_ = Format(size, top_k, bits, bytes(32))
     generator = np.random.default_rng(top_k + bits)
@@ -248,7 +245,7 @@ def test_a_round_sketches_payloads_of_all_rungs_together() -> None:
 
 
 def _sketched(vector: np.ndarray, seed: bytes) -> list[int]:
-    """The count-sketch by its definition: what SplitMix64 makes of each value's place says where and how it counts."""
+    """Return the count-sketch by its definition: SplitMix64 of a position gives bucket and sign."""
     word = np.arange(len(vector), dtype=np.uint64) + np.uint64(
         int.from_bytes(sha256(b"zoo-sketch-1" + seed)[:8], "big")
     )

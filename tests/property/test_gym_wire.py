@@ -114,7 +114,7 @@ def test_other_bytes_are_refused(data: bytes) -> None:
 
 
 def test_two_different_payloads_never_mean_the_same() -> None:
-    """Every flipped bit is refused or changes the vector, so a payload's hash stands for its content."""
+    """A payload's hash stands for its content, as every flipped bit is refused or changes the vector."""
     format_ = format_of(4, TAIL, CHUNK + TAIL)
     payload = encode_vector(format_, np.linspace(-1, 2, format_.size, dtype=np.float32))
     original = decode_vector(format_, payload)
@@ -129,7 +129,6 @@ def test_two_different_payloads_never_mean_the_same() -> None:
 
 
 def _values(kind: str, size: int, dice: np.random.Generator) -> Vector:
-    """Values that leave scales free if anything does: of one magnitude, within a few steps of bfloat16, and tiny."""
     if kind == "one":
         drawn = np.full(size, dice.random())
     elif kind == "close":
@@ -144,7 +143,6 @@ def _values(kind: str, size: int, dice: np.random.Generator) -> Vector:
 
 
 def _mutated(payload: bytes, chunks: int, dice: np.random.Generator) -> bytes:
-    """One byte, one scale, or both scales of a chunk are others."""
     changed, chunk = bytearray(payload), int(dice.integers(chunks))
     low, high = HEADER_BYTES + 2 * chunk, HEADER_BYTES + 2 * (chunks + chunk)
     kind = dice.integers(3)
@@ -173,7 +171,6 @@ def test_every_encoding_of_payload_is_unique(kind: str, bits: int) -> None:
 
 @pytest.mark.parametrize("bits", [2, 4, 8])
 def test_other_scales_for_the_same_magnitudes_are_refused(monkeypatch: pytest.MonkeyPatch, bits: int) -> None:
-    """What an encoder writes that keeps the scales it rounded with, where they are not the ones the rule names."""
     dice, refused, format_ = np.random.default_rng(bits), 0, format_of(bits, CHUNK, 5)
     for _ in range(100):
         vector = _values("one", 5, dice)
@@ -356,7 +353,7 @@ def test_whole_chunk_means_are_summed_like_numpy(drawn: Vector, seed: int) -> No
 
 
 def test_a_payload_beyond_its_cap_costs_nothing() -> None:
-    """The lengths that a header claims are compared with the payload's before memory is taken for them."""
+    """The decoder compares the claimed lengths with the payload before it allocates memory."""
     format_ = format_of(4, 64)
     header = struct.pack("<4sBBHQ32sBBQQ", b"ZOPG", 2, 4, 64, SIZE, LAYOUT, 5, 0, 1 << 62, 1 << 62)
     oversized = bytes(format_.max_bytes + 1)

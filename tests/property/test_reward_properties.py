@@ -86,7 +86,6 @@ def test_a_years_full_uptime_earns_the_yearly_rate() -> None:
 
 
 def test_heavier_segment_pays_more_and_covers_its_cost() -> None:
-    """What a segment costs its payer is above what computing it costs an honest node."""
     paid = []
     for segment_wei in (1, ZEN // 100, 4 * ZEN):
         [reward] = epoch_rewards(

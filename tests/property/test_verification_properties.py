@@ -32,7 +32,6 @@ def test_the_order_of_results_does_not_matter(both: tuple[list[str], list[str]])
 
 @given(results)
 def test_a_verdict_is_always_reached(said: list[str]) -> None:
-    """Verifiers are asked until there is one: two honest results always settle it, whatever others say."""
     assert verdict(CLAIM, [*said, CLAIM, CLAIM]) is Verdict.PASSED
     assert verdict(CLAIM, [CLAIM]) is Verdict.PASSED
 
@@ -57,7 +56,7 @@ def test_clean_work_never_raises_rate_or_breaks_floor(clean: int, more: int, new
 def test_absent_or_restaked_verifiers_do_not_reorder_others(
     seed: bytes, given_weights: dict[str, int], data: st.DataObject
 ) -> None:
-    """With the seed at hand one owner of many verifiers could otherwise choose who replays its friend's work."""
+    """Otherwise an owner of many verifiers could choose who replays a unit."""
     drawn = draw_weighted(seed, "verifier", b"unit", given_weights)
     others = [address for address in given_weights if address != drawn]
     away = data.draw(st.sets(st.sampled_from(others))) if others else set()
