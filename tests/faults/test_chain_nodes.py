@@ -30,7 +30,6 @@ def second(chain: Chain) -> Iterator[FaultyRpc]:
 
 @pytest.fixture
 def both(first: FaultyRpc, second: FaultyRpc) -> str:
-    """The setting that names them, in order of preference."""
     return f"{first.url}, {second.url}"
 
 

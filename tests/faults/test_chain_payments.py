@@ -33,7 +33,6 @@ def all_final(database: Database) -> bool:
 
 
 def settle_down(chain: Chain, database: Database, sender: Sender) -> None:
-    """Step and mine until everything is final."""
     for _ in range(40):
         while sender.step():
             pass
@@ -44,7 +43,6 @@ def settle_down(chain: Chain, database: Database, sender: Sender) -> None:
 
 
 def test_two_hundred_concurrent_intents_use_each_nonce_once(chain: Chain, database: Database) -> None:
-    """Sixteen threads queue each intent twice while two senders and the miner run."""
     first = chain.client().nonce(OPERATOR.address)
     chain.anvil.automine(False)
     queued, done = threading.Event(), threading.Event()
@@ -76,7 +74,7 @@ def test_two_hundred_concurrent_intents_use_each_nonce_once(chain: Chain, databa
 def test_two_senders_without_their_lock_still_pay_once(
     chain: Chain, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A lock that is lost in mid-step (its connection died) leaves two senders; the rows still keep them apart."""
+    """A sender that loses its lock during a step leaves two; the rows still keep them apart."""
 
     @contextmanager
     def broken_lock(name: str) -> Iterator[bool]:
@@ -107,7 +105,7 @@ def test_two_senders_without_their_lock_still_pay_once(
 def test_a_process_killed_while_it_sends_pays_once(
     chain: Chain, database: Database, database_url: str, forwarded: bool
 ) -> None:
-    """A real process, killed by signal between the commit of its bytes and the node's answer."""
+    """A process is killed between the commit of its bytes and the node's answer."""
     queue_payment(database)
     killed = threading.Event()
     with FaultyRpc(chain.anvil.url) as proxy:
@@ -134,7 +132,7 @@ def test_a_process_killed_while_it_sends_pays_once(
 
 
 def test_replies_lost_at_random_pay_once(chain: Chain, database: Database) -> None:
-    """Every second request of any kind that concerns the payment gets no answer, whether it took effect or not."""
+    """Every second request gets no answer, whether it took effect or not."""
     chain.anvil.automine(False)
     for number in range(10):
         queue_payment(database, f"pay-{number}", 1)
@@ -167,7 +165,7 @@ def test_replies_lost_at_random_pay_once(chain: Chain, database: Database) -> No
 
 
 def test_payment_is_sent_once_when_receipt_is_missing(chain: Chain, database: Database) -> None:
-    """Behind a balancer one node counts the nonce as used while another has not indexed the transaction yet."""
+    """Behind a balancer one node counts the nonce before another has indexed the transaction."""
     queue_payment(database)
     with FaultyRpc(chain.anvil.url) as proxy:
         sender = chain.sender(database, url=proxy.url)
@@ -184,7 +182,7 @@ def test_payment_is_sent_once_when_receipt_is_missing(chain: Chain, database: Da
 
 
 def test_receipt_from_dead_branch_is_not_final(chain: Chain, database: Database) -> None:
-    """A node that is stuck on a dead branch serves a receipt below the height that others call final."""
+    """A node on a dead branch serves a receipt below the height that others call final."""
     chain.anvil.automine(False)
     queue_payment(database)
     sender = chain.sender(database)
@@ -207,7 +205,7 @@ def test_receipt_from_dead_branch_is_not_final(chain: Chain, database: Database)
 
 
 def test_gethes_replacement_rule_is_met(chain: Chain, database: Database) -> None:
-    """Under geth's pool a stuck payment is outbid in one try, and what the pool holds already counts as sent."""
+    """In geth's pool one try replaces a stuck payment; a pooled transaction counts as sent."""
     chain.anvil.automine(False)
     queue_payment(database)
     with FaultyRpc(chain.anvil.url) as proxy:
@@ -228,7 +226,7 @@ def test_gethes_replacement_rule_is_met(chain: Chain, database: Database) -> Non
 
 
 def test_expensive_foreign_transaction_is_outbid_in_steps(chain: Chain, database: Database) -> None:
-    """Bytes of ours that the pool knows and the database lost (restored from a backup) are outbid, never followed."""
+    """After a restore from a backup the pool may hold our own unknown bytes."""
     chain.anvil.automine(False)
     queue_payment(database, amount=1)
     with FaultyRpc(chain.anvil.url) as proxy:
@@ -252,7 +250,6 @@ def test_expensive_foreign_transaction_is_outbid_in_steps(chain: Chain, database
 
 
 def test_inestimable_call_does_not_block_others(chain: Chain, database: Database) -> None:
-    """A node's own limit on gas is no revert: the call waits with a reason, and the queue behind it moves."""
     queue_payment(database, "heavy", 1)
     queue_payment(database, "light", 2)
     with FaultyRpc(chain.anvil.url) as proxy:
@@ -279,7 +276,7 @@ def test_inestimable_call_does_not_block_others(chain: Chain, database: Database
 
 
 def test_missing_tip_suggestion_does_not_stop_sending(chain: Chain, database: Database) -> None:
-    """Some nodes have no ``eth_maxPriorityFeePerGas``."""
+    """Some nodes do not offer ``eth_maxPriorityFeePerGas``."""
     queue_payment(database)
     with FaultyRpc(chain.anvil.url) as proxy:
         proxy.refuse("eth_maxPriorityFeePerGas", "the method eth_maxPriorityFeePerGas does not exist", -32601)
