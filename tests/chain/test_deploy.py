@@ -33,7 +33,6 @@ def test_penalty_table_matches_network_and_order_minimum(chain: Chain) -> None:
     staking = chain.deployment.address("ProviderStaking")
 
     def read(function: str, *arguments: int) -> int:
-        """The first word of what a view gives."""
         return int.from_bytes(
             chain.client().call(staking, encode_call("ProviderStaking", function, arguments))[:32], "big"
         )

@@ -134,7 +134,7 @@ def test_block_range_shrinks_on_refusal_and_grows_again(chain: Chain, database: 
 
 
 def test_indexer_refuses_blocks_without_parent_links(chain: Chain, database: Database) -> None:
-    """A balancer that mixes two branches in one answer."""
+    """A load balancer may mix two branches in one answer."""
     chain.anvil.mine(20)
     with FaultyRpc(chain.anvil.url) as proxy:
 
@@ -188,7 +188,7 @@ def test_only_one_indexer_works(chain: Chain, database: Database) -> None:
 
 @pytest.mark.parametrize("fault", ["error", "null"])
 def test_indexer_keeps_finality_when_node_forgets_it(chain: Chain, fault: str) -> None:
-    """As a node does for a while after a restart, until its consensus client has told it."""
+    """A node does so after a restart, until its consensus client reports finality."""
     with FaultyRpc(chain.anvil.url) as proxy:
         client = ChainClient(proxy.url, chain.deployment.chain_id, confirmations=1)
         final = client.finalised()

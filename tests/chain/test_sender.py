@@ -41,7 +41,6 @@ def intent(database: Database, key: str = "pay") -> TxIntent:
 
 
 def settle_down(chain: Chain, sender: Sender, until: Callable[[], bool] = lambda: False) -> None:
-    """Step and mine, enough for everything queued to become final."""
     for _ in range(12):
         while sender.step():
             pass
@@ -131,7 +130,7 @@ def test_fees_are_bumped_by_an_eighth_and_capped() -> None:
 
 
 def test_expensive_call_stays_within_transaction_gas_limit(chain: Chain, database: Database) -> None:
-    """Nodes refuse more than 2^24 for good (EIP-7825), and nothing behind that nonce would be mined."""
+    """Nodes refuse more than 2^24 gas permanently (EIP-7825), which would block all later nonces."""
 
     def estimate(request: Request, forward: Forward) -> Answer:
         return result_of(request, hex(13_000_000))
@@ -150,7 +149,7 @@ def test_expensive_call_stays_within_transaction_gas_limit(chain: Chain, databas
 
 
 def test_sender_works_when_node_lacks_final_state(chain: Chain, database: Database) -> None:
-    """A full node keeps some 128 states; on chains with fast blocks finality lies further back."""
+    """A full node keeps about 128 states; on chains with fast blocks finality lies further back."""
 
     def pruned(request: Request, forward: Forward) -> Answer:
         is_old = isinstance(request["params"][1], dict)

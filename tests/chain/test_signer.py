@@ -43,7 +43,6 @@ def keystore(tmp_path: Path) -> Path:
 
 
 def settings(monkeypatch: pytest.MonkeyPatch, **variables: object) -> Settings:
-    """Settings as a process reads them from its environment."""
     for name, value in {**ENGINES, **variables}.items():
         monkeypatch.setenv(name, str(value))
     return Settings()  # type: ignore[call-arg]
@@ -113,7 +112,6 @@ def test_unusable_key_is_refused_with_message(monkeypatch: pytest.MonkeyPatch, k
 def test_no_text_shows_the_key_or_a_password(
     monkeypatch: pytest.MonkeyPatch, keystore: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Representations, dumps, log lines and tracebacks, also of what fails."""
     caplog.set_level(logging.DEBUG)
     secret = OPERATOR.key.removeprefix("0x")
     texts: list[str] = []
@@ -227,7 +225,7 @@ def test_the_gas_of_a_day_is_bounded(chain: Chain, database: Database) -> None:
 
 
 def test_a_replaced_transaction_counts_once(chain: Chain, database: Database) -> None:
-    """Outbidding is never held up by a limit: a stuck payment blocks all behind it."""
+    """No limit delays a replacement: a stuck payment blocks all later ones."""
     chain.anvil.automine(False)
     queue_payment(database, "pay", 9 * ZEN)
     sender = limited(chain, database, max_zen_per_day=10, stuck_after_blocks=1)
