@@ -22,7 +22,6 @@ def entry(database: Database, key: str = "k", amount: int = MAX) -> bool:
 
 
 def insert_unchecked(database: Database, amounts: list[int]) -> None:
-    """Past the service, straight into the tables."""
     with database.transaction() as session:
         journal = LedgerJournal(kind="test", key="k")
         session.add(journal)

@@ -27,7 +27,6 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture
 def market(app: FastAPI, chain: Chain) -> Chain:
-    """The API before a real chain."""
     app.state.services = app.state.services.with_part(ChainViews, chain.views).with_part(Deployment, chain.deployment)
     return chain
 
@@ -50,7 +49,6 @@ def metric(api: httpx.Client, name: str) -> float:
 
 
 def plant(database: Database, wei: int) -> None:
-    """Book something that did not happen."""
     with database.transaction() as session:
         lines = [(f"stake:{PROVIDER.address}", -wei), (f"stake:{OTHER.address}", wei)]
         post(session, kind="planted", key="planted", lines=lines, block=1)
