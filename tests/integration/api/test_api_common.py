@@ -178,8 +178,6 @@ Answer = RootModel[dict[str, object]]
 
 
 class TestIdempotency:
-    """The key's rules, on the database."""
-
     def _once(self, database: Database, body: str = "a") -> IdempotentCall:
         return IdempotentCall(database, CALLER, "key-1", "0x" + body * 64)
 

@@ -34,7 +34,6 @@ ZEN = 10**18
 
 @pytest.fixture
 def client(settings: Settings) -> Iterator[TestClient]:
-    """An API of 5 requests a minute for each credential and 8 for each address, open to one origin."""
     limits = {"requests_per_minute": 5, "requests_per_minute_ip": 8, "cors_origins": "https://app.test"}
     with TestClient(create_app(settings.model_copy(update=limits)), client=("192.0.2.1", 1)) as client:
         client.app.state.services.redis.flushdb()  # type: ignore[attr-defined]
@@ -43,7 +42,6 @@ def client(settings: Settings) -> Iterator[TestClient]:
 
 @pytest.fixture
 def by_account(settings: Settings) -> Iterator[TestClient]:
-    """An API of 5 requests a minute for each account, and any number for an address."""
     with TestClient(create_app(settings.model_copy(update={"requests_per_minute": 5}))) as client:
         client.app.state.services.redis.flushdb()  # type: ignore[attr-defined]
         yield client
@@ -98,8 +96,6 @@ def test_a_revoked_key_takes_nothing_of_its_account(by_account: TestClient) -> N
 
 @asynccontextmanager
 async def _limits(settings: Settings, count: int, quota: int) -> AsyncIterator[list[RateLimit]]:
-    """That many processes' limiters on one Redis, of so many requests a minute and address."""
-
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b""})
@@ -114,7 +110,6 @@ async def _limits(settings: Settings, count: int, quota: int) -> AsyncIterator[l
 
 
 async def _get(limit: RateLimit) -> tuple[int, int]:
-    """Return the status and the remaining calls of the answer."""
     heads: list[Message] = []
 
     async def send(message: Message) -> None:
@@ -295,8 +290,6 @@ def test_caps_count_known_job_cost_and_reset_daily(database: Database) -> None:
 
 
 class TestOrganisations:
-    """Who may do what in an organisation."""
-
     def test_admins_manage_members_and_owners_manage_admins(self, api: httpx.Client) -> None:
         owner, admin, member, stranger = (sign_in(api) for _ in range(4))
         caps = {"per_day_wei": str(5 * ZEN)}

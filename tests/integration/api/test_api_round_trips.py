@@ -43,8 +43,6 @@ from market.training.leases.schemas import LeaseKind
 
 @dataclass
 class StaleChain(FakeChain):
-    """A chain whose remembered view is not its present one."""
-
     remembered: Funds = field(default_factory=lambda: Funds(0, 0))
 
     def funds(self, address: str, max_age_seconds: float = 0.0) -> Funds:
@@ -66,7 +64,6 @@ def payer(api: httpx.Client, chain: StaleChain) -> Caller:
 
 @contextmanager
 def _statements(database: Database) -> Iterator[list[str]]:
-    """The statements that are sent meanwhile."""
     seen: list[str] = []
 
     def note(connection: object, cursor: object, statement: str, *_: object) -> None:
@@ -212,8 +209,6 @@ def test_job_ends_with_reason_when_funds_vanish(
 
 
 class _CountingClient:
-    """Answers every batch of calls with the same two numbers."""
-
     def __init__(self) -> None:
         self.batches = 0
 

@@ -26,7 +26,6 @@ def test_where_there_are_none_every_parameter_is_refused(api: httpx.Client) -> N
 
 
 def test_routes_accept_exactly_their_documented_parameters(api: httpx.Client, app: FastAPI) -> None:
-    """Whatever else may be wrong with such a request: it is not its parameters."""
     caller, tried = sign_in(api), 0
     for path, operations in app.openapi()["paths"].items():
         if not path.startswith("/v1/"):

@@ -26,7 +26,7 @@ from market.webhooks.sending import is_public, send, sign
 
 @dataclass
 class Receiver:
-    """An HTTP server that answers with ``status`` and keeps what it got."""
+    """HTTP server that records its requests."""
 
     status: int = 204
     location: str | None = None
@@ -74,7 +74,6 @@ def app(app: FastAPI) -> Iterator[FastAPI]:
 
 @pytest.fixture
 def payer(api: httpx.Client, world: World) -> tuple[Caller, str]:
-    """The payer of a job, and the job."""
     job_id = world.job()
     return sign_in(api, world.wallets[world.read(job_id).payer]), job_id
 
@@ -243,7 +242,7 @@ def test_internal_urls_are_refused(api: httpx.Client, app: FastAPI, url: str) ->
 
 
 def test_address_change_after_check_is_refused(receiver: Receiver) -> None:
-    """The address that was checked is the one that is connected to, and every attempt checks anew."""
+    """Each attempt checks the address and connects to that one."""
     message: dict[str, Any] = {"signing": ["whsec_AAAA"], "message_id": "msg_1", "timestamp": 1, "payload": b"{}"}
     asked: list[str] = []
 
