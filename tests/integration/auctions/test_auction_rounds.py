@@ -92,7 +92,6 @@ def test_tie_break_waits_without_loss_while_chain_silent(world: World) -> None:
 
 
 def draw(world: World) -> int:
-    """Let the named blocks come, and draw."""
     blocks = Blocks()
     clearing.draw_due(world.database, world.settings, DEVNET, blocks)
     blocks.head += 10
@@ -234,7 +233,6 @@ def test_many_workers_at_once_match_every_job_once(world: World) -> None:
 
 
 def raise_ask(world: World, node: str, age: timedelta) -> None:
-    """The node asks for more since ``age``."""
     with world.database.transaction() as session:
         placed = database_now(session) - age
         session.execute(update(AskRow).where(AskRow.provider == node).values(min_price_wei=9 * ZEN, created_at=placed))

@@ -20,7 +20,6 @@ from market.training.matching import book
 
 
 def clear(world: World) -> int:
-    """Let the open rounds become due, and clear; opens the books first if need be."""
     matched = clearing.clear_due(world.database, world.settings, DEVNET)
     with world.database.transaction() as session:
         session.execute(update(AuctionRound).values(closes_at=utc_now()))
@@ -119,9 +118,7 @@ def test_flexible_replica_leaves_scarce_node_to_waiting_job(world: World) -> Non
     assert holders(world, waiting) == [scarce]
 
 
-def test_unattested_node_is_replaced_and_not_placed(
-    world: World,
-) -> None:
+def test_unattested_node_is_replaced_and_not_placed(world: World) -> None:
     lapsed = attest(world, world.node())
     job_id = world.running([lapsed], requirements={"attested_only": True}, rounds=3)
     spare = attest(world, world.node())
@@ -151,7 +148,6 @@ def test_nodes_sold_together_go_to_jobs_holding_data(world: World) -> None:
 
 
 def churn(world: World, singles: list[str], steps: int, gang: str) -> int | None:
-    """One short job ends and another comes, again and again; the step at which the gang was matched."""
     for step in range(steps):
         running = [job for job in singles if world.read(job).status == "running"]
         if running:

@@ -37,7 +37,6 @@ SECRET_LIMIT = 3_141_592_653_589_793_238
 
 @pytest.fixture
 def own_chain() -> Iterator[AnvilProcess]:
-    """A chain of this test's own, to mine on."""
     with AnvilProcess() as process:
         yield process
 
@@ -51,8 +50,6 @@ def close(world: World) -> int:
 
 @dataclass(frozen=True)
 class Done:
-    """What a command printed and ended with."""
-
     returncode: int
     stdout: str
     stderr: str
@@ -65,7 +62,6 @@ Command = Callable[..., Done]
 def command(
     api: httpx.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Command:
-    """``zoo-compute auction``, in this process."""
     monkeypatch.setenv("ZOO_API_URL", str(api.base_url))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
@@ -190,7 +186,6 @@ def test_rounds_are_listed_newest_first_in_pages(world: World, api: httpx.Client
 
 
 def traded(world: World, at: datetime, wait: timedelta) -> None:
-    """One job matched at the reserve, as if it had been at ``at``."""
     job_id = world.job(nodes=1)
     world.node()
     with world.database.transaction() as session:
