@@ -63,8 +63,6 @@ FINALITY = 2 * EPOCH_BLOCKS
 
 @dataclass
 class Stage:
-    """A market on a chain of its own, its API served over HTTP, and one provider's node."""
-
     chain: Chain
     world: World
     settings: Settings
@@ -89,7 +87,6 @@ class Stage:
         return [finding.status for finding in self.omissions().look()]
 
     def work(self) -> tuple[Work, UnitCommitment, dict[str, Any]]:
-        """The node's train lease of a new job: its work, its commitment, the body in which it is sent."""
         self.world.running([PROVIDER.address])
         work = self.world.work(PROVIDER.address)
         body = work.commitment(self.services.domain).model_dump()
@@ -100,13 +97,11 @@ class Stage:
         return work, unit, body
 
     def commit(self, work: Work, body: dict[str, Any]) -> dict[str, Any]:
-        """Commit over HTTP; the acknowledgement."""
         answer = Market(self.connection).commit(Lease.from_dict(work.lease.model_dump()), body)["acknowledgement"]
         assert isinstance(answer, dict)
         return answer
 
     def delivered(self) -> UnitCommitment:
-        """A unit that was committed, acknowledged and uploaded."""
         work, unit, body = self.work()
         self.taker().take(unit, self.commit(work, body))
         work.complete()
@@ -115,7 +110,6 @@ class Stage:
     # --- the market
 
     def run(self, blocks: int = FINALITY + 1) -> None:
-        """Let the market's background do what is due, each time with a block more on the chain."""
         handlers = event_handlers(DEVNET, self.chain.deployment)
         sender = self.chain.sender(self.world.database)
         indexer = self.chain.indexer(self.world.database, handlers)
@@ -130,7 +124,6 @@ class Stage:
                 pass
 
     def pass_time(self, seconds: int) -> None:
-        """Let the chain's clock go on, by a little more than that, and make it final."""
         self.chain.anvil.rpc("evm_increaseTime", seconds + 60)
         self.chain.anvil.mine(FINALITY + 1)
 
@@ -140,7 +133,6 @@ class Stage:
         return {name: float(value) for name, value in (line.split() for line in lines if line.startswith(wanted))}
 
     def agrees(self) -> dict[str, int]:
-        """What the ledger holds for the omission contract, after comparing all of it with the chain."""
         proof = reconcile(self.world.database, self.chain.client(), self.chain.deployment)
         assert proof.agrees, proof.differences
         with self.world.database.transaction() as session:
@@ -386,7 +378,6 @@ def intents(stage: Stage, kind: str) -> list[TxIntent]:
 
 
 def command(stage: Stage, url: str, state_dir: Path, *options: str) -> dict[str, Any]:
-    """What ``zoo-compute node omissions --json`` prints, as a process of its own."""
     arguments = ["node", "omissions", "--state-dir", str(state_dir), "--api-url", url, "--json", *options]
     done = subprocess.run(
         [sys.executable, "-m", "zoo_compute", *arguments],

@@ -54,7 +54,7 @@ def test_every_commitment_enters_window_regardless_of_unit_outcome(world: Verifi
 
 
 def test_a_commitment_of_before_is_no_new_one(world: VerificationWorld) -> None:
-    """Two leaves alike would let a provider bring two windows to the same root, which the chain takes once."""
+    """Equal leaves would give two windows one root, which the chain accepts once."""
     node = world.node()
     world.running([node])
     first = world.work(node)

@@ -97,7 +97,7 @@ def test_commitments_are_signed_final_and_needed(world: World, nodes: list[str])
 
 @pytest.mark.parametrize("form", ["v of 0 or 1", "the higher s"])
 def test_undisputable_commitment_is_refused(world: World, nodes: list[str], form: str) -> None:
-    """ECDSA of the contract Disputes takes one form; with another the unit would be paid and beyond appeal."""
+    """The contract Disputes accepts one ECDSA form; a unit with the other could not be disputed."""
     job_id = world.running(nodes)
     work = world.work(nodes[0])
     given = work.commitment()
@@ -128,7 +128,7 @@ def test_completion_requires_holder_token_and_counts_once(world: World, nodes: l
 
 
 def test_stored_payload_is_pinned_on_acceptance(world: World, nodes: list[str]) -> None:
-    """A node can send a piece and never have it joined, or serve the file itself: then it could vanish any time."""
+    """A payload that its node serves without aggregation could disappear."""
     job_id = world.running(nodes)
     work = world.work(nodes[0])
     work.commit()
@@ -154,7 +154,6 @@ def _with_token(lease: LeaseView, token: str) -> LeaseView:
 
 
 def _signed_by(signer: Work, work: Work) -> CommitTraining:
-    """The work's commitment with the signature of another node over it."""
     honest = work.commitment()
     message = UnitCommitment(
         work.lease.task["job_id"],

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from kit.killed import Killed
 from kit.verification.verification_fixtures import VerificationWorld
 from sqlalchemy import select, update
 
@@ -36,7 +37,6 @@ def world(database_url: str, settings: Settings, ipfs: dict[str, str]) -> Iterat
 
 @pytest.fixture
 def unit_id(world: VerificationWorld) -> int:
-    """A unit whose second segment was drawn and is replayed."""
     for _ in range(4):
         world.verifier()
     job_id = world.running([node := world.node()])
@@ -124,10 +124,6 @@ def test_release_waits_for_next_sweep_when_storage_down(
     assert not world.storage.is_pinned(cid)
 
 
-class _Killed(Exception):
-    """The market's process is gone."""
-
-
 @pytest.mark.parametrize("before_it_is_stored", [True, False])
 def test_market_killed_while_planting_canary_leaves_no_file(
     world: VerificationWorld, unit_id: int, monkeypatch: pytest.MonkeyPatch, before_it_is_stored: bool
@@ -141,11 +137,11 @@ def test_market_killed_while_planting_canary_leaves_no_file(
     def dies(*arguments: Any, **named: Any) -> None:
         if not before_it_is_stored:
             put_file(*arguments, **named)
-        raise _Killed
+        raise Killed
 
     with monkeypatch.context() as patch:
         patch.setattr(Storage, "put", dies)
-        with pytest.raises(_Killed):
+        with pytest.raises(Killed):
             canaries.plant_canaries(world.database, world.storage, world.settings)
     world.advance()  # another process
     [row] = world.rows(lambda session: list(session.scalars(select(Canary))))

@@ -30,7 +30,6 @@ def job_id(world: World, nodes: list[str]) -> str:
 
 
 def _replace_holder(world: World, job_id: str, slot: int, unit: Unit) -> str:
-    """The slot's node gives its unit up, and another takes the slot; its address."""
     spare = world.node()
     for _ in range(3):  # after so many failures in a round it gets no more of that round
         [holder] = world.rows(

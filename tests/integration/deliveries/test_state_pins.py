@@ -33,7 +33,6 @@ def job_id(world: World, nodes: list[str]) -> str:
 
 
 def _published(world: World, job_id: str, nodes: list[str]) -> list[str]:
-    """A round whose checkpoint is kept, with all its slot states on storage; their CIDs by slot."""
     done = world.train_round(job_id, nodes)
     assert all(world.publish(node) for node in nodes)
     world.dispatch(job_id)
@@ -41,7 +40,6 @@ def _published(world: World, job_id: str, nodes: list[str]) -> list[str]:
 
 
 def _pin_all(world: World, job_id: str, nodes: list[str]) -> list[dict[str, Any]]:
-    """Serve every pin lease there is; what they asked for."""
     asked = []
     while True:
         before = len(asked)
@@ -63,7 +61,6 @@ def _prove(world: World, node: str, lease: Any) -> None:
 
 
 def _holders(world: World, job_id: str) -> dict[str, list[str]]:
-    """By CID of a state, the nodes that proved a copy."""
     query = select(Unit.slot_state_cid, StatePin.provider).join(StatePin, StatePin.unit_id == Unit.id)
     found: dict[str, list[str]] = {}
     for cid, provider in world.rows(lambda session: session.execute(query.where(Unit.job_id == job_id)).all()):
@@ -112,7 +109,7 @@ def test_missing_state_is_unproven_and_others_are_asked(world: World, nodes: lis
 
 
 def test_failing_pinner_is_asked_last_and_thrice(world: World, nodes: list[str], job_id: str) -> None:
-    """Of a checkpoint as of a slot's state: else a node without a disk would be asked for ever."""
+    """Otherwise the market would ask a node without a disk forever."""
     cids = _published(world, job_id, nodes)
     in_turn = []
     while turn := _fail_all(world, nodes):
@@ -130,7 +127,7 @@ def test_failing_pinner_is_asked_last_and_thrice(world: World, nodes: list[str],
 
 
 def _fail_all(world: World, nodes: list[str]) -> list[tuple[str, str]]:
-    """Fail every pin lease there is; (CID, node) of each."""
+    """Fail every open pin lease; return (CID, node) of each."""
     asked = []
     for node in nodes:
         while (lease := world.pull(node, LeaseKind.PIN)) is not None:

@@ -88,7 +88,7 @@ def _charges(world: World, address: str) -> list[int]:
 
 
 def test_unused_pieces_count_against_node_quota(node: Node, state: Path, world: World) -> None:
-    """A lease bounds what a unit's files may have; replacing its pieces again and again must not be a way around."""
+    """Replacing pieces repeatedly must not avoid the limit of a lease."""
     lease, cid, pieces = node.lease(), file_cid(state), pieces_of(state)
     for _ in range(2):  # the same again is no other piece
         node.market.put_piece(lease, cid, 0, cid_of_file(pieces[1]), pieces[1])
