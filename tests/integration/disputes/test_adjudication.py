@@ -12,6 +12,7 @@ from kit.chain.deployed_chain import OTHER, wallet
 from kit.disputes.adjudication_fixtures import MARKET, CourtWorld, LyingExecutor, listed_referees, world_with_court  # noqa: F401  (fixtures)
 from kit.disputes.dispute_fixtures import TERMS, ZEN, chain_of_disputes, settings_of_disputes  # noqa: F401  (fixtures)
 from kit.disputes.referee_fixtures import REFEREES, provider
+from kit.killed import Killed
 from kit.payments.settlement_helpers import deposit, settle_and_claim
 from kit.verification.live_fixtures import CHEAT_ACCOUNT, HONEST_ACCOUNT, Node, executors
 
@@ -73,13 +74,11 @@ def unit_of(live: CourtWorld, job_id: str, node: Node) -> Any:
 
 
 def check_books(live: CourtWorld) -> None:
-    """The ledger has every wei where the chain has it."""
     found = reconcile(live.database, live.deployed.client(), live.deployed.deployment)
     assert found.difference_wei == 0, found.as_json()
 
 
 def check_convicted(live: CourtWorld, job_id: str, cheat: Node, reason: str = "incorrect_computation") -> None:
-    """The contract has slashed it once, by the market's dispute, and its unit is not paid."""
     unit = unit_of(live, job_id, cheat)
     assert (unit.status, unit.reason) == ("rejected", reason)
     [slash] = [slash for slash in live.slashes() if slash.provider == cheat.address]
@@ -128,7 +127,7 @@ def test_committee_slashes_dishonest_provider_and_pays_honest_one(
 
 
 def check_paid(live: CourtWorld, job_id: str, honest: Node, cheat: Node) -> None:
-    """Of the deposit one unit is paid, the honest one; what it did not cost, fee included, its payer has back."""
+    """Check that only the honest unit is paid and the payer has the rest."""
     paid = settle_and_claim(live, [job_id], [honest, cheat])
     assert paid.claimed == {honest.address: paid.unit_pay, cheat.address: 0}
     gross = 25 * ZEN // 1_000  # 36 seconds at 2.5 ZEN an hour
@@ -208,7 +207,7 @@ def test_operator_slashes_with_reason_when_referees_are_few(
 def test_operator_slashes_in_class_with_few_referees(
     live: CourtWorld, cheat: Node, verifiers: list[Node], executor: Executor
 ) -> None:
-    """A committee would have stayed undecided, as most of its members sign nothing."""
+    """A committee would stay inconclusive, as most of its members sign nothing."""
     live.referees_here = live.referees(executor, of_class=2)
     live.step()
     job_id = live.train(cheat)
@@ -319,27 +318,23 @@ def test_settled_unit_is_forfeited_when_other_challenger_wins(live: CourtWorld, 
     check_books(live)
 
 
-class _Killed(Exception):
-    """The market's process is gone."""
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("is_sent", [False, True])
 @pytest.mark.usefixtures("with_referees")
 def test_market_killed_at_any_transaction_resumes_without_repetition(
     live: CourtWorld, cheat: Node, verifiers: list[Node], monkeypatch: pytest.MonkeyPatch, is_sent: bool
 ) -> None:
-    """Killed just before a transaction leaves, or just after, without having noted it."""
+    """The process ends just before or after a transaction leaves, without a record of it."""
     send_raw, killed = ChainClient.send_raw, set()
 
     def dies(client: ChainClient, raw: bytes) -> Any:
         first = raw not in killed
         killed.add(raw)
         if first and not is_sent:
-            raise _Killed
+            raise Killed
         answer = send_raw(client, raw)
         if first:
-            raise _Killed
+            raise Killed
         return answer
 
     job_id, before = live.train(cheat), live.count_sent_by(MARKET.address)
@@ -348,7 +343,7 @@ def test_market_killed_at_any_transaction_resumes_without_repetition(
         try:
             live.until_decided(job_id, [cheat], verifiers)
             break
-        except _Killed:
+        except Killed:
             live.restart()
     monkeypatch.undo()
     check_convicted(live, job_id, cheat)

@@ -91,7 +91,7 @@ def test_two_disputes_at_once_are_both_answered(live: DisputeWorld, node: Node, 
 def test_dispute_opened_during_another_answer_is_found(
     live: DisputeWorld, node: Node, unit: Delivered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was final before the next look, though no look had come to its block: who times it so would win by it."""
+    """The dispute is final before the next look, although no look has come to its block."""
     live.dispute(FIRST, unit)
     live.fund(SECOND)
     attend, opened = Disputes._attend_all, []

@@ -81,7 +81,7 @@ def test_node_started_during_outage_answers_disputes(
 def test_node_started_on_full_disk_answers_disputes(
     live: DisputeWorld, node: Node, unit: Delivered, tiny_disk: Path, server: tuple[FastAPI, str], app: FastAPI
 ) -> None:
-    """A disk that is really full: of one that has no room SQLite says other things than the file system does."""
+    """SQLite reports a full disk otherwise than the file system does."""
     shutil.copytree(live.directory / node.address, tiny_disk, dirs_exist_ok=True)
     with running(live, node, server[1], tiny_disk):
         wait_until((tiny_disk / "network.json").exists)
@@ -100,7 +100,6 @@ def test_node_started_on_full_disk_answers_disputes(
 
 @contextmanager
 def running(live: DisputeWorld, node: Node, api_url: str, directory: Path | None = None) -> Iterator[NodeAgent]:
-    """The node's process, as it runs in its directory, but for its training."""
     idle = SimpleNamespace(
         environment_class=node.executor.environment_class, last_class="", start=lambda: None, close=lambda: None
     )

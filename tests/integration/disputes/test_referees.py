@@ -131,8 +131,6 @@ def test_crashed_referee_signs_same_verdict_again(
     assert (signed.provider_correct, signed.delivered) == (True, False)
 
     class Other(Executor):
-        """It would find something else now."""
-
         environment_class = executor.environment_class  # type: ignore[assignment]
 
         def __init__(self) -> None:

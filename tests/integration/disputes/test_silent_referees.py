@@ -15,6 +15,7 @@ from kit.disputes.referee_fixtures import (  # noqa: F401  (fixtures)
     honest_unit,
     world_of_referees,
 )
+from kit.killed import Killed
 from kit.verification.live_fixtures import Node
 
 from market.chain.rpc.client import ChainClient
@@ -33,13 +34,11 @@ LATE = TERMS.verdict_seconds - 60  # after the draw: in the last minute of a com
 
 
 def listed(live: RefereeWorld) -> set[str]:
-    """Who can be drawn for the next dispute."""
     contract, now = live.chain_of(OTHER)._disputes.functions, live.chain_of(OTHER).latest_block().timestamp
     return {account.address for account in REFEREES if contract.listedUntil(account.address).call() >= now}
 
 
 def accused(live: RefereeWorld, cheat: Node) -> Opened:
-    """A dispute over a false unit whose committee is drawn, and whose provider serves all that it has to."""
     opened = live.named(FIRST, live.delivered(cheat), cheat, 0)
     live.discloser(cheat).watch()
     live.keep()
@@ -184,16 +183,12 @@ def test_dispute_without_referees_ends_at_once_with_reason(
     assert "too_few_referees" in cli("dispute", "status", opened.dispute_id)
 
 
-class _Killed(Exception):
-    """The market's process is gone."""
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("is_sent", [False, True])
 def test_market_killed_before_redraw_resumes(
     live: RefereeWorld, cheat: Node, executor: Executor, monkeypatch: pytest.MonkeyPatch, is_sent: bool
 ) -> None:
-    """Killed just before the call leaves, or just after, without having noted it; and again at the draw."""
+    """The process ends just before or after a call leaves, without a record of it."""
     referees = live.referees(executor)
     opened = accused(live, cheat)
     live.pass_time(TERMS.verdict_seconds + 1)
@@ -203,17 +198,17 @@ def test_market_killed_before_redraw_resumes(
         first = raw not in killed
         killed.add(raw)
         if first and not is_sent:
-            raise _Killed
+            raise Killed
         answer = send_raw(client, raw)
         if first:
-            raise _Killed
+            raise Killed
         return answer
 
     monkeypatch.setattr(ChainClient, "send_raw", dies)
     for _ in range(12):
         try:
             live.keep()
-        except _Killed:
+        except Killed:
             live._sender = live.deployed.sender(live.database, INTENT_HANDLERS)
         if (live.state(opened).turn, live.state(opened).draw) == (Turn.JUDGING, 1):
             break

@@ -10,16 +10,7 @@ import pytest
 from fastapi import FastAPI
 from kit.api.clients import Cli
 from kit.chain.anvil import AnvilProcess
-from kit.chain.deployed_chain import (
-    OPERATOR,
-    OTHER,
-    PROVIDER,
-    Chain,
-    Wallet,
-    chain_settings,
-    deploy_contracts,
-    wallet,
-)
+from kit.chain.deployed_chain import OPERATOR, OTHER, PROVIDER, Chain, Wallet, chain_settings, deploy_contracts, wallet
 
 from market.chain.models import TxIntent
 from market.domain.network import DEVNET, MAINNET, ZEN
@@ -62,8 +53,6 @@ def settings(settings: Settings, chain: Chain) -> Settings:
 
 
 class Courtroom:
-    """A dispute of a unit of one segment whose committee is at work, and the market beside it."""
-
     def __init__(self, database_url: str, chain: Chain, api_url: str) -> None:
         self.chain, self.api_url, self.database = chain, api_url, Database(database_url)
         self._sender = chain.sender(self.database, INTENT_HANDLERS)
@@ -108,7 +97,6 @@ class Courtroom:
         return RefereeChain(self.chain.anvil.url, self.chain.deployment.contracts, NodeWallet(account.key))
 
     def keep(self) -> None:
-        """Let the market see what is final, do what is due, and see what came of it; twice, since a draw follows."""
         for _ in range(2):
             self.follow()
             dispute_keeper.keep(self.database, NETWORK, self.chain.views)
@@ -129,7 +117,6 @@ class Courtroom:
         return sign(referee.key, typed_data(self.contract(OTHER).domain, message))
 
     def give(self, referee: Wallet, reason: str) -> str:
-        """What the market says to a signature: ``taken`` or a code."""
         finding = {"dispute_id": self.id, "draw": 0, "provider_correct": reason == "step_correct", "reason": reason}
         market = Market(Connection(self.api_url, wallet=NodeWallet(OTHER.key), patience=0.1))
         try:
@@ -142,13 +129,11 @@ class Courtroom:
         return [self.chain.views.stake_of(member) for member in self.committee]
 
     def penalties(self) -> list[tuple[str, str]]:
-        """What the market had to send against referees, and what became of it."""
         with self.database.transaction() as session:
             found = session.query(TxIntent).filter(TxIntent.kind == "punish_referee").order_by(TxIntent.id)
             return [(intent.function, intent.status) for intent in found]
 
     def evictions(self) -> list[str]:
-        """Whom the market asked to be taken off the list of referees."""
         with self.database.transaction() as session:
             found = session.query(TxIntent).filter(TxIntent.kind == "evict_referee")
             return [intent.subject.removeprefix("referee:") for intent in found.order_by(TxIntent.id)]
@@ -211,8 +196,6 @@ def test_objecting_or_absent_referee_loses_nothing(court: Courtroom) -> None:
 
 
 def test_anybody_accuses_by_the_signatures_alone(court: Courtroom, cli: Cli, tmp_path: Path) -> None:
-    """Of one who signs against all others, and both ways beside; the market sees neither."""
-
     def journal(*given: tuple[Wallet, str]) -> Path:
         found = [
             {
@@ -254,7 +237,7 @@ def test_referee_listing_is_renewed_while_node_runs(court: Courtroom) -> None:
 
 
 def test_ineligible_referee_is_delisted(court: Courtroom) -> None:
-    """Draws look at so many entries only: dead ones that stay would leave committees incomplete some day."""
+    """A draw examines a limited number of entries; ineligible ones would leave committees incomplete."""
     liar = court.members[0]
     court.give(liar, "step_correct")
     court.give(liar, "step_false")
@@ -283,7 +266,6 @@ def test_ineligible_referee_is_delisted(court: Courtroom) -> None:
 
 
 def test_no_referee_is_delisted_during_pending_draw(court: Courtroom) -> None:
-    """The contract refuses it then, so it is not asked."""
     court.chain.anvil.rpc("evm_increaseTime", TERMS.verdict_seconds + 1)
     court.chain.anvil.mine()
     committee = [member.address for member in court.members]
