@@ -39,7 +39,6 @@ def let_time_run_out(live: LiveWorld) -> None:
 
 
 def be_asked(live: LiveWorld, cheat: Node, honest: Node, kind: str) -> None:
-    """Let the cheat be asked for states until its time is over; one that withholds does not answer."""
     for _ in range(10):
         live.step()
         if any(sample.status == "drawn" for sample in live.samples()):
@@ -103,7 +102,6 @@ def unit_of(live: VerificationWorld, job_id: str, node: Node):  # type: ignore[n
 
 
 def _check_what_is_shown(live: LiveWorld, job_id: str, node: Node) -> None:
-    """Once decided, a unit's trace is there for anybody who replays it."""
     unit = unit_of(live, job_id, node)
     leaf = to_hex(unit_leaf(job_id, unit.round, unit.slot, node.address, unit.trace_root, unit.payload_hash))
     with live.database.transaction() as session:
@@ -115,7 +113,6 @@ def _check_what_is_shown(live: LiveWorld, job_id: str, node: Node) -> None:
 
 
 def test_undecided_trace_is_not_public(live: LiveWorld, executor: Executor) -> None:
-    """A verifier that could see the claimed leaves need not replay."""
     node = live.provider_node(HONEST_ACCOUNT, executor)
     job_id = live.live_job([node])
     live.work_off(node, LeaseKind.TRAIN)
@@ -128,8 +125,6 @@ def test_undecided_trace_is_not_public(live: LiveWorld, executor: Executor) -> N
 
 
 class _GuessingExecutor(Executor):
-    """A verifier's that computes nothing and echoes the one leaf that it was given."""
-
     def run(self, task, timeout, on_progress=None, **more):  # type: ignore[no-untyped-def]
         return {"end_leaf": task["start_leaf"], "steps": 0}
 

@@ -30,7 +30,6 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
 
 
 def trained(live: LiveWorld, provider: Node) -> tuple[str, Path]:
-    """A job with one unit of this node, whose segments are all drawn; the job and the unit's directory."""
     job_id = live.live_job([provider])
     live.work_off(provider, LeaseKind.TRAIN)
     return job_id, provider.worker.workspace.unit(job_id, 0, 0)
@@ -53,7 +52,6 @@ def test_damaged_state_is_recomputed_before_reveal(
 
 
 def test_irrecoverable_state_is_reported_instead_of_revealed(live: LiveWorld, executor: Executor) -> None:
-    """As after an update of a driver: garbage would be refused, and here nothing is sent for it."""
     provider = live.provider_node(HONEST_ACCOUNT, executor)
     _, directory = trained(live, provider)
     for segment in (1, 2, 3):

@@ -26,8 +26,6 @@ OTHER = CLASSES["scalar-1"]
 
 
 class OtherClassExecutor(Executor):
-    """Trains with other code paths of the same libraries."""
-
     def __init__(self, profile: ExecutionProfile, memory_bytes: int, workdir: Path) -> None:
         super().__init__(OTHER, memory_bytes, workdir)
 
@@ -37,8 +35,6 @@ class OtherClassExecutor(Executor):
 
 
 class _SkewedExecutor(OtherClassExecutor):
-    """One that ends a little beside: a bad machine, or a verifier that lies."""
-
     def child_command(self) -> list[str]:
         return [*super().child_command(), "skewed"]
 
@@ -50,7 +46,6 @@ def other_executor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executo
 
 
 def trained(live: LiveWorld, provider: Node) -> str:
-    """A job with one unit, whose segments are all drawn, their starts shown, and nobody of the class there in time."""
     job_id = live.live_job([provider])
     live.work_off(provider, LeaseKind.TRAIN)
     for _ in range(10):

@@ -31,7 +31,6 @@ def _start(live: LiveWorld, nodes: list[Node]) -> str:
 
 
 def _train(live: LiveWorld, job_id: str, *nodes: Node) -> None:
-    """All that they are offered until nobody can go on without the next checkpoint."""
     for node in nodes * 2:
         live.work_off(node, LeaseKind.FOLLOW)
         live.work_off(node, LeaseKind.TRAIN)

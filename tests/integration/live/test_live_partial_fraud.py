@@ -24,8 +24,6 @@ ZEN = 10**18
 
 
 class LazyExecutor(Executor):
-    """Honest in its first unit, and in every second one after that."""
-
     def child_command(self) -> list[str]:
         _, *arguments = super().child_command()
         return ["tests.kit.nodes.lazy_child", *arguments]
@@ -38,7 +36,6 @@ def live(live_of: LiveMaker) -> DisputeWorld:
 
 
 def train(live: DisputeWorld, providers: list[Node]) -> str:
-    """A job in escrow, a unit of which each provider has delivered."""
     job_id = live.live_job(providers)
     deposit(live, job_id)
     for node in providers:
@@ -47,7 +44,6 @@ def train(live: DisputeWorld, providers: list[Node]) -> str:
 
 
 def replay_until_refuted(live: DisputeWorld, providers: list[Node], verifiers: list[Node]) -> None:
-    """Go on until verifiers have refuted a segment, which the market has not acted on."""
     for _ in range(40):
         live.step()
         for node in providers:

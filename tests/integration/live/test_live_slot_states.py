@@ -108,7 +108,6 @@ def test_start_with_restored_late_payload_verifies_by_replay(
     upload, closed = late.worker.market.upload, []
 
     def close_first(content: bytes) -> str:
-        """The round closes between the commitment and the upload."""
         if not closed:
             closed.append(True)
             passed = update(Job).values(round_started_at=utc_now() - timedelta(days=1))

@@ -58,8 +58,6 @@ def close(live: EndingsWorld, job_id: str) -> None:
 
 
 def leave_out(place: int) -> Any:
-    """Joining as ever, but what stands at this place does not count: too few take part for one to be an outlier."""
-
     def without(spec: Any, parameters: Any, payloads: Mapping[int, bytes], weights: Any, state: Any) -> Aggregate:
         others = {at: data for at, data in payloads.items() if at != place}
         joined = aggregate(spec, parameters, others, {at: weights[at] for at in others}, state)
@@ -104,7 +102,6 @@ def test_overlapped_job_is_settled_despite_excluded_payload(
 
 
 def check_receipt(live: EndingsWorld, job_id: str) -> None:
-    """What outsiders find on chain and in storage is the same."""
     reader = ChainReader(live.deployed.anvil.url, live.deployed.deployment.contracts)
     with GatewayClient([live.gateway]) as gateway:
         record = JobRecord.from_bytes(fetch_record(gateway, reader.settlement(job_id).parts[-1].record))
@@ -116,7 +113,6 @@ def check_receipt(live: EndingsWorld, job_id: str) -> None:
 
 
 def ahead(live: EndingsWorld, node: Node, second: Executor | None = None) -> Unit:
-    """The node's unit of round 1, trained before round 0 was joined, by the ``second`` executor if one is given."""
     job_id = live.job_of([node], rounds=2, round_delay=1)
     live.work_off(node, LeaseKind.TRAIN)
     live.dispatch(job_id)
