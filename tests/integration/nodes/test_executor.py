@@ -73,7 +73,6 @@ def children() -> list[psutil.Process]:
 
 
 def child_in(workdir: Path) -> psutil.Process:
-    """The training child that runs in ``workdir``."""
     (found,) = [child for child in children() if child.cwd() == str(workdir)]
     return found
 
@@ -218,7 +217,7 @@ def test_invalid_task_is_refused_and_child_survives(
 
 
 def test_unexpected_failure_gives_next_task_new_child(executor: Executor, task: dict[str, Any]) -> None:
-    """A device that has failed fails everything that the same process asks of it."""
+    """After one failure a device fails everything that the same process asks of it."""
     before = child_of(executor)
     assert refused(executor, {**task, "output": "/nowhere"}).code == "task_failed"
     assert executor.run(task, 60)["steps"] == 8
@@ -276,7 +275,6 @@ def test_closing_ends_running_task_and_its_process(task: dict[str, Any], tmp_pat
 
 
 def test_the_child_ends_with_its_parent(tmp_path: Path) -> None:
-    """A parent that is killed cannot tell its child to stop."""
     program = (
         "import signal, sys; from pathlib import Path; from training_gym.runtime.profile import CPU\n"
         "from zoo_compute.node.execution.executor import Executor\n"
@@ -330,7 +328,7 @@ raise SystemExit(2)
 
 
 def test_sandbox_works_without_user_namespace_maps(tmp_path: Path) -> None:
-    """AppArmor, as Ubuntu 24.04 sets it up, allows a user namespace and refuses its maps."""
+    """AppArmor in Ubuntu 24.04 allows a user namespace and refuses its maps."""
     program = f"""
 import builtins, os
 from zoo_compute.node import sandbox
@@ -351,7 +349,7 @@ opened({str(tmp_path / "file")!r}, "w").write("files can be written all the same
 
 
 def test_processor_time_limit_allows_for_threads() -> None:
-    """The proof of hardware hashes on 16: an hour of theirs is over in four minutes."""
+    """The hardware proof hashes on 16 threads, which use an hour of CPU time in four minutes."""
     program = """
 import os, resource
 from zoo_compute.node import sandbox

@@ -115,7 +115,7 @@ def test_an_interrupted_download_continues(store, file, tmp_path):
 
 
 class Gathering:
-    """Holds answers back until ``LEAST`` blocks are asked for at once; who asks for one after another waits in vain."""
+    """Holds answers back until ``LEAST`` blocks are requested at once."""
 
     LEAST = 3
 

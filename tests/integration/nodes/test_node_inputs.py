@@ -24,7 +24,7 @@ from zoo_protocol.content.unixfs import cid_of_file
 
 
 class History:
-    """Checkpoints of rounds 0 to ``rounds``. Of their models only the first is in the store."""
+    """Checkpoints of rounds 0 to ``rounds``; the store has only the first model."""
 
     def __init__(self, store: StoreProcess, rounds: int, **settings: int) -> None:
         self.store = store
@@ -62,14 +62,12 @@ class History:
 
 
 def caught_up(task: dict[str, Any]) -> dict[str, Any]:
-    """The executor's child, in this process."""
     assert task["kind"] == "catch_up"
     catch_up_model(task)
     return {}
 
 
 def model_of(history: History, directory: Path, checkpoints: Sequence[str], url: str | None = None) -> bytes:
-    """What a node that works from these checkpoints in turn has for the last."""
     workspace = Workspace(directory)
     with GatewayClient([url or history.store.gateway_url], attempts=1) as gateway:
         for cid in checkpoints:
@@ -135,7 +133,7 @@ def test_new_node_fetches_model_once_without_old_rounds(store: StoreProcess, tmp
 
 
 def test_updates_are_skipped_when_larger_than_model(store: StoreProcess, tmp_path: Path) -> None:
-    """At eight bits an update of all entries is a quarter of the model: three are worth it, and four are not."""
+    """An 8-bit update of all entries is a quarter of the model: three are smaller, four are not."""
     history = History(store, rounds=4, down_top_k=4096, down_value_bits=8)
     with faulty(store.gateway_url, lambda _path, body: body) as (url, asked):
         assert model_of(history, tmp_path / "three", [history.cid(0), history.cid(3)], url) == history.models[3]

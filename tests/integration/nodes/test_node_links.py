@@ -43,11 +43,7 @@ def test_unit_with_states_unrevealable_in_time_is_declined(
 
 
 def test_slow_link_node_refuses_unit_before_training(
-    store: StoreProcess,
-    executor: Executor,
-    train_task: dict[str, Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    store: StoreProcess, executor: Executor, train_task: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(node_work, "reveal_timeout_seconds", lambda size, lease_seconds: 0.0)
     slow = Link()
@@ -59,13 +55,8 @@ def test_slow_link_node_refuses_unit_before_training(
 
 
 def test_slow_link_is_measured_again_before_refusal(
-    store: StoreProcess,
-    executor: Executor,
-    train_task: dict[str, Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    store: StoreProcess, executor: Executor, train_task: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its next payload would tell that it has recovered, but who takes no unit has none."""
     monkeypatch.setattr(node_work, "reveal_timeout_seconds", lambda size, lease_seconds: size / 100_000)
     link = Link()
     for _ in range(16):
@@ -77,11 +68,7 @@ def test_slow_link_is_measured_again_before_refusal(
 
 
 def test_trained_unit_is_delivered_over_any_link(
-    store: StoreProcess,
-    executor: Executor,
-    train_task: dict[str, Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    store: StoreProcess, executor: Executor, train_task: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed = Market(store, at="upload", fault=Killed())
     with pytest.raises(Killed):

@@ -27,19 +27,12 @@ from zoo_compute.node.work.acknowledgements import Journal, NotAcknowledged
 from zoo_compute.node.work.held_lease import LeaseLost
 from zoo_protocol.content.unixfs import cid_of_file
 from zoo_protocol.hashing import from_hex, keccak, to_hex
-from zoo_protocol.messages import (
-    UnitCommitment,
-    recover,
-    typed_data,
-)
+from zoo_protocol.messages import UnitCommitment, recover, typed_data
 from zoo_protocol.verification import trace
 
 
 def test_a_unit_is_committed_before_anything_is_uploaded(
-    store: StoreProcess,
-    executor: Executor,
-    train_task: dict[str, Any],
-    tmp_path: Path,
+    store: StoreProcess, executor: Executor, train_task: dict[str, Any], tmp_path: Path
 ) -> None:
     market = Market(store)
     work(market, tmp_path, executor, lease("train", train_task))
@@ -143,10 +136,7 @@ def test_data_missing_at_gateways_is_not_awaited(
 
 
 def test_trace_is_saved_before_its_signature_leaves(
-    store: StoreProcess,
-    executor: Executor,
-    train_task: dict[str, Any],
-    tmp_path: Path,
+    store: StoreProcess, executor: Executor, train_task: dict[str, Any], tmp_path: Path
 ) -> None:
     market = Market(store, at="commit", fault=Killed())
     with pytest.raises(Killed):
@@ -167,10 +157,7 @@ def test_trace_is_saved_before_its_signature_leaves(
 
 
 def test_work_stops_when_the_lease_is_lost(
-    store: StoreProcess,
-    executor: Executor,
-    train_task: dict[str, Any],
-    tmp_path: Path,
+    store: StoreProcess, executor: Executor, train_task: dict[str, Any], tmp_path: Path
 ) -> None:
     market = Market(store, at="keep", fault=ApiError(409, "lease-lost", "The lease's time has passed."))
     with pytest.raises(LeaseLost):
@@ -179,10 +166,7 @@ def test_work_stops_when_the_lease_is_lost(
 
 
 def test_a_missed_heartbeat_does_not_stop_the_work(
-    store: StoreProcess,
-    executor: Executor,
-    train_task: dict[str, Any],
-    tmp_path: Path,
+    store: StoreProcess, executor: Executor, train_task: dict[str, Any], tmp_path: Path
 ) -> None:
     market = Market(store, at="keep", fault=Unreachable("market-unreachable", "restarting"))
     work(market, tmp_path, executor, lease("train", train_task))
@@ -190,10 +174,7 @@ def test_a_missed_heartbeat_does_not_stop_the_work(
 
 
 def test_second_verifier_commits_same_leaf_before_reveal(
-    store: StoreProcess,
-    executor: Executor,
-    train_task: dict[str, Any],
-    tmp_path: Path,
+    store: StoreProcess, executor: Executor, train_task: dict[str, Any], tmp_path: Path
 ) -> None:
     provider = Market(store)
     work(provider, tmp_path / "provider", executor, lease("train", train_task))
@@ -218,9 +199,7 @@ def test_second_verifier_commits_same_leaf_before_reveal(
 
 
 def test_pin_proof_covers_every_byte_and_survives_restart(
-    store: StoreProcess,
-    executor: Executor,
-    tmp_path: Path,
+    store: StoreProcess, executor: Executor, tmp_path: Path
 ) -> None:
     files = [b"manifest", b"model" * 100_000]
     cids = [store.add(content) for content in files]
@@ -234,9 +213,7 @@ def test_pin_proof_covers_every_byte_and_survives_restart(
 
 
 def test_released_checkpoint_is_unpinned_except_shared_files(
-    store: StoreProcess,
-    executor: Executor,
-    tmp_path: Path,
+    store: StoreProcess, executor: Executor, tmp_path: Path
 ) -> None:
     first, second, shared = (store.add(content) for content in (b"first", b"second", b"model" * 100_000))
     market = Market(store)
@@ -265,11 +242,7 @@ def test_interrupted_release_is_finished_by_next(tmp_path: Path, monkeypatch: py
     assert not list((tmp_path / "checkpoints").iterdir())
 
 
-def test_release_follows_proof_of_newer_checkpoint(
-    store: StoreProcess,
-    executor: Executor,
-    tmp_path: Path,
-) -> None:
+def test_release_follows_proof_of_newer_checkpoint(store: StoreProcess, executor: Executor, tmp_path: Path) -> None:
     kept, newer = store.add(b"kept"), store.add(b"newer")
     task = {"nonce": "0x" + "09" * 32, "cids": [kept], "round": 1, "checkpoint_cid": kept, "release": []}
     work(Market(store), tmp_path, executor, lease("pin", task))
@@ -298,11 +271,7 @@ def test_old_states_are_removed_and_young_ones_kept(tmp_path: Path) -> None:
     assert young.exists()
 
 
-def test_pins_of_unobtainable_checkpoint_are_released(
-    store: StoreProcess,
-    executor: Executor,
-    tmp_path: Path,
-) -> None:
+def test_pins_of_unobtainable_checkpoint_are_released(store: StoreProcess, executor: Executor, tmp_path: Path) -> None:
     manifest, newer, gone = store.add(b"of a lost one"), store.add(b"the newer"), cid_of_file(b"nobody has this")
     task = {"nonce": "0x" + "09" * 32, "cids": [manifest, gone], "round": 1, "checkpoint_cid": manifest, "release": []}
     with pytest.raises(BlockNotFound):
@@ -314,12 +283,8 @@ def test_pins_of_unobtainable_checkpoint_are_released(
 
 
 def test_silent_child_is_abandoned_with_its_lease(
-    store: StoreProcess,
-    executor: Executor,
-    train_task: dict[str, Any],
-    tmp_path: Path,
+    store: StoreProcess, executor: Executor, train_task: dict[str, Any], tmp_path: Path
 ) -> None:
-    """A device that hangs: its node must not be busy for a day with a unit that others have done meanwhile."""
     refusal = ApiError(409, "lease-lost", "The lease is expired (round_closed).")
     market = Market(store, at="keep", fault=None)
     executor.run({"kind": "probe"}, 60)
@@ -344,7 +309,6 @@ def _failure(market: Market, directory: Path, executor: Executor, task: dict[str
 
 @contextmanager
 def stopped_child(executor: Executor) -> Iterator[None]:
-    """The training process of before hangs."""
     assert executor._child is not None
     process = executor._child._process
     process.send_signal(signal.SIGSTOP)

@@ -26,7 +26,6 @@ CONTENT = random.Random(7).randbytes(200 * CHUNK + 5)  # two levels of inner nod
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[StoreProcess]]:
-    """Three stores that hold ``CONTENT``."""
     processes = [StoreProcess(tmp_path_factory.mktemp("ipfs") / "data") for _ in range(3)]
     for process in processes:
         process.start()
@@ -146,7 +145,7 @@ def test_work_of_slow_gateway_is_taken_over(stores, file):
 
 
 def test_timely_fragments_do_not_excuse_slow_block(stores, file):
-    """A gateway that sends a byte now and then would pass any limit on silence."""
+    """A gateway that sends single bytes would pass any limit on silence."""
     import socket
 
     archive = httpx.get(f"{stores[0].gateway_url}/ipfs/{file}?format=car")
@@ -181,11 +180,7 @@ def test_timely_fragments_do_not_excuse_slow_block(stores, file):
             with pytest.raises(GatewayUnavailable, match="Stalled"):
                 client.fetch(file, max_bytes=len(CONTENT))
             asked_for = [fault.detail for fault in client.faults]
-            assert ["a block" in detail for detail in asked_for] == [
-                True,
-                False,
-                False,
-            ]  # the root, twice
+            assert ["a block" in detail for detail in asked_for] == [True, False, False]  # the root, twice
         listener.shutdown(socket.SHUT_RDWR)
 
 
