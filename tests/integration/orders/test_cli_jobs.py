@@ -62,6 +62,5 @@ def test_quote_shows_size_dependent_settings_and_warnings(
 
 
 def test_chain_commands_report_unreachable_chain(cli: Cli, settings: Settings) -> None:
-    """The API names a chain's node that is down."""
     for command in (("verify", "attestation", "0x" + "00" * 20), ("dispute", "open", f"0x{'12' * 32}:0:0")):
         assert "chain-unreachable" in cli(*command, code=ExitCode.UNREACHABLE)

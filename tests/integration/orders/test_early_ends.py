@@ -91,7 +91,7 @@ def test_dataset_differing_from_manifest_fails_job(world: World, nodes: list[str
 
 
 def test_job_dataset_survives_release_of_equal_unit_file(world: World, nodes: list[str]) -> None:
-    """Whoever uploads a known dataset as its payload first, and never delivers it, must not take it from a job."""
+    """A node may upload a known dataset as its payload and never deliver it."""
     [unit, *_] = world.units(world.running(nodes))
     split = describe_split(world.storage.put(TEXT * 2, max_bytes=2**20).cid, TEXT * 2)
     uploaded = utc_now() - timedelta(days=2)

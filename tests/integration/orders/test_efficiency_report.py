@@ -30,8 +30,6 @@ def _told(world: World, node: str, report: dict[str, int]) -> None:
 
 
 def _let_pass(world: World, job_id: str, job_seconds: int, unit_seconds: int) -> None:
-    """Have the job trained in so many seconds, and each of its units taken as many from its offer to its delivery."""
-
     def change(session: Session) -> None:
         now = utc_now()
         matched = now - timedelta(seconds=job_seconds)

@@ -38,7 +38,6 @@ class Event:
 
 
 def read_events(response: httpx.Response) -> Iterator[Event]:
-    """Events of a stream as they arrive."""
     fields: dict[str, str] = {}
     for line in response.iter_lines():
         if not line and fields:
@@ -50,8 +49,6 @@ def read_events(response: httpx.Response) -> Iterator[Event]:
 
 
 class Watched:
-    """A job of a signed-in payer, with a way to make things happen to it."""
-
     def __init__(self, world: World, payer: Caller, redis_url: str) -> None:
         self.database: Database = world.database
         self.payer = payer

@@ -30,7 +30,6 @@ Body = dict[str, Any]
 
 @pytest.fixture
 def payer_of(api: httpx.Client, world: World) -> Callable[[str], Caller]:
-    """Signs in as the payer of a job."""
     return lambda job_id: sign_in(api, world.wallets[world.read(job_id).payer])
 
 
@@ -207,7 +206,6 @@ def test_client_signs_exactly_requested_terms(api: httpx.Client, app: FastAPI, w
 
 
 def _dearer(answer: Any) -> Any:
-    """What a dishonest market would propose."""
     if isinstance(answer, dict) and "request" in answer:
         answer["request"]["max_price"] = str(100 * ZEN)
     return answer

@@ -27,7 +27,7 @@ def payer(api: httpx.Client, app: FastAPI) -> Caller:
 
 @pytest.fixture
 def body(storage: Storage) -> dict[str, Any]:
-    """A unit has 1.7 GFLOP in 10 segments, which takes the 40 GFLOP/s of the devnet's Bronze 0.04 s."""
+    """A unit of 1.7 GFLOP in 10 segments takes Bronze of the devnet (40 GFLOP/s) 0.04 s."""
     training = {**SPEC["training_config"], "inner_steps": 1000, "segment_steps": 100, "batch_size": 64}
     return {
         **SPEC,
@@ -68,7 +68,7 @@ def test_quote_warns_of_late_and_refuses_impossible_units(
 
 
 def test_job_near_escrow_end_is_stopped_and_paid(world: World, nodes: list[str]) -> None:
-    """Left alone it would be stopped by whoever calls the escrow's refund, and what it delivered would stay unpaid."""
+    """Otherwise a refund in the escrow would stop the job, and delivered units would stay unpaid."""
     job_id = world.running(nodes)
     world.deliver(nodes[0])
     end = world.read(job_id).wait_until + timedelta(seconds=DEVNET.longest_training_seconds)

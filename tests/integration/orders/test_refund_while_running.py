@@ -22,7 +22,6 @@ def market(
 
 
 def _call_back(market: SettlementWorld, *jobs: str) -> None:
-    """Their payer cancels in the contract, and once the market had its time, anybody has the rest refunded."""
     for job in jobs:
         market.chain.send(PAYER, "JobEscrow", "cancel", job)
     market.chain.anvil.rpc("evm_increaseTime", DEVNET.cancel_delay_seconds + 1)

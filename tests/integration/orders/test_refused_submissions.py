@@ -42,7 +42,7 @@ FOREIGN = "0x" + "11" * 64 + "1b"
 def test_dataset_manifest_with_non_text_key_is_refused(
     api: httpx.Client, services: Services, payer: Caller, body: Body
 ) -> None:
-    """Half a surrogate pair can be written in JSON, and encoded by nobody."""
+    """JSON can hold half a surrogate pair, which UTF-8 cannot encode."""
     manifest = b'{"\\ud800":1,"kind":"zoo-dataset/1","tokenizer":"bytes","train":{},"validation":{}}'
     dataset = services.part(Storage).put(manifest, max_bytes=1000).cid
     answer = api.post("/v1/quotes", json=body | {"data_config": {"dataset": dataset}}, headers=payer.headers)

@@ -193,7 +193,7 @@ def test_job_cancelled_before_deposit_is_refunded_when_final(
 def test_rejected_order_relayed_later_is_refunded(
     api: httpx.Client, services: Services, payer: Caller, body: Body
 ) -> None:
-    """What reverted on chain is public with its signatures, and works once the payer has the budget again."""
+    """A reverted order is public with its signatures and valid once the payer has the budget."""
     job = api.post("/v1/jobs", json=sign_job(api, payer, body), headers=payer.headers).json()
     with services.database.transaction() as session:
         (intent,) = session.scalars(select(TxIntent))
