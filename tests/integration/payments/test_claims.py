@@ -27,7 +27,6 @@ def event(name: str, **args: object) -> ChainEvent:
 
 @pytest.fixture
 def posted(world: World, cancelled: str) -> str:  # noqa: F811
-    """A settled job whose batch is final, its claims open since a minute."""
     decide(world, cancelled)
     settle(world)
     settled = final_event(world, cancelled)

@@ -46,13 +46,11 @@ def world(
     ipfs: dict[str, str],
     tmp_path: Path,
 ) -> SettlementWorld:
-    """Contracts whose batches can be claimed a day after they were posted."""
     chain = deploy_own(own_anvil, tmp_path, replace(DEVNET, challenge_seconds=86_400))
     return SettlementWorld(chain, database, storage, ipfs["gateway"], settings)
 
 
 def acknowledged(world: SettlementWorld, unit_id: int) -> str:
-    """The unit's key, under which a dispute knows it."""
     with world.database.transaction() as session:
         unit = session.get_one(Unit, unit_id)
         assert unit.trace_root
@@ -132,8 +130,6 @@ def test_batch_proof_is_built_only_per_call(world: SettlementWorld, monkeypatch:
 
 
 class Contested:
-    """A unit in a window on chain, whose trace is known, and disputes of it. Who disputes it names no step."""
-
     def __init__(self, world: SettlementWorld, provider: Wallet) -> None:
         self.world, job_id = world, world.job()
         (unit_id,) = world.work(job_id, 0, provider)
@@ -172,7 +168,6 @@ class Contested:
         self.world.chain.anvil.mine()
 
     def keep(self) -> None:
-        """Let the market see what is final and do what is due."""
         self.world.finalise()
         dispute_keeper.keep(self.world.database, DEVNET, self.world.chain.views)
         self.world.send()
@@ -180,7 +175,7 @@ class Contested:
 
 
 def test_losing_unit_in_pending_batch_is_not_paid(world: SettlementWorld) -> None:
-    """Whoever is about to lose could have the verdict executed as soon as it sees the batch."""
+    """A challenger could execute the verdict as soon as the batch is visible."""
     provider = PROVIDERS[0]
     contested = Contested(world, provider)
     dispute = contested.open(OTHER)
@@ -226,7 +221,6 @@ def test_losing_unit_of_vetoed_batch_stays_excluded(world: SettlementWorld) -> N
 
 
 def in_court(world: SettlementWorld, function: str, *arguments: object) -> None:
-    """A call of the escrow that only the contract of disputes may make."""
     court = Wallet(world.chain.deployment.address("Disputes"), "")
     world.chain.anvil.rpc("anvil_impersonateAccount", court.address)
     world.chain.anvil.rpc("anvil_setBalance", court.address, hex(10**18))
@@ -240,7 +234,6 @@ def withhold(world: SettlementWorld, key: str) -> None:
 
 
 def collect_fees(world: SettlementWorld) -> int:
-    """Wei that the treasury has after what is due was collected."""
     claims.collect_fees(world.database, lambda: world.chain.client().head().timestamp)
     world.send()
     world.finalise()
@@ -274,7 +267,6 @@ def test_restored_payout_and_fee_arrive_normally(world: SettlementWorld, monkeyp
 
 
 def take_earnings(world: SettlementWorld, provider: Wallet, *, index: bool = True) -> list[int]:
-    """A node claims what the market lists; the batches that it got its pay of. The market hears of it by the index."""
     with world.database.transaction() as session:
         found = claims.claims_of(session, provider.address, claimed=False, after_batch=0, limit=200)
     listed = [

@@ -24,7 +24,6 @@ from zoo_protocol.payments.settlement_batch import NO_ROOT, Batch, JobLine, buil
 
 @pytest.fixture
 def cancelled(world: World) -> str:
-    """A job that its payer cancelled after one round, with four delivered and undecided units."""
     nodes = [world.node() for _ in range(4)]
     job_id = world.running(nodes)
     for node in nodes:
@@ -39,7 +38,6 @@ def settle(world: World) -> None:
 
 
 def decide(world: World, job_id: str) -> None:
-    """Verify all units of the job but the first, which is rejected."""
     for index, unit in enumerate(world.units(job_id)):
         world.rows(lambda session, unit=unit: units.mark_checking(session, unit.id, 2_500))
         if index == 0:
@@ -49,7 +47,7 @@ def decide(world: World, job_id: str) -> None:
 
 
 def published(world: World, line: Any) -> tuple[JobRecord, Batch]:
-    """The record that a line names as storage serves it, and the batch that follows from it."""
+    """Return the record that a line names as storage serves it, and the batch that follows from it."""
     block, _ = cids_of_digest(from_hex(line["record"]))
     record = JobRecord.from_bytes(world.storage.get(block, max_bytes=2**20))
     units = PaidUnits.from_bytes(world.storage.get(record.batch_cid or "", max_bytes=2**20)).units
@@ -66,7 +64,6 @@ def settle_intents(world: World) -> list[TxIntent]:
 
 
 def final_event(world: World, job_id: str) -> ChainEvent:
-    """What the contract emits for this job's settlement, which is queued."""
     [[_, _, [line]]] = [intent.arguments for intent in settle_intents(world)]
     job = world.read(job_id)
     assert job.clearing_price_wei is not None

@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from kit.jobs.jobs_fixtures import at_once
+from kit.killed import Killed
 from kit.payments.settlement_fixtures import (  # noqa: F401  (fixtures)
     PROVIDERS,
     UNIT_PAY,
@@ -127,12 +128,8 @@ def test_many_waiting_units_make_batches_within_the_limits(market: SettlementWor
     market.check(*ids)
 
 
-class Crash(Exception):
-    pass
-
-
 def _crash(*_: object, **__: object) -> None:
-    raise Crash
+    raise Killed
 
 
 @pytest.mark.parametrize("where", ["publish", "write", "queue"])
@@ -145,7 +142,7 @@ def test_crash_during_batch_leaves_nothing(
     target = {"publish": "_publish", "write": "_claims", "queue": "queue_intent"}[where]
     with monkeypatch.context() as patch:
         patch.setattr(settlement, target, _crash)
-        with pytest.raises(Crash):
+        with pytest.raises(Killed):
             market.settle()
     assert market.batches() == []
     assert all(unit.settlement_id is None for unit in market.units(job))
@@ -162,7 +159,7 @@ def test_a_crash_of_the_sender_pays_once(market: SettlementWorld, monkeypatch: p
     planned = market.lines()
     with monkeypatch.context() as patch:
         patch.setattr(Sender, step, _crash)
-        with pytest.raises(Crash):
+        with pytest.raises(Killed):
             market.send()
     market.settle()  # nothing more is due while the batch is on its way
     market.send()
@@ -232,7 +229,6 @@ def test_job_refused_by_contract_does_not_block_pay(market: SettlementWorld) -> 
 
 
 def veto_one(market: SettlementWorld, which: int) -> None:
-    """Veto one of the batches on chain that are not void, if there is one."""
     standing = [b for b in market.batches() if b.batch_id is not None and b.void_reason is None]
     if standing:
         market.veto(standing[which % len(standing)])
