@@ -21,7 +21,6 @@ def _ask(database: Database, key: str = f"window:{ROOT}") -> None:
 
 
 def _refuse(database: Database) -> None:
-    """All that were asked for, a while ago."""
     with database.transaction() as session:
         session.execute(update(TxIntent).values(status="reverted", updated_at=utc_now() - timedelta(minutes=1)))
 
@@ -43,7 +42,7 @@ def test_call_is_retried_only_after_refusal(database: Database) -> None:
 
 
 def test_long_refused_call_costs_no_more_queries(database: Database) -> None:
-    """Every look at it had read all its attempts, one after the other: 2,880 a day, every two seconds."""
+    """A look every two seconds must not read all attempts again."""
     for _ in range(12):
         _ask(database)
         _refuse(database)

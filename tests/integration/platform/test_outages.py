@@ -35,7 +35,6 @@ MINUTE = timedelta(minutes=1)
 
 @pytest.fixture
 def sweep_once(world: World, settings: Settings, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """One sweep of a worker; what it would have other tasks do is left."""
     redis = Redis.from_url(redis_url)
     context = SimpleNamespace(database=world.database, settings=settings, network=DEVNET, redis=redis)
     monkeypatch.setattr(sweep, "context", lambda: context)
@@ -46,7 +45,6 @@ def sweep_once(world: World, settings: Settings, redis_url: str, monkeypatch: py
 
 
 def _seen(world: World, part: str, ago: timedelta) -> None:
-    """The part was last heard of so long ago."""
     with world.database.transaction() as session:
         session.merge(ComponentHeartbeat(part=part, seen_at=utc_now() - ago))
 
@@ -117,7 +115,7 @@ def test_node_silent_after_outage_loses_lease(world: World, nodes: list[str], sw
 
 
 def test_first_call_after_outage_is_not_refused(api: httpx.Client, services: Services, world: World) -> None:
-    """The database was away, or the host slept: no process began anew, and the call comes before anything else."""
+    """The database was unreachable or the host slept, so no process started again."""
     caller = sign_in(api)
     world.register(caller.address)
     world.running([caller.address])
@@ -167,7 +165,7 @@ def test_time_without_possible_uploads_does_not_count(world: World, nodes: list[
 
 @pytest.mark.parametrize("part", [outages.API, outages.SWEEP, None])
 def test_round_is_not_abandoned_for_outage_time(world: World, nodes: list[str], part: str | None) -> None:
-    """While no worker ran, no vacant slot could be filled: the nodes were seen all along."""
+    """Nodes were seen all along, but without a worker no vacant replica could be filled."""
     job_id = world.running(nodes)
     patience = 3 * world.settings.round_deadline_seconds
     world.start_round(job_id, ago=patience + 60)

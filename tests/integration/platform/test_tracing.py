@@ -28,7 +28,7 @@ DEADLINE_SECONDS = 300
 
 
 class Receiver:
-    """An OTLP endpoint (HTTP, protobuf) that keeps all spans that it is sent."""
+    """OTLP endpoint (HTTP, protobuf) that records all spans."""
 
     def __init__(self) -> None:
         self.spans: list[dict[str, Any]] = []
