@@ -26,7 +26,6 @@ OTHER = "0x" + "0f" * 32
 
 
 def accept(world: World, *classes: str) -> None:
-    """Let the market be started anew with these classes named; none: as on a devnet."""
     world.settings = world.settings.model_copy(update={"environment_classes": ",".join(classes) or None})
 
 

@@ -41,8 +41,6 @@ from zoo_protocol.hashing import from_hex
 
 @dataclass
 class AttestedWorld:
-    """A market on a chain, and a vendor that it trusts."""
-
     chain: Chain
     database: Database
     vendor: Vendor
@@ -58,7 +56,6 @@ class AttestedWorld:
         self.finalise()
 
     def finalise(self) -> None:
-        """Whatever is queued is mined, final and known."""
         sender = self.chain.sender(self.database, INTENT_HANDLERS)
         for _ in range(2):
             while sender.step():
@@ -120,7 +117,6 @@ def registered(world: AttestedWorld, key: str = PROVIDER.key, gpus: int = 0) -> 
 
 
 def attested_with(world: AttestedWorld, caller: Caller, gpus: int) -> None:
-    """On chain, by a quote that covers so many GPUs."""
     challenge = world.challenge(caller)
     statement = world.statement(challenge, gpus) if gpus else None
     answer = world.answer(caller, challenge["id"], world.quote(challenge, statement), statement)
@@ -129,7 +125,6 @@ def attested_with(world: AttestedWorld, caller: Caller, gpus: int) -> None:
 
 
 def accepted_measurement(world: AttestedWorld, caller: Caller) -> str:
-    """The refusal of unknown software names it; the admins accept it."""
     challenge = world.challenge(caller)
     problem = refusal(world.answer(caller, challenge["id"], world.quote(challenge)), 409, "measurement-not-accepted")
     measurement = str(problem["measurement"])
@@ -207,7 +202,7 @@ def test_node_with_gpus_attests_all_or_none(world: AttestedWorld, cli: Cli) -> N
 
 
 def test_undeclared_gpus_are_required_by_tier(app: FastAPI, world: AttestedWorld) -> None:
-    """What a node declares is its own word: with 0 of it, no GPU would have to be attested."""
+    """A node that declares 0 GPUs must not avoid their attestation."""
     app.state.services = replace(app.state.services, network=MAINNET)
     bronze = MAINNET.tier("bronze")
     caller = registered(world)
@@ -225,7 +220,7 @@ def test_undeclared_gpus_are_required_by_tier(app: FastAPI, world: AttestedWorld
 
 
 def test_gpus_back_one_wallet_at_a_time(world: AttestedWorld) -> None:
-    """They answer whoever asks, so a machine with GPUs could vouch for any number of others without."""
+    """A machine with GPUs could otherwise attest any number of others without."""
     accepted_measurement(world, registered(world))
     first, second = registered(world, gpus=2), registered(world, OTHER.key, gpus=1)
     attested_with(world, first, 2)
@@ -248,7 +243,6 @@ def test_soon_expiring_collateral_is_refused(world: AttestedWorld) -> None:
 
 @pytest.fixture
 def gramine(world: AttestedWorld, tmp_path: Path) -> Iterator[Path]:
-    """A machine's attestation device: what is written to one file is quoted by the other."""
     device = tmp_path / "attestation"
     device.mkdir()
     for name in ("user_report_data", "quote"):

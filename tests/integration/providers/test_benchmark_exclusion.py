@@ -24,7 +24,6 @@ PRICE = 5 * ZEN // 2
 
 @pytest.fixture
 def caller(api: httpx.Client, world: World) -> Caller:
-    """An active node that is signed in, with an ask in the book."""
     caller = sign_in(api)
     world.register(caller.address)
     world.wallets[caller.address] = caller.wallet
@@ -34,7 +33,6 @@ def caller(api: httpx.Client, world: World) -> Caller:
 
 
 def _draw(world: World, node: str) -> None:
-    """It is time that the node shows its hardware again."""
     with world.database.transaction() as session:
         session.get_one(Provider, node).rebenchmark_at = datetime.now(UTC)
 
@@ -45,7 +43,6 @@ def _offers(world: World) -> set[str]:
 
 
 def _is_placed(world: World, node: str) -> bool:
-    """Whether a job that bought the node gets it."""
     job_id = world.job(nodes=1)
     with world.database.transaction() as session:
         return book.assign(session, world.settings, job_id, PRICE, None, [node], ENVIRONMENT)  # type: ignore[arg-type]

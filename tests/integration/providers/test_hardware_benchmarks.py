@@ -63,7 +63,7 @@ def test_wrong_slow_late_or_foreign_answer_fails(api: httpx.Client, database: Da
 
 
 def test_proof_sized_answer_is_kept_until_checked(api: httpx.Client, services: Services, app: FastAPI) -> None:
-    """On the main network it has up to 812 MB, more than anybody may upload at once."""
+    """On the main network it has up to 812 MB, more than one account may upload at once."""
     limits = {"max_blob_bytes": 1_000, "blob_bytes_per_day": 100_000}
     app.state.services = replace(services, settings=services.settings.model_copy(update=limits))
     node = sign_in(api)
@@ -110,7 +110,7 @@ def test_a_benchmarks_steps_have_their_order(api: httpx.Client, database: Databa
 
 
 def test_node_waits_after_leaving_challenge_unanswered(api: httpx.Client, services: Services, app: FastAPI) -> None:
-    """Or it could commit to many challenges, and answer the one that asks for nothing that it made up."""
+    """Otherwise a node could commit to many challenges and answer the easiest one."""
     app.state.services = replace(services, network=replace(services.network, benchmark_pause_seconds=3600))
     node = sign_in(api)
     register(api, node)
@@ -130,7 +130,7 @@ def test_node_waits_after_leaving_challenge_unanswered(api: httpx.Client, servic
 def test_node_without_answer_gains_nothing_by_delay(
     api: httpx.Client, database: Database, services: Services, app: FastAPI, least: str
 ) -> None:
-    """Being slow costs no pause, so an empty answer that came late would have bought another try at once."""
+    """A late answer costs no pause, so an empty late one must not buy another try."""
     proof = replace(BRONZE.benchmark, min_mflops=1, min_upload_mbps=1_000 if least == "link_too_slow" else 0)
     tiers = tuple(replace(tier, benchmark=proof) for tier in DEVNET.tiers)
     app.state.services = replace(services, network=replace(DEVNET, tiers=tiers, benchmark_pause_seconds=3600))
@@ -150,7 +150,6 @@ def test_node_without_answer_gains_nothing_by_delay(
 def test_late_commitment_may_retry_without_answer(
     api: httpx.Client, database: Database, services: Services, app: FastAPI
 ) -> None:
-    """Nodes are told that they were too slow, and do not upload an answer that can earn nothing."""
     app.state.services = replace(services, network=replace(DEVNET, benchmark_pause_seconds=3600))
     node = sign_in(api)
     register(api, node)

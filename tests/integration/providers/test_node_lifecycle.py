@@ -62,7 +62,6 @@ def test_node_earns_tier_and_repeats_benchmark_on_request(standing: NodeLifecycl
 
 
 def test_node_with_changed_environment_class_reports_it(standing: NodeLifecycle, database: Database) -> None:
-    """Its device or its libraries changed: units of its former class are none for it any more."""
     standing._executor.last_class = "0x" + "cc" * 32
     for _ in range(2):
         standing.advance("suspended")
@@ -71,7 +70,7 @@ def test_node_with_changed_environment_class_reports_it(standing: NodeLifecycle,
 
 
 def test_demoted_node_sends_heartbeats_during_benchmark(standing: NodeLifecycle, database: Database) -> None:
-    """Its work goes on, and so does a promise to be up: a proof that waits for a unit must not cost it that."""
+    """A proof that waits for a unit must not break the node's uptime commitment."""
     standing.advance("registered")
     with database.transaction() as session:
         session.get_one(Provider, standing._wallet.address).status = "demoted"
@@ -100,7 +99,6 @@ def test_demoted_node_sends_heartbeats_during_benchmark(standing: NodeLifecycle,
 
 
 def test_a_node_waits_until_its_answer_is_checked(standing: NodeLifecycle) -> None:
-    """One is checked at a time; who gave up meanwhile would have committed and not answered, and wait for a day."""
     standing._market._connection._patience = 0.1
     benchmarks._CHECKS.acquire()
     others = threading.Timer(3, benchmarks._CHECKS.release)

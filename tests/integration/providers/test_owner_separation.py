@@ -63,7 +63,6 @@ def test_owner_rule_holds_for_cross_class_replays(world: VerificationWorld) -> N
 
 
 def drawn_across(world: VerificationWorld, unit_id: int) -> str | None:
-    """Who would be asked to compare across classes."""
     with world.database.transaction() as session:
         unit = units.unit_facts(session, unit_id)
         question = ReplayRequest(unit, 0, None, unit.leaves[0], replays=[], of_the_other=[], comparison_id=1)

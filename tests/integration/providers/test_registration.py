@@ -38,7 +38,7 @@ from zoo_protocol.messages import Heartbeat, sign, struct_hash, typed_data
 
 
 def test_network_may_restrict_environment_classes(api: httpx.Client, services: Services, app: FastAPI) -> None:
-    """Or whoever makes a class up, and brings the verifiers of it, judges its own work."""
+    """Otherwise a provider could invent a class and supply its verifiers."""
     first, second = sign_in(api), sign_in(api)
     assert register(api, first).status_code == 201  # by default any
     named = {"environment_classes": f"{'0x' + '55' * 32},{'0x' + '66' * 32}"}
@@ -265,7 +265,6 @@ def test_providers_are_listed_page_by_page(api: httpx.Client) -> None:
 def test_tee_quote_is_requested_again_when_chain_unreachable(
     api: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The chain of these tests does not answer: the challenge stays open, and nobody sees a failure of ours."""
     valid = Verified("TDX", "0x" + "ab" * 32, "UpToDate", (), int(time.time()) + 10**6)
     monkeypatch.setattr(Evidence, "verify", lambda *_: valid)
     node = sign_in(api)

@@ -80,7 +80,7 @@ def test_market_outage_lowers_no_uptime(market: RewardsWorld) -> None:
 
 
 def test_wallets_without_stake_excuse_nobody(market: RewardsWorld) -> None:
-    """They cost nothing: twice as many as there are nodes, up for a day and then off, would make any day an outage."""
+    """Wallets without stake are free, so many of them could turn any day into an outage."""
     market.commit(PROVIDER)
     strangers = [wallet(20 + number) for number in range(8)]
     market.register(strangers)
