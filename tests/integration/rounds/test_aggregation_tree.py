@@ -22,6 +22,7 @@ from kit.jobs.aggregation_tree_fixtures import (  # noqa: F401  (fixture)
     work,
 )
 from kit.jobs.jobs_fixtures import World, at_once
+from kit.killed import Killed
 from kit.waiting import delay
 from redis import Redis
 from sqlalchemy import text
@@ -50,10 +51,6 @@ NEEDED = {
 """What a worker is told; of everything else it has the defaults."""
 
 
-class WorkerDied(Exception):
-    """Injected."""
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_tree_matches_single_aggregation_despite_task_failures(
     world: World, far_apart: list[str], monkeypatch: pytest.MonkeyPatch, seed: int
@@ -64,12 +61,10 @@ def test_tree_matches_single_aggregation_despite_task_failures(
     deaths = []
 
     def mortal(step: Callable[..., None]) -> Callable[..., None]:
-        """The step that writes what a task did, or, as often, the death of its worker just before that."""
-
         def live_or_die(*arguments: Any, **given: Any) -> None:
             if dice.random() < 0.5:
                 deaths.append(step.__name__)
-                raise WorkerDied
+                raise Killed
             step(*arguments, **given)
 
         return live_or_die
@@ -82,7 +77,7 @@ def test_tree_matches_single_aggregation_despite_task_failures(
         dice.shuffle(waiting)
         for task in waiting:
             for _ in range(dice.choice([0, 1, 2])):  # lost, done, done twice
-                with suppress(WorkerDied):
+                with suppress(Killed):
                     work(world, task)
     assert checkpoint(world, job_id) == expected
     assert leaves_of(world, job_id) == []  # what is done leaves nothing behind
@@ -184,7 +179,7 @@ def test_unreleased_sums_are_released_later(world: World, far_apart: list[str]) 
         for leaf in leaves_of(world, job_id):
             tree.work_leaf(world.database, world.storage, job_id, 0, leaf.leaf)
     sums = [leaf.sum_cid or "" for leaf in leaves_of(world, job_id)]
-    with pytest.MonkeyPatch.context() as patch, suppress(WorkerDied):
+    with pytest.MonkeyPatch.context() as patch, suppress(Killed):
         patch.setattr(world.storage, "unpin", _die)
         aggregate(world, job_id)
     assert world.read(job_id).current_round == 1
@@ -195,7 +190,7 @@ def test_unreleased_sums_are_released_later(world: World, far_apart: list[str]) 
 
 
 def _die(*_args: Any) -> None:
-    raise WorkerDied
+    raise Killed
 
 
 def test_slow_leaf_writes_nothing_into_new_plan(
@@ -239,7 +234,7 @@ def test_small_job_and_single_region_need_no_tree(world: World) -> None:
 
 
 class Crew:
-    """A real Celery worker of four threads on a broker of its own; the test is the clock that sends the sweep."""
+    """A Celery worker of four threads on its own broker; the test sends the sweep."""
 
     def __init__(self, world: World) -> None:
         address = world.settings.redis_url.rstrip("/").removesuffix("/0")
@@ -258,14 +253,12 @@ class Crew:
         watch(self._process.pid)
 
     def kill(self) -> None:
-        """With SIGKILL; the broker forgets every message too."""
         if self._process is not None:
             self._process.kill()
             self._process.wait(DEADLINE_SECONDS)
         self._broker.flushdb()
 
     def wait(self, until: Callable[[], bool], pause: float = 0.05) -> None:
-        """Until it is so; fails if the worker has ended, or after a long time."""
         limit = time.monotonic() + DEADLINE_SECONDS
         while not until():
             assert self._process is not None
@@ -277,8 +270,6 @@ class Crew:
         self._app.send_task(task, args=arguments)
 
     def close_round(self, world: World, job_id: str) -> None:
-        """Send what the sweep sends until the job's first round is over."""
-
         def is_over() -> bool:
             self.send("jobs.aggregate", job_id)
             return bool(world.read(job_id).current_round)
@@ -296,7 +287,7 @@ def crew(world: World, far_apart: list[str]) -> Iterator[Crew]:
 
 @contextmanager
 def _killed_at_the_lock(world: World, job_id: str, crew: Crew, waiting: int) -> Iterator[None]:
-    """What the block sends is worked on until that many tasks are about to write, and then their process is killed."""
+    """Process the messages until ``count`` tasks are about to write, then kill their process."""
     stuck = text("SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted")
     with world.database.transaction() as session:
         jobs_repository.lock_job(session, job_id)

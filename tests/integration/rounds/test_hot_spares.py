@@ -29,7 +29,6 @@ def job_id(world: World, nodes: list[str]) -> str:
 
 
 def _follow(world: World, node: str) -> LeaseView | None:
-    """Pull and complete one follow lease of the node, if it has one."""
     lease = world.pull(node, LeaseKind.FOLLOW)
     if lease is not None:
         world.complete(lease, node, CompleteFollow(token=lease.token, followed_cid=lease.task["checkpoint_cid"]))
@@ -54,7 +53,6 @@ def _round(world: World, job_id: str, nodes: list[str]) -> None:
 
 
 def _started(world: World, job_id: str, seconds_ago: float) -> None:
-    """The round at hand began so long ago, and the units that are out were offered then."""
     began = utc_now() - timedelta(seconds=seconds_ago)
     with world.database.transaction() as session:
         session.execute(update(Job).where(Job.id == job_id).values(round_started_at=began))
@@ -62,7 +60,6 @@ def _started(world: World, job_id: str, seconds_ago: float) -> None:
 
 
 def _taken(world: World, job_id: str, seconds: float) -> None:
-    """Every delivered unit took so long."""
     took = text(
         "UPDATE units SET created_at = uploaded_at - :seconds * interval '1 second' WHERE job_id = :job_id "
         "AND uploaded_at IS NOT NULL"
@@ -130,7 +127,7 @@ def test_node_follows_one_active_job_at_a_time(world: World, nodes: list[str], j
 
 @pytest.mark.parametrize("seconds", [50, 200])
 def test_late_unit_is_replaced_by_next_round(world: World, nodes: list[str], job_id: str, seconds: float) -> None:
-    """A round that may take 110 s (100 and a tenth) is not late for a unit of 100 s after 5 s, but is after 50."""
+    """For a round of 110 s a unit of 100 s is timely after 5 s and late after 50 s."""
     world.settings = world.settings.model_copy(update={"round_grace_seconds": 1.0})
     _round(world, job_id, nodes)
     spare = world.node()
@@ -182,7 +179,7 @@ def test_unit_is_offered_when_timely_or_needed(world: World, nodes: list[str], j
 
 @pytest.mark.parametrize("demoted", [False, True])
 def test_unbonding_node_gets_no_more_units(world: World, nodes: list[str], job_id: str, demoted: bool) -> None:
-    """A job can last longer than unbonding: what it delivered after that, no penalty would reach."""
+    """A job can outlast unbonding; a penalty could not reach what is delivered after it."""
     leaving = nodes[0]
     if demoted:
         _become(world, leaving, ProviderStatus.DEMOTED)

@@ -39,7 +39,6 @@ def job_id(world: World, nodes: list[str]) -> str:
 
 
 def _close_round(world: World, job_id: str) -> None:
-    """Let the round's deadline pass, and close it."""
     long_ago = utc_now() - timedelta(days=1)
     passed = update(Job).where(Job.id == job_id).values(round_started_at=long_ago)
     world.rows(lambda session: session.execute(passed))
@@ -50,7 +49,6 @@ def _close_round(world: World, job_id: str) -> None:
 
 
 def _late(world: World, job_id: str, nodes: list[str], rounds: int = 1) -> Work:
-    """A committed unit of round 0 that is still to be uploaded when ``rounds`` rounds have closed without it."""
     work = world.work(nodes[3])
     work.commit()
     for _ in range(rounds):
@@ -67,7 +65,6 @@ def _manifest(world: World, job_id: str, round_: int) -> CheckpointManifest:
 
 
 def _recomputed(world: World, manifest: CheckpointManifest) -> tuple[str, dict[str, Any]]:
-    """The model's CID as anybody computes it from the published record, and the record."""
     record = json.loads(world.storage.get(manifest.aggregation or "", max_bytes=2**20))
     payloads = {item["place"]: world.storage.get(item["payload"], max_bytes=2**24) for item in record["payloads"]}
     weights = {item["place"]: item["weight"] for item in record["payloads"]}
@@ -267,7 +264,6 @@ def test_tree_aggregates_late_payloads_bit_exactly(world: World, nodes: list[str
 
 
 def _uploading_at_the_end(world: World, nodes: list[str]) -> tuple[str, Work]:
-    """A trained job whose last round closed while one node was uploading what it had committed."""
     job_id = world.running(nodes, rounds=1)
     return job_id, _late(world, job_id, nodes)
 
@@ -284,7 +280,6 @@ def _verify_uploaded(world: World, job_id: str) -> None:
 
 
 def _status_without_pins(world: World, job_id: str) -> str:
-    """The job's status once its checkpoints' pins are waited for no longer."""
     long_ago = utc_now() - pin_rules.PIN_GRACE
     world.rows(lambda session: session.execute(update(Job).values(trained_at=long_ago)))
     world.dispatch(job_id)

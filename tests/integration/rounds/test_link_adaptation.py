@@ -25,7 +25,6 @@ FAST = SLOW | {"up_bytes_per_second": 10**9}
 
 
 def _second_round(world: World, nodes: list[str]) -> tuple[str, Work]:
-    """A job in its second round, and the work of the node that reported a slow link in the first."""
     job_id = world.running(nodes)
     for node in nodes:
         work = world.work(node, report=SLOW if node == nodes[0] else FAST)
@@ -56,14 +55,12 @@ def test_slow_node_gets_lower_compression_level_everywhere(world: World, nodes: 
 
 
 def _first_unit(world: World, nodes: list[str], **options: Any) -> tuple[str, int | None]:
-    """A new job, and how many entries its first node's first unit is to send."""
     job_id = world.running(nodes, **options)
     [unit] = world.units(job_id, round=0, slot=0)
     return job_id, unit.top_k
 
 
 def _reported(world: World, nodes: list[str], report: dict[str, int]) -> None:
-    """The first node reported of a unit of a job that was cancelled then."""
     job_id = world.running(nodes)
     work = world.work(nodes[0], report=report)
     work.commit()
@@ -89,7 +86,7 @@ def test_first_unit_uses_newest_report_of_other_job(world: World, nodes: list[st
 
 
 def test_report_of_other_job_scales_by_unit_work(world: World, nodes: list[str]) -> None:
-    """A link that carries half of the payload in time carries all of it where a unit takes ten times as long."""
+    """A link that carries half of a payload carries all of it in a unit ten times as long."""
     full, half, *_ = top_k_levels(world.spec)
     room = payload_size(with_top_k(world.spec, half))
     _reported(world, nodes, SLOW | {"compute_ms": 1000, "up_bytes_per_second": round(1.2 * room / SHARE)})
@@ -117,7 +114,6 @@ def test_report_of_other_job_expires_after_day(world: World, nodes: list[str]) -
 def test_payload_of_other_compression_level_is_refused(
     world: World, nodes: list[str], entries: int, reason: str
 ) -> None:
-    """More than it may is not even read; less does not decode as what it was told."""
     job_id, slow = _second_round(world, nodes)
     assert slow.spec.training.top_k == 34
     slow.hand_in(encode(with_top_k(slow.spec, entries), slow.vector))

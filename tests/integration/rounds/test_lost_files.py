@@ -24,7 +24,6 @@ from zoo_compute.content.blockstore import BlockStore
 
 
 def close_round(world: World, job_id: str) -> None:
-    """Do what is woken, and what that wakes, until the round at hand is closed."""
     number = world.read(job_id).current_round
     aggregate(world, job_id)
     while world.read(job_id).current_round == number:
@@ -54,7 +53,6 @@ def test_lost_sum_is_computed_again(world: World, far_apart: list[str], ipfs: di
 def test_round_continues_without_lost_payloads(
     world: World, far_apart: list[str], ipfs: dict[str, str], as_tree: bool, lost: int
 ) -> None:
-    """Nobody is to blame: what was lost is in no aggregate, and its unit is verified and paid as ever."""
     if not as_tree:
         world.settings = world.settings.model_copy(update={"tree_aggregation_min_values": 1 << 40})
     job_id = delivered(world, far_apart)
@@ -83,7 +81,6 @@ def test_round_continues_without_lost_payloads(
 
 
 def test_lost_checkpoint_and_payloads_exclude_no_node(world: World, far_apart: list[str], ipfs: dict[str, str]) -> None:
-    """It has the wrong disk, or none, and may have all again in a minute."""
     job_id = delivered(world, far_apart)
     manifest = checkpoint(world, job_id, 0)
     for cid in (manifest, world.units(job_id)[0].payload_cid or ""):

@@ -27,7 +27,7 @@ Stage = Callable[[World, str], Work | None]
 
 
 def _offered(world: World, node: str) -> None:
-    """Nothing has been pulled."""
+    pass
 
 
 def _training(world: World, node: str) -> Work:
@@ -44,17 +44,11 @@ def _uploaded(world: World, node: str) -> Work:
     return world.deliver(node)
 
 
-STAGES: dict[str, Stage] = {
-    "offered": _offered,
-    "training": _training,
-    "committed": _committed,
-    "uploaded": _uploaded,
-}
+STAGES: dict[str, Stage] = {"offered": _offered, "training": _training, "committed": _committed, "uploaded": _uploaded}
 UNFINISHED = ["offered", "training", "committed"]
 
 
 def _silence(world: World, job_id: str, node: str) -> None:
-    """The node's open leases run out, as they do when nothing more is heard of it."""
     gone = update(Lease).where(Lease.job_id == job_id, Lease.holder == node, Lease.status.in_(("offered", "active")))
     world.rows(lambda session: session.execute(gone.values(expires_at=utc_now() - timedelta(seconds=1))))
     expiry.expire_due(world.database, utc_now())
@@ -72,7 +66,6 @@ def _unit(world: World, job_id: str, node: str) -> Unit:
 
 @pytest.mark.parametrize("stage", UNFINISHED)
 def test_node_failing_before_upload_is_replaced(world: World, nodes: list[str], stage: str) -> None:
-    """Frozen and killed are one to the market: it hears nothing. A frozen one that thaws finds its lease gone."""
     job_id = world.running(nodes)
     work = STAGES[stage](world, nodes[0])
     spare = world.node()
@@ -142,7 +135,6 @@ def test_stopped_node_is_asked_again_only_after_return(world: World, nodes: list
 
 
 def test_false_upload_after_commitment_is_refused_at_once(world: World, nodes: list[str]) -> None:
-    """Another payload, salt, trace, or end than committed: each is refused by its reason, and the round goes on."""
     job_id = world.running(nodes)
     spare = world.node()
     work = _committed(world, nodes[0])

@@ -67,13 +67,11 @@ def _cid(world: World, job_id: str, round_: int) -> str:
 
 
 def _age(world: World, job_id: str, age: timedelta) -> None:
-    """The units of the first round were offered so long ago."""
     offered = update(Unit).where(Unit.job_id == job_id, Unit.round == 0).values(created_at=utc_now() - age)
     world.rows(lambda session: session.execute(offered))
 
 
 def _late_in_the_round(world: World, job_id: str) -> None:
-    """Units have taken 100 s each, and this round's were offered 100 s ago: what is offered now comes too late."""
     world.settings = world.settings.model_copy(update={"round_grace_seconds": 1.0})
     took = text(
         "UPDATE units SET created_at = uploaded_at - interval '100 seconds' WHERE job_id = :job_id "
@@ -116,7 +114,7 @@ def test_delivered_node_continues_from_checkpoint_and_own_payload(world: World, 
 
 
 def test_nearly_dense_payload_is_continued(world: World, nodes: list[str]) -> None:
-    """It is longer than one of all entries, which needs no indices."""
+    """It is longer than a dense payload, which needs no indices."""
     training = replace(world.spec.training, round_delay=1, rounds=4, top_k=3000, value_bits=2)
     world.spec = replace(world.spec, training=training)
     job_id = world.running(nodes, document=world.spec.to_dict())
@@ -301,7 +299,7 @@ def test_paused_job_gets_no_units_and_finishes_pending(world: World, nodes: list
 
 
 def test_long_paused_job_is_not_abandoned_on_resume(world: World, nodes: list[str], job_id: str) -> None:
-    """What was offered before the pause does not count: its quorum was lost while nobody was to be asked again."""
+    """Offers before the pause do not count towards the loss of the quorum."""
     world.deliver(nodes[0])
     payer = Principal(world.read(job_id).payer, frozenset(), 1, "session")
     world.rows(lambda session: amendments.pause(session, payer, job_id, DEVNET))

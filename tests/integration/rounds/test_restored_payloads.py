@@ -19,12 +19,10 @@ from training_gym.exchange.deadlines import MAX_STALENESS
 
 
 def _outlier(world: World, node: str) -> Work:
-    """A unit of this node whose payload points elsewhere than the others', which all send nearly the same."""
     return _sent(world, node, -1.0)
 
 
 def _sent(world: World, node: str, sign: float = 1.0) -> Work:
-    """A unit that is delivered, with a payload in a direction that differs little from the others'."""
     work = world.work(node)
     noise = np.random.default_rng().normal(size=len(work.vector)).astype(np.float32)
     common = np.random.default_rng(7).normal(size=len(work.vector)).astype(np.float32)
@@ -35,7 +33,6 @@ def _sent(world: World, node: str, sign: float = 1.0) -> Work:
 
 
 def _round_with_an_outlier(world: World, job_id: str, nodes: list[str]) -> Work:
-    """The last node's payload of the round is left out; it is ahead by then."""
     for node in nodes[:-1]:
         _sent(world, node)
     found = _outlier(world, nodes[-1])
@@ -45,7 +42,7 @@ def _round_with_an_outlier(world: World, job_id: str, nodes: list[str]) -> Work:
 
 @pytest.fixture
 def five(world: World) -> list[str]:
-    """Of four payloads none can be told to be far from the others."""
+    """Among four payloads none can be an outlier."""
     world.be_patient()
     return [world.node() for _ in range(5)]
 
@@ -145,7 +142,6 @@ def test_what_replays_refute_is_not_added_back(world: World, five: list[str]) ->
 
 
 def test_oversized_payload_is_not_restored(world: World, nodes: list[str]) -> None:
-    """The next one would be longer still. Its slot goes on all the same."""
     world.be_patient()
     job_id = _running(world, nodes)
     loud = world.work(nodes[3])
@@ -164,7 +160,6 @@ def test_oversized_payload_is_not_restored(world: World, nodes: list[str]) -> No
 
 
 def _close_without(world: World, job_id: str) -> None:
-    """Let the round's deadline pass, and close it; what is offered then is in time again, as units take hours."""
     offered = update(Unit).where(Unit.job_id == job_id)
     long_ago, took = utc_now() - timedelta(days=1), text("COALESCE(uploaded_at - interval '10000 seconds', now())")
     world.rows(lambda session: session.execute(offered.values(created_at=long_ago)))

@@ -118,7 +118,6 @@ for cid in starts:
 
 
 def trained(store: StoreProcess, settings: dict[str, Any], starts: list[str]) -> list[list[str]]:
-    """CIDs of the checkpoints that a process of its own makes, from each of ``starts`` on; from none, of a new job."""
     given = [store.rpc_url, store.gateway_url, json.dumps(starts), json.dumps(settings), str(ROUNDS)]
     environment = os.environ | CPU.variables | {"PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", TRAIN, *given]

@@ -33,7 +33,6 @@ HASH = "0x" + "ab" * 32
 
 @pytest.fixture
 def trained(world: World, nodes: list[str]) -> str:
-    """A job of two rounds, whose checkpoints and slot states are kept as jobs are that run."""
     return train(world, nodes[:2])
 
 
@@ -48,7 +47,6 @@ def train(world: World, nodes: Sequence[str]) -> str:
 
 
 def end(world: World, job_id: str, ago: timedelta) -> None:
-    """The job was settled so long ago."""
     values = {"status": "settled", "settled_at": utc_now() - ago}
     world.rows(lambda session: session.execute(update(Job).where(Job.id == job_id).values(**values)))
 
@@ -73,13 +71,11 @@ def public_states(world: World, job_id: str) -> list[str]:
 
 
 def pinned(world: World, cids: Sequence[str | None]) -> set[bool]:
-    """Whether they are, as a set: of one element where all are alike."""
     assert cids
     return {world.storage.is_pinned(cid) for cid in cids if cid is not None}
 
 
 def for_training(world: World, job_id: str) -> list[str]:
-    """Outer states and updates of a job's checkpoints but the last."""
     found = []
     for checkpoint in checkpoints(world, job_id)[:-1]:
         manifest = CheckpointManifest.from_bytes(world.storage.get(checkpoint.cid, max_bytes=MAX_MANIFEST_BYTES))
@@ -131,7 +127,6 @@ def test_evidence_replica_states_are_kept(world: World, trained: str) -> None:
 
 
 def test_files_shared_with_recent_job_are_kept(world: World, nodes: list[str], trained: str) -> None:
-    """Jobs of the same specification may come to the same files."""
     copy = world.running(nodes[2:])
     outer, state = for_training(world, trained)[0], public_states(world, trained)[0]
     (own,) = checkpoints(world, copy)
@@ -147,7 +142,7 @@ def test_files_shared_with_recent_job_are_kept(world: World, nodes: list[str], t
 def test_file_stored_again_during_release_is_kept(
     world: World, nodes: list[str], trained: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A copy of the job comes to a file between look and release, and the process ends before it looks again."""
+    """A copy of the job stores the file between check and release, and the process ends."""
     copy = world.running(nodes[2:])
     again = for_training(world, trained)[0]
     real = Storage.unpin

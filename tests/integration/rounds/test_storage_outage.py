@@ -14,7 +14,7 @@ from zoo_protocol.verification import reveal_deadline
 
 
 def test_chain_deadlines_do_not_wait_for_storage(world: VerificationWorld, nodes: list[str]) -> None:
-    """A step that is not named in time, or a claim that is not answered, costs a bond."""
+    """A missed segment selection or claim costs a bond."""
     job_id = world.running(nodes)
     withholding, other = nodes
     world.deliver(withholding)
@@ -38,7 +38,6 @@ def test_chain_deadlines_do_not_wait_for_storage(world: VerificationWorld, nodes
 
 
 def test_storage_outage_is_not_data_withholding(world: VerificationWorld) -> None:
-    """Storage that was down for two minutes would have cost every provider that was asked for one half its stake."""
     node = world.node()
     job_id = world.running([node])
     world.deliver(node)

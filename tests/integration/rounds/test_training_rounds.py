@@ -366,7 +366,6 @@ def _pins(world: World, job_id: str) -> dict[int, list[str]]:
 
 
 def _took(world: World, job_id: str, *, seconds: float) -> None:
-    """As if every delivery so far had taken so long."""
     with world.database.transaction() as session:
         for unit in session.scalars(select(Unit).where(Unit.job_id == job_id, Unit.uploaded_at.is_not(None))):
             assert unit.uploaded_at is not None
