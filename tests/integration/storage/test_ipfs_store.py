@@ -134,7 +134,6 @@ def test_cat_gives_parts(store, file):
 
 
 def test_small_content_is_whole_and_large_is_streamed(store, file):
-    """So that many readers of large files do not fill the memory."""
     large = random.Random(2).randbytes(5 << 20)
     for cid, content in ((file, SEVERAL), (store.add(large), large)):
         archive = _get(store, f"/ipfs/{cid}?format=car")
@@ -260,7 +259,7 @@ def test_collecting_keeps_what_pins_need(tmp_path):
 
 
 def test_small_answers_do_not_wait_for_an_acknowledgement():
-    """Without it an answer whose body follows its headers in a second packet took 40 ms more."""
+    """A body in a second packet after its headers took 40 ms more."""
     listener = ipfs_store._listen(0)
     try:
         with socket.create_connection(listener.getsockname()):

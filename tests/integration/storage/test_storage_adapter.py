@@ -69,7 +69,7 @@ def test_pins_come_and_go_any_number_of_times(storage):
 
 
 def test_large_file_pin_is_not_bound_by_timeout(store, storage):
-    """Kubo's ``timeout`` ends the whole command, so what bounds a search would end a large file's pin."""
+    """Kubo's ``timeout`` ends the whole command, not only the search."""
     cid = storage.put(b"said to be large", max_bytes=16).cid
     with faulty(store.rpc_url, lambda _path, body: body) as (url, asked):
         Storage(url, lookup_timeout=5.0).pin(cid)

@@ -134,7 +134,6 @@ def test_what_the_client_has_already_is_not_sent(store, known, query):
 
 
 def _directory(store: StoreProcess) -> str:
-    """A directory of one file, which the gateway has as a block only."""
     name = b"a.txt"
     cid = parse(store.add(b"in a directory")).to_bytes()
     link = b"\x0a" + bytes([len(cid)]) + cid + b"\x12" + bytes([len(name)]) + name + b"\x18\x0e"
