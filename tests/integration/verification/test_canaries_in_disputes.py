@@ -24,14 +24,12 @@ OTHER_CLASS = to_hex(sha256(b"another class"))
 
 @pytest.fixture(autouse=True)
 def court(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What replays refute is disputed; the contract is left to the tests of the court."""
     monkeypatch.setattr(Adjudicator, "route", lambda *_: Route(DecidedBy.DISPUTE))
     monkeypatch.setattr(Adjudicator, "accuse", lambda *_: "0x" + "dd" * 32)
 
 
 @pytest.fixture
 def unit_id(world: VerificationWorld, verifiers: list[str]) -> int:
-    """A unit of which the first segment was drawn, and its first verifier asked."""
     job_id = world.running([node := world.node()])
     world.deliver(node)
     (unit,) = world.units(job_id)
@@ -65,7 +63,7 @@ def test_committee_waits_for_canary_decision(world: VerificationWorld, unit_id: 
 def test_unit_does_not_wait_for_incapable_canary_verifiers(
     world: VerificationWorld, unit_id: int, verifiers: list[str]
 ) -> None:
-    """Two of three are live and fail every replay, as those with too little memory do: the provider is paid."""
+    """Two of three fail every replay, as nodes with too little memory do; the provider is paid."""
     with world.database.transaction() as session:
         state_cid = world.storage.put(b"state", max_bytes=10).cid
         session.add(Canary(unit_id=unit_id, segment=0, status="planted", state_cid=state_cid, start_leaf=OTHER_LEAF))
@@ -82,7 +80,6 @@ def test_unit_does_not_wait_for_incapable_canary_verifiers(
 
 
 def compared_by_another_class(world: VerificationWorld, unit_id: int) -> str:
-    """Both ends of the drawn segment are there; who computed one of them."""
     other = world.verifier(environment=OTHER_CLASS)
     (sample,) = world.samples()
     cids = {"computed_cid": "bafkreia", "claimed_cid": "bafkreib"}
@@ -123,7 +120,6 @@ def test_own_class_result_precedes_cross_class_pass(
 def test_a_comparison_waits_while_storage_does_not_answer(
     world: VerificationWorld, unit_id: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That two states could not be read for a moment says nothing about their being far apart."""
     compared_by_another_class(world, unit_id)
     with world.database.transaction() as session:  # nobody of the class is at it
         session.execute(update(Replay).where(Replay.sample_id.is_not(None)).values(status="abandoned"))

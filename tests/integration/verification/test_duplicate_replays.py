@@ -27,12 +27,10 @@ INNER, MADE_UP, OTHER_LEAF = "0x" + "11" * 32, "0x" + "99" * 32, "0x" + "ee" * 3
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    """Every segment is posed once more."""
     return settings.model_copy(update={"canary_bps": 10_000})
 
 
 def drawn_first(world: VerificationWorld, verifiers: int, drawn: Sequence[int] = (0,), **options: Any) -> int:
-    """A unit of which the first segment was drawn, with so many verifiers live; who is due is asked."""
     for _ in range(verifiers):
         world.verifier()
     job_id = world.running([node := world.node()], **options)
@@ -43,12 +41,10 @@ def drawn_first(world: VerificationWorld, verifiers: int, drawn: Sequence[int] =
 
 
 def asked(world: VerificationWorld) -> list[str]:
-    """Who holds a replay now, in the order in which they were asked."""
     return [replay.verifier for replay in world.replays() if replay.status == "assigned"]
 
 
 def answer_all(world: VerificationWorld, unit_id: int, *digests: str) -> list[str]:
-    """The next so many who are asked come to the claimed end, with these digests; who they are."""
     given = []
     for digest in digests:
         given.append(asked(world)[0])
@@ -80,9 +76,7 @@ def test_duplicate_replay_asks_two_and_waits_for_both(world: VerificationWorld) 
     assert replay_records(world).keys() == {first, second}
 
 
-def test_outvoted_inner_state_with_equal_end_is_slashed(
-    world: VerificationWorld,
-) -> None:
+def test_outvoted_inner_state_with_equal_end_is_slashed(world: VerificationWorld) -> None:
     unit_id = drawn_first(world, 5)
     (copier,) = answer_all(world, unit_id, MADE_UP)
     honest = answer_all(world, unit_id, INNER)
@@ -138,7 +132,7 @@ def test_inconclusive_duplicate_replay_blames_none_and_pays_provider(
 
 
 def test_differing_end_state_costs_no_stake_at_first(world: VerificationWorld) -> None:
-    """Its environment may have changed: that costs no stake the first time."""
+    """The verifier's environment may have changed."""
     unit_id = drawn_first(world, 4)
     wrong = asked(world)[0]
     world.replay(wrong, OTHER_LEAF, MADE_UP)
@@ -150,7 +144,7 @@ def test_differing_end_state_costs_no_stake_at_first(world: VerificationWorld) -
 
 
 def test_confirmer_of_refuted_unit_is_no_copier(world: VerificationWorld) -> None:
-    """It may be on the same broken kind of machine as the provider."""
+    """It may run on the same defective hardware as the provider."""
     unit_id = drawn_first(world, 5)
     (confirming,) = answer_all(world, unit_id, MADE_UP)
     refuting = [asked(world)[0]]
@@ -172,7 +166,6 @@ def test_single_verifier_suffices_when_class_is_small(world: VerificationWorld) 
 
 
 def test_earlier_state_is_asked_when_second_segment_sampled(world: VerificationWorld) -> None:
-    """Whoever replays the second one is given the end."""
     training = {**world.spec.to_dict()["training_config"], "inner_steps": 16, "segment_steps": 2}
     world.spec = TrainingSpec.from_dict({**world.spec.to_dict(), "training_config": training})
     drawn_first(world, 4, drawn=[0, 1], document=world.spec.to_dict())
@@ -191,10 +184,8 @@ def test_single_step_segment_with_revealed_end_asks_it(world: VerificationWorld)
     assert lease.task["inner"] is None
 
 
-def test_first_verifier_is_always_asked_for_inner_state(
-    world: VerificationWorld,
-) -> None:
-    """Or who has one would know. Nothing follows from a digest that nobody else gave."""
+def test_first_verifier_is_always_asked_for_inner_state(world: VerificationWorld) -> None:
+    """Otherwise the question would reveal a duplicate replay."""
     world.settings = world.settings.model_copy(update={"canary_bps": 1})  # as good as never
     unit_id = drawn_first(world, 4)
     (only,) = asked(world)
@@ -204,9 +195,7 @@ def test_first_verifier_is_always_asked_for_inner_state(
     assert replay_records(world).keys() == {only}
 
 
-def test_result_without_requested_digest_is_refused_and_reassigned(
-    world: VerificationWorld,
-) -> None:
+def test_result_without_requested_digest_is_refused_and_reassigned(world: VerificationWorld) -> None:
     unit_id = drawn_first(world, 4)
     first, second = asked(world)
     salt, claim = "0x" + "05" * 32, world.claim(unit_id, 0)

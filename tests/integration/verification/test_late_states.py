@@ -46,7 +46,6 @@ def events(world: VerificationWorld, kind: str) -> list[dict[str, object]]:
 
 
 def show_late(world: VerificationWorld, node: str, verifiers: list[str], job_id: str, *, days_ago: int = 0) -> int:
-    """Have the node's newest unit of the job drawn, shown late and replayed; returns its id."""
     (unit,) = world.units(job_id, provider=node)
     world.challenge({unit.id: [1]})
     (sample,) = [sample for sample in world.samples() if sample.unit_id == unit.id]

@@ -15,7 +15,6 @@ from market.training.units.service import unit_facts
 
 
 def doubted(world: VerificationWorld, node: str, times_as_dear: int = 1) -> bool:
-    """Whether a unit of the node, of so many times the price of what it has delivered, is drawn more for doubts."""
     with world.database.transaction() as session:
         unit_id = session.scalar(select(Unit.id).where(Unit.provider == node).limit(1))
         assert unit_id is not None

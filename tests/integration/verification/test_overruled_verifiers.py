@@ -36,13 +36,11 @@ from zoo_protocol.hashing import to_hex
 
 
 def warn(world: VerificationWorld, verifiers: list[str], ago: timedelta) -> None:
-    """Let the verifiers have been suspended that long ago, and be back."""
     with world.database.transaction() as session:
         session.execute(update(Provider).where(Provider.address.in_(verifiers)).values(warned_at=utc_now() - ago))
 
 
 def overrule_one(world: VerificationWorld, verifiers: list[str], unit_id: int, sample_id: int) -> str:
-    """The first verifier of the sample's first segment is wrong, two others are right."""
     liar = asked_of(world, sample_id)
     assert liar in verifiers
     world.replay(liar, OTHER_LEAF)
@@ -76,7 +74,7 @@ def test_single_false_verifier_is_suspended_unpaid_without_slashing(
 def test_warned_verifier_is_slashed_once_with_evidence(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str], was_down: bool
 ) -> None:
-    """Also one that is jailed meanwhile, for 5 % for downtime: that buys off no 20 %."""
+    """A downtime slash of 5 % does not replace this slash of 20 %."""
     world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
     with world.database.transaction() as session:  # at the sampling rate there is never a second of two segments
         deadline = utc_now() + timedelta(seconds=60)
@@ -132,7 +130,7 @@ def test_warned_verifier_is_slashed_once_with_evidence(
 def test_assignment_before_warning_belongs_to_same_case(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
 ) -> None:
-    """A verifier whose environment changed is wrong in all that it holds at the time."""
+    """A changed environment makes all results wrong that a verifier holds then."""
     world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
     (sample,) = world.samples()
     warn(world, verifiers, timedelta(seconds=-1))
@@ -178,7 +176,6 @@ def test_last_confirmation_stands_without_penalty(
 def test_verifier_with_sufficient_stake_is_selected_first(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
 ) -> None:
-    """Of many with a wei too little at stake and one with enough, that one is first; then the others, or nobody."""
     verifiers += [world.verifier() for _ in range(20)]
     rich = world.verifier()
     needed = 125 * (world.rows(lambda session: units.unit_facts(session, unit_ids[0])).gross_wei // world.spec.segments)
@@ -215,7 +212,7 @@ def test_a_suspension_ends_and_the_score_stays_low(world: VerificationWorld) -> 
 def test_verifier_staked_after_window_is_asked_last(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
 ) -> None:
-    """A wallet that the seed would draw can be searched for, and staked then."""
+    """A wallet that the seed favours can be searched for, and staked then."""
     late, early = verifiers[:2], verifiers[2]
     with world.database.transaction() as session:
         later = utc_now() + timedelta(minutes=1)  # than the window, which is not committed yet
@@ -242,7 +239,7 @@ def test_stake_age_counts_from_last_addition(world: VerificationWorld, verifiers
 def test_replay_kept_by_heartbeats_alone_is_lost(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
 ) -> None:
-    """Or one staked verifier could have every unit that it is drawn for wait for ever, and its job with that."""
+    """Otherwise one staked verifier could delay units and jobs forever."""
     world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
     slow = world.asked(verifiers)
     lease = world.pull(slow, LeaseKind.REPLAY)

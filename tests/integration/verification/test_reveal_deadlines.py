@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from kit.killed import Killed
 from kit.verification.verification_fixtures import VerificationWorld
 from sqlalchemy import update
 
@@ -60,7 +61,7 @@ def test_sampled_states_share_deadline_of_one_link(world: VerificationWorld, mon
 def test_comparison_ends_are_due_after_sampled_states(
     world: VerificationWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They go over the same link. An end that is late costs its verifier's pay, a start the provider's stake."""
+    """Both use one link; a late end costs the verifier's pay, a late start the provider's stake."""
     for _ in range(4):
         world.verifier()
     nodes = [world.node() for _ in range(2)]
@@ -88,7 +89,6 @@ def test_comparison_ends_are_due_after_sampled_states(
 
 
 def test_outage_is_not_data_withholding(world: VerificationWorld) -> None:
-    """A market that was down for some minutes would have slashed every provider that it had asked for a state."""
     for _ in range(3):
         world.verifier()
     node = world.node()
@@ -122,14 +122,9 @@ def test_outage_is_not_data_withholding(world: VerificationWorld) -> None:
     assert [slash.provider for slash in world.slashes()] == [node]
 
 
-class _Killed(Exception):
-    """The market's process is gone."""
-
-
 def test_market_killed_after_sampling_has_requested_state(
     world: VerificationWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Back after the deadline, it would have found withheld what it had asked nobody for."""
     node = world.node()
     job_id = world.running([node])
     world.deliver(node)
@@ -138,10 +133,10 @@ def test_market_killed_after_sampling_has_requested_state(
     def draw_and_die(*arguments: Any) -> None:
         drawing.draw_samples(*arguments)
         if world.samples():
-            raise _Killed
+            raise Killed
 
     monkeypatch.setattr(judgement, "draw_samples", draw_and_die)
-    with pytest.raises(_Killed):
+    with pytest.raises(Killed):
         world.challenge({unit.id: [1]})
     monkeypatch.undo()
     assert [sample.status for sample in world.samples()] == ["drawn"]

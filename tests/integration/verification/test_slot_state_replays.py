@@ -35,7 +35,6 @@ def _close(world: VerificationWorld, job_id: str) -> None:
 
 
 def _second_unit(world: VerificationWorld, node: str) -> tuple[Work, int]:
-    """The first unit of a job, and the id of the second, which goes on from it; both delivered."""
     job_id = world.running([node], rounds=4)
     work = world.deliver(node)
     _close(world, job_id)
@@ -70,7 +69,7 @@ def test_sampled_replica_state_is_revealed_and_published(
 
 
 def test_unrequested_state_is_refused(world: VerificationWorld, verifiers: list[str], node: str) -> None:
-    """It was stored unread: a comparison took it for the claimed end, and the sweep would have unpinned it one day."""
+    """The market stores it unread, so a comparison could take it for the claimed end."""
     first, unit_id = _second_unit(world, node)
     _challenge(world, unit_id, [0])
     lease = world.pull(node, LeaseKind.REVEAL)
@@ -135,7 +134,7 @@ def test_false_replica_state_cid_is_found_at_reveal(world: VerificationWorld, ve
 
 
 def test_public_file_with_other_digest_is_not_state(world: VerificationWorld, verifiers: list[str], node: str) -> None:
-    """Else its declarer need not show anything, and who took its slot over would start from something else."""
+    """Otherwise its provider need not reveal the state, and a successor would start wrongly."""
     other = world.node()
     job_id = world.running([node, other], rounds=4)
     honest = world.deliver(other)
@@ -165,10 +164,6 @@ def test_a_true_state_under_another_cid_is_refused(world: VerificationWorld, ver
 
 
 def _restored(world: VerificationWorld, node: str, monkeypatch: pytest.MonkeyPatch, first_leaf: bytes | None) -> int:
-    """A delivered unit that starts from a state with a late payload added back; its id.
-
-    ``first_leaf``: in the place of the right one.
-    """
     monkeypatch.setattr(deliveries, "MAX_STALENESS", 0)  # one round late is too late
     others = [world.node() for _ in range(2)]
     job_id = world.running([node, *others], rounds=4)

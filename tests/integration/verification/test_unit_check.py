@@ -67,7 +67,6 @@ def test_the_evidence_of_a_slash_says_it_too(world: World) -> None:
 
 @pytest.mark.parametrize("payload", ["gone", "no payload"])
 def test_payment_for_false_unit_is_reported_without_files(world: World, payload: str) -> None:
-    """A market that paid for it, or its provider, could have them removed."""
     cid = GONE if payload == "gone" else world.store.add(b"no payload")
     world.change(1, status="verified", reason=None, payload_cid=cid)
     served = replace(shown(world, CHEAT), states={1: GONE, 3: GONE, 99: GONE})
@@ -78,7 +77,7 @@ def test_payment_for_false_unit_is_reported_without_files(world: World, payload:
 
 
 def test_false_unit_files_are_read_within_specification_size(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What its provider delivered or showed may be as large as it likes; it is held in memory."""
+    """Files of the provider are held in memory, whatever their size."""
     fetch, asked = GatewayClient.fetch, {}
 
     def noted(gateway: GatewayClient, cid: str, *, max_bytes: int) -> bytes:
@@ -108,7 +107,7 @@ def test_record_without_commitment_names_no_unit(world: World) -> None:
 
 @pytest.mark.parametrize("binds", ["its own", "another"])
 def test_payload_not_matching_last_step_is_false(world: World, binds: str) -> None:
-    """The trace is right, and what was delivered, joined into the model and paid is something else."""
+    """The trace is correct; the delivered, aggregated and paid payload is another one."""
     salt = "0x" + "5a" * 32
     digest = from_hex(world.results[HONEST]["payload_sha256"]) if binds == "its own" else bytes(32)
     world.change(0, salt=salt, payload_hash=to_hex(payload_hash(digest, HONEST, from_hex(salt))))
@@ -126,7 +125,6 @@ def test_payload_not_matching_last_step_is_false(world: World, binds: str) -> No
 
 
 def test_false_unit_is_reported_without_evidence(world: World) -> None:
-    """Or a market could name some in its record, beside what it paid for."""
     slash = SlashRecord(0, 1, CHEAT, "incorrect_computation", to_hex(digest_of(GONE)), GONE, "operator", None)
     world.record = replace(world.record, slashes=[slash])
     world.change(1, status="verified", reason=None)
@@ -166,8 +164,7 @@ def test_what_was_paid_or_punished_wrongly_is_said(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "code"),
-    [(Place(JOB, 7, 1), "unit-unknown"), (Place("0x" + "00" * 32, 0, 1), "wrong-record")],
+    ("place", "code"), [(Place(JOB, 7, 1), "unit-unknown"), (Place("0x" + "00" * 32, 0, 1), "wrong-record")]
 )
 def test_missing_unit_is_named(world: World, place: Place, code: str) -> None:
     with pytest.raises(ZooError) as error:
@@ -184,14 +181,12 @@ def test_unsettled_unit_must_be_awaited(world: World) -> None:
 
 
 def test_unit_is_checked_while_job_runs(world: World) -> None:
-    """Days before the job ends it can be disputed no more. So it is too where the rest of the job was refunded."""
     other = replace(world.record, units=[replace(unit, round=1) for unit in world.record.units])
     world.lines = [(0, 1, False, world.record), (1, 2, False, other)]
     assert [attempt.agrees for attempt in world.check().attempts] == [True, False]
 
 
 def test_unsettled_unit_is_checked_by_signed_market_data(world: World) -> None:
-    """A settlement may be late; the dispute period does not wait for it."""
     keys = Keys.create(), Keys.create()
     window = replace(world.record.windows[0], leaves=list(world.record.windows[0].leaves))
     units = list(world.record.units)
@@ -231,7 +226,6 @@ def test_unit_forfeited_by_dispute_is_not_challenged_again(world: World) -> None
 
 
 def test_diverging_training_makes_every_commitment_false(world: World) -> None:
-    """A referee convicts for it."""
     parameters = initial_parameters(world.spec.model, 0)
     broken = save_state(parameters | {"norm.weight": np.full_like(parameters["norm.weight"], 3e38)})
     manifest = CheckpointManifest(

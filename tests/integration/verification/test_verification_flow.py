@@ -53,7 +53,7 @@ def statuses(world: VerificationWorld, unit_ids: list[int]) -> list[tuple[str, s
 def test_neighbouring_segments_go_to_different_verifiers(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
 ) -> None:
-    """The start leaf of the second segment is the end that is claimed of the first."""
+    """The second segment's start leaf is the claimed end of the first."""
     with world.database.transaction() as session:
         session.execute(update(Job).values(sampling_bps=10_000))
     world.latch(world.commit_window(), to_hex(secrets.token_bytes(32)))
@@ -71,7 +71,7 @@ def test_neighbouring_segments_go_to_different_verifiers(
 def test_neighbouring_segments_go_to_different_cross_class_verifiers(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int]
 ) -> None:
-    """The second segment's start state is the first one's end: who has it can send it back without a replay."""
+    """The second segment's start state is the first one's end, which could be sent back."""
     abroad = {world.verifier(environment=OTHER_LEAF) for _ in range(2)}
     with world.database.transaction() as session:
         session.execute(update(Job).values(sampling_bps=10_000))
@@ -202,7 +202,7 @@ def test_a_convicted_provider_is_not_slashed_again(
 def test_node_jailed_for_downtime_is_still_slashed_fully(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
 ) -> None:
-    """Or 5 % for downtime would buy off the 50 % for everything that is found afterwards."""
+    """A 5 % downtime slash must not replace a 50 % slash."""
     world.challenge({unit_ids[0]: [1], unit_ids[1]: []})
     with world.database.transaction() as session:
         standing.on_stake_changed(DEVNET, session, world.final("ProviderStaking", "Jailed", provider=nodes[0]))
@@ -216,8 +216,6 @@ def test_node_jailed_for_downtime_is_still_slashed_fully(
 def test_slash_before_release_reduces_no_later_slash(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
 ) -> None:
-    """Or who was convicted once, and released, would be down on purpose next time, for 5 % instead of 50 %."""
-
     def told(event: str) -> None:
         with world.database.transaction() as session:
             standing.on_stake_changed(DEVNET, session, world.final("ProviderStaking", event, provider=nodes[0]))
@@ -356,7 +354,6 @@ def test_a_result_counts_only_as_it_was_committed(
 def test_late_results_change_nothing(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
 ) -> None:
-    """A replay that is still out when its provider is convicted elsewhere is noted and has no effect."""
     other_job = world.second_job(nodes[0])
     other = world.units(other_job)[0].id
     world.challenge({unit_ids[0]: [1], other: [0], unit_ids[1]: []})

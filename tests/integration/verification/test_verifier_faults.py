@@ -30,14 +30,13 @@ from zoo_protocol.hashing import to_hex
 
 
 def counts(world: VerificationWorld, verifier: str) -> tuple[int, int, int]:
-    """(refused, lost, rejected) of the verifier."""
+    """Return (refused, lost, rejected) of the verifier."""
     query = select(ProviderEpoch.refused, ProviderEpoch.lost, ProviderEpoch.rejected)
     row = world.rows(lambda session: session.execute(query.where(ProviderEpoch.provider == verifier)).one_or_none())
     return (0, 0, 0) if row is None else tuple(row)  # type: ignore[return-value]
 
 
 def run_out(world: VerificationWorld) -> None:
-    """Let every open lease's time pass without a heartbeat."""
     with world.database.transaction() as session:
         open_ = Lease.status.in_(["offered", "active"])
         session.execute(update(Lease).where(open_).values(expires_at=utc_now() - timedelta(seconds=1)))
@@ -47,7 +46,6 @@ def run_out(world: VerificationWorld) -> None:
 
 @pytest.fixture
 def asked(world: VerificationWorld, unit_ids: list[int], verifiers: list[str]) -> str:
-    """The verifier that is asked for the first segment of the first unit."""
     world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
     return world.asked(verifiers)
 
@@ -78,7 +76,6 @@ def test_silent_verifier_pays_lost_unit_penalty(
 def test_verifier_busy_with_other_replay_is_not_silent(
     world: VerificationWorld, asked: str, unit_ids: list[int]
 ) -> None:
-    """A node replays one segment at a time; what it could not pull meanwhile is not its fault."""
     with world.database.transaction() as session:
         offered = session.scalars(select(Lease).where(Lease.kind == "replay")).one()
         place = {"holder": asked, "job_id": offered.job_id, "unit_id": unit_ids[1]}
@@ -158,7 +155,6 @@ def test_refusal_shortly_before_outage_check_is_excused(
 def test_refusal_is_excused_when_file_is_unreadable(
     world: VerificationWorld, unit_ids: list[int], verifiers: list[str], ipfs: dict[str, str], segment: int
 ) -> None:
-    """The checkpoint that a first segment starts from, or the state that its provider has shown."""
     world.challenge({unit_ids[0]: [segment], unit_ids[1]: []})
     unit = world.unit(unit_ids[0])
     if segment:

@@ -74,7 +74,7 @@ def test_fully_attested_provider_is_sampled_at_half_rate(
 
 @pytest.mark.parametrize("by", ["attestation", "verified units"])
 def test_what_comes_after_the_window_lowers_no_rate(world: VerificationWorld, unit_ids: list[int], by: str) -> None:
-    """The seed is public before the draw: whoever sees itself drawn must not be able to be drawn less."""
+    """The seed is public before sampling, so a sampled node must not lower its rate."""
     unit = world.unit(unit_ids[0])
     committed = world.commit_window()
     with world.database.transaction() as session:
