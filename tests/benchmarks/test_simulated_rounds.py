@@ -30,7 +30,6 @@ def store() -> Iterator[Store]:
 
 
 def _simulated(run: Run, number: int, link: Link) -> float:
-    """Seconds of this round, of units and a closing that take what the slowest unit and the closing of it took."""
     work = Work(
         compute=max(run.trained[SLOTS * number : SLOTS * (number + 1)]),
         payload=run.sizes["payload"],

@@ -51,13 +51,11 @@ def test_finished_unit_is_delivered_and_paid_after_outage(devnet: Devnet) -> Non
 
 
 def results(devnet: Devnet, job_id: str) -> list[Path]:
-    """The units of the first round that are trained."""
     return list((devnet.directory / "nodes").glob(f"provider-*/units/{job_id}/0-*/result.json"))
 
 
 @contextmanager
 def away(devnet: Devnet, part: str) -> Iterator[None]:
-    """The part is killed, and started again at the end: until then its supervisor stands still."""
     pid = devnet.pids()[part]
     supervisor = psutil.Process(pid).ppid()
     os.kill(supervisor, signal.SIGSTOP)
