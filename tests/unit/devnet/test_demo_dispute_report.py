@@ -62,7 +62,7 @@ RECEIPT: dict[str, Any] = {
 }
 
 
-def test_the_story_names_everybody_every_transaction_and_every_amount() -> None:
+def test_report_names_all_parties_transactions_and_amounts() -> None:
     told = dispute_report.format_report(STORY)
     unwrapped = " ".join(told.split())
     assert all(text in told for text in (CHEAT, *TXS, *REFEREES, STORY["dispute_id"], OTHER))
@@ -76,7 +76,7 @@ def test_the_story_names_everybody_every_transaction_and_every_amount() -> None:
     assert "earned 3 ZEN" in unwrapped
 
 
-def test_a_demonstration_that_keeps_its_promises_passes() -> None:
+def test_demo_with_kept_expectations_passes() -> None:
     run.check_story(RECEIPT, adversary=CHEAT)
 
 

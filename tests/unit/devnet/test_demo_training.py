@@ -29,7 +29,7 @@ def _broken(training: Any) -> set[str]:
     return {promise for promise, is_so in demo_training.checks(training).items() if not is_so}
 
 
-def test_promises_that_are_kept() -> None:
+def test_kept_expectations_pass() -> None:
     assert _broken(TRAINING) == set()
 
 
@@ -58,7 +58,7 @@ def test_promises_that_are_kept() -> None:
         (("model_bytes",), 526_889, {CAUGHT_UP}),
     ],
 )
-def test_a_promise_that_is_broken_is_named(path: tuple[str | int, ...], value: object, broken: set[str]) -> None:
+def test_broken_expectation_is_named(path: tuple[str | int, ...], value: object, broken: set[str]) -> None:
     assert _broken(_changed(path, value)) == broken
 
 
@@ -68,7 +68,7 @@ def _all_of_it(quickest_seconds: float | None) -> Any:
     return TRAINING | {"slow_link": TRAINING["slow_link"] | all_of_it | seen}
 
 
-def test_on_a_busy_machine_whole_updates_may_fit_and_that_is_said() -> None:
+def test_whole_updates_on_busy_machine_are_reported() -> None:
     assert _broken(_all_of_it(5.1)) == set()
     assert _broken(_all_of_it(4.9)) == {LESS}
     assert _broken(_all_of_it(None)) == {LESS}
@@ -76,7 +76,7 @@ def test_on_a_busy_machine_whole_updates_may_fit_and_that_is_said() -> None:
     assert "units of 9.0 s on this busy machine, a whole payload of 122000 bytes" in told
 
 
-def test_the_training_is_told_with_rungs_weight_and_bytes() -> None:
+def test_report_names_compression_levels_weight_and_bytes() -> None:
     _, slow, late, leaver, _ = demo_training.report_lines(TRAINING, NAMES, 4.0)
     assert slow.startswith("provider-2, on 4 Mbit/s, delivered 4 units")
     assert "430 kB/s measured" in slow
