@@ -82,8 +82,8 @@ def test_two_epochs_are_posted_and_claimed_exactly(
     assert taken is not None
     assert tx is not None
     assert market.chain.views.balance_of(PAYER.address) - before == taken.amount_wei == DAYS_BASE
-    again = claim_rewards(shown, network, ClientWallet(PROVIDER.key), None)
-    assert again == (None, None)  # the market has not seen it yet
+    repeated = claim_rewards(shown, network, ClientWallet(PROVIDER.key), None)
+    assert repeated == (None, None)  # the market has not seen it yet
     earned = [market.claim(node) for node in NODES[1:]]
     assert DAYS_BASE * 2 + sum(earned) == second.total_wei
     market.check()
