@@ -5,8 +5,6 @@ from zoo_compute.chain.wallet import Block, chain_errors
 from zoo_protocol.hashing import from_hex
 
 _OPEN = 1
-
-
 _STATE = 8
 
 

@@ -18,7 +18,6 @@ from zoo_protocol.payments.receipt import JobSettlement, Opened, Settled, Slashe
 
 _PROVIDER_LOST = 5  # IDisputes.Status
 
-
 DISPUTE_EVENTS = (
     "DisputeOpened",
     "TraceShown",

@@ -23,8 +23,6 @@ from zoo_protocol.content import unixfs
 from zoo_protocol.content.cid import Buffer, Cid, ContentError, of_block, verify_block
 
 log = logging.getLogger(__name__)
-
-
 _THREADS = 4
 _RUN_BYTES = 1 << 20
 _RUNS_AHEAD = 8

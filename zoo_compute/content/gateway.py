@@ -29,8 +29,6 @@ from zoo_protocol.content.cid import DAG_PB, MAX_BLOCK_BYTES, BlockMismatch, Cid
 from zoo_protocol.content.unixfs import Leaf
 
 log = logging.getLogger(__name__)
-
-
 RAW_TYPE = "application/vnd.ipld.raw"
 CAR_TYPE = "application/vnd.ipld.car"
 

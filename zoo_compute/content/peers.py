@@ -18,8 +18,6 @@ from zoo_compute.content.blockstore import BlockNotFound
 from zoo_protocol.content.cid import ContentError
 
 log = logging.getLogger(__name__)
-
-
 Code = Literal["lied", "stalled", "unreachable", "absent"]
 
 AVOIDED_SECONDS: dict[Code, float] = {"lied": 600.0, "stalled": 30.0, "unreachable": 30.0, "absent": 0.0}

@@ -22,8 +22,6 @@ from zoo_compute.node.disk.durable_files import write_json
 from zoo_compute.node.disk.traces import TraceLost, Traces
 
 log = logging.getLogger(__name__)
-
-
 LATE = "turn_over"
 
 _BALANCE_SECONDS = 3600.0

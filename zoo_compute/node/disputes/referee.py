@@ -28,7 +28,6 @@ from zoo_protocol import messages
 
 log = logging.getLogger(__name__)
 
-
 DATA_SHARE = 2
 """The provider has 1/2 of the verdict period to make its data available."""
 

@@ -30,7 +30,6 @@ _INHERITED_VARIABLES = ("PATH", "LANG", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES
 _SPOILT = ("out_of_memory", "environment_changed", "task_failed")
 """Failures that require a fresh child: after a device failure, all further calls of its process fail."""
 
-
 Progress = Callable[[dict[str, Any]], None]
 
 

@@ -33,8 +33,6 @@ from training_gym.units.trace import Unit, UnitResult, state_path
 from zoo_protocol.hashing import to_hex
 
 Task = Mapping[str, Any]
-
-
 _T = TypeVar("_T")
 
 

@@ -44,7 +44,6 @@ _MAX_HASH_THREADS = 16
 _PROBED_EVERY = 32
 """Mean number of units and replays between two probes. A probe took 0.19 s of one core."""
 
-
 OnProgress = Callable[[dict[str, Any]], None]
 
 

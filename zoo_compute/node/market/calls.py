@@ -14,8 +14,6 @@ from zoo_compute.client.http import Connection, understood
 from zoo_protocol.messages import Ask
 
 WALLET_IN_USE = "wallet-in-use"
-
-
 _CHECKED_WITHIN_SECONDS = 1_800.0  # a benchmark that is given up can be repeated only after a day
 _MARGIN_SECONDS = 10.0
 _ROUND_TRIPS = 8
