@@ -9,8 +9,8 @@ import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/Reentrancy
 import {IZenToken} from "../interfaces/IZenToken.sol";
 
 /// @title Token, permits and pause of contracts that take in ZEN
-/// @notice A pause stops intake only and ends by itself after MAX_PAUSE. A lost or hostile pauser can delay deposits by
-/// at most MAX_PAUSE for each call. It never blocks a withdrawal.
+/// @notice A pause stops intake only and ends by itself after MAX_PAUSE. A hostile pauser can delay deposits by at most
+/// MAX_PAUSE for each call. It never blocks a withdrawal.
 abstract contract ZenIntake is AccessControlDefaultAdminRules, Pausable, ReentrancyGuardTransient {
     bytes32 public constant PAUSER_ROLE = keccak256("PAUSER_ROLE");
     /// @notice Seconds after which a pause ends by itself.

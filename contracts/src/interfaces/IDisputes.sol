@@ -134,7 +134,7 @@ interface IDisputes {
     /// @param open Number of disputes that have not ended.
     /// @param disputableUntil Last second at which the unit can be disputed, in Unix time.
     /// @param unpaid Whether the payout goes to the payer, after an upheld or inconclusive dispute.
-    /// @param convicted Whether a dispute over the unit was upheld.
+    /// @param convicted Whether a dispute over the unit was upheld. // prose: ok
     struct Unit {
         uint32 open;
         uint40 disputableUntil;

@@ -29,7 +29,7 @@ contract DisputeActions is DisputeRecords, OmissionActions {
             vm.prank(referees[i]);
             disputeContract.registerReferee();
         }
-        this.requestUnstake(0, 4_000 ether); // so that a slash exceeds the remaining stake
+        this.requestUnstake(0, 4_000 ether); // then a slash exceeds the remaining stake
         for (uint32 i = 0; i < 3; ++i) {
             this.openJob(20, 1 ether, 1 days);
             this.settle(i, i);
