@@ -127,7 +127,7 @@ def test_a_cid_that_does_not_hold_the_declared_state_is_found_when_it_must_be_sh
     lease = world.pull(node, LeaseKind.REVEAL)
     assert lease is not None
     answer = CompleteReveal(token=lease.token, state_cid=None, slot_state_cid=cid)
-    with pytest.raises(ResultRefused, match="does not hold") as refused:
+    with pytest.raises(ResultRefused, match="does not have the digest") as refused:
         world.complete(lease, node, answer)
     assert (refused.value.field, refused.value.extra["reason"]) == ("slot_state_cid", "wrong_slot_state")
     [sample] = world.samples()
