@@ -124,7 +124,7 @@ def test_false_replica_state_cid_is_found_at_reveal(world: VerificationWorld, ve
     lease = world.pull(node, LeaseKind.REVEAL)
     assert lease is not None
     answer = CompleteReveal(token=lease.token, state_cid=None, slot_state_cid=cid)
-    with pytest.raises(ResultRefused, match="does not hold") as refused:
+    with pytest.raises(ResultRefused, match="does not have the digest") as refused:
         world.complete(lease, node, answer)
     assert (refused.value.field, refused.value.extra["reason"]) == ("slot_state_cid", "wrong_slot_state")
     [sample] = world.samples()
