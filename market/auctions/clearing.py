@@ -94,10 +94,10 @@ def _close_books(session: Session, settings: Settings, network: NetworkParameter
     closed = repository.closed_rounds(session, tier.id)
     held = {job_id for auction in closed for job_id in auction.owners["bids"].values()}
     waiting = {auction.zone for auction in closed}
-    standing = providers.open_offers(session, settings, tier.id, now)
-    unsold = frozenset(offer.provider for offer in standing) - leases.busy_providers(session)
-    reservation = reservations.reserve(session, settings, tier, standing, unsold, now)
-    free = _free_offers(standing, unsold, reservation)
+    offers = providers.open_offers(session, settings, tier.id, now)
+    unsold = frozenset(offer.provider for offer in offers) - leases.busy_providers(session)
+    reservation = reservations.reserve(session, settings, tier, offers, unsold, now)
+    free = _free_offers(offers, unsold, reservation)
     for zone in sorted(free.keys() - repository.zones(session, tier.id)):
         _open_round(session, tier.id, zone, 0, now + interval)
     matched = 0
@@ -119,12 +119,12 @@ def _close_books(session: Session, settings: Settings, network: NetworkParameter
 
 
 def _free_offers(
-    standing: Sequence[Offer], unsold: frozenset[str], reservation: reservations.Reservation | None
+    offers: Sequence[Offer], unsold: frozenset[str], reservation: reservations.Reservation | None
 ) -> dict[str, list[Offer]]:
     """Return sellable offers by zone, without the nodes of an incomplete reservation."""
     reserved = reservation.nodes if reservation is not None and reservation.gathers else frozenset()
     by_zone = defaultdict(list)
-    for offer in standing:
+    for offer in offers:
         if offer.provider in unsold - reserved:
             by_zone[offer.region].append(offer)
     return by_zone
@@ -138,13 +138,13 @@ def _ordered_sub_books(
 ) -> list[SubBook[Offer]]:
     found = partition_book(bids, offers, auction.number)
     if reservation is not None and reservation.zone == auction.zone:
-        found.sort(key=lambda part: not _serves(part, reservation))
+        found.sort(key=lambda sub_book: not _serves(sub_book, reservation))
     return found
 
 
-def _serves(part: SubBook[Offer], reservation: reservations.Reservation) -> bool:
-    return part.environment_class == reservation.environment_class and any(
-        bid.id == reservation.job_id for bid in part.bids
+def _serves(sub_book: SubBook[Offer], reservation: reservations.Reservation) -> bool:
+    return sub_book.environment_class == reservation.environment_class and any(
+        bid.id == reservation.job_id for bid in sub_book.bids
     )
 
 
@@ -160,14 +160,14 @@ def _close(
 
     The sellers of the returned clearing are provisional if it needs a random tie-break.
     """
-    for part in ordered:
-        sealed = seal(part.bids, part.offers, tier, network.fee_bps, part.environment_class)
+    for sub_book in ordered:
+        sealed = seal(sub_book.bids, sub_book.offers, tier, network.fee_bps, sub_book.environment_class)
         clearing = clear_book(sealed.book, bytes(32))
         if clearing.price is None:
             continue
         auction.book, auction.owners = sealed.book, sealed.owners
         auction.book_hash = to_hex(protocol.book_hash(sealed.book))
-        auction.bid_nodes, auction.ask_nodes = sealed.bid_nodes, len(part.offers)
+        auction.bid_nodes, auction.ask_nodes = sealed.bid_nodes, len(sub_book.offers)
         auction.closed_at = now
         _move(session, auction, AuctionEvent.CLOSE)
         return clearing

@@ -26,7 +26,7 @@ _LONGEST_RETRY = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class JobShare:
     """One job's share of a batch: units of rounds ``from_round`` to before ``to_round``."""
 
     job: JobSummary
@@ -46,34 +46,34 @@ class Part:
         return len(self.units) * self.unit_pay
 
 
-def due_batches(session: Session, settings: Settings, now: datetime) -> list[list[Part]]:
-    """Return the parts of each batch that is due.
+def due_batches(session: Session, settings: Settings, now: datetime) -> list[list[JobShare]]:
+    """Return the shares of each due batch.
 
     Batches are due when a job has ended, an interval has passed since the last batch, or enough units wait. A job has
     one pending line at most. A job whose last batch is void is settled alone and with growing delays, so that it does
     not block the pay of other jobs.
     """
     job_settlement.start_settling(session)
-    on_their_way = repository.jobs_with_pending_lines(session)
-    waiting = [job_id for job_id in payables.jobs_to_settle(session) if job_id not in on_their_way]
+    pending = repository.jobs_with_pending_lines(session)
+    waiting = [job_id for job_id in payables.jobs_to_settle(session) if job_id not in pending]
     failed = repository.failures(session, waiting)
     ready = [jobs.get(session, job_id) for job_id in waiting if now >= _retry_at(failed.get(job_id), now)]
 
-    over = _parts(session, settings, [job for job in ready if job.status == JobStatus.SETTLING])
+    ended = _shares(session, settings, [job for job in ready if job.status == JobStatus.SETTLING])
     count, since = payables.unpaid_count(session)
     since = repository.last_batch_at(session) or since
     is_time = since is not None and now >= since + timedelta(seconds=settings.settlement_interval_seconds)
-    if not over and not is_time and count < settings.settlement_units:
+    if not ended and not is_time and count < settings.settlement_units:
         return []
-    running = _parts(session, settings, [job for job in ready if job.status != JobStatus.SETTLING])
-    if not over and not is_time and sum(len(part.units) for part in running) < settings.settlement_units:
+    running = _shares(session, settings, [job for job in ready if job.status != JobStatus.SETTLING])
+    if not ended and not is_time and sum(len(share.units) for share in running) < settings.settlement_units:
         return []
 
-    parts = over + running
-    paying = [part for part in parts if part.units and part.job.id not in failed]
+    shares = ended + running
+    paying = [share for share in shares if share.units and share.job.id not in failed]
     # Lines without units have batches of their own, so that no veto of other jobs' units delays the end of these jobs.
-    ending = [part for part in parts if not part.units and part.job.id not in failed]
-    alone = [[part] for part in parts if part.job.id in failed]
+    ending = [share for share in shares if not share.units and share.job.id not in failed]
+    alone = [[share] for share in shares if share.job.id in failed]
     return [*_packed(paying, settings), *_packed(ending, settings), *alone]
 
 
@@ -86,12 +86,12 @@ def _retry_at(failure: tuple[int, datetime] | None, now: datetime) -> datetime:
     return at + min(_RETRY * factor, _LONGEST_RETRY)
 
 
-def _parts(session: Session, settings: Settings, facts: Sequence[JobSummary]) -> list[Part]:
-    found = (_part(session, settings, job) for job in facts)
-    return [part for part in found if part is not None]
+def _shares(session: Session, settings: Settings, facts: Sequence[JobSummary]) -> list[JobShare]:
+    found = (_share(session, settings, job) for job in facts)
+    return [share for share in found if share is not None]
 
 
-def _part(session: Session, settings: Settings, job: JobSummary) -> Part | None:
+def _share(session: Session, settings: Settings, job: JobSummary) -> JobShare | None:
     events = [event for event in final_events(session, job.id) if event.contract == "JobEscrow"]
     settled = JobSettlement.from_events((event.name, event.args, event.tx_hash) for event in events)
     if settled.over and job.status == JobStatus.SETTLING:  # refunded before all units were decided
@@ -105,13 +105,13 @@ def _part(session: Session, settings: Settings, job: JobSummary) -> Part | None:
     if settled.over or not (units or last):
         return None
     if not units:
-        return Part(job, [], start, start, last)
+        return JobShare(job, [], start, start, last)
     end = units[-1].round + 1
     if end <= start:  # units of earlier rounds, whose batch was vetoed after a later batch was posted
         if not is_over:
             return None  # settled with the job's next round
         end = start + 1
-    return Part(job, units, start, end, last)
+    return JobShare(job, units, start, end, last)
 
 
 def _whole_rounds(units: Sequence[UnitSummary], limit: int) -> list[UnitSummary]:
@@ -125,11 +125,11 @@ def _whole_rounds(units: Sequence[UnitSummary], limit: int) -> list[UnitSummary]
     return taken
 
 
-def _packed(parts: Sequence[Part], settings: Settings) -> list[list[Part]]:
-    """Group parts into batches within the limits of jobs, units and ZEN. A single part may exceed them."""
-    batches: list[list[Part]] = []
-    for part in parts:
-        joined = [*batches[-1], part] if batches else [part]
+def _packed(shares: Sequence[JobShare], settings: Settings) -> list[list[JobShare]]:
+    """Group shares into batches within the limits of jobs, units and ZEN. A single share may exceed them."""
+    batches: list[list[JobShare]] = []
+    for share in shares:
+        joined = [*batches[-1], share] if batches else [share]
         fits = (
             len(joined) <= settings.settlement_max_jobs
             and sum(len(one.units) for one in joined) <= settings.settlement_max_units
@@ -138,5 +138,5 @@ def _packed(parts: Sequence[Part], settings: Settings) -> list[list[Part]]:
         if batches and fits:
             batches[-1] = joined
         else:
-            batches.append([part])
+            batches.append([share])
     return batches

@@ -23,7 +23,7 @@ from market.payments.payables import job_settlement
 from market.payments.payables import service as payables
 from market.payments.settlement import repository
 from market.payments.settlement.models import SettlementBatch, SettlementClaim, SettlementLine
-from market.payments.settlement.plan import Part, due_batches
+from market.payments.settlement.plan import JobShare, due_batches
 from market.payments.settlement.record import build_record
 from market.platform.db.base import from_unix, utc_now
 from market.platform.db.session import Database
@@ -53,17 +53,23 @@ def settle(
             return
         with database.transaction() as session:
             planned = [
-                (parts, [build_record(session, network, part.job, None if part.last else part.units) for part in parts])
-                for parts in due_batches(session, settings, now or utc_now())
+                (
+                    shares,
+                    [
+                        build_record(session, network, share.job, None if share.last else share.units)
+                        for share in shares
+                    ],
+                )
+                for shares in due_batches(session, settings, now or utc_now())
             ]
-        for parts, records in planned:
-            units = _paid_units(parts)
+        for shares, records in planned:
+            units = _paid_units(shares)
             cids = _publish(storage, units, records)
             with database.transaction() as session:
-                _post(session, parts, units, cids)
+                _post(session, shares, units, cids)
 
 
-def _paid_units(parts: Sequence[Part]) -> PaidUnits:
+def _paid_units(shares: Sequence[JobShare]) -> PaidUnits:
     return PaidUnits(
         [
             PaidUnit(
@@ -73,10 +79,10 @@ def _paid_units(parts: Sequence[Part]) -> PaidUnits:
                 provider=unit.provider,
                 trace_root=unit.trace_root,
                 payload_hash=unit.payload_hash,
-                price=str(part.job.clearing_price_wei),
+                price=str(share.job.clearing_price_wei),
             )
-            for part in parts
-            for unit in part.units
+            for share in shares
+            for unit in share.units
         ]
     )
 
@@ -88,7 +94,7 @@ def _publish(storage: Storage, units: PaidUnits, records: Sequence[JobRecord]) -
     return [storage.put(record.to_bytes(), max_bytes=MAX_RECORD_BYTES).cid for record in complete]
 
 
-def _post(session: Session, parts: Sequence[Part], units: PaidUnits, record_cids: Sequence[str]) -> None:
+def _post(session: Session, shares: Sequence[JobShare], units: PaidUnits, record_cids: Sequence[str]) -> None:
     """Write a batch with all its parts, and the intent that posts it.
 
     Decided units never change, so the published records still hold. The database refuses the whole batch if one of its
@@ -96,38 +102,38 @@ def _post(session: Session, parts: Sequence[Part], units: PaidUnits, record_cids
     """
     lines = [
         JobLine(
-            job_id=part.job.id,
-            price=part.job.clearing_price_wei or 0 if part.units else 0,
-            units=len(part.units),
-            from_round=part.from_round,
-            to_round=part.to_round,
-            last=part.last,
+            job_id=share.job.id,
+            price=share.job.clearing_price_wei or 0 if share.units else 0,
+            units=len(share.units),
+            from_round=share.from_round,
+            to_round=share.to_round,
+            last=share.last,
             record=to_hex(digest_of(cid)),
         )
-        for part, cid in zip(parts, record_cids, strict=True)
+        for share, cid in zip(shares, record_cids, strict=True)
     ]
-    batch = build_batch(lines, units.units, {part.job.id: part.unit_pay for part in parts})
+    batch = build_batch(lines, units.units, {share.job.id: share.unit_pay for share in shares})
     row = SettlementBatch(root=None if batch.root == NO_ROOT else batch.root)
     session.add(row)
     session.flush()
     row.intent_key = f"settle:{row.id}"
-    for part, cid in zip(parts, record_cids, strict=True):
+    for share, cid in zip(shares, record_cids, strict=True):
         session.add(
             SettlementLine(
                 settlement_id=row.id,
-                job_id=part.job.id,
+                job_id=share.job.id,
                 status=repository.PENDING,
-                units=len(part.units),
-                from_round=part.from_round,
-                to_round=part.to_round,
-                last=part.last,
+                units=len(share.units),
+                from_round=share.from_round,
+                to_round=share.to_round,
+                last=share.last,
                 record_cid=cid,
             )
         )
-        if part.last:
-            job_settlement.set_record(session, part.job.id, cid)
-    for part in parts:
-        payables.add_to_batch(session, [unit.id for unit in part.units], row.id)
+        if share.last:
+            job_settlement.set_record(session, share.job.id, cid)
+    for share in shares:
+        payables.add_to_batch(session, [unit.id for unit in share.units], row.id)
     session.add_all(_claims(row.id, batch, units))
     queue_intent(
         session,
