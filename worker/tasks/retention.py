@@ -36,4 +36,4 @@ def release() -> None:
         state_release.unpin_expired_states(c.database, c.storage, c.network, now)
         kept = timedelta(days=c.settings.retention_days)
         jobs.purge_expired(c.database, c.storage, kept, now)
-        auctions.forget_orders(c.database, kept, now)
+        auctions.purge_orders(c.database, kept, now)

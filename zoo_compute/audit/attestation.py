@@ -1,4 +1,4 @@
-"""Checks a provider's attestation from the chain and IPFS alone: the market's word is not taken."""
+"""Verification of a provider's attestation from the chain and IPFS alone."""
 
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
@@ -14,16 +14,16 @@ from zoo_protocol.content import cid
 from zoo_protocol.hashing import from_hex
 
 _RECORDED_WITHIN = 86_400
-"""Seconds. NVIDIA's tokens are good for an hour, the call to the registry may be mined later, and a chain has its own
-clock. What keeps them from being used again is their nonce."""
+"""Seconds between quote and record. NVIDIA's tokens are valid for an hour, but the transaction can be mined later, and
+chain time differs from wall time. The nonce prevents reuse."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttestationCheck:
-    """An attestation that is what its quote says. Times in Unix seconds.
+    """Verified attestation. Times in Unix seconds.
 
     Attributes:
-        counts: it has not ended, and the network still accepts the software.
+        counts: it has not expired, and the network accepts the software.
     """
 
     provider: str
@@ -34,7 +34,7 @@ class AttestationCheck:
     counts: bool
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the JSON form."""
         fields = asdict(self)
         return {**fields.pop("verified"), **fields}
 
@@ -55,8 +55,8 @@ def check_attestation(
 
     Raises:
         ZooError: ``not-attested``.
-        Mismatch: the registry holds something else than the quote says.
-        BlockNotFound, ContentError, GatewayUnavailable: the evidence cannot be had.
+        Mismatch: the registry and the quote differ.
+        BlockNotFound, ContentError, GatewayUnavailable: the evidence is not available.
     """
     found = chain.attested(provider)
     if found is None:
@@ -69,7 +69,7 @@ def check_attestation(
         evidence = Evidence.from_bytes(gateway.fetch(block, max_bytes=MAX_EVIDENCE_BYTES))
         place = (evidence.chain_id, evidence.registry, evidence.provider)
         if place != (chain.chain_id, chain.address("Attestations"), provider):
-            raise Mismatch("wrong-evidence", f"the evidence is of {evidence.provider} in another registry or for it")
+            raise Mismatch("wrong-evidence", f"the evidence names {evidence.provider}, or another registry or chain")
         verified = evidence.verify(found.at, root_ca, gpu_keys, slack=_RECORDED_WITHIN)
     except QuoteRefused as error:
         raise Mismatch("quote-refused", f"{provider}: {error}") from error
@@ -78,9 +78,9 @@ def check_attestation(
 
 
 def _compare(found: AttestedOnChain, provider: str, verified: Verified) -> None:
-    said = {"measurement": verified.measurement, "key": key_of(provider)}
+    quoted = {"measurement": verified.measurement, "key": key_of(provider)}
     recorded = {"measurement": found.measurement, "key": found.key}
-    wrong = [name for name, value in said.items() if recorded[name] != value]
+    wrong = [name for name, value in quoted.items() if recorded[name] != value]
     if wrong or found.expires_at > verified.valid_until:
         name = wrong[0] if wrong else "end"
-        raise Mismatch("attestation-differs", f"the registry's {name} of {provider} is not what its quote says")
+        raise Mismatch("attestation-differs", f"the registry's {name} of {provider} differs from its quote")

@@ -1,7 +1,6 @@
-"""Repeat the clearing of an auction round from what the market published of it.
+"""Independent replay of an auction round from the market's published data.
 
-The rule is written here once more, from its statement in ``docs/auctions.md`` and for the eye instead of for speed: a
-replay by the market's own code would repeat its mistakes too.
+It implements ``docs/auctions.md`` a second time, for readability: the market's own code would repeat its errors.
 """
 
 import hashlib
@@ -18,13 +17,11 @@ from zoo_protocol.auction import book_hash, commitment, lot_seed
 from zoo_protocol.hashing import from_hex, to_hex
 
 _THICK = 5
-
-
 _BPS = 10_000
 
 
 class Bid(Answer):
-    """A gang of nodes at no more than a limit in wei per GPU-hour."""
+    """Request for a gang of nodes at a maximum price in wei per GPU-hour."""
 
     id: str
     nodes: Annotated[int, Field(ge=1)]
@@ -33,7 +30,7 @@ class Bid(Answer):
 
 
 class Ask(Answer):
-    """A node at no less than a price in wei per GPU-hour, net of the fee."""
+    """Offer of a node at a minimum price in wei per GPU-hour, net of the fee."""
 
     id: str
     min_price_wei: Wei
@@ -41,7 +38,7 @@ class Ask(Answer):
 
 
 class Orders(Answer):
-    """All orders of a round."""
+    """All orders of an auction round."""
 
     reserve_price_wei: Wei
     fee_bps: Annotated[int, Field(ge=0, lt=_BPS)]
@@ -50,7 +47,7 @@ class Orders(Answer):
 
 
 class Match(Answer):
-    """A bid and the asks that serve it."""
+    """Bid with the asks that serve it."""
 
     bid: str
     asks: list[str]
@@ -58,7 +55,7 @@ class Match(Answer):
 
 
 class Round(Answer):
-    """A cleared round."""
+    """Cleared auction round."""
 
     book: str
     number: int
@@ -75,7 +72,7 @@ class Round(Answer):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a round's orders lead to. ``needs_lot``: the seed decided which sellers trade."""
+    """Result of clearing. ``needs_lot``: the random tie-break decided which sellers trade."""
 
     rule: str
     price: int | None
@@ -85,7 +82,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """A round as the market published it, as it was computed again, and all in which the two differ."""
+    """Published auction round, its recomputed outcome, and the differences."""
 
     published: Round
     computed: Outcome
@@ -93,25 +90,25 @@ class Replay:
 
 
 def replay(document: dict[str, Any], block_hash: str | None = None) -> Replay:
-    """Check a cleared round as ``GET /v1/auctions/{book}/rounds/{number}`` gives it.
+    """Verify a cleared round in the form of ``GET /v1/auctions/{book}/rounds/{number}``.
 
     Args:
-        block_hash: hash of the seed's block according to a node that the caller trusts; None leaves that unchecked.
+        block_hash: hash of the seed's block from a node that the caller trusts; None skips this check.
 
     Raises:
-        Mismatch: the round is not cleared yet, or what is published is no round.
+        Mismatch: the round is not cleared yet, its orders are deleted, or the document is malformed.
     """
     if document.get("status") != "cleared":
         raise Mismatch(
             "round-not-cleared",
-            f"round {document.get('number')} of {document.get('book')} is {document.get('status')}",
-            remedy="Its orders are sealed until it is cleared; ask for an earlier round, or again later.",
+            f"status of round {document.get('number')} of {document.get('book')} is {document.get('status')}",
+            remedy="Choose an earlier round, or wait: orders are sealed until the round is cleared.",
         )
     if document.get("orders", "") is None:
         raise Mismatch(
             "orders-gone",
-            f"the market keeps the orders of round {document.get('number')} of {document.get('book')} no longer",
-            remedy="Prices and matches stay; who wants to repeat a clearing later keeps a copy of the round.",
+            f"the market has deleted the orders of round {document.get('number')} of {document.get('book')}",
+            remedy="Prices and matches remain. Keep a copy of a round to replay it later.",
         )
     try:
         published = Round.model_validate(document)
@@ -121,7 +118,7 @@ def replay(document: dict[str, Any], block_hash: str | None = None) -> Replay:
         computed = clear(published.orders, lot_seed(secret, hash_in_use))
         hash_of_orders = to_hex(book_hash(document["orders"]))
     except (ValidationError, ValueError) as error:
-        raise Mismatch("round-malformed", f"what the market published is no cleared round: {error}") from error
+        raise Mismatch("round-malformed", f"the document is not a cleared round: {error}") from error
     findings = [
         *_compare("commitment", to_hex(commitment(secret)), published.commitment),
         *_compare("book_hash", hash_of_orders, published.book_hash),
@@ -129,10 +126,10 @@ def replay(document: dict[str, Any], block_hash: str | None = None) -> Replay:
         *_compare("price", computed.price, published.price_wei_per_gpu_hour),
     ]
     if computed.needs_lot and (published.seed_block is None or published.seed_block_hash is None):
-        findings += _compare("seed_block", "a block for the lot", "none")
+        findings += _compare("seed_block", "a block for the tie-break", "none")
     if block_hash is not None:
         findings += _compare("seed_block_hash", block_hash, published.seed_block_hash)
-    # The rule says who buys and who sells. Which of the nodes sold goes to which buyer is up to placement.
+    # The rule decides buyers and sellers. Placement decides which sold node serves which buyer.
     bought = {match.bid: len(match.asks) for match in published.matches}
     for bid in dict.fromkeys([*computed.fills, *bought]):
         findings += _compare(f"fill of {bid}", len(computed.fills.get(bid, [])), bought.get(bid, 0))
@@ -142,7 +139,7 @@ def replay(document: dict[str, Any], block_hash: str | None = None) -> Replay:
 
 
 def clear(orders: Orders, seed: bytes) -> Outcome:
-    """The clearing of a book by the published rule."""
+    """Clear an order book by the published rule."""
 
     def cost(ask: Ask) -> int:
         return -(-ask.min_price_wei * _BPS // (_BPS - orders.fee_bps))
@@ -152,7 +149,7 @@ def clear(orders: Orders, seed: bytes) -> Outcome:
         queue = sorted(orders.bids, key=lambda bid: bid.arrival)
         willing = sorted((ask for ask in orders.asks if cost(ask) <= reserve), key=lambda ask: ask.arrival)
         served = _greedy(queue, [reserve] * len(willing))
-        return Outcome("posted", reserve if served else None, _deal(served, [ask.id for ask in willing]))
+        return Outcome("posted", reserve if served else None, _assign(served, [ask.id for ask in willing]))
 
     costs = {ask.id: max(cost(ask), reserve) for ask in orders.asks}
     supply = sorted(orders.asks, key=lambda ask: (costs[ask.id], ask.arrival))
@@ -164,17 +161,17 @@ def clear(orders: Orders, seed: bytes) -> Outcome:
     needed = sum(bid.nodes for bid in served)
     sellers, last = [ask.id for ask in supply[:needed]], served[-1]
     if needed < len(supply) and costs[supply[needed].id] <= last.limit_price_wei:
-        return Outcome("sbba", costs[supply[needed].id], _deal(served, sellers))
+        return Outcome("sbba", costs[supply[needed].id], _assign(served, sellers))
     if len(served) == 1:
         return Outcome("sbba", None, {})
-    lots = sorted(sellers, key=lambda ask_id: hashlib.sha256(seed + ask_id.encode()).digest())
-    losers = lots[: last.nodes]
+    ranked = sorted(sellers, key=lambda ask_id: hashlib.sha256(seed + ask_id.encode()).digest())
+    losers = ranked[: last.nodes]
     winners = [ask_id for ask_id in sellers if ask_id not in losers]
-    return Outcome("sbba", last.limit_price_wei, _deal(served[:-1], winners), needs_lot=True)
+    return Outcome("sbba", last.limit_price_wei, _assign(served[:-1], winners), needs_lot=True)
 
 
 def hash_of_block(rpc_url: str, number: int) -> str:
-    """Hash of a block as an Ethereum node gives it.
+    """Return the hash of a block from an Ethereum node.
 
     Raises:
         Unreachable: the node does not answer, or does not have the block.
@@ -184,13 +181,13 @@ def hash_of_block(rpc_url: str, number: int) -> str:
         found = httpx.post(rpc_url, json=call, timeout=30).raise_for_status().json()["result"]["hash"]
     except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError) as error:
         raise Unreachable(
-            "chain-unreachable", f"{rpc_url} gives no block {number}: {error}", remedy="Check the address given as RPC."
+            "chain-unreachable", f"{rpc_url} gives no block {number}: {error}", remedy="Check the RPC address."
         ) from error
     return str(found)
 
 
 def _greedy(bids: list[Bid], ladder: list[int]) -> list[Bid]:
-    """The bids that get all their nodes, in turn, from the cheapest asks left, none of them above the bid's limit."""
+    """Return the bids that get all their nodes from the cheapest remaining asks within their limit, in order."""
     served: list[Bid] = []
     taken = 0
     for bid in bids:
@@ -201,12 +198,11 @@ def _greedy(bids: list[Bid], ladder: list[int]) -> list[Bid]:
     return served
 
 
-def _deal(bids: list[Bid], ask_ids: list[str]) -> dict[str, list[str]]:
-    """The asks in sequence, to the bids in sequence."""
-    fills, dealt = {}, 0
+def _assign(bids: list[Bid], ask_ids: list[str]) -> dict[str, list[str]]:
+    fills, assigned = {}, 0
     for bid in bids:
-        fills[bid.id] = ask_ids[dealt : dealt + bid.nodes]
-        dealt += bid.nodes
+        fills[bid.id] = ask_ids[assigned : assigned + bid.nodes]
+        assigned += bid.nodes
     return fills
 
 

@@ -1,8 +1,8 @@
-"""What it takes to dispute a unit, from the job's record, whose digest is on chain. No market is needed."""
+"""Challenge of a unit from the job's public record, without the market."""
 
 from datetime import UTC, datetime
 
-from zoo_compute.audit.unit_record import NAMED_BY, Place, Tell, records_of
+from zoo_compute.audit.unit_record import NAMED_BY, MarketReader, Place, records_of
 from zoo_compute.base.errors import Mismatch, ZooError
 from zoo_compute.chain.disputes import Challenge
 from zoo_compute.chain.settlements import ChainReader
@@ -14,47 +14,47 @@ from zoo_protocol.payments.job_record import JobRecord, leaf_of, order_of
 
 
 def find_challenge(
-    place: Place, provider: str | None, chain: ChainReader, gateway: GatewayClient, tell: Tell
+    place: Place, provider: str | None, chain: ChainReader, gateway: GatewayClient, read_market: MarketReader
 ) -> Challenge:
-    """The challenge of a unit that was settled, or else of one that the market tells of, while it can be disputed.
+    """Build the challenge of a unit that is settled, or that the market reports, while it can be disputed.
 
     Args:
-        provider: whose attempt, where there were several.
-        tell: asked of a unit that is in no settlement yet.
+        provider: provider of the attempt; needed only if several attempted the unit.
+        read_market: called for a unit without a settlement.
 
     Raises:
         ZooError: ``unit-unsettled``, ``unit-unknown``, ``provider-ambiguous`` or ``dispute-period-over``.
-        Mismatch: a record is not what the chain says.
-        BlockNotFound, ContentError, GatewayUnavailable: a record cannot be had.
+        Mismatch: a record differs from the chain.
+        BlockNotFound, ContentError, GatewayUnavailable: a record is not available.
     """
-    records = records_of(place, chain.settled(place.job_id), chain, gateway, tell)
+    records = records_of(place, chain.settled(place.job_id), chain, gateway, read_market)
     found = [challenge for record in records for challenge in challenges_in(record, place)]
     challenge = _only({challenge.unit_id: challenge for challenge in found}, place, provider)
     if (end := chain.disputable_until(challenge.window_root)) < chain.now():
         raise ZooError(
             "dispute-period-over",
             f"the unit could be disputed until {datetime.fromtimestamp(end, UTC).isoformat()}",
-            remedy="The period begins when a unit's window is committed; verify units sooner.",
+            remedy="The period starts when a unit's window is committed; verify units earlier.",
         )
     return challenge
 
 
 def challenges_in(record: JobRecord, place: Place) -> list[Challenge]:
-    """A challenge for each attempt at the unit that is in a window of the record.
+    """Return a challenge for each attempt at the unit in the record's windows.
 
     Raises:
-        Mismatch: the record contradicts itself: no dispute could be opened by it.
+        Mismatch: the record contradicts itself.
     """
     order = order_of(record.order)
     if not struct_hash(order) == record.job_id == place.job_id:
-        raise Mismatch("wrong-record", f"the record's order is not that of job {place.job_id}")
+        raise Mismatch("wrong-record", f"the record's order differs from that of job {place.job_id}")
     windows, found = {window.id: window for window in record.windows}, []
     for unit in record.units:
         window = windows.get(-1 if unit.window is None else unit.window)
         root, payload, index = unit.trace_root, unit.payload_hash, unit.window_index
         if (unit.round, unit.slot) != (place.round, place.slot) or window is None:
             continue
-        if root is None or payload is None or index is None:  # nothing was committed to
+        if root is None or payload is None or index is None:  # not committed
             continue
         commitment = UnitCommitment(record.job_id, unit.round, unit.slot, unit.provider, root, payload)
         leaves = [from_hex(leaf) for leaf in window.leaves]

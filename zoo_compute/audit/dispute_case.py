@@ -1,7 +1,7 @@
-"""What a disputed unit is and what it starts from: by the job's record, whose digest is on chain, else by the market.
+"""Disputed unit and its inputs, from the settlement record on chain or from the market.
 
-Order and commitment prove themselves: they lead to the unit's id, and the specification's hash is in the order. For the
-checkpoint and the slot state there is the record, or, before the unit is settled, the market's word alone.
+Order and commitment are authenticated by the unit's id, and the specification by its hash in the order. Checkpoint and
+replica state come from the record. Before settlement only the market's answer names them.
 """
 
 from collections.abc import Mapping
@@ -22,9 +22,9 @@ from zoo_protocol.payments.job_record import JobRecord, leaf_of, order_of
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A disputed unit; fields as in :class:`zoo_protocol.payments.job_record.UnitRecord` and :class:`JobRecord`.
+    """Disputed unit; fields as in :class:`zoo_protocol.payments.job_record.UnitRecord` and :class:`JobRecord`.
 
-    ``salt`` is None where the payload was never delivered, or is not to be known yet.
+    ``salt`` is None while the payload is not delivered, or is not disclosed.
     """
 
     order: JobOrder
@@ -40,7 +40,7 @@ class Case:
 
 
 def settled_case(opening: Opening, chain: ChainReader, gateway: GatewayClient) -> Case | None:
-    """The case by a record that the chain names; None if no settlement has the unit, or its record cannot be had."""
+    """Return the case from a record on chain; None if no available record contains the unit."""
     unit = opening.unit
     if unit is None:
         return None
@@ -77,29 +77,29 @@ def _case_in(record: JobRecord, unit_id: str) -> Case | None:
 
 
 def case_from_market(document: Mapping[str, Any]) -> Case | None:
-    """The case by the market's answer to ``GET /v1/disputes/{id}``; None if the market does not know the unit.
+    """Return the case from the market's ``GET /v1/disputes/{id}``; None if the market does not have the unit.
 
     Raises:
-        Mismatch: what it says is not the unit that is disputed.
+        Mismatch: it describes another unit.
     """
-    told = document["case"]
-    if told is None:
+    case = document["case"]
+    if case is None:
         return None
-    order = order_of(told["order"])
+    order = order_of(case["order"])
     commitment = UnitCommitment(
-        struct_hash(order), told["round"], told["slot"], document["provider"], told["trace_root"], told["payload_hash"]
+        struct_hash(order), case["round"], case["slot"], document["provider"], case["trace_root"], case["payload_hash"]
     )
     if to_hex(leaf_of(commitment)) != document["unit_id"]:
         raise Mismatch("wrong-case", f"the market describes another unit than {document['unit_id']}")
     return Case(
         order=order,
         unit=commitment,
-        environment=told["environment_class"],
-        spec_cid=told["spec_cid"],
-        checkpoint_cid=told["checkpoint_cid"],
-        slot_state_cid=told["slot_state_cid"],
-        restored_payload_cid=told["restored_payload_cid"],
-        eager_payload_cid=told["eager_payload_cid"],
-        top_k=told["top_k"],
-        salt=told["salt"],
+        environment=case["environment_class"],
+        spec_cid=case["spec_cid"],
+        checkpoint_cid=case["checkpoint_cid"],
+        slot_state_cid=case["slot_state_cid"],
+        restored_payload_cid=case["restored_payload_cid"],
+        eager_payload_cid=case["eager_payload_cid"],
+        top_k=case["top_k"],
+        salt=case["salt"],
     )

@@ -1,4 +1,4 @@
-"""Errors of the evidence that checks use: storage and the chain."""
+"""Error translation for evidence from storage and the chain."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from zoo_compute.client.client import storage_errors
 
 @contextmanager
 def evidence_errors() -> Iterator[None]:
-    """Raise the errors of storage and of the chain as those of this package."""
+    """Translate errors of storage and the chain to those of this package."""
     try:
         with storage_errors(), chain_errors():
             yield

@@ -1,11 +1,11 @@
-"""What a check of a receipt found."""
+"""Finding of a verification."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that does not agree. ``where`` names it, ``code`` is stable."""
+    """Difference between an expected and a found value at ``where``; ``code`` is stable."""
 
     code: str
     where: str

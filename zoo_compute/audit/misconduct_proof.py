@@ -1,4 +1,4 @@
-"""What referees' signatures prove against them: both verdicts of one committee, or one against all others of it."""
+"""Proofs of referee misconduct from signatures: equivocation, or a verdict against all other members."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,19 +9,19 @@ from zoo_protocol.messages import REPLAYED
 
 WRONG_VERDICT, CONTRADICTION = 5, 6  # rows of the penalty table
 
-
-_LEAST_MEMBERS = 3  # of a committee of fewer the contract punishes nobody
-
+_MIN_MEMBERS = 3  # the contract slashes no member of a smaller committee
 
 Votes = Mapping[tuple[int, str], Mapping[bool, str]]
-"""The signature of each verdict that somebody signed, by committee and signer."""
+"""Signature of each signed verdict, by committee and signer."""
 
 
 @dataclass(frozen=True, slots=True)
 class MisconductProof:
-    """A referee to be punished. ``signatures``: the contradicting ones by verdict, or those of all members by address.
+    """Proof against one referee.
 
-    ``provider_correct``: what the others signed, of a wrong verdict.
+    Attributes:
+        signatures: both signatures by verdict (equivocation), or those of all members by address.
+        provider_correct: verdict of the other members.
     """
 
     draw: int
@@ -32,7 +32,7 @@ class MisconductProof:
 
 
 def votes(chain: DisputeChain, dispute_id: str, given: Iterable[Mapping[str, Any]]) -> Votes:
-    """The verdicts among what the market or journals give, each by who really signed it. Objections are none."""
+    """Return the given verdicts by recovered signer; objections and foreign disputes are ignored."""
     found: dict[tuple[int, str], dict[bool, str]] = {}
     for one in given:
         if one.get("dispute_id", dispute_id) != dispute_id or one["reason"] not in REPLAYED:
@@ -44,11 +44,11 @@ def votes(chain: DisputeChain, dispute_id: str, given: Iterable[Mapping[str, Any
     return found
 
 
-def accusations(found: Votes, draw: int, members: Sequence[str]) -> list[MisconductProof]:
-    """What the verdicts prove.
+def prove_misconduct(found: Votes, draw: int, members: Sequence[str]) -> list[MisconductProof]:
+    """Return what the verdicts prove.
 
     Args:
-        draw, members: the newest committee, the only one of which the contract knows who was in it.
+        draw, members: the newest committee; the contract stores no other one.
     """
     proven = [
         MisconductProof(number, signer, CONTRADICTION, signed)
@@ -60,7 +60,7 @@ def accusations(found: Votes, draw: int, members: Sequence[str]) -> list[Miscond
             member: found[draw, member][correct] for member in members if correct in found.get((draw, member), {})
         }
         odd = [member for member in members if member not in others]
-        if len(members) < _LEAST_MEMBERS or len(odd) != 1 or (draw, odd[0]) not in found:
+        if len(members) < _MIN_MEMBERS or len(odd) != 1 or (draw, odd[0]) not in found:
             continue
         signatures = {**others, odd[0]: found[draw, odd[0]][not correct]}
         proven.append(MisconductProof(draw, odd[0], WRONG_VERDICT, signatures, correct))

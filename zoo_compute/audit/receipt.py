@@ -1,9 +1,12 @@
-"""A job's receipt, recomputed from the chain and IPFS alone, by somebody who trusts neither market nor providers.
+"""A job's receipt, recomputed from the chain and IPFS alone, without trust in the market or the providers.
 
-The settlement event names the job record by its digest. Everything in the record is then checked: who signed what,
-that each paid unit started from its round's checkpoint and stood in a window whose root was on chain before its
-challenge seed, that the replayed segments are those which the seed draws, that every CID resolves to bytes with that
-hash, and that the money adds up to the last wei.
+The settlement event names the job record by its digest. The checks of the record are:
+
+- signatures of order and commitments;
+- each paid unit started from its round's checkpoint, in a window whose root was on chain before its seed;
+- the replayed segments are those that the seed selects;
+- every CID resolves to bytes with that hash;
+- the amounts add up to the wei.
 """
 
 import json
@@ -29,16 +32,11 @@ from zoo_protocol.verification.trace import payload_hash
 
 MAX_BLOB_BYTES = 2**30
 
-
 DISPUTE = "dispute"
-"""The path of a penalty that the contract Disputes decided."""
+"""Path of a penalty that the contract Disputes decided."""
 
-
-LOSS_TOLERANCE = 1e-4  # nats; another processor sums in another order
-
-
-_OF_THE_MOMENT = ("treasury_balance_wei",)  # true when it was asked for, and later no longer
-
+LOSS_TOLERANCE = 1e-4  # nats; the order of summation differs between processors
+_OF_THE_MOMENT = ("treasury_balance_wei",)  # changes after the receipt
 
 LossFunction = Callable[[bytes, bytes, bytes], float]
 """(canonical spec, model file, validation split) -> validation loss in nats per token."""
@@ -52,11 +50,11 @@ def verify_job(
     Args:
         job_id: 0x hex.
         chain: reader on a node that the caller trusts.
-        gateway: any IPFS gateways; each block is checked against its CID.
-        loss: recomputes validation losses; without it they are taken from the record.
+        gateway: any IPFS gateways; each block is verified against its CID.
+        loss: recomputes validation losses; None takes them from the record.
 
     Returns:
-        The receipt and the findings. A job that the chain has not opened and settled has a finding and no receipt.
+        The receipt and the findings. A job without opening or settlement on chain has a finding and no receipt.
     """
     result = Verification()
     try:
@@ -87,7 +85,7 @@ def verify_job(
 
 
 def differences(claimed: dict[str, Any], recomputed: dict[str, Any]) -> list[Finding]:
-    """Where a receipt that somebody presents differs from the recomputed one; keys of its own are ignored."""
+    """Return the differences of a claimed receipt from the recomputed one; additional keys are ignored."""
     found = Verification()
     for key, value in recomputed.items():
         if key in _OF_THE_MOMENT:
@@ -162,7 +160,7 @@ def _check_unit(
     commitment = UnitCommitment(record.job_id, unit.round, unit.slot, unit.provider, unit.trace_root, unit.payload_hash)
     document = typed_data(Domain(chain.chain_id, chain.address("JobEscrow")), commitment)
     try:
-        signer = recover_strictly(document, unit.commitment_signature)  # else nobody could have disputed it on chain
+        signer = recover_strictly(document, unit.commitment_signature)  # as strict as the contract
         result.expect("foreign_signature", where, unit.provider, signer)
     except ValueError as error:
         result.expect("foreign_signature", where, unit.provider, str(error))
@@ -179,7 +177,7 @@ def _check_unit(
 def _check_draw(
     result: Verification, chain: ChainReader, record: JobRecord, order: JobOrder, unit: UnitRecord, where: str
 ) -> None:
-    """The unit stood in its window, and the segments that were replayed are those which the seed draws."""
+    """Check that the unit is in its window, and that the seed selects the replayed segments."""
     windows = {window.id: window for window in record.windows}
     assert unit.trace_root is not None
     assert unit.payload_hash is not None
@@ -217,7 +215,7 @@ def _check_slashes(
             continue
         result.expect("wrong_slash", where, slash.provider, event.provider)
         if slash.path == DISPUTE:
-            _check_conviction(result, chain, record, slash, event.tx, where)
+            _check_upheld_dispute(result, chain, record, slash, event.tx, where)
         else:
             result.expect("wrong_evidence", where, slash.evidence, _digest(slash.evidence_cid))
         _fetch(result, gateway, f"{where}.evidence_cid", slash.evidence_cid)
@@ -232,12 +230,12 @@ def _digest(evidence_cid: str) -> str:
         return str(error)
 
 
-def _check_conviction(
+def _check_upheld_dispute(
     result: Verification, chain: ChainReader, record: JobRecord, slash: SlashRecord, tx: str, where: str
 ) -> None:
-    """The penalty came from a dispute that convicted this unit of the job."""
+    """Check that the penalty came from an upheld dispute of this unit."""
     try:
-        unit_key, ended = chain.conviction(slash.evidence)
+        unit_key, ended = chain.upheld_dispute(slash.evidence)
     except ChainDisagrees as error:
         result.expect(error.code, where, "a dispute that the provider lost", str(error))
         return
@@ -268,7 +266,7 @@ def _check_checkpoints(
         result.expect("wrong_manifest", where, checkpoint.model_cid, document.get("model"))
         result.expect("wrong_manifest", where, checkpoint.round, document.get("round"))
         stated = checkpoint.validation_loss
-        if stated is None and checkpoint.round in (0, rounds):  # those of other models may not have been known yet
+        if stated is None and checkpoint.round in (0, rounds):  # other losses can be unknown at settlement
             result.expect("wrong_loss", where, "a validation loss", None)
         if loss is not None and validation is not None and index in (0, last) and stated is not None:
             recomputed = loss(spec, model, validation)
@@ -288,7 +286,7 @@ def _validation_split(result: Verification, gateway: GatewayClient, spec: bytes)
 
 
 def _fetch(result: Verification, gateway: GatewayClient, where: str, content: str | None) -> bytes | None:
-    """The bytes of a CID, each block checked against its hash; None and a finding if they cannot be had."""
+    """Return the bytes of a CID, verified by block; None and a finding if they are not available."""
     if content is None:
         result.expect("missing", where, "a CID", None)
         return None

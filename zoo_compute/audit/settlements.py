@@ -1,4 +1,4 @@
-"""What a job was paid by, recomputed: each batch's root from its lines on chain and the published list of its units."""
+"""Payments of a job, recomputed: each batch's root from its lines on chain and its published list of units."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -20,22 +20,22 @@ from zoo_protocol.payments.settlement_batch import Batch, JobLine, build_batch
 
 @dataclass(slots=True)
 class Verification:
-    """The receipt as recomputed, and everything that does not agree (empty: it all does)."""
+    """Recomputed receipt and all differences."""
 
     receipt: dict[str, Any] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
 
     def expect(self, code: str, where: str, expected: object, found: object) -> None:
-        """Note a finding unless the two are equal."""
+        """Record a finding unless the two are equal."""
         if expected != found:
             self.findings.append(Finding(code, where, str(expected), str(found)))
 
 
 def fetch_record(gateway: GatewayClient, digest: str) -> bytes:
-    """The bytes of the job record with this digest (0x hex), each block checked against its hash.
+    """Return the job record with this digest (0x hex), each block verified against its hash.
 
     Raises:
-        BlockNotFound, ContentError, GatewayUnavailable: it cannot be had.
+        BlockNotFound, ContentError, GatewayUnavailable: it is not available.
     """
     block, tree = cid.cids_of_digest(from_hex(digest))
     try:
@@ -45,28 +45,28 @@ def fetch_record(gateway: GatewayClient, digest: str) -> bytes:
 
 
 def read_record(gateway: GatewayClient, digest: str, job_id: str) -> JobRecord:
-    """The job record with this digest (0x hex), which has to be of this job.
+    """Return the job record with this digest (0x hex).
 
     Raises:
-        Mismatch: it is none, or of another job.
-        BlockNotFound, ContentError, GatewayUnavailable: it cannot be had.
+        Mismatch: malformed, or of another job.
+        BlockNotFound, ContentError, GatewayUnavailable: it is not available.
     """
     try:
         record = JobRecord.from_bytes(fetch_record(gateway, digest))
     except RecordError as error:
         raise Mismatch("bad-record", str(error)) from error
     if record.job_id != job_id:
-        raise Mismatch("wrong-record", f"the record that was settled on is of job {record.job_id}")
+        raise Mismatch("wrong-record", f"the settled record names job {record.job_id}; expected {job_id}")
     return record
 
 
 def check_batches(
     result: Verification, chain: ChainReader, gateway: GatewayClient, record: JobRecord, settlement: JobSettlement
 ) -> None:
-    """The batches pay each of the job's units in the record once, and nobody took more out of them.
+    """Check that the batches pay each verified unit of the record once and nothing else.
 
     Args:
-        record: of the line that ended the job.
+        record: record of the line that ended the job.
     """
     paid: Counter[PaidUnit] = Counter()
     for part in settlement.parts:
@@ -86,7 +86,7 @@ def check_batches(
 
 
 def _check_part(result: Verification, chain: ChainReader, gateway: GatewayClient, part: Settled) -> list[PaidUnit]:
-    """One batch; its units, of all its jobs."""
+    """Check one batch; returns its units, of all its jobs."""
     together = chain.settled_with(part)
     orders = {job_id: chain.opened(job_id) for job_id, _ in together}
     refunds: Counter[str] = Counter()

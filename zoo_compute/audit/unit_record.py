@@ -1,7 +1,7 @@
-"""Where a unit is on record: in what the lines of its job's settlements name, whose digests are on chain.
+"""Record of a unit: from the settlement lines on chain, or from the market until there is one.
 
-Until there is such a line the market tells of a decided unit in the same form. Who signed what and which window has it
-is checked all the same; what the unit started from is the market's word alone till then.
+The market's answer has the same form. Signatures and windows are verified in both cases, but before settlement only the
+market names the unit's inputs.
 """
 
 import re
@@ -27,7 +27,7 @@ NAMED_BY = "Rounds and slots count from 0; the job's receipt lists its units."
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Which unit: its job (0x hex), outer round and slot, both from 0."""
+    """Place of a unit: its job (0x hex), outer round and replica, both from 0."""
 
     job_id: str
     round: int
@@ -35,24 +35,24 @@ class Place:
 
     @classmethod
     def parse(cls, text: str) -> "Place":
-        """The place in ``JOB:ROUND:SLOT``.
+        """Parse ``JOB:ROUND:SLOT``.
 
         Raises:
             ConfigError: it has another form.
         """
         if found := re.fullmatch(r"(0x[0-9a-fA-F]{64}):([0-9]{1,9}):([0-9]{1,9})", text):
             return cls(found[1].lower(), int(found[2]), int(found[3]))
-        raise ConfigError("unit-malformed", f"{text!r:.100} names no unit", remedy="Give it as JOB:ROUND:SLOT.")
+        raise ConfigError("unit-malformed", f"{text!r:.100} is not a unit", remedy="Give it as JOB:ROUND:SLOT.")
 
 
-Tell = Callable[[Place], JobRecord | None]
-"""What the market tells of a unit that is in no settlement; None: nothing, or nothing yet."""
+MarketReader = Callable[[Place], JobRecord | None]
+"""Returns the market's record of a unit without settlement; None if the market has none."""
 
 
-def market_record_reader(connection: Connection) -> Tell:
-    """What the market at the other end of ``connection`` tells."""
+def market_record_reader(connection: Connection) -> MarketReader:
+    """Return a reader of the market's unit records."""
 
-    def tell(place: Place) -> JobRecord | None:
+    def read_market(place: Place) -> JobRecord | None:
         try:
             answer = connection.get(f"/v1/jobs/{place.job_id}/units/{place.round}/{place.slot}")
         except ApiError as error:
@@ -62,40 +62,39 @@ def market_record_reader(connection: Connection) -> Tell:
         try:
             return JobRecord.from_bytes(canonical_json(answer["record"]))
         except (KeyError, TypeError, RecordError) as error:
-            raise Mismatch("bad-record", f"what the market tells is no record: {error!r:.200}") from error
+            raise Mismatch("bad-record", f"the market's answer is not a record: {error!r:.200}") from error
 
-    return tell
+    return read_market
 
 
 def records_of(
-    place: Place, settlement: JobSettlement, chain: ChainReader, gateway: GatewayClient, tell: Tell
+    place: Place, settlement: JobSettlement, chain: ChainReader, gateway: GatewayClient, read_market: MarketReader
 ) -> list[JobRecord]:
-    """The records that may have the unit, the one that counts most last.
+    """Return the records that can contain the unit, the authoritative one last.
 
     Raises:
         ZooError: ``unit-unsettled``.
-        Mismatch: a record is none, or of another job, or what the market tells of was signed by somebody else.
-        BlockNotFound, ContentError, GatewayUnavailable: a record cannot be had.
+        Mismatch: a record is malformed or of another job, or the market's one has a foreign signature.
+        BlockNotFound, ContentError, GatewayUnavailable: a record is not available.
     """
     if lines := settlement.lines_with(place.round):
         return [read_record(gateway, line.record, place.job_id) for line in lines]
-    told = tell(place)
-    if told is None:
+    record = read_market(place)
+    if record is None:
         raise ZooError(
             "unit-unsettled",
-            f"round {place.round} of job {place.job_id} is in no settlement yet, and the market tells of no decided "
-            "unit there",
-            remedy="A unit can be checked once it is decided and its window is committed; try again later.",
+            f"round {place.round} of job {place.job_id} has no settlement, and the market reports no decided unit",
+            remedy="Try again once the unit is decided and its window is committed.",
         )
-    if told.job_id != place.job_id:
-        raise Mismatch("wrong-record", f"what the market tells is of job {told.job_id}")
+    if record.job_id != place.job_id:
+        raise Mismatch("wrong-record", f"the market's record names job {record.job_id}; expected {place.job_id}")
     domain = Domain(chain.chain_id, chain.address("JobEscrow"))
-    for unit in told.units:
-        place_of = told.job_id, unit.round, unit.slot, unit.provider
+    for unit in record.units:
+        place_of = record.job_id, unit.round, unit.slot, unit.provider
         commitment = UnitCommitment(*place_of, unit.trace_root or "", unit.payload_hash or "")
         if unit.window is not None and not _signed(domain, commitment, unit.commitment_signature or ""):
-            raise Mismatch("foreign-signature", f"{unit.provider} did not sign the commitment that the market shows")
-    return [told]
+            raise Mismatch("foreign-signature", f"{unit.provider} did not sign the commitment in the market's record")
+    return [record]
 
 
 def _signed(domain: Domain, commitment: UnitCommitment, signature: str) -> bool:
@@ -106,15 +105,14 @@ def _signed(domain: Domain, commitment: UnitCommitment, signature: str) -> bool:
 
 
 def record_of(
-    place: Place, settlement: JobSettlement, chain: ChainReader, gateway: GatewayClient, tell: Tell
+    place: Place, settlement: JobSettlement, chain: ChainReader, gateway: GatewayClient, read_market: MarketReader
 ) -> JobRecord:
-    """All that the records say that may matter for a replay of the unit; where two differ, the later one's counts.
+    """Merge all records that matter for a replay of the unit; later records take precedence.
 
-    Those of lines before its own only help to make slot states again, so they may be gone.
-
-    Raises alike.
+    Records of earlier rounds only serve to restore replica states, so they may be missing. Raises as
+    :func:`records_of`.
     """
-    own, records = records_of(place, settlement, chain, gateway, tell), []
+    own, records = records_of(place, settlement, chain, gateway, read_market), []
     if settlement.last is None:
         for line in settlement.parts:
             if line.to_round <= place.round:

@@ -1,4 +1,4 @@
-"""What providers and challengers do and read on the chain about disputes of units (contract Disputes)."""
+"""Calls and queries of providers and challengers on the contract Disputes."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, astuple, dataclass
@@ -27,14 +27,14 @@ from zoo_protocol.payments.job_record import leaf_of
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """The arguments of ``Disputes.open``; hashes as 0x hex.
+    """Arguments of ``Disputes.open``; hashes as 0x hex.
 
     Attributes:
-        order: of the unit's job.
-        unit: the commitment that is rejected.
-        signature: the provider's, of the commitment.
-        window_root: of the committed window that has it.
-        window_proof: from its leaf to that root.
+        order: order of the unit's job.
+        unit: the disputed commitment.
+        signature: the provider's signature of the commitment.
+        window_root: root of the committed window that contains it.
+        window_proof: proof from its leaf to that root.
     """
 
     order: JobOrder
@@ -45,19 +45,19 @@ class Challenge:
 
     @property
     def unit_id(self) -> str:
-        """The commitment's leaf in its window."""
+        """Leaf of the commitment in its window."""
         return to_hex(leaf_of(self.unit))
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the JSON form."""
         return {"unit_id": self.unit_id, **asdict(self)}
 
 
-_SHOWING_GAS = 250_000  # a trace of 64 segments takes 208,000
+_REVEAL_GAS = 250_000  # a trace of 64 segments takes 208,000
 
 
 class Turn(IntEnum):
-    """``IDisputes.Status``: whose turn a dispute waits for, or how it ended."""
+    """``IDisputes.Status``: the pending action of a dispute, or its outcome."""
 
     NONE = 0
     TRACE = 1
@@ -71,13 +71,13 @@ class Turn(IntEnum):
 
     @property
     def is_end(self) -> bool:
-        """Whether the dispute is over."""
+        """True if the dispute is over."""
         return self >= Turn.PROVIDER_LOST
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A dispute as it was opened, in ``block``; ids as 0x hex."""
+    """Opening of a dispute, in ``block``; ids as 0x hex."""
 
     dispute_id: str
     unit_id: str
@@ -88,30 +88,32 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Dispute:
-    """Where a dispute stands. ``deadline``: the last second of the present turn, Unix seconds.
+    """State of a dispute.
 
-    ``convicted``: the unit lost another dispute, so this one waits for nothing but its dismissal. ``draw``: number of
-    the present committee, from 0, which the hash of ``seed_block`` draws. ``signed``: the places of its members of whom
-    the contract has signatures, though too few to decide.
+    Attributes:
+        deadline: response deadline of the pending action, Unix seconds.
+        draw: number of the current committee, from 0.
+        seed_block: block whose hash draws the committee.
+        signed: seats whose signatures the contract stores, fewer than the quorum.
     """
 
     turn: Turn
     deadline: int
     step: int
-    convicted: bool
+    convicted: bool  # another dispute of the unit was upheld, so this one can only be dismissed
     draw: int = 0
     seed_block: int = 0
     signed: frozenset[int] = frozenset()
 
     @property
     def until(self) -> int | None:
-        """The deadline, where a clock runs."""
+        """Return the deadline if the pending action has one."""
         return self.deadline if self.turn in (Turn.TRACE, Turn.STEP, Turn.JUDGING) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Those of the contract's terms that nodes go by: wei of ZEN and seconds; ``quorum`` signatures decide."""
+    """Terms of the contract in wei of ZEN and seconds; ``quorum`` is a number of signatures."""
 
     bond: int
     cost: int
@@ -123,16 +125,16 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class ShownTrace:
-    """What was shown of a unit: digests of the states at all boundaries, of one environment class; 0x hex."""
+    """Revealed trace of a unit: environment class and digests of all boundary states, 0x hex."""
 
     environment: str
     states: list[str]
 
 
 class DisputeChain(Chain):
-    """The contract Disputes, with the wallet of a provider or of a challenger.
+    """The contract Disputes with the wallet of a provider or of a challenger.
 
-    ``start_block``: of the contracts' deployment; nothing of ours is older, so nothing older is searched.
+    ``start_block`` is the block of the contracts' deployment, where every search starts.
     """
 
     def __init__(self, rpc_url: str, contracts: Mapping[str, str], wallet: Wallet, start_block: int = 0) -> None:
@@ -142,23 +144,22 @@ class DisputeChain(Chain):
 
     @cached_property
     def terms(self) -> Terms:
-        """The contract's terms, which never change."""
+        """Constant terms of the contract."""
         with chain_errors():
             bond, cost, _, period, turn, verdict, _, _, quorum, _ = self._disputes.functions.terms().call()
             return Terms(int(bond), int(cost), int(period), int(turn), int(verdict), int(quorum))
 
     @cached_property
     def domain(self) -> Domain:
-        """What verdicts are signed in."""
+        """EIP-712 domain of verdicts."""
         with chain_errors():
             return disputes_domain(int(self._web3.eth.chain_id), str(self._disputes.address))
 
     @cached_property
     def keep_seconds(self) -> int:
-        """For how long after its commitment a unit may have to be shown.
+        """Return the period after its commitment in which a unit's trace can be requested.
 
-        It can come into a window as late as a claim for its omission can be answered, be disputed for the dispute
-        period after that, and be shown for a turn more.
+        It is the sum of the latest inclusion after an omission claim, the dispute period and one response period.
         """
         with chain_errors():
             _, _, claim_period, response_period, _ = self._omissions.functions.terms().call()
@@ -166,7 +167,7 @@ class DisputeChain(Chain):
         return MAX_PROMISE_SECONDS + int(claim_period + response_period) + terms.dispute_period + terms.turn_period
 
     def first_block_since(self, timestamp: int, latest: Block) -> int:
-        """Number of the first block of ours, up to ``latest``, that is not older than a Unix time."""
+        """Return the first block from ``start_block`` to ``latest`` that is not older than a Unix time."""
         low, high = min(self._start, latest.number), latest.number
         while low < high:
             middle = (low + high) // 2
@@ -177,7 +178,7 @@ class DisputeChain(Chain):
         return low
 
     def opened(self, first: int, last: int) -> list[Opened]:
-        """Disputes of the wallet's units that were opened in the blocks ``first`` to ``last``."""
+        """Return disputes of the wallet's units opened in the blocks ``first`` to ``last``."""
         return [
             Opened(
                 to_hex(event["args"]["disputeId"]),
@@ -194,7 +195,7 @@ class DisputeChain(Chain):
             return log_search.all_events(self._disputes.events[name](), filters, first, last)
 
     def dispute(self, dispute_id: str, block: Block | None = None) -> Dispute:
-        """Where a dispute stands, as of ``block`` if one is given."""
+        """Return the state of a dispute, as of ``block`` if given."""
         functions, at = self._disputes.functions, "latest" if block is None else block.number
         with chain_errors():
             found = functions.disputes(from_hex(dispute_id)).call(block_identifier=at)
@@ -207,20 +208,19 @@ class DisputeChain(Chain):
         return Dispute(Turn(turn), int(deadline), int(step), bool(convicted), int(draw), int(seed_block), signed)
 
     def shown_trace(self, dispute_id: str) -> ShownTrace | None:
-        """The trace that was shown in a dispute; None before that."""
+        """Return the trace revealed in a dispute; None before the reveal."""
         found = self._last_event("TraceShown", dispute_id)
         if found is None:
             return None
         return ShownTrace(to_hex(found["environmentClass"]), [to_hex(state) for state in found["states"]])
 
     def committee(self, dispute_id: str) -> list[str]:
-        """The members of the newest committee that was drawn in a dispute; none before that."""
+        """Return the members of the newest committee of a dispute; empty before the draw."""
         found = self._last_event("CommitteeDrawn", dispute_id)
         return [] if found is None else list(found["committee"])
 
     def why_undecided(self, dispute_id: str) -> str:
-        """Why a dispute ended undecided: ``no_quorum`` if the last committee was silent, ``too_few_referees`` if none
-        could be drawn any more."""
+        """Return ``no_quorum`` or ``too_few_referees``, the reason of an inconclusive dispute."""
         found = self._last_event("CommitteeDrawn", dispute_id)
         was_drawn = found is not None and int(found["draw"]) == self.dispute(dispute_id).draw
         return "no_quorum" if was_drawn else "too_few_referees"
@@ -235,9 +235,9 @@ class DisputeChain(Chain):
         return found["args"] if found else None
 
     def _opened_event(self, dispute_id: str) -> Any:
-        """The event of a dispute's opening, before which the chain holds nothing of it; None: there is no such dispute.
+        """Return the opening event of a dispute; None if the dispute does not exist.
 
-        Disputes are over within weeks, so the search goes back from now.
+        Disputes last weeks, so the search starts at the newest block.
         """
         if self.dispute(dispute_id).turn is Turn.NONE:
             return None
@@ -246,7 +246,7 @@ class DisputeChain(Chain):
             return log_search.newest(event, filters, self._start, self._web3.eth.block_number)
 
     def open(self, challenge: Challenge) -> tuple[str, str]:
-        """Dispute a unit, allowing the bond to be taken; the dispute's id and the transaction's hash once it is mined.
+        """Dispute a unit and approve the bond; returns the dispute's id and the mined transaction's hash.
 
         Raises:
             ZooError: the wallet has disputed the unit before or has less ZEN than the bond, the contract refuses, or a
@@ -261,7 +261,7 @@ class DisputeChain(Chain):
         if (balance := self.balance()) < bond:
             raise ZooError(
                 "balance-too-low",
-                f"{self._sender} has {format_zen(balance)} ZEN, but a dispute needs a bond of {format_zen(bond)}",
+                f"{self._sender} has {format_zen(balance)} ZEN; a dispute needs a bond of {format_zen(bond)}",
                 remedy="Send ZEN to this address.",
             )
         if allowed < bond:
@@ -272,46 +272,40 @@ class DisputeChain(Chain):
         return dispute_id, self._send(call)
 
     def name_step(self, dispute_id: str, step: int) -> str:
-        """Name the step whose end is rejected; the transaction's hash once it is mined. Raises alike."""
+        """Select the first wrong segment; returns the mined transaction's hash. Raises ZooError."""
         return self._send(self._disputes.functions.nameStep(from_hex(dispute_id), step))
 
     def show(self, dispute_id: str, unit: UnitCommitment, environment: str, states: list[str], fee_percent: int) -> str:
-        """Show a unit's trace; the transaction's hash once it is mined.
+        """Reveal a unit's trace; returns the mined transaction's hash.
 
         Raises:
-            ZooError: the contract refuses, the transaction reverts, or the wallet lacks the coin for its gas.
+            ZooError: the contract refuses, the transaction reverts, or the wallet lacks native tokens for its gas.
         """
         digests = [from_hex(state) for state in states]
         call = self._disputes.functions.showTrace(from_hex(dispute_id), astuple(unit), from_hex(environment), digests)
         return self._send(call, fee_percent)
 
     def expire(self, dispute_id: str) -> str:
-        """End a party's turn that was let pass; the transaction's hash once it is mined. Raises alike."""
+        """End a missed response period; returns the mined transaction's hash. Raises ZooError."""
         return self._send(self._disputes.functions.expire(from_hex(dispute_id)))
 
     def replace_committee(self, dispute_id: str) -> str:
-        """Have another committee drawn instead of one that missed its quorum; the mined transaction's hash.
-
-        Raises alike.
-        """
+        """Replace a committee without quorum; returns the mined transaction's hash. Raises ZooError."""
         members = self.committee(dispute_id)
         return self._send(self._disputes.functions.replaceCommittee(from_hex(dispute_id), members))
 
     def draw_committee(self, dispute_id: str) -> str:
-        """Draw the committee, or set a new seed block where the last one is too long ago; the mined transaction's hash.
-
-        Raises alike.
-        """
+        """Draw the committee, or set a new seed block if the last one is too old. Raises ZooError."""
         return self._send(self._disputes.functions.drawCommittee(from_hex(dispute_id)))
 
     def submit_verdict(self, dispute_id: str, provider_correct: bool, signatures: Mapping[str, str]) -> str:
-        """Have a verdict executed, or signatures kept that do not decide yet; the mined transaction's hash.
+        """Execute a verdict, or store signatures below the quorum; returns the mined transaction's hash.
 
         Args:
-            signatures: by referee, of the newest committee; who is missing has signed nothing.
+            signatures: signatures by referee of the newest committee.
 
         Raises:
-            ZooError: one is none of this verdict, or the transaction fails.
+            ZooError: a signature is not of this verdict, or the transaction fails.
         """
         members = self.committee(dispute_id)
         given = [from_hex(signatures[member], 65) if member in signatures else b"" for member in members]
@@ -319,22 +313,22 @@ class DisputeChain(Chain):
         return self._send(call)
 
     def prove_contradiction(self, dispute_id: str, draw: int, for_provider: str, for_challenger: str) -> str:
-        """Have a referee punished that signed both verdicts; the mined transaction's hash. Raises alike."""
+        """Prove a referee's equivocation; returns the mined transaction's hash. Raises ZooError."""
         signatures = from_hex(for_provider, 65), from_hex(for_challenger, 65)
         return self._send(self._disputes.functions.proveContradiction(from_hex(dispute_id), draw, *signatures))
 
     def prove_wrong_verdict(
         self, dispute_id: str, provider_correct: bool, signatures: Mapping[str, str], odd: str
     ) -> str:
-        """Have the member punished that signed against all others of the newest committee; the transaction's hash.
+        """Prove that a member signed against all others of the newest committee; returns the transaction's hash.
 
         Args:
-            provider_correct: what the others signed.
-            signatures: by referee, of every member.
-            odd: the one that signed the opposite.
+            provider_correct: verdict of the others.
+            signatures: signatures by referee, of every member.
+            odd: member with the opposite verdict.
 
         Raises:
-            ZooError: a signature is none of these, the member was punished before, or the transaction fails.
+            ZooError: a signature is not of these verdicts, the member was slashed before, or the transaction fails.
         """
         members = self.committee(dispute_id)
         given = [from_hex(signatures[member], 65) for member in members]
@@ -345,7 +339,7 @@ class DisputeChain(Chain):
         )
 
     def punished(self, dispute_id: str) -> set[tuple[int, str, int]]:
-        """(draw, referee, row of the penalty table) of every penalty for what was signed in a dispute."""
+        """Return (draw, referee, row of the penalty table) of every penalty for verdicts in a dispute."""
         opened = self._opened_event(dispute_id)
         if opened is None:
             return set()
@@ -354,7 +348,7 @@ class DisputeChain(Chain):
         return {(int(one["args"]["draw"]), str(one["args"]["referee"]), int(one["args"]["offence"])) for one in found}
 
     def signer(self, dispute_id: str, draw: int, provider_correct: bool, reason: str, signature: str) -> str | None:
-        """Who signed this finding; None where no contract takes the signature."""
+        """Return the signer of a finding; None if the contract would not accept the signature."""
         try:
             message = finding_of(dispute_id, draw, provider_correct, reason)
             return recover_strictly(typed_data(self.domain, message), signature)
@@ -362,22 +356,19 @@ class DisputeChain(Chain):
             return None
 
     def restore(self, unit_id: str) -> str:
-        """Pay a withheld unit that survived its disputes, once none can be opened; the mined transaction's hash.
-
-        Raises alike.
-        """
+        """Pay a held unit after its disputes; returns the mined transaction's hash. Raises ZooError."""
         return self._send(self._disputes.functions.restore(from_hex(unit_id)))
 
-    def coin(self) -> tuple[int, int]:
-        """The chain's own coin in the wallet, and what showing a trace may cost now; both in wei of it."""
+    def native_balance(self) -> tuple[int, int]:
+        """Return the wallet's native tokens, and the possible cost of a trace reveal, both in wei."""
         with chain_errors():
-            return int(self._web3.eth.get_balance(self._sender)), 2 * _SHOWING_GAS * int(self._web3.eth.gas_price)
+            return int(self._web3.eth.get_balance(self._sender)), 2 * _REVEAL_GAS * int(self._web3.eth.gas_price)
 
     def credits(self) -> int:
-        """What disputes have credited to the wallet and it has not withdrawn."""
+        """Return the wallet's credits from disputes, wei."""
         with chain_errors():
             return int(self._disputes.functions.credits(self._sender).call())
 
     def withdraw(self) -> str:
-        """Take the credits; the transaction's hash once it is mined. Raises alike."""
+        """Withdraw the credits; returns the mined transaction's hash. Raises ZooError."""
         return self._send(self._disputes.functions.withdraw())

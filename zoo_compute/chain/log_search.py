@@ -1,24 +1,24 @@
-"""Searching the chain's logs in ranges that its node accepts: most refuse long ones, each by a limit of its own."""
+"""Event searches in block ranges that the RPC node accepts; nodes limit the length of a range."""
 
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
 
 FIRST_BLOCKS = 1_000
-"""Of the first range; each further one is twice as long, until one is refused."""
+"""Length of the first range; it doubles until a range is refused."""
 
 
 def newest_first(event: Any, filters: Mapping[str, Any], first: int, last: int) -> Iterator[list[Any]]:
-    """The events in the blocks ``first`` to ``last`` by ranges, the newest range first, each in the chain's order.
+    """Yield the events of the blocks ``first`` to ``last`` by range, the newest range first, each in chain order.
 
-    A range that the node refuses is asked for in halves, and none is longer from then on. Who has found enough stops.
+    A refused range is halved, and later ranges are not longer. A caller can stop early.
 
     Args:
-        event: of a contract of web3.
+        event: event of a web3 contract.
         filters: values of its indexed arguments.
 
     Raises:
-        requests.RequestException, web3.exceptions.Web3RPCError: the node answers nothing, or refuses a single block.
+        requests.RequestException, web3.exceptions.Web3RPCError: the node does not answer, or refuses a single block.
     """
     from requests.exceptions import HTTPError
     from web3.exceptions import Web3RPCError
@@ -39,17 +39,17 @@ def newest_first(event: Any, filters: Mapping[str, Any], first: int, last: int) 
 
 
 def all_events(event: Any, filters: Mapping[str, Any], first: int, last: int) -> list[Any]:
-    """The events in the blocks ``first`` to ``last``, in the chain's order. Raises as :func:`newest_first`."""
+    """Return the events of the blocks ``first`` to ``last`` in chain order. Raises as :func:`newest_first`."""
     ranges = list(newest_first(event, filters, first, last))
     return [found for one in reversed(ranges) for found in one]
 
 
 def newest(event: Any, filters: Mapping[str, Any], first: int, last: int) -> Any | None:
-    """The last such event in the blocks ``first`` to ``last``, if there is one. Raises as :func:`newest_first`."""
+    """Return the last such event of the blocks ``first`` to ``last``, if any. Raises as :func:`newest_first`."""
     return next((found[-1] for found in newest_first(event, filters, first, last) if found), None)
 
 
 def _is_too_many_requests(error: Exception) -> bool:
-    """Then shorter ranges, which are more requests, would be no remedy."""
+    """Return whether the node limits the request rate: shorter ranges mean more requests."""
     response = getattr(error, "response", None)
     return response is not None and response.status_code == HTTPStatus.TOO_MANY_REQUESTS

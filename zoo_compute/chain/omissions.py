@@ -1,4 +1,4 @@
-"""What a provider does and reads on the chain about commitments that the operator acknowledged (contract Omissions)."""
+"""Calls and queries of a provider on acknowledged commitments (contract Omissions)."""
 
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass
@@ -35,47 +35,47 @@ class Terms:
 
 
 class OmissionChain(Chain):
-    """The contracts Omissions and WorkWindows, with the provider's wallet."""
+    """The contracts Omissions and WorkWindows with the provider's wallet."""
 
     def __init__(self, rpc_url: str, contracts: Mapping[str, str], wallet: Wallet) -> None:
         super().__init__(rpc_url, contracts, wallet)
         self._omissions, self._windows = map(self._contract, ("Omissions", "WorkWindows"))
 
     def terms(self) -> Terms:
-        """What a claim costs, what it brings, and how long its steps may take."""
+        """Return a claim's stake, its compensation and its periods."""
         with chain_errors():
             return Terms(*self._omissions.functions.terms().call())
 
     def bond(self) -> int:
-        """The part of the operator's bond that compensations can count on: what is announced for withdrawal may go."""
+        """Return the operator's bond without the part that is announced for withdrawal, wei."""
         with chain_errors():
             bond, announced = self._omissions.functions.bond().call(), self._omissions.functions.withdrawal().call()
             return max(0, int(bond) - int(announced[0]))
 
     def is_acknowledger(self, address: str) -> bool:
-        """Whether the address's acknowledgements count now."""
+        """Return whether the address has the acknowledger role now."""
         with chain_errors():
             return bool(self._omissions.functions.hasRole(_ROLE, address).call())
 
     def committed_at(self, window_root: str, block: Block) -> int | None:
-        """Unix time at which the root was committed, as of ``block``; None if it was not."""
+        """Return the Unix time at which the root was committed, as of ``block``; None if it was not."""
         from web3.exceptions import ContractLogicError
 
         with chain_errors():
             try:
                 window = self._windows.functions.windows(from_hex(window_root)).call(block_identifier=block.number)
-            except ContractLogicError:  # UnknownWindow is the only one
+            except ContractLogicError:  # UnknownWindow, the only error
                 return None
         return int(window[3])
 
     def claim_state(self, unit_id: str, block: Block) -> tuple[ClaimState, int]:
-        """State of the unit's claim as of ``block``, and the last second in which it can be answered."""
+        """Return the state of the unit's claim as of ``block``, and its response deadline."""
         with chain_errors():
             found = self._omissions.functions.claims(from_hex(unit_id)).call(block_identifier=block.number)
         return ClaimState(found[3]), int(found[2])
 
     def open_claim(self, unit: UnitCommitment, include_by: int, acknowledgement: str) -> str:
-        """Claim that the unit was left out, allowing the stake to be taken; the transaction's hash once it is mined.
+        """Claim an omission and approve the stake; returns the mined transaction's hash.
 
         Raises:
             ZooError: the wallet has less ZEN than the stake, the contract refuses, or a transaction fails.
@@ -84,8 +84,8 @@ class OmissionChain(Chain):
         if (balance := self.balance()) < stake:
             raise ZooError(
                 "balance-too-low",
-                f"{self._sender} has {format_zen(balance)} ZEN, but a claim needs a stake of {format_zen(stake)}",
-                remedy="Send ZEN to this address; the claim is tried again.",
+                f"{self._sender} has {format_zen(balance)} ZEN; a claim needs a stake of {format_zen(stake)}",
+                remedy="Send ZEN to this address; the node repeats the claim.",
             )
         with chain_errors():
             allowed = self._token.functions.allowance(self._sender, self._omissions.address).call()
@@ -94,5 +94,5 @@ class OmissionChain(Chain):
         return self._send(self._omissions.functions.claim(astuple(unit), include_by, from_hex(acknowledgement, 65)))
 
     def resolve(self, unit_id: str) -> str:
-        """Have an unanswered claim compensated; the transaction's hash once it is mined. Raises alike."""
+        """Resolve an unanswered claim; returns the mined transaction's hash. Raises as :meth:`open_claim`."""
         return self._send(self._omissions.functions.resolve(from_hex(unit_id)))

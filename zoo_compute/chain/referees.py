@@ -1,4 +1,4 @@
-"""What a referee does and reads on the chain: being listed, being drawn, and what a dispute is about."""
+"""Calls and queries of a referee: its listing, its seats in committees, and the disputed unit."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from zoo_protocol.payments.job_record import leaf_of
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """The wallet's place in committee ``draw`` of a dispute, drawn in ``block``; id as 0x hex."""
+    """Seat of the wallet in committee ``draw`` of a dispute, drawn in ``block``; id as 0x hex."""
 
     dispute_id: str
     draw: int
@@ -23,7 +23,7 @@ class Seat:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """The disputed unit: its id (0x hex), and its order and commitment where the opening transaction shows them."""
+    """Disputed unit; order and commitment are None if the opening transaction does not contain them."""
 
     unit_id: str
     provider: str
@@ -32,27 +32,27 @@ class Opening:
 
 
 class RefereeChain(DisputeChain):
-    """The contract Disputes, with the wallet of a staked verifier."""
+    """The contract Disputes with the wallet of a staked verifier."""
 
     def should_enlist(self) -> bool:
-        """Whether the wallet may be in the list (staked, not jailed) and has no entry that lasts."""
+        """Return whether the wallet qualifies (staked, not jailed) and its listing is missing or half over."""
         latest, functions = self.latest_block(), self._disputes.functions
         with chain_errors():
-            left = int(functions.listedUntil(self._sender).call()) - latest.timestamp
-            if 2 * left > int(functions.LISTING_PERIOD().call()):
+            remaining = int(functions.listedUntil(self._sender).call()) - latest.timestamp
+            if 2 * remaining > int(functions.LISTING_PERIOD().call()):
                 return False
             return bool(self._staking.functions.qualifies(self._sender, 0).call())
 
     def enlist(self) -> str:
-        """Register as a referee, or renew the entry; the transaction's hash once it is mined.
+        """Register as a referee or renew the listing; returns the mined transaction's hash.
 
         Raises:
-            ZooError: the contract refuses, the transaction reverts, or the wallet lacks the coin for its gas.
+            ZooError: the contract refuses, the transaction reverts, or the wallet lacks native tokens for its gas.
         """
         return self._send(self._disputes.functions.registerReferee())
 
     def seats(self, first: int, last: int) -> list[Seat]:
-        """The wallet's places in committees that were drawn in the blocks ``first`` to ``last``."""
+        """Return the wallet's seats in committees drawn in the blocks ``first`` to ``last``."""
         return [
             Seat(to_hex(event["args"]["disputeId"]), int(event["args"]["draw"]), int(event["blockNumber"]))
             for event in self._events("CommitteeDrawn", first, last)
@@ -60,10 +60,10 @@ class RefereeChain(DisputeChain):
         ]
 
     def opening(self, dispute_id: str) -> Opening:
-        """The unit that is disputed. A challenger that is a contract opens without its call being seen.
+        """Return the disputed unit. A challenger that is a contract can open a dispute in an internal call.
 
         Raises:
-            ZooError: ``dispute-unknown``: the chain has no such dispute (any more).
+            ZooError: ``dispute-unknown``: the chain has no such dispute.
         """
         from web3.exceptions import TransactionNotFound
 
@@ -74,16 +74,16 @@ class RefereeChain(DisputeChain):
         with chain_errors():
             try:
                 call = self._web3.eth.get_transaction(opened["transactionHash"])["input"]
-            except TransactionNotFound:  # of a node that has forgotten old transactions
+            except TransactionNotFound:  # the node prunes old transactions
                 return Opening(unit_id, provider, None, None)
         for arguments in self._open_calls(call):
             order, unit = JobOrder(**_plain(arguments["order"])), UnitCommitment(**_plain(arguments["unit"]))
-            if to_hex(leaf_of(unit)) == unit_id:  # a multicall may open others too
+            if to_hex(leaf_of(unit)) == unit_id:  # a multicall can open several disputes
                 return Opening(unit_id, provider, order, unit)
         return Opening(unit_id, provider, None, None)
 
     def _open_calls(self, call: bytes) -> list[Mapping[str, Any]]:
-        """The arguments of each ``open`` in call data from a stranger, also within a multicall (not one in another)."""
+        """Return the arguments of each ``open`` in untrusted call data, also within one multicall."""
         found = []
         for name, arguments in self._decoded(call):
             inner = arguments["data"] if name == "multicall" else []
@@ -91,10 +91,10 @@ class RefereeChain(DisputeChain):
         return [arguments for name, arguments in found if name == "open"]
 
     def _decoded(self, call: bytes) -> list[tuple[str, Mapping[str, Any]]]:
-        """The function's name and its arguments; none if it is a call of another contract, or none at all."""
+        """Return the function's name and its arguments; empty for a call of another contract."""
         try:
             function, arguments = self._disputes.decode_function_input(call)
-        except Exception:  # anything may be sent to a contract that then opens a dispute; decoders fail in many ways
+        except Exception:  # untrusted bytes: decoders fail in many ways
             return []
         return [(str(function.fn_name), arguments)]
 

@@ -1,4 +1,4 @@
-"""What the chain alone says about one job: read from any RPC node, without the market."""
+"""Events and state of one job, read from any RPC node."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,6 @@ from zoo_protocol.payments.receipt import JobSettlement, Opened, Settled, Slashe
 
 _PROVIDER_LOST = 5  # IDisputes.Status
 
-
 DISPUTE_EVENTS = (
     "DisputeOpened",
     "TraceShown",
@@ -28,11 +27,11 @@ DISPUTE_EVENTS = (
     "Credited",
     "DisputeEnded",
 )
-"""Those of one dispute that say what was done in it."""
+"""Events that describe the course of a dispute."""
 
 
 class ChainDisagrees(Exception):
-    """The chain does not hold what a receipt needs; ``code`` is stable."""
+    """The chain lacks an event that a receipt requires; ``code`` is stable."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -41,21 +40,25 @@ class ChainDisagrees(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Posted:
-    """A settlement batch as it was posted, and what was taken from it so far; amounts in wei."""
+    """Posted settlement batch; amounts in wei.
+
+    Attributes:
+        claimed: amount by provider.
+        withheld: amount held by disputes at the time of the claim, by provider.
+        fee_collected: part of the fee that was collected.
+    """
 
     root: str
     net: int
     fee: int
     claimed: Mapping[str, int]
-    """provider -> amount"""
     withheld: Mapping[str, int]
-    """provider -> what disputes withheld of it when it was claimed"""
     fee_collected: int
 
 
 @dataclass(frozen=True, slots=True)
 class WindowOnChain:
-    """A committed root and the seed that was latched for it (None: not yet)."""
+    """Committed root and its sampling seed; None before the seed is recorded."""
 
     root: str
     leaf_count: int
@@ -64,7 +67,7 @@ class WindowOnChain:
 
 @dataclass(frozen=True, slots=True)
 class AttestedOnChain:
-    """The registry's last attestation of a provider. Hashes as 0x hex, times in Unix seconds; ``counts`` as of now."""
+    """Last attestation of a provider. Hashes as 0x hex, times in Unix seconds; ``counts`` as of now."""
 
     key: str
     measurement: str
@@ -75,15 +78,15 @@ class AttestedOnChain:
 
 
 class ChainReader:
-    """Reads our contracts' events and state; every answer comes from the given RPC node."""
+    """Reader of the network's events and state on one RPC node.
+
+    Args:
+        rpc_url: any node of the chain.
+        contracts: addresses by contract name (ZenToken, Treasury, ProviderStaking, WorkWindows, JobEscrow).
+        start_block: block of the deployment, where searches start.
+    """
 
     def __init__(self, rpc_url: str, contracts: Mapping[str, str], start_block: int = 0) -> None:
-        """
-        Args:
-            rpc_url: any node of the chain.
-            contracts: addresses by contract name (ZenToken, Treasury, ProviderStaking, WorkWindows, JobEscrow).
-            start_block: first block of the deployment; nothing of ours is older.
-        """
         self._web3 = Web3(HTTPProvider(rpc_url, request_kwargs={"timeout": 30}))
         self._start = start_block
         self._contracts: dict[str, Contract] = {
@@ -99,7 +102,7 @@ class ChainReader:
         return str(self._contracts[contract].address)
 
     def opened(self, job_id: str) -> Opened:
-        """The job's deposit.
+        """Return the job's deposit.
 
         Raises:
             ChainDisagrees: ``not_opened`` unless the escrow holds exactly one such event.
@@ -108,20 +111,20 @@ class ChainReader:
         return Opened.from_event(_plain(event), to_hex(event["transactionHash"]))
 
     def settlement(self, job_id: str) -> JobSettlement:
-        """All that was settled of a job, to its end. What a guardian vetoed does not count.
+        """Return a job's settlement if it is complete. Vetoed settlements do not count.
 
         Raises:
-            ChainDisagrees: ``not_settled`` if money of it is in escrow, or nothing was ever settled.
+            ChainDisagrees: ``not_settled`` if part of its budget is in escrow, or nothing was settled.
         """
         found = self.settled(job_id)
         if found.last is None:
-            raise ChainDisagrees("not_settled", f"job {job_id} was not settled to its end")
+            raise ChainDisagrees("not_settled", f"job {job_id} is not settled completely")
         return found
 
     def settled(self, job_id: str) -> JobSettlement:
-        """What was settled of a job so far. What a guardian vetoed does not count.
+        """Return a job's settlement so far. Vetoed settlements do not count.
 
-        The search goes back from now to the job's deposit: of a job that is disputed, that is not long ago.
+        The search goes back from the newest block to the job's deposit.
         """
         opened = self._newest("JobEscrow", "JobOpened", jobId=from_hex(job_id))
         since = None if opened is None else int(opened["blockNumber"])
@@ -133,7 +136,7 @@ class ChainReader:
         )
 
     def settled_with(self, part: Settled) -> list[tuple[str, Settled]]:
-        """(job id, line) of everything that was settled in the same transaction, in its order."""
+        """Return (job id, line) of everything settled in the same transaction, in its order."""
         events = (
             self._contracts["JobEscrow"].events.JobSettled().process_receipt(self._receipt(part.tx), errors=DISCARD)
         )
@@ -150,7 +153,7 @@ class ChainReader:
         return transfers
 
     def batch(self, batch_id: int) -> Posted:
-        """A settlement batch.
+        """Return a settlement batch.
 
         Raises:
             ChainDisagrees: ``no_batch`` unless the escrow posted exactly one with this id.
@@ -170,14 +173,14 @@ class ChainReader:
         )
 
     def deposited(self, opened: Opened) -> int:
-        """ZEN that moved from the payer into the escrow in the opening transaction, wei."""
+        """Return the ZEN that moved from the payer into the escrow in the opening transaction, wei."""
         receipt = self._receipt(opened.tx)
         moved = self._contracts["ZenToken"].events.Transfer().process_receipt(receipt, errors=DISCARD)
         escrow = self.address("JobEscrow")
         return sum(e["args"]["value"] for e in moved if e["args"]["from"] == opened.payer and e["args"]["to"] == escrow)
 
     def window(self, window_id: int) -> WindowOnChain:
-        """Root and seed of a committed window.
+        """Return root and seed of a committed window.
 
         Raises:
             ChainDisagrees: ``no_window`` if no such window was committed.
@@ -188,7 +191,7 @@ class ChainReader:
         return WindowOnChain(to_hex(event["args"]["root"]), event["args"]["leafCount"], seed)
 
     def slash(self, evidence: str, offence: str) -> Slashed:
-        """The penalty that was executed on this evidence; ``offence`` is its name in the penalty table.
+        """Return the penalty executed on this evidence; ``offence`` is its name in the penalty table.
 
         Raises:
             ChainDisagrees: ``not_slashed`` unless there is exactly one.
@@ -198,7 +201,7 @@ class ChainReader:
         return Slashed(found["provider"], offence, found["amount"], to_hex(event["transactionHash"]))
 
     def attested(self, provider: str) -> AttestedOnChain | None:
-        """The last attestation of a provider; None if it was never attested."""
+        """Return the last attestation of a provider; None if there is none."""
         event = self._newest("Attestations", "Attested", provider=provider)
         if event is None:
             return None
@@ -213,15 +216,15 @@ class ChainReader:
         )
 
     def slashed(self) -> set[str]:
-        """Everybody who ever lost stake to a penalty, by whosever decision."""
+        """Return all accounts that were ever slashed."""
         return {event["args"]["provider"] for event in self._events("ProviderStaking", "Slashed")}
 
     def stake_of(self, provider: str) -> int:
-        """Stake of a provider or verifier now, without what unbonds, wei."""
+        """Return the stake of a provider or verifier without its unbonding ZEN, wei."""
         return int(self._contracts["ProviderStaking"].functions.stakeOf(provider).call())
 
     def window_tx(self, root: str) -> str:
-        """The transaction that committed the window of this root.
+        """Return the transaction that committed the window of this root.
 
         Raises:
             ChainDisagrees: ``no_window`` if no such window was committed.
@@ -230,7 +233,7 @@ class ChainReader:
         return to_hex(event["transactionHash"])
 
     def disputable_until(self, root: str) -> int:
-        """The last second in which units of the window with this root can be disputed, Unix time.
+        """Return the end of the dispute period of the window with this root, Unix seconds.
 
         Raises:
             ChainDisagrees: ``no_window`` if no such window was committed.
@@ -241,26 +244,26 @@ class ChainReader:
         return int(committed_at) + int(self._contracts["Disputes"].functions.terms().call()[3])
 
     def now(self) -> int:
-        """The time of the newest block, Unix seconds."""
+        """Return the time of the newest block, Unix seconds."""
         return int(self._web3.eth.get_block("latest")["timestamp"])
 
     def dispute_bond(self) -> int:
-        """What a challenger puts up, wei."""
+        """Return a challenger's bond, wei."""
         return int(self._contracts["Disputes"].functions.terms().call()[0])
 
     def dispute_events(self, dispute_id: str) -> list[tuple[str, Mapping[str, Any], str]]:
-        """(event, arguments, transaction) of all that happened in a dispute, in the chain's order."""
+        """Return (event, arguments, transaction) of a dispute's events in chain order."""
         events = [
             event for name in DISPUTE_EVENTS for event in self._events("Disputes", name, disputeId=from_hex(dispute_id))
         ]
         events.sort(key=lambda event: (event["blockNumber"], event["logIndex"]))
         return [(event["event"], _plain(event), to_hex(event["transactionHash"])) for event in events]
 
-    def conviction(self, dispute_id: str) -> tuple[str, str]:
-        """The unit that a dispute convicted, and the transaction that did; both as 0x hex.
+    def upheld_dispute(self, dispute_id: str) -> tuple[str, str]:
+        """Return the unit of an upheld dispute and the transaction that ended it; both as 0x hex.
 
         Raises:
-            ChainDisagrees: ``not_convicted`` unless the dispute ended against the provider.
+            ChainDisagrees: ``not_convicted`` if the dispute was not upheld.
         """
         event = self._only("Disputes", "DisputeEnded", "not_convicted", disputeId=from_hex(dispute_id))
         if event["args"]["outcome"] != _PROVIDER_LOST:
@@ -268,7 +271,7 @@ class ChainReader:
         return to_hex(event["args"]["unitId"]), to_hex(event["transactionHash"])
 
     def treasury_balance(self) -> int:
-        """ZEN that the treasury holds now, wei."""
+        """Return the treasury's ZEN, wei."""
         return int(self._contracts["ZenToken"].functions.balanceOf(self.address("Treasury")).call())
 
     def _receipt(self, tx: str) -> TxReceipt:
@@ -295,7 +298,7 @@ class ChainReader:
 
 
 def _withheld(claim: EventData, withheld: Sequence[EventData], restored: Sequence[EventData]) -> int:
-    """What disputes had withheld of a claim: all that was not back in its batch by then (later it is paid out)."""
+    """Return the amount of a claim that disputes held: units that were not restored to their batch by then."""
     mine = [event["args"] for event in withheld if event["args"]["provider"] == claim["args"]["provider"]]
     units = {args["unitId"] for args in mine}
     back = [event["args"] for event in restored if not event["args"]["paidOut"] and event["args"]["unitId"] in units]
@@ -303,5 +306,5 @@ def _withheld(claim: EventData, withheld: Sequence[EventData], restored: Sequenc
 
 
 def _plain(event: EventData) -> dict[str, Any]:
-    """An event's arguments with byte strings as 0x hex."""
+    """Return an event's arguments with byte strings as 0x hex."""
     return {name: to_hex(value) if isinstance(value, bytes) else value for name, value in event["args"].items()}

@@ -12,50 +12,39 @@ from zoo_protocol import messages
 from zoo_protocol.contracts import artifact
 
 _PERMIT_SECONDS = 3600
-
-
-_CONFIRMATIONS = 12  # stand for finality where the node has no finalized tag
-
-
+_CONFIRMATIONS = 12  # stand for finality if the node has no finalized tag
 _MINING_SECONDS = 120.0
-
-
-_GAS_PERCENT = 125  # of the estimate: in a later block a call may take more
-
-
+_GAS_PERCENT = 125  # of the estimate: the call can need more in a later block
 _FEES = ("maxFeePerGas", "maxPriorityFeePerGas", "gasPrice")
 
 
 class Chain:
-    """What a provider or a user does on the chain with a wallet of their own. Amounts in wei of ZEN.
+    """Contract calls with a wallet. Amounts in wei of ZEN. Every method raises Unreachable if the node does not answer.
 
-    Every method raises Unreachable where the node does not answer.
+    Args:
+        rpc_url: URL of an Ethereum node.
+        contracts: addresses by name, as in ``GET /v1/network``.
     """
 
     def __init__(self, rpc_url: str, contracts: Mapping[str, str], wallet: Wallet) -> None:
-        """
-        Args:
-            rpc_url: of an Ethereum node.
-            contracts: addresses by name, as ``GET /v1/network`` gives them.
-        """
         from eth_utils.address import to_checksum_address
         from web3 import HTTPProvider, Web3
 
         self._web3 = Web3(HTTPProvider(rpc_url, request_kwargs={"timeout": 10}))
         self._wallet = wallet
-        self._has_finality = False  # whether the chain's node has shown the ``finalized`` tag
+        self._has_finality = False  # the node has answered the ``finalized`` tag before
         self._sender = to_checksum_address(wallet.address)
         self._contracts = {name: to_checksum_address(address) for name, address in contracts.items()}
         names = ("ZenToken", "ProviderStaking", "JobEscrow", "Rewards")
         self._token, self._staking, self._escrow, self._rewards = map(self._contract, names)
 
     def balance(self, address: str | None = None) -> int:
-        """ZEN of an address (default: the wallet's own)."""
+        """Return the ZEN of an address (default: the wallet's)."""
         with chain_errors():
             return int(self._token.functions.balanceOf(address or self._sender).call())
 
     def staked(self) -> int:
-        """The wallet's stake that counts towards a tier."""
+        """Return the wallet's stake."""
         with chain_errors():
             return int(self._staking.functions.stakeOf(self._sender).call())
 
@@ -63,12 +52,12 @@ class Chain:
         """Add to the wallet's stake, with a permit, in one transaction; returns its hash once it is mined.
 
         Raises:
-            ZooError: the wallet has less ZEN than that, or the transaction fails.
+            ZooError: the wallet has less ZEN, or the transaction fails.
         """
         if (balance := self.balance()) < amount:
             raise ZooError(
                 "balance-too-low",
-                f"{self._sender} has {format_zen(balance)} ZEN, but {format_zen(amount)} are to be staked",
+                f"{self._sender} has {format_zen(balance)} ZEN; the stake needs {format_zen(amount)}",
                 remedy="Send ZEN to this address.",
             )
         deadline = int(time.time()) + _PERMIT_SECONDS
@@ -87,7 +76,7 @@ class Chain:
         return self._send(self._staking.functions.stakeWithPermit(amount, deadline, v, r, s))
 
     def commit(self, until: int) -> str:
-        """Promise to be up until a Unix time, later than any promise before; the transaction's hash once it is mined.
+        """Commit to be up until a Unix time, later than before; returns the mined transaction's hash.
 
         Raises:
             ZooError: the contract refuses, or the transaction fails.
@@ -95,11 +84,11 @@ class Chain:
         return self._send(self._staking.functions.commit(until))
 
     def claim(self, claims: Sequence[Claim], to: str | None = None) -> str:
-        """Take the wallet's pay from settled batches in one transaction; returns its hash once it is mined.
+        """Claim the wallet's pay from settled batches in one transaction; returns its hash once it is mined.
 
         Args:
-            claims: as the market lists them; their challenge periods must be over.
-            to: who receives it (default: the wallet's own address).
+            claims: claims from the market; their challenge periods must be over.
+            to: recipient (default: the wallet).
 
         Raises:
             ZooError: the contract refuses, or the transaction fails.
@@ -108,26 +97,26 @@ class Chain:
         return self._send(self._escrow.functions.claim(self._payee(to), items))
 
     def withheld(self, batch_id: int) -> int:
-        """What disputes withhold, or have struck, of the wallet's pay in a settled batch."""
+        """Return the part of the wallet's pay in a batch that is held or forfeited by disputes."""
         with chain_errors():
             return int(self._escrow.functions.withheldOf(batch_id, self._sender).call())
 
     def has_claimed(self, batch_id: int) -> bool:
-        """Whether the wallet took its pay from a settled batch, as of the newest block."""
+        """Return whether the wallet claimed its pay from a batch, as of the newest block."""
         with chain_errors():
             return bool(self._escrow.functions.isClaimed(batch_id, self._sender).call())
 
     def rewards_claimed(self) -> int:
-        """All that the wallet ever claimed of its rewards."""
+        """Return the sum of the wallet's claimed rewards."""
         with chain_errors():
             return int(self._rewards.functions.claimed(self._sender).call())
 
     def claim_rewards(self, cumulative: int, proof: Sequence[str], to: str | None = None) -> str:
-        """Take the wallet's rewards up to ``cumulative``; returns the transaction's hash once it is mined.
+        """Claim the wallet's rewards up to ``cumulative``; returns the mined transaction's hash.
 
         Args:
-            proof: as the market gives it, of the epoch in force.
-            to: who receives it (default: the wallet's own address).
+            proof: the market's proof for the epoch in force.
+            to: recipient (default: the wallet).
 
         Raises:
             ZooError: the contract refuses, or the transaction fails.
@@ -135,15 +124,15 @@ class Chain:
         return self._send(self._rewards.functions.claimTo(self._payee(to), cumulative, list(proof)))
 
     def time(self) -> int:
-        """Unix time of the latest block: the clock that the contracts go by."""
+        """Return the Unix time of the latest block, the clock of the contracts."""
         return self.latest_block().timestamp
 
     def latest_block(self) -> Block:
-        """The newest block."""
+        """Return the newest block."""
         return self._block("latest")
 
     def final_block(self) -> Block:
-        """The newest block that cannot be reorganised away: by the chain's tag, or by confirmations if it has none."""
+        """Return the newest final block: by the ``finalized`` tag, or by confirmations if the node lacks the tag."""
         from web3.exceptions import BlockNotFound, Web3RPCError
 
         with chain_errors():
@@ -151,13 +140,13 @@ class Chain:
                 found = self._web3.eth.get_block("finalized")
                 self._has_finality = True
             except (BlockNotFound, Web3RPCError):
-                if self._has_finality:  # as after a node's restart: confirmations are fewer than finality takes
+                if self._has_finality:  # for example after a node's restart: confirmations are weaker than finality
                     raise
                 found = self._web3.eth.get_block(max(0, self._web3.eth.block_number - _CONFIRMATIONS))
             return Block(found["number"], found["timestamp"])
 
     def transfer(self, to: str, amount: int) -> str:
-        """Send ZEN; returns the transaction's hash once it is mined.
+        """Send ZEN; returns the mined transaction's hash.
 
         Raises:
             ZooError: the transaction fails.
@@ -179,42 +168,41 @@ class Chain:
         """Send a transaction and wait until it is mined; returns its hash.
 
         Args:
-            fee_percent: of the usual fee. If more than 100, the transaction does not wait behind what the wallet sent
-                before: it takes the place of the first one that is not mined yet, which may be an earlier try.
+            fee_percent: percentage of the usual fee. Above 100, the transaction replaces the wallet's first pending
+                one, which can be an earlier attempt.
 
         Raises:
-            ZooError: the contract refuses, the transaction reverts, or the wallet lacks the coin for its gas.
+            ZooError: the contract refuses, the transaction reverts, or the wallet lacks native tokens for its gas.
             Unreachable: the node does not answer, or the transaction is not mined in time.
         """
         eth, raised = self._web3.eth, fee_percent > 100
         with chain_errors():
             nonce = eth.get_transaction_count(self._sender, "latest" if raised else "pending")
-            # As of what is mined: behind what waits, which this may replace, the contract may refuse it.
+            # Against the mined state: a pending transaction may be the one that this replaces.
             gas = call.estimate_gas({"from": self._sender}, block_identifier="latest") * _GAS_PERCENT // 100
             transaction = call.build_transaction({"from": self._sender, "nonce": nonce, "gas": gas})
             for name in _FEES:
                 if name in transaction:
                     transaction[name] = transaction[name] * fee_percent // 100
-            self._require_coin(transaction)
+            self._require_native_balance(transaction)
             sent = eth.send_raw_transaction(self._wallet.sign_transaction(transaction))
             receipt = eth.wait_for_transaction_receipt(sent, timeout=_MINING_SECONDS, poll_latency=0.2)
         if receipt["status"] != 1:
             raise ZooError("transaction-reverted", f"{call.fn_name} reverted in {sent.to_0x_hex()}")
         return str(sent.to_0x_hex())
 
-    def _require_coin(self, transaction: Mapping[str, Any]) -> None:
+    def _require_native_balance(self, transaction: Mapping[str, Any]) -> None:
         price = transaction.get("maxFeePerGas", transaction.get("gasPrice", 0))
         needed, held = transaction["gas"] * price, self._web3.eth.get_balance(self._sender)
         if held < needed:
             raise ZooError(
-                "coin-too-low",
-                f"{self._sender} has {format_zen(held)} of the chain's coin, and a transaction may cost "
-                f"{format_zen(needed)}",
-                remedy="Send some of the chain's own coin (not ZEN) to this address.",
+                "coin-too-low",  # prose: ok
+                f"{self._sender} has {format_zen(held)} native tokens; a transaction may cost {format_zen(needed)}",
+                remedy="Send native tokens of the chain (not ZEN) to this address.",
             )
 
 
 def _split_signature(signature: str) -> tuple[bytes, bytes, int]:
-    """(r, s, v) of a 65-byte signature in 0x hex."""
+    """Split a 65-byte signature in 0x hex into (r, s, v)."""
     raw = bytes.fromhex(signature.removeprefix("0x"))
     return raw[:32], raw[32:64], raw[64]

@@ -1,7 +1,7 @@
-"""A wallet: who you are towards the market, and what you do on the chain.
+"""Wallet: identity towards the market and signer on the chain.
 
-Signing needs no network. The chain is reached only through :class:`Chain`, which imports web3 when it is first used, so
-that a node which has already staked never loads it.
+Signing needs no network. Only :class:`Chain` reaches the chain. It imports web3 on first use, so that other processes
+do not load it.
 """
 
 import json
@@ -23,31 +23,25 @@ from zoo_protocol import messages
 from zoo_protocol.reverts import decode_revert
 
 KEY_VARIABLE = "ZOO_PRIVATE_KEY"
-
-
 KEYSTORE_VARIABLE = "ZOO_KEYSTORE"
-
-
 PASSWORD_VARIABLE = "ZOO_KEYSTORE_PASSWORD"
 
-
-_LOST_KEY = "If it is damaged, put your backup in its place: only this key can take back what it has staked."
-
+_LOST_KEY = "If it is damaged, restore your backup: only this key can withdraw its stake."
 
 NOT_MINED = "transaction-not-mined"
 
 
 class Wallet:
-    """One private key. Its text form never shows the key."""
+    """One private key. Its text form never contains the key.
+
+    Args:
+        private_key: 32 bytes as 64 hex digits, with or without ``0x``.
+
+    Raises:
+        ConfigError: the key is malformed; the message does not repeat it.
+    """
 
     def __init__(self, private_key: str) -> None:
-        """
-        Args:
-            private_key: 32 bytes as 64 hex digits, with or without ``0x``.
-
-        Raises:
-            ConfigError: if it is no key; the message does not repeat it.
-        """
         if not re.fullmatch(r"(0x)?[0-9a-fA-F]{64}", private_key):
             raise ConfigError(
                 "private-key-malformed", "the private key is not 64 hex digits", remedy=f"Check {KEY_VARIABLE}."
@@ -67,10 +61,10 @@ class Wallet:
 
     @classmethod
     def from_keystore(cls, path: Path, password: str) -> "Wallet":
-        """The wallet in an encrypted keystore file (Web3 Secret Storage, as geth and others write it).
+        """Decrypt a keystore file (Web3 Secret Storage, as geth and others write it).
 
         Raises:
-            ConfigError: if there is no such file, it is no keystore, or the password is wrong.
+            ConfigError: the file is missing or not a keystore, or the password is wrong.
         """
         try:
             key = Account.decrypt(json.loads(path.read_text()), password)
@@ -80,17 +74,17 @@ class Wallet:
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigError(
                 "keystore-unusable",
-                f"{path} cannot be opened: {error}",
+                f"{path} cannot be decrypted: {error}",
                 remedy=f"Give a keystore file of version 3, and its password in {PASSWORD_VARIABLE}. {_LOST_KEY}",
             ) from error
         return cls(bytes(key).hex())
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "Wallet | None":
-        """The wallet of ``ZOO_PRIVATE_KEY``, or of ``ZOO_KEYSTORE`` with ``ZOO_KEYSTORE_PASSWORD``; None without both.
+        """Return the wallet of ``ZOO_PRIVATE_KEY``, or of ``ZOO_KEYSTORE`` with its password; None without both.
 
         Raises:
-            ConfigError: if what is set cannot be used.
+            ConfigError: a variable is invalid.
         """
         if key := environment.get(KEY_VARIABLE):
             return cls(key.strip())
@@ -99,15 +93,15 @@ class Wallet:
         return None
 
     def sign_typed_data(self, document: dict[str, Any]) -> str:
-        """65-byte signature of an EIP-712 document, 0x hex."""
+        """Return the 65-byte signature of an EIP-712 document, 0x hex."""
         return messages.sign(self._private_key, document)
 
     def sign_text(self, text: str) -> str:
-        """65-byte EIP-191 signature of a text, 0x hex, as ``personal_sign`` makes it."""
+        """Return the 65-byte EIP-191 signature of a text, 0x hex, as ``personal_sign`` does."""
         return "0x" + bytes(self._account.sign_message(encode_defunct(text=text)).signature).hex()
 
     def sign_transaction(self, transaction: dict[str, Any]) -> bytes:
-        """The raw bytes of a signed transaction."""
+        """Return the raw bytes of a signed transaction."""
         return bytes(self._account.sign_transaction(transaction).raw_transaction)
 
     @property
@@ -116,26 +110,26 @@ class Wallet:
 
 
 def checked_address(text: str) -> str:
-    """An address as the chain's tools write it, with its checksum.
+    """Return an address with its EIP-55 checksum.
 
     Raises:
-        ConfigError: it is none, or its checksum says that it was mistyped.
+        ConfigError: malformed, or the checksum is wrong.
     """
     from eth_utils.address import is_hex_address, to_checksum_address
 
     digits = text.removeprefix("0x")
-    plain = digits in (digits.lower(), digits.upper())  # bears no checksum
+    plain = digits in (digits.lower(), digits.upper())  # without a checksum
     if not is_hex_address(text) or not (plain or text == to_checksum_address(text)):
         raise ConfigError(
             "bad-address",
-            f"{text!r:.100} is no address",
-            remedy="Give 0x and 40 hex digits, copied as they are: upper and lower case are a checksum.",
+            f"address is {text!r:.100}; expected 0x and 40 hex digits",
+            remedy="Copy the address exactly: upper and lower case are a checksum.",
         )
     return str(to_checksum_address(text))
 
 
 def siwe_message(address: str, challenge: Mapping[str, Any], now: datetime | None = None) -> str:
-    """The sign-in text of EIP-4361 for a challenge of ``POST /v1/auth/nonce``.
+    """Return the EIP-4361 sign-in text for a challenge of ``POST /v1/auth/nonce``.
 
     Args:
         address: checksummed.
@@ -153,7 +147,7 @@ def siwe_message(address: str, challenge: Mapping[str, Any], now: datetime | Non
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block; ``timestamp`` in Unix seconds."""
+    """Block number and ``timestamp`` in Unix seconds."""
 
     number: int
     timestamp: int
@@ -161,7 +155,7 @@ class Block:
 
 @contextmanager
 def chain_errors() -> Iterator[None]:
-    """web3's errors as this package's. A transaction that is sent and not mined in time is ``NOT_MINED``."""
+    """Translate web3's errors. A transaction that is sent and not mined in time is ``NOT_MINED``."""
     from requests.exceptions import RequestException
     from web3.exceptions import (
         BadFunctionCallOutput,
@@ -186,20 +180,20 @@ def chain_errors() -> Iterator[None]:
     try:
         yield
     except ContractLogicError as error:
-        remedy = "contracts/src/interfaces/ says of each error when it comes."
+        remedy = "See contracts/src/interfaces/ for the condition of each error."
         raise ZooError("transaction-refused", f"the contract refuses: {_reason(error)}", remedy=remedy) from error
     except TimeExhausted as error:
-        raise Unreachable(NOT_MINED, str(error), remedy="Its fee may be too low now; try again.") from error
-    except no_answer as error:  # or with a proxy's page, or as one that has not come as far as our contracts
+        raise Unreachable(NOT_MINED, str(error), remedy="The fee may be too low now; try again.") from error
+    except no_answer as error:  # also a proxy's page, or a node that has not synchronised to the deployment
         raise Unreachable(
             "chain-unreachable", f"the chain does not answer: {error}", remedy="Try again; check the RPC address."
         ) from error
 
 
 def _reason(error: Any) -> str:
-    """What the contract said: the name of its error and what it tells of it; else what the node says."""
+    """Return the contract's error with its arguments, or else the node's text."""
     data = error.data
     if not isinstance(data, str) or not re.fullmatch("0x([0-9a-fA-F]{2}){4,}", data):
         return str(error)
-    name, told = decode_revert(bytes.fromhex(data[2:]))
-    return told if name == "Unknown" else f"{name}({told})"
+    name, text = decode_revert(bytes.fromhex(data[2:]))
+    return text if name == "Unknown" else f"{name}({text})"

@@ -1,11 +1,9 @@
-"""Blocks and pins in a directory: a node's cache, and the store behind the embedded IPFS service.
+"""Block store: verified blocks and pins in a directory, used by nodes and by the embedded IPFS service.
 
-``packs/`` holds files of blocks, one for each file that was added and some for blocks that came one by one;
-``index.sqlite`` says where in them each block lies, and which roots are pinned (:mod:`zoo_compute.content.packs`).
-Several
-processes may share a directory, and may be killed at any moment: an added file is there whole or not at all. A
-block is its own checksum: whatever a power cut or a failing disk tore is noticed when it is read, and counts as
-absent. A pin is a promise, so its blocks are forced to disk before it is recorded, and the record is too.
+``packs/`` contains files of blocks, one per added file and some for single blocks. ``index.sqlite`` maps blocks to
+packs and lists pinned roots (:mod:`zoo_compute.content.packs`). Several processes can share a directory and can be
+killed at any moment: a file is added atomically. Blocks are verified when read, and a damaged one counts as missing. A
+pin is durable: its blocks are forced to disk before it is recorded.
 """
 
 import contextlib
@@ -25,32 +23,23 @@ from zoo_protocol.content import unixfs
 from zoo_protocol.content.cid import Buffer, Cid, ContentError, of_block, verify_block
 
 log = logging.getLogger(__name__)
-
-
 _THREADS = 4
-
-
 _RUN_BYTES = 1 << 20
-
-
 _RUNS_AHEAD = 8
-
-
 _BLOCKS_PER_TASK = 4
 
-
 _MAX_LOOSE_BYTES = 64 << 20
-"""A pack of blocks that came one by one is followed by another at this size, so that removing some gives space back."""
+"""Maximum size of a pack of single blocks, so that removing some of them frees space."""
 
 
 class BlockNotFound(LookupError):
-    """A block is not at hand."""
+    """A block is not in this store or not on any gateway."""
 
     code = "block_not_found"
 
 
 class BlockStore:
-    """A directory of verified blocks. Safe for threads and processes; not to be used on both sides of a fork.
+    """Directory of verified blocks. Safe for threads and processes, not across a fork.
 
     Raises:
         OSError, sqlite3.Error: the disk refuses; in every method.
@@ -58,56 +47,52 @@ class BlockStore:
 
     def __init__(self, directory: Path) -> None:
         if (directory / "blocks").is_dir():
-            raise OSError(f"{directory} is a block store of an earlier version: remove it, or use `devnet reset`")
+            raise OSError(f"{directory} is a block store of an earlier version. Remove it, or use `devnet reset`")
         self._packs = directory / "packs"
         self._packs.mkdir(parents=True, exist_ok=True)
         self._index = Index(directory / "index.sqlite")
-        self._pool = ThreadPoolExecutor(_THREADS, "blocks")  # hashing, reading and writing leave the interpreter's lock
+        self._pool = ThreadPoolExecutor(_THREADS, "blocks")  # hashing and file access release the GIL
         self._loose: Pack | None = None
         self._loose_lock = threading.Lock()
 
     def check(self) -> None:
-        """Read the whole index. Raises sqlite3.DatabaseError: it is damaged."""
+        """Read the whole index. Raises sqlite3.DatabaseError if it is damaged."""
         self._index.check()
 
     def discard_unfinished(self) -> None:
-        """Remove what killed processes left half-written; what others write now is left alone."""
+        """Remove unfinished packs of killed processes; packs of running writers stay."""
         used = self._index.packs()
         for path in self._packs.iterdir():
             if path.name not in used:
                 remove_unused(path, self._index)
 
     def has(self, cid: Cid) -> bool:
-        """Whether the block is at hand."""
+        """Return whether the store has the block."""
         return cid in self._index.find([cid])
 
     def block_size(self, cid: Cid) -> int:
-        """Bytes in one block.
-
-        Raises:
-            BlockNotFound: if it is not at hand.
-        """
+        """Return the size of a block in bytes. Raises BlockNotFound."""
         return self._place(cid).size
 
     def get(self, cid: Cid) -> bytes:
-        """One block, verified.
+        """Return one block, verified.
 
         Raises:
-            BlockNotFound: if it is not at hand, or was damaged on disk (it is then forgotten, to be stored anew).
+            BlockNotFound: missing, or damaged on disk; a damaged block is removed from the index.
         """
         while True:
             place = self._place(cid)
             with contextlib.suppress(*UNREADABLE, ContentError), self._opened(place.pack) as file:
                 return verify_block(cid, os.pread(file.fileno(), place.size, place.offset))
-            if self._index.forget(cid, place):  # else it was moved to another pack meanwhile
-                log.warning("block %s was damaged on disk (%s)", cid, place)
+            if self._index.forget(cid, place):  # otherwise it moved to another pack
+                log.warning("block_damaged cid=%s place=%s", cid, place)
                 raise BlockNotFound(f"could not find block {cid}: it was damaged on disk")
 
     def put(self, cid: Cid, data: Buffer) -> None:
-        """Store one block; storing it again changes nothing.
+        """Store one block; idempotent.
 
         Raises:
-            BlockMismatch, ContentTooLarge: if ``data`` is not that block.
+            BlockMismatch, ContentTooLarge: ``data`` is not that block.
         """
         verify_block(cid, data)
         if self.has(cid):
@@ -121,11 +106,11 @@ class BlockStore:
                 self._close_loose()
 
     def writer(self) -> FileWriter:
-        """Stores a file that arrives in pieces."""
+        """Return a writer for a file that arrives in chunks."""
         return FileWriter(Pack(self._packs), self._index, self._pool)
 
     def add(self, data: Buffer | Iterable[Buffer]) -> Cid:
-        """Store and pin a file, given whole or in pieces of any length; returns its CID."""
+        """Store and pin a file, given whole or in chunks of any length; returns its CID."""
         writer = self.writer()
         try:
             for piece in [data] if isinstance(data, Buffer) else data:
@@ -137,7 +122,7 @@ class BlockStore:
         return root
 
     def read(self, root: Cid, *, max_bytes: int, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
-        """Bytes ``start`` to ``stop`` of a file piece by piece, each verified. Its removal meanwhile does not disturb.
+        """Yield bytes ``start`` to ``stop`` of a file in verified chunks. Removing the file does not interrupt it.
 
         Raises:
             BlockNotFound, InvalidBlock, ContentTooLarge: see :meth:`get` and :func:`zoo_protocol.content.unixfs.read`.
@@ -153,7 +138,7 @@ class BlockStore:
         return pieces()
 
     def fetch(self, root: Cid, *, max_bytes: int) -> bytes:
-        """A whole file in memory, verified; raises as :meth:`read`."""
+        """Return a whole file, verified; raises as :meth:`read`."""
         leaves = list(unixfs.leaves(root, self.get, max_bytes=max_bytes))
         cids = [leaf.cid for leaf in leaves]
         places, packs = self._open(cids)
@@ -161,29 +146,29 @@ class BlockStore:
             unixfs.check_size(leaf, places[leaf.cid].size, max_bytes=max_bytes)
         runs = []
         for run in _runs(cids, places, max_bytes):
-            data = run.read(packs)  # all of the file, if it was added in one go
+            data = run.read(packs)  # the whole file if it was added at once
             blocks = list(run.blocks(data))
             parts = (blocks[at : at + _BLOCKS_PER_TASK] for at in range(0, len(blocks), _BLOCKS_PER_TASK))
             valid = all(self._pool.map(_all_valid, parts))
             runs.append(data if valid else self._one_by_one(run))
-        return b"".join(runs)  # of one this makes no copy
+        return b"".join(runs)  # a single run is not copied
 
     def blocks(self, root: Cid) -> Iterator[tuple[Cid, memoryview]]:
-        """Every block of a file, verified, in the order of CAR files; raises as :meth:`read`."""
+        """Yield every block of a file, verified, in the order of CAR files; raises as :meth:`read`."""
         return self.read_blocks(list(unixfs.cids(root, self.get)))
 
     def pin(self, root: Cid) -> int:
-        """Record that the file under ``root`` must be kept; returns its size in bytes.
+        """Pin the file under ``root``; returns its size in bytes.
 
         Raises:
-            BlockNotFound: if a block of it is missing.
-            ContentError: if it is no file.
+            BlockNotFound: a block of it is missing.
+            ContentError: it is not a file.
         """
         cids = list(unixfs.cids(root, self.get))
         for _block in self.read_blocks(cids):
             pass
         for pack in {place.pack for place in self._index.find(cids).values()}:
-            with contextlib.suppress(FileNotFoundError):  # moved to another, which is on disk
+            with contextlib.suppress(FileNotFoundError):  # its blocks moved to another pack, which is on disk
                 force_to_disk(self._packs / pack)
         force_to_disk(self._packs)
         with self._index.transaction(durable=True):
@@ -194,23 +179,22 @@ class BlockStore:
         return unixfs.file_size(root, self.get)
 
     def unpin(self, root: Cid) -> bool:
-        """Forget a pin; returns whether there was one. Its blocks stay until they are collected."""
+        """Remove a pin; returns whether it existed. Its blocks stay until they are collected."""
         return self._index.unpin(root)
 
     def is_pinned(self, root: Cid) -> bool:
-        """Whether ``root`` itself is pinned."""
+        """Return whether ``root`` itself is pinned."""
         return self._index.is_pinned(root)
 
     def pins(self) -> list[Cid]:
-        """All pinned roots."""
+        """Return all pinned roots."""
         return self._index.pins()
 
     def collect(self, *, older_than: float = 0.0) -> int:
-        """Remove every block that no pin needs, in packs that are older than ``older_than`` seconds; returns how many.
+        """Remove unpinned blocks in packs older than ``older_than`` seconds; returns their number.
 
-        A pack without blocks is removed, and one that is less than half used is written anew. Packs that are being
-        written are left alone. What somebody adds meanwhile waits for the end; a file whose blocks came one by one and
-        that is not pinned yet may lose some, which pinning it then says.
+        Empty packs are removed, and packs that are less than half used are rewritten. Packs with a writer stay.
+        Concurrent additions wait. An unpinned file of single blocks can lose some, which a later pin reports.
 
         Raises:
             BlockNotFound, ContentError: a pin's inner node is missing or damaged. Nothing is removed.
@@ -228,7 +212,7 @@ class BlockStore:
         return removed
 
     def _remove_from(self, path: Path, kept: set[Cid]) -> int:
-        """Remove what is not ``kept`` from one pack's part of the index, and move the rest if it is little."""
+        """Remove the blocks of one pack that are not ``kept``; a pack with few others is rewritten."""
         blocks = self._index.blocks_in(path.name)
         dead = blocks.keys() - kept
         self._index.remove(dead)
@@ -258,7 +242,7 @@ class BlockStore:
         return FileIO(self._packs / pack)
 
     def _open(self, cids: Sequence[Cid]) -> tuple[dict[Cid, Place], dict[str, FileIO]]:
-        """Where these blocks lie, and their packs, open: from here on removing the blocks changes nothing."""
+        """Return the places of these blocks and their open packs, which keep removed blocks readable."""
         while True:
             places = self._index.find(cids)
             missing = next((cid for cid in cids if cid not in places), None)
@@ -270,13 +254,13 @@ class BlockStore:
                     try:
                         packs[place.pack] = self._opened(place.pack)
                     except UNREADABLE:
-                        self.get(cid)  # it lies in another pack by now, or this says that it is lost
+                        self.get(cid)  # raises if the block is lost; otherwise it moved to another pack
                         break
             else:
                 return places, packs
 
     def read_blocks(self, cids: Sequence[Cid]) -> Iterator[tuple[Cid, memoryview]]:
-        """These blocks in order, which threads of the pool read and verify, some ahead; raises as :meth:`get`."""
+        """Yield these blocks in order; pool threads read and verify ahead. Raises as :meth:`get`."""
         places, packs = self._open(cids)
 
         def read(run: _Run) -> list[tuple[Cid, memoryview]]:
@@ -295,12 +279,12 @@ class BlockStore:
         return blocks()
 
     def _one_by_one(self, run: "_Run") -> bytes:
-        """The run's bytes after all, if the damaged block was stored anew meanwhile; else this says which one it is."""
+        """Return the run's bytes if a damaged block was stored again; otherwise raise for that block."""
         return b"".join(map(self.get, run.cids))
 
 
 class _Run:
-    """Blocks that lie one after another in a pack."""
+    """Adjacent blocks in a pack."""
 
     def __init__(self, cid: Cid, place: Place) -> None:
         self.cids = [cid]
@@ -308,7 +292,7 @@ class _Run:
         self._pack, self._start, self._end = place.pack, place.offset, place.offset + place.size
 
     def take(self, cid: Cid, place: Place, max_bytes: int) -> bool:
-        """Add a block if it is the next one and the run stays within ``max_bytes``; returns whether it was."""
+        """Add a block if it is adjacent and the run stays within ``max_bytes``; returns whether it was added."""
         end = self._end + place.size
         if (place.pack, place.offset) != (self._pack, self._end) or end - self._start > max_bytes:
             return False
@@ -318,11 +302,11 @@ class _Run:
         return True
 
     def read(self, packs: Mapping[str, FileIO]) -> bytes:
-        """Its bytes, not verified; fewer if the pack ends early."""
+        """Return the bytes, not verified; fewer if the pack ends early."""
         return os.pread(packs[self._pack].fileno(), self._end - self._start, self._start)
 
     def blocks(self, data: bytes) -> Iterator[tuple[Cid, memoryview]]:
-        """The blocks in the run's bytes."""
+        """Yield the blocks in the run's bytes."""
         view, start = memoryview(data), 0
         for cid, size in zip(self.cids, self._sizes, strict=True):
             yield cid, view[start : start + size]
@@ -330,7 +314,7 @@ class _Run:
 
 
 def _runs(cids: Sequence[Cid], places: Mapping[Cid, Place], max_bytes: int) -> Iterator[_Run]:
-    """``cids`` in their order, as runs of up to ``max_bytes``."""
+    """Group ``cids`` in order into runs of up to ``max_bytes``."""
     run: _Run | None = None
     for cid in cids:
         if run is not None and run.take(cid, places[cid], max_bytes):

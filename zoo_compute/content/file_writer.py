@@ -1,4 +1,4 @@
-"""How a file comes into a block store: into a pack of its own, which counts from one moment to the next, as a whole."""
+"""Atomic addition of a file to a block store, in a pack of its own."""
 
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
@@ -7,13 +7,13 @@ from zoo_protocol.content import unixfs
 from zoo_protocol.content.cid import DAG_PB, Buffer, Cid
 
 _FORCED_BYTES = 32 << 20
-"""The disk gets to work each time that so much was written: forced all at once at the end, it would be waited for."""
+"""Bytes between two background flushes, so that the final flush is short."""
 
 
 class FileWriter:
-    """A file being stored in a pack of its own: each block is hashed once and written once, when it is full.
+    """Writer of one file; each block is hashed once and written once.
 
-    What is written must not change until :meth:`finish` has returned. End it by :meth:`commit` or :meth:`discard`.
+    Buffers must not change before :meth:`finish` returns. End with :meth:`commit` or :meth:`discard`.
     """
 
     def __init__(self, pack: Pack, index: Index, pool: ThreadPoolExecutor) -> None:
@@ -28,11 +28,11 @@ class FileWriter:
 
     @property
     def size(self) -> int:
-        """Bytes so far."""
+        """Number of bytes written."""
         return self._builder.size
 
     def finish(self) -> unixfs.Link:
-        """Close the file; returns the link to its root. It is not in the store yet."""
+        """Close the file; returns the link to its root. The store does not contain it yet."""
         link = self._builder.finish()
         for node in self._nodes:
             self._pack.append(*node)
@@ -41,9 +41,9 @@ class FileWriter:
 
     def _put(self, cid: Cid, block: Buffer) -> None:
         if cid.codec == DAG_PB:
-            self._nodes.append((cid, block))  # they follow the leaves, which so lie as they do in the file
+            self._nodes.append((cid, block))  # after the leaves, which stay adjacent
             return
-        if cid in self._pack.places:  # a file may hold equal chunks
+        if cid in self._pack.places:  # equal chunks are stored once
             return
         forced = self._pack.size // _FORCED_BYTES
         self._pack.append(cid, block)
@@ -51,11 +51,11 @@ class FileWriter:
             self._forcing = self._pool.submit(self._pack.force_content)
 
     def commit(self, *, pin: bool) -> None:
-        """Force the finished file to disk, and have it in the store. What it replaces is removed where nothing is left.
+        """Force the file to disk and add it to the store; packs that become unused are removed.
 
-        Blocks that were in the store before count from here on as well: if they were damaged there, they are whole now.
+        It replaces blocks that the store already has, which repairs damaged ones.
         """
-        assert self._root is not None, "finish it first"
+        assert self._root is not None, "call finish() first"
         try:
             self._pack.force()
             with self._index.transaction(durable=pin):
@@ -68,7 +68,7 @@ class FileWriter:
             remove_unused(self._pack.path.with_name(pack), self._index)
 
     def discard(self) -> None:
-        """Write no more, and leave nothing of what was not committed. Doing so again changes nothing."""
+        """Stop writing, and remove the pack unless it was committed. Idempotent."""
         if self._forcing is not None:
             wait([self._forcing])
         self._pack.close()

@@ -1,8 +1,8 @@
-"""Reading content from IPFS trustless gateways, which need not be trusted: every block is verified.
+"""Client of IPFS trustless gateways; every block is verified.
 
-Of one gateway, a file of which nothing is here yet is streamed as one CAR archive; what that stream fails to deliver,
-and what is lacking of a file that is partly here, is asked for block by block, several at once. So is all of a file
-where there are several gateways, each asked for other blocks (:mod:`zoo_compute.content.transfer`).
+With one gateway, a file that is completely missing is streamed as one CAR archive. Other missing blocks are requested
+one by one, several at a time. With several gateways, each gets requests for other blocks
+(:mod:`zoo_compute.content.transfer`).
 """
 
 import contextlib
@@ -29,34 +29,30 @@ from zoo_protocol.content.cid import DAG_PB, MAX_BLOCK_BYTES, BlockMismatch, Cid
 from zoo_protocol.content.unixfs import Leaf
 
 log = logging.getLogger(__name__)
-
-
 RAW_TYPE = "application/vnd.ipld.raw"
-
-
 CAR_TYPE = "application/vnd.ipld.car"
 
 
 class GatewayUnavailable(Exception):
-    """No gateway gave a usable answer; trying later may help."""
+    """No gateway gave a usable answer; a later attempt can succeed."""
 
     code = "gateway_unavailable"
 
 
 class GatewayClient:
-    """Fetches content by CID. Safe for threads; close it, or use it as a context manager.
+    """Content client. Safe for threads; close it, or use it as a context manager.
 
     Args:
-        gateways: base URLs such as ``http://127.0.0.1:8080``: all are asked at once for a file's blocks, and in this
-            order for a single one.
-        store: keeps every block that was fetched, and is asked first.
-        attempts: how often all gateways are asked before giving up, with growing pauses between.
-        timeout: seconds without any byte before a gateway counts as failed.
-        block_timeout: seconds that one block may take.
-        link: what all traffic goes over; None neither measures nor limits it.
+        gateways: base URLs such as ``http://127.0.0.1:8080``; a file's blocks are requested from all, a single block in
+            this order.
+        store: cache of every fetched block.
+        attempts: number of rounds over all gateways, with growing pauses.
+        timeout: seconds without data before a gateway counts as failed.
+        block_timeout: maximum seconds per block.
+        link: measures and limits the traffic; None does neither.
 
     Raises:
-        ConfigError: a gateway is no URL.
+        ConfigError: a gateway is not a URL.
     """
 
     def __init__(
@@ -77,7 +73,7 @@ class GatewayClient:
         self._store = store
         self._attempts = attempts
         self._block_timeout = block_timeout
-        # Answers are read as they come: a compressed one could unfold to any size before it is verified.
+        # Uncompressed answers only: a compressed one could expand to any size before verification.
         hooks = link.hooks() if link else {}
         self._http = httpx.Client(timeout=timeout, headers={"Accept-Encoding": "identity"}, event_hooks=hooks)
 
@@ -95,40 +91,40 @@ class GatewayClient:
 
     @property
     def faults(self) -> list[Fault]:
-        """What gateways did wrong, oldest first: the last few hundred of it."""
+        """Return the last few hundred faults of gateways, oldest first."""
         return self._peers.faults
 
     def block(self, cid: str) -> bytes:
-        """One verified block.
+        """Return one verified block.
 
         Raises:
-            InvalidCid: the text is no CID.
-            BlockNotFound: every gateway says that it has no such block.
-            BlockMismatch: a gateway answered with something else, and no other had the block.
-            GatewayUnavailable: no gateway could be asked, after all attempts.
+            InvalidCid: malformed CID.
+            BlockNotFound: every gateway answers that it does not have the block.
+            BlockMismatch: a gateway answered with other content, and no other had the block.
+            GatewayUnavailable: all attempts failed.
         """
         return self._block(parse(cid))
 
     def fetch(self, cid: str, *, max_bytes: int) -> bytes:
-        """A whole file in memory.
+        """Return a whole file.
 
         Raises:
             ContentTooLarge: it exceeds ``max_bytes``.
-            InvalidBlock: the CID names something that is no file.
+            InvalidBlock: the CID is not that of a file.
             InvalidCid, BlockNotFound, BlockMismatch, GatewayUnavailable: see :meth:`block`.
         """
         return b"".join(self.stream(cid, max_bytes=max_bytes))
 
     def stream(self, cid: str, *, max_bytes: int) -> Iterator[bytes]:
-        """A file piece by piece, each piece verified; raises as :meth:`fetch`."""
+        """Yield a file in verified chunks; raises as :meth:`fetch`."""
         for _leaf, block in self._leaves(parse(cid), _nothing, max_bytes=max_bytes, resumed=False):
             yield block
 
     def download(self, cid: str, path: Path, *, max_bytes: int) -> int:
         """Write a file to ``path`` and return its size in bytes; raises as :meth:`fetch`.
 
-        ``path`` appears only when complete. An interrupted download leaves ``path`` + ``.part``, from which the next
-        call keeps all blocks that verify. Of several that write to the same path, one does at a time.
+        ``path`` appears only when complete. An interrupted download leaves ``path`` + ``.part``, and the next call
+        keeps its valid blocks. Concurrent downloads to one path are serialised.
         """
         partial = path.with_name(path.name + ".part")
         with _opened_alone(partial) as file:
@@ -147,11 +143,11 @@ class GatewayClient:
                 size = leaf.offset + len(block)
             file.truncate(size)
             file.flush()
-            partial.replace(path)  # while others still wait: what they open then is another file
+            partial.replace(path)  # under the lock: waiting downloads then open another file
         return size
 
     def pin(self, cid: str, *, max_bytes: int) -> int:
-        """Fetch a file into the store, pin it there and return its size in bytes; raises as :meth:`fetch`."""
+        """Fetch a file into the store and pin it; returns its size in bytes. Raises as :meth:`fetch`."""
         if self._store is None:
             raise ValueError("pinning needs a block store")
         for _piece in self.stream(cid, max_bytes=max_bytes):
@@ -161,7 +157,7 @@ class GatewayClient:
     def _leaves(
         self, root: Cid, have: Callable[[Leaf], bytes | None], *, max_bytes: int, resumed: bool
     ) -> Iterator[tuple[Leaf, bytes]]:
-        """The leaves of a file in order with their verified blocks; what ``have`` returns is not fetched."""
+        """Yield the leaves of a file in order with verified blocks; blocks from ``have`` are not fetched."""
         if root.codec != DAG_PB:
             leaf = Leaf(root, 0, None)
             yield leaf, unixfs.read_leaf(leaf, self._block, max_bytes=max_bytes, verify=False)
@@ -174,12 +170,12 @@ class GatewayClient:
             yield from self._leaves_of_blocks(root, have, max_bytes, start)
 
     def _leaves_of_archive(self, root: Cid, max_bytes: int) -> Generator[tuple[Leaf, bytes], None, int | None]:
-        """The leaves that a gateway streams, in order; returns from which byte on others are lacking, if any are."""
+        """Yield the leaves that a gateway streams; returns the first missing byte, or None if complete."""
         reached = 0
         with contextlib.closing(_Archive(self._open_archive(root))) as archive:
 
             def get(cid: Cid) -> bytes:
-                block = archive.get(cid)  # first, since it has to go on
+                block = archive.get(cid)  # first: the archive has to advance
                 if block is not None:
                     return self._keep(cid, block)
                 block = self._stored(cid)
@@ -199,10 +195,10 @@ class GatewayClient:
     def _leaves_of_blocks(
         self, root: Cid, have: Callable[[Leaf], bytes | None], max_bytes: int, start: int
     ) -> Iterator[tuple[Leaf, bytes]]:
-        """The leaves from byte ``start`` on as :meth:`_leaves`, from all gateways at once, several blocks of each."""
-        found = set[Cid]()  # in the store: not to be put there again
+        """Yield the leaves from byte ``start`` as :meth:`_leaves`, with parallel requests to all gateways."""
+        found = set[Cid]()  # already in the store
 
-        def at_hand(leaf: Leaf) -> bytes | None:
+        def local(leaf: Leaf) -> bytes | None:
             block = have(leaf)
             if block is None and (block := self._stored(leaf.cid)) is not None:
                 found.add(leaf.cid)
@@ -214,8 +210,8 @@ class GatewayClient:
                 block = self._stored(cid)
                 return self._keep(cid, transfer.get(cid)) if block is None else block
 
-            lacking = unixfs.leaves(root, node, max_bytes=max_bytes, start=start)
-            for leaf, block in transfer.blocks(lacking, at_hand):
+            missing = unixfs.leaves(root, node, max_bytes=max_bytes, start=start)
+            for leaf, block in transfer.blocks(missing, local):
                 unixfs.check_size(leaf, len(block), max_bytes=max_bytes)
                 yield leaf, block if leaf.cid in found else self._keep(leaf.cid, block)
 
@@ -262,11 +258,11 @@ class GatewayClient:
 
     def _ask_one(self, gateway: str, cid: Cid) -> bytes:
         block = self._ask(gateway, cid, lambda: False)
-        assert block is not None  # it stays wanted
+        assert block is not None  # never useless
         return block
 
     def _ask(self, gateway: str, cid: Cid, useless: Callable[[], bool]) -> bytes | None:
-        """A verified block, or None if it has become ``useless`` while it arrived; raises one of ``FAILURES``."""
+        """Return a verified block, or None if it became ``useless`` during the transfer; raises ``FAILURES``."""
         url, latest = f"{gateway}/ipfs/{cid}", time.monotonic() + self._block_timeout
         with self._http.stream("GET", url, params={"format": "raw"}, headers={"Accept": RAW_TYPE}) as response:
             if response.status_code in (404, 410):
@@ -276,7 +272,7 @@ class GatewayClient:
             for piece in response.iter_raw():
                 block += piece
                 if len(block) > MAX_BLOCK_BYTES:
-                    raise BlockMismatch(f"{gateway} sends more for {cid} than any block may hold")
+                    raise BlockMismatch(f"{gateway} sends more than {MAX_BLOCK_BYTES} bytes for {cid}")
                 if time.monotonic() > latest:
                     raise Stalled(f"{gateway} took more than {self._block_timeout} s for {cid}")
                 if useless():
@@ -284,7 +280,7 @@ class GatewayClient:
         return verify_block(cid, bytes(block))
 
     def _open_archive(self, root: Cid) -> Generator[tuple[Cid, bytes], None, None]:
-        """The verified blocks that the first gateway able to do so streams; ends early where it fails."""
+        """Yield the verified blocks of the first gateway that streams an archive; ends early on a failure."""
         headers = {"Accept": f"{CAR_TYPE}; version=1; order=dfs; dups=n"}
         for gateway in self._peers.in_order():
             url = f"{gateway}/ipfs/{root}"
@@ -297,18 +293,18 @@ class GatewayClient:
                         clock.start()
                     return
             except (httpx.HTTPStatusError, httpx.ConnectError, httpx.ConnectTimeout) as error:
-                log.info("gateway %s: no archive of %s: %s", gateway, root, error)
+                log.info("no_archive gateway=%s cid=%s error=%s", gateway, root, error)
             except (ContentError, httpx.HTTPError) as error:
                 self._peers.report(gateway, error)
                 return
 
 
 class _NotInArchive(LookupError):
-    """An archive does not go on with the block that its file goes on with."""
+    """The archive does not continue with the file's next block."""
 
 
 class _Clock:
-    """Bounds the time that each block of an archive may take to arrive, what its reader does meanwhile left out."""
+    """Timeout per block of an archive, without the time that its reader takes."""
 
     def __init__(self, seconds: float, problem: str) -> None:
         self._seconds = seconds
@@ -316,11 +312,10 @@ class _Clock:
         self.start()
 
     def start(self) -> None:
-        """The next block is waited for from now on."""
         self._latest = time.monotonic() + self._seconds
 
     def watched(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
-        """The pieces as they come. Raises Stalled."""
+        """Yield the chunks. Raises Stalled."""
         for piece in pieces:
             if time.monotonic() > self._latest:
                 raise Stalled(self._problem)
@@ -328,7 +323,7 @@ class _Clock:
 
 
 class _Archive:
-    """Blocks of an archive in its own order; knows the one before, since an archive carries each block once."""
+    """Blocks of an archive in its order. It keeps the previous block: an archive contains each block once."""
 
     def __init__(self, blocks: Generator[tuple[Cid, bytes], None, None]) -> None:
         self._blocks = blocks
@@ -336,7 +331,7 @@ class _Archive:
         self._next: tuple[Cid, bytes] | None = next(blocks, None)
 
     def get(self, cid: Cid) -> bytes | None:
-        """The block, if it is the one at hand or the next; else None."""
+        """Return the block if it is the current or the next one, else None."""
         if self._next is not None and self._next[0] == cid:
             self._current, self._next = self._next, next(self._blocks, None)
         return self._current[1] if self._current is not None and self._current[0] == cid else None
@@ -354,14 +349,14 @@ def _require_url(gateway: str) -> None:
     if not is_url:
         raise ConfigError(
             "gateway-malformed",
-            f"the gateway {gateway!r} is no http:// or https:// URL",
-            remedy="Name gateways like https://ipfs.example.com or http://127.0.0.1:8080.",
+            f"gateway is {gateway!r}; expected an http:// or https:// URL",
+            remedy="Give a URL like https://ipfs.example.com or http://127.0.0.1:8080.",
         )
 
 
 @contextlib.contextmanager
 def _opened_alone(path: Path) -> Iterator[BinaryIO]:
-    """The file at ``path``, made if need be, once nobody else has it open so."""
+    """Open the file at ``path``, created if missing, under an exclusive lock."""
     while True:
         with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -373,16 +368,15 @@ def _opened_alone(path: Path) -> Iterator[BinaryIO]:
 def _is_at(path: Path, file: BinaryIO) -> bool:
     with contextlib.suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    return False  # whoever had it before has finished, and moved it
+    return False  # the previous holder of the lock moved the file
 
 
 def _nothing(_leaf: Leaf) -> bytes | None:
-    """Nothing is at hand."""
     return None
 
 
 def _already_there(file: BinaryIO, leaf: Leaf) -> bytes | None:
-    """This leaf's bytes, if the file holds them at their place."""
+    """Return the leaf's bytes if the file contains them in place."""
     if leaf.size is None or leaf.size > MAX_BLOCK_BYTES:
         return None
     file.seek(leaf.offset)

@@ -1,8 +1,7 @@
-"""What a block store is made of: packs, which are files of blocks one after another, and the index of what is in them.
+"""Packs (files of adjacent blocks) and the index of a block store.
 
-A pack is written once, front to back, under a lock that ends with its writer, and never changed afterwards. Its blocks
-are in the store from the moment at which the index says so, all of them in one transaction. A pack that nobody writes
-and in which the index has no block is what a killed writer, or a removal, left behind.
+A pack is written once, front to back, under its writer's lock, and never changes afterwards. One index transaction adds
+all its blocks. A pack without writer and without indexed blocks is a leftover of a killed writer or of a removal.
 """
 
 import contextlib
@@ -19,19 +18,16 @@ from typing import Any
 
 from zoo_protocol.content.cid import Buffer, Cid
 
-_PARAMETERS = 500  # SQLite's own limit is higher
-
-
+_PARAMETERS = 500  # below SQLite's limit
 _BUSY_SECONDS = 60.0
 
-
 UNREADABLE = (FileNotFoundError, IsADirectoryError, PermissionError)
-"""What opening a pack raises that is gone, or of no use: what it held counts as absent."""
+"""Errors of opening a pack that is missing or unusable; its blocks count as missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a block lies: in which pack, from which byte, and how many bytes it has."""
+    """Location of a block: pack, offset and size in bytes."""
 
     pack: str
     offset: int
@@ -39,7 +35,7 @@ class Place:
 
 
 class Pack:
-    """A pack being written. For one thread at a time.
+    """Pack being written, by one thread at a time.
 
     Raises:
         OSError: the disk refuses; in every method.
@@ -50,7 +46,7 @@ class Pack:
             self.path = folder / uuid.uuid4().hex
             self._file = self.path.open("xb", buffering=0)
             fcntl.flock(self._file, fcntl.LOCK_EX)
-            if os.fstat(self._file.fileno()).st_nlink:  # else it was taken for left behind before it was locked
+            if os.fstat(self._file.fileno()).st_nlink:  # otherwise it was removed as unused before the lock
                 break
             self._file.close()
         self.places: dict[Cid, Place] = {}
@@ -59,7 +55,7 @@ class Pack:
         self._refused: OSError | None = None
 
     def append(self, cid: Cid, block: Buffer) -> Place:
-        """Write one block; returns where it lies."""
+        """Write one block; returns its place."""
         place = self.places[cid] = Place(self.path.name, self.size, len(block))
         written = 0
         while written < len(block):
@@ -68,9 +64,9 @@ class Pack:
         return place
 
     def force_content(self) -> None:
-        """Have what was appended on disk. May run in another thread, but not into :meth:`close`.
+        """Force the appended blocks to disk. Can run in another thread, but not during :meth:`close`.
 
-        What the disk refused once counts as lost for good: the system tells of it once, and forgets it then.
+        An error is permanent: the system reports a failed write only once.
         """
         with self._forcing:
             if self._refused is not None:
@@ -82,17 +78,16 @@ class Pack:
                 raise
 
     def force(self) -> None:
-        """Have all that was appended on disk, and the pack's name."""
+        """Force all appended blocks and the pack's name to disk."""
         self.force_content()
         force_to_disk(self.path.parent)
 
     def close(self) -> None:
-        """Write no more."""
         self._file.close()
 
 
 class Index:
-    """Where each block lies and what is pinned: an SQLite database. Safe for threads and processes, not over a fork.
+    """SQLite index of block places and pins. Safe for threads and processes, not across a fork.
 
     Raises:
         sqlite3.Error: the disk refuses, or the database is damaged; in every method.
@@ -102,7 +97,7 @@ class Index:
         self._lock = threading.RLock()
         self._db = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         with path.with_suffix(".lock").open("a") as opening:
-            fcntl.flock(opening, fcntl.LOCK_EX)  # SQLite does not wait for others while it changes the journal's mode
+            fcntl.flock(opening, fcntl.LOCK_EX)  # SQLite does not wait while another process changes the journal mode
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.executescript(
                 """
@@ -114,14 +109,14 @@ class Index:
             )
 
     def check(self) -> None:
-        """Read all of it. Raises sqlite3.DatabaseError: it is damaged."""
+        """Read the whole index. Raises sqlite3.DatabaseError if it is damaged."""
         [(found,)] = self._rows("PRAGMA quick_check(1)", [])
         if found != "ok":
             raise sqlite3.DatabaseError(found)
 
     @contextmanager
     def transaction(self, *, durable: bool) -> Iterator[None]:
-        """All or nothing, alone among all processes; what is ``durable`` survives a power cut, as does all before."""
+        """Run an exclusive transaction; ``durable`` survives a power cut, with all earlier ones."""
         with self._lock:
             self._db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
             with self._db:
@@ -129,7 +124,7 @@ class Index:
                 yield
 
     def find(self, cids: Sequence[Cid]) -> dict[Cid, Place]:
-        """Where these blocks lie; those that are not here are left out."""
+        """Return the places of these blocks; missing blocks are omitted."""
         found: dict[Cid, Place] = {}
         for start in range(0, len(cids), _PARAMETERS):
             part = [cid.to_bytes() for cid in cids[start : start + _PARAMETERS]]
@@ -139,7 +134,7 @@ class Index:
         return found
 
     def put(self, places: dict[Cid, Place]) -> set[str]:
-        """Note where blocks lie; returns the packs in which some of them were said to lie before."""
+        """Record places; returns the packs of their earlier places."""
         before = {place.pack for place in self.find(list(places)).values()}
         rows = [(cid.to_bytes(), place.pack, place.offset, place.size) for cid, place in places.items()]
         with self._lock:
@@ -147,44 +142,44 @@ class Index:
         return before
 
     def forget(self, cid: Cid, place: Place) -> bool:
-        """The block is not in this place; returns whether the index had still said so."""
+        """Remove a block's place; returns whether the index contained it."""
         with self._lock:
             where = (cid.to_bytes(), place.pack, place.offset)
             return self._db.execute("DELETE FROM blocks WHERE cid=? AND pack=? AND start=?", where).rowcount > 0
 
     def blocks_in(self, pack: str) -> dict[Cid, Place]:
-        """The blocks of one pack that are in use, in the order in which they lie there."""
+        """Return the indexed blocks of one pack in the order of their offsets."""
         rows = self._rows("SELECT cid, start, size FROM blocks WHERE pack=? ORDER BY start", [pack])
         return {Cid.from_bytes(cid): Place(pack, start, size) for cid, start, size in rows}
 
     def packs(self) -> set[str]:
-        """The packs in which a block is said to lie."""
+        """Return all packs with indexed blocks."""
         return {name for (name,) in self._rows("SELECT DISTINCT pack FROM blocks", [])}
 
     def uses(self, pack: str) -> bool:
-        """Whether a block is said to lie in this pack."""
+        """Return whether the pack has an indexed block."""
         return bool(self._rows("SELECT 1 FROM blocks WHERE pack=? LIMIT 1", [pack]))
 
     def remove(self, cids: Iterable[Cid]) -> None:
-        """Forget blocks wherever they lie."""
+        """Remove blocks from the index."""
         with self._lock:
             self._db.executemany("DELETE FROM blocks WHERE cid=?", [(cid.to_bytes(),) for cid in cids])
 
     def pin(self, root: Cid) -> None:
-        """Note a pin."""
+        """Record a pin."""
         self._rows("INSERT OR IGNORE INTO pins VALUES (?)", [root.to_bytes()])
 
     def unpin(self, root: Cid) -> bool:
-        """Forget a pin; returns whether there was one."""
+        """Remove a pin; returns whether it existed."""
         with self._lock:
             return self._db.execute("DELETE FROM pins WHERE cid=?", [root.to_bytes()]).rowcount > 0
 
     def is_pinned(self, root: Cid) -> bool:
-        """Whether this root is pinned."""
+        """Return whether this root is pinned."""
         return bool(self._rows("SELECT 1 FROM pins WHERE cid=?", [root.to_bytes()]))
 
     def pins(self) -> list[Cid]:
-        """All pinned roots."""
+        """Return all pinned roots."""
         return [Cid.from_bytes(cid) for (cid,) in self._rows("SELECT cid FROM pins", [])]
 
     def _rows(self, statement: str, parameters: Sequence[object]) -> list[tuple[Any, ...]]:
@@ -193,7 +188,7 @@ class Index:
 
 
 def remove_unused(path: Path, index: Index) -> None:
-    """Remove a pack, unless somebody writes it or ``index`` has a block in it."""
+    """Remove a pack without writer and without blocks in ``index``."""
     with locked(path) as free:
         if free and not index.uses(path.name):
             path.unlink()
@@ -201,7 +196,7 @@ def remove_unused(path: Path, index: Index) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[bool]:
-    """Holds a pack's lock, so that nobody removes it; gives whether nobody writes it, or removed it before."""
+    """Lock a pack against removal; yields False if it has a writer or was removed."""
     with contextlib.ExitStack() as stack:
         try:
             file = stack.enter_context(path.open("rb"))
@@ -213,7 +208,7 @@ def locked(path: Path) -> Iterator[bool]:
 
 
 def force_to_disk(path: Path) -> None:
-    """Have a file's content, or a folder's names, on disk."""
+    """Force a file's content, or a folder's names, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,8 +1,7 @@
-"""Several blocks at once: each gateway's threads take the next block that nobody has been asked for.
+"""Parallel block transfers: threads of each gateway take the next block without a request.
 
-A gateway with nothing left to take asks for a block that another has kept waiting for longer than it would need itself,
-so a slow one delays nothing for long; the first verified answer counts. A gateway that lies, stalls or breaks leaves
-the transfer, and its blocks go to the others.
+An idle gateway also requests a block that another one has delayed for longer than it would need itself. The first
+verified answer counts. A gateway with a fault leaves the transfer, and its blocks go to the others.
 """
 
 import threading
@@ -17,37 +16,29 @@ from zoo_protocol.content.cid import Cid
 from zoo_protocol.content.unixfs import GetBlock, Leaf
 
 MAX_GATEWAYS = 8
-"""Gateways asked at once."""
-
+"""Maximum number of gateways per transfer."""
 
 REQUESTS_PER_GATEWAY = 3
-"""So that the way there and back is not waited for between blocks."""
-
+"""Parallel requests per gateway, which hide the round trip."""
 
 REQUESTS_TO_ONE = 12
-"""Where there is one gateway: 300 Mb/s of usual blocks at 80 ms there and back."""
-
+"""Parallel requests to a single gateway: 300 Mb/s of typical blocks at a round trip of 80 ms."""
 
 WINDOW = 32
-"""Leaves asked for ahead of the one that is read: the memory that a transfer takes is at most so many blocks."""
-
+"""Leaves requested ahead of the reader, which bounds the memory of a transfer in blocks."""
 
 _MAX_IN_A_ROW: dict[Code, int] = {"lied": 1, "stalled": 1, "unreachable": 3, "absent": 4}
-"""Failures in a row with which a gateway leaves, by the last one's kind."""
-
+"""Consecutive failures after which a gateway leaves, by the last one's code."""
 
 _ATTEMPTS_AT_ONCE = 2
-
-
-_SHORTEST_PATIENCE = 0.05  # seconds
-
+_MIN_PATIENCE_SECONDS = 0.05
 
 Ask = Callable[[str, Cid, Callable[[], bool]], bytes | None]
-"""Asks a gateway for a block and verifies it; None if meanwhile the last argument says that nobody wants it."""
+"""Requests a block from a gateway and verifies it; None if the last argument reports it as useless."""
 
 
 class _Wanted:
-    """A block, who was asked for it, and when the last request for it began."""
+    """Requested block, the gateways that were asked, and the start of the last request."""
 
     __slots__ = ("asked", "asking", "block", "cid", "since")
 
@@ -60,11 +51,11 @@ class _Wanted:
 
 
 class Transfer:
-    """Fetches blocks from ``peers`` while its context is entered.
+    """Transfer of blocks from ``peers`` while its context is entered.
 
     Args:
-        ask: how one gateway is asked.
-        last_resort: finds a block that no gateway here gave, or raises why there is none.
+        ask: requests a block from one gateway.
+        last_resort: returns a block that no gateway of the transfer gave, or raises.
     """
 
     def __init__(self, peers: Peers, ask: Ask, last_resort: GetBlock) -> None:
@@ -80,7 +71,7 @@ class Transfer:
         requests = REQUESTS_PER_GATEWAY if len(self._present) > 1 else REQUESTS_TO_ONE
         for gateway in self._present:
             for number in range(requests):
-                # A daemon: one that waits for a silent gateway must not hold up the end of the transfer or process.
+                # Daemon threads: one that waits for a silent gateway must not delay the end of the process.
                 name = f"blocks-{gateway}-{number}"
                 threading.Thread(target=self._serve, args=(gateway,), name=name, daemon=True).start()
         return self
@@ -93,11 +84,11 @@ class Transfer:
             self._changed.notify_all()
 
     def get(self, cid: Cid) -> bytes:
-        """One block, before all others."""
+        """Return one block, with precedence over all others."""
         return self._take(self._want(cid, first=True))
 
     def blocks(self, leaves: Iterable[Leaf], have: Callable[[Leaf], bytes | None]) -> Iterator[tuple[Leaf, bytes]]:
-        """The leaves with their blocks, in order; what ``have`` returns is not asked for."""
+        """Yield the leaves with their blocks, in order; blocks from ``have`` are not requested."""
         ahead: deque[tuple[Leaf, bytes | _Wanted]] = deque()
         for leaf in leaves:
             block = have(leaf)
@@ -119,7 +110,7 @@ class Transfer:
         return wanted
 
     def _take(self, wanted: _Wanted) -> bytes:
-        """The block once it is here; from the last resort once everybody present has failed."""
+        """Wait for the block; use the last resort once all present gateways have failed."""
         with self._changed:
             self._changed.wait_for(lambda: wanted.block is not None or not self._hope(wanted))
             self._wanted.remove(wanted)
@@ -129,7 +120,7 @@ class Transfer:
         return wanted.asking > 0 or not self._present <= wanted.asked
 
     def _serve(self, gateway: str) -> None:
-        """One thread: asks ``gateway`` for block after block until all is done or it leaves."""
+        """Run one thread of ``gateway`` until the transfer is over or the gateway leaves."""
         failed, pace = 0, 0.0
         while (wanted := self._next(gateway, 2 * pace)) is not None:
             started = time.monotonic()
@@ -154,8 +145,8 @@ class Transfer:
         return self._over or wanted.block is not None
 
     def _next(self, gateway: str, patience: float) -> _Wanted | None:
-        """A block to ask ``gateway`` for, once there is one; None if it has left or all is over."""
-        patience = max(patience, _SHORTEST_PATIENCE)
+        """Wait for a block to request from ``gateway``; None if it has left or the transfer is over."""
+        patience = max(patience, _MIN_PATIENCE_SECONDS)
         with self._changed:
             while not self._over and gateway in self._present:
                 now = time.monotonic()

@@ -46,8 +46,6 @@ from zoo_compute.node.work.acknowledgements import Journal
 from zoo_compute.node.work.worker import TASK_TIMEOUT_SECONDS
 
 log = logging.getLogger(__name__)
-
-
 _DISPUTES_SECONDS = 10.0  # response deadlines are hours
 _TASKS_SECONDS = 1.0  # each task has an interval of its own
 

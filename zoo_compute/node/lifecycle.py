@@ -21,8 +21,6 @@ from zoo_compute.node.market.calls import Market
 from zoo_protocol.messages import Ask, Domain, Heartbeat, typed_data
 
 log = logging.getLogger(__name__)
-
-
 _ASK_SECONDS = 30 * 86_400
 _RENEW_SECONDS = 3 * 86_400
 _MIN_VERIFIERS = 2  # that must agree to refute a unit

@@ -25,10 +25,8 @@ _REPEAT_SECONDS = 300.0
 
 log = logging.getLogger(__name__)
 
-
 PeriodicTask = Callable[[], None]
 """Does the work that is due. Each task keeps its own interval."""
-
 
 DISK_REFUSES = (OSError, sqlite3.Error)
 """Errors of a full or failing disk, from files and from the block store's index."""

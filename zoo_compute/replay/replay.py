@@ -1,8 +1,7 @@
-"""Units of a settled job trained again, each from what it began with.
+"""Replays of a settled job's units from their recorded inputs.
 
-A unit starts from a slot state that its node keeps unless somebody needed it (decision 18). Where nobody has the
-file, it is made again: the slot's earlier units are replayed from the nearest start that is public. What they give
-counts only if it has the CID that the record names.
+A node keeps a replica state to itself unless the market requests it (decision 18). A missing replica state is
+recomputed by a replay of earlier units, from the nearest public start. It counts only if its CID is the recorded one.
 """
 
 import shutil
@@ -31,20 +30,19 @@ from zoo_protocol.payments.job_record import JobRecord, UnitRecord
 from zoo_protocol.verification import trace
 
 Run = Callable[[dict[str, Any]], dict[str, Any]]
-"""A task of :mod:`zoo_compute.node.execution.tasks` (``train`` or ``catch_up``) -> its result."""
+"""Runs a ``train`` or ``catch_up`` task of :mod:`zoo_compute.node.execution.tasks`."""
 
-
-Say = Callable[[str], None]
-"""Told what long work is about to begin."""
+Report = Callable[[str], None]
+"""Receives a message before long work."""
 
 
 class Unreplayable(Exception):
-    """What a unit starts from cannot be had; the message says why."""
+    """The inputs of a unit are not available; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What an attempt began with, and how much it was told to send: all that one can differ in from another."""
+    """Inputs of an attempt and its compression level; attempts differ in nothing else."""
 
     round: int
     slot: int
@@ -69,17 +67,17 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What all replays of one check share.
+    """Shared inputs of one check's replays.
 
     Attributes:
-        record: of the settled job.
+        record: record of the settled job.
         spec: its specification, as a document.
-        gateway: any IPFS gateways; each block is checked against its CID.
+        gateway: any IPFS gateways; each block is verified against its CID.
         workdir: existing directory for states.
-        workspace: for inputs, which one replay finds as another left them.
-        environment_class: of the process behind ``run``.
+        workspace: cache of inputs.
+        environment_class: class of the process behind ``run``.
         run: trains a unit.
-        say: told before earlier units are replayed.
+        report: called before earlier units are replayed.
     """
 
     record: JobRecord
@@ -89,25 +87,25 @@ class Inputs:
     workspace: Workspace
     environment_class: str
     run: Run
-    say: Say
+    report: Report
 
 
 class Replays:
-    """The replays of one check: each start is trained once, and so is each slot state that nobody has."""
+    """Replays of one check. Each start, and each missing replica state, is trained once."""
 
     def __init__(self, inputs: Inputs) -> None:
         self._inputs = inputs
         self._slot_states: dict[str, Path] = {}
         self._done: dict[Start, Replay | Unreplayable] = {}
         self.earlier: list[UnitRecord] = []
-        """The units that were replayed for the slot state that they hand on, in that order."""
+        """Units that were replayed for their replica states, in order."""
 
     def of(self, unit: UnitRecord) -> "Replay":
-        """The replay of what ``unit`` began with.
+        """Return the replay of a unit's start.
 
         Raises:
-            Unreplayable: its slot state is not public, and cannot be made again.
-            GymError, BlockNotFound, ContentError, GatewayUnavailable: as in training, and in fetching its inputs.
+            Unreplayable: its replica state is not public and cannot be recomputed.
+            GymError, BlockNotFound, ContentError, GatewayUnavailable: training failed, or an input is not available.
         """
         start = Start.of(unit)
         if start not in self._done:
@@ -121,7 +119,7 @@ class Replays:
         return found
 
     def _train(self, unit: UnitRecord) -> "Replay":
-        """Train ``unit``, and before it those whose slot states are missing: the earliest is the last of ``wanted``."""
+        """Train ``unit``, after the units whose replica states are missing; the earliest is last in ``wanted``."""
         wanted = [unit]
         while True:
             replay = Replay(self._inputs, Start.of(wanted[-1]))
@@ -131,34 +129,34 @@ class Replays:
                 wanted.append(self._maker(wanted[-1], missing.cid))
                 continue
             if len(wanted) > 1:
-                self._inputs.say(f"nobody has the slot state after round {wanted[-1].round}: replaying that unit first")
+                self._inputs.report(f"replaying round {wanted[-1].round} first: its replica state is not available")
             replay.train()
             current = wanted.pop()
             if wanted and replay.diverged is not None:
-                raise Unreplayable(f"training round {current.round} diverges, so it hands on no slot state")
+                raise Unreplayable(f"training round {current.round} diverges, so it gives no replica state")
             if not wanted:
                 return replay
             self.earlier.append(current)
             self._keep_slot_state(replay, current)
 
     def _maker(self, unit: UnitRecord, cid: str) -> UnitRecord:
-        """The earlier unit of the same slot that handed on the slot state ``cid``."""
+        """Return the earlier unit that produced the replica state ``cid``."""
         made = [
             other
             for other in self._inputs.record.units
             if other.slot_state_cid == cid and other.slot == unit.slot and other.round < unit.round
         ]
         if not made:
-            raise Unreplayable(f"round {unit.round} starts from the slot state {cid}, which no earlier unit handed on")
+            raise Unreplayable(f"round {unit.round} starts from replica state {cid}, which no earlier unit produced")
         return made[-1]
 
     def _keep_slot_state(self, replay: "Replay", unit: UnitRecord) -> None:
-        """Put the slot state aside, and remove the rest of what this replay left: nobody asks for it."""
+        """Store the replica state, and delete the other files of this replay."""
         with replay.slot_state.open("rb") as file:
             cid = cid_of_file(file)
         if cid != unit.slot_state_cid:
             raise Unreplayable(
-                f"the steps of round {unit.round} give another slot state than {unit.provider} handed on; "
+                f"the steps of round {unit.round} give another replica state than that of {unit.provider}; "
                 f"verify that unit: {self._inputs.record.job_id}:{unit.round}:{unit.slot}"
             )
         path = self._inputs.workdir / f"slot-state-{len(self._slot_states)}"
@@ -168,10 +166,9 @@ class Replays:
 
 
 class Replay:
-    """A unit as its steps give it: its leaves, its states on disk, its payload."""
+    """Replay of one unit: its leaves, its states on disk, its payload."""
 
     def __init__(self, inputs: Inputs, start: Start) -> None:
-        """Nothing is fetched or trained yet."""
         self.spec = with_top_k(TrainingSpec.from_dict(inputs.spec), start.top_k)
         self.gateway = inputs.gateway
         self._run = inputs.run
@@ -197,15 +194,15 @@ class Replay:
         self.slot_state = Path()
         self.payload_sha256 = b""
         self.diverged: str | None = None
-        """Where training diverged, in words; then there is no trace."""
+        """Where training diverged, in words; None if a trace exists."""
 
     @property
     def trace_root(self) -> str | None:
-        """What the unit's steps give; None where training diverges."""
+        """Trace root of the unit's steps; None if training diverges."""
         return None if self.diverged is not None else to_hex(trace.trace_root(self.leaves))
 
     def prepare(self, slot_states: dict[str, Path]) -> None:
-        """Fetch all inputs; the slot state from ``slot_states`` (files by CID) where it is there.
+        """Fetch all inputs; the replica state from ``slot_states`` (files by CID) if present.
 
         Raises:
             SlotStateMissing: it is neither there nor on storage.
@@ -216,7 +213,7 @@ class Replay:
         self._task = unit_task(self._lease, self._workspace, self.gateway, self._run)
 
     def train(self) -> None:
-        """Run the unit, once its inputs are there."""
+        """Run the unit. Call after :meth:`prepare`."""
         self.unit = take_unit(self._task, self._lease["environment"], "cpu")
         self._feedback = error_feedback_digest(self.unit.slot_state.error_feedback)
         self._output = Path(tempfile.mkdtemp(prefix="replay-", dir=self._workdir))
@@ -232,21 +229,21 @@ class Replay:
         self.payload_sha256 = from_hex(result["payload_sha256"])
 
     def remove(self) -> None:
-        """Remove what it trained."""
+        """Delete the unit's files."""
         shutil.rmtree(self._output)
 
     def state(self, boundary: int) -> Arrays:
-        """The state after so many segments, before the last."""
+        """Return the state after ``boundary`` segments, before the last."""
         return load_boundary_state(self.spec, state_path(self._output, boundary).read_bytes())
 
     def served_state(self, boundary: int, cid: str, leaf: bytes) -> Arrays | None:
-        """The state that an attempt served; None unless it is the one that it committed to."""
+        """Return the state that an attempt served; None if it is not the committed one."""
         content = self.gateway.fetch(cid, max_bytes=boundary_state_bytes(self.spec))
         state = load_boundary_state(self.spec, content)
         return state if inner_leaf(self.unit, boundary, state, self._feedback) == leaf else None
 
     def payload(self, cid: str | None = None) -> Arrays:
-        """What the payload with this CID (None: the right one) moves each parameter by."""
+        """Return the pseudo-gradient of the payload with this CID (None: the correct one)."""
         if cid is None:
             content = self._payload.read_bytes()
         else:

@@ -47,8 +47,11 @@ USED: Mapping[str, Sequence[str]] = {
 """Functions and views that the market uses, by contract."""
 
 TARGET = Path(__file__).with_name("bindings.py")
-_HEADER = '''"""The contracts' functions that the market uses. Written by ``python -m
-market.chain.contracts.generate``; do not edit.
+
+
+_HEADER = '''"""Contract functions that the market uses.
+
+Written by ``python -m market.chain.contracts.generate``; do not edit.
 
 A function that changes the chain gives a :class:`Call` for ``queue_intent(session, ..., **call)``, a view gives a
 :class:`View` for ``ChainViews``. Names and order are the contracts'. Integers are ``int``, addresses and bytes 0x hex.

@@ -24,10 +24,8 @@ from zoo_protocol.hashing import from_hex
 
 log = logging.getLogger(__name__)
 
-
 TSM_REPORTS = Path("/sys/kernel/config/tsm/report")
 """Linux 6.7 and later, Documentation/ABI/testing/configfs-tsm."""
-
 
 GRAMINE_DEVICE = Path("/dev/attestation")
 RENEW_SECONDS = 3 * 86_400

@@ -16,7 +16,6 @@ from zoo_compute.content.blockstore import BlockStore
 
 log = logging.getLogger(__name__)
 
-
 _UNREADABLE = (IsADirectoryError, PermissionError)
 """Permanent refusals. Others, such as too many open files, are not the file's fault."""
 

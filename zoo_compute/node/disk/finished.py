@@ -13,8 +13,6 @@ from zoo_compute.chain.jobs import JobChain
 from zoo_compute.node.disk.workspace import Workspace
 
 log = logging.getLogger(__name__)
-
-
 _LOOK_SECONDS = 3600.0
 _PERIODS = 2
 

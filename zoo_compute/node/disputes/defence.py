@@ -1,8 +1,8 @@
-"""Answering disputes of this node's units: whoever lets the turn pass loses, however right its work was.
+"""Defence of disputes of this node's units: a provider that misses its response deadline loses the dispute.
 
-New disputes are found by the contract's log, from the last final block on, so that none is missed where the chain's end
-is reorganised. Each is noted in a file until a final block has its end; what the chain says of it decides what is done,
-so a restart, or somebody else's answer, changes nothing. The market is not asked for anything.
+Opened disputes are read from the contract's log, from the last final block on, so that a reorg hides none. Each is
+recorded in a file until its end is final. The chain's state determines the response, so restarts and other senders are
+harmless. The market is not involved.
 """
 
 import json
@@ -22,27 +22,22 @@ from zoo_compute.node.disk.durable_files import write_json
 from zoo_compute.node.disk.traces import TraceLost, Traces
 
 log = logging.getLogger(__name__)
-
-
 LATE = "turn_over"
 
-
-_COIN_SECONDS = 3600.0
-
-
-_MOST_RAISES = 10  # to nine times the usual fee
+_BALANCE_SECONDS = 3600.0
+_MAX_RAISES = 10  # of the fee, to nine times the usual one
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A dispute and where it stands. ``problem``: why the trace that is asked for cannot be shown, if it cannot."""
+    """State of a dispute. ``problem`` is the reason if the requested trace cannot be revealed."""
 
     opened: Opened
     state: Dispute
     problem: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """For programs; ``until`` in Unix seconds."""
+        """Return the JSON form; ``until`` in Unix seconds."""
         return {
             "dispute_id": self.opened.dispute_id,
             "unit_id": self.opened.unit_id,
@@ -55,18 +50,18 @@ class Finding:
 
 
 class Disputes:
-    """The disputes of one node's units.
+    """Disputes of one node's units.
 
     Args:
-        directory: where they are noted.
-        traces: what is shown.
-        connect: gives the chain; called when it is first needed.
-        interval: seconds between two looks of ``watch``.
+        directory: records of open disputes.
+        traces: traces of the node's units.
+        connect: returns the chain; called on first use.
+        interval: minimum seconds between two runs of ``watch``.
 
     Attributes:
-        keep_seconds: for how long after its commitment a unit may be disputed; None until ``watch`` has learned it.
-        now: Unix time by which that may be over, as ``watch`` last saw it: of this machine, or of the chain if that is
-            earlier. A clock that jumps ahead must not have thrown away what is still asked for.
+        keep_seconds: period after a commitment in which a unit can be disputed; None before the first ``watch``.
+        now: Unix time for retention: the earlier of this machine's clock and the chain's, as of the last ``watch``.
+            A clock that jumps ahead must not delete what can still be requested.
     """
 
     def __init__(
@@ -78,19 +73,19 @@ class Disputes:
         self._connect = connect
         self._chain: DisputeChain | None = None
         self._interval = interval
-        self._next_at = self._coin_at = 0.0
+        self._next_at = self._balance_at = 0.0
         self._next_block: int | None = None
         self._looked_at: int | None = None
         self._unmined = 0
-        self._told: dict[str, Finding] = {}
+        self._logged: dict[str, Finding] = {}
         self._unwritten: dict[str, Opened] = {}
         self.keep_seconds: int | None = None
         self.now = 0.0
 
     def watch(self) -> None:
-        """Look for new disputes, and do what is due in each; unless done a short while ago, or nothing is new.
+        """Find new disputes and respond to all; does nothing within ``interval`` or without a new block.
 
-        What fails is logged and tried again at the next look.
+        Errors of single disputes are logged; the next run tries again.
 
         Raises:
             Unreachable: the chain does not answer; try again later.
@@ -103,35 +98,35 @@ class Disputes:
             return
         try:
             self._search(latest)
-        finally:  # those that are known have deadlines, whatever became of the search
-            done = self._attend_all(latest)
+        finally:  # known disputes have deadlines even if the search failed
+            done = self._respond_to_all(latest)
         if done:
             self._looked_at = latest.number
-        self._move_on(self.chain.final_block(), latest)
+        self._forget_final(self.chain.final_block(), latest)
         self.keep_seconds = self.chain.keep_seconds
         self.now = min(time.time(), latest.timestamp)
         self._traces.tidy(self.keep_seconds, self.now)
-        self._warn_of_coin()
+        self._warn_of_low_balance()
 
     def look(self) -> list[Finding]:
-        """Every dispute that is not over, and those that ended lately, now. Raises Unreachable."""
+        """Return the state of every dispute that is open or ended recently. Raises Unreachable."""
         latest = self.chain.latest_block()
         self._search(latest)
         return [self._assess(opened, latest) for opened in self._noted()]
 
     def noted(self) -> list[tuple[str, str]]:
-        """(dispute id, unit id) of every dispute that is not known to be over, as the last look left them."""
+        """Return (dispute id, unit id) of every open dispute, as of the last search."""
         return [(opened.dispute_id, opened.unit_id) for opened in self._noted()]
 
     @property
     def chain(self) -> DisputeChain:
-        """The contract."""
+        """Contract of disputes."""
         self._chain = self._chain or self._connect()
         return self._chain
 
     def _search(self, latest: Block) -> None:
-        """Note what was opened since the last final block; at first since a turn ago: before, it is too late."""
-        if self._next_block is None or self._next_block > latest.number + 1:  # or the chain was put back
+        """Record disputes opened since the last final block; initially since one response period ago."""
+        if self._next_block is None or self._next_block > latest.number + 1:  # first run, or a reorg
             self._next_block = self.chain.first_block_since(latest.timestamp - self.chain.terms.turn_period, latest)
         known = {opened.dispute_id for opened in self._noted()} - self._unwritten.keys()
         for opened in [*self._unwritten.values(), *self.chain.opened(self._next_block, latest.number)]:
@@ -139,18 +134,18 @@ class Disputes:
                 self._note(opened)
 
     def _note(self, opened: Opened) -> None:
-        """In a file; while the disk refuses, in memory: the answer needs no disk, and a restart searches again."""
+        """Record a dispute; in memory while the disk refuses, because a response needs no disk."""
         try:
             write_json(self._file(opened), asdict(opened))
             self._unwritten.pop(opened.dispute_id, None)
         except OSError as error:
-            log.error("dispute %s cannot be noted: %s", opened.dispute_id, error)
+            log.error("dispute_not_recorded dispute=%s error=%s", opened.dispute_id, error)
             self._unwritten[opened.dispute_id] = opened
 
-    def _move_on(self, final: Block, searched: Block) -> None:
-        """What a final block has is not searched again, and a dispute that ended there (or is gone) is forgotten.
+    def _forget_final(self, final: Block, searched: Block) -> None:
+        """Advance the search to the final block, and delete disputes whose end (or absence) is final.
 
-        While disputes are answered, blocks can become final that are newer than the last that was searched.
+        Blocks newer than the last searched one can become final while disputes are answered.
         """
         assert self._next_block is not None
         self._next_block = max(self._next_block, min(final.number, searched.number) + 1)
@@ -160,34 +155,34 @@ class Disputes:
                 if turn is Turn.NONE or (turn.is_end and not self._is_owed(turn)):
                     self._file(opened).unlink(missing_ok=True)
                     self._unwritten.pop(opened.dispute_id, None)
-                    self._told.pop(opened.dispute_id, None)
+                    self._logged.pop(opened.dispute_id, None)
 
-    def _attend_all(self, latest: Block) -> bool:
-        """Do what is due in every dispute; whether all of it worked."""
+    def _respond_to_all(self, latest: Block) -> bool:
+        """Respond to every dispute; returns whether all succeeded."""
         done = True
         for opened in self._noted():
             try:
-                self._attend(opened, latest)
+                self._respond(opened, latest)
             except ZooError as error:
-                log.error("dispute %s: %s %s", opened.dispute_id, error, error.remedy or "")
+                log.error("dispute_failed dispute=%s error=%s remedy=%s", opened.dispute_id, error, error.remedy or "")
                 done = False
-                if error.code == NOT_MINED:  # what was sent next would wait behind it
-                    self._unmined = min(self._unmined + 1, _MOST_RAISES)
+                if error.code == NOT_MINED:  # later transactions would queue behind it
+                    self._unmined = min(self._unmined + 1, _MAX_RAISES)
                     break
         return done
 
-    def _attend(self, opened: Opened, latest: Block) -> None:
+    def _respond(self, opened: Opened, latest: Block) -> None:
         found = self._assess(opened, latest)
-        self._tell(found)
+        self._log_change(found)
         state = found.state
         if state.turn is Turn.TRACE and not state.convicted and found.problem is None:
-            self._show(opened)
+            self._reveal(opened)
         elif state.turn is Turn.STEP and not state.convicted and latest.timestamp > state.deadline:
             tx = self.chain.expire(opened.dispute_id)
-            log.info("dispute %s: the challenger named no step in time; ended in %s", opened.dispute_id, tx)
+            log.info("dispute_expired dispute=%s tx=%s", opened.dispute_id, tx)
         elif self._is_owed(state.turn):
             amount = self.chain.credits()
-            log.info("withdrew %s ZEN that disputes brought, in %s", format_zen(amount), self.chain.withdraw())
+            log.info("credits_withdrawn zen=%s tx=%s", format_zen(amount), self.chain.withdraw())
 
     def _assess(self, opened: Opened, latest: Block) -> Finding:
         state = self.chain.dispute(opened.dispute_id, latest)
@@ -201,50 +196,47 @@ class Disputes:
             return Finding(opened, state, error.code)
         return Finding(opened, state)
 
-    def _show(self, opened: Opened) -> None:
+    def _reveal(self, opened: Opened) -> None:
         trace = self._traces.find(opened.unit_id)
         percent = 100 * 5**self._unmined // 4**self._unmined
         tx = self.chain.show(opened.dispute_id, trace.unit, trace.environment, trace.states, percent)
         self._unmined = 0
-        unit = trace.unit
-        place = f"round {unit.round}, slot {unit.slot} of job {unit.jobId}"
-        log.info("dispute %s: showed the trace of %s in %s", opened.dispute_id, place, tx)
+        place = trace.unit.jobId, trace.unit.round, trace.unit.slot
+        log.info("trace_revealed dispute=%s job=%s round=%d replica=%d tx=%s", opened.dispute_id, *place, tx)
 
     def _is_owed(self, turn: Turn) -> bool:
         return turn is Turn.CHALLENGER_LOST and self.chain.credits() > 0
 
-    def _warn_of_coin(self) -> None:
-        """Say in time that an answer could not be paid for."""
-        if time.monotonic() < self._coin_at:
+    def _warn_of_low_balance(self) -> None:
+        if time.monotonic() < self._balance_at:
             return
-        self._coin_at = time.monotonic() + _COIN_SECONDS
-        held, needed = self.chain.coin()
+        self._balance_at = time.monotonic() + _BALANCE_SECONDS
+        held, needed = self.chain.native_balance()
         if held < needed:
             log.warning(
-                "the wallet has %s of the chain's coin; to answer a dispute may cost %s. Unanswered ones are lost: "
-                "send some.",
+                "balance_low native_tokens=%s may_need=%s: disputes without a response are lost. Fund the wallet.",
                 format_zen(held),
                 format_zen(needed),
             )
 
-    def _tell(self, found: Finding) -> None:
-        """Log where a dispute stands, once."""
-        if self._told.get(found.opened.dispute_id) == found:
+    def _log_change(self, found: Finding) -> None:
+        if self._logged.get(found.opened.dispute_id) == found:
             return
-        self._told[found.opened.dispute_id] = found
+        self._logged[found.opened.dispute_id] = found
         level = logging.ERROR if found.problem or found.state.turn is Turn.PROVIDER_LOST else logging.WARNING
-        log.log(level, "dispute %s of unit %s: %s", found.opened.dispute_id, found.opened.unit_id, describe(found))
+        text = "dispute_state dispute=%s unit=%s: %s"
+        log.log(level, text, found.opened.dispute_id, found.opened.unit_id, describe(found))
 
     def _noted(self) -> list[Opened]:
-        """Disputes that are not over, the oldest first: its turn ends first."""
+        """Return the open disputes, the earliest response deadline first."""
         found = list(self._unwritten.values())
         for path in self._directory.glob("*.json"):
             try:
                 found.append(Opened(**json.loads(path.read_text())))
-            except FileNotFoundError:  # another thread has forgotten it meanwhile
+            except FileNotFoundError:  # another thread deleted it
                 continue
-            except (OSError, ValueError, TypeError) as error:  # one of a turn's time is found by a search again
-                log.error("%s, which notes a dispute, cannot be read: %s", path, error)
+            except (OSError, ValueError, TypeError) as error:  # a new search finds it again within its deadline
+                log.error("dispute_unreadable path=%s error=%s", path, error)
         return sorted(found, key=lambda opened: (opened.block, opened.dispute_id))
 
     def _file(self, opened: Opened) -> Path:
@@ -252,28 +244,28 @@ class Disputes:
 
 
 def describe(found: Finding) -> str:
-    """Where a dispute stands, in words."""
+    """Return a sentence on the state of a dispute."""
     until = "" if found.state.until is None else datetime.fromtimestamp(found.state.until, UTC).isoformat()
     if found.state.convicted and not found.state.turn.is_end:
-        return "the unit lost another dispute"
+        return "another dispute of the unit was upheld"
     if found.problem == LATE:
-        return f"its trace was not shown by {until}: the unit, and half of all that is at risk, can be taken now"
+        return f"no trace was revealed by {until}: the unit's pay and half of the slashable balance can be taken now"
     if found.problem is not None:
-        return f"its trace is asked for by {until}, and cannot be shown: {_PROBLEMS[found.problem]} [{found.problem}]"
+        return f"the trace is due by {until} and is not available: {_PROBLEMS[found.problem]} [{found.problem}]"
     return {
         Turn.NONE: "not on chain any more",
-        Turn.TRACE: f"{found.opened.challenger} rejects it; its trace has to be shown by {until}",
-        Turn.STEP: f"its trace was shown; the challenger has to name a step by {until}",
-        Turn.DRAWING: f"the challenger rejects step {found.state.step}; a committee is to be drawn",
-        Turn.JUDGING: f"a committee replays step {found.state.step} until {until}",
-        Turn.PROVIDER_LOST: "lost: the unit is not paid, and half of all that was at risk is gone",
-        Turn.CHALLENGER_LOST: "won: the challenger has lost its bond",
-        Turn.UNDECIDED: "no committee ruled in time: nobody is punished, the unit is not paid",
-        Turn.MOOT: "ended without a ruling: the unit lost another dispute",
+        Turn.TRACE: f"opened by {found.opened.challenger}; the trace is due by {until}",
+        Turn.STEP: f"trace revealed; the challenger selects a segment by {until}",
+        Turn.DRAWING: f"segment {found.state.step} is disputed; the committee is not drawn yet",
+        Turn.JUDGING: f"the committee replays segment {found.state.step} until {until}",
+        Turn.PROVIDER_LOST: "upheld: the unit is not paid, and half of the slashable balance is forfeited",
+        Turn.CHALLENGER_LOST: "rejected: the challenger forfeits its bond",
+        Turn.UNDECIDED: "inconclusive: no slash, and the unit is not paid",
+        Turn.MOOT: "ended without a ruling: another dispute of the unit was upheld",
     }[found.state.turn]
 
 
 _PROBLEMS = {
-    "trace_unknown": "this state directory has never held it, or has lost it",
-    "trace_damaged": "its file does not lead to what was signed",
+    "trace_unknown": "this state directory does not contain it",
+    "trace_damaged": "its file does not match the signed root",
 }

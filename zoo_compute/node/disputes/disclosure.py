@@ -1,7 +1,7 @@
-"""Making a disputed step's start state available to its committee: what nobody can have is judged against its provider.
+"""Disclosure of a disputed segment's start state to its committee.
 
-States are large, so they are kept for a while only. What a unit started from is kept for as long as it can be
-disputed: with that the unit is trained again, bit by bit, and the state is there again.
+Missing data counts against the provider. Boundary states are kept for a limited time. The unit's inputs are kept for as
+long as it can be disputed, and retraining from them gives the same states.
 """
 
 import logging
@@ -29,9 +29,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Disclosure:
-    """What a provider does for the committees of its disputes. It has a thread of its own: a unit takes its time.
+    """A provider's duties towards the committees of its disputes. Retraining is slow, so it has a thread of its own.
 
-    ``disputes`` is not the one that another thread watches; both read the same files.
+    ``disputes`` is another instance than the one of the defence; both read the same files.
     """
 
     disputes: Disputes
@@ -39,23 +39,23 @@ class Disclosure:
     market: Market
     gateway: GatewayClient
     executor: Executor
-    told: dict[str, str] = field(default_factory=dict)
+    logged: dict[str, str] = field(default_factory=dict)
 
     def watch(self) -> None:
-        """See to it that the state of each step that a committee may be asked about can be had.
+        """Upload the start state of every disputed segment that a committee can request.
 
-        What fails is logged and tried again at the next look.
+        Errors are logged; the next run tries again.
 
         Raises:
             Unreachable: the chain does not answer; try again later.
         """
         for dispute_id, unit_id in self.disputes.noted():
             state = self.disputes.chain.dispute(dispute_id)
-            if state.turn not in (Turn.DRAWING, Turn.JUDGING) or state.convicted or self.told.get(dispute_id) == "":
+            if state.turn not in (Turn.DRAWING, Turn.JUDGING) or state.convicted or self.logged.get(dispute_id) == "":
                 continue
             try:
                 self._disclose(dispute_id, unit_id, state.step)
-                self._tell(dispute_id, "")
+                self._log_once(dispute_id, "")
             except (
                 ZooError,
                 TraceLost,
@@ -68,36 +68,33 @@ class Disclosure:
                 SlotStateMissing,
                 OSError,
             ) as error:
-                self._tell(dispute_id, str(error))
+                self._log_once(dispute_id, str(error))
 
     def _disclose(self, dispute_id: str, unit_id: str, step: int) -> None:
         known = self.market.dispute(dispute_id)
         if known["step"] != step:
-            raise StateUnavailable("the market does not know yet which step is named")
+            raise StateUnavailable("the market has not indexed the selected segment yet")
         if known["state_cid"] is not None:
-            return  # told before a restart
+            return  # reported before a restart
         trace = Traces(self.workspace.traces).find(unit_id)
         task = trace.task
         if task is None:
-            raise StateUnavailable(
-                "what the unit started from was not kept: an earlier version of this program trained it"
-            )
+            raise StateUnavailable("the unit's inputs are not recorded: an earlier version of this program trained it")
         if (cid := task["slot_state_cid"]) is not None:
             own = self.workspace.slot_state(task["job_id"], task["slot"], cid)
-            if own.exists():  # else it is public: another node's, which was fetched
+            if own.exists():  # otherwise it was fetched, so it is public
                 upload_disputed(self.market, dispute_id, own)
         if step == 0:
-            log.info("dispute %s: what its unit starts from is on storage", dispute_id)
+            log.info("start_disclosed dispute=%s", dispute_id)
             return
         cid = upload_disputed(self.market, dispute_id, state_file(trace, step, self.workspace, self.gateway, self._run))
-        self.market.tell_state(dispute_id, cid)
-        log.info("dispute %s: the state after %d segments is on storage as %s", dispute_id, step, cid)
+        self.market.report_state(dispute_id, cid)
+        log.info("state_disclosed dispute=%s segments=%d cid=%s", dispute_id, step, cid)
 
     def _run(self, task: dict[str, Any]) -> dict[str, Any]:
         return self.executor.run(task, TASK_TIMEOUT_SECONDS)
 
-    def _tell(self, dispute_id: str, problem: str) -> None:
-        """Log once why the state cannot be had yet; an empty ``problem``: it can."""
-        if problem and self.told.get(dispute_id) != problem:
-            log.warning("dispute %s: its committee cannot have the state yet: %s", dispute_id, problem)
-        self.told[dispute_id] = problem
+    def _log_once(self, dispute_id: str, problem: str) -> None:
+        if problem and self.logged.get(dispute_id) != problem:
+            log.warning("state_not_disclosed dispute=%s problem=%s", dispute_id, problem)
+        self.logged[dispute_id] = problem

@@ -1,8 +1,8 @@
-"""Adjudication of one step: its end state must follow from its start state.
+"""Verdict on one disputed segment of a unit, by replay.
 
-The rule of the contract (``IDisputes``): the provider is right if, and only if, the data behind the start can be had
-and the step, replayed from it in the shown environment class, gives the shown end; for the first step the start has to
-be what the job's round starts from, and for the last one the end has to cover the committed payload.
+Rule of the contract (``IDisputes``): the provider is correct if two conditions hold. The data of the start state is
+available, and its replay in the revealed environment class gives the revealed end state. The first segment has to start
+from the round's inputs, and the last one has to contain the committed payload.
 """
 
 import json
@@ -26,27 +26,23 @@ from zoo_protocol.hashing import from_hex, keccak, to_hex
 from zoo_protocol.verification.trace import payload_hash, state_leaf
 
 _MAX_SPEC_BYTES = 1 << 20
-
-
 _STATE_SLACK = 1 << 20
 
-
 CORRECT, FALSE_STEP, WRONG_START, DIVERGED = "step_correct", "step_false", "wrong_start", "diverged"
-
 
 WRONG_PAYLOAD, WRONG_ENVIRONMENT, WITHHELD = "wrong_payload", "wrong_environment", "data_withheld"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a referee signs, and why: one of the codes of this module."""
+    """Content of a verdict; ``reason`` is one of the codes of this module."""
 
     provider_correct: bool
     reason: str
 
 
-class Undecided(Exception):
-    """This referee cannot judge, now or ever; it signs nothing.
+class NoVerdict(Exception):
+    """This referee cannot decide, now or at all; it signs nothing.
 
     Attributes:
         code: ``environment_mismatch``, ``waiting_for_data``, ``market_unreachable``, ``wrong_specification``,
@@ -60,38 +56,36 @@ class Undecided(Exception):
 
 @dataclass(frozen=True, slots=True)
 class DataDeadline:
-    """What a referee may hold against a provider whose data is missing.
+    """Rule for data that the provider has not made available.
 
     Attributes:
-        is_over: the provider had its time. Before that, missing data is waited for; after it, the unit is replayed from
-            its start.
-        could_serve: the provider has a way to make data available: the market, by which it does, answers. What cannot
-            be had while it does not is nobody's fault, so no verdict.
+        is_over: the provider's time is over. Before, the referee waits; after, it replays the unit from its start.
+        could_serve: the market answers. Providers publish data through it, so without it missing data is not a fault.
     """
 
     is_over: bool
     could_serve: bool
 
     def withheld(self, what: str) -> "Finding":
-        """The finding on data that cannot be had.
+        """Return the finding on missing data.
 
         Raises:
-            Undecided: it is too early for one, or the provider had no way to serve it.
+            NoVerdict: the provider still has time, or could not serve the data.
         """
         if not self.is_over:
-            raise Undecided("waiting_for_data", what)
+            raise NoVerdict("waiting_for_data", what)
         if not self.could_serve:
-            raise Undecided("market_unreachable", f"{what}, and its provider has no way to serve it now")
+            raise NoVerdict("market_unreachable", f"{what}, and its provider cannot serve it during this outage")
         return Finding(False, WITHHELD)
 
 
 Run = Callable[[dict[str, Any]], dict[str, Any]]
-"""A ``train`` or ``replay`` task of :mod:`zoo_compute.node.execution.tasks` -> its result. Raises ExecutorError."""
+"""Runs a ``train`` or ``replay`` task of :mod:`zoo_compute.node.execution.tasks`. Raises ExecutorError."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayContext:
-    """What a referee judges with: ``environment`` is the class of the process behind ``run``."""
+    """Tools of a replay; ``environment`` is the environment class of the process behind ``run``."""
 
     workspace: Workspace
     gateway: GatewayClient
@@ -100,25 +94,25 @@ class ReplayContext:
 
 
 def judge(
-    case: Case, shown: ShownTrace, step: int, state_cid: str | None, patience: DataDeadline, bench: ReplayContext
+    case: Case, shown: ShownTrace, step: int, state_cid: str | None, deadline: DataDeadline, bench: ReplayContext
 ) -> Finding:
-    """Judge a step by a replay of it.
+    """Return the finding on a segment.
 
     Args:
-        step: from the boundary of that number to the next.
-        state_cid: where the provider says that the state at its start is.
-        patience: what is made of data that cannot be had.
+        step: index of the segment.
+        state_cid: CID of the start state as reported by the provider.
+        deadline: rule for missing data.
 
     Raises:
-        Undecided: no verdict can be signed, or not yet.
+        NoVerdict: no verdict can be signed, or not yet.
     """
     spec_bytes = _fetched(bench, case.spec_cid)
     if to_hex(keccak(spec_bytes)) != case.order.specHash:
-        raise Undecided("wrong_specification", f"{case.spec_cid} is not the specification that was ordered")
+        raise NoVerdict("wrong_specification", f"{case.spec_cid} differs from the specification in the order")
     if shown.environment != case.environment:
         return Finding(False, WRONG_ENVIRONMENT)
     if bench.environment != shown.environment:
-        raise Undecided("environment_mismatch", f"the unit is of class {shown.environment}, not {bench.environment}")
+        raise NoVerdict("environment_mismatch", f"class is {bench.environment}; the unit has {shown.environment}")
     spec = _specification(spec_bytes, case)
     unit = case.unit
     task = {
@@ -135,24 +129,24 @@ def judge(
     try:
         inputs = unit_task(task, bench.workspace, bench.gateway, bench.run)
     except SlotStateMissing as error:
-        return patience.withheld(str(error))
+        return deadline.withheld(str(error))
     except (BlockNotFound, ContentError) as error:
-        raise Undecided("input_missing", str(error)) from error
+        raise NoVerdict("input_missing", str(error)) from error
     except GatewayUnavailable as error:
-        raise Undecided("gateway_unavailable", str(error)) from error
+        raise NoVerdict("gateway_unavailable", str(error)) from error
     except GymError as error:
-        raise Undecided("input_missing", f"an input is malformed: {error}") from error
-    return _Judgement(case, shown, step, spec, inputs, bench).find(state_cid, patience)
+        raise NoVerdict("input_missing", f"an input is malformed: {error}") from error
+    return _Judgement(case, shown, step, spec, inputs, bench).find(state_cid, deadline)
 
 
 def _specification(content: bytes, case: Case) -> TrainingSpec:
-    """What the unit was trained by, as it was told to its node."""
+    """Return the specification with the unit's compression level."""
     try:
         spec = with_top_k(TrainingSpec.from_dict(json.loads(content)), case.top_k)
     except (GymError, ValueError) as error:
-        raise Undecided("wrong_specification", f"the job's specification is none: {error}") from error
+        raise NoVerdict("wrong_specification", f"the job's specification is malformed: {error}") from error
     if spec.segments != case.order.segments:
-        raise Undecided("wrong_specification", f"it has {spec.segments} segments, the order {case.order.segments}")
+        raise NoVerdict("wrong_specification", f"it has {spec.segments} segments, the order {case.order.segments}")
     return spec
 
 
@@ -160,14 +154,14 @@ def _fetched(bench: ReplayContext, cid: str) -> bytes:
     try:
         return bench.gateway.fetch(cid, max_bytes=_MAX_SPEC_BYTES)
     except (BlockNotFound, ContentError) as error:
-        raise Undecided("input_missing", str(error)) from error
+        raise NoVerdict("input_missing", str(error)) from error
     except GatewayUnavailable as error:
-        raise Undecided("gateway_unavailable", str(error)) from error
+        raise NoVerdict("gateway_unavailable", str(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
 class _Judgement:
-    """One step with all its inputs on disk."""
+    """One segment with all its inputs on disk."""
 
     case: Case
     shown: ShownTrace
@@ -176,19 +170,19 @@ class _Judgement:
     inputs: dict[str, Any]
     bench: ReplayContext
 
-    def find(self, state_cid: str | None, patience: DataDeadline) -> Finding:
+    def find(self, state_cid: str | None, deadline: DataDeadline) -> Finding:
         state = self._state(state_cid) if self.step else None
         if self.step == 0 or state is not None:
             found = self._replay(state)
             if found is not None:
                 return found
-        missing = f"the state after {self.step} segments is nowhere to be had"
-        if not patience.is_over:
-            return patience.withheld(missing)
-        return self._replay_from_start() or patience.withheld(missing)
+        missing = f"the state after {self.step} segments is not available"
+        if not deadline.is_over:
+            return deadline.withheld(missing)
+        return self._replay_from_start() or deadline.withheld(missing)
 
     def _state(self, cid: str | None) -> Path | None:
-        """The file of the step's start, if it can be had at all; whether it is the right one, its digest says later."""
+        """Return the reported start state if available; the replay verifies its digest."""
         if cid is None:
             return None
         limit = 16 * self.spec.num_parameters() + _STATE_SLACK  # parameters, two moments, and names
@@ -197,10 +191,10 @@ class _Judgement:
         except (BlockNotFound, ContentError):
             return None
         except GatewayUnavailable as error:
-            raise Undecided("gateway_unavailable", str(error)) from error
+            raise NoVerdict("gateway_unavailable", str(error)) from error
 
     def _replay(self, state: Path | None) -> Finding | None:
-        """What the replay of this step alone says; None if ``state`` is not the one that was shown."""
+        """Replay this segment only; None if ``state`` is not the revealed one."""
         task = {
             "kind": "replay",
             "segment": self.step,
@@ -219,10 +213,9 @@ class _Judgement:
         return self._compared(result["end_leaf"], result["payload_sha256"])
 
     def _replay_from_start(self) -> Finding | None:
-        """The same by a replay of the whole unit; None if that leads to another state at the step's start.
+        """Replay the whole unit; None if it reaches another start state of the segment.
 
-        An honest unit has just these states, so it needs nobody to serve them; of another one, the state that it went
-        on from could only have come from its provider.
+        An honest unit has exactly these states. Otherwise only the provider could have served the state.
         """
         unit = self.case.unit
         output = self.bench.workspace.unit(unit.jobId, unit.round, unit.slot)
@@ -251,7 +244,7 @@ class _Judgement:
 
 
 def _failed(error: ExecutorError) -> Finding:
-    """Of training that diverges there is no end state to commit to; any other failure is this referee's own."""
+    """Return a finding if training diverged: then no end state exists. Other failures are this referee's."""
     if error.code == DIVERGED:
         return Finding(False, DIVERGED)
-    raise Undecided(error.code, str(error)) from error
+    raise NoVerdict(error.code, str(error)) from error

@@ -1,7 +1,7 @@
-"""Holding the market to its acknowledgements: was each commitment put into a window in time, and if not, the claim.
+"""Omission claims: verify that each acknowledged commitment was included in time, and claim compensation otherwise.
 
-Everything is judged by the contracts at one final block. The market is asked only for the proof of inclusion, which it
-cannot make up: the root must have been committed on chain by the promised time.
+The contracts decide at one final block. The market provides only the proof of inclusion, which it cannot forge: the
+root must be on chain by the acknowledged deadline.
 """
 
 import logging
@@ -23,25 +23,22 @@ log = logging.getLogger(__name__)
 
 
 class Status(StrEnum):
-    """Where a promise stands."""
+    """Status of an acknowledgement."""
 
-    WAITING = "waiting"  # it is promised for later
-    INCLUDED = "included"  # kept: the leaf is in a window that was committed in time
-    OMITTED = "omitted"  # broken: the time is over, and there is no such window
-    UNANSWERED = "unanswered"  # the time is over, and the market does not answer
-    CLAIMED = "claimed"  # claimed on chain; the operator may still answer
-    DUE = "due"  # nobody answered the claim in time
+    WAITING = "waiting"  # the deadline is in the future
+    INCLUDED = "included"  # the leaf is in a window that was committed in time
+    OMITTED = "omitted"  # the deadline passed without such a window
+    UNANSWERED = "unanswered"  # the deadline passed, and the market does not answer
+    CLAIMED = "claimed"  # claimed on chain; the operator can still respond
+    DUE = "due"  # the operator did not respond in time
     COMPENSATED = "compensated"
-    ANSWERED = "answered"  # the operator showed the leaf in a window: the stake is lost
-    EXPIRED = "expired"  # it is too late to claim
+    ANSWERED = "answered"  # the operator proved inclusion: the claim's stake is forfeited
+    EXPIRED = "expired"  # the claim period is over
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One promise and its status. ``until`` (Unix seconds): end of the present step, where it has one.
-
-    ``over``: nothing will change it any more.
-    """
+    """Acknowledgement and its status. ``until`` is the deadline of the status (Unix seconds); ``over`` means final."""
 
     promise: Promise
     status: Status
@@ -49,7 +46,7 @@ class Finding:
     over: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        """For programs; times in Unix seconds."""
+        """Return the JSON form; times in Unix seconds."""
         promise = self.promise
         return {
             "unit_id": promise.unit_id,
@@ -63,11 +60,11 @@ class Finding:
 
 
 class Omissions:
-    """The promises of one node.
+    """Acknowledgements of one node.
 
     Args:
-        connect: gives the chain; called when there is a promise to look at.
-        interval: seconds between two looks of ``watch``.
+        connect: returns the chain; called if an acknowledgement is pending.
+        interval: minimum seconds between two runs of ``watch``.
     """
 
     def __init__(
@@ -81,7 +78,7 @@ class Omissions:
         self._next_at = 0.0
 
     def watch(self) -> None:
-        """Look at all promises, claim what was omitted, and forget what is over; unless done a short while ago.
+        """Assess all acknowledgements, claim omissions and delete final ones; does nothing within ``interval``.
 
         Raises:
             Unreachable: the chain does not answer; try again later.
@@ -93,10 +90,10 @@ class Omissions:
             try:
                 self.act(finding)
             except ZooError as error:
-                log.error("commitment %s is %s: %s", finding.promise.unit_id, finding.status, error)
+                log.error("claim_failed unit=%s status=%s error=%s", finding.promise.unit_id, finding.status, error)
 
     def look(self) -> list[Finding]:
-        """The status of every promise, now. Raises Unreachable: the chain does not answer."""
+        """Return the status of every acknowledgement. Raises Unreachable: the chain does not answer."""
         promises = self._journal.all()
         if not promises:
             return []
@@ -105,13 +102,13 @@ class Omissions:
         return [self._assess(promise, final, latest, terms) for promise in promises]
 
     def act(self, finding: Finding, *, at_once: bool = False) -> str | None:
-        """Do what a finding calls for; the transaction's hash, if that takes one.
+        """Claim an omission, resolve a claim, or delete a final acknowledgement; returns the transaction hash if any.
 
-        A promise that is over is forgotten. An omission is claimed, but while the market does not answer only once half
-        of the time for it is over: the operator takes the stake if it can show the leaf after all.
+        While the market does not answer, a claim waits for half of the claim period. The operator takes the claim's
+        stake if it proves inclusion.
 
         Args:
-            at_once: do not wait for the market's answer.
+            at_once: do not wait.
 
         Raises:
             ZooError: the contract refuses, or a transaction fails.
@@ -120,18 +117,19 @@ class Omissions:
         tx: str | None = None
         if status is Status.OMITTED or (status is Status.UNANSWERED and (at_once or self._waited_enough(promise))):
             tx = self.chain.open_claim(promise.unit, promise.include_by, promise.signature)
-            log.error("commitment %s was left out; claimed in %s", promise.unit_id, tx)
+            log.error("omission_claimed unit=%s tx=%s", promise.unit_id, tx)
         elif status is Status.DUE:
             tx = self.chain.resolve(promise.unit_id)
-            log.info("compensated for the omitted commitment %s in %s", promise.unit_id, tx)
+            log.info("omission_compensated unit=%s tx=%s", promise.unit_id, tx)
         if finding.over:
-            log.log(_LEVELS.get(status, logging.DEBUG), "commitment %s: %s", promise.unit_id, status)
+            level = _LEVELS.get(status, logging.DEBUG)
+            log.log(level, "acknowledgement_closed unit=%s status=%s", promise.unit_id, status)
             self._journal.drop(promise)
         return tx
 
     @property
     def chain(self) -> OmissionChain:
-        """The contracts."""
+        """Contracts of omissions and commitments."""
         self._chain = self._chain or self._connect()
         return self._chain
 
@@ -153,7 +151,7 @@ class Omissions:
         return Finding(promise, Status.OMITTED if answered else Status.UNANSWERED, end)
 
     def _inclusion(self, promise: Promise, final: Block) -> tuple[bool, int | None]:
-        """Whether the market answered, and when the window that it showed was committed by the final chain."""
+        """Return whether the market answered, and when its window was committed by the final block."""
         try:
             shown: Any = self._connection.get(f"/v1/commitments/{promise.unit_id}")
         except ApiError as error:
@@ -163,7 +161,7 @@ class Omissions:
         try:
             root, proof = str(shown["window_root"]), [from_hex(node) for node in shown["proof"]]
             proven = merkle.verify(from_hex(root), from_hex(promise.unit_id), proof)
-        except (KeyError, TypeError, ValueError, AttributeError):  # no window yet, or not what an answer looks like
+        except (KeyError, TypeError, ValueError, AttributeError):  # no window yet, or malformed
             return True, None
         return True, self.chain.committed_at(root, final) if proven else None
 

@@ -1,9 +1,9 @@
-"""The training child: a process that gives up network and programs, then trains what it is told.
+"""Training child process: gives up network and programs, then runs tasks.
 
-Started by ``executor.py`` as ``python -m zoo_compute.node.execution.child PROFILE MEMORY_BYTES`` with the profile's
-variables
-already set. It reads tasks from standard input and answers on standard output (``frames.py``): once ``ready``, then
-per task any number of ``progress`` and one ``result`` or ``error``. It ends when its standard input does.
+``executor.py`` starts it as ``python -m zoo_compute.node.execution.child PROFILE MEMORY_BYTES`` with the profile's
+variables set. It reads tasks from standard input and answers on standard output (``frames.py``). The first
+message is ``ready``. Each task gets any number of ``progress`` and one ``result`` or ``error``. The process ends with
+its standard input.
 """
 
 import os
@@ -25,7 +25,7 @@ _ALLOCATION_FAILURES = ("can't allocate memory", "not enough memory", "out of me
 
 
 def load_trainer(profile_name: str) -> "Trainer":
-    """The trainer of a node; imports torch."""
+    """Build the trainer; imports torch."""
     from training_gym.runtime.profile import profile_named
     from zoo_compute.node.execution.trainer import Trainer
 
@@ -36,26 +36,26 @@ def main(load: "Callable[[str], Trainer]" = load_trainer) -> None:
     """Serve tasks until the parent closes the pipe."""
     profile_name, memory_bytes = sys.argv[1], int(sys.argv[2])
     requests, replies = os.dup(0), os.dup(1)
-    os.dup2(2, 1)  # whatever a library prints goes to the log, not between the frames
+    os.dup2(2, 1)  # prints of libraries go to the log, not between the frames
     network_removed = sandbox.enter(memory_bytes)
 
-    # Only now: the kernel wants a single thread for the namespace, and nothing may load before the limits stand.
+    # The namespace requires a single thread, and the limits must precede the imports.
     trainer = load(profile_name)
-    sandbox.give_back_memory()  # of the probe: a node may wait long for work
+    sandbox.give_back_memory()  # of the probe: a node can wait long for work
     _send(replies, {"type": "ready", "environment": trainer.environment, "network_removed": network_removed})
     for request in _requests(requests):
         sandbox.limit_processor_time(request["processor_seconds"])
         try:
             result = trainer.run(request["task"], lambda progress: _send(replies, {"type": "progress", **progress}))
             reply = {"type": "result", "result": result}
-        except Exception as error:  # the parent gets every failure by its code; this process lives on
+        except Exception as error:  # the parent receives every failure by code; this process continues
             reply = {"type": "error", **_describe(error)}
-        sandbox.give_back_memory()  # of the task: the next one may be long in coming
+        sandbox.give_back_memory()  # of the task: a node can wait long for the next one
         _send(replies, reply)
 
 
 def _requests(descriptor: int) -> Iterator[dict[str, Any]]:
-    """Requests as they come. A thread reads them, so that the parent's death ends this process in mid-task too."""
+    """Yield requests. A thread reads them, so that the parent's death ends this process during a task too."""
     waiting: queue.Queue[dict[str, Any]] = queue.Queue()
 
     def read() -> None:
@@ -77,7 +77,7 @@ def _send(descriptor: int, message: dict[str, Any]) -> None:
 
 
 def _describe(error: Exception) -> dict[str, str]:
-    """Code, field and message of a failed task."""
+    """Return code, field and message of a failed task."""
     if isinstance(error, GymError):
         return {"code": error.code, "field": error.field, "message": error.message}
     text = f"{type(error).__name__}: {error}"[:500]

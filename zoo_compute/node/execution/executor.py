@@ -1,7 +1,7 @@
-"""Runs training tasks in a warmed child process, which cannot reach the network and can be killed at any time.
+"""Runs training tasks in a warm child process without network access, which can be killed at any time.
 
-The parent never imports torch. It starts the child ahead of the first task, because importing torch and probing take
-over a second, and starts a fresh one after a kill, a crash, an allocation failure or any other that nobody foresaw.
+The parent never imports torch. It starts the child ahead of the first task, because imports and probing take over a
+second. It starts a fresh child after a kill, a crash, an allocation failure or an unexpected error.
 """
 
 import contextlib
@@ -22,32 +22,23 @@ from zoo_compute.node.execution.frames import encode_frame, take_frame
 
 WARM_UP_SECONDS = 120.0
 
-
 _PROCESSOR_SLACK_SECONDS = 10.0
-
-
 _SILENCE_SECONDS = 2.0
-
-
 _LOG_TAIL_BYTES = 2000
-
-
 _INHERITED_VARIABLES = ("PATH", "LANG", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
 
-
 _SPOILT = ("out_of_memory", "environment_changed", "task_failed")
-"""Failures after which only a fresh child will do: once a device has failed, all that its process asks of it fails."""
-
+"""Failures that require a fresh child: after a device failure, all further calls of its process fail."""
 
 Progress = Callable[[dict[str, Any]], None]
 
 
 class ExecutorError(Exception):
-    """A task that gave no result.
+    """Failure of a task.
 
     Attributes:
         code: ``timeout``, ``out_of_memory``, ``crashed``, ``start_failed``, ``closed``, ``task_failed`` or the code of
-            the :class:`training_gym.spec.errors.GymError` that the task ran into (``start_state_mismatch``, ...).
+            the task's :class:`training_gym.spec.errors.GymError` (``start_state_mismatch``, ...).
         field: the task's field or input at fault.
     """
 
@@ -59,10 +50,10 @@ class ExecutorError(Exception):
 
 
 class Executor:
-    """One training child at a time, for one task at a time; calls from several threads wait for each other.
+    """Runner of one task at a time in one training child. Calls from several threads queue.
 
     Args:
-        profile: how training runs; nodes of equal environment class can replay each other's work.
+        profile: execution profile; nodes of equal environment class can replay each other's work.
         memory_bytes: bound on the child's own data (not on the libraries it maps).
         workdir: existing directory for the child's log and temporary files.
     """
@@ -75,7 +66,7 @@ class Executor:
         self._child: _Child | None = None
         self._closed = False
         self.last_class = ""
-        """The environment class that the last child told, 0x hex; known without waiting for a task."""
+        """Environment class of the last child, 0x hex; readable without waiting for a task."""
 
     def __enter__(self) -> "Executor":
         return self
@@ -88,7 +79,7 @@ class Executor:
         return ["zoo_compute.node.execution.child", self._profile.name, str(self._memory_bytes)]
 
     def start(self) -> None:
-        """Start warming a child up; returns at once.
+        """Start warming up a child; returns at once.
 
         Raises:
             ExecutorError: ``closed``.
@@ -109,7 +100,7 @@ class Executor:
 
     @contextlib.contextmanager
     def exclusively(self) -> Iterator[None]:
-        """Keep the child for the tasks of this thread, which build on each other; waits for the task at hand."""
+        """Reserve the child for tasks of this thread that depend on each other; waits for a running task."""
         with self._lock:
             yield
 
@@ -121,14 +112,14 @@ class Executor:
         *,
         check: Callable[[], None] | None = None,
     ) -> dict[str, Any]:
-        """The result of ``task`` (``tasks.py`` says what both hold).
+        """Return the result of ``task`` (``tasks.py`` describes both).
 
         Args:
-            task: the task object; paths in it are made absolute by the caller.
-            timeout: seconds, not counting the warm-up, after which the child is killed.
-            on_progress: called with ``{"step", "steps", "loss"}`` after each inner step. If it raises, the task is
-                abandoned, its child killed, and the exception goes to the caller.
-            check: called every few seconds in which the child says nothing; the same if it raises.
+            task: task object with absolute paths.
+            timeout: seconds without the warm-up, after which the child is killed.
+            on_progress: called with ``{"step", "steps", "loss"}`` after each inner step. An exception kills the child
+                and propagates.
+            check: called every few seconds without a message; exceptions are handled as those of ``on_progress``.
 
         Raises:
             ExecutorError: with the reason's code.
@@ -148,7 +139,7 @@ class Executor:
                 raise
 
     def close(self) -> None:
-        """Kill the child, also in the middle of a task, and refuse further ones."""
+        """Kill the child, also during a task, and refuse further tasks."""
         self._closed = True
         if (child := self._child) is not None:
             child.kill()
@@ -181,19 +172,19 @@ class Executor:
                 on_progress({key: message[key] for key in ("step", "steps", "loss")})
 
     def _started(self) -> "_Child":
-        """The child; a new one if there is none that lives."""
+        """Return a live child, a new one if needed."""
         if self._closed:
             raise self._has_been_closed()
         if self._child is None or not self._child.alive:
             self._discard()
             self._child = _Child(self.child_command(), self._profile.variables, self.workdir)
-            if self._closed:  # by another thread, which had no child to kill yet
+            if self._closed:  # by another thread, before the child existed
                 self._discard()
                 raise self._has_been_closed()
         return self._child
 
     def _warm(self) -> "_Child":
-        """The child, once it is ready for a task."""
+        """Return the child once it is ready for a task."""
         child = self._started()
         if child.ready:
             return child
@@ -219,11 +210,11 @@ class Executor:
 
 
 class _TaskFailed(ExecutorError):
-    """The child lives and reports that its task failed."""
+    """The child reports that its task failed; the child is alive."""
 
 
 class _Child:
-    """The process and its two pipes. ``ready`` is its first message, empty until that has come."""
+    """Process with its two pipes. ``ready`` is its first message, empty before that."""
 
     def __init__(self, command: list[str], variables: dict[str, str], workdir: Path) -> None:
         self.ready: dict[str, Any] = {}
@@ -233,14 +224,14 @@ class _Child:
         packages = str(Path(zoo_compute.__file__).resolve().parents[1])
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                # -P: the working directory is no place to import from
+                # -P: do not import from the working directory
                 [sys.executable, "-P", "-m", *command],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 bufsize=0,
                 cwd=workdir,
-                # Nothing else is passed on: the parent's environment may hold keys.
+                # The parent's environment can contain keys, so only these variables are passed.
                 env=inherited | {"PYTHONPATH": packages, "TMPDIR": str(workdir)} | variables,
                 start_new_session=True,
             )
@@ -257,18 +248,18 @@ class _Child:
             raise self._gone() from None
 
     def receive(self, deadline: float) -> dict[str, Any]:
-        """The next message.
+        """Return the next message.
 
         Raises:
-            TimeoutError: if it is not there at ``deadline`` (monotonic seconds).
-            ExecutorError: ``crashed``, if the process ended or does not speak the protocol.
+            TimeoutError: no message by ``deadline`` (monotonic seconds).
+            ExecutorError: ``crashed``: the process ended or sent a malformed message.
         """
         assert self._process.stdout is not None
         while True:
             try:
                 message = take_frame(self._buffer)
             except ValueError as error:
-                raise ExecutorError("crashed", "executor", f"child sent no message: {error}") from None
+                raise ExecutorError("crashed", "executor", f"the child sent a malformed message: {error}") from None
             if message is not None:
                 return message
             readable, _, _ = select.select([self._process.stdout], [], [], max(0.0, deadline - time.monotonic()))
@@ -280,7 +271,7 @@ class _Child:
             self._buffer += chunk
 
     def kill(self) -> None:
-        """End the process and whatever it may have started; harmless if it has ended."""
+        """Kill the process group; harmless if the process has ended."""
         if self.alive:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -292,11 +283,11 @@ class _Child:
             pipe.close()
 
     def _gone(self) -> ExecutorError:
-        """Why the process ended."""
+        """Return an error with the reason why the process ended."""
         self.kill()
         status = self._process.returncode
         with self._log.open("rb") as log:
             log.seek(max(0, self._log.stat().st_size - _LOG_TAIL_BYTES))
             last_words = log.read().decode(errors="replace").strip().rpartition("\n")[2]
         cause = signal.Signals(-status).name if status < 0 else f"exit status {status}"
-        return ExecutorError("crashed", "executor", f"child ended with {cause}. {last_words}".strip())
+        return ExecutorError("crashed", "executor", f"the child ended with {cause}. {last_words}".strip())

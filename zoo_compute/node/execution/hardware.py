@@ -1,4 +1,4 @@
-"""What this machine has, as a node registers it. The market believes benchmarks, not this."""
+"""Hardware of this machine as a node registers it. The market relies on benchmarks, not on this."""
 
 import platform
 import shutil
@@ -17,7 +17,7 @@ _GIB = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """Memory in GiB, network in Gbit/s. Without a GPU, training runs in main memory, which then counts as its own."""
+    """Memory in GiB, network in Gbit/s. Without a GPU, main memory counts as GPU memory."""
 
     gpu_model: str
     gpu_count: int
@@ -30,7 +30,7 @@ class Hardware:
 
 
 def detect() -> Hardware:
-    """The hardware of this machine."""
+    """Detect the hardware of this machine."""
     ram = round(psutil.virtual_memory().total / _GIB, 1)
     network = max((interface.speed for interface in psutil.net_if_stats().values() if interface.isup), default=0) / 1000
     gpus = _nvidia_gpus()
@@ -41,10 +41,10 @@ def detect() -> Hardware:
 
 
 def profile(name: str | None = None) -> ExecutionProfile:
-    """The execution profile called ``name``, by default the one for what this machine has.
+    """Return the execution profile ``name``, by default the one for this machine's hardware.
 
     Raises:
-        ConfigError: there is none of that name.
+        ConfigError: the profile is unknown.
     """
     if name is None:
         return CUDA if detect().gpu_count else CPU
@@ -52,11 +52,11 @@ def profile(name: str | None = None) -> ExecutionProfile:
         return profile_named(name)
     except ProfileError as error:
         code = error.code.replace("_", "-")
-        raise ConfigError(code, str(error), remedy="Leave --profile away, or choose one.") from error
+        raise ConfigError(code, str(error), remedy="Remove --profile, or choose one.") from error
 
 
 def _nvidia_gpus() -> list[tuple[str, float]]:
-    """Model and memory of each NVIDIA GPU; empty where there is no driver."""
+    """Return model and memory of each NVIDIA GPU; empty without a driver."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return []

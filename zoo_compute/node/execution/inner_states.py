@@ -1,4 +1,4 @@
-"""The state in a first segment that a verifier shows by its digest, beside the segment's end (decision 8).
+"""Digest of an inner state of a first segment, which a verifier reports together with the segment's end.
 
 Imports torch.
 """
@@ -18,15 +18,17 @@ from zoo_protocol.hashing import from_hex
 
 @dataclass(frozen=True, slots=True)
 class InnerStateRequest:
-    """Which state is asked for: that after ``step`` steps of the first segment, its digest made with ``nonce`` (32
-    bytes), so that nobody can have it beforehand without the state itself."""
+    """Request for the digest of the state after ``step`` steps of the first segment.
+
+    The digest includes ``nonce`` (32 bytes), so that it cannot be computed without the state itself.
+    """
 
     step: int
     nonce: bytes
 
     @classmethod
     def of(cls, task: Task, unit: Unit, segment: int) -> "InnerStateRequest | None":
-        """What a ``replay`` task asks for; None: nothing but the end.
+        """Parse the request of a ``replay`` task; None if only the end is requested.
 
         Raises:
             TaskError: malformed, or not in a first segment.
@@ -36,23 +38,23 @@ class InnerStateRequest:
         asked = take(task, "inner", dict)
         step = take_count(asked, "step", unit.spec.training.segment_steps + 1)
         if segment > 0 or step == 0:
-            raise TaskError("invalid_task", "task.inner", f"step {step} of segment {segment} is not in the first")
+            raise TaskError("invalid_task", "task.inner", f"step {step} of segment {segment} is not in the first one")
         return cls(step, from_hex(take_hash(asked, "nonce")))
 
     def digest(self, state: Arrays) -> bytes:
-        """Tensor digest (32 bytes) of the state's arrays, before them the nonce as one, ``!nonce``."""
+        """Return the tensor digest (32 bytes) of the nonce (as array ``!nonce``) and the state's arrays."""
         return tensor_digest({"!nonce": np.frombuffer(self.nonce, "<f4"), **state})
 
 
 def replay_with_inner_digest(
     unit: Unit, inner: InnerStateRequest, start_leaf: bytes, on_step: OnStep
 ) -> tuple[bytes, bytes]:
-    """Leaf 1 as :func:`training_gym.units.unit.replay` gives it, and the digest of the inner state.
+    """Return leaf 1, as :func:`training_gym.units.unit.replay` does, and the digest of the inner state.
 
-    A state is a value, so training on from it gives the same bits as training through.
+    Interrupting the training at the inner state does not change the bits.
 
     Raises:
-        StartStateMismatch, TrainingDiverged: as that.
+        StartStateMismatch, TrainingDiverged: as :func:`training_gym.units.unit.replay`.
     """
     training = replace(unit.spec.training, segment_steps=inner.step)
     state, _ = replayed(replace(unit, spec=replace(unit.spec, training=training)), 0, start_leaf, None, on_step)

@@ -1,7 +1,7 @@
-"""What the training child gives up before it touches a stranger's job: network, other programs, memory, time.
+"""Sandbox of the training child: no network, no other programs, bounded memory and time.
 
-A task is a declarative specification run by our own library, so nothing here has to hold against native code. It holds
-against a mistake: a parser that recurses, a specification that wants too much, a library that phones home.
+A task is a declarative specification for our own library, so the sandbox need not resist native code. It limits
+mistakes: a recursive parser, an oversized specification, a library that opens connections.
 """
 
 import contextlib
@@ -11,13 +11,8 @@ import resource
 import sys
 
 _CLONE_NEWUSER = 0x10000000
-
-
 _CLONE_NEWNET = 0x40000000
-
-
 _PR_SET_NO_NEW_PRIVS = 38
-
 
 _REFUSED_EVENTS = frozenset(
     {
@@ -36,14 +31,14 @@ _REFUSED_EVENTS = frozenset(
 
 
 def enter(memory_bytes: int) -> bool:
-    """Give up network and other programs for good, and bound memory and files. Call before any thread starts.
+    """Give up network and other programs permanently, and bound memory and files. Call before any thread starts.
 
     Returns:
-        Whether the kernel took the network away as well; where it forbids that, Python's audit hook alone refuses.
+        True if the kernel removed the network too; otherwise only Python's audit hook refuses it.
     """
     isolated = _leave_network()
     ctypes.CDLL(None).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    # Address space is no measure here: torch and CUDA reserve far more than they use. Data counts what is written.
+    # RLIMIT_DATA instead of address space: torch and CUDA reserve far more address space than they use.
     resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
     resource.setrlimit(resource.RLIMIT_FSIZE, (memory_bytes, memory_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -52,28 +47,25 @@ def enter(memory_bytes: int) -> bool:
 
 
 def give_back_memory() -> None:
-    """Return freed memory to the system, where its C library can (some 30 MB after a probe, with glibc)."""
+    """Return freed memory to the system if the C library can (some 30 MB after a probe, with glibc)."""
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def limit_processor_time(seconds: float) -> None:
-    """Let the kernel end this process soon after ``seconds``, should nobody be left to time it.
-
-    What it counts is processor time, of which threads side by side use up more than passes.
-    """
+    """Limit the CPU time of this process, in case its parent dies. All threads count, so it scales with the cores."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     limit = int(used.ru_utime + used.ru_stime + seconds * (os.cpu_count() or 1)) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
 
 
 def _leave_network() -> bool:
-    """Move into an empty network namespace (through a user namespace, which needs no privilege)."""
+    """Move into an empty network namespace through a user namespace, which needs no privilege."""
     user, group = os.getuid(), os.getgid()
     if ctypes.CDLL(None).unshare(_CLONE_NEWUSER | _CLONE_NEWNET) != 0:
         return False
     maps = (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1"))
-    # Only names: without them, as where AppArmor allows the namespace and refuses these, the network is gone as well.
+    # Only names: AppArmor can allow the namespace and refuse these; the network is removed all the same.
     with contextlib.suppress(OSError):
         for file, content in maps:
             with open(f"/proc/self/{file}", "w") as mapping:

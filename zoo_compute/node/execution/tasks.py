@@ -1,20 +1,19 @@
-"""Training tasks as JSON objects: what the executor's child reads and writes. No torch.
+"""Training tasks as JSON objects between executor and child. No torch.
 
-Every path names a file that was fetched and verified before; ``output`` names an existing directory.
+Every path names a verified file; ``output`` names an existing directory.
 
-``train``     spec, job_id, round, slot, checkpoint, train_data, slot_state (path or null), restored_payload (path or
-              null: added back to the slot state), eager_payload (path or null: taken ahead of the checkpoint),
-              environment, output
-``replay``    the same without output, and segment, start_leaf (0x hex), state (path; null is enough for segment 0);
-              with ``across`` (true) the unit may be of another environment class, and output is where the end state
-              goes, which end_leaf is of, before it is compressed; with ``inner`` (step, nonce as 0x hex) the first
-              segment's state after that step is digested too
-``evaluate``  spec, checkpoint, validation_data
-``catch_up``  spec, checkpoint (an earlier model), updates (paths, the oldest first), output: the model's file
-``probe``     nothing more
-``prove_ready``  work, seed: makes the pool of a hardware challenge and keeps it for the other two
-``prove_work``   nonce
-``prove_open``   secret, output: a file
+- ``train``: spec, job_id, round, slot, checkpoint, train_data, slot_state (path or null), restored_payload (path or
+  null: restored into the replica state), eager_payload (path or null: applied ahead of the checkpoint), environment,
+  output
+- ``replay``: the same without output, and segment, start_leaf (0x hex), state (path; null for segment 0).
+  ``across`` (true) allows a unit of another environment class: the uncompressed end state is written to output.
+  ``inner`` (step, nonce as 0x hex) requests the digest of the first segment's state after that step
+- ``evaluate``: spec, checkpoint, validation_data
+- ``catch_up``: spec, checkpoint (an earlier model), updates (paths, the oldest first), output: the model's file
+- ``probe``: no fields
+- ``prove_ready``: work, seed; makes the pool of a hardware challenge and keeps it for the other two
+- ``prove_work``: nonce
+- ``prove_open``: secret, output: a file
 """
 
 import re
@@ -34,20 +33,18 @@ from training_gym.units.trace import Unit, UnitResult, state_path
 from zoo_protocol.hashing import to_hex
 
 Task = Mapping[str, Any]
-
-
 _T = TypeVar("_T")
 
 
 class TaskError(GymError):
-    """A task that is refused before any work."""
+    """A malformed task, refused before any work."""
 
 
 def take(task: Task, field: str, kind: type[_T]) -> _T:
-    """``task[field]``, which must be exactly a ``kind``.
+    """Return ``task[field]``, which must be exactly a ``kind``.
 
     Raises:
-        TaskError: if it is missing or of another type.
+        TaskError: missing or of another type.
     """
     value = task.get(field)
     if type(value) is not kind:
@@ -56,7 +53,7 @@ def take(task: Task, field: str, kind: type[_T]) -> _T:
 
 
 def take_hash(task: Task, field: str) -> str:
-    """``task[field]``, which must be 0x hex of 32 bytes."""
+    """Return ``task[field]``, which must be 0x hex of 32 bytes."""
     value = take(task, field, str)
     if not re.fullmatch("0x[0-9a-f]{64}", value):
         raise TaskError("invalid_task", f"task.{field}", "must be 0x and 64 lower-case hex digits")
@@ -64,7 +61,7 @@ def take_hash(task: Task, field: str) -> str:
 
 
 def take_count(task: Task, field: str, below: int) -> int:
-    """``task[field]``, which must be a whole number from 0 to ``below - 1``."""
+    """Return ``task[field]``, which must be an integer from 0 to ``below - 1``."""
     value = take(task, field, int)
     if not 0 <= value < below:
         raise TaskError("invalid_task", f"task.{field}", f"must be from 0 to {below - 1}, got {value}")
@@ -72,7 +69,7 @@ def take_count(task: Task, field: str, below: int) -> int:
 
 
 def take_file(task: Task, field: str) -> bytes:
-    """Content of the file that ``task[field]`` names."""
+    """Return the content of the file that ``task[field]`` names."""
     path = Path(take(task, field, str))
     try:
         return path.read_bytes()
@@ -81,16 +78,16 @@ def take_file(task: Task, field: str) -> bytes:
 
 
 def take_optional_file(task: Task, field: str) -> bytes | None:
-    """Content of the file that ``task[field]`` names, None where it is null."""
+    """Return the content of the file that ``task[field]`` names; None for null."""
     return None if task.get(field) is None else take_file(task, field)
 
 
 def catch_up_model(task: Task) -> None:
-    """Do a ``catch_up`` task: write the model that the updates lead to.
+    """Run a ``catch_up`` task: apply the updates and write the model.
 
     Raises:
         TaskError: malformed task.
-        GymError: the model, or an update from a stranger, is malformed.
+        GymError: the model, or an update of an untrusted peer, is malformed.
     """
     spec, paths = take_spec(task), take(task, "updates", list)
     updates = (take_file({"updates": path}, "updates") for path in paths)
@@ -100,12 +97,12 @@ def catch_up_model(task: Task) -> None:
 
 
 def take_spec(task: Task) -> TrainingSpec:
-    """The task's specification."""
+    """Return the task's specification."""
     return TrainingSpec.from_dict(take(task, "spec", dict))
 
 
 def take_unit(task: Task, environment: str, device: str) -> Unit:
-    """The unit of a ``train`` or ``replay`` task, to be run here.
+    """Return the unit of a ``train`` or ``replay`` task.
 
     Raises:
         TaskError: malformed task, or one of another environment class than ``environment``.
@@ -133,12 +130,12 @@ def take_unit(task: Task, environment: str, device: str) -> Unit:
 
 
 def is_across(task: Task) -> bool:
-    """Whether a ``replay`` task is of a unit of another environment class, to be compared by tolerance."""
+    """Return whether a ``replay`` task is a cross-class check."""
     return bool(task.get("kind") == "replay" and task.get("across"))
 
 
 def write_unit_result(unit: Unit, result: UnitResult, output: Path) -> dict[str, Any]:
-    """Write a unit's files into ``output``, beside its segments' start states; the result object names them."""
+    """Write a unit's files into ``output``; returns the result object with their paths."""
     payload, slot_state = output / "payload.bin", output / "slot-state.safetensors"
     payload.write_bytes(result.payload)
     slot_state.write_bytes(result.slot_state)

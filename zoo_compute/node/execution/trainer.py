@@ -1,4 +1,4 @@
-"""Runs training tasks in this process (``tasks.py`` says what they hold). Imports torch."""
+"""Training tasks in this process (``tasks.py`` describes them). Imports torch."""
 
 import os
 import secrets
@@ -39,21 +39,19 @@ from zoo_compute.node.execution.tasks import (
 )
 from zoo_protocol.hashing import from_hex, to_hex
 
-_MOST_HASHING = 16
-
+_MAX_HASH_THREADS = 16
 
 _PROBED_EVERY = 32
-"""Units and replays, on average. A probe took 0.19 s of one core."""
-
+"""Mean number of units and replays between two probes. A probe took 0.19 s of one core."""
 
 OnProgress = Callable[[dict[str, Any]], None]
 
 
 class Trainer:
-    """This process, held to an execution profile and probed.
+    """Runner of tasks under a probed execution profile.
 
     Raises:
-        ProfileError: if the process was not started as the profile says.
+        ProfileError: the process was not started with the profile's variables.
     """
 
     def __init__(self, profile: ExecutionProfile) -> None:
@@ -73,17 +71,17 @@ class Trainer:
         self._prover: Prover | None = None
 
     def run(self, task: Task, on_progress: OnProgress) -> dict[str, Any]:
-        """The task's result object, with the seconds it took.
+        """Return the task's result object, with the seconds it took.
 
         Raises:
-            GymError: malformed task or input, a start state that was not committed to, diverged training, or a process
-                that computes otherwise than when it started (``environment_changed``).
+            GymError: malformed task or input, uncommitted start state, diverged training, or a changed environment
+                class of this process (``environment_changed``).
         """
         kind = take(task, "kind", str)
         if kind not in self._handlers:
-            raise TaskError("invalid_task", "task.kind", f"{kind!r:.80} is none of {', '.join(self._handlers)}")
+            raise TaskError("invalid_task", "task.kind", f"{kind!r:.80} is not one of {', '.join(self._handlers)}")
         if kind not in ("prove_work", "prove_open"):
-            self._prover = None  # of a proof that was broken off: its pools leave no room for training, nor for others
+            self._prover = None  # an abandoned benchmark's pools leave no memory for training
         started = time.monotonic()
         result = self._handlers[kind](task, on_progress)
         return {**result, "seconds": round(time.monotonic() - started, 3)}
@@ -98,15 +96,15 @@ class Trainer:
         return write_unit_result(unit, self.run_unit(unit, output, report), output)
 
     def _unit(self, task: Task) -> Unit:
-        """Probes again at random: what a device that has changed computes would cost this node its stake."""
+        """Probe again at random: results of a changed device would cost this node its stake."""
         if secrets.randbelow(_PROBED_EVERY) == 0 and environment_class(self.profile) != self.environment:
             raise ProfileError(
-                "environment_changed", "profile", "a probe here gives another environment class than at the start"
+                "environment_changed", "profile", "a new probe gives another environment class than at the start"
             )
         return take_unit(task, self.environment, self.profile.device)
 
     def run_unit(self, unit: Unit, output: Path, on_step: OnStep) -> UnitResult:
-        """The unit's result, its states in ``output``; raises as :func:`training_gym.units.unit.run_unit`."""
+        """Run a unit, its states in ``output``; raises as :func:`training_gym.units.unit.run_unit`."""
         return run_unit(unit, output, on_step)
 
     def _replay(self, task: Task, on_progress: OnProgress) -> dict[str, Any]:
@@ -155,9 +153,9 @@ class Trainer:
             raise TaskError("invalid_task", "task.work", str(error)) from error
         on_gpus = self.profile.device == "cuda"
         names = [f"cuda:{index}" for index in range(torch.cuda.device_count())] if on_gpus else ["cpu"]
-        threads = min(_MOST_HASHING, os.cpu_count() or 1) if on_gpus else 1
+        threads = min(_MAX_HASH_THREADS, os.cpu_count() or 1) if on_gpus else 1
         seed = from_hex(take_hash(task, "seed"))
-        torch.cuda.empty_cache()  # what training left is not needed now
+        torch.cuda.empty_cache()  # free what training left
         self._prover = Prover(work, seed, [torch.device(name) for name in names], threads)
         return {}
 
@@ -167,7 +165,7 @@ class Trainer:
     def _prove_open(self, task: Task, on_progress: OnProgress) -> dict[str, Any]:
         answer = self._ready_prover().open(from_hex(take_hash(task, "secret")))
         Path(take(task, "output", str)).write_bytes(answer)
-        self._prover = None  # its memory is wanted for training
+        self._prover = None  # frees its memory for training
         return {}
 
     def _ready_prover(self) -> Prover:

@@ -14,8 +14,6 @@ from zoo_compute.client.http import Connection, understood
 from zoo_protocol.messages import Ask
 
 WALLET_IN_USE = "wallet-in-use"
-
-
 _CHECKED_WITHIN_SECONDS = 1_800.0  # a benchmark that is given up can be repeated only after a day
 _MARGIN_SECONDS = 10.0
 _ROUND_TRIPS = 8
@@ -241,7 +239,7 @@ class Market:
             found: dict[str, Any] = self._connection.get(f"/v1/disputes/{dispute_id}")
             return {**found, "step": found["step"], "state_cid": found["state_cid"]}
 
-    def tell_state(self, dispute_id: str, cid: str) -> None:
+    def report_state(self, dispute_id: str, cid: str) -> None:
         """Report the CID of a disputed segment's start state."""
         self._connection.call("PUT", f"/v1/disputes/{dispute_id}/state", repeatable=True, json={"state_cid": cid})
 

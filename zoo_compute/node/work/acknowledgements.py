@@ -25,8 +25,6 @@ from zoo_protocol.messages import (
 from zoo_protocol.payments.job_record import leaf_of
 
 log = logging.getLogger(__name__)
-
-
 _ROLE_SECONDS = 600.0  # cache of a signer's role; longer while the chain does not answer
 _CLOCKS_SECONDS = 60  # tolerated difference between the market's clock and ours
 

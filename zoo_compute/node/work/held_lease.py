@@ -10,8 +10,6 @@ from zoo_compute.base.errors import ApiError, Unreachable
 from zoo_compute.node.market.calls import Lease, Market
 
 log = logging.getLogger(__name__)
-
-
 _PROGRESS_SECONDS = 0.5
 _BEATS_PER_LEASE = 4
 _FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.5, 5.0  # between repeated calls during an outage of the market

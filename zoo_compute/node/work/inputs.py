@@ -46,10 +46,8 @@ UNIT_FIELDS = (
 )
 """Fields of a lease that determine a unit's result: all that :func:`unit_task` reads."""
 
-
 Run = Callable[[dict[str, Any]], dict[str, Any]]
 """Runs a task of :mod:`zoo_compute.node.execution.tasks` and returns its result. Raises ExecutorError."""
-
 
 MAX_UPDATES = 64
 """Maximum number of updates to catch up by. Manifests are read one after another."""

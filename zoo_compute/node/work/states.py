@@ -18,8 +18,6 @@ from zoo_compute.node.work.inputs import Run, unit_task
 from zoo_protocol.hashing import from_hex, to_hex
 
 log = logging.getLogger(__name__)
-
-
 _CHUNK_BYTES = 1 << 20
 
 

@@ -19,8 +19,6 @@ from zoo_compute.node.work.held_lease import HeldLease
 from zoo_protocol.content.unixfs import PIECE_BYTES, cid_of_file
 
 log = logging.getLogger(__name__)
-
-
 _MEASURED_BYTES = 1 << 20
 _ATTEMPTS = 3  # of an upload of which storage lost chunks
 

@@ -38,10 +38,8 @@ from zoo_protocol.verification.reveal_deadline import reveal_timeout_seconds
 TASK_TIMEOUT_SECONDS = 24 * 3600.0
 """After this time the training process is killed. The market's round deadline is far shorter."""
 
-
 GATEWAYS_AWAY_SECONDS = 120.0
 """Retry period of input downloads while no gateway answers, for example during a restart."""
-
 
 DRAWN_TOGETHER = 2
 """Units of one node that can be sampled in one commitment window: one in training and one in delivery."""
