@@ -69,17 +69,17 @@ STREAMED = re.compile(f"{UPLOAD_PATH}|{PIECE_PATH}|{DISPUTED_PIECE_PATH}")
 DESCRIPTION = """A marketplace for AI training compute: pay only for verified work, settled on a blockchain.
 
 Amounts are strings of decimal digits in wei of ZEN (1 ZEN = 10^18 wei). Every refusal is a problem document
-(`application/problem+json`) with a stable `code`, the `field` to blame and a `remedy`; all codes are at `/problems`.
+(`application/problem+json`) with a stable `code`, the invalid `field` and a `remedy`. `/problems` lists all codes.
 """
 
 
 def build_services(settings: Settings) -> Services:
-    """Connect everything. Nothing is asked yet: parts may come up later than this process.
+    """Build all connections, without a request: other components may start later.
 
     Raises:
         ValueError: the deployment file or an address is malformed.
         OSError: the deployment file cannot be read.
-        UnusableKey: there is no key to acknowledge commitments with.
+        UnusableKey: the acknowledger has no usable key.
     """
     connect_features()
     deployment = Deployment.load(Path(settings.deployment_file))
@@ -113,30 +113,30 @@ def build_services(settings: Settings) -> Services:
 
 
 async def _report(app: FastAPI) -> None:
-    """Say again and again that calls are taken here."""
+    """Report the liveness of this process periodically."""
     while True:
-        presence = app.state.services.part(ApiLivenessReporter)
-        await presence.report_soon()
-        await asyncio.sleep(presence.period)
+        reporter = app.state.services.part(ApiLivenessReporter)
+        await reporter.report_soon()
+        await asyncio.sleep(reporter.period)
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
-    """The API. Without settings they come from the environment (``uvicorn --factory market.app:create_app``)."""
+    """Return the API; default settings: the environment (``uvicorn --factory market.app:create_app``)."""
     settings = settings or Settings()  # type: ignore[call-arg]  # the environment has them
     configure_logs(settings.log_level, as_json=settings.log_json, processors=configure_tracing("zoo-api"))
     services = build_services(settings)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        gc.freeze()  # what lives as long as the process need not be searched for garbage, 0.1 s each time
+        gc.freeze()  # excludes permanent objects from garbage collection, which saves 0.1 s each time
         reports = asyncio.create_task(_report(app))
         yield
         reports.cancel()
         services.database.dispose()
         services.redis.close()
 
-    app = FastAPIOffline(  # /docs without a CDN: a browser on a closed network shows it too
-        redoc_url=None,  # one page is enough, and this one would load a picture from elsewhere
+    app = FastAPIOffline(  # /docs without a CDN, for closed networks
+        redoc_url=None,  # it would load a picture from another host
         static_url="/docs/static",
         title="Zoo Compute",
         version="0.1.0",
@@ -151,7 +151,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.services = services
     install_handlers(app)
     install_openapi(app)
-    # The last one added is the outermost.
+    # The last middleware added is the outermost.
     app.add_middleware(ConditionalGet)
     app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes, streamed=STREAMED)
     app.add_middleware(
@@ -176,7 +176,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             ],
         )
     app.add_middleware(RequestContext, metrics=services.metrics)
-    for router in (  # routes are tried in this order: what is asked for most comes first
+    for router in (  # the order of matching: the most frequent routes first
         jobs,
         leases,
         uploads,

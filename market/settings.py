@@ -1,4 +1,4 @@
-"""Settings of every market process, read from the environment (prefix ``ZOO_``) once, at start."""
+"""Settings of every market process, read from the environment (prefix ``ZOO_``) at the start."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,17 +11,17 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from zoo_protocol.messages import MAX_PROMISE_SECONDS
 
 NO_CAPACITY_AFTER = 3
-"""A round that cannot be closed fails its job after this many of the longest deadline."""
+"""A round that stays open fails its job after this many round deadlines."""
 
 
 class Settings(BaseSettings):
-    """See ``.env.example`` for a sentence on each variable."""
+    """Settings; ``.env.example`` describes each variable."""
 
     model_config = SettingsConfigDict(
         env_prefix="ZOO_",
         env_ignore_empty=True,
         extra="ignore",
-        hide_input_in_errors=True,  # a complaint about one variable must not print the others
+        hide_input_in_errors=True,  # an error of one variable must not print the others
     )
 
     network: Literal["mainnet", "devnet"] = "devnet"
@@ -29,8 +29,8 @@ class Settings(BaseSettings):
     redis_url: str = Field(repr=False)
     rpc_url: str = Field(repr=False, description="one URL, or several, separated by commas")
     ipfs_api: str
-    gateway_url: str = Field(description="one URL, or several, separated by commas, which clients ask at once")
-    public_rpc_url: str | None = None  # what clients are told; defaults to rpc_url
+    gateway_url: str = Field(description="one URL, or several, separated by commas; clients use all in parallel")
+    public_rpc_url: str | None = None  # for clients; default: rpc_url
     deployment_file: str = Field(description="JSON with chain_id, block and the contracts' addresses")
     operator_key: SecretStr | None = Field(default=None, description="private key holding OPERATOR_ROLE")
     operator_keystore: Path | None = Field(default=None, description="encrypted file with that key instead")
@@ -40,19 +40,19 @@ class Settings(BaseSettings):
     acknowledger_keystore: Path | None = Field(default=None, description="encrypted file with that key instead")
     acknowledger_keystore_password: SecretStr | None = None
     acknowledger_keystore_password_file: Path | None = None
-    challenger_key: SecretStr | None = Field(default=None, description="private key of the account that disputes units")
+    challenger_key: SecretStr | None = Field(default=None, description="private key of the challenger account")
     challenger_keystore: Path | None = Field(default=None, description="encrypted file with that key instead")
     challenger_keystore_password: SecretStr | None = None
     challenger_keystore_password_file: Path | None = None
     previous_challenger_key: SecretStr | None = Field(
-        default=None, description="private key of the account that disputed units before, until its disputes are over"
+        default=None, description="private key of the previous challenger account, until its disputes are over"
     )
     previous_challenger_keystore: Path | None = Field(default=None, description="encrypted file with that key instead")
     previous_challenger_keystore_password: SecretStr | None = None
     previous_challenger_keystore_password_file: Path | None = None
 
-    domain: str = Field(default="localhost", description="host that SIWE messages must name")
-    public_url: str = Field(default="http://localhost", description="URI that SIWE messages must name")
+    domain: str = Field(default="localhost", description="host in SIWE messages")
+    public_url: str = Field(default="http://localhost", description="URI in SIWE messages")
     session_hours: PositiveInt = 12
     admins: str = Field(default="", description="wallets that are admins, separated by commas")
     cors_origins: str = Field(default="", description="origins that browsers may call from, separated by commas")
@@ -61,7 +61,7 @@ class Settings(BaseSettings):
     webhooks_to_private_addresses: bool = Field(default=False, description="for a devnet only")
     max_body_bytes: PositiveInt = 256 * 1024
     max_blob_bytes: PositiveInt = 64 * 1024 * 1024
-    blob_bytes_per_day: PositiveInt = Field(default=4 * 1024**3, description="what an account may put on storage")
+    blob_bytes_per_day: PositiveInt = Field(default=4 * 1024**3, description="storage quota of an account")
 
     retention_days: int = Field(default=180, ge=30, description="disputes and claims are over long before")
 
@@ -76,28 +76,30 @@ class Settings(BaseSettings):
     round_deadline_seconds: PositiveFloat = 600.0
     round_grace_seconds: PositiveFloat = 30.0
     tree_aggregation_min_values: NonNegativeInt = Field(
-        default=1 << 27, description="payloads times parameters from which a round is aggregated by a tree of tasks"
+        default=1 << 27, description="payloads times parameters from which a tree of tasks aggregates a round"
     )
     window_seconds: PositiveFloat = 10.0
     onchain_disputes_enabled: bool = Field(
-        default=True, description="bring false work to the contract Disputes where that can decide"
+        default=True, description="open disputes on chain against false work if a committee can decide"
     )
     inclusion_deadline_seconds: int = Field(default=3600, ge=60, le=MAX_PROMISE_SECONDS)
     attestation_root_ca: str | None = Field(
-        default=None, description="DER file of another root of trust for quotes than Intel's, on a network of one's own"
+        default=None, description="DER file of a root of trust for TEE quotes instead of Intel's, for own networks"
     )
     gpu_attestation_keys: str | None = Field(
         default=None,
         pattern="^[0-9a-f]{64}(,[0-9a-f]{64})*$",
-        description="SHA-256 of the keys that certify those of NVIDIA's attestation service, instead of the known ones",
+        description="SHA-256 of the keys that certify NVIDIA's attestation service, instead of the known ones",
     )
     environment_classes: str | None = Field(
         default=None,
         pattern="^0x[0-9a-f]{64}(,0x[0-9a-f]{64})*$",
-        description="the environment classes whose nodes may work, with commas between; None: any, on a devnet only",
+        description="accepted environment classes, separated by commas; None: any, on a devnet only",
     )
-    canary_bps: int = Field(default=350, ge=0, le=10_000, description="share of drawn segments posed once more")
-    confirmations: PositiveInt = Field(default=12, description="blocks to wait where the chain has no finalized tag")
+    canary_bps: int = Field(
+        default=350, ge=0, le=10_000, description="share of sampled segments with a canary or duplicate replay"
+    )
+    confirmations: PositiveInt = Field(default=12, description="blocks to wait if the chain has no finalized tag")
     stuck_after_blocks: PositiveInt = 6
     max_fee_gwei: PositiveInt = 500
     max_zen_per_transaction: PositiveInt = 1_000_000
@@ -105,7 +107,7 @@ class Settings(BaseSettings):
     max_ether_per_day: PositiveInt = 10
     reconcile_seconds: PositiveFloat = 60.0
     settlement_interval_seconds: PositiveFloat = Field(default=3600.0, description="between batches of running jobs")
-    settlement_units: PositiveInt = Field(default=5_000, description="waiting units that make a batch due at once")
+    settlement_units: PositiveInt = Field(default=5_000, description="payable units that make a batch due at once")
     settlement_max_units: PositiveInt = Field(default=10_000, description="units in a batch, unless one round has more")
     settlement_max_jobs: PositiveInt = Field(default=100, le=256, description="jobs in a batch; the contract takes 256")
 
@@ -114,7 +116,6 @@ class Settings(BaseSettings):
 
     @property
     def operator_source(self) -> "KeySource":
-        """Where the operator's key is."""
         return KeySource(
             "ZOO_OPERATOR",
             self.operator_key,
@@ -125,7 +126,6 @@ class Settings(BaseSettings):
 
     @property
     def acknowledger_source(self) -> "KeySource":
-        """Where the acknowledger's key is."""
         return KeySource(
             "ZOO_ACKNOWLEDGER",
             self.acknowledger_key,
@@ -136,7 +136,6 @@ class Settings(BaseSettings):
 
     @property
     def challenger_source(self) -> "KeySource":
-        """Where the challenger's key is, if there is one."""
         return KeySource(
             "ZOO_CHALLENGER",
             self.challenger_key,
@@ -147,7 +146,6 @@ class Settings(BaseSettings):
 
     @property
     def former_challenger_source(self) -> "KeySource":
-        """Where the key of the challenger before this one is, if there is one."""
         return KeySource(
             "ZOO_PREVIOUS_CHALLENGER",
             self.previous_challenger_key,
@@ -158,33 +156,34 @@ class Settings(BaseSettings):
 
     @property
     def upload_seconds(self) -> float:
-        """How long after its commitment a unit may be uploaded: half of what its inclusion may take."""
+        """Return the upload deadline of a unit after its commitment: half of the inclusion deadline."""
         return self.inclusion_deadline_seconds / 2
 
     @property
     def round_timeout_seconds(self) -> float:
-        """How long a round may take before its job is given up."""
+        """Return the time after which an open round fails its job."""
         return NO_CAPACITY_AFTER * self.round_deadline_seconds
 
     @property
     def replay_seconds(self) -> float:
-        """How long a verifier may keep a segment, beside the time that its files take. The node that trained the whole
-        unit had one such round for it."""
+        """Return the timeout of a replay, without the time of its downloads.
+
+        The provider had one round deadline for the whole unit.
+        """
         return 6 * self.round_deadline_seconds
 
     @property
     def admin_addresses(self) -> frozenset[str]:
-        """The wallets that are admins whatever the database says, checksummed."""
+        """Return the wallets that are admins independent of the database, checksummed."""
         return frozenset(str(to_checksum_address(address)) for address in _split(self.admins))
 
     @property
     def accepted_classes(self) -> list[str] | None:
-        """The environment classes whose nodes may work; None: any."""
+        """Return the accepted environment classes; None: any."""
         return None if self.environment_classes is None else self.environment_classes.split(",")
 
     @property
     def cors_origin_list(self) -> list[str]:
-        """Origins that browsers may call from; none by default."""
         return _split(self.cors_origins)
 
     @field_validator("admins")
@@ -192,7 +191,7 @@ class Settings(BaseSettings):
     def _addresses(cls, value: str) -> str:
         for address in _split(value):
             if not is_address(address):
-                raise ValueError(f"{address!r} is no address")
+                raise ValueError(f"ZOO_ADMINS contains {address!r}, which is not an address")
         return value
 
     @model_validator(mode="after")
@@ -203,12 +202,11 @@ class Settings(BaseSettings):
         return self
 
     @model_validator(mode="after")
-    def _classes_that_count(self) -> Self:
+    def _require_classes(self) -> Self:
         if self.network == "mainnet" and self.accepted_classes is None:
             raise ValueError(
-                "ZOO_ENVIRONMENT_CLASSES must name the environment classes that count on the main network, with commas "
-                "between: only verifiers of a class can refute its work, so whoever made one up would judge itself. "
-                "`zoo-compute node environment` prints the class of a machine"
+                "ZOO_ENVIRONMENT_CLASSES is empty. On mainnet, list at least one accepted class, separated by commas. "
+                "Run `zoo-compute node environment` to print the class of a machine."
             )
         return self
 
@@ -221,7 +219,7 @@ class Settings(BaseSettings):
 
 @dataclass(frozen=True, slots=True)
 class KeySource:
-    """What the settings say of one key. ``name`` begins its variables' names."""
+    """Settings of one key. ``name`` is the prefix of its variables."""
 
     name: str
     key: SecretStr | None
@@ -231,11 +229,10 @@ class KeySource:
 
     @property
     def is_set(self) -> bool:
-        """Whether there is a key at all."""
         return self.key is not None or self.keystore is not None
 
     def check(self) -> None:
-        """Raise ValueError unless it is one key, or one keystore with one password, or nothing."""
+        """Raise ValueError unless the settings have one key, one keystore with one password, or neither."""
         if self.key is not None and self.keystore is not None:
             raise ValueError(f"set {self.name}_KEY or {self.name}_KEYSTORE, not both")
         passwords = sum(password is not None for password in (self.password, self.password_file))

@@ -1,4 +1,4 @@
-"""All tables in one metadata, for Alembic and tests. A process loads it, since foreign keys cross packages."""
+"""All tables in one metadata. Every process loads it, because foreign keys cross packages."""
 
 from market.accounts import models as accounts
 from market.accounts.organisations import models as organisations

@@ -1,4 +1,4 @@
-"""Connections between features that cannot import each other, made once per process by its composition root."""
+"""Connections between features that cannot import each other, for the composition roots."""
 
 from market.training.leases import verification_hooks
 from market.training.leases.verification_hooks import VerificationHooks
@@ -8,7 +8,7 @@ from market.verification.samples.service import is_revealed
 
 
 def connect_features() -> None:
-    """Register verification's hooks for its leases. Repeating it changes nothing."""
+    """Register verification's hooks for its leases. Idempotent."""
     verification_hooks.register(
         VerificationHooks(
             replay_committed=replay_committed,

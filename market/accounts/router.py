@@ -128,8 +128,7 @@ def revoke_key(key_id: KeyId, account: SignedInAccount, session: Uow) -> None:
 
 
 @router.put(
-    "/accounts/{address}/roles",
-    responses=refusals(NotAuthenticated, SessionRequired, NotPermitted, AccountNotFound),
+    "/accounts/{address}/roles", responses=refusals(NotAuthenticated, SessionRequired, NotPermitted, AccountNotFound)
 )
 def set_roles(address: AccountAddress, body: RolesRequest, account: AdminAccount, session: Uow) -> RolesView:
     """Grant an account exactly these roles, as an admin of the market. The audit log records it."""

@@ -1,4 +1,4 @@
-"""Every error that an endpoint can raise, as one problem document."""
+"""Conversion of all errors of endpoints into problem documents."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -27,7 +27,7 @@ _SEND_JSON = "Send valid JSON with Content-Type: application/json."
 
 
 def install_handlers(app: FastAPI) -> None:
-    """Render refusals, validation errors, illegal moves and the framework's own errors as problem+json."""
+    """Render all errors, including the framework's, as problem+json."""
     app.add_exception_handler(MarketError, _market_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(IllegalTransition, _illegal_transition)
@@ -59,7 +59,7 @@ def _validation_error(request: Request, error: Exception) -> JSONResponse:
 
 
 def _explain(item: dict[str, Any]) -> dict[str, str]:
-    """One validation error: dotted path of the field, what is wrong with it, and what to do."""
+    """Return dotted field path, detail and remedy of one validation error."""
     path: Sequence[str | int] = item["loc"]
     context = item.get("ctx", {})
     remedy = InvalidRequest.default_remedy
@@ -68,7 +68,7 @@ def _explain(item: dict[str, Any]) -> dict[str, str]:
         known = ", ".join(context["known"])
         nearest = context["nearest"]
         remedy = f"Did you mean {nearest!r}?" if nearest else "Remove it."
-        remedy += f" Known keys: {known}." if known else " None is known here."
+        remedy += f" Known keys: {known}." if known else " There are no known keys."
     if item["type"] == "nul":
         path = [*path, context["key"]]
         remedy = "Remove the character."
@@ -77,10 +77,10 @@ def _explain(item: dict[str, Any]) -> dict[str, str]:
         remedy = _SEND_JSON
     if len(path) > 1 and path[0] == "body":
         path = path[1:]
-    elif list(path) == ["body"] and isinstance(item.get("input"), bytes):  # not read as JSON, for its Content-Type
+    elif list(path) == ["body"] and isinstance(item.get("input"), bytes):  # not parsed because of its Content-Type
         remedy = _SEND_JSON
-    said = item["msg"].removeprefix("Value error, ")  # pydantic's word before ours
-    return {"field": ".".join(map(str, path)), "detail": said, "remedy": str(remedy)}
+    detail = item["msg"].removeprefix("Value error, ")  # pydantic's prefix
+    return {"field": ".".join(map(str, path)), "detail": detail, "remedy": str(remedy)}
 
 
 def _illegal_transition(request: Request, error: Exception) -> JSONResponse:
@@ -98,7 +98,7 @@ def _chain_down(request: Request, error: Exception) -> JSONResponse:
 
 
 def _data_error(request: Request, error: Exception) -> JSONResponse:
-    return problem_response(request, InvalidRequest("a value is not one that the database can hold, such as U+0000"))
+    return problem_response(request, InvalidRequest("a value cannot be stored in the database, such as U+0000"))
 
 
 def _replayed(request: Request, error: Exception) -> JSONResponse:
@@ -113,5 +113,5 @@ def _http_exception(request: Request, error: Exception) -> JSONResponse:
         return problem_response(request, NotFound(f"no resource at {request.url.path}"), headers)
     if error.status_code == 405:
         return problem_response(request, MethodNotAllowed(f"{request.method} on {request.url.path}"), headers)
-    unreadable = InvalidRequest(str(error.detail), field="body", remedy=_SEND_JSON)  # nested too deeply, say
+    unreadable = InvalidRequest(str(error.detail), field="body", remedy=_SEND_JSON)  # for example nested too deeply
     return problem_response(request, unreadable, headers)

@@ -1,4 +1,4 @@
-"""Is the process alive, can it serve, and what has it counted."""
+"""Routes of liveness, readiness and metrics."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -43,13 +43,13 @@ class Readiness(BaseModel):
 
 @router.get("/healthz")
 def check_alive() -> Alive:
-    """The process answers; nothing else is looked at."""
+    """Return a constant answer while the process runs."""
     return Alive()
 
 
 @router.get("/readyz", responses={503: {"model": Readiness, "description": "At least one part does not work."}})
 def check_ready(services: ServicesDep, response: Response) -> Readiness:
-    """Every part that requests depend on works: database, Redis, storage, chain, and an indexer that keeps up."""
+    """Check all components that requests depend on: database, Redis, storage, chain and the indexer's lag."""
     probes: dict[str, Callable[[Services], str]] = {
         "database": _database,
         "redis": _redis,
@@ -67,14 +67,14 @@ def check_ready(services: ServicesDep, response: Response) -> Readiness:
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
 def get_metrics(services: ServicesDep) -> Response:
-    """Metrics in the Prometheus text format."""
-    with suppress(SQLAlchemyError):  # without its database a process still has metrics of its own
+    """Return the metrics in the Prometheus text format."""
+    with suppress(SQLAlchemyError):  # without the database, the process's own metrics remain
         _gather(services)
     return Response(services.metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 def _gather(services: Services) -> None:
-    """What workers have left in the database for every API process to show."""
+    """Set the metrics that workers store in the database."""
     with services.database.transaction() as session:
         services.metrics.transactions_wait(waiting_intents(session))
         services.metrics.acknowledgements(*astuple(outstanding(session)))
@@ -87,13 +87,13 @@ def _gather(services: Services) -> None:
 
 
 class _NotReady(Exception):
-    """A part works, but not well enough; the message says why."""
+    """A component does not work well enough; the message is the reason."""
 
 
 def _run(probe: Callable[[Services], str], services: Services) -> Check:
     try:
         return Check(ok=True, detail=probe(services))
-    except Exception as error:  # whatever a broken part throws, the answer is "not ready"
+    except Exception as error:  # any error of a component means "not ready"
         detail = str(error) if isinstance(error, _NotReady) else type(error).__name__
         return Check(ok=False, detail=detail)
 

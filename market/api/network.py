@@ -1,4 +1,4 @@
-"""What a client must know of this network before it can sign anything."""
+"""Route of the network's parameters, which clients need for signatures."""
 
 from dataclasses import asdict
 from typing import Annotated
@@ -16,7 +16,7 @@ router = APIRouter(prefix="/v1", tags=["network"])
 
 
 class BenchmarkView(BaseModel):
-    """The hardware proof of a tier: its work, and the least rates that earn the tier."""
+    """Hardware benchmark of a tier: its parameters and minimum rates."""
 
     size: int
     pool: int
@@ -32,7 +32,7 @@ class BenchmarkView(BaseModel):
 
 
 class TierView(BaseModel):
-    """One row of the tier table: memory in GB, network in Gbit/s, uptime in basis points, prices per GPU-hour."""
+    """Row of the tier table: memory in GB, network in Gbit/s, uptime in basis points, prices per GPU-hour."""
 
     id: Annotated[int, Field(description="The `tier` in signed orders and asks.")]
     gpu_model: str
@@ -63,7 +63,7 @@ class NetworkView(BaseModel):
     gateway_url: str
     gateway_urls: list[str]
     contracts: dict[str, str]
-    start_block: Annotated[int, Field(description="Of the contracts' deployment: nothing of theirs is older.")]
+    start_block: Annotated[int, Field(description="Block of the contracts' deployment.")]
     eip712_domain: DomainView
     fee_bps: int
     tiers: dict[str, TierView]
@@ -81,7 +81,7 @@ class NetworkView(BaseModel):
 
 @router.get("/network")
 def get_network(services: ServicesDep) -> NetworkView:
-    """The rules, addresses and parameters of this network."""
+    """Return the addresses and parameters of this network."""
     network, settings = services.network, services.settings
     gateways = split_urls(settings.gateway_url)
     return NetworkView(

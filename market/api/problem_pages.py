@@ -1,4 +1,4 @@
-"""The page behind every problem's ``type``: what the code means and what to do."""
+"""Pages behind every problem's ``type``, with the meaning of the code and a remedy."""
 
 import importlib
 import pkgutil
@@ -16,36 +16,34 @@ from market.platform.http.problem import MarketError
 
 router = APIRouter(include_in_schema=False)
 _templates = Environment(loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=select_autoescape())
-_SAYS_ITSELF = "The problem document's `remedy` says what to do."
+_OWN_REMEDY = "See the problem document's `remedy`."
 _PAGE_HEAD = """# Problem codes
 
 Every refusal is a problem document (RFC 9457, `application/problem+json`) with the members `type`, `title`, `status`,
-`detail`, `code`, `field`, `remedy` and `instance`. Codes are stable: within `/v1` none is renamed or given another
-meaning. Every running market serves this page at `/problems`. It is made by `python -m market.api.problem_pages`.
+`detail`, `code`, `field`, `remedy` and `instance`. Codes are stable: within `/v1` no code is renamed or changes its
+meaning. Every running market serves this page at `/problems`. `python -m market.api.problem_pages` generates it.
 
-| code | status | what it says | what to do |
+| code | status | title | remedy |
 |---|---|---|---|"""
 _HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"}
 
 
 @router.get("/problems")
 def list_problems() -> HTMLResponse:
-    """All codes."""
     return _page(sorted(known_problems().values(), key=lambda problem: problem.code))
 
 
 @router.get("/problems/{code}")
 def get_problem(code: str) -> HTMLResponse:
-    """One code."""
     problem = known_problems().get(code)
     if problem is None:
-        raise NotFound(f"no problem has the code {code[:80]!r}", remedy="All codes are at /problems.")
+        raise NotFound(f"no problem has the code {code[:80]!r}", remedy="See /problems for all codes.")
     return _page([problem])
 
 
 @cache
 def known_problems() -> dict[str, type[MarketError]]:
-    """Every problem of the market by its code."""
+    """Return every problem of the market by its code."""
     for module in pkgutil.walk_packages(market.__path__, "market."):
         if module.name.endswith(".errors"):
             importlib.import_module(module.name)
@@ -59,7 +57,7 @@ def known_problems() -> dict[str, type[MarketError]]:
 def problems_page() -> str:
     """Return the Markdown of ``docs/problems.md`` (``python -m market.api.problem_pages``)."""
     rows = [
-        f"| `{problem.code}` | {problem.status} | {problem.title} | {problem.default_remedy or _SAYS_ITSELF} |"
+        f"| `{problem.code}` | {problem.status} | {problem.title} | {problem.default_remedy or _OWN_REMEDY} |"
         for problem in sorted(known_problems().values(), key=lambda problem: problem.code)
     ]
     return "\n".join([_PAGE_HEAD, *rows, ""])

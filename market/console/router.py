@@ -1,4 +1,4 @@
-"""Read-only pages on the network and its treasury: public facts only, nothing to click that changes anything."""
+"""Read-only pages on the network and its treasury, with public facts only."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ _HEADERS = {
 
 
 def zen(wei: int | None) -> str:
-    """An amount in ZEN, exact, without trailing zeros; a dash for none."""
+    """Return an exact amount in ZEN without trailing zeros; a dash for None."""
     return "–" if wei is None else format_zen(wei)
 
 
@@ -45,7 +45,7 @@ _templates.filters["zen"] = zen
 
 @router.get("")
 def show_network(services: ServicesDep) -> HTMLResponse:
-    """Tiers with their last prices, nodes by status, addresses."""
+    """Return the page with tiers and last prices, nodes by status, and addresses."""
     with services.database.transaction() as session:
         counts = sorted(providers.count_by_status(session).items())
         prices = {tier.name: auctions.last_price(session, tier.id) for tier in services.network.tiers}
@@ -54,7 +54,7 @@ def show_network(services: ServicesDep) -> HTMLResponse:
 
 @router.get("/treasury")
 def show_treasury(services: ServicesDep) -> HTMLResponse:
-    """What the treasury received, spent and holds, by destination, as the chain says now."""
+    """Return the page with the treasury's receipts, expenses and balances at the latest block."""
     try:
         treasury = services.part(ChainViews).treasury()
     except ChainError as error:
@@ -64,7 +64,6 @@ def show_treasury(services: ServicesDep) -> HTMLResponse:
 
 @router.get("/console.css")
 def get_style() -> FileResponse:
-    """The pages' only style sheet."""
     return FileResponse(_HERE / "console.css", media_type="text/css")
 
 

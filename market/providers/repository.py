@@ -163,11 +163,7 @@ def working_verifiers(
     statement = (
         select(Provider, Stake)
         .join(Stake, Stake.address == Provider.address)
-        .where(
-            Provider.kind == "verifier",
-            _may_work(accepted),
-            Provider.last_seen_at >= seen_since,
-        )
+        .where(Provider.kind == "verifier", _may_work(accepted), Provider.last_seen_at >= seen_since)
         .order_by(Provider.address)
     )
     return session.execute(statement).all()

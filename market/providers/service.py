@@ -25,9 +25,7 @@ from market.providers.attestation.chain_events import attested_until
 from market.providers.errors import KindFixed, NotRegistered, ProviderNotFound
 from market.providers.models import Provider, SignerNonce
 from market.providers.record import repository as record_repository
-from market.providers.record.reliability import (
-    reliability_bps,
-)
+from market.providers.record.reliability import reliability_bps
 from market.providers.schemas import RegistrationRequest
 from market.providers.standing import STAKE_DECIDES, advance, minimum_stake, review_stake
 from market.settings import Settings

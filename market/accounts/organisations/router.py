@@ -61,10 +61,7 @@ class OrganisationView(BaseModel):
 
 
 @router.post(
-    "",
-    status_code=201,
-    responses=refusals(NotAuthenticated, KeyReused, RequestInFlight),
-    dependencies=[ANSWERED_ONCE],
+    "", status_code=201, responses=refusals(NotAuthenticated, KeyReused, RequestInFlight), dependencies=[ANSWERED_ONCE]
 )
 def create_organisation(body: OrganisationRequest, account: CurrentAccount, session: Uow) -> OrganisationView:
     """Create an organisation with you as owner. Its members' wallets pay for its jobs, within its caps."""
@@ -96,11 +93,7 @@ def change_organisation(
     "/{organisation_id}/members/{address}", responses=refusals(*_FOUND, NotPermitted, AccountNotFound, LastOwner)
 )
 def set_member(
-    organisation_id: OrganisationId,
-    address: MemberAddress,
-    body: MemberRequest,
-    account: CurrentAccount,
-    session: Uow,
+    organisation_id: OrganisationId, address: MemberAddress, body: MemberRequest, account: CurrentAccount, session: Uow
 ) -> MemberView:
     """Add a member or change its role and caps, as an admin. Only an owner changes admins and owners."""
     role = Role[body.role.upper()]

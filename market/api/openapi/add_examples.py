@@ -1,4 +1,4 @@
-"""Puts the examples of :mod:`market.api.openapi.examples` into the OpenAPI document, and makes whole bodies of them."""
+"""Insertion of the examples of :mod:`market.api.openapi.examples` into the OpenAPI document, as whole bodies."""
 
 import re
 from contextlib import suppress
@@ -14,13 +14,13 @@ _FIELDS = FIELDS | OF_NODES
 
 
 class _Unknown(Exception):
-    """Some field has no example."""
+    """A field has no example."""
 
 
 def add_examples(document: Schema) -> None:
-    """Give every field, parameter, request body and answer of the document its example.
+    """Add an example to every field, parameter, request body and response.
 
-    What the tables do not know stays without one, which a test finds.
+    A test finds those without an example in the tables.
     """
     schemas = document["components"]["schemas"]
     for name, schema in schemas.items():
@@ -49,7 +49,7 @@ def _illustrate_fields(model: str, schema: Schema) -> None:
 
 
 def _refers(field: Schema) -> bool:
-    """Whether the field is of another model, which has examples of its own, or of a closed set of values."""
+    """Return True if the field is another model, with its own examples, or an enumeration."""
     variants = [field.get("items", {}), field.get("additionalProperties"), field, *field.get("anyOf", [])]
     return any(isinstance(one, dict) and ("$ref" in one or "enum" in one or "const" in one) for one in variants)
 
@@ -62,7 +62,7 @@ def _illustrate_parameter(parameter: Schema, operation_id: str) -> None:
 
 
 def _place_refusals(content: Schema, path: str) -> None:
-    """Let the problems say where they occurred, and restore the nulls that the document's writer leaves out."""
+    """Set the problems' ``instance``, and restore the nulls that the document omits."""
     for example in content["examples"].values():
         example["value"] = {"field": None, "remedy": None} | example["value"] | {"instance": _example_of(path)}
 
@@ -83,7 +83,7 @@ def _illustrate_body(media_type: str, content: Schema, schemas: dict[str, Schema
 
 
 def _compose(schema: Schema, schemas: dict[str, Schema]) -> Any:
-    """An instance of a schema, made of its fields' examples."""
+    """Return an instance of a schema from its fields' examples."""
     if schema.get("examples"):
         return schema["examples"][0]
     if "$ref" in schema:

@@ -1,4 +1,4 @@
-"""What the OpenAPI document says beyond the routes' types: refusals, scopes, limits and common headers."""
+"""Additions to the OpenAPI document: common problems, scopes, 304 responses and examples."""
 
 from typing import Any
 
@@ -12,24 +12,24 @@ from market.platform.http.refusals import Problem, add_refusal, refusals
 from market.platform.http.scopes import SCOPE_KEY, scope_of
 
 TAGS = [
-    {"name": "network", "description": "What a client must know of this network before it signs anything."},
+    {"name": "network", "description": "Parameters of this network, which clients need for signatures."},
     {"name": "accounts", "description": "Sign-in with a wallet (EIP-4361), API keys with scopes and caps, roles."},
     {"name": "organisations", "description": "Shared budgets: members, roles and caps."},
     {"name": "webhooks", "description": "Events of your jobs, sent to your servers and signed (Standard Webhooks)."},
     {"name": "storage", "description": "Uploads to content-addressed storage."},
     {"name": "providers", "description": "Nodes: registration, heartbeats, benchmarks, asks and their public record."},
-    {"name": "auctions", "description": "Books, rounds and prices; whoever wants to can repeat a clearing."},
+    {"name": "auctions", "description": "Order books, auction rounds and prices, with the data to repeat a clearing."},
     {"name": "jobs", "description": "Quotes and training jobs, from submission to receipt, and providers' pay."},
-    {"name": "leases", "description": "Work for nodes, and the proof that what they committed to was included."},
-    {"name": "rewards", "description": "What nodes earn for uptime, bandwidth and verification."},
-    {"name": "ledger", "description": "Where the money is: treasury, and the ledger against the chain."},
-    {"name": "operations", "description": "For those who run the market: health and metrics."},
+    {"name": "leases", "description": "Leases of nodes, and inclusion proofs of their commitments."},
+    {"name": "rewards", "description": "Rewards of nodes for uptime, bandwidth and verification."},
+    {"name": "ledger", "description": "Treasury, and comparison of the ledger with the chain."},
+    {"name": "operations", "description": "Health and metrics, for operators."},
 ]
-"""What the routes' tags stand for, in the order of the document."""
+"""Tags of the routes, in the order of the document."""
 
 _METHODS = ("get", "put", "post", "delete", "patch")
 _NOT_MODIFIED = {
-    "description": "Nothing has changed since the answer with the ETag that If-None-Match names.",
+    "description": "The resource still has the ETag in If-None-Match.",
     "headers": {"ETag": {"schema": {"type": "string", "examples": ['"5f2d0c9a1b7e4486"']}}},
 }
 _ALWAYS = (InvalidRequest, BodyTooLarge, RateLimited, InternalError)
@@ -37,7 +37,7 @@ COMMON = refusals(*_ALWAYS)
 
 
 def install_openapi(app: FastAPI) -> None:
-    """Complete the app's OpenAPI document with what holds for all routes of a kind, and with examples."""
+    """Add common responses, scopes and examples to the app's OpenAPI document."""
     generate = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -62,9 +62,9 @@ def _complete(operation: dict[str, Any], path: str, method: str) -> None:
         operation[SCOPE_KEY] = scope
         for refusal in (NotAuthenticated, ScopeMissing):
             add_refusal(responses, refusal)
-        if method != "get":  # a lifecycle has no such move, and the route has no better word for it
+        if method != "get":  # an illegal transition without a problem of its own
             add_refusal(responses, StateConflict)
-    for common in _ALWAYS:  # a route's own responses of the same status took the place of the common ones
+    for common in _ALWAYS:  # a route's own responses replace the common ones of the same status
         add_refusal(responses, common)
     if (
         method == "get"
@@ -75,5 +75,4 @@ def _complete(operation: dict[str, Any], path: str, method: str) -> None:
 
 
 def operation_id(route: APIRoute) -> str:
-    """The name of the endpoint's function."""
     return route.name

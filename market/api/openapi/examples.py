@@ -1,9 +1,7 @@
-"""The examples of the OpenAPI document: one market, one job of four Bronze nodes, told by the names of fields.
+"""Examples of the OpenAPI document by field name, for one market and one job of four Bronze nodes.
 
-Its money adds up: 32 units (8 rounds, 4 nodes) of an eighth of a GPU-hour at 2.5 ZEN are 10 ZEN, 9.5 for the nodes and
-0.5 for the treasury; of the 12 ZEN in escrow 2 go back. :func:`market.api.openapi.document.install_openapi` puts
-each value
-where its name occurs; a test holds every one to the schema that it stands for.
+The amounts are consistent. 32 units (8 rounds, 4 nodes) of an eighth of a GPU-hour at 2.5 ZEN cost 10 ZEN. The
+nodes get 9.5, the treasury 0.5. 2 of the 12 ZEN in escrow are refunded. A test checks every example against its schema.
 """
 
 from typing import Any
@@ -24,7 +22,7 @@ REGION = "eu-west"
 
 
 def zen(thousandths: int) -> str:
-    """An amount in wei, as it travels."""
+    """Return an amount in wei in the form of JSON."""
     return str(thousandths * ZEN // 1_000)
 
 
@@ -37,7 +35,7 @@ DOMAIN = {"name": "ZooCompute", "version": "1", "chainId": 31337, "verifyingCont
 
 
 def _document(kind: str, **message: str) -> dict[str, Any]:
-    """An EIP-712 document for a wallet, its types cut short."""
+    """Return an EIP-712 document for a wallet, with shortened types."""
     fields = [
         {"name": name, "type": "address" if value.startswith("0x") else "uint256"} for name, value in message.items()
     ]
@@ -374,4 +372,4 @@ FIELDS: dict[str, Any] = {
     "next": JOB_ID,
     "next_after": 41,
 }
-"""By the name of a field, wherever it occurs; what says something of a node is in ``examples_of_nodes``."""
+"""Examples by field name; ``node_examples`` has those of nodes."""

@@ -1,4 +1,4 @@
-"""The examples of the OpenAPI document that belong to one model, one parameter or one media type."""
+"""Examples of the OpenAPI document for one model, one parameter or one media type."""
 
 from typing import Any
 
@@ -84,7 +84,7 @@ OF_MODEL: dict[str, dict[str, Any]] = {
     "JobView": {"status": "settled", "reason": "completed"},
     "WorkView": {"size": 8_192, "rounds": 64, "steps": 10_000},
 }
-"""Where a name means something else in one model; models of one name in several features share theirs."""
+"""Examples by model, for names with another meaning in it; models of one name share theirs."""
 
 PARAMETERS: dict[str, Any] = {
     "address": NODE,
@@ -124,14 +124,14 @@ PARAMETERS: dict[str, Any] = {
     "webhook_id": 5,
     "X-Lease-Token": OTHER_HASH,
 }
-"""By the name of a parameter, or by operation and name."""
+"""Examples by parameter name, or by operation and name."""
 
 KEYS = {"tiers": "bronze", "checks": "database"}
-"""By the name of a field that holds models by a key, one such key."""
+"""Example keys by name of a field that maps keys to models."""
 
 TEXTS = {
     "application/octet-stream": "To be, or not to be, that is the question",
     "text/event-stream": f'id: 1204\nevent: status\ndata: {{"status": "running", "job_id": "{JOB_ID}"}}\n\n',
     "text/plain": 'zoo_jobs{status="running"} 12.0\n',
 }
-"""By media type, of what is no JSON."""
+"""Examples by media type other than JSON."""

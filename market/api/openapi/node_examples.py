@@ -1,4 +1,4 @@
-"""The examples of the OpenAPI document that say what a node is, has proven and has done."""
+"""Examples of the OpenAPI document for nodes, their benchmarks, attestations and records."""
 
 from typing import Any
 
@@ -83,4 +83,4 @@ OF_NODES: dict[str, Any] = {
     "qe_identity_signature": "4f" * 64,
     "pck_certificate_chain": _PEM,
 }
-"""By the name of a field, wherever it occurs."""
+"""Examples by field name."""

@@ -24,12 +24,7 @@ class MarketError(Exception):
     default_remedy: ClassVar[str | None] = None
 
     def __init__(
-        self,
-        detail: str,
-        *,
-        field: str | None = None,
-        remedy: str | None = None,
-        extra: dict[str, Any] | None = None,
+        self, detail: str, *, field: str | None = None, remedy: str | None = None, extra: dict[str, Any] | None = None
     ) -> None:
         super().__init__(detail)
         self.detail = detail

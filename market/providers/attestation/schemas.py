@@ -74,8 +74,7 @@ class QuoteRequest(RequestModel):
     """TDX or SGX quote with its collateral; a node with GPUs adds NVIDIA's statement."""
 
     quote: Annotated[
-        str,
-        Field(description="Hex.", min_length=96, max_length=2 * MAX_QUOTE_BYTES, pattern="^([0-9a-fA-F]{2})+$"),
+        str, Field(description="Hex.", min_length=96, max_length=2 * MAX_QUOTE_BYTES, pattern="^([0-9a-fA-F]{2})+$")
     ]
     collateral: Collateral
     gpu_statement: Statement | None = None

@@ -36,7 +36,7 @@ def start(tmp_path: Path, process: str, **variables: str) -> subprocess.Complete
 def test_main_network_requires_named_environment_classes(tmp_path: Path, process: str) -> None:
     done = start(tmp_path, process, ZOO_NETWORK="mainnet", ZOO_ENVIRONMENT_CLASSES="")
     assert done.returncode != 0
-    assert "ZOO_ENVIRONMENT_CLASSES must name" in done.stderr
+    assert "ZOO_ENVIRONMENT_CLASSES is empty" in done.stderr
     assert "zoo-compute node environment" in done.stderr
 
 
