@@ -49,7 +49,6 @@ class Challenge:
         return to_hex(leaf_of(self.unit))
 
     def as_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
         return {"unit_id": self.unit_id, **asdict(self)}
 
 
@@ -71,7 +70,6 @@ class Turn(IntEnum):
 
     @property
     def is_end(self) -> bool:
-        """True if the dispute is over."""
         return self >= Turn.PROVIDER_LOST
 
 

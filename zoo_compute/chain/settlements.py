@@ -216,7 +216,6 @@ class ChainReader:
         )
 
     def slashed(self) -> set[str]:
-        """Return all accounts that were ever slashed."""
         return {event["args"]["provider"] for event in self._events("ProviderStaking", "Slashed")}
 
     def stake_of(self, provider: str) -> int:
@@ -248,7 +247,6 @@ class ChainReader:
         return int(self._web3.eth.get_block("latest")["timestamp"])
 
     def dispute_bond(self) -> int:
-        """Return a challenger's bond, wei."""
         return int(self._contracts["Disputes"].functions.terms().call()[0])
 
     def dispute_events(self, dispute_id: str) -> list[tuple[str, Mapping[str, Any], str]]:
@@ -271,7 +269,6 @@ class ChainReader:
         return to_hex(event["args"]["unitId"]), to_hex(event["transactionHash"])
 
     def treasury_balance(self) -> int:
-        """Return the treasury's ZEN, wei."""
         return int(self._contracts["ZenToken"].functions.balanceOf(self.address("Treasury")).call())
 
     def _receipt(self, tx: str) -> TxReceipt:

@@ -128,7 +128,6 @@ class Chain:
         return self.latest_block().timestamp
 
     def latest_block(self) -> Block:
-        """Return the newest block."""
         return self._block("latest")
 
     def final_block(self) -> Block:
@@ -146,11 +145,7 @@ class Chain:
             return Block(found["number"], found["timestamp"])
 
     def transfer(self, to: str, amount: int) -> str:
-        """Send ZEN; returns the mined transaction's hash.
-
-        Raises:
-            ZooError: the transaction fails.
-        """
+        """Send ZEN; returns the mined transaction's hash. Raises ZooError: the transaction fails."""
         return self._send(self._token.functions.transfer(to, amount))
 
     def _block(self, which: Any) -> Block:

@@ -86,7 +86,6 @@ class GatewayClient:
         self.close()
 
     def close(self) -> None:
-        """Close all connections."""
         self._http.close()
 
     @property

@@ -229,7 +229,6 @@ class Replay:
         self.payload_sha256 = from_hex(result["payload_sha256"])
 
     def remove(self) -> None:
-        """Delete the unit's files."""
         shutil.rmtree(self._output)
 
     def state(self, boundary: int) -> Arrays:

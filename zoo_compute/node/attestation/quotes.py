@@ -44,11 +44,7 @@ class QuoteSource:
         self._gramine = gramine
 
     def quote(self, report_data: bytes) -> bytes:
-        """Return a quote over 64 bytes.
-
-        Raises:
-            ZooError: ``no-environment``: no interface is present, or it refuses.
-        """
+        """Return a quote over 64 bytes. Raises ZooError: ``no-environment``: no interface is present, or it refuses."""
         try:
             if self._gramine.is_dir():
                 (self._gramine / "user_report_data").write_bytes(report_data)

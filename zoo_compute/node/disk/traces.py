@@ -49,7 +49,6 @@ class Trace:
 
     @property
     def unit_id(self) -> str:
-        """Leaf of the commitment, 0x hex."""
         return to_hex(leaf_of(self.unit))
 
     @property
@@ -78,11 +77,7 @@ class Traces:
         write_json(self._directory / f"{trace.unit_id}.json", asdict(trace))
 
     def find(self, unit_id: str) -> Trace:
-        """Return the trace of a unit.
-
-        Raises:
-            TraceLost: the file is missing or changed.
-        """
+        """Return the trace of a unit. Raises TraceLost: the file is missing or changed."""
         path = self._directory / f"{unit_id}.json"
         try:
             document = json.loads(path.read_text())

@@ -120,7 +120,6 @@ class Disputes:
 
     @property
     def chain(self) -> DisputeChain:
-        """Contract of disputes."""
         self._chain = self._chain or self._connect()
         return self._chain
 

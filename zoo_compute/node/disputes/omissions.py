@@ -46,7 +46,6 @@ class Finding:
     over: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        """Return the JSON form; times in Unix seconds."""
         promise = self.promise
         return {
             "unit_id": promise.unit_id,
@@ -129,7 +128,6 @@ class Omissions:
 
     @property
     def chain(self) -> OmissionChain:
-        """Contracts of omissions and commitments."""
         self._chain = self._chain or self._connect()
         return self._chain
 

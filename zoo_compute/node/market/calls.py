@@ -82,7 +82,6 @@ class Market:
         return self._connection.hurries_within(seconds)
 
     def network(self) -> Network:
-        """Return the network's parameters and addresses."""
         with understood("GET /v1/network"):
             return Network.model_validate(self._connection.get("/v1/network"))
 
@@ -175,7 +174,6 @@ class Market:
         return answer
 
     def open_asks(self) -> list[dict[str, Any]]:
-        """Return this node's open asks."""
         with understood("GET /v1/asks"):
             return [ask for ask in self._connection.get("/v1/asks") if ask["status"] == "open"]
 
@@ -185,7 +183,6 @@ class Market:
         self._connection.post("/v1/asks", {"ask": fields, "signature": signature})
 
     def upload(self, content: bytes | Background) -> str:
-        """Upload content; returns its CID."""
         with understood("POST /v1/blobs"):
             return str(self._send("POST", "/v1/blobs", content)["cid"])
 

@@ -45,7 +45,6 @@ class Promise:
 
     @property
     def unit_id(self) -> str:
-        """Leaf of the commitment, 0x hex."""
         return to_hex(leaf_of(self.unit))
 
 
@@ -57,11 +56,9 @@ class Journal:
         directory.mkdir(parents=True, exist_ok=True)
 
     def keep(self, promise: Promise) -> None:
-        """Store an acknowledgement."""
         write_json(self._file(promise), asdict(promise))
 
     def drop(self, promise: Promise) -> None:
-        """Delete an acknowledgement."""
         self._file(promise).unlink(missing_ok=True)
 
     def all(self) -> list[Promise]:
