@@ -93,14 +93,7 @@ async def _collateral(url: str, quote: bytes) -> dcap_qvl.QuoteCollateralV3:
 
 
 class AttestationRenewal:
-    """Periodic renewal of this node's attestation. Failures are not fatal: only the sampling rate stays ordinary.
-
-    Args:
-        address: this node's wallet.
-        source: source of TEE quotes.
-        collateral: fetches the collateral of a quote.
-        gpus: source of GPU attestations; None without GPUs.
-    """
+    """Periodic renewal of this node's attestation. Failures are not fatal: only the sampling rate stays ordinary."""
 
     def __init__(
         self,

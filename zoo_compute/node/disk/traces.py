@@ -17,11 +17,7 @@ from zoo_protocol.verification.trace import state_leaf, trace_root
 
 
 class TraceLost(Exception):
-    """The trace of a unit is not available.
-
-    Attributes:
-        code: ``trace_unknown`` or ``trace_damaged``.
-    """
+    """The trace of a unit is not available; ``code`` is ``trace_unknown`` or ``trace_damaged``."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)

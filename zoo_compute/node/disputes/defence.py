@@ -54,8 +54,6 @@ class Disputes:
 
     Args:
         directory: records of open disputes.
-        traces: traces of the node's units.
-        connect: returns the chain; called on first use.
         interval: minimum seconds between two runs of ``watch``.
 
     Attributes:

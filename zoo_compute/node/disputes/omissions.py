@@ -59,12 +59,7 @@ class Finding:
 
 
 class Omissions:
-    """Acknowledgements of one node.
-
-    Args:
-        connect: returns the chain; called if an acknowledgement is pending.
-        interval: minimum seconds between two runs of ``watch``.
-    """
+    """Acknowledgements of one node. ``interval``: minimum seconds between two runs of ``watch``."""
 
     def __init__(
         self, journal: Journal, connection: Connection, connect: Callable[[], OmissionChain], interval: float = 0.0

@@ -95,9 +95,7 @@ class Referee:
     """Committee duties of one verifier.
 
     Args:
-        verdicts: the journal.
         bench: returns the tools of a replay; called for each verdict.
-        wallet: signs.
         owner: declared owner of this node. The referee signs nothing in favour of a provider with the same owner.
     """
 

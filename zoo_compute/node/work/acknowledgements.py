@@ -80,11 +80,7 @@ def _promise(path: Path, document: Any) -> Promise:
 
 
 class Acknowledgements:
-    """Verifier of acknowledgements. Caches signers whose role the chain confirmed.
-
-    Args:
-        connect: returns the chain; called on first use.
-    """
+    """Verifier of acknowledgements. Caches signers whose role the chain confirmed."""
 
     def __init__(self, journal: Journal, network: Network, connect: Callable[[], OmissionChain]) -> None:
         self._journal = journal
