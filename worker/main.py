@@ -11,11 +11,11 @@ app = create_app(Settings())  # type: ignore[call-arg]  # an entry point: the en
 
 @worker_init.connect
 def trace_tasks(**_: object) -> None:
-    """The first task has begun when the context is built."""
+    """Configure traces before the first task, which builds the context."""
     configure_tracing("zoo-worker")
 
 
 @worker_init.connect
 def load_torch(**_: object) -> None:
-    """Torch takes seconds to load: at the start, not in the first job's first checkpoint."""
+    """Load torch, which takes seconds, before the first task."""
     import training_gym.evaluate.loss  # noqa: F401

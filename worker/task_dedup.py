@@ -1,9 +1,7 @@
-"""Messages that only repeat a name: the clock's ticks, and what the sweep sends for each job.
+"""Deduplication of repeating messages: beat's, and those that the sweep sends per job.
 
-Where the workers are busy for long, such messages wait. To drop those that waited for too long starves some for ever,
-as it is always the same ones: of those sent together the last, of all those sent most often. So one is left out only
-if its task has begun since it was sent, for then its work is done. All names have their turn, and the queue is never
-longer than what was sent in one turn.
+Such messages queue up while the workers are busy. A limit on their age would starve the same tasks each time. A message
+is therefore skipped only if its task has begun since it was sent. The queue is never longer than one round of messages.
 """
 
 import time
@@ -12,28 +10,26 @@ from typing import Any
 from celery import Task
 
 SENT_AT = "sent_at"
-"""The header with the Unix time at which a message was sent, by the sender's clock."""
-
+"""Header with the Unix time of the sending, by the sender's clock."""
 
 KEPT_SECONDS = 60
-"""After a time without any worker, what was sent longer ago is dropped; the newest ones do its work."""
+"""Lifetime of a message without a worker; newer messages replace it."""
 
-
-_MOST = 10_000
+_MAX_ENTRIES = 10_000
 
 
 def mark(headers: dict[str, Any], **_: object) -> None:
-    """Receiver of ``before_task_publish`` where all that is sent only repeats."""
+    """Mark a message as repeating; a receiver of ``before_task_publish``."""
     headers[SENT_AT] = time.time()
 
 
 def repeated() -> dict[str, Any]:
-    """Options of a single message that only repeats."""
+    """Return the options of a single repeating message."""
     return {"headers": {SENT_AT: time.time()}, "expires": KEPT_SECONDS}
 
 
 class DeduplicatedTask(Task):  # type: ignore[misc]  # celery has no types
-    """A task that leaves a repeating message out if this process has begun with the same since it was sent."""
+    """Task that skips a repeating message if this process has begun an equal one since it was sent."""
 
     abstract = True
 
@@ -44,7 +40,7 @@ class DeduplicatedTask(Task):  # type: ignore[misc]  # celery has no types
         sent_at = getattr(self.request, SENT_AT, None)
         if isinstance(sent_at, float) and sent_at < self._began.get(args, 0.0):
             return None
-        if len(self._began) >= _MOST:
+        if len(self._began) >= _MAX_ENTRIES:
             self._began.clear()
         self._began[args] = time.time()
         return self.run(*args)

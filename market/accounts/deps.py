@@ -1,4 +1,4 @@
-"""Who makes the request."""
+"""Dependencies that identify the caller."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,38 +23,39 @@ _CONFIRMS = "confirms_its_caller"
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """Lookup of registered nodes, given by the composition root: accounts cannot import providers.
+    """Look-up of registered nodes from the composition root, because accounts cannot import providers.
 
     Attributes:
-        kind_of: returns what a wallet is registered as, ``provider`` or ``verifier``, or None.
+        kind_of: returns the wallet's kind of node, ``provider`` or ``verifier``, or None.
     """
 
     kind_of: Callable[[Session, str], str | None]
 
 
 def confirms_caller(endpoint: Endpoint) -> Endpoint:
-    """Mark an endpoint that succeeds only by a write which holds that the caller's credential is live.
+    """Mark an endpoint whose success always includes a write that requires a live credential.
 
-    Then a caller that is remembered need not be looked up first. Refusals need a look all the same
-    (:func:`require_live_caller`), as must requests that may be answered without a write: those with an
-    ``Idempotency-Key``.
+    Such an endpoint may use a cached caller. Its refusals still need a look-up (:func:`require_live_caller`), and so do
+    requests with an ``Idempotency-Key``, which may be answered without a write.
     """
     setattr(endpoint, _CONFIRMS, True)
     return endpoint
 
 
 class _CallerByBearer(HTTPBearer):
-    """The caller, looked up with a session of its own, so that waiting endpoints hold none.
+    """OpenAPI scheme and dependency that returns the caller.
 
-    It is the OpenAPI scheme as well as the dependency: each further one that a dependency has costs every request.
+    It uses a session of its own, so that waiting endpoints hold none. It is one dependency, because each further one
+    slows every request.
     """
 
-    async def __call__(self, request: Request) -> Principal:  # type: ignore[override]  # not only what was sent
-        """
+    async def __call__(self, request: Request) -> Principal:  # type: ignore[override]  # the base returns credentials
+        """Return the caller.
+
         Raises:
-            NotAuthenticated: no usable bearer token came with the request.
+            NotAuthenticated: the request has no usable bearer token.
             RateLimited: the account made too many requests.
-            ScopeMissing: it is an API key whose scopes do not cover this route.
+            ScopeMissing: the scopes of the API key do not cover this route.
         """
         scheme, secret = get_authorization_scheme_param(request.headers.get("Authorization"))
         if scheme.lower() != "bearer" or not secret:
@@ -72,15 +73,15 @@ class _CallerByBearer(HTTPBearer):
             raise _unknown()
         scope = required_scope(request.scope.get("route"), request.method)
         if scope is not None and not principal.may(scope):
-            raise ScopeMissing(f"this needs the scope {scope}", field="Authorization", extra={"scope": scope})
+            raise ScopeMissing(f"this requires the scope {scope}", field="Authorization", extra={"scope": scope})
         return principal
 
 
 async def require_live_caller(request: Request) -> None:
-    """Look up a caller that was only remembered, before its request is refused for another reason.
+    """Look up a cached caller before its request is refused for another reason.
 
     Raises:
-        NotAuthenticated: the credential was revoked, or expired.
+        NotAuthenticated: the credential is revoked or expired.
     """
     secret = getattr(request.state, "unconfirmed_secret", None)
     if secret is not None and await services_of(request).part(Callers).find(secret) is None:
@@ -98,13 +99,13 @@ CurrentAccount = Annotated[Principal, Depends(current_account)]
 
 
 async def signed_in_account(account: CurrentAccount) -> Principal:
-    """The caller, if signed in with a wallet: a leaked API key must not make further keys.
+    """Return the caller with a wallet session. A leaked API key must not create further keys.
 
     Raises:
         SessionRequired: the caller uses an API key.
     """
     if account.credential_kind != "session":
-        raise SessionRequired("this needs a session, not an API key", field="Authorization")
+        raise SessionRequired("this requires a session, not an API key", field="Authorization")
     return account
 
 
@@ -112,10 +113,10 @@ SignedInAccount = Annotated[Principal, Depends(signed_in_account)]
 
 
 async def admin_account(account: SignedInAccount) -> Principal:
-    """The caller, if an admin of the market who signed in with a wallet.
+    """Return the caller if it is an admin of the market with a wallet session.
 
     Raises:
-        NotPermitted: the caller is none.
+        NotPermitted: the caller is not an admin.
     """
     if not account.is_admin:
         raise NotPermitted("this is for admins of the market", field="Authorization")

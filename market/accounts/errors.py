@@ -1,4 +1,4 @@
-"""Refusals of accounts."""
+"""Problems of accounts."""
 
 from market.platform.http.problem import MarketError
 
@@ -14,7 +14,7 @@ class SignInRefused(MarketError):
     status = 401
     code = "sign-in-refused"
     title = "The sign-in message was not accepted"
-    default_remedy = "Ask for a new nonce with POST /v1/auth/nonce and sign a message made of the fields it returns."
+    default_remedy = "Request a new nonce with POST /v1/auth/nonce and sign a message with the fields of the response."
 
 
 class SessionRequired(MarketError):
@@ -32,39 +32,39 @@ class ApiKeyNotFound(MarketError):
 
 
 class ScopeMissing(MarketError):
-    """The key's scopes do not cover this request; the member ``scope`` names the one that does."""
+    """The key's scopes do not cover this request; the member ``scope`` is the required one."""
 
     status = 403
     code = "scope-missing"
     title = "The API key may not do this"
-    default_remedy = "Make a key with this scope (POST /v1/me/keys), or sign in with your wallet."
+    default_remedy = "Create a key with this scope (POST /v1/me/keys), or sign in with your wallet."
 
 
 class NotPermitted(MarketError):
     status = 403
     code = "not-permitted"
     title = "Your role does not allow this"
-    default_remedy = "GET /v1/me shows your roles; ask an admin of the market, or of the organisation."
+    default_remedy = "GET /v1/me returns your roles. Ask an admin of the market or of the organisation."
 
 
 class AccountNotFound(MarketError):
     status = 404
     code = "account-not-found"
     title = "This wallet has no account"
-    default_remedy = "Its holder gets one by signing in once."
+    default_remedy = "Sign in once with that wallet to create its account."
 
 
 class TooManyKeys(MarketError):
     status = 409
     code = "too-many-keys"
-    title = "The account has as many API keys as it may have"
+    title = "The account has the maximum number of API keys"
     default_remedy = "Revoke one (DELETE /v1/me/keys/{id}) and try again."
 
 
 class SpendingCapReached(MarketError):
-    """``cap`` names the cap, ``of`` whose it is, ``left_wei`` what it leaves."""
+    """``cap`` is the cap, ``of`` its holder, ``left_wei`` the rest."""
 
     status = 409
     code = "spending-cap-reached"
     title = "The job exceeds a spending cap"
-    default_remedy = "Lower budget_max, wait (daily caps begin anew at 00:00 UTC), or have the cap raised."
+    default_remedy = "Lower budget_max, wait (daily caps reset at 00:00 UTC), or have the cap raised."

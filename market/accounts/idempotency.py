@@ -1,7 +1,6 @@
-"""Idempotency-Key: a retried request gets the answer that the first one got.
+"""Idempotency-Key: a retried request gets the first request's response.
 
-The answer is stored in the transaction that does the work, so there is never work without its answer or the reverse,
-and a crash in between leaves nothing to clean up.
+The response is stored in the transaction of the work, so both are committed or neither is.
 """
 
 import json
@@ -26,25 +25,19 @@ from market.platform.http.errors import KeyReused, RequestInFlight
 from zoo_protocol.hashing import sha256, to_hex
 
 KEPT_FOR = timedelta(days=7)
-
-
 Answer = tuple[int, BaseModel]  # status and body
-
-
 Work = Callable[[Session], Answer]
-
-
 Statement = Callable[[UnitOfWork], Answer]
 
 
 class IdempotentCall:
-    """One request that may carry an Idempotency-Key. Without one the work simply runs."""
+    """Request with an optional Idempotency-Key."""
 
     def __init__(self, database: Database, caller: str, key: str | None, body_hash: str) -> None:
         self._database, self._caller, self._key, self._body_hash = database, caller, key, body_hash
 
     def earlier_answer(self) -> JSONResponse | None:
-        """The answer to an earlier request with this key; ask before slow checks.
+        """Return the response to an earlier request with this key; call it before slow checks.
 
         Raises:
             KeyReused: that request had another body.
@@ -58,11 +51,11 @@ class IdempotentCall:
         """Do ``work`` in one transaction, at most once for this key.
 
         Args:
-            statement: the same work as a single statement, if it is one: without a key it needs no transaction.
+            statement: the same work as a single statement, if possible; without a key it runs without a transaction.
 
         Raises:
             KeyReused: the key was used with another body.
-            RequestInFlight: another request with this key is at work now.
+            RequestInFlight: another request with this key is in progress.
         """
         if statement is not None and self._key is None:
             with self._database.single_statement() as unit:
@@ -78,7 +71,7 @@ class IdempotentCall:
         return _rendered(status, body)
 
     def begin(self, session: Session) -> JSONResponse | None:
-        """Hold the key until the transaction ends; the answer to an earlier request with it.
+        """Lock the key until the transaction ends and return the response to an earlier request with it.
 
         Raises:
             KeyReused, RequestInFlight: as in :meth:`run`.
@@ -87,11 +80,11 @@ class IdempotentCall:
             return None
         lock = zlib.crc32(f"{self._caller}/{self._key}".encode())
         if not session.scalar(select(func.pg_try_advisory_xact_lock(_LOCK_SPACE, lock - 2**31))):
-            raise RequestInFlight("the first request has not been answered yet", field="Idempotency-Key")
+            raise RequestInFlight("the first request with this key is in progress", field="Idempotency-Key")
         return self._find(session)
 
     def keep(self, session: Session, status: int, body: dict[str, Any]) -> None:
-        """Remember the answer, in the transaction of the work."""
+        """Store the response in the transaction of the work."""
         if self._key is not None:
             row = IdempotentRequest(
                 caller=self._caller, key=self._key, body_hash=self._body_hash, status_code=status, response=body
@@ -122,7 +115,7 @@ async def idempotent_call(
         Header(min_length=1, max_length=255, description="Repeat it to retry safely: the same answer comes back."),
     ] = None,
 ) -> IdempotentCall:
-    """The request's :class:`Once`; the key belongs to the caller, the body hash covers method, path and body."""
+    """Return the :class:`IdempotentCall` of a request. The body hash covers method, path and body."""
     database = services_of(request).database
     if idempotency_key is None:
         return IdempotentCall(database, account.address, None, "")
@@ -134,28 +127,28 @@ Idempotent = Annotated[IdempotentCall, Depends(idempotent_call)]
 
 
 class Replayed(Exception):
-    """The request was answered before; ``answer`` is that answer."""
+    """The request is a retry; ``answer`` is the first response."""
 
     def __init__(self, answer: JSONResponse) -> None:
         self.answer = answer
 
 
-def _begin(request: Request, once: Idempotent, session: Uow) -> None:
-    earlier = once.begin(session)
+def _begin(request: Request, call: Idempotent, session: Uow) -> None:
+    earlier = call.begin(session)
     if earlier is not None:
         raise Replayed(earlier)
-    request.state.answer_kept_by = lambda status, body: once.keep(session, status, body)
+    request.state.answer_kept_by = lambda status, body: call.keep(session, status, body)
 
 
 ANSWERED_ONCE = Depends(_begin, scope="function")
-"""Dependency of a route of class :class:`IdempotentRoute` whose work is done in its unit of work."""
+"""Dependency of an :class:`IdempotentRoute` that works in its unit of work."""
 
 
 class IdempotentRoute(APIRoute):
-    """A route that keeps its answer for retries, where it depends on :data:`ANSWERED_ONCE`.
+    """Route that stores its response for retries if it depends on :data:`ANSWERED_ONCE`.
 
-    The route's unit of work commits after its answer is made, so both are written together. Secrets are left out of
-    what is kept: those fields named in ``request.state.secret_fields``.
+    The unit of work commits after the response is rendered, so both are stored together. The stored response omits the
+    fields in ``request.state.secret_fields``.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -178,5 +171,5 @@ class IdempotentRoute(APIRoute):
 
 
 def forget_old_answers(session: Session, now: datetime) -> None:
-    """Delete the answers whose keys are older than a week; called by the sweep."""
+    """Delete responses older than a week; called by the sweep."""
     session.execute(delete(IdempotentRequest).where(IdempotentRequest.created_at < now - KEPT_FOR))

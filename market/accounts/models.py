@@ -1,4 +1,4 @@
-"""Tables of accounts: who may sign in, with what."""
+"""Tables of accounts, credentials, spending limits and idempotent requests."""
 
 from datetime import datetime
 
@@ -10,7 +10,7 @@ from market.platform.db.base import Address, Base, CreatedAt, Hash32, UtcDateTim
 
 
 class IdempotentRequest(Base, CreatedAt):
-    """The answer given to a caller's Idempotency-Key, replayed to retries of the same body."""
+    """Response to a caller's Idempotency-Key, returned to retries of the same body."""
 
     __tablename__ = "idempotent_requests"
 
@@ -22,7 +22,7 @@ class IdempotentRequest(Base, CreatedAt):
 
 
 class Account(Base, CreatedAt):
-    """A wallet that has signed in at least once."""
+    """Wallet that has signed in at least once."""
 
     __tablename__ = "accounts"
 
@@ -31,7 +31,7 @@ class Account(Base, CreatedAt):
 
 
 class SiweNonce(Base, CreatedAt):
-    """A sign-in challenge; usable once, by one address, until it expires."""
+    """Sign-in challenge; usable once, by one address, until it expires."""
 
     __tablename__ = "siwe_nonces"
 
@@ -42,7 +42,7 @@ class SiweNonce(Base, CreatedAt):
 
 
 class Credential(Base, CreatedAt):
-    """A bearer secret: a session (from SIWE) or an API key. Only its SHA-256 is kept."""
+    """Bearer secret: a session (from SIWE) or an API key. Only its SHA-256 is stored."""
 
     __tablename__ = "credentials"
 
@@ -59,7 +59,7 @@ class Credential(Base, CreatedAt):
 
 
 class SpendingLimit(Base):
-    """What one key, organisation or member may commit to jobs; None: no cap. Its row is the lock of its sums."""
+    """Spending caps of a key, organisation or member; None: no cap. A lock on the row protects its sums."""
 
     __tablename__ = "spending_limits"
 
@@ -70,7 +70,7 @@ class SpendingLimit(Base):
 
 
 class Spending(Base, CreatedAt):
-    """What one job counts against one limit: its budget at first, what it cost once it is over."""
+    """Charge of a job to a limit: its budget, and after the settlement its cost."""
 
     __tablename__ = "spending"
     __table_args__ = (Index("ix_spending_limit_id_created_at", "limit_id", "created_at"),)

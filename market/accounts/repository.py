@@ -1,4 +1,4 @@
-"""Queries on accounts."""
+"""Queries of accounts and credentials."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -14,7 +14,7 @@ from market.platform.db.prepared import Prepared
 
 
 def use_nonce(session: Session, nonce: str, address: str, now: datetime) -> datetime | None:
-    """Use up an open nonce of that address. Returns when it was issued; None if there is none to use."""
+    """Mark an open nonce of that address as used and return its time of issue; None if there is none."""
     statement = (
         update(SiweNonce)
         .where(
@@ -30,22 +30,21 @@ def use_nonce(session: Session, nonce: str, address: str, now: datetime) -> date
 
 
 def account(session: Session, address: str) -> Account | None:
-    """The account of that wallet, if it has one."""
     return session.get(Account, address)
 
 
 def lock_account(session: Session, address: str) -> Account:
-    """The account of a wallet that has one, locked, so that its keys are counted by one request at a time."""
+    """Return an existing account, locked, so that one request at a time counts its keys."""
     return session.get_one(Account, address, with_for_update={"key_share": True})
 
 
 def ensure_account(session: Session, address: str) -> Account:
-    """The account of that wallet, made at its first sign-in."""
+    """Return the account of that wallet; create it at the first sign-in."""
     session.execute(insert(Account).values(address=address, roles=[]).on_conflict_do_nothing())
     return session.get_one(Account, address)
 
 
-_LIVE_CREDENTIALS = Prepared(  # every request asks for its caller
+_LIVE_CREDENTIALS = Prepared(  # every request needs its caller
     select(
         Credential.secret_hash,
         Credential.id,
@@ -63,17 +62,16 @@ _LIVE_CREDENTIALS = Prepared(  # every request asks for its caller
     )
 )
 
-
 STILL_LIVE = exists().where(
     Credential.id == bindparam("credential_id"),
     Credential.revoked_at.is_(None),
     Credential.expires_at > bindparam("credential_used_at"),
 )
-"""That a credential is unexpired and unrevoked, for statements that write only if it is."""
+"""Condition that a credential is unexpired and unrevoked, for conditional writes."""
 
 
 class LiveCredential(NamedTuple):
-    """A usable credential, and the roles of its account."""
+    """Usable credential with the roles of its account."""
 
     secret_hash: str
     id: int
@@ -85,13 +83,13 @@ class LiveCredential(NamedTuple):
 
 
 def live_credentials(session: Session, secret_hashes: Collection[str], now: datetime) -> list[LiveCredential]:
-    """The unexpired, unrevoked credentials with those hashes."""
+    """Return the unexpired, unrevoked credentials with those hashes."""
     rows = _LIVE_CREDENTIALS.rows(session, {"secret_hashes": list(secret_hashes), "now": now})
     return [LiveCredential(*row) for row in rows]
 
 
 def live_keys(session: Session, address: str, now: datetime) -> list[Credential]:
-    """The account's usable API keys, newest first."""
+    """Return the account's usable API keys, newest first."""
     statement = (
         select(Credential)
         .where(
@@ -106,7 +104,7 @@ def live_keys(session: Session, address: str, now: datetime) -> list[Credential]
 
 
 def revoke(session: Session, credential_id: int, address: str, now: datetime) -> bool:
-    """Revoke one credential of that account; False if it has no such open one."""
+    """Revoke a credential of that account; return False if there is no such unrevoked one."""
     statement = (
         update(Credential)
         .where(Credential.id == credential_id, Credential.address == address, Credential.revoked_at.is_(None))
@@ -117,6 +115,6 @@ def revoke(session: Session, credential_id: int, address: str, now: datetime) ->
 
 
 def delete_expired(session: Session, now: datetime) -> None:
-    """Remove nonces and sessions that can no longer be used. API keys stay, for the record."""
+    """Delete expired nonces and sessions. API keys stay for the record."""
     session.execute(delete(SiweNonce).where(SiweNonce.expires_at < now))
     session.execute(delete(Credential).where(Credential.kind == "session", Credential.expires_at < now))

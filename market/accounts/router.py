@@ -1,4 +1,4 @@
-"""Sign-in, the caller's own account, and API keys."""
+"""Routes of sign-in, the caller's account, and API keys."""
 
 from datetime import timedelta
 from typing import Annotated
@@ -43,14 +43,14 @@ from market.platform.http.types import AddressString, RowId
 
 router = APIRouter(prefix="/v1", tags=["accounts"], route_class=IdempotentRoute)
 
-KeyId = Annotated[RowId, Path(description="The key's id, as GET /v1/me/keys lists it.")]
+KeyId = Annotated[RowId, Path(description="The key's id, from GET /v1/me/keys.")]
 AccountAddress = Annotated[AddressString, Path(description="A wallet that has signed in at least once.")]
 _KEY_REFUSALS = (NotAuthenticated, SessionRequired, KeyReused, RequestInFlight, TooManyKeys)
 
 
 @router.post("/auth/nonce", status_code=201)
 def issue_nonce(body: NonceRequest, services: ServicesDep, session: Uow) -> NonceView:
-    """Begin a sign-in: what the message that you sign must say."""
+    """Begin a sign-in: return the fields of the message to sign."""
     nonce = service.issue_nonce(session, body.address)
     return NonceView(
         nonce=nonce.nonce,
@@ -79,7 +79,7 @@ def sign_out(account: CurrentAccount, session: Uow) -> None:
 
 @router.get("/me", responses=refusals(NotAuthenticated), openapi_extra=scoped(None))
 def get_me(account: CurrentAccount, services: ServicesDep, session: Reads) -> AccountView:
-    """Who you are to the market, and what this credential may do."""
+    """Return your account, its roles, and the scopes of this credential."""
     registered = services.part(Registry).kind_of(session, account.address)
     roles: list[Role] = ["user", *([registered] if registered else []), *sorted(account.roles)]  # type: ignore[list-item]
     return AccountView(
@@ -93,7 +93,7 @@ def get_me(account: CurrentAccount, services: ServicesDep, session: Reads) -> Ac
 
 @router.post("/me/keys", status_code=201, responses=refusals(*_KEY_REFUSALS), dependencies=[ANSWERED_ONCE])
 def create_key(body: KeyRequest, account: SignedInAccount, session: Uow, request: Request) -> NewKeyView:
-    """Make an API key for programs, limited to what they need."""
+    """Create an API key for programs, with limited scopes and spending."""
     caps = None if body.spending is None else body.spending.caps()
     issued = service.create_key(session, account.address, body.name, body.expires_in_days, body.scopes, caps)
     return _new_key(session, request, issued)
@@ -101,7 +101,7 @@ def create_key(body: KeyRequest, account: SignedInAccount, session: Uow, request
 
 @router.get("/me/keys", responses=refusals(NotAuthenticated))
 def list_keys(account: CurrentAccount, session: Reads) -> list[KeyView]:
-    """Your usable API keys, newest first."""
+    """Return your usable API keys, newest first."""
     return [_key_view(session, key) for key in service.list_keys(session, account.address)]
 
 
@@ -114,7 +114,7 @@ def list_keys(account: CurrentAccount, session: Reads) -> list[KeyView]:
 def rotate_key(
     key_id: KeyId, body: RotateRequest, account: SignedInAccount, session: Uow, request: Request
 ) -> NewKeyView:
-    """A new secret with the same name, scopes, spending limit and end; the old one ends after the overlap."""
+    """Create a secret with the same name, scopes, spending limit and expiry. The old one ends after the overlap."""
     issued = service.rotate_key(session, account.address, key_id, timedelta(hours=body.overlap_hours))
     return _new_key(session, request, issued)
 
@@ -123,7 +123,7 @@ def rotate_key(
     "/me/keys/{key_id}", status_code=204, responses=refusals(NotAuthenticated, SessionRequired, ApiKeyNotFound)
 )
 def revoke_key(key_id: KeyId, account: SignedInAccount, session: Uow) -> None:
-    """End an API key at once."""
+    """Revoke an API key at once."""
     service.revoke_key(session, account.address, key_id)
 
 
@@ -132,7 +132,7 @@ def revoke_key(key_id: KeyId, account: SignedInAccount, session: Uow) -> None:
     responses=refusals(NotAuthenticated, SessionRequired, NotPermitted, AccountNotFound),
 )
 def set_roles(address: AccountAddress, body: RolesRequest, account: AdminAccount, session: Uow) -> RolesView:
-    """Grant an account exactly these roles, as an admin of the market; it is written to the audit log."""
+    """Grant an account exactly these roles, as an admin of the market. The audit log records it."""
     return RolesView(address=address, roles=service.set_roles(session, account, address, body.roles))
 
 

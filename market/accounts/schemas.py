@@ -18,7 +18,7 @@ Role = Literal["user", "provider", "verifier", "treasury", "admin"]
 
 def _known(scope: str) -> str:
     if scope not in _SCOPES:
-        raise ValueError(f"there is no scope {scope!r:.40}; there are {', '.join(_SCOPES)}")
+        raise ValueError(f"there is no scope {scope!r:.40}; expected one of {', '.join(_SCOPES)}")
     return scope
 
 
@@ -30,7 +30,7 @@ class NonceRequest(RequestModel):
 
 
 class NonceView(BaseModel):
-    """The fields that the EIP-4361 message must carry; ``expires_at`` may serve as its expiration time."""
+    """Fields of the EIP-4361 message; ``expires_at`` can be its expiration time."""
 
     nonce: str
     domain: str
@@ -56,7 +56,7 @@ class AccountView(BaseModel):
     is_admin: bool
     roles: Annotated[
         list[Role],
-        Field(description="Everybody is a user; provider or verifier by registration; treasury and admin by grant."),
+        Field(description="Every account is a user. Providers and verifiers register; admins grant the other roles."),
     ]
     credential: Kind
     scopes: list[str]
@@ -72,7 +72,7 @@ class RolesView(BaseModel):
 
 
 class SpendingCaps(RequestModel):
-    """Caps in wei of ZEN on what jobs commit. A job counts with its budget, and with its cost once it is settled."""
+    """Caps in wei of ZEN on jobs. A job counts with its budget, and after the settlement with its cost."""
 
     per_job_wei: WeiString | None = None
     per_day_wei: Annotated[WeiString | None, Field(description="A day of UTC, by the time of submission.")] = None
@@ -83,7 +83,7 @@ class SpendingCaps(RequestModel):
 
 
 class SpendingView(BaseModel):
-    """The caps (null: none) and what counts against them, in wei of ZEN."""
+    """Caps (null: none) and spending, in wei of ZEN."""
 
     per_job_wei: WeiOut | None
     per_day_wei: WeiOut | None
@@ -110,8 +110,8 @@ class KeyRequest(RequestModel):
         Field(
             min_length=1,
             max_length=len(_SCOPES),
-            description="What the key may do: a group of routes, to read or to write (which includes reading). "
-            "`*`: everything but what needs a session.",
+            description="Groups of routes that the key may read or write (which includes reading). "
+            "`*`: all routes except those that require a session.",
             examples=[["jobs:write", "storage:write"]],
         ),
     ] = Field(default_factory=lambda: [ALL_SCOPES])
@@ -119,13 +119,13 @@ class KeyRequest(RequestModel):
 
 
 class RotateRequest(RequestModel):
-    overlap_hours: Annotated[int, Field(ge=0, le=168, description="How long the old secret keeps working.")] = 24
+    overlap_hours: Annotated[int, Field(ge=0, le=168, description="Hours for which the old secret stays valid.")] = 24
 
 
 class KeyView(BaseModel):
     id: int
     name: str
-    prefix: Annotated[str, Field(description="How the key begins, to tell keys apart.")]
+    prefix: Annotated[str, Field(description="First characters of the key, to identify it.")]
     scopes: list[str]
     spending: SpendingView | None
     created_at: datetime
@@ -136,7 +136,7 @@ class NewKeyView(KeyView):
     key: Annotated[
         str | None,
         Field(
-            description="The key itself. It is kept nowhere, so it is shown only once: null where this answer is "
-            "repeated for the same Idempotency-Key. Rotate the key then."
+            description="The key itself. It is not stored: a retry with the same Idempotency-Key returns null. "
+            "Rotate the key then."
         ),
     ]

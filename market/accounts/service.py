@@ -1,7 +1,7 @@
 """Sign-in with Ethereum (EIP-4361), sessions and API keys.
 
-A bearer secret is 256 random bits; the database keeps its SHA-256 only, which is enough for random secrets.
-Signing in needs a key-held account; contract wallets (ERC-1271) can pay for jobs, not sign in.
+A bearer secret is 256 random bits; the database stores only its SHA-256, which suffices for random secrets. Contract
+wallets (ERC-1271) can pay for jobs, but cannot sign in.
 """
 
 import secrets
@@ -33,12 +33,12 @@ _PREFIX = {"session": "zcs_", "key": "zck_"}
 Kind = Literal["session", "key"]
 ALL_SCOPES = "*"
 SCOPE_GROUPS = ("accounts", "jobs", "leases", "organisations", "providers", "storage", "webhooks")
-"""The groups of routes (their OpenAPI tags) that a key can be limited to, as ``GROUP:read`` or ``GROUP:write``."""
+"""Groups of routes (OpenAPI tags) in the scopes of a key, ``GROUP:read`` or ``GROUP:write``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who makes a request, with which kind of credential, and what that credential may do."""
+    """Caller of a request, with the kind and scopes of its credential."""
 
     address: str
     roles: frozenset[str]  # granted ones: admin | treasury
@@ -49,30 +49,30 @@ class Principal:
 
     @property
     def is_admin(self) -> bool:
-        """Whether the caller may act on what is others'."""
+        """Return True if the caller may change other accounts' resources."""
         return "admin" in self.roles
 
     @property
     def sees_all_jobs(self) -> bool:
-        """Whether the caller may read what is others'."""
+        """Return True if the caller may read other accounts' jobs."""
         return not self.roles.isdisjoint({"admin", "treasury"})
 
     def may(self, scope: str) -> bool:
-        """Whether the credential covers ``GROUP:read`` or ``GROUP:write``; the right to write includes reading."""
+        """Return True if the credential covers ``GROUP:read`` or ``GROUP:write``; write includes read."""
         group = scope.partition(":")[0]
         return not self.scopes.isdisjoint({ALL_SCOPES, scope, f"{group}:write"})
 
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """A new credential with its secret, which is shown only once."""
+    """New credential with its secret, which is not stored."""
 
     credential: Credential
     secret: str
 
 
 def issue_nonce(session: Session, address: str) -> SiweNonce:
-    """A challenge that ``address`` (checksummed) can sign once, within ten minutes."""
+    """Create a challenge that ``address`` (checksummed) can sign once within ten minutes."""
     row = SiweNonce(nonce=siwe.generate_nonce(), address=address, expires_at=utc_now() + NONCE_LIFE)
     session.add(row)
     return row
@@ -82,7 +82,7 @@ def sign_in(session: Session, settings: Settings, chain_id: int, message: str, s
     """Check a signed EIP-4361 message and open a session.
 
     Raises:
-        SignInRefused: any field or the signature is not what it must be; ``field`` says which.
+        SignInRefused: a field or the signature is wrong; ``field`` names it.
     """
     now = utc_now()
     parsed = _verified(settings, chain_id, message, signature, now)
@@ -90,13 +90,13 @@ def sign_in(session: Session, settings: Settings, chain_id: int, message: str, s
     if issued_at is None:
         raise SignInRefused("the nonce is unknown, used, expired or another wallet's", field="message.nonce")
     if not issued_at - CLOCK_SKEW <= _instant(parsed.issued_at) <= now + CLOCK_SKEW:
-        raise SignInRefused("issued-at lies outside the life of the nonce", field="message.issued_at")
+        raise SignInRefused("issued-at is outside the validity of the nonce", field="message.issued_at")
     account = repository.ensure_account(session, parsed.address)
     return _issue(session, account, "session", "", now + timedelta(hours=settings.session_hours))
 
 
 def _verified(settings: Settings, chain_id: int, message: str, signature: str, now: datetime) -> siwe.SiweMessage:
-    """The message, if every field but nonce and issued-at is right and its address signed it."""
+    """Return the parsed message after a check of its signature and all fields except nonce and issued-at."""
     try:
         parsed = siwe.SiweMessage.from_message(message)
     except ValueError as error:
@@ -139,7 +139,7 @@ def _instant(timestamp: str) -> datetime:
 def create_key(
     session: Session, address: str, name: str, days: int, scopes: Sequence[str], caps: Caps | None
 ) -> Issued:
-    """A new API key of that account, valid for ``days``, for ``scopes`` only and within ``caps``.
+    """Create an API key that is valid for ``days``, for ``scopes`` only and within ``caps``.
 
     Raises:
         TooManyKeys: the account has ``MAX_KEYS`` usable ones.
@@ -151,9 +151,9 @@ def create_key(
 
 
 def rotate_key(session: Session, address: str, key_id: int, overlap: timedelta) -> Issued:
-    """A new secret for a key, with the same name, scopes, spending limit and remaining life.
+    """Create a secret for a key, with the same name, scopes, spending limit and expiry.
 
-    The old secret works for ``overlap`` longer, so that programs can be changed one by one.
+    The old secret stays valid for ``overlap``, so that programs can change one by one.
 
     Raises:
         ApiKeyNotFound: the account has no usable key with that id.
@@ -168,12 +168,11 @@ def rotate_key(session: Session, address: str, key_id: int, overlap: timedelta) 
 
 
 def list_keys(session: Session, address: str) -> list[Credential]:
-    """The account's usable API keys, newest first."""
     return repository.live_keys(session, address, utc_now())
 
 
 def revoke_key(session: Session, address: str, key_id: int) -> None:
-    """End an API key at once.
+    """Revoke an API key at once.
 
     Raises:
         ApiKeyNotFound: the account has no usable key with that id.
@@ -194,7 +193,7 @@ def _require_room(session: Session, address: str) -> None:
 
 
 def require_account(session: Session, address: str) -> Account:
-    """The account of a wallet. Raises AccountNotFound if it never signed in."""
+    """Return the account of a wallet. Raises AccountNotFound if it never signed in."""
     account = repository.account(session, address)
     if account is None:
         raise AccountNotFound(f"{address} never signed in", field="address")
@@ -215,14 +214,14 @@ def set_roles(session: Session, actor: Principal, address: str, roles: Collectio
 
 
 def sign_out(session: Session, principal: Principal) -> None:
-    """End the credential that makes this request."""
+    """Revoke the credential of this request."""
     repository.revoke(session, principal.credential_id, principal.address, utc_now())
 
 
 def authenticate(session: Session, secrets: Collection[str], admins: Collection[str] = ()) -> dict[str, Principal]:
-    """Who holds each of these bearer secrets; ``admins`` are admins whatever the database says.
+    """Return the callers by bearer secret, without unknown, expired or revoked secrets.
 
-    Secrets that are unknown, expired or revoked are left out.
+    ``admins`` are admins independent of the database.
     """
     by_hash = {_hash(secret): secret for secret in secrets}
     found = repository.live_credentials(session, by_hash, utc_now())
@@ -230,7 +229,7 @@ def authenticate(session: Session, secrets: Collection[str], admins: Collection[
 
 
 def still_live(principal: Principal) -> Condition:
-    """That the caller's credential is neither expired nor revoked, for a statement that writes in the caller's name."""
+    """Return the condition that the caller's credential is live, for a conditional write."""
     return Condition(repository.STILL_LIVE, {"credential_id": principal.credential_id, "credential_used_at": utc_now()})
 
 
@@ -242,7 +241,7 @@ def _principal(found: repository.LiveCredential, admins: Collection[str]) -> Pri
 
 
 def discard_expired(session: Session, now: datetime) -> None:
-    """Remove what can no longer be used; called by the sweep."""
+    """Delete expired nonces and sessions; called by the sweep."""
     repository.delete_expired(session, now)
 
 

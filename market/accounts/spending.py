@@ -1,9 +1,8 @@
-"""Caps on what may be committed to jobs: of an API key, an organisation and its member, per job, per day and in total.
+"""Spending caps of an API key, an organisation and its member: per job, per day and in total.
 
-A job counts with its whole budget from its submission on, and with what it cost once it is settled. Days are those of
-UTC, and a job belongs to the day of its submission. The sums are taken under a lock on the limit's row, in the
-transaction that writes the job, so submissions at the same time cannot pass a cap together, and one that fails leaves
-nothing behind.
+A job counts with its budget from its submission, and with its cost after the settlement. It belongs to the UTC day of
+its submission. The transaction that writes the job sums under a lock on the limit's row. Concurrent submissions
+therefore cannot exceed a cap together, and a failed one is not charged.
 """
 
 from collections.abc import Collection
@@ -30,7 +29,7 @@ class Caps:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What counts against a limit, in wei of ZEN."""
+    """Caps and spending of a limit, in wei of ZEN."""
 
     caps: Caps
     today_wei: int
@@ -38,7 +37,7 @@ class Usage:
 
 
 def create_limit(session: Session, caps: Caps) -> int:
-    """A new limit; returns its id."""
+    """Create a limit and return its id."""
     row = SpendingLimit(per_job_wei=caps.per_job_wei, per_day_wei=caps.per_day_wei, total_wei=caps.total_wei)
     session.add(row)
     session.flush()
@@ -46,29 +45,28 @@ def create_limit(session: Session, caps: Caps) -> int:
 
 
 def set_caps(session: Session, limit_id: int, caps: Caps) -> None:
-    """Change a limit; what is committed already stays, even beyond the new caps."""
+    """Change a limit. Earlier charges stay, even above the new caps."""
     row = session.get_one(SpendingLimit, limit_id, with_for_update=True)
     row.per_job_wei, row.per_day_wei, row.total_wei = caps.per_job_wei, caps.per_day_wei, caps.total_wei
 
 
 def usage(session: Session, limit_id: int) -> Usage:
-    """A limit and what counts against it now."""
     row = session.get_one(SpendingLimit, limit_id)
     return _usage(session, row, utc_now())
 
 
 def reserve(session: Session, job_id: str, amount_wei: int, limits: Collection[tuple[int, str]]) -> None:
-    """Count a job against all its limits, or none of them.
+    """Charge a job to all its limits, or to none.
 
     Args:
         amount_wei: the job's budget.
-        limits: id of each limit, and whose it is, for the refusal.
+        limits: (id, holder) of each limit.
 
     Raises:
-        SpendingCapReached: the job exceeds one of the caps; ``extra`` has the cap and what is left of it.
+        SpendingCapReached: the job exceeds a cap; ``extra`` has the cap and its rest.
     """
     now = utc_now()
-    for limit_id, whose in sorted(limits):  # in the order of ids, so that no two transactions wait for each other
+    for limit_id, whose in sorted(limits):  # a fixed order of locks prevents deadlocks
         row = session.get_one(SpendingLimit, limit_id, with_for_update=True, populate_existing=True)
         used = _usage(session, row, now)
         for name, cap, before in (
@@ -89,7 +87,7 @@ def reserve(session: Session, job_id: str, amount_wei: int, limits: Collection[t
 
 
 def set_cost(session: Session, job_id: str, amount_wei: int) -> None:
-    """What a job counts from now on: its cost when it is settled, nothing if its deposit failed."""
+    """Set a job's charge: its cost after the settlement, 0 if its deposit failed."""
     session.execute(update(Spending).where(Spending.job_id == job_id).values(amount_wei=amount_wei))
 
 

@@ -15,14 +15,8 @@ from market.platform.http.errors import NotFound
 from market.platform.http.problem import MarketError
 
 router = APIRouter(include_in_schema=False)
-
-
 _templates = Environment(loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=select_autoescape())
-
-
 _SAYS_ITSELF = "The problem document's `remedy` says what to do."
-
-
 _PAGE_HEAD = """# Problem codes
 
 Every refusal is a problem document (RFC 9457, `application/problem+json`) with the members `type`, `title`, `status`,
@@ -31,8 +25,6 @@ meaning. Every running market serves this page at `/problems`. It is made by `py
 
 | code | status | what it says | what to do |
 |---|---|---|---|"""
-
-
 _HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"}
 
 

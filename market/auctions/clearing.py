@@ -1,18 +1,16 @@
-"""The rounds of all books, in operation: closed when they are due, cleared when their lot can be drawn.
+"""Closing and clearing of due auction rounds.
 
-A book is one tier in one zone; the zone is the region that a node registered in. A round gathers orders for at least
-the auction interval and closes as soon as somebody can trade; a round in which nobody can stays open. Closing fixes the
-orders and opens the next round. Most rounds clear in the same instant. Only if the lot has to choose among sellers does
-a round wait, for a block that was named when its orders were fixed already.
+An order book is one tier in one zone, the region in which a node is registered. A round collects orders for at least
+the auction interval and closes as soon as a trade is possible. Closing fixes the orders and opens the next round. Most
+rounds clear in the same transaction. A round that needs a random tie-break among sellers waits for a block hash. That
+block is named after the orders are fixed.
 
-A job stands in the book of every zone that it accepts, but in one closing at a time: the books of a tier close one
-after the other under one lock, in random order, and a job that a closed round holds is in no other until that round is
-cleared. So no order can trade twice, and none is kept from a book for long.
+A job bids in the books of all zones that it accepts. The books of a tier close one after another under one lock, in
+random order. A bid in a closed round enters no other round until that one is cleared, so no order trades twice.
 
-Asks that meet must be alike to the bids that they meet: a round clears one part of its book
-(market.domain.auctions.books), and
-which one comes first rotates with the round's number. Nodes that are reserved for a job that has waited long are held
-back until there are enough for it; then its part comes first.
+A round clears one sub-book (market.domain.auctions.books), in which all asks are alike to the bids. The order of the
+sub-books rotates with the round's number. Reserved nodes are withheld until their job has enough of them; then its
+sub-book comes first.
 """
 
 import secrets
@@ -45,19 +43,15 @@ DRAW = "auctions.draw"
 
 
 class Blocks(Protocol):
-    """What the lot needs of the chain."""
+    """The chain as a source of random tie-breaks; see :class:`market.chain.views.ChainViews`."""
 
-    def head_number(self) -> int:
-        """Number of the latest block."""
-        ...
+    def head_number(self) -> int: ...
 
-    def block_hash(self, number: int) -> str | None:
-        """Hash of a block; None where there is none yet."""
-        ...
+    def block_hash(self, number: int) -> str | None: ...
 
 
 def clear_due(database: Database, settings: Settings, network: NetworkParameters) -> int:
-    """Close every round that is due, and clear those whose outcome needs no lot. Returns how many jobs were matched."""
+    """Close due rounds and clear those without a random tie-break. Return the number of matched jobs."""
     matched = 0
     for tier in network.tiers:
         with database.transaction() as session:
@@ -67,16 +61,13 @@ def clear_due(database: Database, settings: Settings, network: NetworkParameters
 
 
 def draw_due(database: Database, settings: Settings, network: NetworkParameters, blocks: Blocks) -> int:
-    """Name the block that decides the lot of each closed round, and clear the rounds whose block is there.
-
-    A block counts once another one is on top of it. The first is named in a transaction of its own, when the orders
-    are fixed: it does not exist yet.
+    """Name a future seed block for each closed round, and clear the rounds whose seed block has a successor.
 
     Returns:
-        How many jobs were matched.
+        The number of matched jobs.
 
     Raises:
-        ChainError: the chain does not answer; the rounds wait.
+        ChainError: the chain does not answer. The rounds wait.
     """
     with database.transaction() as session:
         waiting = [(auction.id, auction.seed_block) for auction in repository.closed_rounds(session)]
@@ -99,7 +90,7 @@ def draw_due(database: Database, settings: Settings, network: NetworkParameters,
 def _close_books(session: Session, settings: Settings, network: NetworkParameters, tier: Tier) -> int:
     now = database_now(session)
     interval = timedelta(seconds=settings.auction_interval_seconds)
-    # Closed rounds first: what one of them sells meanwhile must not look free.
+    # Read before the offers: nodes that a closed round sells concurrently must not appear free.
     closed = repository.closed_rounds(session, tier.id)
     held = {job_id for auction in closed for job_id in auction.owners["bids"].values()}
     waiting = {auction.zone for auction in closed}
@@ -114,7 +105,7 @@ def _close_books(session: Session, settings: Settings, network: NetworkParameter
         if auction.zone in waiting or not free.get(auction.zone):
             continue
         bids = [bid for bid in book.open_bids(session, tier.id, auction.zone, now) if bid.id not in held]
-        ordered = _in_turn(bids, free[auction.zone], auction, reservation)
+        ordered = _ordered_sub_books(bids, free[auction.zone], auction, reservation)
         clearing = _close(session, network, tier, auction, ordered, now)
         if clearing is None:
             continue
@@ -130,22 +121,21 @@ def _close_books(session: Session, settings: Settings, network: NetworkParameter
 def _free_offers(
     standing: Sequence[Offer], unsold: frozenset[str], reservation: reservations.Reservation | None
 ) -> dict[str, list[Offer]]:
-    """Offers that may be sold now, by zone: not those held back for a gang that gathers."""
-    held_back = reservation.nodes if reservation is not None and reservation.gathers else frozenset()
+    """Return sellable offers by zone, without the nodes of an incomplete reservation."""
+    reserved = reservation.nodes if reservation is not None and reservation.gathers else frozenset()
     by_zone = defaultdict(list)
     for offer in standing:
-        if offer.provider in unsold - held_back:
+        if offer.provider in unsold - reserved:
             by_zone[offer.region].append(offer)
     return by_zone
 
 
-def _in_turn(
+def _ordered_sub_books(
     bids: Sequence[StandingBid],
     offers: Sequence[Offer],
     auction: AuctionRound,
     reservation: reservations.Reservation | None,
 ) -> list[SubBook[Offer]]:
-    """The parts of a book in the order in which they may trade."""
     found = partition_book(bids, offers, auction.number)
     if reservation is not None and reservation.zone == auction.zone:
         found.sort(key=lambda part: not _serves(part, reservation))
@@ -166,9 +156,9 @@ def _close(
     ordered: Sequence[SubBook[Offer]],
     now: datetime,
 ) -> Clearing | None:
-    """Fix the orders of the first part in which somebody can trade; None if nobody can.
+    """Fix the orders of the first sub-book with a possible trade, or return None.
 
-    The clearing returned is final unless it says that the lot decides. Then only its sellers are provisional.
+    The sellers of the returned clearing are provisional if it needs a random tie-break.
     """
     for part in ordered:
         sealed = seal(part.bids, part.offers, tier, network.fee_bps, part.environment_class)
@@ -185,18 +175,18 @@ def _close(
 
 
 def _clear(session: Session, settings: Settings, auction: AuctionRound, clearing: Clearing) -> int:
-    """Match the jobs and publish the round. Returns how many jobs were placed.
+    """Match the jobs and publish the round. Return the number of placed jobs.
 
-    A match is void if its job left the market since the round closed, or one of its nodes lost its right to work.
-    Withdrawing or changing an ask after the close does not free from it.
+    A match is void if its job has ended since the close, or one of its nodes may not work any more. Withdrawals and
+    changes of asks after the close have no effect on it.
     """
-    assert clearing.price is not None  # otherwise the round had stayed open
+    assert clearing.price is not None  # otherwise the round would be open
     now = database_now(session)
     jobs_by_name, nodes_by_name = auction.owners["bids"], auction.owners["asks"]
     working = providers.working_among(session, settings, nodes_by_name.values())
     placed = 0
     matches, waits = [], []
-    for bid, asks in _deal(session, settings, auction, clearing, working).items():
+    for bid, asks in _assign_nodes(session, settings, auction, clearing, working).items():
         nodes = [nodes_by_name[ask] for ask in asks]
         is_placed = working.issuperset(nodes) and book.assign(
             session, settings, jobs_by_name[bid], clearing.price, auction.id, nodes, auction.book["environment_class"]
@@ -215,13 +205,13 @@ def _clear(session: Session, settings: Settings, auction: AuctionRound, clearing
     return placed
 
 
-def _deal(
+def _assign_nodes(
     session: Session, settings: Settings, auction: AuctionRound, clearing: Clearing, working: set[str]
 ) -> Mapping[str, Sequence[str]]:
-    """Which of the asks that sold go to which of the bids that bought: the rule leaves that to placement.
+    """Assign the sold asks to the buying bids. The auction rule leaves that to placement.
 
-    If a node that sold may not work any more, all stay where the rule put them, so that nobody chooses whose match is
-    void.
+    If a sold node may not work any more, the rule's own assignment stays. Otherwise the choice of the void match would
+    be open to manipulation.
     """
     jobs_by_name, nodes_by_name = auction.owners["bids"], auction.owners["asks"]
     sold = [nodes_by_name[ask] for asks in clearing.fills.values() for ask in asks]
@@ -229,12 +219,12 @@ def _deal(
         return clearing.fills
     names = {address: name for name, address in nodes_by_name.items()}
     sizes = {jobs_by_name[bid]: len(asks) for bid, asks in clearing.fills.items()}
-    dealt = assignment.assign_nodes(session, settings, sizes, sold)
-    return {bid: [names[address] for address in dealt[jobs_by_name[bid]]] for bid in clearing.fills}
+    assigned = assignment.assign_nodes(session, settings, sizes, sold)
+    return {bid: [names[address] for address in assigned[jobs_by_name[bid]]] for bid in clearing.fills}
 
 
 def _open_round(session: Session, tier_id: int, zone: str, number: int, closes_at: datetime) -> None:
-    """Open a round unless it is there; whoever reads it sees what its secret is bound to."""
+    """Open a round unless it exists. Its public commitment binds the market to the secret."""
     secret = secrets.token_bytes(32)
     repository.insert_round(
         session,

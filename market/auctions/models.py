@@ -1,4 +1,4 @@
-"""Tables of the call market: one row per round of a book."""
+"""Tables of the auctions: one row per auction round."""
 
 from datetime import datetime
 from typing import Any
@@ -13,10 +13,7 @@ HAS_ORDERS = text("book <> '{}'::jsonb")
 
 
 class AuctionRound(Base, CreatedAt):
-    """One round of one book (tier and zone), from its opening to its clearing.
-
-    ``book`` and ``owners`` are emptied some months later (decision 21).
-    """
+    """One round of one order book (tier and zone). The sweep empties ``book`` and ``owners`` after months."""
 
     __tablename__ = "auction_rounds"
     __table_args__ = (
@@ -39,14 +36,13 @@ class AuctionRound(Base, CreatedAt):
     cleared_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     book: Mapped[dict[str, Any]] = mapped_column(JSONB, default=dict)  # orders as cleared; private until then
     book_hash: Mapped[str | None] = mapped_column(Hash32)
-    owners: Mapped[dict[str, dict[str, str]]] = mapped_column(JSONB, default=dict)  # whose they are; always private
-    seed_block: Mapped[int | None] = mapped_column(BigInteger)  # only where the lot decides
+    owners: Mapped[dict[str, dict[str, str]]] = mapped_column(JSONB, default=dict)  # of the orders; always private
+    seed_block: Mapped[int | None] = mapped_column(BigInteger)  # only with a random tie-break
     seed_block_hash: Mapped[str | None] = mapped_column(Hash32)
     rule: Mapped[str | None] = mapped_column(String(16))  # sbba | posted
     price_wei: Mapped[int | None] = mapped_column(Wei)
     matches: Mapped[list[dict[str, Any]]] = mapped_column(JSONB, default=list)
-    # What the price history is made of.
-    bid_nodes: Mapped[int | None] = mapped_column(Integer)  # wanted and offered when the round closed
+    bid_nodes: Mapped[int | None] = mapped_column(Integer)  # wanted and offered at the close, for the price history
     ask_nodes: Mapped[int | None] = mapped_column(Integer)
     volume_us: Mapped[int] = mapped_column(Wei, default=0)  # reference GPU-microseconds of the jobs placed
-    waits_ms: Mapped[list[int]] = mapped_column(JSONB, default=list)  # of each job placed, from its funding on
+    waits_ms: Mapped[list[int]] = mapped_column(JSONB, default=list)  # from funding to match, of each placed job

@@ -15,22 +15,22 @@ _BOOKS_LOCK = 0x626F6F6B  # "book"
 
 
 def lock_books(session: Session, tier_id: int) -> bool:
-    """Hold all books of a tier until the end of the transaction; False if somebody else does."""
+    """Lock all books of a tier until the end of the transaction. Return false if another transaction holds them."""
     return bool(session.scalar(select(func.pg_try_advisory_xact_lock(_BOOKS_LOCK, tier_id))))
 
 
 def insert_round(session: Session, **values: object) -> None:
-    """Open a round of a book unless it is there."""
+    """Insert a round unless it exists."""
     session.execute(insert(AuctionRound).values(**values).on_conflict_do_nothing())
 
 
 def zones(session: Session, tier_id: int) -> set[str]:
-    """The zones in which a tier has a book."""
+    """Return the zones of a tier's books."""
     return set(session.scalars(select(AuctionRound.zone).where(AuctionRound.tier_id == tier_id).distinct()))
 
 
 def due_rounds(session: Session, tier_id: int, now: datetime) -> Sequence[AuctionRound]:
-    """Open rounds of a tier whose time has come, in random order: that of their secrets."""
+    """Return a tier's open rounds past their close time, in the random order of their secrets."""
     query = select(AuctionRound).where(
         AuctionRound.tier_id == tier_id, AuctionRound.status == AuctionStatus.OPEN, AuctionRound.closes_at <= now
     )
@@ -38,7 +38,7 @@ def due_rounds(session: Session, tier_id: int, now: datetime) -> Sequence[Auctio
 
 
 def closed_rounds(session: Session, tier_id: int | None = None) -> Sequence[AuctionRound]:
-    """Rounds that wait for the block that decides their lot."""
+    """Return rounds that wait for their seed block."""
     query = select(AuctionRound).where(AuctionRound.status == AuctionStatus.CLOSED)
     if tier_id is not None:
         query = query.where(AuctionRound.tier_id == tier_id)
@@ -46,31 +46,29 @@ def closed_rounds(session: Session, tier_id: int | None = None) -> Sequence[Auct
 
 
 def lock_closed(session: Session, round_id: int) -> AuctionRound | None:
-    """The round, locked, if it still waits for its lot."""
+    """Lock a round if it is closed and not cleared."""
     query = select(AuctionRound).where(AuctionRound.id == round_id, AuctionRound.status == AuctionStatus.CLOSED)
     return session.scalar(query.with_for_update().execution_options(populate_existing=True))
 
 
 def name_seed_block(session: Session, round_id: int, number: int) -> None:
-    """Fix the block that decides the lot, unless it is fixed."""
+    """Set the seed block unless it is set."""
     query = update(AuctionRound).where(AuctionRound.id == round_id, AuctionRound.seed_block.is_(None))
     session.execute(query.values(seed_block=number))
 
 
 def newest_of_each_book(session: Session) -> Sequence[AuctionRound]:
-    """The newest round of every book, by tier and zone, without its orders."""
+    """Return the newest round of every book without its orders, by tier and zone."""
     query = _without_orders().distinct(AuctionRound.tier_id, AuctionRound.zone)
     return session.scalars(query.order_by(AuctionRound.tier_id, AuctionRound.zone, AuctionRound.number.desc())).all()
 
 
 def newest(session: Session, tier_id: int, zone: str) -> AuctionRound | None:
-    """The newest round of a book."""
     query = select(AuctionRound).where(AuctionRound.tier_id == tier_id, AuctionRound.zone == zone)
     return session.scalar(query.order_by(AuctionRound.number.desc()).limit(1))
 
 
 def by_number(session: Session, tier_id: int, zone: str, number: int) -> AuctionRound | None:
-    """One round of a book."""
     query = select(AuctionRound).where(
         AuctionRound.tier_id == tier_id, AuctionRound.zone == zone, AuctionRound.number == number
     )
@@ -78,28 +76,23 @@ def by_number(session: Session, tier_id: int, zone: str, number: int) -> Auction
 
 
 def page(session: Session, tier_id: int, zone: str, before: int | None, limit: int) -> Sequence[AuctionRound]:
-    """Rounds of a book without their orders, newest first, beginning below the number ``before``."""
+    """Return a book's rounds below the number ``before`` without their orders, newest first."""
     query = _without_orders().where(AuctionRound.tier_id == tier_id, AuctionRound.zone == zone)
     if before is not None:
         query = query.where(AuctionRound.number < before)
     return session.scalars(query.order_by(AuctionRound.number.desc()).limit(limit)).all()
 
 
-def by_id(session: Session, round_id: int) -> AuctionRound | None:
-    """One round."""
-    return session.get(AuctionRound, round_id)
-
-
-def drop_orders(session: Session, before: datetime, besides: Collection[int], limit: int) -> int:
-    """Drop the orders of so many rounds at most that were cleared before then; returns of how many."""
-    due = select(AuctionRound.id).where(HAS_ORDERS, AuctionRound.cleared_at < before, AuctionRound.id.not_in(besides))
+def drop_orders(session: Session, before: datetime, kept: Collection[int], limit: int) -> int:
+    """Delete the orders of at most ``limit`` rounds cleared before that time. Return the number of rounds."""
+    due = select(AuctionRound.id).where(HAS_ORDERS, AuctionRound.cleared_at < before, AuctionRound.id.not_in(kept))
     rounds = AuctionRound.id.in_(due.order_by(AuctionRound.cleared_at).limit(limit))
     dropped = update(AuctionRound).where(rounds).values(book={}, owners={}).returning(AuctionRound.id)
     return len(session.scalars(dropped).all())
 
 
 def last_traded(session: Session, tier_id: int, zone: str | None) -> int | None:
-    """The price at which the book, or without a zone any book of the tier, traded last."""
+    """Return the last traded price of a book, or of any book of the tier if no zone is given."""
     query = select(AuctionRound.price_wei).where(AuctionRound.tier_id == tier_id, AuctionRound.volume_us > 0)
     if zone is not None:
         query = query.where(AuctionRound.zone == zone)
@@ -109,7 +102,7 @@ def last_traded(session: Session, tier_id: int, zone: str | None) -> int | None:
 def price_buckets(
     session: Session, tier_id: int, zone: str, start: datetime, end: datetime, bucket: timedelta
 ) -> Sequence[Row[*tuple[Any, ...]]]:
-    """Trades of a book from ``start`` to before ``end`` in steps of ``bucket``; steps without a trade are left out."""
+    """Return a book's trades from ``start`` to before ``end`` by bucket, without empty buckets."""
     begin = func.date_bin(bucket, AuctionRound.cleared_at, start)
     newest_first = AuctionRound.number.desc()
     worth = func.sum(AuctionRound.price_wei * AuctionRound.volume_us)
@@ -130,7 +123,7 @@ def price_buckets(
 def wait_buckets(
     session: Session, tier_id: int, zone: str, start: datetime, end: datetime, bucket: timedelta
 ) -> dict[datetime, tuple[int, int]]:
-    """Median and 90th percentile of the milliseconds from funding to match, in the same steps."""
+    """Return median and 90th percentile of the milliseconds from funding to match, in the same buckets."""
     begin = func.date_bin(bucket, AuctionRound.cleared_at, start)
     waits = func.jsonb_array_elements_text(AuctionRound.waits_ms).table_valued("value").render_derived()
     wait = cast(waits.c.value, Integer)

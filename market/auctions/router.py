@@ -1,4 +1,4 @@
-"""Auction rounds and prices, for all to see and, once cleared, to repeat."""
+"""Public auction rounds and prices over REST. Anyone can recompute a cleared round."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal
@@ -38,7 +38,7 @@ BucketName = Literal["1m", "5m", "15m", "1h", "6h", "1d"]
 
 @router.get("")
 def list_books(services: ServicesDep, session: Reads) -> list[BookView]:
-    """All books with their last prices."""
+    """All order books with their last prices."""
     return [
         BookView(
             book=book.name,
@@ -57,11 +57,11 @@ def list_auction_rounds(
     book: BookName,
     services: ServicesDep,
     session: Reads,
-    after: Annotated[int | None, Query(ge=0, lt=2**31, description="Number of the last one seen.")] = None,
-    limit: Annotated[int, Query(ge=1, le=200, description="How many at most.")] = 50,
+    after: Annotated[int | None, Query(ge=0, lt=2**31, description="Number of the last round seen.")] = None,
+    limit: Annotated[int, Query(ge=1, le=200, description="Maximum number.")] = 50,
 ) -> RoundPage:
     """Rounds of a book without their orders, newest first."""
-    named = service.book_named(services.network, book)
+    named = service.parse_book(services.network, book)
     found = service.list_rounds(session, named, after, limit)
     return RoundPage(
         items=[RoundSummary.model_validate(_summary(named, auction)) for auction in found],
@@ -72,14 +72,14 @@ def list_auction_rounds(
 @router.get("/{book}/rounds/latest", responses=refusals(BookNotFound, RoundNotFound))
 def get_latest_round(book: BookName, services: ServicesDep, session: Reads) -> RoundView:
     """The newest round of a book."""
-    named = service.book_named(services.network, book)
+    named = service.parse_book(services.network, book)
     return _view(named, service.get_round(session, named, None))
 
 
 @router.get("/{book}/rounds/{number}", responses=refusals(BookNotFound, RoundNotFound))
 def get_auction_round(book: BookName, number: Number, services: ServicesDep, session: Reads) -> RoundView:
     """One round of a book."""
-    named = service.book_named(services.network, book)
+    named = service.parse_book(services.network, book)
     return _view(named, service.get_round(session, named, number))
 
 
@@ -87,8 +87,8 @@ def get_auction_round(book: BookName, number: Number, services: ServicesDep, ses
 def list_own_orders(
     book: BookName, number: Number, account: CurrentAccount, services: ServicesDep, session: Reads
 ) -> OwnOrders:
-    """Under which names your own orders stand in a round, from its close on."""
-    named = service.book_named(services.network, book)
+    """Published names of your own orders in a round, from its close."""
+    named = service.parse_book(services.network, book)
     job_ids = jobs.ids_of(session, account.address)
     return OwnOrders.model_validate(service.own_orders(session, named, number, account.address, job_ids))
 
@@ -100,10 +100,10 @@ def get_price_history(
     session: Reads,
     start: Annotated[Instant | None, Query(alias="from", description="Default: a day before `to`.")] = None,
     end: Annotated[Instant | None, Query(alias="to", description="Default: now.")] = None,
-    bucket: Annotated[BucketName, Query(description="Length of a step.")] = "1h",
+    bucket: Annotated[BucketName, Query(description="Length of an interval.")] = "1h",
 ) -> History:
-    """Prices, volume, depth and time to fill of a book, as a series."""
-    named = service.book_named(services.network, book)
+    """Time series of a book's prices, volume, depth and time to fill."""
+    named = service.parse_book(services.network, book)
     end = end or utc_now()
     found = service.history(session, named, start or end - timedelta(days=1), end, _BUCKETS[bucket])
     points = [HistoryPoint.model_validate(point, from_attributes=True) for point in found]

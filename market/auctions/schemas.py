@@ -11,12 +11,12 @@ Price = Annotated[WeiOut, Field(description="Wei of ZEN per GPU-hour, fee includ
 
 
 class PublishedBid(BaseModel):
-    """A gang of nodes that a job wants, all or none."""
+    """A job's bid for a gang of nodes, all or none."""
 
     id: Annotated[str, Field(description="Random name of the order in this round.")]
     nodes: int
     limit_price_wei: WeiOut
-    arrival: Annotated[int, Field(description="Place in the sequence in which the bids came.")]
+    arrival: Annotated[int, Field(description="Rank of arrival among the bids.")]
 
 
 class PublishedAsk(BaseModel):
@@ -28,7 +28,7 @@ class PublishedAsk(BaseModel):
 
 
 class PublishedBook(BaseModel):
-    """All orders of a round as cleared, and the two numbers that the rule takes."""
+    """All orders of a cleared round, with the reserve price and the fee."""
 
     environment_class: str
     reserve_price_wei: WeiOut
@@ -43,7 +43,7 @@ class PublishedMatch(BaseModel):
     bid: str
     asks: list[str]
     placed: Annotated[
-        bool, Field(description="False if the job, or the right of a node to work, had ended when the round cleared.")
+        bool, Field(description="False if the job had ended, or a node might not work any more, at the clearing.")
     ]
 
 
@@ -53,16 +53,16 @@ class RoundSummary(BaseModel):
     book: str
     number: int
     status: Literal["open", "closed", "cleared"]
-    reason: Annotated[str | None, Field(description="Of a cleared round: traded, or void if no match was placed.")]
-    commitment: Annotated[str, Field(description="SHA-256 of the round's secret, public from the opening.")]
-    closes_at: Annotated[datetime, Field(description="From then on it closes as soon as somebody can trade.")]
+    reason: Annotated[str | None, Field(description="For a cleared round: traded, or void if no match was placed.")]
+    commitment: Annotated[str, Field(description="SHA-256 of the round's secret, public from its opening.")]
+    closes_at: Annotated[datetime, Field(description="From this time the round closes as soon as a trade is possible.")]
     closed_at: Annotated[datetime | None, Field(description="When the orders were fixed.")]
     cleared_at: datetime | None
     book_hash: Annotated[
         str | None, Field(description="SHA-256 of the orders' canonical JSON (RFC 8785), public from the close.")
     ]
     seed_block: Annotated[
-        int | None, Field(description="The block whose hash decides the lot; null where no lot is needed.")
+        int | None, Field(description="Block whose hash seeds the random tie-break; null without a tie-break.")
     ]
     rule: Annotated[str | None, Field(description="sbba or posted")]
     price_wei_per_gpu_hour: Price | None
@@ -71,11 +71,11 @@ class RoundSummary(BaseModel):
 
 
 class RoundView(RoundSummary):
-    """One round of a book. Its orders are sealed until it is cleared; afterwards anyone can repeat the clearing."""
+    """One round of a book. Its orders are sealed until the clearing. Then anyone can recompute it."""
 
-    secret: Annotated[str | None, Field(description="What the commitment is the hash of; null before the clearing.")]
+    secret: Annotated[str | None, Field(description="Preimage of the commitment; null before the clearing.")]
     seed_block_hash: str | None
-    orders: Annotated[PublishedBook | None, Field(description="Null before the clearing, and some months after it.")]
+    orders: Annotated[PublishedBook | None, Field(description="Null before the clearing, and months after it.")]
     matches: list[PublishedMatch]
 
 
@@ -85,14 +85,14 @@ class RoundPage(BaseModel):
 
 
 class OwnOrders(BaseModel):
-    """Your orders in a round: by their names there, your jobs' ids and your node's address."""
+    """Your orders in a round, by published name: ids of your jobs and address of your node."""
 
     bids: dict[str, str]
     asks: dict[str, str]
 
 
 class BookView(BaseModel):
-    """One book: a tier in a zone."""
+    """One order book: a tier in a zone."""
 
     book: str
     tier: str
@@ -103,7 +103,7 @@ class BookView(BaseModel):
 
 
 class HistoryPoint(BaseModel):
-    """The trades of a book in one step of time."""
+    """A book's trades in one interval."""
 
     start: datetime
     rounds: Annotated[int, Field(description="Rounds that traded.")]
@@ -115,11 +115,11 @@ class HistoryPoint(BaseModel):
     bid_nodes: Annotated[int, Field(description="Nodes wanted when the last of the rounds closed.")]
     ask_nodes: Annotated[int, Field(description="Nodes offered when the last of the rounds closed.")]
     fill_p50_ms: Annotated[int, Field(description="Median milliseconds from a job's funding to its match.")]
-    fill_p90_ms: Annotated[int, Field(description="Nine of ten jobs were matched at least this fast.")]
+    fill_p90_ms: Annotated[int, Field(description="90th percentile of the same time.")]
 
 
 class History(BaseModel):
-    """A book's trades, oldest first; steps without a trade are left out."""
+    """A book's trades, oldest first, without empty intervals."""
 
     book: str
     bucket: str

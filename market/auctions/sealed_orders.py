@@ -1,7 +1,7 @@
-"""The orders of a round as they are published, and their clearing, which everybody can repeat.
+"""Orders of a round as published, and their clearing, which anyone can recompute.
 
-In the published book an order has a random name and its place in the sequence of arrival, instead of the id and the
-time that would tell whose it is. Whose it is stays with the market (``owners``).
+A published order has a random name and its rank of arrival. Its id and time would identify the owner. Only the market
+stores the owners.
 """
 
 import secrets
@@ -24,7 +24,7 @@ class Sealed:
 
 
 def seal(bids: Iterable[BidOrder], offers: Iterable[Offer], tier: Tier, fee_bps: int, environment_class: str) -> Sealed:
-    """Fix these orders: everything, besides the seed, that the clearing will follow from."""
+    """Fix these orders. Together with the seed they determine the clearing."""
     early_bids = sorted(bids, key=lambda bid: (bid.time, bid.id))
     early_offers = sorted(offers, key=lambda offer: (offer.placed_at, offer.ask_id))
     bid_names = {_name(): bid for bid in early_bids}
@@ -50,7 +50,7 @@ def seal(bids: Iterable[BidOrder], offers: Iterable[Offer], tier: Tier, fee_bps:
 
 
 def clear_book(book: dict[str, Any], seed: bytes) -> Clearing:
-    """The clearing of a published book."""
+    """Clear a published book."""
     bids = [BidOrder(bid["id"], bid["nodes"], int(bid["limit_price_wei"]), bid["arrival"]) for bid in book["bids"]]
     asks = [AskOrder(ask["id"], int(ask["min_price_wei"]), ask["arrival"]) for ask in book["asks"]]
     return clear(bids, asks, int(book["reserve_price_wei"]), book["fee_bps"], seed)

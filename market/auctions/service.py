@@ -1,4 +1,4 @@
-"""What others may use of the auctions: the two steps of the workers, and everything that is public."""
+"""Public reads of the auctions, and the removal of old orders."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ from market.platform.db.session import Database
 
 
 @dataclass(frozen=True, slots=True)
-class Rounds:
-    """What the auctions know. By zone: when its open round closes at the earliest, and the price of the last trade.
+class BookStatus:
+    """State of a tier's books for one job, by zone: earliest close of the open round, and last traded price.
 
-    ``held``: the job's bid is in a closed round that waits for its lot.
+    ``held``: the job's bid is in a closed round that waits for its seed block.
     """
 
     closes_at: Mapping[str, datetime]
@@ -41,17 +41,17 @@ class Book:
 
     @property
     def name(self) -> str:
-        """As it stands in addresses."""
+        """Name in URLs."""
         return f"{self.tier.name}{_SEPARATOR}{self.zone}"
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """The trades of a book in one step of time.
+    """A book's trades in one interval.
 
     Prices in wei per GPU-hour; ``mean_wei`` is weighted by volume and floored. ``volume_us``: reference
-    GPU-microseconds of the jobs placed. ``bid_nodes`` and ``ask_nodes``: wanted and offered when the last round closed.
-    ``fill_p50_ms`` and ``fill_p90_ms``: from a job's funding to its match.
+    GPU-microseconds of placed jobs. ``bid_nodes`` and ``ask_nodes``: at the close of the last round. ``fill_p50_ms``
+    and ``fill_p90_ms``: from a job's funding to its match.
     """
 
     start: datetime
@@ -67,11 +67,11 @@ class Bucket:
     fill_p90_ms: int
 
 
-def book_named(network: NetworkParameters, name: str) -> Book:
-    """The book of that name, such as ``bronze.eu-west``.
+def parse_book(network: NetworkParameters, name: str) -> Book:
+    """Parse a book's name, such as ``bronze.eu-west``.
 
     Raises:
-        BookNotFound: the network has no such tier, or the name is malformed.
+        BookNotFound: unknown tier or malformed name.
     """
     tier_name, separator, zone = name.partition(_SEPARATOR)
     if separator and zone:
@@ -79,11 +79,11 @@ def book_named(network: NetworkParameters, name: str) -> Book:
             if tier.name == tier_name:
                 return Book(tier, zone)
     tiers = ", ".join(tier.name for tier in network.tiers)
-    raise BookNotFound(f"{name!r} is no tier ({tiers}), a dot, and a zone", field="book")
+    raise BookNotFound(f"book is {name!r}; expected a tier ({tiers}), a dot and a zone", field="book")
 
 
 def books(session: Session, network: NetworkParameters) -> list[tuple[Book, AuctionRound, int | None]]:
-    """Every book with its newest round and the price at which it traded last."""
+    """Return every book with its newest round and last traded price."""
     tiers = {tier.id: tier for tier in network.tiers}
     return [
         (Book(tiers[auction.tier_id], auction.zone), auction, last_price(session, auction.tier_id, auction.zone))
@@ -93,11 +93,7 @@ def books(session: Session, network: NetworkParameters) -> list[tuple[Book, Auct
 
 
 def get_round(session: Session, book: Book, number: int | None) -> AuctionRound:
-    """A round of a book; None for the newest.
-
-    Raises:
-        RoundNotFound: the book has no such round.
-    """
+    """Return a round of a book, or its newest round if ``number`` is None. Raises RoundNotFound."""
     if number is None:
         found = repository.newest(session, book.tier.id, book.zone)
     else:
@@ -109,22 +105,15 @@ def get_round(session: Session, book: Book, number: int | None) -> AuctionRound:
 
 
 def list_rounds(session: Session, book: Book, before: int | None, limit: int) -> Sequence[AuctionRound]:
-    """Rounds of a book, newest first, without their orders, beginning below the number ``before``."""
+    """Return a book's rounds below the number ``before`` without their orders, newest first."""
     return repository.page(session, book.tier.id, book.zone, before, limit)
 
 
 def own_orders(session: Session, book: Book, number: int, address: str, job_ids: set[str]) -> dict[str, dict[str, str]]:
-    """Under which names a party's orders stand in a closed round.
-
-    Args:
-        address: a provider's; its ask is looked for.
-        job_ids: jobs whose bids are looked for.
+    """Return the published names of a provider's ask and of these jobs' bids in a closed round. Raises RoundNotFound.
 
     Returns:
         ``{"bids": {name: job id}, "asks": {name: address}}``.
-
-    Raises:
-        RoundNotFound: the book has no such round.
     """
     owners = get_round(session, book, number).owners
     return {
@@ -134,15 +123,15 @@ def own_orders(session: Session, book: Book, number: int, address: str, job_ids:
 
 
 def history(session: Session, book: Book, start: datetime, end: datetime, bucket: timedelta) -> list[Bucket]:
-    """The trades of a book from ``start`` to before ``end`` in steps of ``bucket``; steps without trades are left out.
+    """Return a book's trades from ``start`` to before ``end`` by bucket, without empty buckets.
 
     Raises:
-        HistoryTooLong: the span has no length, or more than ``MAX_BUCKETS`` steps.
+        HistoryTooLong: the span is empty or has more than ``MAX_BUCKETS`` buckets.
     """
     steps = -(-(end - start) // bucket)
     if not 0 < steps <= MAX_BUCKETS:
         raise HistoryTooLong(
-            f"from {start.isoformat()} to {end.isoformat()} there are {max(steps, 0)} steps, not 1 to {MAX_BUCKETS}",
+            f"{start.isoformat()} to {end.isoformat()} has {max(steps, 0)} buckets; expected 1 to {MAX_BUCKETS}",
             field="from" if steps <= 0 else "bucket",
         )
     waits = repository.wait_buckets(session, book.tier.id, book.zone, start, end, bucket)
@@ -165,9 +154,9 @@ def history(session: Session, book: Book, start: datetime, end: datetime, bucket
 
 
 def summary(session: Session, round_id: int, job_id: str) -> dict[str, str]:
-    """The cleared round of a match, as a job's record tells of it: enough to ask for the round and replay it."""
-    found = repository.by_id(session, round_id)
-    assert found is not None, f"matched in round {round_id}, which is not there"
+    """Return the fields of a match's round that a job record contains: enough to fetch and recompute the round."""
+    found = session.get(AuctionRound, round_id)
+    assert found is not None, f"matched in round {round_id}, which does not exist"
     order = next((name for name, owner in found.owners.get("bids", {}).items() if owner == job_id), "")
     return {
         "zone": found.zone,
@@ -181,35 +170,37 @@ def summary(session: Session, round_id: int, job_id: str) -> dict[str, str]:
 
 
 def last_price(session: Session, tier_id: int, zone: str | None = None) -> int | None:
-    """The price in wei per GPU-hour at which the tier, or one book of it, traded last."""
+    """Return the last traded price of a tier, or of one of its books, in wei per GPU-hour."""
     return repository.last_traded(session, tier_id, zone)
 
 
-def book_status(session: Session, tier_id: int, job_id: str) -> Rounds:
-    """Where the books of a tier stand, for a job that waits in them."""
+def book_status(session: Session, tier_id: int, job_id: str) -> BookStatus:
+    """Return the state of a tier's books for a waiting job."""
     newest = [row for row in repository.newest_of_each_book(session) if row.tier_id == tier_id]
     prices = {row.zone: last_price(session, tier_id, row.zone) for row in newest}
     closed = repository.closed_rounds(session, tier_id)
-    return Rounds(
+    return BookStatus(
         closes_at={row.zone: row.closes_at for row in newest if row.status == AuctionStatus.OPEN},
         last_price={zone: price for zone, price in prices.items() if price is not None},
         held=any(job_id in row.owners["bids"].values() for row in closed),
     )
 
 
-def forget_orders(database: Database, kept: timedelta, now: datetime) -> int:
-    """Drop the orders of rounds that were cleared longer than ``kept`` ago, and that the record of no job has to name
-    any more; prices and matches stay. Returns of how many rounds."""
-    forgotten = 0
+def purge_orders(database: Database, kept: timedelta, now: datetime) -> int:
+    """Delete the orders of rounds cleared longer than ``kept`` ago. Return the number of rounds.
+
+    Rounds of unended jobs keep their orders for the job record. Prices and matches stay.
+    """
+    deleted = 0
     while True:
         with database.transaction() as session:
             needed = jobs.rounds_of_unended(session)
             dropped = repository.drop_orders(session, now - kept, needed, _ROUNDS_AT_ONCE)
-        forgotten += dropped
+        deleted += dropped
         if dropped < _ROUNDS_AT_ONCE:
-            return forgotten
+            return deleted
 
 
 def is_public(auction: AuctionRound) -> bool:
-    """Whether a round's orders may be shown: not before it is cleared."""
+    """Return true if a round is cleared, so that its orders may be shown."""
     return auction.status == AuctionStatus.CLEARED

@@ -1,86 +1,83 @@
-"""Errors of the chain, and the one place that reads nodes' error strings.
-
-Every node words its errors differently. They are mapped here, once, so that nothing else compares strings.
-"""
+"""Errors of the chain, and their mapping from the nodes' error strings, which differ between nodes."""
 
 from collections.abc import Callable
 from typing import Any
 
 
 class ChainError(Exception):
-    """Base of everything that can go wrong with the chain; ``code`` is stable."""
+    """Base of all chain errors; ``code`` is stable."""
 
     code = "chain_error"
 
 
 class RpcUnavailable(ChainError):
-    """The node gave no usable answer. Whether a request took effect is unknown."""
+    """The node gave no usable answer. The request may have taken effect."""
 
     code = "rpc_unavailable"
 
 
 class Lagging(RpcUnavailable):
-    """The nodes that answer have not reached a block that was seen before."""
+    """All nodes that answer are behind the newest block seen."""
 
     code = "node_lags"
 
 
 class RateLimited(RpcUnavailable):
-    """The node takes no more requests for now."""
+    """The node refuses more requests for now."""
 
     code = "rate_limited"
 
 
 class RpcError(ChainError):
-    """The node answered with an error that has no type of its own here."""
+    """The node answered with an error that has no other type."""
 
     code = "rpc_error"
 
 
 class WrongChain(ChainError):
-    """The node serves another chain than the deployment was made on."""
+    """The node serves another chain than the deployment's."""
 
     code = "wrong_chain"
 
 
 class UnknownBlock(ChainError):
-    """The node does not have the block it was asked about: it lags, or the block was reorganised away."""
+    """The node does not have the requested block: it lags, or a reorg replaced the block."""
 
     code = "unknown_block"
 
 
 class IncompleteLogs(ChainError):
-    """The node's logs and receipts of a block contradict the block; nothing may be concluded from them."""
+    """The node's logs and receipts of a block contradict the block, so they are unusable."""
 
     code = "incomplete_logs"
 
 
 class FinalityViolated(ChainError):
-    """The chain no longer contains a block that was final and whose money has been booked."""
+    """The chain lacks a block that was final and that the ledger has recorded."""
 
     code = "finality_violated"
 
 
 class NonceTooLow(ChainError):
-    """A transaction with this nonce is already mined: ours, or somebody else's with the same key."""
+    """A transaction with this nonce is mined: the market's, or a foreign one with the same key."""
 
     code = "nonce_too_low"
 
 
 class AlreadyKnown(ChainError):
-    """The node holds exactly this transaction."""
+    """The node has exactly this transaction."""
 
     code = "already_known"
 
 
 class ReplacementUnderpriced(ChainError):
-    """The node holds another transaction at this nonce, which the fees offered do not outbid."""
+    """The node has another transaction with this nonce, and the fees do not outbid it."""
 
     code = "replacement_underpriced"
 
 
 class FeeTooLow(ChainError):
-    """The node does not take transactions at this fee now."""
+    """The node refuses transactions at this fee now."""
 
     code = "fee_too_low"
 
@@ -92,7 +89,7 @@ class InsufficientFunds(ChainError):
 
 
 class ExecutionReverted(ChainError):
-    """The contract refuses the call. ``name`` is its custom error, or ``Error`` / ``Panic`` / ``Unknown``."""
+    """The contract reverts. ``name`` is its custom error, or ``Error`` / ``Panic`` / ``Unknown``."""
 
     code = "execution_reverted"
 
@@ -102,18 +99,18 @@ class ExecutionReverted(ChainError):
 
 
 class UnusableKey(ChainError, ValueError):
-    """The settings name no key that can sign. The message never holds any part of a key or password."""
+    """The settings have no usable key. The message contains no part of a key or password."""
 
     code = "unusable_key"
 
 
 class BadArguments(ChainError, ValueError):
-    """The call does not fit the contract's interface: unknown function, or an argument of the wrong shape."""
+    """The call does not match the contract's interface: unknown function, or an argument of the wrong type."""
 
     code = "bad_arguments"
 
 
-# Substrings of the lower-cased message; the first match counts, so specific wordings stand before general ones.
+# Substrings of the lower-case message; the first match counts, so specific wordings precede general ones.
 _WORDINGS: tuple[tuple[type[ChainError], tuple[str, ...]], ...] = (
     (NonceTooLow, ("nonce too low", "nonce is too low", "oldnonce", "nonce_too_low")),
     (AlreadyKnown, ("already known", "already imported", "known transaction", "alreadyknown", "already exists")),
@@ -126,7 +123,7 @@ _WORDINGS: tuple[tuple[type[ChainError], tuple[str, ...]], ...] = (
 
 
 def node_error(error: dict[str, Any], decode_revert: Callable[[bytes], tuple[str, str]]) -> ChainError:
-    """The typed form of a JSON-RPC ``error`` object; ``decode_revert`` turns revert data into (name, detail)."""
+    """Return the typed form of a JSON-RPC ``error``; ``decode_revert`` maps revert data to (name, detail)."""
     message = str(error.get("message", ""))
     lowered = message.lower()
     if "revert" in lowered or error.get("code") == 3:

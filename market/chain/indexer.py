@@ -1,11 +1,10 @@
-"""Follows the chain block by block and hands final events to the market, each exactly once and in order.
+"""Indexer: ingests blocks and passes final events to the handlers, each exactly once and in order.
 
-Blocks are ingested by hash, each must be the child of the one before. A block that is not means a reorganisation: the
-blocks above the common ancestor are orphaned and the other branch is ingested. Since nothing acts on an event before
-its block is final, there is nothing to take back.
+Each ingested block is the child of the one before. Otherwise a reorg happened: the blocks above the common ancestor
+become orphans and the other branch is ingested. Handlers only get events of final blocks, so a reorg undoes nothing.
 
-Far behind finality, blocks are asked for in ranges, with the same checks of each. A range shrinks when a node refuses
-it or drops the connection, and grows slowly again.
+Far behind finality, blocks are read in ranges, with the same checks. A range shrinks when a node refuses it or drops
+the connection, and grows slowly again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,11 +27,14 @@ _log = structlog.get_logger(__name__)
 
 _LOCK = "chain.indexer"
 MAX_RANGE = 256
-"""Blocks that are asked for at once; nodes commonly refuse batches of more than a thousand requests."""
+"""Blocks per batch; nodes commonly refuse batches of more than a thousand requests."""
 
 
 class Indexer:
-    """One indexer per database; a second one finds the lock taken and does nothing."""
+    """Indexer of a database, under an advisory lock; a second one does nothing.
+
+    ``handlers`` are by (contract name, event name). They run in the transaction that moves the cursor.
+    """
 
     def __init__(
         self,
@@ -43,11 +45,6 @@ class Indexer:
         *,
         max_range: int = MAX_RANGE,
     ) -> None:
-        """
-        Args:
-            handlers: by (contract name, event name); called with the session that also moves the cursor.
-            max_range: blocks to ask for at once.
-        """
         self._database = database
         self._client = client
         self._deployment = deployment
@@ -56,14 +53,14 @@ class Indexer:
         self._range = self._max_range = max_range
 
     def step(self, max_blocks: int = 1024) -> int:
-        """Ingest up to ``max_blocks`` new blocks, then act on what has become final.
+        """Ingest up to ``max_blocks`` new blocks, then handle the events of final ones.
 
         Returns:
-            How many blocks were ingested or became final; 0 when there was nothing to do.
+            Number of blocks that were ingested or became final.
 
         Raises:
-            FinalityViolated: a block that was final is gone. Nothing is changed; an operator has to look.
-            ChainError: the node lags or is out of reach. Nothing is lost; call again later.
+            FinalityViolated: the chain lacks a final block. Nothing changed; an operator must act.
+            ChainError: the node lags or is unreachable; a later call continues.
         """
         if self._is_current():
             return 0
@@ -78,7 +75,7 @@ class Indexer:
             return ingested + self._finalise(max_blocks)
 
     def _is_current(self) -> bool:
-        """Whether the cursor is where the chain is: what most calls find, so it is asked first and without the lock."""
+        """Return True if the cursor is at the chain's head. This is the usual case, so it needs no lock."""
         with self._database.transaction() as session:
             cursor = repository.cursor(session)
         if cursor is None or self._client.head().hash != cursor.head_hash:
@@ -86,7 +83,7 @@ class Indexer:
         return self._client.finalised().hash == cursor.finalised_hash
 
     def _initialised(self) -> bool:
-        """Whether there is a cursor; the first call sets it before the deployment, once that block is final."""
+        """Set the cursor before the deployment if there is none; return False until that block is final."""
         with self._database.transaction() as session:
             if repository.cursor(session) is not None:
                 return True
@@ -109,7 +106,7 @@ class Indexer:
         return cursor
 
     def _catch_up(self, max_blocks: int) -> int:
-        """Ingest a range of blocks that are final already; how many. 0 where fewer than two are."""
+        """Ingest a range of final blocks and return their number; 0 if there are fewer than two."""
         cursor = self._cursor()
         final = self._client.finalised()
         while True:
@@ -122,18 +119,18 @@ class Indexer:
                 break
             except (RpcUnavailable, RpcError) as error:
                 self._range = max(1, size // 2)
-                _log.info("range of blocks refused", blocks=size, next=self._range, reason=error.code)
+                _log.info("block_range_refused", blocks=size, next=self._range, reason=error.code)
                 if isinstance(error, RateLimited) or self._range == 1:
                     raise
         if blocks[0].parent_hash != cursor.head_hash:
-            return 0  # a reorganisation: for _advance
+            return 0  # a reorg, which _advance handles
         if blocks[-1].number == final.number and blocks[-1].hash != final.hash:
             raise UnknownBlock(f"the node has two final blocks {final.number}: {blocks[-1].hash} and {final.hash}")
         self._ingest(cursor, blocks, logs)
         return len(blocks)
 
     def _advance(self) -> bool:
-        """Ingest the next block, or step back to the common ancestor; False at the head."""
+        """Ingest the next block, or rewind to the common ancestor; return False at the head."""
         cursor = self._cursor()
         head = self._client.head()
         if head.number < cursor.head_number or (head.number == cursor.head_number and head.hash != cursor.head_hash):
@@ -149,7 +146,7 @@ class Indexer:
         return True
 
     def _ingest(self, cursor: ChainCursor, blocks: Sequence[Block], logs: Sequence[Sequence[Log]]) -> None:
-        """Record a chain of blocks on top of the cursor's. Of several, only the last and those with logs are kept."""
+        """Store consecutive blocks after the cursor: the last one and those with logs."""
         rows = [
             ChainLog(
                 block_hash=log.block_hash,
@@ -170,7 +167,7 @@ class Indexer:
         self._range = min(self._max_range, self._range + max(1, self._range // 8))
 
     def _rewind(self, cursor: ChainCursor, head: Block) -> None:
-        """Orphan everything above the newest ingested block that the chain still contains."""
+        """Orphan all blocks above the newest ingested one that the chain contains."""
         number = min(head.number, cursor.head_number)
         while number > cursor.finalised_number:
             with self._database.transaction() as session:
@@ -184,20 +181,20 @@ class Indexer:
             theirs = self._client.block(cursor.finalised_number)
             if theirs is None or theirs.hash != ours:
                 raise FinalityViolated(
-                    f"block {cursor.finalised_number} ({ours}) was final and is booked, but the chain now "
+                    f"block {cursor.finalised_number} ({ours}) was final and is recorded, but the chain now "
                     f"{'ends at block ' + str(head.number) if theirs is None else 'has ' + theirs.hash + ' there'}. "
-                    "Connect the node that holds the chain of this database, or start with a new database."
+                    "Connect a node with the chain of this database, or use a new database."
                 )
             number = cursor.finalised_number
         if number == cursor.head_number:
-            raise UnknownBlock(f"the node says that block {number} is on its chain and that it is not")
+            raise UnknownBlock(f"the node's answers on block {number} contradict each other")
         with self._database.transaction() as session:
             current = self._unmoved(session, cursor)
             repository.orphan_above(session, number)
             current.head_number, current.head_hash = number, ours
 
     def _finalise(self, max_blocks: int) -> int:
-        """Hand over the events of blocks that have become final; the number of such blocks."""
+        """Handle the events of blocks that have become final and return the number of blocks."""
         cursor = self._cursor()
         final = self._client.finalised()
         with self._database.transaction() as session:
@@ -208,7 +205,7 @@ class Indexer:
             events = repository.canonical_events(session, cursor.finalised_number, limit)
         theirs = final if final.number == limit else self._client.block(limit)
         if theirs is None or theirs.hash != ours:
-            return 0  # we are on a branch that lost; the next step rewinds
+            return 0  # an orphaned branch; the next step rewinds
         for (number, block_hash), block_events in groupby(events, key=lambda e: (e.block_number, e.block_hash)):
             with self._database.transaction() as session:
                 self._handle(session, cursor, number, block_hash, list(block_events))
@@ -222,7 +219,7 @@ class Indexer:
     ) -> None:
         current = self._unmoved(session, cursor)
         if number <= current.finalised_number:
-            return  # handed over already
+            return  # handled already
         for event in events:
             for handler in self._handlers.get((event.contract, event.name), ()):
                 try:
@@ -233,7 +230,7 @@ class Indexer:
         current.finalised_number, current.finalised_hash = number, block_hash
 
     def _unmoved(self, session: Session, seen: ChainCursor) -> ChainCursor:
-        """The cursor row, locked; refuses to go on if somebody else ingested in the meantime."""
+        """Return the cursor row, locked. Raises UnknownBlock if another indexer moved it."""
         current = repository.locked_cursor(session)
         if current is None or current.head_hash != seen.head_hash:
             raise UnknownBlock("another indexer moved the cursor; this step's view is stale")

@@ -1,4 +1,4 @@
-"""Tables of the chain: what was read from it, and what is to be written to it. One database serves one chain."""
+"""Tables of ingested blocks and of transaction intents. One database serves one chain."""
 
 from datetime import datetime
 
@@ -11,14 +11,14 @@ from market.domain.lifecycle import IntentStatus
 from market.platform.db.base import Address, Base, CreatedAt, Hash32, UtcDateTime, Wei
 
 OPERATOR = "operator"
-"""Of the market's accounts the one that has roles in the contracts, whatever its key is. Others, which dispute units,
-go by their addresses: what one of them has begun no other can end."""
+"""Account of the market with roles in the contracts, independent of its key. Challenger accounts are named by their
+addresses, because only the account that opened a dispute can continue it."""
 
 _STATUSES = ", ".join(f"'{status}'" for status in IntentStatus)
 
 
 class ChainBlock(Base):
-    """A block that was ingested. Final blocks without a log of ours are dropped; orphaned ones with logs stay."""
+    """Ingested block. Final blocks without logs are dropped; orphans with logs stay."""
 
     __tablename__ = "chain_blocks"
     __table_args__ = (
@@ -33,7 +33,7 @@ class ChainBlock(Base):
 
 
 class ChainLog(Base):
-    """One log of one of our contracts, undecoded."""
+    """Undecoded log of a contract of the deployment."""
 
     __tablename__ = "chain_logs"
     __table_args__ = (
@@ -51,7 +51,7 @@ class ChainLog(Base):
 
 
 class ChainCursor(Base):
-    """How far the chain was ingested (head) and acted upon (finalised). One row."""
+    """Newest ingested block (head) and newest block with handled events (finalised). One row."""
 
     __tablename__ = "chain_cursor"
     __table_args__ = (CheckConstraint("id = 1", name="single"),)
@@ -64,16 +64,17 @@ class ChainCursor(Base):
 
 
 class TxIntent(Base, CreatedAt):
-    """A call that the market wants made exactly once.
+    """Transaction intent: a contract call to make exactly once.
 
-    ``key`` makes queueing idempotent; ``kind`` names the handler told of the outcome; ``subject`` is what it is about
-    (a job id, a window id). ``status`` says where it is, ``reason`` (stable code) and ``detail`` (a sentence) why.
-    Without ``contract`` it is a transfer of nothing to the signer, which fills a gap in its nonces.
+    - ``key`` makes queueing idempotent; ``kind`` selects the handler of the outcome.
+    - ``subject`` is the id of a job, window or other row.
+    - ``reason`` (stable code) and ``detail`` (a sentence) explain ``status``.
+    - Without ``contract`` it is a transfer of 0 to the signer, which fills a gap in its nonces.
     """
 
     __tablename__ = "tx_intents"
     __table_args__ = (
-        # At no time do two intents hold one nonce. A displaced intent gives its nonce up.
+        # Two intents never have the same nonce. A displaced intent loses its nonce.
         Index("uq_tx_intents_nonce", "signer", "nonce", unique=True, postgresql_where=text("nonce IS NOT NULL")),
         Index("ix_tx_intents_open", "status", "id", postgresql_where=text("status NOT IN ('final', 'reverted')")),
         CheckConstraint(f"status IN ({_STATUSES})", name="status"),
@@ -82,12 +83,12 @@ class TxIntent(Base, CreatedAt):
     id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
     key: Mapped[str] = mapped_column(String(200), unique=True)
     kind: Mapped[str] = mapped_column(String(64))
-    account: Mapped[str] = mapped_column(String(42), default=OPERATOR, server_default=OPERATOR)  # who sends it
+    account: Mapped[str] = mapped_column(String(42), default=OPERATOR, server_default=OPERATOR)  # sender
     subject: Mapped[str] = mapped_column(String(128), index=True)
     contract: Mapped[str | None] = mapped_column(String(32))
     function: Mapped[str | None] = mapped_column(String(64))
     arguments: Mapped[list[Json]] = mapped_column(JSONB)  # integers as decimal strings
-    amount: Mapped[int] = mapped_column(Wei, server_default="0")  # ZEN that it moves on the operator's word
+    amount: Mapped[int] = mapped_column(Wei, server_default="0")  # ZEN that it moves by the operator's authority
     status: Mapped[str] = mapped_column(String(16), default=IntentStatus.QUEUED)
     reason: Mapped[str | None] = mapped_column(String(64))
     detail: Mapped[str | None] = mapped_column(Text)
@@ -104,7 +105,7 @@ class TxIntent(Base, CreatedAt):
 
 
 class TxAttempt(Base, CreatedAt):
-    """One signed transaction of an intent. The bytes are durable before any node sees them."""
+    """Signed transaction of an intent. The bytes are stored before any node gets them."""
 
     __tablename__ = "tx_attempts"
 

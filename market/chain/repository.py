@@ -1,4 +1,4 @@
-"""Queries over the chain's tables."""
+"""Queries of blocks, events and transaction intents."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -19,44 +19,43 @@ IN_FLIGHT = (*UNMINED, IntentStatus.MINED)
 
 
 def locked_intent(session: Session, intent_id: int) -> TxIntent:
-    """The intent, locked until the end of the transaction."""
     return session.scalars(select(TxIntent).where(TxIntent.id == intent_id).with_for_update()).one()
 
 
 def next_queued(session: Session, account: str, after: int) -> TxIntent | None:
-    """The oldest intent of the account with an id above ``after`` that waits to be sent."""
+    """Return the account's oldest queued intent with an id above ``after``."""
     mine = TxIntent.account == account, TxIntent.status == IntentStatus.QUEUED
     waiting = select(TxIntent).where(*mine, TxIntent.id > after)
     return session.scalar(waiting.order_by(TxIntent.id).limit(1))
 
 
 def open_statuses(session: Session, account: str, signer: str) -> set[IntentStatus]:
-    """The states in which the signer, or its account's queue, has intents that are not at their end."""
+    """Return the statuses of the unfinished intents of the signer and of its account's queue."""
     queued = and_(TxIntent.account == account, TxIntent.status == IntentStatus.QUEUED)
     mine = and_(TxIntent.signer == signer, TxIntent.status.in_(IN_FLIGHT))
     return set(session.scalars(select(TxIntent.status).where(or_(queued, mine)).distinct()))
 
 
 def sent_intents(session: Session, signer: str, statuses: Sequence[IntentStatus]) -> list[TxIntent]:
-    """The signer's intents in these states, by nonce."""
+    """Return the signer's intents of these statuses, by nonce."""
     mine = select(TxIntent).where(TxIntent.signer == signer, TxIntent.status.in_(statuses))
     return list(session.scalars(mine.order_by(TxIntent.nonce)))
 
 
 def next_nonce(session: Session, signer: str) -> int:
-    """One more than the highest nonce that the signer has ever signed; 0 at first."""
+    """Return one more than the highest nonce that the signer has signed; 0 at first."""
     highest = session.scalar(select(func.max(TxAttempt.nonce)).where(TxAttempt.signer == signer))
     return 0 if highest is None else highest + 1
 
 
 def missing_nonces(session: Session, signer: str, start: int) -> list[int]:
-    """Nonces from ``start`` below the signer's highest for which nothing was ever signed."""
+    """Return the nonces from ``start`` below the signer's highest for which nothing was signed."""
     signed = select(TxAttempt.nonce).where(TxAttempt.signer == signer, TxAttempt.nonce >= start)
     return sorted(set(range(start, next_nonce(session, signer))) - set(session.scalars(signed)))
 
 
 def waiting_intents(session: Session) -> dict[str, int]:
-    """How many queued intents wait for each reason."""
+    """Return the number of blocked queued intents by reason, such as a limit of the hot key."""
     waiting = select(TxIntent.reason, func.count()).where(
         TxIntent.status == IntentStatus.QUEUED, TxIntent.reason.is_not(None)
     )
@@ -64,7 +63,7 @@ def waiting_intents(session: Session) -> dict[str, int]:
 
 
 def amount_signed_since(session: Session, account: str, since: datetime) -> int:
-    """Wei of ZEN moved by an account's intents for which something was signed since then, unless they reverted."""
+    """Return the wei of ZEN moved by an account's intents with a signature since then, except reverted ones."""
     signed = exists().where(TxAttempt.intent_id == TxIntent.id, TxAttempt.created_at > since)
     mine = (TxIntent.account == account, TxIntent.status != IntentStatus.REVERTED)
     total = select(func.sum(TxIntent.amount)).where(*mine, signed)
@@ -72,7 +71,7 @@ def amount_signed_since(session: Session, account: str, since: datetime) -> int:
 
 
 def gas_signed_since(session: Session, signer: str, since: datetime) -> int:
-    """Wei that the gas of what was signed since then may cost at most; of several attempts at a nonce one is mined."""
+    """Return the maximum gas cost in wei of the signatures since then; one attempt per nonce counts."""
     highest = (
         select(func.max(TxAttempt.gas_limit * TxAttempt.max_fee).label("cost"))
         .where(TxAttempt.signer == signer, TxAttempt.created_at > since)
@@ -86,17 +85,15 @@ def gas_signed_since(session: Session, signer: str, since: datetime) -> int:
 
 
 def cursor(session: Session) -> ChainCursor | None:
-    """Where the indexer stands; None before the first block."""
     return session.scalar(select(ChainCursor))
 
 
 def locked_cursor(session: Session) -> ChainCursor | None:
-    """The cursor row, locked until the end of the transaction; None before the first block."""
     return session.scalar(select(ChainCursor).with_for_update())
 
 
 def add_blocks(session: Session, blocks: Sequence[Block], logs: Sequence[ChainLog]) -> None:
-    """Record blocks on the canonical chain, with their logs; those that were orphaned before come back."""
+    """Store blocks of the canonical chain with their logs; orphans among them become canonical again."""
     rows = [
         {
             "hash": block.hash,
@@ -116,7 +113,7 @@ def add_blocks(session: Session, blocks: Sequence[Block], logs: Sequence[ChainLo
 
 
 def canonical_blocks(session: Session, after: int, until: int, limit: int) -> list[tuple[int, str]]:
-    """(number, hash) of the lowest ingested blocks on the canonical chain in (after, until]."""
+    """Return (number, hash) of the lowest ``limit`` canonical blocks in (after, until]."""
     found = select(ChainBlock.number, ChainBlock.hash).where(
         ChainBlock.canonical, ChainBlock.number > after, ChainBlock.number <= until
     )
@@ -124,22 +121,20 @@ def canonical_blocks(session: Session, after: int, until: int, limit: int) -> li
 
 
 def canonical_hash(session: Session, number: int) -> str | None:
-    """Hash of the ingested block at a height on the canonical chain."""
     return session.scalar(select(ChainBlock.hash).where(ChainBlock.number == number, ChainBlock.canonical))
 
 
 def orphan_above(session: Session, number: int) -> None:
-    """Take all blocks above a height off the canonical chain."""
     session.execute(update(ChainBlock).where(ChainBlock.number > number, ChainBlock.canonical).values(canonical=False))
 
 
 def canonical_events(session: Session, after: int, until: int) -> list[ChainEvent]:
-    """Decoded events of canonical blocks in (after, until], in the chain's order."""
+    """Return the decoded events of canonical blocks in (after, until], in the chain's order."""
     return _events(session, ChainBlock.number > after, ChainBlock.number <= until)
 
 
 def final_events(session: Session, topic: str) -> list[ChainEvent]:
-    """Final events of our contracts that have ``topic`` (32 bytes as 0x hex) indexed, in the chain's order."""
+    """Return the final events with the indexed ``topic`` (32 bytes as 0x hex), in the chain's order."""
     final = select(ChainCursor.finalised_number).scalar_subquery()
     return _events(session, ChainLog.topics.contains([topic]), ChainBlock.number <= final)
 
@@ -172,6 +167,6 @@ def _events(session: Session, *conditions: ColumnElement[bool]) -> list[ChainEve
 
 
 def drop_empty_blocks(session: Session, below: int) -> None:
-    """Forget blocks below a final height that hold no log of ours."""
+    """Delete blocks without logs below a final height."""
     has_logs = exists().where(ChainLog.block_hash == ChainBlock.hash)
     session.execute(delete(ChainBlock).where(and_(ChainBlock.number < below, ~has_logs)))

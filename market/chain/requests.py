@@ -1,4 +1,4 @@
-"""Calls to the chain that must be made in the end: a refused one is asked for again, after a while, and reported."""
+"""Contract calls that are queued again after a refusal, with a delay."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -13,13 +13,11 @@ from market.domain.lifecycle import IntentStatus
 from market.platform.db.base import utc_now
 
 RETRY_AFTER = timedelta(seconds=30)
-
-
 _log = structlog.get_logger(__name__)
 
 
 def should_retry(session: Session, *, key: str, subject: str) -> bool:
-    """Whether :func:`ask` would queue such a call now."""
+    """Return True if :func:`request_call` would queue such a call now."""
     made = newest_attempt(session, subject, key)
     return made is None or (made.status == IntentStatus.REVERTED and utc_now() >= made.updated_at + RETRY_AFTER)
 
@@ -36,18 +34,18 @@ def request_call(
     amount: int = 0,
     account: str = OPERATOR,
 ) -> None:
-    """Queue the call unless it is under way or done; if it was refused (a role missing, a node that lags), anew.
+    """Queue the call unless it is queued, sent or successful. A refused call is queued again.
 
     Args:
-        key: identifies the call; each attempt has a key of its own below it.
-        amount: wei of ZEN that it moves on our word alone.
-        account: of the market's accounts, the one that makes it.
+        key: identifies the call; the key of each attempt is derived from it.
+        amount: wei of ZEN that it moves by the sender's authority.
+        account: account of the market that sends it.
     """
     if not should_retry(session, key=key, subject=subject):
         return
     attempt = 0
     if (made := newest_attempt(session, subject, key)) is not None:
-        _log.error("call refused; asked for again", key=made.key, reason=made.reason, detail=made.detail)
+        _log.error("chain_call_retried", key=made.key, reason=made.reason, detail=made.detail)
         attempt = int(made.key.removeprefix(f"{key}:")) + 1
     queue_intent(
         session,

@@ -1,4 +1,4 @@
-"""What the rest of the market asks of the chain: to make a call, exactly once."""
+"""Transaction intents and final events, for the market's features."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -29,20 +29,19 @@ def queue_intent(
     amount: int = 0,
     account: str = OPERATOR,
 ) -> TxIntent:
-    """Ask for one call of ``contract.function``; the same ``key`` again returns the intent that is there.
+    """Queue one call of ``contract.function``; the same ``key`` again returns the existing intent.
 
-    The call goes out once the unit of work has committed. It is simulated first against the latest block, so an intent
-    that depends on another's effect must be queued only when that one is final. On success and on failure the handler
-    registered for ``kind`` is told, in the transaction that records the outcome.
+    The sender simulates the call against the latest block. An intent that depends on another one must therefore wait
+    until that one is final. The handler of ``kind`` runs in the transaction that records success or failure.
 
     Args:
         arguments: in the order of the Solidity function; ``int``, ``str`` (addresses, 0x hex), ``bytes``, ``bool``,
             lists, and structs as mappings by field name.
-        amount: wei of ZEN that the call pays out, or can burn, on our word alone; the limits of the hot key count it.
-        account: of the market's accounts, the one that makes the call.
+        amount: wei of ZEN that the call pays out or can burn by the sender's authority; the hot key's limits count it.
+        account: account of the market that sends the call.
 
     Raises:
-        BadArguments: the call does not fit the contract's interface, or the key stands for another call.
+        BadArguments: the call does not match the contract's interface, or the key belongs to another call.
     """
     new = new_intent(
         session,
@@ -57,11 +56,11 @@ def queue_intent(
     )
     names = ("key", "kind", "account", "subject", "contract", "function", "arguments", "amount", "status")
     values = {name: getattr(new, name) for name in names}
-    # A concurrent holder of the key makes this wait for its commit, so that the row is there afterwards.
+    # The insertion waits for a concurrent one of the same key, so the row exists afterwards.
     session.execute(insert(TxIntent).values(values).on_conflict_do_nothing(index_elements=[TxIntent.key]))
     intent = session.scalars(select(TxIntent).where(TxIntent.key == key)).one()
     if (intent.contract, intent.function, intent.arguments) != (contract, function, new.arguments):
-        raise BadArguments(f"intent {key!r} already stands for another call")
+        raise BadArguments(f"intent {key!r} belongs to another call")
     return intent
 
 
@@ -78,13 +77,13 @@ def new_intent(
     account: str = OPERATOR,
     fits: bool = False,
 ) -> TxIntent:
-    """The row of an intent, as :func:`queue_intent` writes it, for a caller that inserts it together with its own.
+    """Return the row of an intent, for a caller that inserts it together with its own.
 
     Args:
-        fits: the caller made sure that the call fits the contract's interface, so it is not encoded to find out.
+        fits: skip the check that the call matches the contract's interface.
 
     Raises:
-        BadArguments: the call does not fit the contract's interface.
+        BadArguments: the call does not match the contract's interface.
     """
     stored = [to_json(argument) for argument in arguments]
     if not fits:
@@ -104,42 +103,39 @@ def new_intent(
 
 
 def intent_by_key(session: Session, key: str) -> TxIntent | None:
-    """The intent queued under ``key``."""
     return session.scalar(select(TxIntent).where(TxIntent.key == key))
 
 
 def intents_about(session: Session, subject: str) -> list[TxIntent]:
-    """All intents about one subject, oldest first."""
+    """Return all intents of a subject, oldest first."""
     return list(session.scalars(select(TxIntent).where(TxIntent.subject == subject).order_by(TxIntent.id)))
 
 
 def newest_attempt(session: Session, subject: str, key: str) -> TxIntent | None:
-    """The newest of the intents about a subject that were queued under ``key:0``, ``key:1`` and so on."""
+    """Return the newest intent of a subject with a key ``key:0``, ``key:1`` and so on."""
     attempts = (TxIntent.subject == subject, TxIntent.key.startswith(f"{key}:", autoescape=True))
     return session.scalar(select(TxIntent).where(*attempts).order_by(TxIntent.id.desc()).limit(1))
 
 
 def final_events(session: Session, topic: str) -> list[ChainEvent]:
-    """Final events of our contracts that have ``topic`` (a job id, an evidence digest) indexed, in order."""
+    """Return the final events with the indexed ``topic`` (a job id, an evidence digest), in order."""
     return repository.final_events(session, topic)
 
 
 def final_events_named(session: Session, contract: str, event: str) -> list[ChainEvent]:
-    """All final events of one kind, in order: for such as are rare."""
+    """Return all final events of one kind, in order; for rare kinds."""
     return repository.final_events(session, event_topic(contract, event))
 
 
 def waiting_intents(session: Session) -> dict[str, int]:
-    """How many queued intents wait for each reason, such as a limit of the hot key."""
     return repository.waiting_intents(session)
 
 
 def indexed_head(session: Session) -> int | None:
-    """The newest ingested block; None before the first one."""
     return session.scalar(select(ChainCursor.head_number))
 
 
 def finalised_cursor(session: Session) -> tuple[int, str] | None:
-    """(number, hash) of the newest block whose events have been acted upon; None before the first one."""
+    """Return (number, hash) of the newest block whose events were handled; None before the first one."""
     row = session.execute(select(ChainCursor.finalised_number, ChainCursor.finalised_hash)).one_or_none()
     return None if row is None else (row[0], row[1])

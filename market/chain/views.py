@@ -1,4 +1,4 @@
-"""What services read from the contracts. Every view takes a block (number, hash or tag); the latest by default."""
+"""Typed reads of the contracts. Every view takes a block (number, hash or tag); default: the latest."""
 
 import time
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from market.chain.rpc.client import BlockTag, ChainClient
 from market.domain.network import NETWORKS
 from market.settings import Settings
 
-_MOST_PAYERS = 10_000  # whose funds are remembered
+_MAX_PAYERS = 10_000  # entries of the cache of funds
 
 
 class JobState(IntEnum):
@@ -25,7 +25,7 @@ class JobState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class OnChainJob:
-    """A job as the escrow holds it. Times in Unix seconds, weights in reference GPU-microseconds."""
+    """Job in the escrow. Times in Unix seconds, weights in reference GPU-microseconds."""
 
     payer: str
     escrowed_wei: int
@@ -40,7 +40,7 @@ class OnChainJob:
 
 @dataclass(frozen=True, slots=True)
 class Funds:
-    """What a payer's next deposit depends on: its ZEN in wei, and the nonce that its next permit must carry."""
+    """ZEN of a payer, and the nonce of its next permit."""
 
     balance_wei: int
     permit_nonce: int
@@ -48,7 +48,7 @@ class Funds:
 
 @dataclass(frozen=True, slots=True)
 class TreasuryShare:
-    """One destination of the treasury's money."""
+    """Destination of the treasury's funds."""
 
     destination: str
     share_bps: int
@@ -58,7 +58,7 @@ class TreasuryShare:
 
 @dataclass(frozen=True, slots=True)
 class TreasuryState:
-    """The treasury at one block. ``received_wei``: all that ever arrived."""
+    """Treasury at one block. ``received_wei`` is cumulative."""
 
     block: int
     balance_wei: int
@@ -68,9 +68,9 @@ class TreasuryState:
 
 @dataclass(frozen=True, slots=True)
 class RewardsState:
-    """The rewards contract at one block. Amounts in wei, times in Unix seconds.
+    """Rewards contract at one block. Times in Unix seconds.
 
-    ``total_wei``: everything posted, ``funded_wei``: everything that ever arrived. ``root`` is the one in force.
+    ``total_wei`` (posted) and ``funded_wei`` (received) are cumulative. ``root`` is the current one.
     """
 
     root: str
@@ -84,7 +84,7 @@ class RewardsState:
 
 
 class ChainViews:
-    """Typed reads of one deployment. Raises ``ChainError`` where the node gives no good answer."""
+    """Typed reads of one deployment. All raise ``ChainError`` if the node fails."""
 
     def __init__(self, client: ChainClient, deployment: Deployment) -> None:
         self.client = client
@@ -93,46 +93,41 @@ class ChainViews:
 
     @classmethod
     def connect(cls, settings: Settings, deployment: Deployment) -> "ChainViews":
-        """Views over the settings' node. Nothing is asked yet."""
+        """Return views over the settings' node, without a request."""
         client = ChainClient(settings.rpc_url, deployment.chain_id, confirmations=settings.confirmations)
         return cls(client, deployment)
 
     def head_number(self) -> int:
-        """Number of the latest block."""
         return self.client.head().number
 
     def head_timestamp(self) -> int:
-        """Unix time of the latest block."""
         return self.client.head().timestamp
 
     def block_hash(self, number: int) -> str | None:
-        """Hash of the block of that number; None where there is none yet."""
         found = self.client.block(number)
         return None if found is None else found.hash
 
     def balance_of(self, address: str, block: BlockTag = "latest") -> int:
-        """ZEN of an address, in wei."""
         return self._view(ZenToken.balanceOf(address), block)
 
     def total_supply(self, block: BlockTag = "latest") -> int:
-        """All ZEN in existence, in wei."""
         return self._view(ZenToken.totalSupply(), block)
 
     def funds(self, address: str, max_age_seconds: float = 0.0) -> Funds:
-        """Balance and permit nonce, read in one request; or as they were read at most so long ago."""
+        """Return balance and permit nonce from one request, or from the cache up to ``max_age_seconds``."""
         known = self._funds.get(address)
         now = time.monotonic()
         if known is not None and now - known[0] < max_age_seconds:
             return known[1]
         balance, nonce = self.many([ZenToken.balanceOf(address), ZenToken.nonces(address)], "latest")
         found = Funds(balance, nonce)
-        if len(self._funds) >= _MOST_PAYERS:
+        if len(self._funds) >= _MAX_PAYERS:
             self._funds.clear()
         self._funds[address] = (now, found)
         return found
 
     def job(self, job_id: str, block: BlockTag = "latest") -> OnChainJob | None:
-        """The job in escrow; None if it was never opened."""
+        """Return the job in escrow; None if it was never opened."""
         found = self._view(JobEscrow.jobs(job_id), block)
         state = JobState(found["state"])
         if state is JobState.NONE:
@@ -150,31 +145,29 @@ class ChainViews:
         )
 
     def stake_of(self, address: str, block: BlockTag = "latest") -> int:
-        """Stake that counts towards a tier, in wei."""
         return self._view(ProviderStaking.stakeOf(address), block)
 
     def at_risk(self, address: str, block: BlockTag = "latest") -> int:
-        """Stake and everything not yet withdrawn, in wei."""
+        """Return the slashable balance in wei: stake plus unbonding."""
         return self._view(ProviderStaking.atRisk(address), block)
 
     def is_jailed(self, address: str, block: BlockTag = "latest") -> bool:
-        """Whether the address is barred from work."""
         return self._view(ProviderStaking.isJailed(address), block)
 
     def qualifies(self, address: str, tier: int, block: BlockTag = "latest") -> bool:
-        """Whether the address is not jailed and has the tier's minimum stake (tier 0: verifier)."""
+        """Return True if the address is not jailed and has the tier's minimum stake (tier 0: verifier)."""
         return self._view(ProviderStaking.qualifies(address, tier), block)
 
     def accepts_measurement(self, measurement: str) -> bool:
-        """Whether environments of this software can be attested."""
+        """Return True if attestations of this software are accepted."""
         return self._view(Attestations.isAccepted(measurement), "latest")
 
     def all_qualify(self, addresses: Sequence[str], tier: int = 0) -> list[bool]:
-        """:meth:`qualifies` of each of these addresses, at the latest block."""
+        """Return :meth:`qualifies` of each address, at the latest block."""
         return self.many([ProviderStaking.qualifies(address, tier) for address in addresses], "latest")
 
     def treasury(self) -> TreasuryState:
-        """The treasury and its destinations, all at the latest block."""
+        """Return the treasury and its destinations at the latest block."""
         block = self.head_number()
         shares = []
         for index, (destination, share_bps) in enumerate(NETWORKS[self.deployment.network].treasury_split_bps):
@@ -189,7 +182,7 @@ class ChainViews:
         )
 
     def rewards(self) -> RewardsState:
-        """What bounds the next epoch of rewards, all at the latest block."""
+        """Return the bounds of the next epoch of rewards at the latest block."""
         head = self.client.head()
         current, pending = self._view(Rewards.currentEpoch(), head.hash), self._view(Rewards.pendingEpoch(), head.hash)
         numbers: list[View[int]] = [Rewards.minEpoch(), Rewards.funded(), Rewards.baseBound(), Rewards.apyBps()]
@@ -206,7 +199,7 @@ class ChainViews:
         )
 
     def many(self, views: Sequence[View[Result]], block: BlockTag) -> list[Result]:
-        """Results of several views at one block, asked for at once."""
+        """Return the results of several views at one block, from batched requests."""
         asked = [(self.deployment.address(view.contract), _data(view)) for view in views]
         results = self.client.call_many(asked, block)
         return [decode_result(view.contract, view.function, data) for view, data in zip(views, results, strict=True)]

@@ -16,11 +16,7 @@ from market.jobs.models import Job
 
 
 def visible_job(session: Session, principal: Principal, job_id: str) -> Job:
-    """Return a copy of a job that the caller may view.
-
-    Raises:
-        JobNotFound: no such job, or the caller may not view it.
-    """
+    """Return a copy of a job that the caller may view. Raises JobNotFound."""
     return _require_visible(session, principal, job_id, repository.job_to_read(session, job_id))
 
 

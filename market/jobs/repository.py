@@ -19,7 +19,6 @@ from market.platform.db.prepared import Prepared
 
 OVER = (JobStatus.SETTLED, JobStatus.REJECTED)
 
-
 _PLACEMENT_LOCK = 0x706C6163  # "plac"
 
 
@@ -28,7 +27,6 @@ def job(session: Session, job_id: str) -> Job | None:
 
 
 _JOB_TO_READ = Prepared(select(*Job.__table__.columns).where(Job.id == bindparam("job_id", type_=Hash32)))
-
 
 _JOB_COLUMNS = Job.__table__.columns.keys()
 
@@ -62,12 +60,10 @@ def ids_of(session: Session, payer: str) -> set[str]:
 
 
 def payers(session: Session, job_ids: Collection[str]) -> dict[str, str]:
-    """Return the payer by job id."""
     return dict(session.execute(select(Job.id, Job.payer).where(Job.id.in_(job_ids))).tuples().all())
 
 
 def count_by_status(session: Session) -> dict[str, int]:
-    """Return the number of jobs by status."""
     return dict(session.execute(select(Job.status, func.count()).group_by(Job.status)).tuples().all())
 
 
@@ -126,12 +122,10 @@ def slot_holders(session: Session) -> set[str]:
 
 
 def slots_by_holder(session: Session) -> dict[str, str]:
-    """Return the job of each node that holds a slot."""
     query = select(Slot.provider, Slot.job_id).where(Slot.provider.is_not(None))
     return {provider: job_id for provider, job_id in session.execute(query).tuples() if provider is not None}
 
 
 def rounds_of_unended(session: Session) -> set[int]:
-    """Return the auction rounds that matched jobs which have not ended."""
     query = select(Job.auction_round_id).where(Job.status.not_in(OVER), Job.auction_round_id.is_not(None))
     return {number for number in session.scalars(query) if number is not None}

@@ -47,12 +47,10 @@ def get(session: Session, job_id: str) -> JobSummary:
 
 
 def ids_of(session: Session, payer: str) -> set[str]:
-    """Return the ids of a payer's jobs."""
     return repository.ids_of(session, payer)
 
 
 def count_by_status(session: Session) -> dict[str, int]:
-    """Return the number of jobs by status."""
     return repository.count_by_status(session)
 
 
@@ -62,7 +60,6 @@ def rounds_of_unended(session: Session) -> set[int]:
 
 
 def payers_of(session: Session, job_ids: Collection[str]) -> dict[str, str]:
-    """Return the payer by job id."""
     return repository.payers(session, job_ids)
 
 

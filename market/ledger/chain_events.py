@@ -1,4 +1,4 @@
-"""Handlers that mirror final chain events as journals. The chart of accounts is in ``market.ledger``."""
+"""Handlers that record final chain events as journals. The chart of accounts is in ``market.ledger``."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,16 +10,12 @@ from market.domain.network import NETWORKS
 from market.ledger.service import balance, post
 
 Handler = Callable[[Session, ChainEvent], None]
-
-
 _POSTED, _PENDING = "rewards:posted", "rewards:pending"
-
-
-_NOBODY = "0x" + "00" * 20  # a transfer from it creates tokens, one to it destroys them
+_ZERO_ADDRESS = "0x" + "00" * 20  # a transfer from it creates tokens, one to it destroys them
 
 
 def handlers(deployment: Deployment) -> dict[tuple[str, str], Handler]:
-    """The mirror's handlers by (contract, event), for the indexer."""
+    """Return the ledger's handlers by (contract, event), for the indexer."""
     holders = {
         deployment.address("JobEscrow"): "escrow",
         deployment.address("ProviderStaking"): "stake",
@@ -29,33 +25,31 @@ def handlers(deployment: Deployment) -> dict[tuple[str, str], Handler]:
         deployment.address("Omissions"): "omissions",
     }
 
-    # Terms of the contracts, which no event repeats.
+    # Terms of the contracts; the events do not contain them.
     stake = NETWORKS[deployment.network].omissions.deposit_wei
     bond = NETWORKS[deployment.network].disputes.bond_wei
 
     def on_transfer(session: Session, event: ChainEvent) -> None:
-        """ZEN came into a contract, left one, was created or destroyed. Transfers among others are not ours."""
+        """Record a transfer to or from a contract, an issuance or a burn; other transfers are ignored."""
         payer, payee = event.args["from"], event.args["to"]
-        source = "issuance" if payer == _NOBODY else holders.get(payer, f"wallet:{payer}")
-        target = "burned" if payee == _NOBODY else holders.get(payee, f"wallet:{payee}")
+        source = "issuance" if payer == _ZERO_ADDRESS else holders.get(payer, f"wallet:{payer}")
+        target = "burned" if payee == _ZERO_ADDRESS else holders.get(payee, f"wallet:{payee}")
         if source != target and not (source.startswith("wallet:") and target.startswith("wallet:")):
             _move(session, event, source, target, event.args["value"])
 
     def on_omission_claimed(session: Session, event: ChainEvent) -> None:
-        """A provider put its stake on a claim that its commitment was left out."""
         _move(session, event, "omissions", _omission(event.args), stake)
 
     def on_omission_answered(session: Session, event: ChainEvent) -> None:
-        """The commitment was in its window: the claim's stake joins the bond."""
+        """Add the claim's deposit to the bond, because the commitment was included."""
         _move(session, event, _omission(event.args), "bond", stake)
 
     def on_omission_compensated(session: Session, event: ChainEvent) -> None:
-        """It was not: the provider gets its stake back, and compensation out of the bond."""
+        """Return the deposit to the provider, with a compensation from the bond."""
         taken = [(_omission(event.args), -stake), ("bond", -event.args["compensation"])]
         _divide(session, event, "omissions", taken)
 
     def on_dispute_opened(session: Session, event: ChainEvent) -> None:
-        """What came into Disputes as the bond of a dispute is held for it."""
         _move(session, event, "disputes", _dispute(event.args), bond)
 
     return {
@@ -88,106 +82,92 @@ def handlers(deployment: Deployment) -> dict[tuple[str, str], Handler]:
 
 
 def on_job_opened(session: Session, event: ChainEvent) -> None:
-    """What came into the escrow belongs to the job."""
     _move(session, event, "escrow", f"escrow:{event.args['jobId']}", event.args["budget"])
 
 
 def on_job_settled(session: Session, event: ChainEvent) -> None:
-    """The job's escrow divides: pay and fee wait in the batch, the refund left."""
+    """Move pay and fee to the batch; the refund leaves the contract."""
     args = event.args
     parts = [(_pay(args), args["paid"]), (_fee(args), args["fee"]), ("escrow", args["refund"])]
     _divide(session, event, f"escrow:{args['jobId']}", parts)
 
 
 def on_settlement_reverted(session: Session, event: ChainEvent) -> None:
-    """A batch was vetoed: what it had taken is the job's again, or left to the payer of a job that was refunded."""
+    """Return a vetoed batch's amounts to the job, or to the payer if the job was refunded."""
     args = event.args
     target = "escrow" if args["refunded"] else f"escrow:{args['jobId']}"
     _divide(session, event, target, [(_pay(args), -args["net"]), (_fee(args), -args["fee"])])
 
 
 def on_claimed(session: Session, event: ChainEvent) -> None:
-    """A provider took its pay."""
     _move(session, event, _pay(event.args), "escrow", event.args["amount"])
 
 
 def on_fees_collected(session: Session, event: ChainEvent) -> None:
-    """The fee of a batch left for the treasury."""
     _move(session, event, _fee(event.args), "escrow", event.args["amount"])
 
 
 def on_unit_withheld(session: Session, event: ChainEvent) -> None:
-    """A unit's pay left its batch until its dispute ends."""
     args = event.args
     _divide(session, event, _withheld(args), [(_pay(args), -args["net"]), (_fee(args), -args["fee"])])
 
 
 def on_unit_restored(session: Session, event: ChainEvent) -> None:
-    """A unit's pay is back in its batch; where the provider had claimed the rest already, it was paid out."""
+    """Return a unit's pay to its batch, or pay it out if the provider has claimed the rest."""
     args = event.args
     target = "escrow" if args["paidOut"] else _pay(args)
     _divide(session, event, _withheld(args), [(target, args["net"]), (_fee(args), args["fee"])])
 
 
 def on_unit_struck(session: Session, event: ChainEvent) -> None:
-    """A unit's pay went back to the payer."""
     _move(session, event, _withheld(event.args), "escrow", event.args["amount"])
 
 
 def on_job_refunded(session: Session, event: ChainEvent) -> None:
-    """All of the job's escrow went back to its payer."""
     _move(session, event, f"escrow:{event.args['jobId']}", "escrow", event.args["amount"])
 
 
 def on_dispute_credited(session: Session, event: ChainEvent) -> None:
-    """A party or a referee can take this out, from the bond or from what a penalty brought."""
     _move(session, event, _dispute(event.args), f"credit:{event.args['account']}", event.args["amount"])
 
 
 def on_dispute_ended(session: Session, event: ChainEvent) -> None:
-    """Nothing is held for the dispute any more: what was left is burned, what it lacks a penalty has brought."""
+    """Close the dispute's account: a rest is burned, a deficit came from a penalty."""
     _move(session, event, _dispute(event.args), "disputes", balance(session, _dispute(event.args)))
 
 
 def on_credits_withdrawn(session: Session, event: ChainEvent) -> None:
-    """Somebody took what disputes had credited to it."""
     _move(session, event, f"credit:{event.args['account']}", "disputes", event.args["amount"])
 
 
 def on_bond_deposited(session: Session, event: ChainEvent) -> None:
-    """What came into the omission contract adds to the operator's bond."""
     _move(session, event, "omissions", "bond", event.args["amount"])
 
 
 def on_bond_withdrawn(session: Session, event: ChainEvent) -> None:
-    """The operator took some of its bond back."""
     _move(session, event, "bond", "omissions", event.args["amount"])
 
 
 def on_rewards_posted(session: Session, event: ChainEvent) -> None:
-    """An epoch's rewards are promised to those who earned them; the one before cannot be vetoed any more."""
+    """Record an epoch's rewards as pending; the epoch before can no longer be vetoed."""
     settled = balance(session, _PENDING)
     promised = sum(event.args[f"{part}Total"] for part in ("base", "bandwidth", "verifier"))
     _divide(session, event, "rewards", [(_PENDING, promised - settled), (_POSTED, settled)])
 
 
 def on_rewards_vetoed(session: Session, event: ChainEvent) -> None:
-    """A guardian took the last promise back."""
     _move(session, event, _PENDING, "rewards", balance(session, _PENDING))
 
 
 def on_rewards_claimed(session: Session, event: ChainEvent) -> None:
-    """An account took what it had earned."""
     _move(session, event, _POSTED, "rewards", event.args["amount"])
 
 
 def on_staked(session: Session, event: ChainEvent) -> None:
-    """What came into staking belongs to the staker."""
     _move(session, event, "stake", f"stake:{event.args['provider']}", event.args["amount"])
 
 
 def on_stake_left(session: Session, event: ChainEvent) -> None:
-    """A staker withdrew, or was slashed; the transfer says where it went."""
     _move(session, event, f"stake:{event.args['provider']}", "stake", event.args["amount"])
 
 
@@ -216,10 +196,10 @@ def _move(session: Session, event: ChainEvent, source: str, target: str, amount:
 
 
 def _divide(session: Session, event: ChainEvent, source: str, parts: Sequence[tuple[str, int]]) -> None:
-    """One journal for the event: from ``source`` to each target, or back where the amount is negative."""
+    """Post one journal from ``source`` to each target; negative amounts flow back."""
     moved = [(account, amount) for account, amount in parts if amount]
     if not moved:
-        return  # the token allows transfers of nothing
+        return  # the token allows transfers of 0
     post(
         session,
         kind=event.name,

@@ -1,6 +1,6 @@
-"""What the database itself enforces on the ledger; tables alone cannot say it.
+"""Database triggers that enforce the ledger's rules.
 
-``STATEMENTS`` are executed after ``create_all`` has created the tables; the migrations have a copy.
+``STATEMENTS`` run after ``create_all`` has created the tables; the migrations have a copy.
 """
 
 from sqlalchemy import text
@@ -49,6 +49,6 @@ STATEMENTS = (
 
 
 def install(connection: Connection) -> None:
-    """Create the triggers; the tables must be there."""
+    """Create the triggers; the tables must exist."""
     for statement in STATEMENTS:
         connection.execute(text(statement))  # text() escapes the percent signs for the driver

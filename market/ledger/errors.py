@@ -4,7 +4,7 @@ from market.platform.http.problem import MarketError
 
 
 class LedgerError(Exception):
-    """Base; ``code`` is stable."""
+    """Base of the ledger's errors; ``code`` is stable."""
 
     code = "ledger_error"
 
@@ -16,21 +16,21 @@ class UnbalancedJournal(LedgerError):
 
 
 class JournalConflict(LedgerError):
-    """The key of a journal already stands for other lines."""
+    """Another journal has the key."""
 
     code = "journal_conflict"
 
 
 class NotYetIndexed(LedgerError):
-    """The ledger has not reached the block that it is asked about."""
+    """The ledger has not reached the requested block."""
 
     code = "not_yet_indexed"
 
 
 class LedgerBehind(MarketError):
-    """The ledger has not booked the block that it would be compared at."""
+    """The ledger has not recorded the block of the comparison."""
 
     status = 503
     code = "ledger-behind"
     title = "The ledger is behind the chain"
-    default_remedy = "Ask again in a few seconds."
+    default_remedy = "Repeat the request in a few seconds."

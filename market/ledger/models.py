@@ -1,4 +1,4 @@
-"""Tables of the ledger. Append-only; the triggers of ``market.ledger.ddl`` see to it and to the balance."""
+"""Tables of the ledger. The triggers of ``market.ledger.ddl`` make them append-only and balanced."""
 
 from datetime import datetime
 from typing import Any
@@ -13,7 +13,7 @@ from market.platform.db.base import Base, CreatedAt, UtcDateTime, Wei
 
 
 class LedgerJournal(Base, CreatedAt):
-    """One balanced entry. ``block_number`` is the block of the event that it mirrors; None for what is off chain."""
+    """Balanced entry. ``block_number`` is the block of the recorded event; None off chain."""
 
     __tablename__ = "ledger_journals"
 
@@ -24,7 +24,7 @@ class LedgerJournal(Base, CreatedAt):
 
 
 class LedgerPosting(Base):
-    """One line of a journal: ``amount`` wei into the account (negative: out of it)."""
+    """Line of a journal: ``amount`` wei into the account (negative: out of it)."""
 
     __tablename__ = "ledger_postings"
     __table_args__ = (
@@ -39,7 +39,7 @@ class LedgerPosting(Base):
 
 
 class LedgerReconciliation(Base):
-    """The last comparison of the ledger with the chain. One row."""
+    """Last comparison of the ledger with the chain. One row."""
 
     __tablename__ = "ledger_reconciliation"
     __table_args__ = (CheckConstraint("id = 1", name="single"),)
@@ -54,5 +54,4 @@ class LedgerReconciliation(Base):
 
 @event.listens_for(LedgerPosting.__table__, "after_create")
 def _guard(target: Table, connection: Connection, **_: Any) -> None:
-    """``metadata.create_all`` makes the guards with the tables; a migration executes the same statements."""
     ddl.install(connection)

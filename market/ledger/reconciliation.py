@@ -1,4 +1,4 @@
-"""Proof that the ledger equals the chain at one block, on demand and continuously."""
+"""Comparison of the ledger with the chain at one block, on demand and continuously."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -38,14 +38,14 @@ _HOLDINGS = {
     "Disputes": ("disputes", "dispute", "credit"),
     "Omissions": ("omissions", "bond", "omission"),
 }
-"""The accounts that divide what each contract holds."""
+"""Accounts that divide each contract's ZEN."""
 
 _ACCOUNTS = (*(account for accounts in _HOLDINGS.values() for account in accounts), "issuance", "burned")
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One amount by both accounts, in wei."""
+    """Amount of the ledger and of the chain, in wei."""
 
     name: str
     ledger_wei: int
@@ -63,8 +63,8 @@ class Check:
 class Reconciliation:
     """All checks at one final block.
 
-    ``unattributed_*``: ZEN that lies in a contract without belonging to a job or staker. Anybody can send some there,
-    so more than zero is no difference; less than zero is one.
+    ``unattributed_*`` is ZEN in a contract without a job or staker. Any account can send some, so only a negative
+    amount is a difference.
     """
 
     block_number: int
@@ -75,18 +75,16 @@ class Reconciliation:
 
     @property
     def differences(self) -> tuple[Check, ...]:
-        """The checks that fail."""
         return tuple(check for check in self.checks if not check.agrees)
 
     @property
     def difference_wei(self) -> int:
-        """How far they are apart: the sum over all failing checks, and whatever is attributed but not there."""
+        """Return the sum of the differences of all checks and of negative unattributed amounts."""
         missing = -min(0, self.unattributed_escrow_wei) - min(0, self.unattributed_stake_wei)
         return missing + sum(abs(check.ledger_wei - check.chain_wei) for check in self.differences)
 
     @property
     def agrees(self) -> bool:
-        """Whether ledger and chain are equal."""
         return self.difference_wei == 0
 
     def as_json(self) -> dict[str, Any]:
@@ -105,23 +103,23 @@ class Reconciliation:
 def reconcile(
     database: Database, client: ChainClient, deployment: Deployment, block: int | None = None
 ) -> Reconciliation:
-    """Compare every balance that the contracts hold with the ledger, at ``block`` or at the newest final one.
+    """Compare every balance of the contracts with the ledger, at ``block`` or at the newest final one.
 
     Raises:
         NotYetIndexed: the ledger has not reached the block.
-        ChainError: the node gave no good answer, or no longer has the state of that block.
+        ChainError: the node failed or lacks the state of that block.
     """
     with database.transaction() as session:
         cursor = finalised_cursor(session)
         if cursor is None or (block is not None and block > cursor[0]):
             reached = "nothing" if cursor is None else f"block {cursor[0]}"
-            raise NotYetIndexed(f"the ledger has reached {reached}, block {block} was asked for")
+            raise NotYetIndexed(f"the ledger has reached {reached}; block {block} was requested")
         number = cursor[0] if block is None else block
         ledger = balances(session, *_ACCOUNTS, until_block=number)
         roots = _batch_roots(session, ledger)
     found = client.block(number)
     if found is None or (number == cursor[0] and found.hash != cursor[1]):
-        raise NotYetIndexed(f"the node's block {number} is not the one that the ledger has booked")
+        raise NotYetIndexed(f"the node's block {number} is not the one that the ledger has recorded")
 
     chain = ChainViews(client, deployment)
     checks = [
@@ -150,7 +148,7 @@ def reconcile(
     for account in ledger:
         kind, _, batch = account.partition(":")
         if kind in ("pay", "fee"):
-            held_by = left.get(batch)  # None: our ledger knows a batch that the contract never posted
+            held_by = left.get(batch)  # None: the contract never posted the batch
             checks.append(_check(ledger, account, held_by["net" if kind == "pay" else "fee"] if held_by else 0))
     return Reconciliation(
         block_number=number,
@@ -162,14 +160,14 @@ def reconcile(
 
 
 def _promised(chain: ChainViews, block: str) -> int:
-    """What the rewards contract holds for the accounts of all posted epochs, the one that still waits included."""
+    """Return the unclaimed rewards of all posted epochs, including the pending one."""
     (current,), (pending,) = chain.many([Rewards.currentEpoch()], block), chain.many([Rewards.pendingEpoch()], block)
     (paid,) = chain.many([Rewards.paidOut()], block)
     return max(current["total"], pending["epoch"]["total"]) - paid
 
 
 def _batch_roots(session: Session, ledger: dict[str, int]) -> dict[str, str]:
-    """Return batch -> root of all batches that still hold an amount; the contract knows a batch by its root."""
+    """Return the root of each batch with a balance, by batch; the root is the contract's key."""
     batches = {account.partition(":")[2] for account in ledger if account.startswith(("pay:", "fee:"))}
     return {
         batch: event.args["root"]
@@ -193,7 +191,7 @@ def _escrowed(job: JobEscrowJob) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LastReconciliation:
-    """What the continuous comparison found last."""
+    """Result of the last continuous comparison."""
 
     block_number: int
     at: datetime
@@ -202,14 +200,14 @@ class LastReconciliation:
 
 
 def watch(database: Database, client: ChainClient, deployment: Deployment) -> None:
-    """Compare at the newest final block, keep the result for the metrics, and raise the alarm if it differs.
+    """Compare at the newest final block, store the result for the metrics, and log an error if it differs.
 
-    A node that gives no good answer, or a ledger that is behind, leaves the last result, whose age then shows.
+    If the node fails or the ledger is behind, the last result stays; its age is a metric.
     """
     try:
         found = reconcile(database, client, deployment)
     except (ChainError, NotYetIndexed) as error:
-        _log.warning("ledger not compared with the chain", reason=error.code, detail=str(error))
+        _log.warning("ledger_not_compared", reason=error.code, detail=str(error))
         return
     with database.transaction() as session:
         session.merge(
@@ -223,10 +221,10 @@ def watch(database: Database, client: ChainClient, deployment: Deployment) -> No
             )
         )
     if not found.agrees:
-        _log.error("the ledger differs from the chain", code="ledger_differs", **found.as_json())
+        _log.error("ledger_differs", code="ledger_differs", **found.as_json())
 
 
 def last_reconciliation(session: Session) -> LastReconciliation | None:
-    """The result of the last ``watch``; None before the first."""
+    """Return the result of the last :func:`watch`; None before the first."""
     row = repository.last_reconciliation(session)
     return None if row is None else LastReconciliation(row.block_number, row.at, row.agrees, row.difference)

@@ -1,4 +1,4 @@
-"""Queries over the ledger."""
+"""Queries of the ledger."""
 
 from sqlalchemy import func, or_, select
 from sqlalchemy.dialects.postgresql import insert
@@ -8,14 +8,14 @@ from market.ledger.models import LedgerJournal, LedgerPosting, LedgerReconciliat
 
 
 def insert_journal(session: Session, kind: str, key: str, block_number: int | None) -> int | None:
-    """Id of the new journal; None if the key is taken."""
+    """Insert a journal and return its id; None if the key exists."""
     values = {"kind": kind, "key": key, "block_number": block_number}
     statement = insert(LedgerJournal).values(values).on_conflict_do_nothing(index_elements=[LedgerJournal.key])
     return session.scalar(statement.returning(LedgerJournal.id))
 
 
 def lines_of(session: Session, key: str) -> list[tuple[str, int]]:
-    """(account, wei) lines of a journal, in their order."""
+    """Return the (account, wei) lines of a journal in order."""
     rows = session.execute(
         select(LedgerPosting.account, LedgerPosting.amount)
         .join(LedgerJournal, LedgerJournal.id == LedgerPosting.journal_id)
@@ -26,9 +26,9 @@ def lines_of(session: Session, key: str) -> list[tuple[str, int]]:
 
 
 def balances(session: Session, *names: str, until_block: int | None = None) -> dict[str, int]:
-    """Balances other than zero of these accounts and their sub-accounts (``name:…``); of all accounts without names.
+    """Return the nonzero balances of these accounts and their sub-accounts (``name:…``); without names, of all.
 
-    With ``until_block`` only what mirrors events up to that block counts.
+    With ``until_block`` only journals of events up to that block count.
     """
     total = func.sum(LedgerPosting.amount)
     query = select(LedgerPosting.account, total).group_by(LedgerPosting.account).having(total != 0)
@@ -41,5 +41,4 @@ def balances(session: Session, *names: str, until_block: int | None = None) -> d
 
 
 def last_reconciliation(session: Session) -> LedgerReconciliation | None:
-    """The last comparison with the chain; None before the first."""
     return session.get(LedgerReconciliation, 1)

@@ -1,4 +1,4 @@
-"""The ledger's proof over REST."""
+"""Routes of the treasury and of the ledger's reconciliation."""
 
 from dataclasses import asdict
 from typing import Any
@@ -20,7 +20,7 @@ router = APIRouter(prefix="/v1", tags=["ledger"])
 
 
 class Difference(BaseModel):
-    """One amount by both accounts, in wei."""
+    """Amount of the ledger and of the chain, in wei."""
 
     name: str
     ledger_wei: str
@@ -28,7 +28,7 @@ class Difference(BaseModel):
 
 
 class ReconciliationView(BaseModel):
-    """The ledger against the chain at one final block. Unattributed ZEN was sent to a contract by no rule of ours."""
+    """Ledger and chain at one final block. Unattributed ZEN was sent to a contract outside the market's rules."""
 
     block_number: int
     block_hash: str
@@ -41,7 +41,7 @@ class ReconciliationView(BaseModel):
 
 
 class ShareView(BaseModel):
-    """One destination of the treasury's money, in wei."""
+    """Destination of the treasury's funds, in wei."""
 
     destination: str
     share_bps: int
@@ -50,7 +50,7 @@ class ShareView(BaseModel):
 
 
 class TreasuryView(BaseModel):
-    """The treasury at one block, in wei."""
+    """Treasury at one block, in wei."""
 
     block: int
     balance_wei: WeiOut
@@ -60,7 +60,7 @@ class TreasuryView(BaseModel):
 
 @router.get("/treasury", responses=refusals(ChainDown))
 def get_treasury(services: ServicesDep) -> TreasuryView:
-    """What the treasury received, holds and may spend for each purpose, as the chain says now."""
+    """Return the treasury's receipts, balance and budget per purpose at the latest block."""
     try:
         return TreasuryView.model_validate(asdict(services.part(ChainViews).treasury()))
     except ChainError as error:
@@ -69,7 +69,7 @@ def get_treasury(services: ServicesDep) -> TreasuryView:
 
 @router.get("/ledger/reconciliation", responses=refusals(LedgerBehind, ChainDown))
 def get_reconciliation(services: ServicesDep) -> ReconciliationView:
-    """Compare every balance that the contracts hold with our ledger, at the newest final block."""
+    """Compare every balance of the contracts with the ledger, at the newest final block."""
     try:
         found: dict[str, Any] = reconcile(
             services.database, services.part(ChainViews).client, services.part(Deployment)

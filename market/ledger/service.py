@@ -1,4 +1,4 @@
-"""Posting to the ledger and reading its balances."""
+"""Journals and balances of the ledger."""
 
 from collections.abc import Sequence
 
@@ -9,21 +9,18 @@ from market.ledger.errors import JournalConflict, UnbalancedJournal
 from market.ledger.models import LedgerPosting
 
 Line = tuple[str, int]
-"""(account, wei): what goes into the account, negative for what leaves it."""
+"""(account, wei) into the account; negative: out of it."""
 
 
 def post(session: Session, *, kind: str, key: str, lines: Sequence[Line], block: int | None) -> bool:
-    """Write one balanced journal; the same key with the same lines again changes nothing.
+    """Write one balanced journal and return True; return False if it exists.
 
     Args:
-        block: block of the chain event that it mirrors; None for what happens off chain.
-
-    Returns:
-        Whether the journal is new.
+        block: block of the recorded chain event; None off chain.
 
     Raises:
         UnbalancedJournal: the lines do not sum to zero, or there are fewer than two.
-        JournalConflict: the key stands for other lines.
+        JournalConflict: the key belongs to other lines.
     """
     if len(lines) < 2 or sum(amount for _, amount in lines) != 0:
         raise UnbalancedJournal(f"{kind} {key}: {len(lines)} lines sum to {sum(amount for _, amount in lines)} wei")
@@ -41,10 +38,10 @@ def post(session: Session, *, kind: str, key: str, lines: Sequence[Line], block:
 
 
 def balance(session: Session, account: str, *, until_block: int | None = None) -> int:
-    """Balance of one account in wei, up to a block or of everything posted."""
+    """Return the balance of one account in wei, up to a block or of everything posted."""
     return repository.balances(session, account, until_block=until_block).get(account, 0)
 
 
 def balances(session: Session, *names: str, until_block: int | None = None) -> dict[str, int]:
-    """Balances other than zero, in wei, of these accounts and all below them; of every account without names."""
+    """Return the nonzero balances in wei of these accounts and their sub-accounts; without names, of all."""
     return repository.balances(session, *names, until_block=until_block)

@@ -1,6 +1,4 @@
-"""What the payer of a job can change once it is signed: narrow its terms while it waits, pause it and resume it; and
-the end that the escrow sets to a job.
-"""
+"""Changes to signed jobs: narrower terms while a job waits, pause, resume, and ends before the escrow refund."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -28,22 +26,18 @@ _ESCROW_ENDS = "escrow_ends"
 def amend(
     session: Session, principal: Principal, job_id: str, max_price: int | None, wait_until: datetime | None
 ) -> Job:
-    """Change what a waiting job bids, within the order that its payer signed; None leaves as it is.
-
-    Args:
-        max_price: wei per GPU-hour, at most that of the signed order.
-        wait_until: at most that of the signed order.
+    """Change a waiting job's price limit (wei per GPU-hour) and end of wait, within its signed order.
 
     Raises:
         JobNotFound, NotPermitted: see :func:`lock_own_job`.
-        NotAmendable: the job waits no longer.
-        OrderFixed: the signed order does not allow it.
-        InvalidOrder: the price pays nothing, or the time has passed.
+        NotAmendable: the job does not wait.
+        OrderFixed: beyond the signed order.
+        InvalidOrder: the price rounds to 0 wei per unit, or the time has passed.
     """
     job = lock_own_job(session, principal, job_id)
     if job.status not in _WAITING or job.cancelled_by is not None:
         state = "to be cancelled" if job.cancelled_by is not None else job.status
-        raise NotAmendable(f"The job is {state}.", remedy="Only a job that waits for its match can be amended.")
+        raise NotAmendable(f"The job is {state}.", remedy="Amend a job only while it waits for a match.")
     if max_price is not None:
         _require_payable(job, max_price)
         job.amended_max_price_wei = max_price
@@ -57,35 +51,33 @@ def amend(
 
 
 def pause(session: Session, principal: Principal, job_id: str, network: NetworkParameters) -> Job:
-    """Stop giving out work of a job. Leased units are finished, checked and paid, then its nodes are free.
+    """Stop offering a job's units. Leased units are finished, verified and paid; then its nodes are free.
 
-    A waiting job leaves the book, and expires as before. Pausing again changes nothing.
+    A waiting job leaves the order book and expires as before. Idempotent.
 
     Raises:
         JobNotFound, NotPermitted: see :func:`lock_own_job`.
-        NotPausable: it neither waits nor trains, or it has to end soon to be settled in time.
+        NotPausable: it neither waits nor trains, or must end soon to be settled in time.
     """
     job = lock_own_job(session, principal, job_id)
     if job.paused_at is not None and job.status in _PAUSABLE:
         return job
     if job.status not in _PAUSABLE:
-        raise NotPausable(f"The job is {job.status}.", remedy="Only a job that waits or trains can pause.")
+        raise NotPausable(f"The job is {job.status}.", remedy="Pause a job only while it waits or trains.")
     if utc_now() >= job.wait_until + longest_pause(network):
         raise NotPausable(
-            f"It must end before its escrow can be called back, {network.refund_delay_seconds} s after wait_until.",
-            remedy="Let it finish, or cancel it: what was delivered is paid, the rest is refunded.",
+            f"It must end before its escrow is refundable, {network.refund_delay_seconds} s after wait_until.",
+            remedy="Let it finish, or cancel it. Delivered units are paid, the rest is refunded.",
         )
     job.paused_at = utc_now()
-    _tell(session, job, "paused", principal.address)
+    _record_pause(session, job, "paused", principal.address)
     if job.status == JobStatus.RUNNING:
         enqueue_after_commit(session, "jobs.dispatch", job.id)
     return job
 
 
 def resume(session: Session, principal: Principal, job_id: str) -> Job:
-    """Go on with a paused job: it is in the book again, or its next units are given to nodes of its class and price.
-
-    Resuming again changes nothing.
+    """Return a paused job to the order book, or offer its next units to nodes of its class and price. Idempotent.
 
     Raises:
         JobNotFound, NotPermitted: see :func:`lock_own_job`.
@@ -93,13 +85,15 @@ def resume(session: Session, principal: Principal, job_id: str) -> Job:
     """
     job = lock_own_job(session, principal, job_id)
     if job.status not in _PAUSABLE:
-        raise NotPausable(f"The job is {job.status}.", remedy="POST /v1/jobs/{id}/extend goes on from its checkpoint.")
+        raise NotPausable(
+            f"The job is {job.status}.", remedy="POST /v1/jobs/{id}/extend continues from its checkpoint."
+        )
     if job.paused_at is None:
         return job
     job.paused_at = None
-    _tell(session, job, "resumed", principal.address)
+    _record_pause(session, job, "resumed", principal.address)
     if job.status == JobStatus.RUNNING:
-        job.round_started_at = utc_now()  # the deadline of the round begins anew: nobody was at work
+        job.round_started_at = utc_now()  # restarts the round's deadline, since no node worked
         enqueue_after_commit(session, "jobs.dispatch", job.id)
     else:
         enqueue_after_commit(session, "auctions.clear")
@@ -107,16 +101,16 @@ def resume(session: Session, principal: Principal, job_id: str) -> Job:
 
 
 def longest_pause(network: NetworkParameters) -> timedelta:
-    """How long after ``wait_until`` a job may still be paused.
+    """Return the longest time after ``wait_until`` in which a job may be paused: half of the refund delay.
 
-    Anybody can have an unsettled escrow refunded ``refund_delay_seconds`` after ``wait_until``, and then delivered
-    work could not be paid; half of that time is left to check and settle it.
+    After the refund delay any account can refund an unsettled escrow, and delivered units could not be paid. The other
+    half is left for verification and settlement.
     """
     return timedelta(seconds=network.refund_delay_seconds / 2)
 
 
 def end_long_pauses(database: Database, network: NetworkParameters, now: datetime) -> int:
-    """Cancel the training jobs that were paused for too long to be settled otherwise. Returns how many."""
+    """Cancel training jobs with a pause too long for a settlement in time. Return their number."""
     with database.transaction() as session:
         due = jobs_repository.long_paused(session, longest_pause(network), now)
     for job_id in due:
@@ -128,9 +122,9 @@ def end_long_pauses(database: Database, network: NetworkParameters, now: datetim
 
 
 def end_before_refund(database: Database, network: NetworkParameters, now: datetime) -> int:
-    """Cancel the training jobs that could not be settled in time otherwise. Returns how many.
+    """Cancel training jobs that could not be settled in time otherwise. Return their number.
 
-    What they delivered is checked and paid, the rest refunded.
+    Delivered units are verified and paid, the rest is refunded.
     """
     with database.transaction() as session:
         due = jobs_repository.running_since_order(session, now - timedelta(seconds=network.longest_training_seconds))
@@ -145,22 +139,24 @@ def end_before_refund(database: Database, network: NetworkParameters, now: datet
 def _require_payable(job: Job, max_price: int) -> None:
     if max_price > job.max_price_wei:
         raise OrderFixed(
-            f"The escrowed order fixes the price cap at {format_amount(job.max_price_wei)} per GPU-hour.",
+            f"max_price is above the escrowed order's {format_amount(job.max_price_wei)} per GPU-hour.",
             field="max_price",
         )
     if unit_price(max_price, job.unit_weight_us) == 0:
-        raise InvalidOrder("At this price a unit costs nothing.", field="max_price", remedy="Give a higher price.")
+        raise InvalidOrder(
+            f"max_price is {max_price}, which rounds to 0 wei per unit.", field="max_price", remedy="Give a higher one."
+        )
 
 
 def _require_within(job: Job, wait_until: datetime) -> datetime:
     whole = wait_until.astimezone(UTC).replace(microsecond=0)
     if whole > job.wait_until:
-        raise OrderFixed(f"The escrowed order ends at {job.wait_until.isoformat()}.", field="wait_until")
+        raise OrderFixed(f"wait_until is after the escrowed order's {job.wait_until.isoformat()}.", field="wait_until")
     if whole <= utc_now():
-        raise InvalidOrder("That time has passed.", field="wait_until", remedy="To end the wait now, cancel the job.")
+        raise InvalidOrder("wait_until has passed.", field="wait_until", remedy="To end the wait now, cancel the job.")
     return whole
 
 
-def _tell(session: Session, job: Job, event: str, actor: str) -> None:
+def _record_pause(session: Session, job: Job, event: str, actor: str) -> None:
     record(session, ("job", job.id), event, actor=actor)
     emit(session, job.id, "status", {"status": job.status, "reason": job.reason, "paused": job.paused_at is not None})

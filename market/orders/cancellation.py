@@ -1,4 +1,4 @@
-"""Cancellation of jobs by their payers."""
+"""Cancellation of jobs."""
 
 from sqlalchemy.orm import Session
 
@@ -17,39 +17,37 @@ _REFUNDED = "escrow_refunded"
 
 
 def cancel(session: Session, principal: Principal, job_id: str) -> Job:
-    """Stop a job for its payer. Work already delivered is still checked and paid, the rest is refunded.
-
-    Cancelling a job again changes nothing.
+    """Cancel a job for its payer. Delivered units are verified and paid, the rest is refunded. Idempotent.
 
     Raises:
-        JobNotFound: there is none, or it is somebody else's.
+        JobNotFound: the job does not exist, or the caller may not see it.
         NotPermitted: the caller may see it, but not act on it.
         NotCancellable: its training is over.
     """
     job = lock_own_job(session, principal, job_id)
     if job.reason == CANCELLED_BY_PAYER:
         return job
-    if job.status == JobStatus.SUBMITTED:  # the deposit cannot be called back; once it is final, it is refunded
+    if job.status == JobStatus.SUBMITTED:  # cancelled and refunded once its deposit is final
         job.cancelled_by = principal.address
         return job
     if job.status not in _CANCELLABLE:
         raise NotCancellable(
             f"The job is {job.status}.",
-            remedy="Nothing is left to cancel; what is not paid to providers is refunded at settlement.",
+            remedy="Wait for its settlement, which refunds what is not paid to providers.",
         )
     cancel_now(session, job, principal.address)
     return job
 
 
 def on_job_cancelled(session: Session, event: ChainEvent) -> None:
-    """The payer ended its job in the escrow contract itself; do the same here, if there is anything left to end."""
+    """Cancel a job that its payer cancelled in the escrow contract."""
     job = jobs_repository.lock_job(session, event.args["jobId"])
     if job is not None and job.status in _CANCELLABLE:
         cancel_now(session, job, job.payer)
 
 
 def on_job_refunded(session: Session, event: ChainEvent) -> None:
-    """Nothing is left in escrow that could pay for more work: who still works on the job is told to stop."""
+    """Cancel a job whose escrow was refunded: no budget is left for further units."""
     job = jobs_repository.lock_job(session, event.args["jobId"])
     if job is not None and job.status in _CANCELLABLE:
         cancel_now(session, job, MARKET, _REFUNDED)

@@ -1,7 +1,7 @@
-"""New jobs made of old ones: a clone, or a continuation from the last checkpoint.
+"""Requests for new jobs from existing ones: a clone, or a continuation from the last checkpoint.
 
-Both give a request and its quote, to be signed like any other job's: an order on chain cannot grow, so more money for a
-job is a further job (decision 3).
+The payer signs the new job as any other. An order on chain has a fixed budget, so more budget needs a further job
+(decision 3).
 """
 
 from collections.abc import Mapping
@@ -21,16 +21,16 @@ from market.orders.schemas import CloneJob, ExtendJob, JobSpec
 from market.platform.db.base import utc_now
 
 _TRAINS = (JobStatus.SUBMITTED, JobStatus.FUNDED, JobStatus.MATCHING, JobStatus.RUNNING)
-_LEAST_WAIT = timedelta(minutes=10)
+_MIN_WAIT = timedelta(minutes=10)
 
 
 def clone(
     session: Session, network: NetworkParameters, principal: Principal, job_id: str, changes: CloneJob
 ) -> JobSpec:
-    """The same job once more, with ``changes``; it waits as long as the first one did unless they say otherwise.
+    """Return the job's request with ``changes``. By default the new job waits as long as the first one.
 
     Raises:
-        JobNotFound: there is none, or it is somebody else's.
+        JobNotFound: the job does not exist, or the caller may not see it.
     """
     job = visible_job(session, principal, job_id)
     return _request(network, job, job.spec, changes.model_dump(exclude_none=True))
@@ -39,20 +39,22 @@ def clone(
 def extend(
     session: Session, network: NetworkParameters, principal: Principal, job_id: str, changes: ExtendJob
 ) -> JobSpec:
-    """A job that goes on from this one's last checkpoint, for the rounds it did not do unless told how many.
+    """Return a request that continues the job from its last checkpoint, by default for its missing rounds.
 
-    Its data are drawn from another seed, so that it does not repeat what the first job has seen.
+    Another seed selects other training data than those of the first job.
 
     Raises:
-        JobNotFound: there is none, or it is somebody else's.
+        JobNotFound: the job does not exist, or the caller may not see it.
         NothingToContinue: it still trains, or has no checkpoint of its own.
     """
     job = visible_job(session, principal, job_id)
     if job.status in _TRAINS and not (job.status == JobStatus.RUNNING and job.paused_at is not None):
-        raise NothingToContinue(f"The job is {job.status}.", remedy="Wait for its end, or pause or cancel it first.")
+        raise NothingToContinue(
+            f"status is {job.status}; expected an ended or paused job.", remedy="Wait for its end, pause or cancel it."
+        )
     last = progress_of(session, [job_id])[job_id].checkpoints[-1:]
     if not last or last[0].round == 0:
-        raise NothingToContinue("No round of it was completed.", remedy="POST /v1/jobs/{id}/clone starts it anew.")
+        raise NothingToContinue("The job has no completed round.", remedy="POST /v1/jobs/{id}/clone starts it again.")
     given = changes.model_dump(exclude_none=True)
     training: dict[str, Any] = dict(job.spec["training_config"])
     training["rounds"] = given.pop("rounds", None) or job.rounds - job.current_round or job.rounds
@@ -64,7 +66,7 @@ def extend(
 def _request(
     network: NetworkParameters, job: Job, spec: Mapping[str, object], changes: Mapping[str, object]
 ) -> JobSpec:
-    wait = max(job.wait_until - job.created_at, _LEAST_WAIT)
+    wait = max(job.wait_until - job.created_at, _MIN_WAIT)
     return JobSpec.model_validate(
         {
             **spec,

@@ -1,4 +1,4 @@
-"""What a job is trained on is there and fits it."""
+"""Check of a job's dataset and start model in storage."""
 
 from market.orders.errors import DatasetNotFound, InvalidDataset
 from market.platform.http.errors import StorageDown
@@ -13,22 +13,20 @@ from zoo_protocol.content.cid import InvalidCid
 
 
 def require_dataset(storage: Storage, spec: TrainingSpec) -> None:
-    """Check that the job's dataset, and the model that it begins with, are there and fit.
+    """Check that storage has the job's dataset and start model, and that they fit. Cached for a minute.
 
-    What was found within the last minute is not looked for again: content does not change under its CID, and a dataset
-    that is lost before training begins ends its job with a refund.
+    Content does not change under its CID. A dataset that is lost before training ends its job with a refund.
 
     Raises:
         DatasetNotFound, InvalidDataset, StorageDown.
     """
     inputs = (spec.dataset, spec.start_model, spec.model.sequence_length)
     if not was_recently_verified(storage, inputs):
-        _look_for_dataset(storage, spec)
+        _check_dataset(storage, spec)
         record_verified(storage, inputs)
 
 
-def _look_for_dataset(storage: Storage, spec: TrainingSpec) -> None:
-    """Fetch and read the dataset's manifest; storage bounds how long it searches."""
+def _check_dataset(storage: Storage, spec: TrainingSpec) -> None:
     field = "data_config.dataset"
     try:
         manifest = DatasetManifest.from_bytes(storage.get(spec.dataset, max_bytes=MAX_MANIFEST_BYTES))
@@ -48,5 +46,6 @@ def _look_for_dataset(storage: Storage, spec: TrainingSpec) -> None:
     for name, split in (("train", manifest.train), ("validation", manifest.validation)):
         if split.size < window:
             raise InvalidDataset(
-                f"Its {name} split has {split.size} tokens; one window of this model takes {window}.", field=field
+                f"The {name} split has {split.size} tokens; expected at least {window}, one training sequence.",
+                field=field,
             )

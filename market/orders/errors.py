@@ -4,17 +4,15 @@ from market.platform.http.problem import MarketError
 
 
 class InvalidSpec(MarketError):
-    """The training specification breaks a rule; ``reason`` is the rule's code."""
+    """The training specification breaks the rule with the code ``reason``."""
 
     status = 422
     code = "invalid-spec"
     title = "The training specification is not valid"
-    default_remedy = "Correct the field as the detail says and ask again."
+    default_remedy = "Correct the field that the detail names."
 
 
 class InvalidOrder(MarketError):
-    """An amount, a time or a count of the order is out of range."""
-
     status = 422
     code = "invalid-order"
     title = "The order is not valid"
@@ -70,8 +68,8 @@ class OrderFixed(MarketError):
     code = "order-fixed"
     title = "The signed order does not allow this"
     default_remedy = (
-        "The escrow contract holds the signed terms. Cancel the job, which refunds it in full, and sign a new one: "
-        "POST /v1/jobs/{id}/clone gives the documents."
+        "The escrow contract stores the signed terms. Cancel the job for a full refund, and sign a new one. POST "
+        "/v1/jobs/{id}/clone returns the documents."
     )
 
 

@@ -1,4 +1,4 @@
-"""A job's events as they happen (server-sent events)."""
+"""Server-sent events of a job."""
 
 import asyncio
 import json
@@ -29,14 +29,14 @@ from market.platform.http.types import HashString
 router = APIRouter(prefix="/v1", tags=["jobs"])
 _LAST_ID = 2**63 - 1  # of a bigint column
 _OVER = (JobStatus.SETTLED, JobStatus.REJECTED)
-_POLL_SECONDS = 1.0  # how long an unannounced change can stay unseen where Redis fails
+_POLL_SECONDS = 1.0  # longest delay of an event while Redis fails
 _HEARTBEAT_SECONDS = 10
 _BATCH = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Events in order; ``over``: the job is done and none follow."""
+    """Events in order. ``over``: the job has ended and no events follow."""
 
     events: list[ServerSentEvent]
     last_id: int
@@ -54,8 +54,8 @@ async def watch_job(
     services: ServicesDep,
     last_event_id: Annotated[int, Header(ge=0, le=_LAST_ID, description="Resume after the event with this id.")] = 0,
 ) -> EventSourceResponse:
-    """Everything that happened and happens to your job, until it is settled or rejected. Comments are heartbeats."""
-    await run_in_threadpool(_next_batch, services, account, job_id, last_event_id)  # refuses before the stream begins
+    """All past and future events of your job until it is settled or rejected. Comments are heartbeats."""
+    await run_in_threadpool(_next_batch, services, account, job_id, last_event_id)  # raises before the stream begins
     stream = _stream(services, account, job_id, last_event_id)
     return EventSourceResponse(stream, ping=_HEARTBEAT_SECONDS, headers={"Cache-Control": "no-store"})
 
@@ -75,7 +75,7 @@ async def _stream(services: Services, account: Principal, job_id: str, last_id: 
 
 
 def _next_batch(services: Services, account: Principal, job_id: str, last_id: int) -> Batch:
-    # The status is read before the events: once it is final, all events of the job are committed.
+    # Read the status before the events: once it is final, all events of the job are committed.
     with services.database.transaction() as session:
         job = visible_job(session, account, job_id)
         over = job.status in _OVER and not events_repository.has_unannounced(session, job_id)
@@ -85,7 +85,7 @@ def _next_batch(services: Services, account: Principal, job_id: str, last_id: in
 
 
 async def _wake_ups(redis_url: str, job_id: str) -> AsyncGenerator[None]:
-    """Yields at once, then whenever the job has news and at least every second; Redis may be away."""
+    """Yield at once, then after each event and at least every second. Redis may be unavailable."""
     redis = Redis.from_url(redis_url)
     pubsub = redis.pubsub()
     subscribed = False

@@ -128,7 +128,7 @@ def list_jobs(
     session: Reads,
     filters: Annotated[JobFilters, Query()],
 ) -> Response:
-    """Your jobs, or those of an organisation that you are in, newest first."""
+    """Your jobs, or those of an organisation that you belong to, newest first."""
     return _json(views.job_page(session, services.network, account, filters))
 
 
@@ -140,13 +140,13 @@ def get_job(job_id: JobId, account: CurrentAccount, services: ServicesDep) -> Re
 
 
 def _json(view: BaseModel) -> Response:
-    """What the framework would answer, without its second validation in another thread."""
+    """Return the view's JSON without FastAPI's second validation in another thread."""
     return Response(view.model_dump_json(by_alias=True), media_type="application/json")
 
 
 @router.get("/jobs/{job_id}/why", responses=refusals(NotAuthenticated, JobNotFound))
 def explain_job(job_id: JobId, account: CurrentAccount, services: ServicesDep, session: Reads) -> Why:
-    """Why the job has not been matched: what removes how many nodes, what price would clear now, what would help."""
+    """Reasons why the job is not matched: nodes removed by each constraint, a clearing price, and helpful changes."""
     job = visible_job(session, account, job_id)
     rounds = auctions.book_status(session, job.tier_id, job.id)
     return diagnose_unmatched_job(session, services.settings, services.network, job, rounds)
@@ -166,33 +166,33 @@ def list_checkpoints(job_id: JobId, account: CurrentAccount, session: Reads) -> 
 
 @router.get("/jobs/{job_id}/metrics", responses=refusals(NotAuthenticated, JobNotFound))
 def get_job_metrics(job_id: JobId, account: CurrentAccount, session: Reads) -> JobMetrics:
-    """How the training went, round by round: losses, times, and whose work was included."""
+    """Metrics of the training by round: losses, times and included units."""
     return job_metrics(session, visible_job(session, account, job_id))
 
 
 @router.get("/jobs/{job_id}/efficiency", responses=refusals(NotAuthenticated, JobNotFound))
 def get_job_efficiency(job_id: JobId, account: CurrentAccount, session: Uow) -> Efficiency:
-    """How efficiently it trained: speed, time in compute, transfer and wait, bytes; against the same work in one place.
+    """Efficiency of the training: speed, compute, transfer, wait and bytes, against the same work in one place.
 
-    `claims` names the figures that rest on what nodes say.
+    `claims` names the figures that nodes report.
     """
     return efficiency(session, visible_job(session, account, job_id))
 
 
 @router.post("/jobs/{job_id}/cancel", responses=refusals(*_ACT_REFUSALS, NotCancellable), dependencies=[ANSWERED_ONCE])
 def cancel_job(job_id: JobId, account: CurrentAccount, services: ServicesDep, session: Uow) -> JobView:
-    """Stop a job. What was delivered is still checked and paid; the rest is refunded.
+    """Cancel a job. Delivered units are verified and paid, the rest is refunded.
 
-    A job whose deposit is on its way shows `cancel_requested`, and is cancelled and refunded when it has arrived.
+    A job with a pending deposit shows `cancel_requested`. It is cancelled and refunded once the deposit is final.
     """
     return views.job_view(session, services.network, cancellation.cancel(session, account, job_id))
 
 
 @router.patch("/jobs/{job_id}", responses=refusals(*_ACT_REFUSALS, NotAmendable, OrderFixed, InvalidOrder))
 def amend_job(job_id: JobId, body: AmendJob, account: CurrentAccount, services: ServicesDep, session: Uow) -> JobView:
-    """Lower the price or shorten the wait of a job that waits for its match, or raise them again up to what you signed.
+    """Change the price limit or the end of the wait of a waiting job, up to the signed order.
 
-    The escrowed order fixes both; for more than that, cancel the job and submit a clone.
+    For more, cancel the job and submit a clone.
     """
     job = amendments.amend(session, account, job_id, body.max_price, body.wait_until)
     return views.job_view(session, services.network, job)
@@ -200,19 +200,19 @@ def amend_job(job_id: JobId, body: AmendJob, account: CurrentAccount, services: 
 
 @router.post("/jobs/{job_id}/pause", responses=refusals(*_ACT_REFUSALS, NotPausable), dependencies=[ANSWERED_ONCE])
 def pause_job(job_id: JobId, account: CurrentAccount, services: ServicesDep, session: Uow) -> JobView:
-    """Give out no more of its work. What is leased is finished and paid; times and refunds stay as they are."""
+    """Pause a job. Leased units are finished and paid. Its deadlines and refunds stay as they are."""
     return views.job_view(session, services.network, amendments.pause(session, account, job_id, services.network))
 
 
 @router.post("/jobs/{job_id}/resume", responses=refusals(*_ACT_REFUSALS, NotPausable), dependencies=[ANSWERED_ONCE])
 def resume_job(job_id: JobId, account: CurrentAccount, services: ServicesDep, session: Uow) -> JobView:
-    """Go on with a paused job, with nodes of the same class at no more than its price."""
+    """Resume a paused job, with nodes of the same class at its price or less."""
     return views.job_view(session, services.network, amendments.resume(session, account, job_id))
 
 
 @router.post("/jobs/{job_id}/clone", responses=refusals(*_JOB_REFUSALS, JobNotFound), openapi_extra=scoped("jobs:read"))
 def clone_job(job_id: JobId, body: CloneJob, account: CurrentAccount, services: ServicesDep) -> ProposedJob:
-    """The same job once more, priced and ready to sign. Writes nothing."""
+    """Quote a copy of the job, ready to sign. Writes nothing."""
     with services.database.transaction() as session:
         request = cloning.clone(session, services.network, account, job_id, body)
     return _proposed(request, account.address, services)
@@ -224,7 +224,7 @@ def clone_job(job_id: JobId, body: CloneJob, account: CurrentAccount, services: 
     openapi_extra=scoped("jobs:read"),
 )
 def extend_job(job_id: JobId, body: ExtendJob, account: CurrentAccount, services: ServicesDep) -> ProposedJob:
-    """More budget for a job: a further job that goes on from its last checkpoint, ready to sign. Writes nothing."""
+    """Quote a further job that continues from the job's last checkpoint, ready to sign. Writes nothing."""
     with services.database.transaction() as session:
         request = cloning.extend(session, services.network, account, job_id, body)
     return _proposed(request, account.address, services)

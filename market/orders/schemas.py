@@ -1,4 +1,4 @@
-"""Requests and answers of quotes and jobs. Amounts are decimal strings of wei, times ISO 8601 in UTC."""
+"""Requests and answers of quotes and jobs. Amounts are decimal strings of wei, times are ISO 8601 in UTC."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
@@ -15,61 +15,61 @@ MAX_NODES = 64
 
 
 class CheckpointOptions(RequestModel):
-    """How the model is kept while it trains."""
+    """Storage of checkpoints during training."""
 
     interval: int = Field(
         default=1,
         ge=1,
         le=10_000,
-        description="Every how many rounds a checkpoint is pinned; the initial and the final one always are.",
+        description="Rounds between pinned checkpoints. The initial and the final one are always pinned.",
     )
     storage: Literal["ipfs"] = "ipfs"
-    redundancy: int = Field(default=3, ge=1, le=16, description="Distinct nodes that must prove they hold a copy.")
+    redundancy: int = Field(default=3, ge=1, le=16, description="Distinct nodes that must prove a copy.")
 
 
 Region = Annotated[str, Field(min_length=1, max_length=32, pattern="^[a-z0-9-]+$", examples=["eu-west"])]
 
 
 class Requirements(RequestModel):
-    """Wishes beyond the tier; a key that is not known is refused rather than ignored."""
+    """Requirements on nodes besides the tier. Unknown keys are refused."""
 
-    regions: list[Region] = Field(default=[], max_length=64, description="Where it may run; empty: anywhere.")
-    excluded_regions: list[Region] = Field(default=[], max_length=64, description="Where it may not.")
+    regions: list[Region] = Field(default=[], max_length=64, description="Allowed regions; empty: all.")
+    excluded_regions: list[Region] = Field(default=[], max_length=64, description="Excluded regions.")
     environment_classes: list[HashString] = Field(
-        default=[], max_length=64, description="Classes that it may run in, as providers list them; empty: any."
+        default=[], max_length=64, description="Allowed environment classes, as providers list them; empty: all."
     )
     min_gpu_memory_gb: float = Field(
-        default=0, ge=0, le=10_000, allow_inf_nan=False, description="Of each GPU, as nodes declare it."
+        default=0, ge=0, le=10_000, allow_inf_nan=False, description="Memory of each GPU, as nodes declare it."
     )
-    min_reliability_bps: int = Field(default=0, ge=0, le=10_000, description="10,000 is the best.")
-    attested_only: bool = Field(default=False, description="Only nodes whose key lives in an attested environment.")
+    min_reliability_bps: int = Field(default=0, ge=0, le=10_000, description="Reliability score; 10,000 is the best.")
+    attested_only: bool = Field(default=False, description="Only nodes with their key in an attested environment.")
 
     @model_validator(mode="after")
     def _leave_a_region(self) -> Self:
         if self.regions and set(self.regions) <= set(self.excluded_regions):
-            raise PydanticCustomError("no_region", "excluded_regions leaves none of regions; take one of them out")
+            raise PydanticCustomError("no_region", "excluded_regions contains all of regions; remove one of them")
         return self
 
 
 class JobSpec(RequestModel):
-    """A training job and what its payer offers for it."""
+    """A training job with its payer's budget and price limit."""
 
     model_settings: dict[str, Any] = Field(default_factory=dict, alias="model_config")
     data_settings: dict[str, Any] = Field(alias="data_config")
     training_settings: dict[str, Any] = Field(default_factory=dict, alias="training_config")
     tier: str = Field(examples=["bronze"], max_length=32)
-    nodes: int = Field(ge=1, le=MAX_NODES, description="Workers that train at the same time, one slot each.")
-    budget_max: WeiString = Field(description="Wei of ZEN put in escrow; never more is spent.")
+    nodes: int = Field(ge=1, le=MAX_NODES, description="Parallel replicas, one node each.")
+    budget_max: WeiString = Field(description="Wei of ZEN in escrow; the upper bound of the cost.")
     max_price: WeiString = Field(description="Highest price in wei of ZEN per GPU-hour, fee included.")
-    wait_until: AwareDatetime = Field(description="Until when to wait for capacity, in whole seconds.")
+    wait_until: AwareDatetime = Field(description="End of the wait for capacity, in whole seconds.")
     requirements: Requirements = Field(default_factory=Requirements)
     checkpoint: CheckpointOptions = Field(default_factory=CheckpointOptions)
     sampling_bps: int | None = Field(
         default=None,
         ge=1,
         le=10_000,
-        description="Lowest share of each unit's segments that is replayed, in basis points, whoever delivers it: from "
-        "the network's sampling_floor_bps, which is the default, to its newcomer_sampling_bps.",
+        description="Minimum share of each unit's segments that is replayed, in basis points: from the network's "
+        "sampling_floor_bps, the default, to its newcomer_sampling_bps.",
     )
 
 
@@ -81,18 +81,18 @@ class SignedPermit(RequestModel):
 
 
 class SubmitJob(JobSpec):
-    """A quoted job with the payer's two signatures."""
+    """A quoted job with the payer's signatures over order and permit."""
 
     nonce: WeiString = Field(description="The nonce in the quote's order.")
     order_signature: SignatureString
     permit: SignedPermit
     organisation: RowId | None = Field(
-        default=None, description="Submit it in the name of an organisation: its members see it, its caps apply."
+        default=None, description="Submit it for an organisation: its members see it and its caps apply."
     )
 
 
 class CloneJob(RequestModel):
-    """What is to differ from the first job."""
+    """Changes against the first job."""
 
     nodes: int | None = Field(default=None, ge=1, le=MAX_NODES)
     budget_max: WeiString | None = None
@@ -102,47 +102,46 @@ class CloneJob(RequestModel):
 
 class ExtendJob(CloneJob):
     rounds: int | None = Field(
-        default=None, ge=1, le=10_000, description="Further rounds; default: those it did not do, or as many again."
+        default=None, ge=1, le=10_000, description="Further rounds; default: the missing ones, or as many again."
     )
 
 
 class AmendJob(RequestModel):
-    """Narrower terms for a waiting job. The signed order's are the outer limits; what is left out stays."""
+    """Narrower terms for a waiting job, within its signed order. Omitted fields keep their values."""
 
     max_price: WeiString | None = Field(default=None, description="Wei of ZEN per GPU-hour, fee included.")
     wait_until: AwareDatetime | None = None
 
 
 class JobFilters(BaseModel):
-    """Which jobs to list."""
+    """Filters of a list of jobs."""
 
-    status: list[JobStatus] = Field(default_factory=list, max_length=len(JobStatus), description="Any of these.")
-    tier: str | None = Field(default=None, max_length=32, examples=["bronze"], description="Those of one tier.")
-    organisation: RowId | None = Field(default=None, description="Those of an organisation that you are in.")
-    all: bool = Field(default=False, description="Everybody's, if you are an admin or of the treasury.")
-    created_from: AwareDatetime | None = Field(default=None, description="Submitted at this instant or later.")
-    created_before: AwareDatetime | None = Field(default=None, description="Submitted before this instant.")
-    after: HashString | None = Field(default=None, description="Id of the last job of the page before.")
-    limit: int = Field(default=20, ge=1, le=100, description="How many at most.")
+    status: list[JobStatus] = Field(default_factory=list, max_length=len(JobStatus), description="One of these.")
+    tier: str | None = Field(default=None, max_length=32, examples=["bronze"], description="Jobs of one tier.")
+    organisation: RowId | None = Field(default=None, description="Jobs of an organisation that you belong to.")
+    all: bool = Field(default=False, description="All accounts' jobs; for roles admin and treasury.")
+    created_from: AwareDatetime | None = Field(default=None, description="Submitted at this time or later.")
+    created_before: AwareDatetime | None = Field(default=None, description="Submitted before this time.")
+    after: HashString | None = Field(default=None, description="Id of the previous page's last job.")
+    limit: int = Field(default=20, ge=1, le=100, description="Maximum number.")
 
 
 class Quote(BaseModel):
-    """What a job would cost, and the two documents to sign for it.
+    """The cost of a job, and the two documents to sign for it.
 
-    ``order`` and ``permit`` are complete EIP-712 documents for ``eth_signTypedData_v4``; for eth-account:
-    ``Account.sign_typed_data(key, full_message=quote["order"])``. Integers in ``message`` are decimal strings, since a
-    JSON number cannot hold them; both kinds of signer take them so.
+    ``order`` and ``permit`` are complete EIP-712 documents for ``eth_signTypedData_v4``. With eth-account, call
+    ``Account.sign_typed_data(key, full_message=quote["order"])``. Integers in ``message`` are decimal strings, because
+    JSON numbers cannot hold them. Both signers accept them.
     """
 
     spec: dict[str, Any] = Field(description="The training specification with all defaults filled in.")
     spec_hash: str
     settings_by_size: dict[str, Any] = Field(
-        description="Of the training settings in spec, those that the request left out and that the model's size "
-        "decided: with 100 million parameters or more the values of the method slow_links, unless a method is named; "
-        "with the optimizer adamw and a hidden_size above 32 its learning_rate, 0.032 * 32 / hidden_size. Naming "
-        "the setting itself decides otherwise."
+        description="Training settings that the request omits and the model's size decides. From 100 million "
+        "parameters: the values of the method slow_links, unless the request names a method. With the optimizer adamw "
+        "and hidden_size above 32: learning_rate, 0.032 * 32 / hidden_size. A setting in the request takes precedence."
     )
-    advice: list[Advice] = Field(description="What to look at before signing; nothing of it refuses the job.")
+    advice: list[Advice] = Field(description="Advice before signing. It does not refuse the job.")
     tier: str
     units: int = Field(description="Rounds times nodes.")
     unit_weight_us: int = Field(description="Size of one unit in reference GPU-microseconds.")
@@ -150,30 +149,29 @@ class Quote(BaseModel):
     unit_price_at_reserve_wei: WeiOut
     unit_price_at_max_price_wei: WeiOut
     cost_at_reserve_wei: WeiOut
-    cost_at_max_price_wei: WeiOut = Field(description="Of all units; never more than budget_max.")
-    cost_at_last_price_wei: WeiOut | None = Field(description="Of all units; may be beyond budget_max.")
+    cost_at_max_price_wei: WeiOut = Field(description="Cost of all units, at most budget_max.")
+    cost_at_last_price_wei: WeiOut | None = Field(description="Cost of all units; may exceed budget_max.")
     last_price_wei: WeiOut | None = Field(
-        description="Wei per GPU-hour at which the tier traded last, in whatever zone; null if it never did."
+        description="Last traded price of the tier in any zone, wei per GPU-hour; null before the first trade."
     )
     highest_payable_price_wei: WeiOut = Field(
-        description="Wei per GPU-hour: the lower of max_price and what budget_max pays for all units. "
-        "The job trades at no more than this."
+        description="Maximum price of a trade, wei per GPU-hour: max_price, or less if budget_max pays less per unit."
     )
     reserve_price_wei: WeiOut
     fee_bps: int
     newcomer_sampling_bps: int
-    sampling_bps: int = Field(description="Lowest rate at which a unit's segments are drawn, as the order says.")
+    sampling_bps: int = Field(description="Minimum sampling rate of a unit's segments, as in the order.")
     detection_probability: float = Field(
-        description="Chance that one falsified segment in a newcomer's unit is replayed: 1 - C(N-1, q) / C(N, q), "
-        "averaged over the number q of its N segments that are drawn. An attested newcomer's are drawn at half the "
-        "rate, never below sampling_bps; with attested_only that is what is stated."
+        description="Probability that one false segment in a newcomer's unit is replayed: 1 - C(N-1, q) / C(N, q), "
+        "averaged over the number q of sampled segments out of N. With attested_only, at the rate of an attested "
+        "newcomer: half the rate, at least sampling_bps."
     )
     least_detection_probability: float = Field(
-        description="The same at sampling_bps, the rate for who has delivered clean work for long."
+        description="The same at sampling_bps, the rate of a provider with long correct work."
     )
     expected_seconds: float = Field(
-        description="Time to train all rounds at the tier's reference speed. Waiting, transfers, and rounds that are "
-        "done over come on top."
+        description="Time to train all rounds at the tier's reference speed, without waits, transfers and repeated "
+        "rounds."
     )
     expected_throughput: ExpectedThroughput
     nonce: WeiOut
@@ -183,7 +181,7 @@ class Quote(BaseModel):
 
 
 class ProposedJob(BaseModel):
-    """A job to sign: send ``request`` with the signatures of ``quote``'s documents to POST /v1/jobs."""
+    """A job to sign. Send ``request`` with the signatures over the quote's documents to POST /v1/jobs."""
 
     request: dict[str, Any]
     quote: Quote
@@ -197,7 +195,7 @@ class Progress(BaseModel):
 
 
 class JobView(BaseModel):
-    """A job as its payer sees it. ``status`` says where it is, ``reason`` why it got there (stable codes)."""
+    """A job as its payer sees it. ``status`` and its ``reason`` are stable codes."""
 
     id: str
     payer: str
@@ -213,14 +211,14 @@ class JobView(BaseModel):
     requirements: dict[str, Any]
     units_ordered: int
     unit_weight_us: int
-    sampling_bps: int = Field(description="Lowest rate at which a unit's segments are drawn, as the order says.")
+    sampling_bps: int = Field(description="Minimum sampling rate of a unit's segments, as in the order.")
     budget_wei: WeiOut
     max_price_wei: WeiOut
     wait_until: datetime
-    price_cap_wei: WeiOut = Field(description="What it bids at most now, in wei per GPU-hour.")
-    expires_at: datetime = Field(description="Until when it waits now.")
+    price_cap_wei: WeiOut = Field(description="Current maximum bid in wei per GPU-hour.")
+    expires_at: datetime = Field(description="Current end of its wait.")
     paused_at: datetime | None
-    cancel_requested: bool = Field(description="It is cancelled and refunded as soon as its deposit is final.")
+    cancel_requested: bool = Field(description="It is cancelled and refunded once its deposit is final.")
     organisation_id: int | None
     nonce: WeiOut
     escrowed_wei: WeiOut
@@ -248,7 +246,7 @@ class JobView(BaseModel):
 
 class JobPage(BaseModel):
     jobs: list[JobView]
-    next: str | None = Field(description="Give it as `after` to get the next page; null at the end.")
+    next: str | None = Field(description="Pass it as `after` for the next page; null on the last one.")
 
 
 class UnitView(BaseModel):
@@ -258,33 +256,33 @@ class UnitView(BaseModel):
     provider: str
     status: str
     reason: str | None
-    included: bool | None = Field(description="Whether the payload is in its round's aggregate, or if late in a later.")
-    top_k: int | None = Field(description="Entries per 4096 parameters that it was told to send.")
-    rounds_late: int | None = Field(description="How many rounds had closed since its own when it was delivered.")
+    included: bool | None = Field(description="True if an aggregation used the payload, also one of a later round.")
+    top_k: int | None = Field(description="Assigned number of entries per 4096 parameters.")
+    rounds_late: int | None = Field(description="Rounds that had closed since its own round at the delivery.")
     exclusion_reason: str | None
     doubts: list[str] | None = Field(
-        description="What is unusual about the payload beside the round's others. It costs nothing: more of the "
-        "node's next segments are replayed. Null: not examined."
+        description="Outlier flags of the payload against the round's others. They raise the node's sampling rate and "
+        "have no penalty. Null: not examined."
     )
     trace_root: str | None
     payload_hash: str | None
     payload_cid: str | None
     train_loss: str | None
-    report: NodeReport | None = Field(description="What its node said that it took; null if it said nothing.")
+    report: NodeReport | None = Field(description="Resource usage as its node reported it; null without a report.")
     tolerated_segments: list[int] | None = Field(
-        description="Drawn segments that no verifier of the job's environment class replayed, but one of another, "
-        "whose result was near: weaker than equal bits."
+        description="Sampled segments that passed a cross-class check instead of a replay in the job's environment "
+        "class. A check within tolerance is weaker than equal bits."
     )
     committed_at: datetime | None
     uploaded_at: datetime | None
     decided_at: datetime | None
-    dispute_id: str | None = Field(description="Of the dispute on chain that we brought over it: /v1/disputes/{id}.")
+    dispute_id: str | None = Field(description="The market's on-chain dispute of it: /v1/disputes/{id}.")
 
 
 class CheckpointView(BaseModel):
     round: int
     cid: str
     model_cid: str
-    validation_loss: str | None = Field(description="None until it is computed, beside the rounds that follow.")
-    pins: list[str] = Field(description="Nodes that proved to hold a copy.")
+    validation_loss: str | None = Field(description="Null until it is computed, concurrently with later rounds.")
+    pins: list[str] = Field(description="Nodes that proved a copy.")
     created_at: datetime

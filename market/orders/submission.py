@@ -92,7 +92,9 @@ def check(request: SubmitJob, payer: str, services: Services) -> SignedTerms:
     state = _payer_state(terms, payer, services, _FUNDS_SECONDS)
     try:
         signed = sign_terms(request, terms, state)
-    except (InvalidSignature, InsufficientBalance):
+    except (InvalidSignature, InsufficientBalance) as error:
+        if error.field == "order_signature":  # independent of the funds
+            raise
         signed = sign_terms(request, terms, replace(state, funds=_funds(payer, services)))
     _publish(terms, services.part(Storage))
     return signed
@@ -184,7 +186,7 @@ def write(unit: UnitOfWork, signed: SignedTerms, principal: Principal) -> Job:
         _deposit(unit, signed),
         only_if=accounts.still_live(principal),
     )
-    if not is_new:  # or the credential ended: require_live_caller replaces this refusal then
+    if not is_new:  # If the credential ended instead, require_live_caller replaces this refusal.
         raise NonceReplayed(
             f"{order.payer} used the nonce {order.nonce} before.",
             field="nonce",

@@ -19,24 +19,22 @@ from market.orders.schemas import CheckpointView, JobFilters, JobPage, JobView, 
 from market.platform.http.errors import UnknownTier
 from market.training.checkpoints import repository as checkpoints_repository
 from market.training.units import repository as units_repository
-from market.training.units.models import Unit
 
 _COLUMNS = [name for name in JobView.model_fields if name in Job.__table__.columns]
 
 
 def job_view(session: Session, network: NetworkParameters, job: Job) -> JobView:
-    """A job with its progress."""
     return job_views(session, network, [job])[0]
 
 
 def job_views(session: Session, network: NetworkParameters, jobs: Sequence[Job]) -> list[JobView]:
-    """Jobs with their progress, by one query for all of them."""
+    """Return jobs with their progress, by one query."""
     progress = progress_of(session, [job.id for job in jobs]) if jobs else {}
     return [_job_view(network, job, progress[job.id]) for job in jobs]
 
 
 def new_job_view(network: NetworkParameters, job: Job) -> JobView:
-    """A job that was submitted just now."""
+    """Return a job without progress, without a query."""
     return _job_view(network, job, JobProgress())
 
 
@@ -72,12 +70,12 @@ def job_page(
     principal: Principal,
     filters: JobFilters,
 ) -> JobPage:
-    """Jobs that the caller may see, newest first, beginning after job ``filters.after``; by default, its own.
+    """Return jobs that the caller may see, by default its own, newest first, after job ``filters.after``.
 
     Raises:
-        JobNotFound: ``after`` is no job that the caller may see.
-        OrganisationNotFound: the caller is not in the organisation.
-        UnknownTier: there is no such tier.
+        JobNotFound: the caller may not see the job ``after``.
+        OrganisationNotFound: the caller is not a member of the organisation.
+        UnknownTier: the network has no such tier.
     """
     before, limit = None, filters.limit
     if filters.after is not None:
@@ -113,16 +111,17 @@ def _tier_id(network: NetworkParameters, name: str) -> int:
     try:
         return network.tier(name).id
     except KeyError:
-        raise UnknownTier(f"{name!r} is no tier of this network.", field="tier") from None
+        raise UnknownTier(f"tier is {name!r}; expected a tier of this network.", field="tier") from None
 
 
 def unit_views(session: Session, job: Job) -> list[UnitView]:
-    """All units of a job, in the order (round, slot, id)."""
-    return [_unit_view(unit) for unit in units_repository.units_of_job(session, job.id)]
+    """Return all units of a job by (round, slot, id)."""
+    units = units_repository.units_of_job(session, job.id)
+    return [UnitView.model_validate(unit, from_attributes=True) for unit in units]
 
 
 def checkpoint_views(session: Session, job: Job) -> list[CheckpointView]:
-    """All checkpoints of a job with the nodes that proved to hold them, by round."""
+    """Return all checkpoints of a job with their proven copies, by round."""
     pins = checkpoints_repository.pins_of_job(session, job.id)
     return [
         CheckpointView(
@@ -135,7 +134,3 @@ def checkpoint_views(session: Session, job: Job) -> list[CheckpointView]:
         )
         for checkpoint in checkpoints_repository.checkpoints(session, job.id)
     ]
-
-
-def _unit_view(unit: Unit) -> UnitView:
-    return UnitView(**{name: getattr(unit, name) for name in UnitView.model_fields})

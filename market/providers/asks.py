@@ -1,4 +1,4 @@
-"""Standing, signed offers of capacity."""
+"""Signed asks of providers."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -18,9 +18,9 @@ LONGEST = timedelta(days=90)
 
 
 def place_ask(session: Session, network: NetworkParameters, domain: Domain, ask: Ask, signature: str) -> AskRow:
-    """Put a signed ask into the book; it replaces the provider's earlier one.
+    """Put a signed ask into the order book; it replaces the provider's earlier one.
 
-    It stands whatever the stake is and takes part in clearings while its provider is active.
+    It is open for any stake, and takes part in clearings while its provider is active.
 
     Raises:
         InvalidSignature: ``ask.provider`` did not sign exactly this ask for this deployment.
@@ -33,15 +33,15 @@ def place_ask(session: Session, network: NetworkParameters, domain: Domain, ask:
     tier = _tier(network, ask.tier)
     if ask.gpus != tier.gpus:
         raise InvalidAsk(
-            f"a node of tier {tier.name} has {tier.gpus} GPUs",
+            f"ask.gpus is {ask.gpus}; expected {tier.gpus} for tier {tier.name}",
             field="ask.gpus",
             remedy=f"Sign the ask with gpus = {tier.gpus}.",
         )
     if not now.timestamp() < ask.validUntil <= (now + LONGEST).timestamp():
         raise InvalidAsk(
-            f"an ask stands until a time in the next {LONGEST.days} days",
+            f"ask.validUntil is {ask.validUntil}; expected a time within the next {LONGEST.days} days",
             field="ask.validUntil",
-            remedy="Give Unix seconds of a time within that span.",
+            remedy="Sign the ask with Unix seconds of a time in that range.",
         )
     provider = service.require(session, ask.provider, lock=True)
     if provider.kind == "verifier":
@@ -72,7 +72,7 @@ def place_ask(session: Session, network: NetworkParameters, domain: Domain, ask:
 
 
 def cancel_ask(session: Session, address: str, ask_id: str) -> None:
-    """Take an ask out of the book. Work that it won goes on.
+    """Remove an ask from the order book. Jobs that it won continue.
 
     Raises:
         AskNotFound: the provider has no open ask with that id.
@@ -82,12 +82,11 @@ def cancel_ask(session: Session, address: str, ask_id: str) -> None:
 
 
 def expire_asks(session: Session, now: datetime) -> None:
-    """Take asks out of the book whose ``validUntil`` has passed; clearings leave them out from that instant on."""
+    """Close asks past their ``validUntil``; clearings ignore them from that instant."""
     repository.expire_asks(session, now)
 
 
 def asks_of(session: Session, address: str) -> list[AskRow]:
-    """All asks that the provider placed, newest first."""
     return repository.asks_of(session, address)
 
 
@@ -104,4 +103,4 @@ def _tier(network: NetworkParameters, tier_id: int) -> Tier:
     for tier in network.tiers:
         if tier.id == tier_id:
             return tier
-    raise UnknownTier(f"no tier {tier_id}; there are {[tier.id for tier in network.tiers]}", field="ask.tier")
+    raise UnknownTier(f"no tier {tier_id}; expected one of {[tier.id for tier in network.tiers]}", field="ask.tier")

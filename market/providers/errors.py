@@ -1,4 +1,4 @@
-"""Refusals of providers, benchmarks and asks."""
+"""Problems of providers, benchmarks and asks."""
 
 from market.platform.http.problem import MarketError
 
@@ -22,48 +22,46 @@ class WalletInUse(MarketError):
     code = "wallet-in-use"
     title = "Another node runs with this wallet"
     default_remedy = (
-        "Stop one of them, and give each node a wallet and a --state-dir of its own. A node that was killed, and is "
-        "started with another --state-dir, has to wait until its silence was noticed; better give it the old one."
+        "Stop one of them, and use a separate wallet and --state-dir per node. After a crash, restart the node with "
+        "its old --state-dir; with another one it must wait for the heartbeat timeout."
     )
 
 
 class KindFixed(MarketError):
     status = 409
     code = "provider-kind-fixed"
-    title = "A provider stays what it registered as"
-    default_remedy = "Use another wallet for the other role: nobody may verify in one role what it sells in the other."
+    title = "The kind of a registered node cannot change"
+    default_remedy = "Use another wallet for the other kind. A wallet must not verify its own work."
 
 
 class EnvironmentNotAccepted(MarketError):
-    """Work in a class can be judged by its verifiers alone, so a network may name those that are accepted."""
+    """Only verifiers of a class can replay its units, so a network may list the accepted classes."""
 
     status = 422
     code = "environment-not-accepted"
-    title = "This network has no use for the environment class"
-    default_remedy = (
-        "Use the versions and the execution profile that the network's operator names, or ask for your class."
-    )
+    title = "This network does not accept the environment class"
+    default_remedy = "Use the versions and execution profile of an accepted class, or ask the operator to accept yours."
 
 
 class ProviderJailed(MarketError):
     status = 409
     code = "provider-jailed"
     title = "You are jailed"
-    default_remedy = "Appeal to the operator; only a release on chain ends the jail."
+    default_remedy = "Ask the operator for a release. Only a release on chain ends the jail."
 
 
 class HardwareInsufficient(MarketError):
     status = 422
     code = "hardware-insufficient"
-    title = "The registered hardware does not reach the tier"
-    default_remedy = "Choose a lower tier, or register the hardware that you have with POST /v1/providers."
+    title = "The registered hardware is below the tier's"
+    default_remedy = "Choose a lower tier, or correct your hardware with POST /v1/providers."
 
 
 class VerifierNeedsNone(MarketError):
     status = 409
     code = "verifier-needs-no-benchmark"
-    title = "Verifiers earn no tier and place no asks"
-    default_remedy = "Stake the verifier minimum on chain and send heartbeats; replays come as leases."
+    title = "Verifiers have no tier and no asks"
+    default_remedy = "Stake the verifier minimum on chain and send heartbeats. Replays arrive as leases."
 
 
 class BenchmarkNotFound(MarketError):
@@ -76,7 +74,7 @@ class BenchmarkNotFound(MarketError):
 class BenchmarkAnswered(MarketError):
     status = 409
     code = "benchmark-answered"
-    title = "This benchmark has its answer"
+    title = "This benchmark was answered before"
     default_remedy = "Start a new one with POST /v1/benchmarks."
 
 
@@ -84,44 +82,44 @@ class BenchmarkOutOfTurn(MarketError):
     status = 409
     code = "benchmark-out-of-turn"
     title = "The benchmark is not at this step"
-    default_remedy = "Take its steps in order and in time: ready, commit, answer; or start a new one."
+    default_remedy = "Call ready, commit and answer in this order and in time, or start a new benchmark."
 
 
 class BenchmarkPaused(MarketError):
     status = 409
     code = "benchmark-paused"
-    title = "A benchmark was not answered right"
-    default_remedy = "Check the device (not_before says when the next challenge is given)."
+    title = "The last benchmark failed"
+    default_remedy = "Check the device, and start a benchmark after not_before."
 
 
 class BenchmarkAtWork(MarketError):
-    """Training beside the proof would make it too slow, and the unit late."""
+    """Training in parallel would slow the benchmark and delay the unit."""
 
     status = 409
     code = "benchmark-at-work"
-    title = "You hold work for a job"
-    default_remedy = "Ask again once your slot is free; you need not show your hardware before that."
+    title = "The node works for a job"
+    default_remedy = "Repeat the request after the job. No benchmark is required before that."
 
 
 class BenchmarkBusy(MarketError):
     status = 503
     code = "benchmark-busy"
-    title = "Other answers are being checked"
-    default_remedy = "Repeat the request in some seconds; the answer counts as of its upload."
+    title = "Another answer is being checked"
+    default_remedy = "Repeat the request in a few seconds. The time of the upload counts."
 
 
 class AnswerNotFound(MarketError):
     status = 422
     code = "answer-not-found"
-    title = "The answer's content cannot be found"
-    default_remedy = "Upload the answer with POST /v1/blobs and send the CID that it returns."
+    title = "The answer is not on storage"
+    default_remedy = "Upload the answer with POST /v1/blobs and send the returned CID."
 
 
 class TierNotEarned(MarketError):
     status = 409
     code = "tier-not-earned"
     title = "You have not earned this tier"
-    default_remedy = "Pass the tier's benchmark (POST /v1/benchmarks), or offer the tier that you have."
+    default_remedy = "Pass the tier's benchmark (POST /v1/benchmarks), or offer your current tier."
 
 
 class InvalidAsk(MarketError):
@@ -140,29 +138,29 @@ class AskNotFound(MarketError):
 class AttestationNotFound(MarketError):
     status = 404
     code = "attestation-not-found"
-    title = "There is no such challenge of yours for an attestation"
-    default_remedy = "Ask for one with POST /v1/attestations."
+    title = "You have no such attestation challenge"
+    default_remedy = "Create one with POST /v1/attestations."
 
 
 class AttestationAnswered(MarketError):
     status = 409
     code = "attestation-answered"
-    title = "This challenge has its quote"
-    default_remedy = "See attested_until in GET /v1/providers/ADDRESS; ask for a new challenge to renew it."
+    title = "This challenge was answered before"
+    default_remedy = "See attested_until in GET /v1/providers/ADDRESS. Create a new challenge to renew it."
 
 
 class AttestationExpired(MarketError):
     status = 409
     code = "attestation-expired"
-    title = "The challenge's time is over"
-    default_remedy = "Ask for a new one with POST /v1/attestations and answer it at once."
+    title = "The challenge has expired"
+    default_remedy = "Create a new one with POST /v1/attestations and answer it at once."
 
 
 class InvalidQuote(MarketError):
     status = 422
     code = "invalid-quote"
-    title = "The quote does not hold"
-    default_remedy = "Take a fresh quote over the challenge's report_data, with current collateral."
+    title = "The quote is invalid"
+    default_remedy = "Send a new quote over the challenge's report_data, with current collateral."
 
 
 class GpusNotAttested(MarketError):
@@ -170,8 +168,8 @@ class GpusNotAttested(MarketError):
     code = "gpus-not-attested"
     title = "The quote does not cover your GPUs"
     default_remedy = (
-        "Send NVIDIA's statement on all GPUs that you registered, and no fewer than your tier has, taken by the quoted "
-        "environment itself."
+        "Send NVIDIA's statement on all registered GPUs, at least as many as your tier has, taken inside the quoted "
+        "environment."
     )
 
 
@@ -179,4 +177,4 @@ class MeasurementNotAccepted(MarketError):
     status = 409
     code = "measurement-not-accepted"
     title = "The network does not accept this software"
-    default_remedy = "Run an image whose measurement the network's admins accepted, or ask them to accept this one."
+    default_remedy = "Run an image with an accepted measurement, or ask the network's admins to accept this one."

@@ -1,7 +1,7 @@
-"""Liveness challenges: a heartbeat counts only if the wallet's key signed what the market said moments before.
+"""Liveness challenges: a heartbeat counts only if the wallet's key signed a recent challenge.
 
-A challenge is a keyed hash of wallet and period, so nobody foresees it, and no row is written for it. It is good for
-the period in which it was told and the next: who recorded heartbeats, or has the session's token only, cannot go on.
+A challenge is a keyed hash of wallet and period, so it is unpredictable and needs no row. It is valid in its period and
+the next one. Recorded heartbeats or a session token alone do not suffice.
 """
 
 import hashlib
@@ -14,12 +14,12 @@ LEAST_PERIOD_SECONDS = 60.0
 
 
 class Liveness:
-    """Challenges and their answers.
+    """Challenges and their checks.
 
     Args:
-        secret: of this market; its processes share it.
-        domain: EIP-712, of the deployment.
-        heartbeat_timeout: seconds between two heartbeats at most; a period is no shorter.
+        secret: secret shared by the market's processes.
+        domain: EIP-712 domain of the deployment.
+        heartbeat_timeout: longest time between two heartbeats in seconds; a period is at least as long.
     """
 
     def __init__(self, secret: bytes, domain: Domain, heartbeat_timeout: float) -> None:
@@ -28,11 +28,11 @@ class Liveness:
         self._period = max(LEAST_PERIOD_SECONDS, heartbeat_timeout)
 
     def challenge(self, address: str, now: float) -> str:
-        """What a wallet's next heartbeat has to sign, 0x hex of 32 bytes; ``now`` in Unix seconds."""
+        """Return the challenge of a wallet's next heartbeat, 0x hex of 32 bytes; ``now`` in Unix seconds."""
         return self._of(address, int(now // self._period))
 
     def is_answered(self, address: str, challenge: str, signature: str, now: float) -> bool:
-        """Whether the wallet signed a challenge that it was told in this period or the one before."""
+        """Return True if the wallet signed its challenge of this period or the one before."""
         period = int(now // self._period)
         if challenge not in (self._of(address, period), self._of(address, period - 1)):
             return False
@@ -42,5 +42,5 @@ class Liveness:
             return False
 
     def _of(self, address: str, period: int) -> str:
-        told = b"zoo-liveness-1" + bytes.fromhex(address[2:]) + period.to_bytes(8, "big")
-        return to_hex(hmac.new(self._secret, told, hashlib.sha256).digest())
+        message = b"zoo-liveness-1" + bytes.fromhex(address[2:]) + period.to_bytes(8, "big")
+        return to_hex(hmac.new(self._secret, message, hashlib.sha256).digest())

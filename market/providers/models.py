@@ -1,4 +1,4 @@
-"""Tables of providers and verifiers, their benchmarks, asks, uptime and record, and what the chain says of stakes."""
+"""Tables of nodes, their benchmarks, asks, uptime and record, and projections of stakes and attestations."""
 
 from datetime import datetime
 
@@ -11,7 +11,7 @@ from market.platform.db.base import Address, Base, Cid, CreatedAt, Hash32, UtcDa
 
 
 class Provider(Base, CreatedAt):
-    """A node that trains (kind provider) or replays (kind verifier). One per wallet."""
+    """Node that trains (kind provider) or replays (kind verifier). One per wallet."""
 
     __tablename__ = "providers"
 
@@ -25,36 +25,36 @@ class Provider(Base, CreatedAt):
     reason: Mapped[str | None] = mapped_column(String(64))
     tier_id: Mapped[int | None] = mapped_column(Integer)  # earned by benchmark; verifiers have none
     last_seen_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    # What it may share the fate of others by, as it declares, and its own measurement of the way to the market.
+    # Declared by the node for the spread of gangs; the round trip is its own measurement.
     site: Mapped[str | None] = mapped_column(String(64))
     asn: Mapped[int | None] = mapped_column(BigInteger)
     owner: Mapped[str | None] = mapped_column(String(64))
     round_trip_ms: Mapped[int | None] = mapped_column(Integer)
     reliability_bps: Mapped[int] = mapped_column(Integer, default=NEWCOMER_BPS, server_default=str(NEWCOMER_BPS))
-    # The score at the last benchmark, which that benchmark forgave; None once the score needs no forgiving.
+    # Score that the last benchmark forgave; None at or above the demotion threshold.
     forgiven_bps: Mapped[int | None] = mapped_column(Integer)
     # When a verifier was last suspended for an outvoted replay (market.domain.verification.sampling.sanction_for).
     warned_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    # When it will be asked to show its hardware again, which it is not told; and by when it has to, once it was told.
+    # Secret time of the next benchmark, and its deadline once the node has received it.
     rebenchmark_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     rebenchmark_by: Mapped[datetime | None] = mapped_column(UtcDateTime, index=True)
-    # Since when the market disputes a unit of its on chain; until that has ended it gets no new work.
+    # Begin of an on-chain dispute by the market; the node gets no new work during it.
     disputed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
 
 class Stake(Base):
-    """Finalised projection of the staking contract, of any wallet: one may stake before it registers."""
+    """Finalised projection of the staking contract for all wallets, registered or not."""
 
     __tablename__ = "stakes"
 
     address: Mapped[str] = mapped_column(Address, primary_key=True)
     stake_wei: Mapped[int] = mapped_column(Wei, default=0)
-    unbonding_wei: Mapped[int] = mapped_column(Wei, default=0)  # asked back, not yet withdrawn: still at risk
-    raised_at: Mapped[datetime | None] = mapped_column(UtcDateTime)  # by the chain's clock, when it last grew
+    unbonding_wei: Mapped[int] = mapped_column(Wei, default=0)  # not withdrawn yet, so slashable
+    raised_at: Mapped[datetime | None] = mapped_column(UtcDateTime)  # last increase, by the chain's clock
 
 
 class CommittedPeriod(Base):
-    """Finalised projection: a time through which a wallet promised on chain to be up."""
+    """Finalised projection of a period of uptime that a wallet committed to on chain."""
 
     __tablename__ = "committed_periods"
 
@@ -64,18 +64,18 @@ class CommittedPeriod(Base):
 
 
 class HeartbeatHour(Base):
-    """In which minutes of an hour a node was seen. Rows last until their epoch has been judged."""
+    """Minutes of an hour with a heartbeat of a node. Rows last until their epoch is evaluated."""
 
     __tablename__ = "heartbeat_hours"
 
     hour: Mapped[int] = mapped_column(BigInteger, primary_key=True)  # since 1970
     provider: Mapped[str] = mapped_column(ForeignKey("providers.address"), primary_key=True)
     minutes: Mapped[int] = mapped_column(BigInteger)  # bit n: minute n
-    stake_wei: Mapped[int] = mapped_column(Wei)  # the least that it had at stake for active work in these minutes
+    stake_wei: Mapped[int] = mapped_column(Wei)  # lowest active stake in these minutes
 
 
 class JudgedEpoch(Base, CreatedAt):
-    """An epoch whose uptime has been judged, and what it was measured by."""
+    """Epoch with evaluated uptime, and the basis of the evaluation."""
 
     __tablename__ = "judged_epochs"
 
@@ -85,14 +85,14 @@ class JudgedEpoch(Base, CreatedAt):
 
 
 class ProviderEpoch(Base):
-    """What one node did in one epoch. The minutes are written when the epoch is judged, the rest as it happens."""
+    """Record of a node in one epoch. The minutes are written at the epoch's evaluation, the rest at once."""
 
     __tablename__ = "provider_epochs"
     __table_args__ = (Index("ix_provider_epochs_unreviewed", "provider", postgresql_where=text("unreviewed")),)
 
     epoch: Mapped[int] = mapped_column(BigInteger, primary_key=True)
     provider: Mapped[str] = mapped_column(Address, primary_key=True)
-    up_minutes: Mapped[int] = mapped_column(Integer, default=0)  # of those that count
+    up_minutes: Mapped[int] = mapped_column(Integer, default=0)  # of the minutes that count
     counted_minutes: Mapped[int] = mapped_column(Integer, default=0)
     committed_up_minutes: Mapped[int] = mapped_column(Integer, default=0)
     committed_minutes: Mapped[int] = mapped_column(Integer, default=0)
@@ -104,12 +104,12 @@ class ProviderEpoch(Base):
     rejected: Mapped[int] = mapped_column(Integer, default=0)
     lost: Mapped[int] = mapped_column(Integer, default=0)
     slashes: Mapped[int] = mapped_column(Integer, default=0)
-    refused: Mapped[int] = mapped_column(Integer, default=0, server_default="0")  # replays that it gave back
+    refused: Mapped[int] = mapped_column(Integer, default=0, server_default="0")  # declined replays
     unreviewed: Mapped[bool] = mapped_column(Boolean, server_default=false())  # not yet in its provider's score
 
 
 class DowntimePenalty(Base, CreatedAt):
-    """A node was up for less of an epoch than it had committed to; amount and tx are what the chain said."""
+    """Penalty for too little uptime in a committed epoch; amount and tx come from the chain."""
 
     __tablename__ = "downtime_penalties"
 
@@ -122,7 +122,7 @@ class DowntimePenalty(Base, CreatedAt):
 
 
 class Attestation(Base):
-    """Finalised projection of the attestation registry: what is attested of a wallet, and until when."""
+    """Finalised projection of the attestation registry."""
 
     __tablename__ = "attestations"
 
@@ -133,7 +133,7 @@ class Attestation(Base):
 
 
 class AttestationChallenge(Base, CreatedAt):
-    """A nonce that a quote must be bound to, and what came of it. One open challenge per wallet."""
+    """Nonce for a TEE quote, with the result. One open challenge per wallet."""
 
     __tablename__ = "attestation_challenges"
     __table_args__ = (
@@ -153,7 +153,7 @@ class AttestationChallenge(Base, CreatedAt):
 
 
 class BenchmarkRun(Base, CreatedAt):
-    """One proof-of-work challenge and what came of it. Its speed is measured by the market's clock."""
+    """Hardware benchmark with its result. The market's clock measures the speed."""
 
     __tablename__ = "benchmark_runs"
     __table_args__ = (Index("ix_benchmark_runs_open", "provider", postgresql_where=text("answered_at IS NULL")),)
@@ -163,12 +163,12 @@ class BenchmarkRun(Base, CreatedAt):
     seed: Mapped[str] = mapped_column(Hash32)  # of the pool
     work: Mapped[dict[str, int]] = mapped_column(JSONB)  # training_gym.hardware.challenge.ProofParameters
     tier_id: Mapped[int] = mapped_column(Integer)
-    deadline_at: Mapped[datetime] = mapped_column(UtcDateTime)  # of the pool; once the work has begun, of the work
+    deadline_at: Mapped[datetime] = mapped_column(UtcDateTime)  # of the pool, then of the timed work
     nonce: Mapped[str | None] = mapped_column(Hash32)
     started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     commitment: Mapped[str | None] = mapped_column(Hash32)
     committed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    secret: Mapped[str | None] = mapped_column(Hash32)  # drawn after the commitment: what is opened
+    secret: Mapped[str | None] = mapped_column(Hash32)  # set after the commitment; selects the steps to open
     answered_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     answer_cid: Mapped[str | None] = mapped_column(Cid)
     passed: Mapped[bool | None]
@@ -177,7 +177,7 @@ class BenchmarkRun(Base, CreatedAt):
 
 
 class AskRow(Base, CreatedAt):
-    """A provider's standing, signed offer (zoo_protocol.messages.Ask)."""
+    """Signed ask of a provider (zoo_protocol.messages.Ask)."""
 
     __tablename__ = "asks"
     __table_args__ = (
@@ -196,7 +196,7 @@ class AskRow(Base, CreatedAt):
 
 
 class SignerNonce(Base, CreatedAt):
-    """Every order or ask nonce that a signer has used; a second use is refused."""
+    """Order or ask nonce that a signer has used; a second use is refused."""
 
     __tablename__ = "signer_nonces"
 

@@ -1,10 +1,14 @@
-"""One node at a time for a wallet: two would do its work twice, each without what the other has to show.
+"""Lock of a wallet for one node process. Two nodes of a wallet would each lack states that the other must reveal.
 
-Each process of a node names itself by a random id in its heartbeats, and its predecessors in the same directory. The
-one that was heard of last within the longest silence has the wallet; only itself and who names it as a predecessor are
-taken then. So a node that is started again goes on at once, a stranger is refused while the node lives, and of two
-copies of one directory the later one has it, while the earlier one is refused for good. Redis holds this for as long
-as it counts. Where Redis does not answer, all are taken (fail open): it guards an operator against a mistake.
+Heartbeats contain a random id of the process and the ids of its predecessors in the same directory. The process of the
+last heartbeat has the wallet for the heartbeat timeout:
+
+- A successor in the same directory takes the wallet at once.
+- Another process waits until the timeout.
+- Of two copies of a directory, the later process keeps the wallet.
+
+Redis stores the lock. While Redis does not answer, every process passes (fail open), since the lock only prevents
+operating errors.
 """
 
 from collections.abc import Sequence
@@ -17,7 +21,7 @@ _log = structlog.get_logger(__name__)
 
 
 def acquire_wallet_lock(redis: Redis, address: str, session: str, predecessors: Sequence[str], seconds: float) -> bool:
-    """Let the process ``session`` have the wallet for ``seconds`` from now on; False if another one has it."""
+    """Lock the wallet for the process ``session`` and ``seconds``; return False if another process has it."""
     key = f"zoo:node:{address}"
     try:
         holder = redis.get(key)

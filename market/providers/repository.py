@@ -1,4 +1,4 @@
-"""Queries on providers, stakes, benchmarks and asks."""
+"""Queries of providers, stakes, benchmarks and asks."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
@@ -11,7 +11,7 @@ from market.domain.lifecycle import ProviderStatus
 from market.providers.models import AskRow, AttestationChallenge, BenchmarkRun, Provider, SignerNonce, Stake
 
 ANSWERED_WITHIN = timedelta(hours=1)
-"""After its commitment; an answer that comes later may still be right, but nobody waits for it."""
+"""Time after the commitment during which a benchmark blocks placement; a later answer may still pass."""
 
 
 def provider(session: Session, address: str) -> Provider | None:
@@ -19,41 +19,40 @@ def provider(session: Session, address: str) -> Provider | None:
 
 
 def insert_provider(session: Session, **values: object) -> None:
-    """Add a provider unless its address is registered."""
+    """Insert a provider unless its address is registered."""
     session.execute(insert(Provider).values(**values).on_conflict_do_nothing())
 
 
 def lock_provider(session: Session, address: str) -> Provider | None:
-    """The provider's row, afresh and locked against other writers."""
+    """Return the provider's row, refreshed and locked against other writers."""
     statement = select(Provider).where(Provider.address == address).with_for_update(key_share=True)
     return session.scalar(statement.execution_options(populate_existing=True))
 
 
 def lock_stake(session: Session, address: str) -> Stake:
-    """The wallet's stake, locked; it begins at nothing."""
+    """Return the wallet's stake, locked; it begins at 0."""
     session.execute(insert(Stake).values(address=address, stake_wei=0, unbonding_wei=0).on_conflict_do_nothing())
     statement = select(Stake).where(Stake.address == address).with_for_update(key_share=True)
     return session.scalars(statement.execution_options(populate_existing=True)).one()
 
 
 def stake_of(session: Session, address: str) -> int:
-    """Active stake in wei; 0 for an unknown wallet."""
+    """Return the active stake in wei; 0 for an unknown wallet."""
     return session.scalar(select(Stake.stake_wei).where(Stake.address == address)) or 0
 
 
 def at_risk(session: Session, address: str) -> int:
-    """Stake in wei with what was asked back and not withdrawn; 0 for an unknown wallet."""
+    """Return the slashable balance in wei (stake plus unbonding); 0 for an unknown wallet."""
     return session.scalar(select(Stake.stake_wei + Stake.unbonding_wei).where(Stake.address == address)) or 0
 
 
 def page(session: Session, after: str, limit: int) -> Sequence[Row[Provider, int]]:
-    """Providers with their stakes, by address, beginning after ``after``."""
+    """Return providers with their stakes, by address, beginning after ``after``."""
     statement = _with_stake().where(Provider.address > after).order_by(Provider.address).limit(limit)
     return session.execute(statement).all()
 
 
 def with_stake(session: Session, address: str) -> Row[Provider, int] | None:
-    """A provider and its active stake."""
     return session.execute(_with_stake().where(Provider.address == address)).first()
 
 
@@ -62,54 +61,53 @@ def _with_stake() -> Select[Provider, int]:
 
 
 def count_by_status(session: Session) -> dict[tuple[str, str], int]:
-    """How many providers there are of each (kind, status)."""
+    """Return the number of providers by (kind, status)."""
     statement = select(Provider.kind, Provider.status, func.count()).group_by(Provider.kind, Provider.status)
     return {(kind, status): count for kind, status, count in session.execute(statement)}
 
 
 def touch(session: Session, address: str, now: datetime, round_trip_ms: int | None) -> bool:
-    """Note that the provider is alive and, if it measured it, how far; False if it is unknown."""
+    """Record a heartbeat, with the round trip if measured; return False for an unknown provider."""
     seen = {"last_seen_at": now} | ({} if round_trip_ms is None else {"round_trip_ms": round_trip_ms})
     statement = update(Provider).where(Provider.address == address).values(seen)
     return session.scalar(statement.returning(Provider.address)) is not None
 
 
 def forget_seen(session: Session, address: str) -> None:
-    """Until it is heard of again, the provider counts as never seen."""
+    """Mark the provider as never seen, until its next heartbeat."""
     session.execute(update(Provider).where(Provider.address == address).values(last_seen_at=None))
 
 
-def _proves(now: datetime) -> ColumnElement[bool]:
-    """Whether a provider has to show its hardware now, or is about it."""
+def _is_in_benchmark(now: datetime) -> ColumnElement[bool]:
+    """Return the condition that a provider has a benchmark deadline or runs a benchmark."""
     run = BenchmarkRun
-    is_at_it = or_(
+    is_running = or_(
         and_(run.committed_at.is_(None), run.deadline_at > now),
         and_(run.committed_at <= run.deadline_at, run.committed_at > now - ANSWERED_WITHIN),
     )
-    under_way = exists().where(run.provider == Provider.address, run.answered_at.is_(None), is_at_it)
+    under_way = exists().where(run.provider == Provider.address, run.answered_at.is_(None), is_running)
     return or_(Provider.rebenchmark_by.is_not(None), under_way)
 
 
 def _may_work(accepted: Collection[str] | None) -> ColumnElement[bool]:
-    """Whether a node is active, in no dispute, and of an environment class that is ``accepted`` (None: any is).
+    """Return the condition that a node is active, undisputed, and of an ``accepted`` class (None: any).
 
-    A node that is registered keeps its status when its class is dropped, so that it works again once that is named.
+    A node keeps its status when its class loses acceptance, so that it works again with the next acceptance.
     """
     may = and_(Provider.status == ProviderStatus.ACTIVE, Provider.disputed_at.is_(None))
     return may if accepted is None else and_(may, Provider.environment_class.in_(accepted))
 
 
-def proving_among(session: Session, addresses: Collection[str], now: datetime) -> set[str]:
-    """Those of the providers that have to show their hardware now, or are about it."""
-    statement = select(Provider.address).where(Provider.address.in_(addresses), _proves(now))
+def in_benchmark_among(session: Session, addresses: Collection[str], now: datetime) -> set[str]:
+    """Return the providers that have a benchmark deadline or run a benchmark."""
+    statement = select(Provider.address).where(Provider.address.in_(addresses), _is_in_benchmark(now))
     return set(session.scalars(statement))
 
 
 def standing_offers(
     session: Session, tier_id: int, accepted: Collection[str] | None, seen_since: datetime, now: datetime
 ) -> Sequence[Row[Provider, AskRow, int]]:
-    """Recently seen providers of a tier that may work and need not show their hardware now, their open asks and stakes,
-    cheapest and oldest first."""
+    """Return (provider, open ask, stake) of the available providers of a tier, cheapest and oldest first."""
     statement = (
         select(Provider, AskRow, Stake.stake_wei)
         .join(AskRow, AskRow.provider == Provider.address)
@@ -120,7 +118,7 @@ def standing_offers(
             AskRow.status == "open",
             AskRow.tier_id == tier_id,
             AskRow.valid_until > now,
-            ~_proves(now),
+            ~_is_in_benchmark(now),
         )
         .order_by(AskRow.min_price_wei, AskRow.created_at, AskRow.id)
     )
@@ -128,35 +126,32 @@ def standing_offers(
 
 
 def of_tier(session: Session, tier_id: int) -> Sequence[Provider]:
-    """All providers that earned a tier, whatever became of them, by address."""
+    """Return all providers that earned a tier, of any status, by address."""
     return session.scalars(select(Provider).where(Provider.tier_id == tier_id).order_by(Provider.address)).all()
 
 
 def among(session: Session, addresses: Collection[str]) -> Sequence[Provider]:
-    """Those of the addresses that are registered."""
     return session.scalars(select(Provider).where(Provider.address.in_(addresses))).all()
 
 
 def of_same_owner(session: Session, address: str) -> Sequence[str]:
-    """Nodes of the owner that this one declares, itself among them; none if it declares none."""
+    """Return the nodes with the same declared owner, including this one; none without a declaration."""
     owner = select(Provider.owner).where(Provider.address == address).scalar_subquery()
     return session.scalars(select(Provider.address).where(Provider.owner == owner)).all()
 
 
 def working_among(session: Session, addresses: Collection[str], accepted: Collection[str] | None) -> set[str]:
-    """Addresses of those of the providers that may work."""
     statement = select(Provider.address).where(Provider.address.in_(addresses), _may_work(accepted))
     return set(session.scalars(statement))
 
 
 def standing_prices(session: Session, addresses: Collection[str]) -> dict[str, tuple[int, datetime]]:
-    """Price and time of the open ask of each of the providers that has one."""
+    """Return (price, time) of the providers' open asks."""
     statement = select(AskRow).where(AskRow.provider.in_(addresses), AskRow.status == "open")
     return {ask.provider: (ask.min_price_wei, ask.created_at) for ask in session.scalars(statement)}
 
 
 def expire_asks(session: Session, now: datetime) -> None:
-    """Close the open asks whose time is over."""
     statement = update(AskRow).where(AskRow.status == "open", AskRow.valid_until <= now)
     session.execute(statement.values(status="expired"))
 
@@ -164,7 +159,7 @@ def expire_asks(session: Session, now: datetime) -> None:
 def working_verifiers(
     session: Session, accepted: Collection[str] | None, seen_since: datetime
 ) -> Sequence[Row[Provider, Stake]]:
-    """Recently seen verifiers that may work, and their stakes, by address."""
+    """Return the recently seen verifiers that may work, with their stakes, by address."""
     statement = (
         select(Provider, Stake)
         .join(Stake, Stake.address == Provider.address)
@@ -181,7 +176,7 @@ def working_verifiers(
 def count_of_class(
     session: Session, environment_class: str, besides: str, accepted: Collection[str] | None, seen_since: datetime
 ) -> int:
-    """How many recently seen verifiers of a class may work, ``besides`` not counted."""
+    """Return the number of recently seen verifiers of a class that may work, without ``besides``."""
     statement = select(func.count()).where(
         Provider.kind == "verifier",
         _may_work(accepted),
@@ -193,17 +188,17 @@ def count_of_class(
 
 
 def asks_of(session: Session, address: str) -> list[AskRow]:
-    """All asks of a provider, newest first."""
+    """Return all asks of a provider, newest first."""
     return list(session.scalars(select(AskRow).where(AskRow.provider == address).order_by(AskRow.created_at.desc())))
 
 
 def close_open_ask(session: Session, address: str, status: str) -> None:
-    """Give the provider's open ask, if any, its final status."""
+    """Set the final status of the provider's open ask, if any."""
     session.execute(update(AskRow).where(AskRow.provider == address, AskRow.status == "open").values(status=status))
 
 
 def cancel_ask(session: Session, address: str, ask_id: str) -> bool:
-    """Cancel one open ask of that provider; False if there is none."""
+    """Cancel an open ask of that provider; return False if there is none."""
     statement = (
         update(AskRow)
         .where(AskRow.id == ask_id, AskRow.provider == address, AskRow.status == "open")
@@ -213,21 +208,20 @@ def cancel_ask(session: Session, address: str, ask_id: str) -> bool:
 
 
 def use_nonce(session: Session, signer: str, nonce: int, used_for: str) -> bool:
-    """Use up a signer's nonce; False if it was used before."""
+    """Record a signer's nonce as used; return False if it was used before."""
     statement = insert(SignerNonce).values(signer=signer, nonce=nonce, used_for=used_for).on_conflict_do_nothing()
     return session.scalar(statement.returning(SignerNonce.used_for)) is not None
 
 
 def lock_benchmark(session: Session, run_id: str, address: str) -> BenchmarkRun | None:
-    """One benchmark of that provider, locked."""
     statement = select(BenchmarkRun).where(BenchmarkRun.id == run_id, BenchmarkRun.provider == address)
     return session.scalar(statement.with_for_update(key_share=True).execution_options(populate_existing=True))
 
 
 def last_failed_benchmark(session: Session, address: str, since: datetime) -> datetime | None:
-    """When a provider last committed in time to a benchmark, later than ``since``, that it did not answer right.
+    """Return the newest timely commitment after ``since`` to a benchmark without a correct answer.
 
-    Who commits too late has nothing to gain by what it then sees, and need not answer.
+    Late commitments do not count: the provider gains nothing from the revealed selection.
     """
     statement = select(func.max(BenchmarkRun.committed_at)).where(
         BenchmarkRun.provider == address,
@@ -239,7 +233,7 @@ def last_failed_benchmark(session: Session, address: str, since: datetime) -> da
 
 
 def benchmark_to_answer(session: Session, address: str, since: datetime) -> BenchmarkRun | None:
-    """The newest benchmark of a provider that it committed to in time, later than ``since``, and has not answered."""
+    """Return the newest unanswered benchmark with a timely commitment after ``since``."""
     statement = select(BenchmarkRun).where(
         BenchmarkRun.provider == address,
         BenchmarkRun.committed_at > since,
@@ -250,13 +244,12 @@ def benchmark_to_answer(session: Session, address: str, since: datetime) -> Benc
 
 
 def overdue_rebenchmarks(session: Session, statuses: Collection[ProviderStatus], now: datetime) -> list[str]:
-    """Providers in these states that were told to show their hardware again, and whose time is over."""
+    """Return the providers of these statuses past the deadline of their benchmark."""
     overdue = select(Provider.address).where(Provider.rebenchmark_by < now, Provider.status.in_(statuses))
     return list(session.scalars(overdue))
 
 
 def lock_attestation(session: Session, challenge_id: str, address: str) -> AttestationChallenge | None:
-    """One challenge of that wallet, locked."""
     statement = select(AttestationChallenge).where(
         AttestationChallenge.id == challenge_id, AttestationChallenge.provider == address
     )
@@ -264,6 +257,6 @@ def lock_attestation(session: Session, challenge_id: str, address: str) -> Attes
 
 
 def forget_open_attestation(session: Session, address: str) -> None:
-    """Drop the challenge that a wallet left unanswered, if there is one."""
+    """Delete the wallet's unanswered challenge, if any."""
     is_open = AttestationChallenge.answered_at.is_(None)
     session.execute(delete(AttestationChallenge).where(AttestationChallenge.provider == address, is_open))

@@ -1,4 +1,4 @@
-"""Registration, heartbeats, benchmarks and asks of nodes; the public list of providers."""
+"""Routes of registration, asks and the public list of providers."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -46,14 +46,8 @@ from market.providers.schemas import (
 from zoo_protocol.messages import Ask
 
 router = APIRouter(prefix="/v1", tags=["providers"], route_class=IdempotentRoute)
-
-
 ProviderAddress = Annotated[AddressString, Path(description="The node's wallet.")]
-
-
 AskId = Annotated[HashString, Path(description="The ask's id: the EIP-712 struct hash.")]
-
-
 ONCE_REFUSALS = (KeyReused, RequestInFlight)
 
 
@@ -66,7 +60,7 @@ ONCE_REFUSALS = (KeyReused, RequestInFlight)
 def register_provider(
     body: RegistrationRequest, account: CurrentAccount, services: ServicesDep, session: Uow
 ) -> ProviderView:
-    """Register your wallet as a provider or verifier, or renew what it says of itself."""
+    """Register your wallet as a provider or verifier, or update its registration."""
     require_accepted(services.settings, body.environment_class)
     service.register(session, services.network, account.address, body)
     return _provider_views(session, services, [service.get(session, account.address)])[0]
@@ -76,10 +70,10 @@ def register_provider(
 def list_providers(
     services: ServicesDep,
     session: Reads,
-    after: Annotated[AddressString | None, Query(description="Address of the last one seen.")] = None,
-    limit: Annotated[int, Query(ge=1, le=200, description="How many at most.")] = 50,
+    after: Annotated[AddressString | None, Query(description="Last address of the page before.")] = None,
+    limit: Annotated[int, Query(ge=1, le=200, description="Maximum number of items.")] = 50,
 ) -> ProviderPage:
-    """All providers and verifiers, by address."""
+    """Return all providers and verifiers, by address."""
     found = service.list_page(session, after or "", limit)
     return ProviderPage(
         items=_provider_views(session, services, found),
@@ -89,7 +83,7 @@ def list_providers(
 
 @router.get("/providers/{address}", responses=refusals(ProviderNotFound))
 def get_provider(address: ProviderAddress, services: ServicesDep, session: Reads) -> ProviderView:
-    """One provider or verifier."""
+    """Return one provider or verifier."""
     return _provider_views(session, services, [service.get(session, address)])[0]
 
 
@@ -97,9 +91,9 @@ def get_provider(address: ProviderAddress, services: ServicesDep, session: Reads
 def list_epochs(
     address: ProviderAddress,
     session: Reads,
-    limit: Annotated[int, Query(ge=1, le=180, description="How many at most.")] = 30,
+    limit: Annotated[int, Query(ge=1, le=180, description="Maximum number of items.")] = 30,
 ) -> list[EpochView]:
-    """A node's newest days: what its reliability and its rewards rest on."""
+    """Return a node's newest epochs, the basis of its reliability and rewards."""
     service.get(session, address)
     penalties = {row.epoch: row for row in record_repository.penalties_of(session, address, limit)}
     return [_epoch_view(row, penalties.get(row.epoch)) for row in record_repository.epochs_of(session, address, limit)]
@@ -123,9 +117,9 @@ def list_epochs(
     dependencies=[ANSWERED_ONCE],
 )
 def place_ask(body: AskRequest, account: CurrentAccount, services: ServicesDep, session: Uow) -> AskView:
-    """Put your signed ask into the book, in place of your earlier one."""
+    """Put your signed ask into the order book. It replaces your earlier one."""
     if body.ask.provider != account.address:
-        raise InvalidSignature("you can place your own asks only", field="ask.provider")
+        raise InvalidSignature("ask.provider is not your wallet", field="ask.provider")
     ask = Ask(**body.ask.model_dump(mode="python"))
     row = asks.place_ask(session, services.network, services.domain, ask, body.signature)
     return _ask_view(services.network, row)
@@ -133,13 +127,13 @@ def place_ask(body: AskRequest, account: CurrentAccount, services: ServicesDep, 
 
 @router.get("/asks", responses=refusals(NotAuthenticated))
 def list_asks(account: CurrentAccount, services: ServicesDep, session: Reads) -> list[AskView]:
-    """Your own asks, newest first. The book of others is sealed."""
+    """Return your own asks, newest first. Asks of other providers are sealed."""
     return [_ask_view(services.network, row) for row in asks.asks_of(session, account.address)]
 
 
 @router.delete("/asks/{ask_id}", status_code=204, responses=refusals(NotAuthenticated, AskNotFound))
 def cancel_ask(ask_id: AskId, account: CurrentAccount, session: Uow) -> None:
-    """Take your ask out of the book; work that it won goes on."""
+    """Remove your ask from the order book. Jobs that it won continue."""
     asks.cancel_ask(session, account.address, ask_id)
 
 

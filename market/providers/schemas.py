@@ -21,7 +21,7 @@ Uint32 = Annotated[int, Field(ge=1, lt=2**32)]
 
 
 class Hardware(RequestModel):
-    """What the node says that it has; a tier is earned by benchmark, never by this."""
+    """Declared hardware of a node; only a benchmark earns a tier."""
 
     gpu_model: Annotated[str, Field(max_length=64, examples=["A100 40GB"])]
     gpu_count: Annotated[int, Field(ge=0, le=1024)]
@@ -39,11 +39,11 @@ class RegistrationRequest(RequestModel):
     region: Annotated[str, Field(min_length=1, max_length=32, pattern="^[a-z0-9-]+$", examples=["eu-west"])]
     hardware: Hardware
     environment_class: Annotated[
-        HashString, Field(description="Hash of what bit equality depends on: build, device model, threads, flags.")
+        HashString, Field(description="Hash of all that fixes the bits: build, device model, threads, flags.")
     ]
-    site: Annotated[Place | None, Field(description="The building it stands in.", examples=["fra-3"])] = None
-    asn: Annotated[Uint32 | None, Field(description="Number of its network's autonomous system.")] = None
-    owner: Annotated[Place | None, Field(description="Who owns it; the same name for all your nodes.")] = None
+    site: Annotated[Place | None, Field(description="Building of the node.", examples=["fra-3"])] = None
+    asn: Annotated[Uint32 | None, Field(description="Autonomous system number of its network.")] = None
+    owner: Annotated[Place | None, Field(description="Owner; use the same name for all your nodes.")] = None
 
 
 class ProviderView(BaseModel):
@@ -53,10 +53,10 @@ class ProviderView(BaseModel):
     region: str
     hardware: dict[str, object]
     environment_class: str
-    site: Annotated[str | None, Field(description="As declared, not proven; like asn, owner and hardware.")]
+    site: Annotated[str | None, Field(description="Declared, not proven; so are asn, owner and hardware.")]
     asn: int | None
     owner: str | None
-    round_trip_ms: Annotated[int | None, Field(description="To the market, as the node measured it.")]
+    round_trip_ms: Annotated[int | None, Field(description="To the market, measured by the node.")]
     status: str
     reason: str | None
     tier: str | None
@@ -66,65 +66,63 @@ class ProviderView(BaseModel):
     )
     last_seen_at: datetime | None
     registered_at: datetime
-    attested_until: datetime | None = Field(
-        description="End of the attestation that its key lives in an accepted environment; null if it has none."
-    )
+    attested_until: datetime | None = Field(description="End of its attestation; null if it has none.")
     disputed_at: datetime | None = Field(
-        description="Since when we dispute a unit of its on chain: it gets no work until that has ended. Else null."
+        description="Begin of an on-chain dispute by the market, during which the node gets no work; otherwise null."
     )
 
 
 class ProviderPage(BaseModel):
     items: list[ProviderView]
-    next_after: Annotated[str | None, Field(description="Pass it as `after` for the next page; null on the last.")]
+    next_after: Annotated[str | None, Field(description="`after` of the next page; null on the last one.")]
 
 
 class PenaltyView(BaseModel):
-    """The staking contract's penalty for downtime in a committed period."""
+    """Penalty of the staking contract for downtime in a committed period."""
 
-    evidence: str = Field(description="By which the contract knows it: the digest inside `evidence_cid`.")
-    evidence_cid: str = Field(description="The minutes that it rests on, on storage.")
-    amount_wei: WeiOut | None = Field(description="What it came to; null until it is final on chain.")
+    evidence: str = Field(description="Id of the penalty in the contract: the digest inside `evidence_cid`.")
+    evidence_cid: str = Field(description="CID of the evidence, with the minutes.")
+    amount_wei: WeiOut | None = Field(description="Slashed amount; null until it is final on chain.")
     tx: str | None
 
 
 class EpochView(BaseModel):
-    """What a node did in one epoch: a day, UTC. Its minutes are judged once it is over."""
+    """Record of a node in one epoch, a UTC day. Its minutes are evaluated after its end."""
 
     epoch: int = Field(description="Days since 1970.")
-    uptime_bps: int = Field(description="Share of the minutes that counted in which it sent heartbeats.")
-    counted_minutes: int = Field(description="Minutes in which the market saw at least half of its usual nodes.")
-    committed_minutes: int = Field(description="Those of them that it had committed to on chain.")
+    uptime_bps: int = Field(description="Share of the counted minutes with a heartbeat.")
+    counted_minutes: int = Field(description="Minutes with heartbeats of at least half of the usual nodes.")
+    committed_minutes: int = Field(description="Counted minutes that it committed to on chain.")
     committed_up_minutes: int
     served_bytes: int
-    replays: int = Field(description="Of a verifier: those that agreed with the decision.")
+    replays: int = Field(description="Replays of a verifier that agreed with the decision.")
     verified: int
     rejected: int = Field(
-        description="Units; of a verifier, replays in which two others overruled it, or whose result it never opened."
+        description="Rejected units; for a verifier, outvoted replays and results that it never revealed."
     )
-    lost: int = Field(description="Units that it did not deliver; days with a late state; replays without an answer.")
-    refused: int = Field(description="Of a verifier: replays that it gave back.")
+    lost: int = Field(description="Undelivered units; days with a late state; replays without an answer.")
+    refused: int = Field(description="Replays that a verifier declined.")
     slashes: int
     penalty: PenaltyView | None
 
 
 class HeartbeatRequest(RequestModel):
-    busy: Annotated[bool, Field(description="Whether the node is computing; informative.")] = False
-    challenge: Annotated[str, Field(max_length=66, description="The last one told; empty before the first.")] = ""
-    signature: Annotated[str, Field(max_length=132, description="Your wallet's, of it: EIP-712 Heartbeat.")] = ""
+    busy: Annotated[bool, Field(description="True if the node is computing; informative.")] = False
+    challenge: Annotated[str, Field(max_length=66, description="Last received challenge; empty at first.")] = ""
+    signature: Annotated[str, Field(max_length=132, description="Your wallet's signature of it, EIP-712.")] = ""
     round_trip_ms: Annotated[
-        int | None, Field(ge=0, le=60_000, description="Its shortest recent round trip to this API; helps placement.")
+        int | None, Field(ge=0, le=60_000, description="Shortest recent round trip to this API, for placement.")
     ] = None
 
     session: Annotated[
-        str, Field(max_length=64, description="Random id of the node's process: a wallet serves one node at a time.")
+        str, Field(max_length=64, description="Random id of the node's process. A wallet serves one process at a time.")
     ] = ""
     predecessors: Annotated[
         list[Annotated[str, Field(max_length=64)]],
         Field(
             default_factory=list,
             max_length=16,
-            description="Ids of its earlier processes in the same directory, whose place it takes.",
+            description="Ids of earlier processes in the same directory, which it replaces.",
         ),
     ]
 
@@ -133,15 +131,15 @@ class HeartbeatView(BaseModel):
     status: str
     reason: str | None
     tier: str | None
-    counted: bool = Field(description="Whether this one did; if not, sign `challenge` and send another at once.")
-    challenge: str = Field(description="To be signed with the next heartbeat.")
+    counted: bool = Field(description="True if this heartbeat counts. If not, sign `challenge` and send another.")
+    challenge: str = Field(description="Challenge for the next heartbeat.")
     benchmark_by: datetime | None = Field(
-        description="By when it has to show its hardware again (POST /v1/benchmarks); null while it need not."
+        description="Deadline of the next hardware benchmark (POST /v1/benchmarks); null if none is due."
     )
-    next_within_seconds: Annotated[float, Field(description="Silence beyond this takes the node out of the book.")]
+    next_within_seconds: Annotated[float, Field(description="Heartbeat timeout; after it the node gets no work.")]
     verifiers_of_class: int = Field(
-        description="Live verifiers of this node's environment class. With none, what is drawn of its units waits for "
-        "its pay; with fewer than two, nobody can contradict a wrong one."
+        description="Live verifiers of this node's environment class. With none, sampled units wait for their pay. "
+        "Fewer than two cannot refute a unit."
     )
 
 
@@ -150,30 +148,30 @@ class BenchmarkRequest(RequestModel):
 
 
 class WorkView(BaseModel):
-    """What a challenge asks for; `training_gym.hardware.challenge` is its definition."""
+    """Parameters of a challenge, defined in `training_gym.hardware.challenge`."""
 
     size: int = Field(description="Rows and columns of each matrix.")
     pool: int = Field(description="Matrices that must be resident.")
-    lanes: int = Field(description="Devices that work side by side.")
+    lanes: int = Field(description="Devices that work in parallel.")
     rounds: int = Field(description="Products in the chain of each lane.")
-    steps: int = Field(description="Of the walk of each lane.")
-    opened: int = Field(description="Steps of each that are checked.")
+    steps: int = Field(description="Steps of each lane's walk.")
+    opened: int = Field(description="Checked steps per lane.")
 
 
 class ChallengedView(BaseModel):
-    """A challenge whose clock does not run yet."""
+    """Challenge before its timed part."""
 
     id: str
-    seed: str = Field(description="Of the pool.")
+    seed: str = Field(description="Seed of the pool.")
     work: WorkView
     tier: str
-    deadline_at: datetime = Field(description="By when the pool must be ready.")
+    deadline_at: datetime = Field(description="Deadline of the pool.")
 
 
 class BegunView(BaseModel):
-    """The clock runs."""
+    """Challenge in its timed part."""
 
-    nonce: str = Field(description="From which the work starts.")
+    nonce: str = Field(description="Start of the work.")
     deadline_at: datetime
 
 
@@ -182,10 +180,10 @@ class WorkCommitment(RequestModel):
 
 
 class OpeningsView(BaseModel):
-    """What is to be opened, drawn after the commitment."""
+    """Selection of the steps to open, made after the commitment."""
 
     secret: str
-    in_time: Annotated[bool, Field(description="Whether the work was quick enough; if not, nothing can be earned.")]
+    in_time: Annotated[bool, Field(description="True if the work was fast enough for the tier.")]
     mflops: int
     answer_seconds: int
 
@@ -202,7 +200,7 @@ class VerdictView(BaseModel):
 
 
 class AskFields(RequestModel):
-    """The signed EIP-712 struct, field for field."""
+    """Signed EIP-712 struct."""
 
     provider: AddressString
     tier: Annotated[int, Field(ge=1, le=255)]

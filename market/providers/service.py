@@ -1,8 +1,8 @@
-"""Providers and verifiers: who they are, whether they may work now, and what their stake is.
+"""Registration, availability and stake of providers and verifiers.
 
-A provider becomes active with a passed benchmark and, at finality, the stake of its tier. A verifier earns no tier:
-it is trusted with replays, whose results are compared, so its registration stands in for the benchmark and the
-verifier's minimum stake makes it active.
+A provider becomes active with a passed benchmark and the final stake of its tier. A verifier has no tier: its
+registration replaces the benchmark, because the market compares its results. The verifier's minimum stake makes it
+active.
 """
 
 from collections.abc import Collection, Sequence
@@ -33,14 +33,14 @@ from market.providers.standing import STAKE_DECIDES, advance, minimum_stake, rev
 from market.settings import Settings
 
 OVERRULED = "overruled"
-"""Why a verifier is suspended."""
+"""Reason of a verifier's suspension."""
 REBENCHMARK_MISSED = "rebenchmark_missed"
-"""Why a provider that did not show its hardware again is demoted."""
+"""Reason of a demotion after a missed benchmark."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offer(Node):
-    """A node that could be placed now. ``min_price_wei``: per GPU-hour, net of the fee."""
+    """Available node with its open ask. ``min_price_wei``: per GPU-hour, net of the fee."""
 
     gpus: int
     min_price_wei: int
@@ -49,13 +49,12 @@ class Offer(Node):
     ask_id: str
 
     def as_order(self) -> AskOrder:
-        """The offer as an order of its book."""
         return AskOrder(self.ask_id, self.min_price_wei, self.placed_at)
 
 
 @dataclass(frozen=True, slots=True)
 class VerifierSummary:
-    """A verifier that could replay now. Its stake last grew at ``raised_at``, by the chain's clock; None: long ago."""
+    """Available verifier. Its stake last grew at ``raised_at``, by the chain's clock; None: long ago."""
 
     address: str
     stake_wei: int
@@ -65,32 +64,32 @@ class VerifierSummary:
 
     @property
     def weight(self) -> int:
-        """By which it is drawn."""
+        """Return the weight of the verifier in the selection."""
         return max(1, self.stake_wei * self.reliability_bps // BPS)
 
     def staked_before(self, then: datetime) -> bool:
-        """Whether it had all of its stake at that time of the chain's clock."""
+        """Return True if it had all of its stake at that time of the chain's clock."""
         return self.raised_at is None or self.raised_at <= then
 
 
 def register(session: Session, network: NetworkParameters, address: str, request: RegistrationRequest) -> Provider:
-    """Register a wallet as provider or verifier, or renew what it said of itself.
+    """Register a wallet as provider or verifier, or update its registration.
 
-    A changed environment class withdraws the open ask: replays compare within one class, so the node must offer anew.
-    Only its first registration counts as a sign of life, since a session's token is enough for one.
+    A changed environment class cancels the open ask, because replays compare within one class. Only the first
+    registration counts as a heartbeat, since a session token suffices for a registration.
 
     Raises:
-        KindFixed: it is registered in the other role.
+        KindFixed: it is registered as the other kind.
     """
-    said = request.model_dump(exclude={"kind"})
+    declared = request.model_dump(exclude={"kind"})
     new = {"kind": request.kind, "status": ProviderStatus.REGISTERED, "last_seen_at": utc_now()}
-    repository.insert_provider(session, address=address, **new, **said)
+    repository.insert_provider(session, address=address, **new, **declared)
     provider = require(session, address, lock=True)
     if provider.kind != request.kind:
         raise KindFixed(f"{address} is registered as {provider.kind}", field="kind")
     if provider.environment_class != request.environment_class:
         repository.close_open_ask(session, address, "cancelled")
-    for name, value in said.items():
+    for name, value in declared.items():
         setattr(provider, name, value)
     if provider.kind == "verifier" and provider.status == ProviderStatus.REGISTERED:
         advance(session, provider, ProviderEvent.BENCHMARK_PASSED, reason="verifier_registered")
@@ -99,10 +98,10 @@ def register(session: Session, network: NetworkParameters, address: str, request
 
 
 def heartbeat(session: Session, address: str, round_trip_ms: int | None = None) -> Provider:
-    """Note that the node is alive, and how long its way to the market is, if it measured that.
+    """Record a heartbeat, with the node's round trip to the market if measured.
 
     Raises:
-        NotRegistered: the wallet has no registration.
+        NotRegistered: the wallet is not registered.
     """
     now = utc_now()
     if not repository.touch(session, address, now, round_trip_ms):
@@ -112,16 +111,16 @@ def heartbeat(session: Session, address: str, round_trip_ms: int | None = None) 
 
 
 def was_silent(session: Session, start: datetime, end: datetime) -> bool:
-    """Whether there was a whole minute meanwhile in which the market heard of no node, as while it is down."""
+    """Return True if the market received no heartbeat in some whole minute: an outage."""
     seen = record_repository.seen_by_anybody(session, minute_of(start.timestamp())[0])
     return bool(seen) and uptime.was_silent(seen, start.timestamp(), end.timestamp())
 
 
 def require(session: Session, address: str, *, lock: bool = False) -> Provider:
-    """The caller's own registration.
+    """Return the registration of a wallet.
 
     Raises:
-        NotRegistered: there is none.
+        NotRegistered: the wallet is not registered.
     """
     provider = repository.lock_provider(session, address) if lock else repository.provider(session, address)
     if provider is None:
@@ -130,16 +129,16 @@ def require(session: Session, address: str, *, lock: bool = False) -> Provider:
 
 
 def kind_of(session: Session, address: str) -> str | None:
-    """What a wallet is registered as: provider or verifier; None: neither."""
+    """Return the kind of a registered wallet, provider or verifier, or None."""
     provider = repository.provider(session, address)
     return None if provider is None else provider.kind
 
 
 def get(session: Session, address: str) -> tuple[Provider, int]:
-    """A provider and its active stake in wei.
+    """Return a provider and its active stake in wei.
 
     Raises:
-        ProviderNotFound: nobody registered with that address.
+        ProviderNotFound: the address is not registered.
     """
     row = repository.with_stake(session, address)
     if row is None:
@@ -148,25 +147,24 @@ def get(session: Session, address: str) -> tuple[Provider, int]:
 
 
 def at_risk(session: Session, address: str) -> int:
-    """What a slash can take of the wallet at most, in wei, as the chain said with finality."""
+    """Return the wallet's slashable balance in wei, from final events."""
     return repository.at_risk(session, address)
 
 
 def list_page(session: Session, after: str, limit: int) -> list[tuple[Provider, int]]:
-    """Providers with their active stakes in wei, by address, beginning after ``after``."""
+    """Return providers with their active stakes in wei, by address, beginning after ``after``."""
     return [(row[0], row[1]) for row in repository.page(session, after, limit)]
 
 
 def count_by_status(session: Session) -> dict[tuple[str, str], int]:
-    """How many providers there are of each (kind, status)."""
     return repository.count_by_status(session)
 
 
 def open_offers(session: Session, settings: Settings, tier_id: int, now: datetime) -> list[Offer]:
-    """The standing offers of a tier, cheapest first, then oldest, then by id.
+    """Return the open asks of a tier by price, time and id.
 
-    Only of providers that may work (:func:`working_among`), were seen lately and need not show their hardware now.
-    Those may still hold a slot: the caller leaves busy ones out.
+    Their providers may work (:func:`working_among`), were seen recently and are not in a benchmark. They may have a
+    replica: the caller excludes busy ones.
     """
     rows = repository.standing_offers(session, tier_id, settings.accepted_classes, _seen_since(settings, now), now)
     nodes = _nodes(session, settings, [row[0] for row in rows], now)
@@ -184,19 +182,18 @@ def open_offers(session: Session, settings: Settings, tier_id: int, now: datetim
 
 
 def nodes_among(session: Session, settings: Settings, addresses: Collection[str], now: datetime) -> dict[str, Node]:
-    """What placement knows of these nodes; those that are not registered are left out."""
+    """Return the placement data of these nodes, without unregistered ones."""
     return _nodes(session, settings, repository.among(session, addresses), now)
 
 
 def nodes_of_tier(session: Session, settings: Settings, tier_id: int, now: datetime) -> list[tuple[Node, bool]]:
-    """All nodes that earned a tier, whatever became of them: each with whether it was seen lately."""
+    """Return (node, is seen recently) for all nodes that earned a tier, of any status."""
     found = repository.of_tier(session, tier_id)
     nodes, seen_since = _nodes(session, settings, found, now), _seen_since(settings, now)
     return [(nodes[row.address], row.last_seen_at is not None and row.last_seen_at >= seen_since) for row in found]
 
 
 def _seen_since(settings: Settings, now: datetime) -> datetime:
-    """Since when a node must have been heard of, to get work."""
     return now - timedelta(seconds=settings.heartbeat_timeout_seconds)
 
 
@@ -222,37 +219,32 @@ def _nodes(session: Session, settings: Settings, rows: Sequence[Provider], now: 
 
 
 def gpus_to_attest(session: Session, network: NetworkParameters, address: str) -> int:
-    """GPUs that an attestation of a provider must cover.
-
-    Raises:
-        NotRegistered: the wallet has no registration.
-    """
+    """Return the number of GPUs that an attestation of a provider must cover. Raises NotRegistered."""
     provider = require(session, address)
     return network.gpus_to_attest(provider.tier_id, int(str(provider.hardware.get("gpu_count", 0))))
 
 
 def record_shutdown(session: Session, address: str) -> None:
-    """The node said that it is about to stop: it gets no work before it is heard of again."""
+    """Record that the node is about to stop: it gets no work before its next heartbeat."""
     repository.forget_seen(session, address)
 
 
 def working_among(session: Session, settings: Settings, addresses: Collection[str]) -> set[str]:
-    """Those of the providers that may work: active (benchmarked, staked, not jailed), in no dispute, and of an
-    environment class that counts."""
+    """Return the providers that may work: active, undisputed, and of an accepted environment class."""
     return repository.working_among(session, addresses, settings.accepted_classes)
 
 
 def providers_in_benchmark(session: Session, addresses: Collection[str], now: datetime) -> set[str]:
-    """Those of the providers that have to show their hardware now, or are about it: they get no new work meanwhile."""
-    return repository.proving_among(session, addresses, now)
+    """Return the providers in a benchmark or with a benchmark deadline; they get no new work."""
+    return repository.in_benchmark_among(session, addresses, now)
 
 
 def ineligible_providers(session: Session, network: NetworkParameters, addresses: Collection[str]) -> set[str]:
-    """Those of the providers that are jailed, or whose stake does not suffice for their tier any more."""
-    return {found.address for found in repository.among(session, addresses) if _is_barred(session, network, found)}
+    """Return the providers that are jailed or whose stake is too small for their tier."""
+    return {found.address for found in repository.among(session, addresses) if _is_ineligible(session, network, found)}
 
 
-def _is_barred(session: Session, network: NetworkParameters, provider: Provider) -> bool:
+def _is_ineligible(session: Session, network: NetworkParameters, provider: Provider) -> bool:
     if provider.status in (ProviderStatus.ACTIVE, ProviderStatus.JAILED):
         return provider.status == ProviderStatus.JAILED
     tier_id = provider.tier_id
@@ -260,28 +252,28 @@ def _is_barred(session: Session, network: NetworkParameters, provider: Provider)
 
 
 def standing_prices(session: Session, addresses: Collection[str]) -> dict[str, tuple[int, datetime]]:
-    """Open asks of these providers: wei per GPU-hour, net of the fee, and when each was placed."""
+    """Return (wei per GPU-hour net of the fee, time) of the providers' open asks."""
     return repository.standing_prices(session, addresses)
 
 
 def reward_work(session: Session, first_epoch: int, last_epoch: int) -> list[Work]:
-    """What each node did in these epochs that is rewarded; it never changes once they are judged."""
+    """Return the rewarded work of each node in these epochs; it is constant after their evaluation."""
     return record_repository.work_between(session, first_epoch, last_epoch)
 
 
 def first_known_epoch(session: Session) -> int | None:
-    """The first epoch of which anything is known of any node."""
+    """Return the oldest epoch with a record."""
     return record_repository.first_epoch(session)
 
 
 def judged_epochs(session: Session) -> tuple[int, int] | None:
-    """(the first epoch of which anything is known, the newest whose uptime is judged); None before that."""
+    """Return (oldest epoch with a record, newest evaluated epoch); None before the first."""
     first, last = record_repository.first_epoch(session), record_repository.last_judged(session)
     return None if first is None or last is None else (first, last)
 
 
 def live_verifiers(session: Session, settings: Settings, now: datetime) -> list[VerifierSummary]:
-    """Verifiers that may work (:func:`working_among`) and were seen lately, by address."""
+    """Return the verifiers that may work (:func:`working_among`) and were seen recently, by address."""
     rows = repository.working_verifiers(session, settings.accepted_classes, _seen_since(settings, now))
     return [
         VerifierSummary(row.address, stake.stake_wei, stake.raised_at, row.reliability_bps, row.environment_class)
@@ -290,19 +282,19 @@ def live_verifiers(session: Session, settings: Settings, now: datetime) -> list[
 
 
 def of_same_owner(session: Session, address: str) -> set[str]:
-    """The node and every other one that declares the same owner. A declaration is not proven; none means alone."""
+    """Return the node and all others with the same declared owner. Declarations are not proven."""
     return {address, *repository.of_same_owner(session, address)}
 
 
 def count_of_class(session: Session, addresses: Collection[str], environment_class: str) -> int:
-    """How many of the addresses are registered with this class, live or not."""
+    """Return the number of addresses that are registered with this class, live or not."""
     return sum(found.environment_class == environment_class for found in repository.among(session, addresses))
 
 
 def verifiers_of_class(
     session: Session, settings: Settings, environment_class: str, besides: str, now: datetime
 ) -> int:
-    """How many live verifiers of a class could judge the work of the node ``besides``; none, if it does not count."""
+    """Return the number of live verifiers of an accepted class, without the node ``besides``."""
     accepted, seen_since = settings.accepted_classes, _seen_since(settings, now)
     return repository.count_of_class(session, environment_class, besides, accepted, seen_since)
 
@@ -310,9 +302,9 @@ def verifiers_of_class(
 def note_overruled(
     session: Session, address: str, assigned_at: datetime, at: datetime, *, copied: bool = False
 ) -> VerifierSanction:
-    """Two other verifiers overruled this one, or it ``copied`` a claim: what follows.
+    """Record an outvoted or ``copied`` result and return the sanction.
 
-    A first case suspends it here; a slash is the caller's.
+    A suspension takes effect here; the caller queues a slash.
     """
     record_repository.add(session, address, epoch_of(at.timestamp()), rejected=1)
     verifier = require(session, address, lock=True)
@@ -325,20 +317,19 @@ def note_overruled(
 
 
 def note_disputed(session: Session, address: str, at: datetime | None) -> None:
-    """The market disputes a unit of the provider's since ``at``, or None: no more. Meanwhile it gets no work."""
+    """Set the begin of a dispute with the provider, which gets no work until ``at`` is None."""
     require(session, address, lock=True).disputed_at = at
 
 
 def is_disputed(session: Session, address: str) -> bool:
-    """Whether the market disputes a unit of the provider's now."""
     return require(session, address).disputed_at is not None
 
 
 def use_nonce(session: Session, signer: str, nonce: int, used_for: str) -> bool:
-    """Use up the nonce of a signed order or ask; False if the signer has used it before."""
+    """Record the nonce of a signed order or ask as used; return False if it was used before."""
     return repository.use_nonce(session, signer, nonce, used_for)
 
 
 def new_nonce(signer: str, nonce: int, used_for: str) -> SignerNonce:
-    """The row that uses up a nonce, as :func:`use_nonce` writes it, for a caller that inserts it with its own."""
+    """Return the row of a used nonce, for a caller that inserts it together with its own."""
     return SignerNonce(signer=signer, nonce=nonce, used_for=used_for)

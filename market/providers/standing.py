@@ -1,4 +1,4 @@
-"""The lifecycle of providers and verifiers: what stakes decide, and who is barred."""
+"""Status transitions of providers and verifiers, by stake, jail and release."""
 
 from sqlalchemy.orm import Session
 
@@ -12,13 +12,13 @@ from market.providers import repository
 from market.providers.models import Provider
 
 STAKE_DECIDES = (ProviderStatus.BENCHMARKED, ProviderStatus.ACTIVE)
-"""Between these a provider goes by its stake alone."""
+"""Statuses between which the stake alone decides."""
 
 
 def jail(session: Session, address: str, reason: str) -> None:
-    """Bar a provider from all work and withdraw its ask; nothing happens if it is unknown or has left.
+    """Jail a provider and cancel its ask, unless it is unknown or has exited.
 
-    Who is jailed already is so for this ``reason`` from now on: which penalties it is spared depends on it.
+    A jailed provider gets the new ``reason``, which decides the penalties that it avoids.
     """
     provider = repository.lock_provider(session, address)
     if provider is None or provider.status == ProviderStatus.EXITED:
@@ -31,7 +31,7 @@ def jail(session: Session, address: str, reason: str) -> None:
 
 
 def on_stake_changed(network: NetworkParameters, session: Session, event: ChainEvent) -> None:
-    """Handler of the staking contract's final events: project the stake, and jail, release, promote or demote."""
+    """Handle the staking contract's final events: project the stake, and jail, release, promote or demote."""
     address = event.args["provider"]
     stake = repository.lock_stake(session, address)
     match event.name:
@@ -50,7 +50,7 @@ def on_stake_changed(network: NetworkParameters, session: Session, event: ChainE
     provider = repository.lock_provider(session, address)
     if provider is None:
         return
-    if event.name == "Jailed" and provider.status != ProviderStatus.JAILED:  # else the market knows what for
+    if event.name == "Jailed" and provider.status != ProviderStatus.JAILED:  # otherwise the reason is known
         jail(session, address, "slashed")
     if event.name == "Released" and provider.status == ProviderStatus.JAILED:
         advance(session, provider, ProviderEvent.RELEASE, reason="released")
@@ -60,7 +60,7 @@ def on_stake_changed(network: NetworkParameters, session: Session, event: ChainE
 
 
 def review_stake(session: Session, network: NetworkParameters, provider: Provider) -> None:
-    """Promote a benchmarked provider whose stake suffices; demote an active one whose stake does not."""
+    """Promote a benchmarked provider with enough stake; demote an active one without it."""
     if provider.status not in STAKE_DECIDES:
         return
     enough = repository.stake_of(session, provider.address) >= minimum_stake(network, provider)
@@ -72,12 +72,12 @@ def review_stake(session: Session, network: NetworkParameters, provider: Provide
 
 
 def minimum_stake(network: NetworkParameters, provider: Provider) -> int:
-    """What its tier, or its being a verifier, asks for, in wei."""
+    """Return the minimum stake in wei of a verifier or of a provider's tier."""
     if provider.kind == "verifier":
         return network.verifier_minimum_stake_wei
     return next(tier.minimum_stake_wei for tier in network.tiers if tier.id == provider.tier_id)
 
 
 def advance(session: Session, provider: Provider, event: ProviderEvent, *, reason: str, actor: str = MARKET) -> None:
-    """Move a locked provider along its lifecycle."""
+    """Apply an event to a locked provider."""
     move(session, provider, PROVIDER, event, subject=("provider", provider.address), reason=reason, actor=actor)

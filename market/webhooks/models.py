@@ -1,4 +1,4 @@
-"""Tables of webhooks: where to send job events, and what was sent."""
+"""Tables of webhooks: endpoints and deliveries."""
 
 from datetime import datetime
 
@@ -10,7 +10,7 @@ from market.platform.db.base import Base, CreatedAt, UtcDateTime
 
 
 class WebhookEndpoint(Base, CreatedAt):
-    """An account's URL that hears of its jobs. The secrets must be readable: they sign what is sent."""
+    """An account's URL for its job events. The secrets are stored in plain text, since they sign messages."""
 
     __tablename__ = "webhook_endpoints"
 
@@ -19,14 +19,14 @@ class WebhookEndpoint(Base, CreatedAt):
     url: Mapped[str] = mapped_column(String(2048))
     kinds: Mapped[list[str]] = mapped_column(ARRAY(String(32)))  # of job events
     secret: Mapped[str] = mapped_column(String(64))
-    old_secret: Mapped[str | None] = mapped_column(String(64))  # signs as well until old_secret_until
+    old_secret: Mapped[str | None] = mapped_column(String(64))  # also signs until old_secret_until
     old_secret_until: Mapped[datetime | None] = mapped_column(UtcDateTime)
     enabled: Mapped[bool] = mapped_column(default=True)
     deleted_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
 
 class WebhookDelivery(Base, CreatedAt):
-    """One event for one endpoint; ``message_id`` stays the same over all attempts and replays."""
+    """One event for one endpoint. ``message_id`` is the same in all attempts and replays."""
 
     __tablename__ = "webhook_deliveries"
     __table_args__ = (

@@ -35,7 +35,7 @@ class WebhookRequest(RequestModel):
 
 
 class WebhookPatch(RequestModel):
-    """What is left out stays."""
+    """Omitted fields keep their values."""
 
     url: Url | None = None
     events: Kinds | None = None
@@ -44,7 +44,7 @@ class WebhookPatch(RequestModel):
 
 class RotateSecretRequest(RequestModel):
     overlap_hours: Annotated[
-        int, Field(ge=0, le=168, description="For how long messages are signed with the old secret as well.")
+        int, Field(ge=0, le=168, description="Hours during which messages are also signed with the old secret.")
     ] = 24
 
 
@@ -52,7 +52,7 @@ class WebhookView(BaseModel):
     id: int
     url: str
     events: list[EventKind]
-    enabled: Annotated[bool, Field(description="The market turns it off when the receiver answers 410 (gone).")]
+    enabled: Annotated[bool, Field(description="The market disables it after an answer 410 (gone).")]
     created_at: datetime
 
 
@@ -60,8 +60,8 @@ class NewWebhookView(WebhookView):
     secret: Annotated[
         str | None,
         Field(
-            description="`whsec_` and the key in base64, to check signatures with. Shown only once: null where this "
-            "answer is repeated for the same Idempotency-Key. Rotate the secret then."
+            description="`whsec_` and the key in base64, to check signatures. Shown once: null in a repeated answer "
+            "for the same Idempotency-Key. Rotate the secret in that case."
         ),
     ]
 
@@ -94,7 +94,7 @@ class DeliveryPage(BaseModel):
 def create_webhook(
     body: WebhookRequest, account: CurrentAccount, services: ServicesDep, session: Uow, request: Request
 ) -> NewWebhookView:
-    """Have the events of your jobs sent to a URL, signed as Standard Webhooks describes."""
+    """Send the events of your jobs to a URL, signed per Standard Webhooks."""
     private = services.settings.webhooks_to_private_addresses
     row = service.create(session, account.address, body.url, body.events, private=private)
     return _with_secret(request, row)
@@ -116,7 +116,7 @@ def get_webhook(webhook_id: WebhookId, account: CurrentAccount, session: Reads) 
 def change_webhook(
     webhook_id: WebhookId, body: WebhookPatch, account: CurrentAccount, services: ServicesDep, session: Uow
 ) -> WebhookView:
-    """Change a webhook, or turn it off and on. Events of the time when it is off are not sent."""
+    """Change, disable or enable a webhook. Events while it is disabled are not sent."""
     row = service.get(session, account.address, webhook_id)
     private = services.settings.webhooks_to_private_addresses
     service.change(session, row, url=body.url, kinds=body.events, enabled=body.enabled, private=private)
@@ -125,7 +125,7 @@ def change_webhook(
 
 @router.delete("/{webhook_id}", status_code=204, responses=refusals(NotAuthenticated, WebhookNotFound))
 def delete_webhook(webhook_id: WebhookId, account: CurrentAccount, session: Uow) -> None:
-    """End a webhook; what was not delivered is never sent."""
+    """Delete a webhook. Its pending deliveries are never sent."""
     service.delete(service.get(session, account.address, webhook_id))
 
 
@@ -137,7 +137,7 @@ def delete_webhook(webhook_id: WebhookId, account: CurrentAccount, session: Uow)
 def rotate_webhook_secret(
     webhook_id: WebhookId, body: RotateSecretRequest, account: CurrentAccount, session: Uow, request: Request
 ) -> NewWebhookView:
-    """A new secret; for the overlap, each message carries the signatures of both."""
+    """Replace the secret. During the overlap each message carries both signatures."""
     row = service.get(session, account.address, webhook_id)
     service.rotate_secret(row, timedelta(hours=body.overlap_hours))
     return _with_secret(request, row)
@@ -148,10 +148,10 @@ def list_deliveries(
     webhook_id: WebhookId,
     account: CurrentAccount,
     session: Reads,
-    after: Annotated[RowId | None, Query(description="Id of the last one seen.")] = None,
-    limit: Annotated[int, Query(ge=1, le=100, description="How many at most.")] = 20,
+    after: Annotated[RowId | None, Query(description="Id of the last delivery seen.")] = None,
+    limit: Annotated[int, Query(ge=1, le=100, description="Maximum number.")] = 20,
 ) -> DeliveryPage:
-    """What was sent and what came of it, newest first."""
+    """Deliveries with their results, newest first."""
     service.get(session, account.address, webhook_id)
     rows = service.deliveries(session, webhook_id, after, limit)
     return DeliveryPage(
@@ -167,7 +167,7 @@ def list_deliveries(
 def replay_delivery(
     webhook_id: WebhookId, delivery_id: DeliveryId, account: CurrentAccount, session: Uow
 ) -> DeliveryView:
-    """Send a delivery again: the same message with the same id, all attempts anew."""
+    """Send a delivery again, with the same id and all attempts."""
     service.get(session, account.address, webhook_id)
     return _delivery_view(service.replay(session, webhook_id, delivery_id))
 

@@ -1,8 +1,7 @@
-"""Sending one webhook: signed per Standard Webhooks, and only to public addresses.
+"""Sending of one webhook, signed per Standard Webhooks, to public addresses only.
 
-The host is resolved once, every address it has is checked, and the connection goes to one of exactly those, so a name
-that resolves to something else a moment later (DNS rebinding) changes nothing. Redirects are not followed and proxies
-of the environment not used. TLS certificates are checked against the host's name.
+The host is resolved once, all its addresses are checked, and the connection uses one of them. That prevents DNS
+rebinding. Redirects and the environment's proxies are not used. TLS certificates are checked against the host's name.
 """
 
 import base64
@@ -25,59 +24,54 @@ Resolve = Callable[[str, int], Sequence[str]]
 
 
 class AddressRefused(Exception):
-    """The URL does not lead to public addresses only; the message says why."""
+    """The URL does not resolve to public addresses only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one attempt; ``error`` is None if the receiver took it (any 2xx)."""
+    """Result of one attempt. ``error`` is None after any 2xx answer."""
 
     status: int | None
     error: str | None
 
 
 def new_secret() -> str:
-    """A signing secret: ``whsec_`` and 32 random bytes in base64."""
+    """Return a signing secret: ``whsec_`` and 32 random bytes in base64."""
     return SECRET_PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
 
 
 def sign(secret: str, message_id: str, timestamp: int, payload: bytes) -> str:
-    """The ``v1`` signature of Standard Webhooks: HMAC-SHA256 over ``id.timestamp.payload``, in base64.
-
-    Args:
-        timestamp: Unix seconds.
-    """
+    """Return the ``v1`` signature of Standard Webhooks: HMAC-SHA256 over ``id.timestamp.payload``, in base64."""
     key = base64.b64decode(secret.removeprefix(SECRET_PREFIX))
     digest = hmac.new(key, f"{message_id}.{timestamp}.".encode() + payload, hashlib.sha256).digest()
     return "v1," + base64.b64encode(digest).decode()
 
 
 def resolve(host: str, port: int) -> list[str]:
-    """All addresses of a host. Raises OSError if it has none."""
+    """Return all addresses of a host. Raises OSError if it has none."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
 def checked_addresses(url: httpx.URL, *, private: bool, resolve: Resolve = resolve) -> list[str]:
-    """The addresses to which a webhook for this URL may connect.
+    """Return the addresses to which a webhook for this URL may connect.
 
     Args:
-        private: whether http and private addresses are allowed as well (devnets).
+        private: allow http and private addresses (devnets).
 
     Raises:
-        AddressRefused: the URL is not https, has no host or a user, does not resolve, or to an address that is not
-            public.
+        AddressRefused: the URL is not https, has no host or a user, or does not resolve to public addresses.
     """
     if url.scheme not in (("https", "http") if private else ("https",)):
         raise AddressRefused(f"the scheme is {url.scheme or 'missing'!r}, not 'https'")
     try:
         host = url.host
     except UnicodeError as error:  # httpx decodes xn-- names
-        raise AddressRefused(f"its host is no name: {error}") from error
+        raise AddressRefused(f"the host is not a valid name: {error}") from error
     if not host or url.userinfo:
-        raise AddressRefused("it has no host" if not host else "it has a user or password; sign in by other means")
-    if url.port is not None and not 0 < url.port < 2**16:  # what resolves would take the rest of a division
-        raise AddressRefused(f"there is no port {url.port}")
+        raise AddressRefused("the URL has no host" if not host else "the URL has a user or password")
+    if url.port is not None and not 0 < url.port < 2**16:  # getaddrinfo would reduce it modulo 2**16
+        raise AddressRefused(f"the port is {url.port}")
     try:
         addresses = resolve(host, url.port or (443 if url.scheme == "https" else 80))
     except (OSError, UnicodeError) as error:
@@ -89,7 +83,7 @@ def checked_addresses(url: httpx.URL, *, private: bool, resolve: Resolve = resol
 
 
 def is_public(address: str) -> bool:
-    """Whether an IP address is reachable by everybody, and by no detour through a tunnel to one that is not."""
+    """Return true for a globally reachable IP address that is not a tunnel to another address."""
     found = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(found, ipaddress.IPv6Address):
         if found.ipv4_mapped is not None:
@@ -109,10 +103,10 @@ def send(
     private: bool,
     resolve: Resolve = resolve,
 ) -> Outcome:
-    """Make one attempt. Never raises for what the receiver, its name server or its certificate does.
+    """Make one attempt. Failures of the receiver, its name server or its certificate become an Outcome.
 
     Args:
-        signing: the secrets to sign with; two while one replaces the other.
+        signing: secrets to sign with; two during a rotation.
     """
     target = httpx.URL(url)
     try:
@@ -129,17 +123,17 @@ def send(
     }
     extensions = {"sni_hostname": target.host} if target.scheme == "https" else {}
     client = httpx.Client(timeout=TIMEOUT_SECONDS, trust_env=False, follow_redirects=False)
-    deadline = threading.Timer(TOTAL_SECONDS, client.close)  # against an answer that comes byte by byte
+    deadline = threading.Timer(TOTAL_SECONDS, client.close)  # bounds an answer that arrives byte by byte
     deadline.start()
     try:
         with (
             client,
             client.stream(
                 "POST", target.copy_with(host=address), content=payload, headers=headers, extensions=extensions
-            ) as response,  # the body is not read: only the status counts
+            ) as response,  # the body is not read
         ):
-            taken = response.is_success
-            return Outcome(response.status_code, None if taken else f"the receiver answered {response.status_code}")
+            refusal = None if response.is_success else f"the receiver answered {response.status_code}"
+            return Outcome(response.status_code, refusal)
     except (httpx.HTTPError, OSError, RuntimeError) as error:  # the last two: closed at the deadline
         return Outcome(None, f"{type(error).__name__}: {error}"[:200])
     finally:

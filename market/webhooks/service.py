@@ -1,8 +1,8 @@
-"""Webhooks: an account's URLs that hear of its jobs (https://www.standardwebhooks.com).
+"""Webhooks: delivery of job events to an account's URLs (https://www.standardwebhooks.com).
 
-A delivery is written in the transaction that announces its event, once for each endpoint, and is attempted until the
-receiver takes it or the attempts are used up. An attempt is claimed by moving its next time on, so a worker that dies
-in the middle only delays it, and the receiver, which may see a message twice, knows it again by its id.
+A delivery is written in the transaction that announces its event, once per endpoint. It is attempted until the receiver
+accepts it or no attempts are left. A worker claims an attempt by postponing the next one, so a crash only delays it. A
+receiver may get a message twice; its id is the same.
 """
 
 import json
@@ -30,7 +30,7 @@ MAX_ENDPOINTS = 20
 RETRY_AFTER = tuple(
     timedelta(seconds=seconds) for seconds in (5, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400)
 )
-"""How long after each failed attempt the next one follows, up to a fifth longer by chance (Standard Webhooks)."""
+"""Delay after each failed attempt, plus up to 20 % jitter (Standard Webhooks)."""
 _CLAIM = timedelta(seconds=120)  # longer than an attempt can take
 _AT_ONCE = 8
 _GONE = 410
@@ -39,10 +39,10 @@ _GONE = 410
 def create(
     session: Session, owner: str, url: str, kinds: Collection[str], *, private: bool, resolve: Resolve = sending.resolve
 ) -> WebhookEndpoint:
-    """A new endpoint with a fresh secret.
+    """Create an endpoint with a new secret.
 
     Raises:
-        WebhookAddressRefused: the URL leads to no public address.
+        WebhookAddressRefused: the URL does not resolve to public addresses.
         TooManyWebhooks: the account has ``MAX_ENDPOINTS`` already.
     """
     _require_public(url, private, resolve)
@@ -55,13 +55,13 @@ def create(
 
 
 def of_owner(session: Session, owner: str) -> Sequence[WebhookEndpoint]:
-    """An account's endpoints, oldest first."""
+    """Return an account's endpoints, oldest first."""
     query = select(WebhookEndpoint).where(WebhookEndpoint.owner == owner, WebhookEndpoint.deleted_at.is_(None))
     return session.scalars(query.order_by(WebhookEndpoint.id)).all()
 
 
 def get(session: Session, owner: str, endpoint_id: int) -> WebhookEndpoint:
-    """One endpoint of the account, locked. Raises WebhookNotFound."""
+    """Lock one endpoint of the account. Raises WebhookNotFound."""
     row = session.get(WebhookEndpoint, endpoint_id, with_for_update={"key_share": True})
     if row is None or row.owner != owner or row.deleted_at is not None:
         raise WebhookNotFound(f"{owner} has no webhook {endpoint_id}", field="webhook_id")
@@ -77,7 +77,7 @@ def change(
     enabled: bool | None,
     private: bool,
 ) -> None:
-    """Change an endpoint; None leaves as it is. Raises WebhookAddressRefused."""
+    """Change the given fields of an endpoint. Raises WebhookAddressRefused."""
     if url is not None:
         _require_public(url, private, sending.resolve)
         row.url = url
@@ -89,18 +89,18 @@ def change(
 
 
 def rotate_secret(row: WebhookEndpoint, overlap: timedelta) -> None:
-    """A new secret. For ``overlap`` longer, messages are signed with the old one as well."""
+    """Replace the secret. During ``overlap``, messages are also signed with the old one."""
     row.old_secret, row.old_secret_until = row.secret, utc_now() + overlap
     row.secret = new_secret()
 
 
 def delete(row: WebhookEndpoint) -> None:
-    """End an endpoint; what was not delivered is never sent."""
+    """Delete an endpoint. Its pending deliveries are never sent."""
     row.deleted_at, row.enabled = utc_now(), False
 
 
 def deliveries(session: Session, endpoint_id: int, before: int | None, limit: int) -> Sequence[WebhookDelivery]:
-    """An endpoint's deliveries, newest first, beginning below the id ``before``."""
+    """Return an endpoint's deliveries below the id ``before``, newest first."""
     query = select(WebhookDelivery).where(WebhookDelivery.endpoint_id == endpoint_id)
     if before is not None:
         query = query.where(WebhookDelivery.id < before)
@@ -108,7 +108,7 @@ def deliveries(session: Session, endpoint_id: int, before: int | None, limit: in
 
 
 def replay(session: Session, endpoint_id: int, delivery_id: int) -> WebhookDelivery:
-    """Send a delivery again, as the same message, with all its attempts anew. Raises DeliveryNotFound."""
+    """Send a delivery again as the same message, with all attempts. Raises DeliveryNotFound."""
     row = session.get(WebhookDelivery, delivery_id, with_for_update=True)
     if row is None or row.endpoint_id != endpoint_id:
         raise DeliveryNotFound(f"webhook {endpoint_id} has no delivery {delivery_id}", field="delivery_id")
@@ -118,7 +118,7 @@ def replay(session: Session, endpoint_id: int, delivery_id: int) -> WebhookDeliv
 
 
 def fan_out(session: Session, event_ids: Collection[int]) -> None:
-    """Write the deliveries of events that are announced in this transaction."""
+    """Write the deliveries of events announced in this transaction."""
     events = session.scalars(select(JobEventRow).where(JobEventRow.id.in_(event_ids)).order_by(JobEventRow.id)).all()
     payers = jobs.payers_of(session, {event.job_id for event in events})
     query = select(WebhookEndpoint).where(
@@ -143,10 +143,10 @@ def fan_out(session: Session, event_ids: Collection[int]) -> None:
 
 
 def deliver_due(database: Database, *, private: bool, resolve: Resolve = sending.resolve) -> int:
-    """Attempt what is due, until nothing is; returns the number of attempts. No transaction is open while it sends."""
+    """Attempt all due deliveries and return the number of attempts. No transaction is open while it sends."""
     attempts = 0
     attempt = partial(_attempt, database, private=private, resolve=resolve)
-    with ThreadPoolExecutor(_AT_ONCE) as pool:  # one slow receiver must not hold up the others
+    with ThreadPoolExecutor(_AT_ONCE) as pool:  # a slow receiver must not delay the others
         while claimed := _claim(database):
             attempts += sum(pool.map(attempt, claimed))
     return attempts
@@ -211,11 +211,7 @@ def _apply(session: Session, row: WebhookDelivery, outcome: Outcome) -> None:
     elif row.attempts > len(RETRY_AFTER):
         row.status = "failed"
     else:
-        row.next_attempt_at = _later(now, row.attempts)
-
-
-def _later(now: datetime, attempts: int) -> datetime:
-    return now + RETRY_AFTER[attempts - 1] * random.uniform(1, 1.2)
+        row.next_attempt_at = now + RETRY_AFTER[row.attempts - 1] * random.uniform(1, 1.2)
 
 
 def _payload(event: JobEventRow) -> dict[str, object]:

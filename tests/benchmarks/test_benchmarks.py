@@ -105,7 +105,7 @@ def test_a_benchmark_runs(name: str, tmp_path: Path) -> None:
         assert all("made-up" in row["note"] for row in rows)
 
 
-def test_placement_says_what_is_missing_and_where_it_was_looked_for(tmp_path: Path) -> None:
+def test_placement_names_missing_tool_and_searched_path(tmp_path: Path) -> None:
     done = run("placement", ZOO_TRACE_DIR=str(tmp_path))
     assert done.returncode == 1
     assert str(tmp_path) in done.stderr
@@ -113,10 +113,10 @@ def test_placement_says_what_is_missing_and_where_it_was_looked_for(tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", ["api", "chain", "gas", "verification"])
-def test_a_benchmark_without_its_chain_says_so_before_it_measures(name: str, tmp_path: Path) -> None:
+def test_benchmark_reports_missing_chain_before_measuring(name: str, tmp_path: Path) -> None:
     done = run(name, "--quick", "--json", ZOO_ANVIL=str(tmp_path / "anvil"))
     assert (done.returncode, done.stdout) == (1, "")
     assert "Traceback" not in done.stderr
     assert done.stderr.splitlines()[-1] == (
-        f"python -m benchmarks.{name}: ZOO_ANVIL names {tmp_path}/anvil, which is no file"
+        f"python -m benchmarks.{name}: ZOO_ANVIL is {tmp_path}/anvil; expected a file"
     )

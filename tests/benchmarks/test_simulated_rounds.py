@@ -30,7 +30,6 @@ def store() -> Iterator[Store]:
 
 
 def _simulated(run: Run, number: int, link: Link) -> float:
-    """Seconds of this round, of units and a closing that take what the slowest unit and the closing of it took."""
     work = Work(
         compute=max(run.trained[SLOTS * number : SLOTS * (number + 1)]),
         payload=run.sizes["payload"],
@@ -52,7 +51,7 @@ def _simulated(run: Run, number: int, link: Link) -> float:
 
 
 @pytest.mark.timeout(1_200)
-def test_rounds_over_slow_links_take_what_the_simulator_says(store: Store) -> None:
+def test_slow_link_rounds_match_simulated_duration(store: Store) -> None:
     with shaping() as loop:
         rates = LINK.up_mbps * MBIT, LINK.down_mbps * MBIT
         links = [ShapedLink(loop, *rates, LINK.round_trip_seconds) for _ in range(SLOTS)]

@@ -27,7 +27,7 @@ def test_an_artifact_can_be_deployed(name: str) -> None:
     assert len(bytes.fromhex(built.bytecode.removeprefix("0x"))) > 1_000  # hex throughout: no library left to link
 
 
-def test_the_order_in_the_abi_has_the_fields_that_are_signed() -> None:
+def test_abi_order_has_signed_fields() -> None:
     open_job = next(entry for entry in artifact("JobEscrow").abi if entry.get("name") == "openJob")
     fields = [{"name": part["name"], "type": part["type"]} for part in open_job["inputs"][0]["components"]]
     assert fields == messages.JOB_ORDER_TYPE

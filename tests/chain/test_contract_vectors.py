@@ -27,7 +27,7 @@ def test_the_committed_vectors_are_what_python_gives(name: str) -> None:
     assert (VECTORS / name).read_text(encoding="utf-8") == load_generator().text_of(name)
 
 
-def test_every_window_proof_verifies_and_no_other_leaf_does() -> None:
+def test_window_proofs_verify_only_their_own_leaf() -> None:
     for window in json.loads((VECTORS / "windows.json").read_text(encoding="utf-8"))["windows"]:
         root = from_hex(window["root"])
         for unit in window["units"]:

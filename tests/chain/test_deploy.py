@@ -29,11 +29,10 @@ def test_the_contracts_hold_the_network_parameters(chain: Chain) -> None:
     assert {PAYER.address, OTHER.address}.isdisjoint(chain.deployment.contracts.values())
 
 
-def test_the_penalty_table_is_the_networks_and_orders_count_on_what_it_cannot_undercut(chain: Chain) -> None:
+def test_penalty_table_matches_network_and_order_minimum(chain: Chain) -> None:
     staking = chain.deployment.address("ProviderStaking")
 
     def read(function: str, *arguments: int) -> int:
-        """The first word of what a view gives."""
         return int.from_bytes(
             chain.client().call(staking, encode_call("ProviderStaking", function, arguments))[:32], "big"
         )

@@ -24,7 +24,6 @@ LIMITS = {
 
 @pytest.fixture(scope="module")
 def measured() -> dict[str, float]:
-    """The dearest case of each row."""
     return {row.name: row.max for row in gas.measure(quick=True)}
 
 

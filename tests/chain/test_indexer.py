@@ -34,7 +34,7 @@ def test_a_reorganisation_under_events_equals_a_fresh_index(chain: Chain, databa
     assert result == fresh(database, chain)
 
 
-def test_events_are_handed_over_once_in_order_and_only_when_final(chain: Chain, database: Database) -> None:
+def test_events_are_handled_once_in_order_when_final(chain: Chain, database: Database) -> None:
     seen: list[int] = []
 
     def handler(session: Session, event: ChainEvent) -> None:
@@ -55,7 +55,7 @@ def test_events_are_handed_over_once_in_order_and_only_when_final(chain: Chain, 
     assert seen == [1, 2, 2, 3]
 
 
-def test_a_lagging_node_is_an_error_and_not_an_empty_block(chain: Chain, database: Database) -> None:
+def test_lagging_node_raises_error_instead_of_empty_block(chain: Chain, database: Database) -> None:
     chain.index(database)
     chain.stake(PROVIDER, 100)
     chain.anvil.mine(3)
@@ -81,7 +81,7 @@ def test_a_lagging_node_is_an_error_and_not_an_empty_block(chain: Chain, databas
     assert (f"stake:{PROVIDER.address}", 100) in [line[2:] for line in booked(database)]
 
 
-def test_a_node_that_gives_no_logs_is_read_by_its_receipts(chain: Chain, database: Database) -> None:
+def test_indexer_reads_receipts_when_node_returns_no_logs(chain: Chain, database: Database) -> None:
     chain.stake(PROVIDER, 100)
     chain.anvil.mine(3)
     with FaultyRpc(chain.anvil.url) as proxy:
@@ -107,7 +107,7 @@ def test_ranges_and_single_blocks_see_the_same(chain: Chain, database: Database)
     assert (booked(database), canonical_logs(database)) == in_ranges
 
 
-def test_a_range_shrinks_to_what_the_node_takes_and_grows_again(chain: Chain, database: Database) -> None:
+def test_block_range_shrinks_on_refusal_and_grows_again(chain: Chain, database: Database) -> None:
     chain.anvil.mine(300)
     chain.stake(PROVIDER, 100)
     chain.anvil.mine(3)
@@ -133,8 +133,8 @@ def test_a_range_shrinks_to_what_the_node_takes_and_grows_again(chain: Chain, da
     assert (f"stake:{PROVIDER.address}", 100) in [line[2:] for line in booked(database)]
 
 
-def test_blocks_that_are_no_chain_are_refused(chain: Chain, database: Database) -> None:
-    """A balancer that mixes two branches in one answer."""
+def test_indexer_refuses_blocks_without_parent_links(chain: Chain, database: Database) -> None:
+    """A load balancer may mix two branches in one answer."""
     chain.anvil.mine(20)
     with FaultyRpc(chain.anvil.url) as proxy:
 
@@ -150,7 +150,7 @@ def test_blocks_that_are_no_chain_are_refused(chain: Chain, database: Database) 
     assert cursor(database).head_number < chain.views.head_number() - 20
 
 
-def test_a_chain_that_went_back_is_followed_above_finality_and_refused_below(chain: Chain, database: Database) -> None:
+def test_shorter_chain_is_followed_only_above_finality(chain: Chain, database: Database) -> None:
     chain.anvil.mine(3)
     chain.index(database)
     early = chain.anvil.snapshot()
@@ -187,8 +187,8 @@ def test_only_one_indexer_works(chain: Chain, database: Database) -> None:
 
 
 @pytest.mark.parametrize("fault", ["error", "null"])
-def test_a_node_that_forgets_what_is_final_does_not_make_anything_final(chain: Chain, fault: str) -> None:
-    """As a node does for a while after a restart, until its consensus client has told it."""
+def test_indexer_keeps_finality_when_node_forgets_it(chain: Chain, fault: str) -> None:
+    """A node does so after a restart, until its consensus client reports finality."""
     with FaultyRpc(chain.anvil.url) as proxy:
         client = ChainClient(proxy.url, chain.deployment.chain_id, confirmations=1)
         final = client.finalised()

@@ -41,7 +41,6 @@ def intent(database: Database, key: str = "pay") -> TxIntent:
 
 
 def settle_down(chain: Chain, sender: Sender, until: Callable[[], bool] = lambda: False) -> None:
-    """Step and mine, enough for everything queued to become final."""
     for _ in range(12):
         while sender.step():
             pass
@@ -130,8 +129,8 @@ def test_fees_are_bumped_by_an_eighth_and_capped() -> None:
     assert replacement(Fees(1_000, 1), Fees(1, 1), 1_124) is None
 
 
-def test_a_dear_call_asks_for_no_more_gas_than_a_transaction_may_have(chain: Chain, database: Database) -> None:
-    """Nodes refuse more than 2^24 for good (EIP-7825), and nothing behind that nonce would be mined."""
+def test_expensive_call_stays_within_transaction_gas_limit(chain: Chain, database: Database) -> None:
+    """Nodes refuse more than 2^24 gas permanently (EIP-7825), which would block all later nonces."""
 
     def estimate(request: Request, forward: Forward) -> Answer:
         return result_of(request, hex(13_000_000))
@@ -149,8 +148,8 @@ def test_a_dear_call_asks_for_no_more_gas_than_a_transaction_may_have(chain: Cha
     assert intent(database, "dear").status == IntentStatus.FINAL
 
 
-def test_a_node_without_the_state_of_final_blocks_serves(chain: Chain, database: Database) -> None:
-    """A full node keeps some 128 states; on chains with fast blocks finality lies further back."""
+def test_sender_works_when_node_lacks_final_state(chain: Chain, database: Database) -> None:
+    """A full node keeps about 128 states; on chains with fast blocks finality lies further back."""
 
     def pruned(request: Request, forward: Forward) -> Answer:
         is_old = isinstance(request["params"][1], dict)
@@ -184,7 +183,7 @@ def test_a_certain_revert_takes_no_nonce(chain: Chain, database: Database) -> No
     assert told == [("again", "reverted", "simulation_reverted"), ("pay", "final", None)]
 
 
-def test_a_revert_on_chain_is_told_with_its_reason(chain: Chain, database: Database) -> None:
+def test_reverted_transaction_reports_its_reason(chain: Chain, database: Database) -> None:
     chain.anvil.automine(False)
     root = "0x" + "08" * 32
     queue_window(database, "first", root)
@@ -196,7 +195,7 @@ def test_a_revert_on_chain_is_told_with_its_reason(chain: Chain, database: Datab
     assert "RootUsed" in (second.detail or "")
 
 
-def test_a_failing_handler_leaves_the_intent_as_it_was(chain: Chain, database: Database) -> None:
+def test_failing_handler_leaves_intent_unchanged(chain: Chain, database: Database) -> None:
     def broken(session: Session, found: TxIntent) -> None:
         raise RuntimeError("handler")
 
@@ -209,7 +208,7 @@ def test_a_failing_handler_leaves_the_intent_as_it_was(chain: Chain, database: D
     assert chain.views.balance_of(PAYEE) == 5
 
 
-def test_a_reorganised_payment_is_made_again_from_the_same_bytes(chain: Chain, database: Database) -> None:
+def test_reorganised_payment_is_resent_from_same_bytes(chain: Chain, database: Database) -> None:
     chain.anvil.automine(False)
     queue_payment(database)
     sender = chain.sender(database)
@@ -229,7 +228,7 @@ def test_a_reorganised_payment_is_made_again_from_the_same_bytes(chain: Chain, d
     assert moves == ["sign", "send", "mine", "reorg", "mine", "finalise"]
 
 
-def test_a_foreign_transaction_at_our_nonce_displaces_us_only_when_final(chain: Chain, database: Database) -> None:
+def test_foreign_transaction_takes_nonce_only_when_final(chain: Chain, database: Database) -> None:
     queue_payment(database)
     with FaultyRpc(chain.anvil.url) as proxy:
         proxy.lose_request("eth_sendRawTransaction")

@@ -21,7 +21,7 @@ from market.platform.db.session import Database
 from market.settings import Settings
 from market.verification.penalties import service as penalties
 from market.verification.penalties.models import Slash
-from worker.context import event_handlers
+from worker.chain_handlers import event_handlers
 from zoo_protocol.messages import Acknowledgement, omissions_domain, recover_strictly, typed_data
 
 PASSWORD = "correct horse"
@@ -43,13 +43,12 @@ def keystore(tmp_path: Path) -> Path:
 
 
 def settings(monkeypatch: pytest.MonkeyPatch, **variables: object) -> Settings:
-    """Settings as a process reads them from its environment."""
     for name, value in {**ENGINES, **variables}.items():
         monkeypatch.setenv(name, str(value))
     return Settings()  # type: ignore[call-arg]
 
 
-def test_the_key_comes_from_the_environment_or_from_an_encrypted_file(
+def test_key_is_read_from_environment_or_encrypted_file(
     monkeypatch: pytest.MonkeyPatch, keystore: Path, tmp_path: Path
 ) -> None:
     assert Signer.from_settings(settings(monkeypatch, ZOO_OPERATOR_KEY=OPERATOR.key)).address == OPERATOR.address
@@ -81,7 +80,7 @@ def test_the_acknowledgers_key_is_another_one(monkeypatch: pytest.MonkeyPatch, k
         Signer.acknowledger(settings(monkeypatch))
 
 
-def test_the_challenger_before_this_one_may_keep_its_key(monkeypatch: pytest.MonkeyPatch, keystore: Path) -> None:
+def test_previous_challenger_key_is_accepted(monkeypatch: pytest.MonkeyPatch, keystore: Path) -> None:
     assert Signer.former_challenger(settings(monkeypatch, ZOO_CHALLENGER_KEY=OTHER.key)) is None
     former = {"ZOO_PREVIOUS_CHALLENGER_KEYSTORE": keystore, "ZOO_PREVIOUS_CHALLENGER_KEYSTORE_PASSWORD": PASSWORD}
     given = settings(monkeypatch, ZOO_CHALLENGER_KEY=OTHER.key, **former)
@@ -91,9 +90,7 @@ def test_the_challenger_before_this_one_may_keep_its_key(monkeypatch: pytest.Mon
         settings(monkeypatch, ZOO_PREVIOUS_CHALLENGER_KEY=OTHER.key)  # and a file as well
 
 
-def test_what_cannot_be_used_is_refused_in_a_sentence(
-    monkeypatch: pytest.MonkeyPatch, keystore: Path, tmp_path: Path
-) -> None:
+def test_unusable_key_is_refused_with_message(monkeypatch: pytest.MonkeyPatch, keystore: Path, tmp_path: Path) -> None:
     with pytest.raises(UnusableKey, match="set ZOO_OPERATOR_KEYSTORE or ZOO_OPERATOR_KEY"):
         Signer.from_settings(settings(monkeypatch))
     with pytest.raises(UnusableKey, match="password is wrong"):
@@ -115,7 +112,6 @@ def test_what_cannot_be_used_is_refused_in_a_sentence(
 def test_no_text_shows_the_key_or_a_password(
     monkeypatch: pytest.MonkeyPatch, keystore: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Representations, dumps, log lines and tracebacks, also of what fails."""
     caplog.set_level(logging.DEBUG)
     secret = OPERATOR.key.removeprefix("0x")
     texts: list[str] = []
@@ -168,7 +164,7 @@ def step(chain: Chain, sender: Sender) -> None:
         chain.anvil.mine()
 
 
-def test_what_exceeds_a_limit_waits_with_its_reason_and_is_not_lost(chain: Chain, database: Database) -> None:
+def test_transaction_over_limit_waits_with_its_reason(chain: Chain, database: Database) -> None:
     for key, amount in (("large", 11), ("first", 9), ("second", 7), ("small", 3)):
         queue_payment(database, key, amount * ZEN)
     careful = limited(chain, database, max_zen_per_transaction=10, max_zen_per_day=12)
@@ -190,7 +186,7 @@ def test_what_exceeds_a_limit_waits_with_its_reason_and_is_not_lost(chain: Chain
     assert chain.views.balance_of(PAYEE) == 30 * ZEN
 
 
-def test_what_slashes_can_burn_shares_the_days_limit_with_payments(chain: Chain, database: Database) -> None:
+def test_slashing_shares_daily_limit_with_payments(chain: Chain, database: Database) -> None:
     stakers = {PROVIDER: 6 * ZEN, OTHER: 5 * ZEN}
     for staker, amount in stakers.items():
         chain.stake(staker, amount)
@@ -203,7 +199,7 @@ def test_what_slashes_can_burn_shares_the_days_limit_with_payments(chain: Chain,
         with database.transaction() as session:
             evidence = "0x" + f"{number:064x}"
             slash = Slash(job_id=PAYEE, provider=staker.address, offence="incorrect_computation", evidence=evidence)
-            penalties._ask_for_slash(session, slash)
+            penalties._request_slash(session, slash)
     careful = limited(chain, database, max_zen_per_day=10)
     step(chain, careful)
     first, second = (f"slash:0x{number:064x}:0" for number in range(2))
@@ -229,7 +225,7 @@ def test_the_gas_of_a_day_is_bounded(chain: Chain, database: Database) -> None:
 
 
 def test_a_replaced_transaction_counts_once(chain: Chain, database: Database) -> None:
-    """Outbidding is never held up by a limit: a stuck payment blocks all behind it."""
+    """No limit delays a replacement: a stuck payment blocks all later ones."""
     chain.anvil.automine(False)
     queue_payment(database, "pay", 9 * ZEN)
     sender = limited(chain, database, max_zen_per_day=10, stuck_after_blocks=1)

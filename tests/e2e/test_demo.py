@@ -74,12 +74,12 @@ def test_demo_from_stake_to_receipt(devnet: Devnet) -> None:
     _find_slot_states(info["ipfs_url"], [item["cid"] for item in receipt["checkpoints"]])
     _replay_the_cheats_unit(devnet, info, receipt, cheat)
     assert "the model writes" in done.stderr
-    assert "How the cheat was caught" in done.stderr
+    assert "How the dishonest provider was caught" in done.stderr
     assert all(step["tx"] in done.stderr for step in receipt["story"]["chain"])
     assert "None of the 4 honest providers" in " ".join(done.stderr.split())
     assert "provider-2, on 4 Mbit/s, delivered" in done.stderr
     _check_that_the_slow_node_sent_what_it_was_told(info, receipt, done.stderr)
-    assert "provider-4 was held up between its commitment and its upload" in done.stderr
+    assert "provider-4 was delayed between its commitment and its upload" in done.stderr
     _check_that_a_late_payload_was_joined_and_paid(info, receipt)
     assert f"provider-3 left after round {receipt['training']['leaver']['left_after']}" in done.stderr
     _check_that_the_leaver_caught_up_by_updates(info, receipt)
@@ -88,7 +88,6 @@ def test_demo_from_stake_to_receipt(devnet: Devnet) -> None:
 
 
 def _check_that_a_committee_convicted(info: dict[str, Any], receipt: dict[str, Any], cheat: str) -> None:
-    """The stake was taken by the contract Disputes itself, on the signatures of referees without a stake in it."""
     chain, disputes = Web3(HTTPProvider(info["rpc_url"])), info["contracts"]["Disputes"]
     (slashed,) = _events(info, "ProviderStaking", "Slashed")
     story = receipt["story"]
@@ -117,7 +116,7 @@ def _check_that_a_committee_convicted(info: dict[str, Any], receipt: dict[str, A
 
 
 def _check_that_the_slow_node_sent_what_it_was_told(info: dict[str, Any], receipt: dict[str, Any], told: str) -> None:
-    """By the payloads on storage, whose header says how many entries a chunk has (docs/protocol.md)."""
+    """Check the payload headers, which contain the entries per chunk (docs/protocol.md)."""
     provider, slow = info["accounts"]["providers"][1]["address"], receipt["training"]["slow_link"]
     payloads = [
         _block(info["ipfs_url"], unit["payload_cid"])
@@ -131,11 +130,10 @@ def _check_that_the_slow_node_sent_what_it_was_told(info: dict[str, Any], receip
         assert f"{slow['least_bytes']} bytes instead of {slow['whole_bytes']}" in told
     else:  # this machine is busy
         assert slow["quickest_seconds"] > 5
-        assert "the market had it send all" in told
+        assert "the market assigned all entries" in told
 
 
 def _check_that_a_late_payload_was_joined_and_paid(info: dict[str, Any], receipt: dict[str, Any]) -> None:
-    """By the published record of the round that joined it."""
     provider, late = info["accounts"]["providers"][3]["address"], receipt["training"]["late"]
     (unit,) = (
         unit
@@ -183,14 +181,12 @@ def _check_that_nobody_else_lost_stake(info: dict[str, Any]) -> None:
 
 
 def _events(info: dict[str, Any], contract: str, name: str) -> list[Any]:
-    """All events of that name that a contract ever emitted."""
     chain = Web3(HTTPProvider(info["rpc_url"]))
     found = chain.eth.contract(address=info["contracts"][contract], abi=artifact(contract).abi)
     return list(found.events[name]().get_logs(from_block=0))
 
 
 def _find_slot_states(gateway: str, checkpoints: list[str]) -> None:
-    """Every checkpoint after a round names its slots' states; their nodes uploaded some while they went on training."""
     manifests = [httpx.get(f"{gateway}/ipfs/{cid}", params={"format": "raw"}).json() for cid in checkpoints]
     named = [sorted(manifest["slot_states"].values()) for manifest in manifests]
     assert not named[0]
@@ -200,7 +196,6 @@ def _find_slot_states(gateway: str, checkpoints: list[str]) -> None:
 
 
 def _replay_the_cheats_unit(devnet: Devnet, info: dict[str, Any], receipt: dict[str, Any], cheat: str) -> None:
-    """A stranger with a wallet, a node of the chain and a gateway sees where the cheat left the right path."""
     found_out = {
         "provider": cheat,
         "status": "rejected",
@@ -222,7 +217,6 @@ def _replay_the_cheats_unit(devnet: Devnet, info: dict[str, Any], receipt: dict[
 
 
 def _transfers_of(info: dict[str, Any]) -> dict[str, int]:
-    """ZEN that ever left the escrow, by recipient: refund, claims and fee of the only job."""
     chain = Web3(HTTPProvider(info["rpc_url"]))
     inputs = [("from", "address", True), ("to", "address", True), ("value", "uint256", False)]
     event = {
@@ -241,7 +235,6 @@ def _transfers_of(info: dict[str, Any]) -> dict[str, int]:
 
 
 def _check_block(gateway: str, cid: str) -> None:
-    """The root block of a CIDv1 in base32 hashes to it."""
     text = cid[1:].upper()
     digest = base64.b32decode(text + "=" * (-len(text) % 8))[4:]
     block = httpx.get(f"{gateway}/ipfs/{cid}", params={"format": "raw"})

@@ -39,7 +39,6 @@ def test_a_job_survives_the_death_of_each_part(devnet: Devnet) -> None:
 
 
 def _rounds(job: Job) -> Iterator[int]:
-    """The number of rounds done, as each ends; an API that dies in between is asked again."""
     for event in job.events():
         if event.kind == "round":
             yield event.data["round"]

@@ -21,7 +21,7 @@ TRAINING = {
 TEXT = b"".join(b"line %d of a text that a model can learn\n" % number for number in range(300))
 
 
-def test_a_model_beyond_one_upload_is_trained_verified_and_its_slot_states_published(devnet: Devnet) -> None:
+def test_multi_part_model_is_trained_verified_and_published(devnet: Devnet) -> None:
     info = devnet.up("--providers", "2", "--verifiers", "2")
     with Client(info["api_url"], private_key=info["accounts"]["user"]["private_key"]) as client:
         limit = client.connection.get("/v1/network")["max_blob_bytes"]

@@ -21,7 +21,7 @@ PATIENCE_SECONDS = 20.0  # of a node's connection, for one call
 DEADLINE_SECONDS = 600
 
 
-def test_a_unit_that_is_done_while_the_market_is_away_is_delivered_and_paid(devnet: Devnet) -> None:
+def test_finished_unit_is_delivered_and_paid_after_outage(devnet: Devnet) -> None:
     info = devnet.up("--providers", str(NODES), "--verifiers", "2")
     user = info["accounts"]["user"]["private_key"]
     with Client(info["api_url"], private_key=user) as client:
@@ -51,13 +51,11 @@ def test_a_unit_that_is_done_while_the_market_is_away_is_delivered_and_paid(devn
 
 
 def results(devnet: Devnet, job_id: str) -> list[Path]:
-    """The units of the first round that are trained."""
     return list((devnet.directory / "nodes").glob(f"provider-*/units/{job_id}/0-*/result.json"))
 
 
 @contextmanager
 def away(devnet: Devnet, part: str) -> Iterator[None]:
-    """The part is killed, and started again at the end: until then its supervisor stands still."""
     pid = devnet.pids()[part]
     supervisor = psutil.Process(pid).ppid()
     os.kill(supervisor, signal.SIGSTOP)

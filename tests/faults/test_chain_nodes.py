@@ -30,7 +30,6 @@ def second(chain: Chain) -> Iterator[FaultyRpc]:
 
 @pytest.fixture
 def both(first: FaultyRpc, second: FaultyRpc) -> str:
-    """The setting that names them, in order of preference."""
     return f"{first.url}, {second.url}"
 
 
@@ -58,7 +57,7 @@ def test_indexing_goes_on_at_the_next_node(
     assert indexer.step(), "and back"
 
 
-def test_a_node_behind_the_newest_block_seen_is_never_read(
+def test_node_behind_newest_seen_block_is_never_read(
     chain: Chain, database: Database, first: FaultyRpc, second: FaultyRpc, both: str
 ) -> None:
     chain.anvil.mine(5)
@@ -86,7 +85,7 @@ def test_a_node_behind_the_newest_block_seen_is_never_read(
         client.head()
 
 
-def test_a_chain_is_shorter_only_if_every_node_says_so(
+def test_chain_is_shorter_only_when_all_nodes_agree(
     chain: Chain, first: FaultyRpc, second: FaultyRpc, both: str
 ) -> None:
     chain.anvil.mine(5)
@@ -97,7 +96,7 @@ def test_a_chain_is_shorter_only_if_every_node_says_so(
     assert client.head().number == newest - 2
 
 
-def test_a_send_without_an_answer_is_not_repeated_at_another_node(
+def test_unanswered_send_is_not_repeated_at_another_node(
     chain: Chain, database: Database, first: FaultyRpc, second: FaultyRpc, both: str
 ) -> None:
     with database.transaction() as session:
@@ -125,7 +124,7 @@ def test_a_send_without_an_answer_is_not_repeated_at_another_node(
     assert chain.views.balance_of(PAYEE) == 5
 
 
-def test_a_node_that_hides_logs_is_left(
+def test_node_hiding_logs_is_replaced(
     chain: Chain, database: Database, first: FaultyRpc, second: FaultyRpc, both: str
 ) -> None:
     chain.stake(PROVIDER, 100)
@@ -149,7 +148,7 @@ def test_a_node_of_another_chain_is_never_read(chain: Chain, first: FaultyRpc, s
         chain.client(both).head()
 
 
-def test_errors_do_not_tell_the_secret_in_a_url() -> None:
+def test_errors_hide_secret_in_url() -> None:
     client = ChainClient("http://user:pass-secret@127.0.0.1:9/v3/path-secret?key=query-secret", CHAIN_ID)
     with pytest.raises(RpcUnavailable) as failure:
         client.head()

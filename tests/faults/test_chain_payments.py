@@ -33,7 +33,6 @@ def all_final(database: Database) -> bool:
 
 
 def settle_down(chain: Chain, database: Database, sender: Sender) -> None:
-    """Step and mine until everything is final."""
     for _ in range(40):
         while sender.step():
             pass
@@ -44,7 +43,6 @@ def settle_down(chain: Chain, database: Database, sender: Sender) -> None:
 
 
 def test_two_hundred_concurrent_intents_use_each_nonce_once(chain: Chain, database: Database) -> None:
-    """Sixteen threads queue each intent twice while two senders and the miner run."""
     first = chain.client().nonce(OPERATOR.address)
     chain.anvil.automine(False)
     queued, done = threading.Event(), threading.Event()
@@ -76,7 +74,7 @@ def test_two_hundred_concurrent_intents_use_each_nonce_once(chain: Chain, databa
 def test_two_senders_without_their_lock_still_pay_once(
     chain: Chain, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A lock that is lost in mid-step (its connection died) leaves two senders; the rows still keep them apart."""
+    """A sender that loses its lock during a step leaves two; the rows still keep them apart."""
 
     @contextmanager
     def broken_lock(name: str) -> Iterator[bool]:
@@ -107,7 +105,7 @@ def test_two_senders_without_their_lock_still_pay_once(
 def test_a_process_killed_while_it_sends_pays_once(
     chain: Chain, database: Database, database_url: str, forwarded: bool
 ) -> None:
-    """A real process, killed by signal between the commit of its bytes and the node's answer."""
+    """A process is killed between the commit of its bytes and the node's answer."""
     queue_payment(database)
     killed = threading.Event()
     with FaultyRpc(chain.anvil.url) as proxy:
@@ -134,7 +132,7 @@ def test_a_process_killed_while_it_sends_pays_once(
 
 
 def test_replies_lost_at_random_pay_once(chain: Chain, database: Database) -> None:
-    """Every second request of any kind that concerns the payment gets no answer, whether it took effect or not."""
+    """Every second request gets no answer, whether it took effect or not."""
     chain.anvil.automine(False)
     for number in range(10):
         queue_payment(database, f"pay-{number}", 1)
@@ -166,8 +164,8 @@ def test_replies_lost_at_random_pay_once(chain: Chain, database: Database) -> No
     assert len({found.nonce for found in intents(database)}) == 10
 
 
-def test_a_node_that_does_not_find_our_receipt_does_not_make_us_pay_again(chain: Chain, database: Database) -> None:
-    """Behind a balancer one node counts the nonce as used while another has not indexed the transaction yet."""
+def test_payment_is_sent_once_when_receipt_is_missing(chain: Chain, database: Database) -> None:
+    """Behind a balancer one node counts the nonce before another has indexed the transaction."""
     queue_payment(database)
     with FaultyRpc(chain.anvil.url) as proxy:
         sender = chain.sender(database, url=proxy.url)
@@ -183,8 +181,8 @@ def test_a_node_that_does_not_find_our_receipt_does_not_make_us_pay_again(chain:
     assert chain.views.balance_of(PAYEE) == 5
 
 
-def test_a_receipt_from_a_branch_that_lost_is_not_final(chain: Chain, database: Database) -> None:
-    """A node that is stuck on a dead branch serves a receipt below the height that others call final."""
+def test_receipt_from_dead_branch_is_not_final(chain: Chain, database: Database) -> None:
+    """A node on a dead branch serves a receipt below the height that others call final."""
     chain.anvil.automine(False)
     queue_payment(database)
     sender = chain.sender(database)
@@ -207,7 +205,7 @@ def test_a_receipt_from_a_branch_that_lost_is_not_final(chain: Chain, database: 
 
 
 def test_gethes_replacement_rule_is_met(chain: Chain, database: Database) -> None:
-    """Under geth's pool a stuck payment is outbid in one try, and what the pool holds already counts as sent."""
+    """In geth's pool one try replaces a stuck payment; a pooled transaction counts as sent."""
     chain.anvil.automine(False)
     queue_payment(database)
     with FaultyRpc(chain.anvil.url) as proxy:
@@ -227,10 +225,8 @@ def test_gethes_replacement_rule_is_met(chain: Chain, database: Database) -> Non
     assert chain.views.balance_of(PAYEE) == 5
 
 
-def test_a_pool_that_holds_a_dearer_foreign_transaction_is_outbid_step_by_step(
-    chain: Chain, database: Database
-) -> None:
-    """Bytes of ours that the pool knows and the database lost (restored from a backup) are outbid, never followed."""
+def test_expensive_foreign_transaction_is_outbid_in_steps(chain: Chain, database: Database) -> None:
+    """After a restore from a backup the pool may hold our own unknown bytes."""
     chain.anvil.automine(False)
     queue_payment(database, amount=1)
     with FaultyRpc(chain.anvil.url) as proxy:
@@ -253,8 +249,7 @@ def test_a_pool_that_holds_a_dearer_foreign_transaction_is_outbid_step_by_step(
     assert chain.views.balance_of(PAYEE) == 5
 
 
-def test_one_call_that_cannot_be_estimated_does_not_hold_up_the_others(chain: Chain, database: Database) -> None:
-    """A node's own limit on gas is no revert: the call waits with a reason, and the queue behind it moves."""
+def test_inestimable_call_does_not_block_others(chain: Chain, database: Database) -> None:
     queue_payment(database, "heavy", 1)
     queue_payment(database, "light", 2)
     with FaultyRpc(chain.anvil.url) as proxy:
@@ -280,8 +275,8 @@ def test_one_call_that_cannot_be_estimated_does_not_hold_up_the_others(chain: Ch
     assert chain.views.balance_of(PAYEE) == 3
 
 
-def test_a_suggested_tip_that_the_node_does_not_know_stops_nothing(chain: Chain, database: Database) -> None:
-    """Some nodes have no ``eth_maxPriorityFeePerGas``."""
+def test_missing_tip_suggestion_does_not_stop_sending(chain: Chain, database: Database) -> None:
+    """Some nodes do not offer ``eth_maxPriorityFeePerGas``."""
     queue_payment(database)
     with FaultyRpc(chain.anvil.url) as proxy:
         proxy.refuse("eth_maxPriorityFeePerGas", "the method eth_maxPriorityFeePerGas does not exist", -32601)

@@ -28,14 +28,11 @@ FINALITY = 2 * EPOCH_BLOCKS  # blocks on top of a final one
 
 @pytest.fixture
 def deep(tmp_path: Path) -> Iterator[Chain]:
-    """A chain of the test's own, whose last eight blocks can be reorganised."""
     with AnvilProcess(epoch_blocks=EPOCH_BLOCKS) as anvil:
         yield deploy_own(anvil, tmp_path, depth=FINALITY)
 
 
 def recording(chain: Chain, seen: list[tuple[str, int, str]]) -> EventHandlers:
-    """The ledger's handlers, each event also noted as it is handed over."""
-
     def note(session: Session, event: ChainEvent) -> None:
         seen.append((event.block_hash, event.log_index, event.name))
 
@@ -43,13 +40,11 @@ def recording(chain: Chain, seen: list[tuple[str, int, str]]) -> EventHandlers:
 
 
 def settle_down(chain: Chain, database: Database) -> None:
-    """Let everything become final and be indexed."""
     chain.anvil.mine(FINALITY + 1)
     chain.index(database)
 
 
 def test_funded_settled_and_slashed_jobs_survive_reorganisations(deep: Chain, database: Database) -> None:
-    """Each state is reached, seen, reorganised away and reached again in other blocks with other amounts."""
     deep.stake(PROVIDER, 2_000 * ZEN)
     settle_down(deep, database)
 
@@ -94,7 +89,7 @@ def _flat(call: tuple[str, str, list[object]]) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_any_history_ends_equal_to_a_fresh_index(deep: Chain, database: Database, seed: int) -> None:
-    """A random walk over a market's events, reorganisations of any depth above finality, and partial indexing."""
+    """Take a random walk over events, reorganisations above finality and partial indexing."""
     dice = random.Random(seed)
     seen: list[tuple[str, int, str]] = []
     handlers = recording(deep, seen)
@@ -143,8 +138,7 @@ def test_any_history_ends_equal_to_a_fresh_index(deep: Chain, database: Database
     assert seen == handed_over
 
 
-def test_a_payment_under_reorganisation_is_made_once_and_booked_once(deep: Chain, database: Database) -> None:
-    """The market's own transactions go out again at their nonces after each reorganisation."""
+def test_payment_is_made_and_booked_once_across_reorgs(deep: Chain, database: Database) -> None:
     deep.stake(PROVIDER, 2_000 * ZEN)
     job = open_job(deep, budget=3 * ZEN)
     settle_down(deep, database)

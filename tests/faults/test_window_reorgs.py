@@ -15,7 +15,7 @@ from market.domain.verification.lifecycle import WindowStatus
 from market.platform.db.session import Database
 from market.verification.windows import service as windows_service
 from market.verification.windows.models import Window
-from worker.context import INTENT_HANDLERS, event_handlers
+from worker.chain_handlers import INTENT_HANDLERS, event_handlers
 from zoo_protocol.hashing import sha256, to_hex
 
 EPOCH_BLOCKS = 4
@@ -26,7 +26,6 @@ REACH = 256
 
 @pytest.fixture
 def deep(tmp_path: Path) -> Iterator[Chain]:
-    """A chain of the test's own, whose last eight blocks can be reorganised, and which mines when it is told."""
     with AnvilProcess(epoch_blocks=EPOCH_BLOCKS) as anvil:
         deployment = deploy_contracts(anvil)
         anvil.mine(FINALITY)
@@ -35,8 +34,6 @@ def deep(tmp_path: Path) -> Iterator[Chain]:
 
 
 class Windows:
-    """The market's part in windows, and what the contract says of them."""
-
     def __init__(self, chain: Chain, database: Database, count: int) -> None:
         self.chain, self.database = chain, database
         self.sender: Sender = chain.sender(database, INTENT_HANDLERS)
@@ -46,7 +43,6 @@ class Windows:
         windows_service.commit_windows(database)
 
     def block(self, count: int = 1) -> None:
-        """So many blocks, each with what the market had to send by then."""
         for _ in range(count):
             windows_service.latch_seeds(self.database, lambda: self.chain.client().head().number)
             self.sender.step()
@@ -58,7 +54,7 @@ class Windows:
             return list(session.scalars(select(Window).order_by(Window.id)))
 
     def on_chain(self, root: str) -> tuple[int, int, str]:
-        """(id, seed block, seed) as the newest block has them."""
+        """Return (id, seed block, seed) as of the newest block."""
         call = {
             "to": self.chain.deployment.address("WorkWindows"),
             "data": "0x" + encode_call("WorkWindows", "windows", [root]).hex(),
@@ -72,9 +68,7 @@ class Windows:
 
 
 @pytest.mark.parametrize("depth", [1, 4, FINALITY])
-def test_two_windows_in_one_block_survive_reorganisations_of_root_and_seed(
-    deep: Chain, database: Database, depth: int
-) -> None:
+def test_windows_in_one_block_survive_reorgs(deep: Chain, database: Database, depth: int) -> None:
     windows = Windows(deep, database, 2)
     windows.block()
     first = deep.client().head().number
@@ -104,8 +98,8 @@ def test_two_windows_in_one_block_survive_reorganisations_of_root_and_seed(
     assert {id_ for id_, _, _ in final} == {id_ for id_, _, _ in before}
 
 
-def test_a_seed_whose_block_is_out_of_reach_is_made_by_a_later_one(deep: Chain, database: Database) -> None:
-    """The market was down for an hour: the block's hash is gone, and so is nothing else."""
+def test_unreachable_seed_block_is_replaced_by_later_one(deep: Chain, database: Database) -> None:
+    """After an hour of outage the chain no longer serves the block's hash."""
     windows = Windows(deep, database, 1)
     windows.block()
     missed = windows.on_chain(windows.roots[0])[1]

@@ -36,7 +36,7 @@ from market.platform.db.session import Database
 from market.platform.http.services import Services
 from market.platform.storage.client import Storage
 from market.settings import Settings
-from zoo_compute.devnet.cheats.cheat import executor_of
+from zoo_compute.devnet.adversaries.attacks import executor_of
 from zoo_compute.devnet.processes import free_port
 from zoo_compute.node.execution.executor import Executor
 from zoo_protocol.contracts import CONTRACTS
@@ -69,27 +69,27 @@ def ipfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
 
 @pytest.fixture(scope="session")
 def storage(ipfs: dict[str, str]) -> Storage:
-    """That store, as the market uses it; what it does not have it says at once."""
+    """The store as the market uses it; it reports missing content at once."""
     return Storage(ipfs["rpc"], lookup_timeout=0.2)
 
 
 @pytest.fixture(scope="session")
 def executor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
-    """A node's warm training child, the same for all tests: each task stands alone."""
+    """A node's warm training child, shared by all tests."""
     with executors(tmp_path_factory.mktemp("training"), Executor) as running:
         yield running[0]
 
 
 @pytest.fixture(scope="session")
 def cheating(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
-    """One that leaves the last step of every segment away."""
+    """An executor that skips the last step of every segment."""
     with executors(tmp_path_factory.mktemp("cheating"), executor_of("skip-step")) as running:
         yield running[0]
 
 
 @pytest.fixture(scope="session")
 def common_settings(redis_url: str, ipfs: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    """Settings of an API on real engines, but for the database; the chain's RPC is closed."""
+    """Settings of an API on real engines without a database; the chain's RPC is closed."""
     file = tmp_path_factory.mktemp("deployment") / "deployment.json"
     addresses = {name: str(Account.create().address) for name in CONTRACTS}
     Deployment(network="devnet", chain_id=31337, start_block=0, contracts=addresses).save(file)
@@ -113,13 +113,12 @@ def common_settings(redis_url: str, ipfs: dict[str, str], tmp_path_factory: pyte
 
 @pytest.fixture
 def settings(common_settings: Settings, database_url: str) -> Settings:
-    """Settings of an API on real engines with a fresh database."""
     return common_settings.model_copy(update={"database_url": database_url})
 
 
 @pytest.fixture(scope="session")
 def server(common_settings: Settings) -> Iterator[tuple[FastAPI, str]]:
-    """The API and its URL, served by uvicorn on a free port; ``app`` gives it its services for each test."""
+    """The API and its URL on a free port; ``app`` gives it its services for each test."""
     app = create_app(common_settings)
     server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_config=None, timeout_graceful_shutdown=1))
     thread = threading.Thread(target=server.run)
@@ -131,15 +130,13 @@ def server(common_settings: Settings) -> Iterator[tuple[FastAPI, str]]:
 
 
 UNHURRIED = replace(
-    DEVNET,
-    tiers=tuple(replace(tier, benchmark=replace(tier.benchmark, min_mflops=1)) for tier in DEVNET.tiers),
+    DEVNET, tiers=tuple(replace(tier, benchmark=replace(tier.benchmark, min_mflops=1)) for tier in DEVNET.tiers)
 )
 """A laptop has 25 seconds for the hardware proof, which is short for one that runs many tests."""
 
 
 @pytest.fixture
 def app(server: tuple[FastAPI, str], settings: Settings) -> Iterator[FastAPI]:
-    """The API's application on a fresh database."""
     app = server[0]
     services = replace(build_services(settings), metrics=app.state.services.metrics, network=UNHURRIED)
     app.state.services = services
@@ -150,21 +147,18 @@ def app(server: tuple[FastAPI, str], settings: Settings) -> Iterator[FastAPI]:
 
 @pytest.fixture
 def services(app: FastAPI) -> Services:
-    """The services of the running API."""
     found: Services = app.state.services
     return found
 
 
 @pytest.fixture
 def api(server: tuple[FastAPI, str], app: FastAPI) -> Iterator[httpx.Client]:
-    """A client of the API."""
     with httpx.Client(base_url=server[1], timeout=DEADLINE_SECONDS) as client:
         yield client
 
 
 @pytest.fixture
 def cli(api: httpx.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
-    """The program with a fresh wallet that has signed in."""
     monkeypatch.setenv("ZOO_API_URL", str(api.base_url))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     program = Cli(monkeypatch, capsys)
@@ -174,7 +168,7 @@ def cli(api: httpx.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
 
 @pytest.fixture
 def world(database_url: str, storage: Storage, settings: Settings) -> Iterator[World]:
-    """A market without its chain, to have jobs trained in."""
+    """A market without its chain."""
     world = World(database_url, storage, settings)
     yield world
     world.database.dispose()
@@ -182,13 +176,12 @@ def world(database_url: str, storage: Storage, settings: Settings) -> Iterator[W
 
 @pytest.fixture
 def nodes(world: World) -> list[str]:
-    """Four active nodes of one class."""
     return [world.node() for _ in range(4)]
 
 
 @pytest.fixture
 def own_anvil(anvil: AnvilProcess, deployment: Deployment) -> Iterator[AnvilProcess]:
-    """The session's chain, for contracts of this test's own; put back afterwards, the days that passed too."""
+    """The session's chain for contracts of this test, reverted with its clock."""
     mark = anvil.snapshot()
     yield anvil
     anvil.revert(mark)
@@ -196,13 +189,11 @@ def own_anvil(anvil: AnvilProcess, deployment: Deployment) -> Iterator[AnvilProc
 
 @pytest.fixture
 def own_chain(chain: Chain) -> Chain:
-    """The chain, on which this test lets days pass."""
     return chain
 
 
 @pytest.fixture
 def market(own_chain: Chain, database: Database, storage: Storage) -> RewardsWorld:
-    """A market on that chain."""
     return RewardsWorld(own_chain, database, storage)
 
 
@@ -216,7 +207,7 @@ def live_of(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> Iterator[LiveMaker]:
-    """Makes this test's market whose nodes train and replay, its stakes and windows on the chain, of a given class."""
+    """Make a live market of a given class, with stakes and windows on the chain."""
     caplog.set_level(logging.INFO, "zoo_compute")  # what nodes say
     with ExitStack() as at_the_end:
 
@@ -230,14 +221,12 @@ def live_of(
 
 @pytest.fixture
 def live(live_of: LiveMaker) -> LiveWorld:
-    """The plain one."""
     world: LiveWorld = live_of(LiveWorld)
     return world
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreProcess]:
-    """A store shared by the tests of one module."""
     process = store_process(tmp_path_factory.mktemp("ipfs") / "data")
     process.start()
     yield process
@@ -246,7 +235,6 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreProcess]:
 
 @pytest.fixture
 def own_store(tmp_path: Path) -> Iterator[StoreProcess]:
-    """A store of this test's own, to be killed and restarted."""
     process = store_process(tmp_path / "data")
     process.start()
     yield process
@@ -256,5 +244,4 @@ def own_store(tmp_path: Path) -> Iterator[StoreProcess]:
 
 @pytest.fixture(scope="module")
 def train_task(store: StoreProcess, executor: Executor) -> dict[str, Any]:
-    """A training task whose files are in the store."""
     return task_to_train(store, executor.environment_class)

@@ -15,13 +15,7 @@ Found = TypeVar("Found")
 def wait_until(
     condition: Callable[[], Found], what: Any = "the condition", *, seconds: float = DEADLINE_SECONDS
 ) -> Found:
-    """Return the first true value of ``condition``.
-
-    Args:
-        condition: polled every few hundredths of a second; may raise to fail at once.
-        what: named by the failure; a callable is asked for it then.
-        seconds: after which the test fails.
-    """
+    """Return the first true value of ``condition``, polled for at most ``seconds``."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         if time.monotonic() >= deadline:
@@ -31,5 +25,5 @@ def wait_until(
 
 
 def delay(seconds: float) -> None:
-    """Let a fake be slow, or a real clock go on, for that long."""
+    """Wait on the real clock."""
     _never.wait(seconds)

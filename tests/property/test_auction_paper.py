@@ -27,10 +27,7 @@ SEED = bytes(range(32))
 
 @dataclass(frozen=True)
 class Prescribed:
-    """What the paper prescribes for a market, traders named by their place in the given sequences.
-
-    ``trades`` of the sellers in ``eligible`` sell: all of them, unless there is a lot. ``price`` counts if ``trades``.
-    """
+    """Prices and trades that the paper prescribes; traders are named by their place."""
 
     price: float
     trades: int
@@ -54,7 +51,6 @@ def paper(values: Sequence[int], costs: Sequence[int]) -> Prescribed:
 
 
 def agree(values: Sequence[int], costs: Sequence[int], seed: bytes) -> None:
-    """Clear the market by our rule and compare everything that the paper prescribes."""
     expected = paper(values, costs)
     result = clear_sbba(
         [BidOrder(f"b{i}", 1, value, i) for i, value in enumerate(values)],
@@ -79,7 +75,7 @@ def test_every_small_market_clears_as_the_paper_says() -> None:
         agree(values, costs, SEED)
 
 
-def test_the_sequence_of_arrival_decides_between_equals_as_in_the_papers_ranking() -> None:
+def test_arrival_order_breaks_ties_as_in_paper() -> None:
     """All sequences, not only sorted ones, of up to three traders a side with values 0 to 2."""
     sides = [values for size in range(1, 4) for values in product(range(3), repeat=size)]
     for values, costs in product(sides, sides):
@@ -103,8 +99,8 @@ def test_the_examples_worked_by_hand() -> None:
     assert paper([3], [4]).trades == 0
 
 
-def test_each_seller_is_left_out_equally_often_whatever_it_asks() -> None:
-    """5,000 fixed seeds, so the counts never change: chi-square against the uniform lot, 0.1 % bound of 4 degrees."""
+def test_each_seller_is_excluded_equally_often() -> None:
+    """5,000 fixed seeds: chi-square against uniform, 0.1 % bound of 4 degrees of freedom."""
     bids = [BidOrder(f"b{i}", 1, 100, i) for i in range(5)]
     asks = [AskOrder(f"node-{i}", 10 * i, i) for i in range(5)]
     left_out: Counter[str] = Counter()

@@ -39,18 +39,16 @@ def books(draw: st.DrawFn, *, gangs: bool = True, scale: int = 1) -> Book:
 
 
 def buyer_gain(result: Clearing, bid: BidOrder) -> int:
-    """What a buyer of one node gains whose true limit is that of ``bid``."""
     return bid.limit_price - result.price if result.price is not None and bid.id in result.fills else 0
 
 
 def seller_gain(result: Clearing, ask: AskOrder, fee_bps: int) -> int:
-    """The same of a seller, in gross prices."""
     sold = any(ask.id in won for won in result.fills.values())
     return result.price - gross_ask(ask.limit_price, fee_bps) if result.price is not None and sold else 0
 
 
 @given(books(), seeds)
-def test_gangs_get_all_or_none_at_one_price_that_nobody_would_refuse(book: Book, seed: bytes) -> None:
+def test_gangs_fill_fully_at_one_acceptable_price(book: Book, seed: bytes) -> None:
     bids, asks = book
     result = clear(bids, asks, RESERVE, FEE_BPS, seed)
     limits = {bid.id: bid for bid in bids}
@@ -68,9 +66,7 @@ def test_gangs_get_all_or_none_at_one_price_that_nobody_would_refuse(book: Book,
 
 
 @given(books(scale=ZEN // 10), seeds, st.integers(1_000_000, 10**12), st.integers(1, 50))
-def test_money_adds_up_to_the_wei_and_leaves_every_seller_its_price(
-    book: Book, seed: bytes, weight_us: int, units: int
-) -> None:
+def test_money_balances_and_sellers_get_their_price(book: Book, seed: bytes, weight_us: int, units: int) -> None:
     bids, asks = book
     result = clear(bids, asks, RESERVE * ZEN // 10, MAINNET.fee_bps, seed)
     assume(result.price is not None)
@@ -90,7 +86,7 @@ def test_money_adds_up_to_the_wei_and_leaves_every_seller_its_price(
 
 
 @given(books(gangs=False), seeds)
-def test_beyond_the_pair_that_sbba_leaves_out_no_trade_is_missed(book: Book, seed: bytes) -> None:
+def test_only_sbba_excluded_pair_misses_trade(book: Book, seed: bytes) -> None:
     bids, asks = book
     result = clear_sbba(bids, asks, 0, FEE_BPS, seed)
     assume(result.price is not None)
@@ -111,9 +107,7 @@ def test_the_sequence_of_orders_does_not_matter(book: Book, seed: bytes, random:
 
 
 @given(books(), seeds, seeds)
-def test_the_lot_touches_neither_price_nor_buyers_and_only_where_it_says_so(
-    book: Book, seed: bytes, other: bytes
-) -> None:
+def test_tie_break_changes_only_marked_sellers(book: Book, seed: bytes, other: bytes) -> None:
     one, two = (clear(*book, RESERVE, FEE_BPS, lot) for lot in (seed, other))
     assert (one.price, one.rule, list(one.fills), one.drawn) == (two.price, two.rule, list(two.fills), two.drawn)
     if not one.drawn:
@@ -121,7 +115,7 @@ def test_the_lot_touches_neither_price_nor_buyers_and_only_where_it_says_so(
 
 
 @given(books(), seeds)
-def test_a_published_round_replays_to_the_same_fills_by_the_clients_own_rule(book: Book, seed: bytes) -> None:
+def test_client_rule_replays_published_round_fills(book: Book, seed: bytes) -> None:
     bids, asks = book
     offers = [Offer(ask.id, "eu", "class", 4, ask.limit_price, 0, ask.time, ask.id) for ask in asks]  # type: ignore[arg-type]
     tier = replace(MAINNET.tiers[0], reserve_price_wei=RESERVE)
@@ -141,9 +135,7 @@ def test_a_published_round_replays_to_the_same_fills_by_the_clients_own_rule(boo
 
 
 @given(books(gangs=False), seeds, st.data())
-def test_a_better_offer_never_loses_and_does_not_move_its_own_price(
-    book: Book, seed: bytes, data: st.DataObject
-) -> None:
+def test_better_offer_never_loses_or_moves_own_price(book: Book, seed: bytes, data: st.DataObject) -> None:
     bids, asks = book
     assume(bids and asks)
     before = clear(bids, asks, RESERVE, FEE_BPS, seed)
@@ -194,13 +186,10 @@ def posted(bids: Sequence[BidOrder], asks: Sequence[AskOrder], reserve: int) -> 
         (posted, 3, 5, 2),
     ],
 )
-def test_in_no_small_market_of_unit_orders_does_any_lie_pay(
+def test_no_misreport_pays_in_small_unit_markets(
     rule: Callable[[Sequence[BidOrder], Sequence[AskOrder], int], Clearing], side: int, levels: int, reserve: int
 ) -> None:
-    """Every market of up to ``side`` traders a side with values below ``levels``, every trader, every other report.
-
-    All orders come at the same time: a market is the multiset of its values. It holds for each lot, so on average too.
-    """
+    """All orders arrive together, so a market is the multiset of its values."""
     sizes = range(1, side + 1)
     for values in (found for size in sizes for found in combinations_with_replacement(range(levels), size)):
         bids = [BidOrder(f"b{i}", 1, value, 0) for i, value in enumerate(values)]

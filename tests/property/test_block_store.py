@@ -21,8 +21,6 @@ def _content(file: _File) -> bytes:
 
 
 class Store(RuleBasedStateMachine):
-    """Files of the same few chunks, so that they share blocks, in a store that is opened twice."""
-
     files = Bundle("files")
 
     def __init__(self) -> None:

@@ -34,7 +34,7 @@ def test_any_range_of_any_file_reads_back(data, chunk, width, draw):
 
 
 @given(files, st.lists(st.integers(1, 100)), chunks, widths)
-def test_the_pieces_in_which_bytes_arrive_do_not_matter(data, lengths, chunk, width):
+def test_chunking_of_input_does_not_change_cid(data, lengths, chunk, width):
     builder = unixfs.FileBuilder(lambda _cid, _block: None, chunk_bytes=chunk, max_links=width)
     rest = data
     for length in lengths:

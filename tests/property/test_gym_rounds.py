@@ -71,7 +71,6 @@ RESULT = aggregate(SPEC, PARAMETERS, PAYLOADS, WEIGHTS, STATE)
 
 @st.composite
 def trees(draw: st.DrawFn) -> list[list[int]]:
-    """The slots in any order, cut into the shares of any number of leaf aggregators (some idle)."""
     slots = draw(st.permutations(sorted(PAYLOADS)))
     cuts = sorted(draw(st.lists(st.integers(0, len(slots)), max_size=5)))
     return [list(slots[start:end]) for start, end in zip([0, *cuts], [*cuts, len(slots)], strict=True)]
@@ -79,7 +78,7 @@ def trees(draw: st.DrawFn) -> list[list[int]]:
 
 @settings(max_examples=examples(10, long=100), deadline=None)
 @given(trees(), st.randoms(use_true_random=False))
-def test_any_tree_and_any_order_give_the_same_checkpoint(leaves: list[list[int]], chance: object) -> None:
+def test_any_tree_and_order_give_same_checkpoint(leaves: list[list[int]], chance: object) -> None:
     seed = sketch_seed({slot: sha256(PAYLOADS[slot]) for leaf in leaves for slot in leaf})
     shares = [{slot: PAYLOADS[slot] for slot in leaf} for leaf in leaves]
     told = [json.dumps(summarise(SPEC, share, LAST, seed).to_json()) for share in shares]
@@ -98,10 +97,7 @@ def test_any_tree_and_any_order_give_the_same_checkpoint(leaves: list[list[int]]
 
 
 @pytest.mark.parametrize(("top_k", "bits"), [(CHUNK, 2), (300, 4)])
-def test_threads_that_share_the_work_give_the_same_checkpoint(
-    monkeypatch: pytest.MonkeyPatch, top_k: int, bits: int
-) -> None:
-    """A model that is long enough to be cut for two threads."""
+def test_threads_sharing_work_give_same_checkpoint(monkeypatch: pytest.MonkeyPatch, top_k: int, bits: int) -> None:
     model = ModelConfig(hidden_size=128, num_layers=3, num_heads=2, sequence_length=8)
     spec = TrainingSpec(model, "unused", replace(SPEC.training, top_k=top_k, value_bits=bits))
     dice, start = np.random.default_rng(0), initial_parameters(model, 0)
@@ -125,7 +121,7 @@ def test_every_slot_has_its_reason() -> None:
     assert codes == dict.fromkeys(range(9), "included") | {9: "malformed_wrong_size", 10: "norm_outlier"}
 
 
-def test_the_mean_is_centered_clip_about_the_last_aggregate() -> None:
+def test_mean_is_centered_clip_around_last_aggregate() -> None:
     taken = admit(SPEC, PAYLOADS, LAST)
     decoded = {slot: item.payload for slot, item in taken.items() if item.payload is not None and slot != 10}
     distances = {slot: np.linalg.norm(item.dense().astype(np.float64) - LAST) for slot, item in decoded.items()}
@@ -138,7 +134,7 @@ def test_the_mean_is_centered_clip_about_the_last_aggregate() -> None:
     np.testing.assert_allclose(RESULT.outer_state.aggregate, expected, atol=1e-8)
 
 
-def test_what_lies_far_from_the_others_is_left_out_though_its_norm_is_ordinary() -> None:
+def test_distant_payload_with_ordinary_norm_is_excluded() -> None:
     good = {slot: payload(slot) for slot in range(8)}
     flipped = {slot: encode(SPEC, -_sent(slot)) for slot in (8, 9)}
     verdicts = aggregate(SPEC, PARAMETERS, good | flipped, outer_state=STATE).verdicts
@@ -148,7 +144,7 @@ def test_what_lies_far_from_the_others_is_left_out_though_its_norm_is_ordinary()
 
 
 @pytest.mark.parametrize("liars", [1, 2, 3])
-def test_liars_who_agree_gain_one_voice_and_then_none(liars: int) -> None:
+def test_colluding_payloads_gain_one_voice_then_none(liars: int) -> None:
     good = {slot: payload(slot) for slot in range(liars, 8)}
     lie = encode(SPEC, -sum(_sent(slot) for slot in range(liars, 8)).astype(np.float32) / 4)
     result = aggregate(SPEC, PARAMETERS, good | dict.fromkeys(range(liars), lie), outer_state=STATE)
@@ -158,7 +154,7 @@ def test_liars_who_agree_gain_one_voice_and_then_none(liars: int) -> None:
     assert save_state(result.parameters) == save_state(alone.parameters)
 
 
-def test_a_short_vector_does_not_pass_for_a_near_one() -> None:
+def test_short_vector_does_not_pass_as_near() -> None:
     good = {slot: payload(slot) for slot in range(7)}
     opposed = encode(SPEC, (-0.3 * _sent(7)).astype(np.float32))
     verdicts = aggregate(SPEC, PARAMETERS, good | {7: opposed}, outer_state=STATE).verdicts
@@ -169,7 +165,7 @@ def _sent(slot: int) -> np.ndarray:
     return decode(SPEC, payload(slot)).dense()
 
 
-def test_a_node_that_missed_rounds_catches_up_to_the_same_bits() -> None:
+def test_node_with_missed_rounds_catches_up_bit_exactly() -> None:
     parameters, state, updates = PARAMETERS, initial_outer_state(SPEC), []
     for round_ in range(3):
         payloads = {slot: payload(20 * round_ + slot) for slot in range(4)}
@@ -220,8 +216,7 @@ def test_sketches_estimate_distances_and_depend_on_the_seed() -> None:
 
 @pytest.mark.parametrize("top_k", [300, CHUNK])
 @pytest.mark.parametrize("bits", [2, 4, 8])
-def test_what_is_computed_of_codes_is_what_their_values_give(top_k: int, bits: int) -> None:
-    """Sums, differences, products and sketches, each against whole vectors and one entry at a time."""
+def test_code_arithmetic_matches_value_arithmetic(top_k: int, bits: int) -> None:
     size = 3 * CHUNK + 77
     format_ = Format(size, top_k, bits, bytes(32))
     generator = np.random.default_rng(top_k + bits)
@@ -250,7 +245,7 @@ def test_a_round_sketches_payloads_of_all_rungs_together() -> None:
 
 
 def _sketched(vector: np.ndarray, seed: bytes) -> list[int]:
-    """The count-sketch by its definition: what SplitMix64 makes of each value's place says where and how it counts."""
+    """Return the count-sketch by its definition: SplitMix64 of a position gives bucket and sign."""
     word = np.arange(len(vector), dtype=np.uint64) + np.uint64(
         int.from_bytes(sha256(b"zoo-sketch-1" + seed)[:8], "big")
     )
@@ -263,7 +258,7 @@ def _sketched(vector: np.ndarray, seed: bytes) -> list[int]:
     return sums.tolist()
 
 
-def test_a_sketch_is_what_splitmix_makes_of_the_places() -> None:
+def test_sketch_equals_splitmix_of_positions() -> None:
     values = np.array([0.5, -64.0, 3e-5, 0.0, 1.0], np.float32)
     offsets, top_k, seed = np.array([0, 7, 4095, 1, 4094], np.uint16), 3, b"seed"
     codes = np.array([0, 1 + 128, 2, 0, 1], np.uint8)
@@ -281,7 +276,7 @@ def test_a_sketch_is_what_splitmix_makes_of_the_places() -> None:
     assert sketches([sent], seed)[0].tolist() == expected
 
 
-def test_a_round_has_the_bits_that_it_had_before_its_loops_were_compiled() -> None:
+def test_round_bits_equal_those_of_uncompiled_loops() -> None:
     assert (
         sha256(save_state(RESULT.parameters)).hex()
         == "a9cfe25a41c3a5020f95732deb0446856f24d731d162e5c2006bf359ec956611"
@@ -302,6 +297,6 @@ def test_the_sums_stay_within_their_integers() -> None:
 
 
 @pytest.mark.parametrize("wrong", [b"", b"{}", save_state(PARAMETERS)])
-def test_a_strangers_outer_state_is_held_to_the_specification(wrong: bytes) -> None:
+def test_foreign_outer_state_must_match_specification(wrong: bytes) -> None:
     with pytest.raises(ValueError):
         load_outer_state(SPEC, wrong)

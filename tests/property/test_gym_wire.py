@@ -114,7 +114,7 @@ def test_other_bytes_are_refused(data: bytes) -> None:
 
 
 def test_two_different_payloads_never_mean_the_same() -> None:
-    """Every flipped bit is refused or changes the vector, so a payload's hash stands for its content."""
+    """A payload's hash stands for its content, as every flipped bit is refused or changes the vector."""
     format_ = format_of(4, TAIL, CHUNK + TAIL)
     payload = encode_vector(format_, np.linspace(-1, 2, format_.size, dtype=np.float32))
     original = decode_vector(format_, payload)
@@ -129,7 +129,6 @@ def test_two_different_payloads_never_mean_the_same() -> None:
 
 
 def _values(kind: str, size: int, dice: np.random.Generator) -> Vector:
-    """Values that leave scales free if anything does: of one magnitude, within a few steps of bfloat16, and tiny."""
     if kind == "one":
         drawn = np.full(size, dice.random())
     elif kind == "close":
@@ -144,7 +143,6 @@ def _values(kind: str, size: int, dice: np.random.Generator) -> Vector:
 
 
 def _mutated(payload: bytes, chunks: int, dice: np.random.Generator) -> bytes:
-    """One byte, one scale, or both scales of a chunk are others."""
     changed, chunk = bytearray(payload), int(dice.integers(chunks))
     low, high = HEADER_BYTES + 2 * chunk, HEADER_BYTES + 2 * (chunks + chunk)
     kind = dice.integers(3)
@@ -158,7 +156,7 @@ def _mutated(payload: bytes, chunks: int, dice: np.random.Generator) -> bytes:
 
 @pytest.mark.parametrize("bits", [2, 4, 8])
 @pytest.mark.parametrize("kind", ["one", "close", "steps", "subnormal", "normal"])
-def test_no_change_of_a_byte_or_of_scales_means_the_same(kind: str, bits: int) -> None:
+def test_every_encoding_of_payload_is_unique(kind: str, bits: int) -> None:
     dice = np.random.default_rng(bits)
     for size, top_k in ((1, 1), (2, CHUNK), (5, 3), (40, 7), (40, CHUNK), (CHUNK + 2, 1), (CHUNK + 2, 64)):
         format_ = format_of(bits, top_k, size)
@@ -173,7 +171,6 @@ def test_no_change_of_a_byte_or_of_scales_means_the_same(kind: str, bits: int) -
 
 @pytest.mark.parametrize("bits", [2, 4, 8])
 def test_other_scales_for_the_same_magnitudes_are_refused(monkeypatch: pytest.MonkeyPatch, bits: int) -> None:
-    """What an encoder writes that keeps the scales it rounded with, where they are not the ones the rule names."""
     dice, refused, format_ = np.random.default_rng(bits), 0, format_of(bits, CHUNK, 5)
     for _ in range(100):
         vector = _values("one", 5, dice)
@@ -240,7 +237,7 @@ def test_the_published_malformed_vectors(vector: dict[str, Any]) -> None:
     assert refusal.value.code == vector["code"]
 
 
-def test_the_published_malformed_vectors_show_every_code_that_a_reader_meets() -> None:
+def test_malformed_vectors_cover_every_reader_code() -> None:
     page = (Path(__file__).parents[2] / "docs" / "protocol" / "payloads.md").read_text()
     _, _, table = page.partition("| code | the payload |")
     codes = {line.split("`")[1] for line in table.split("\n\n")[0].splitlines() if line.startswith("| `")}
@@ -257,7 +254,7 @@ def test_an_unused_section_must_be_empty() -> None:
     assert refusal.value.code == "not_canonical"
 
 
-def test_what_lies_below_both_of_two_levels_takes_the_lower() -> None:
+def test_value_below_both_levels_takes_lower() -> None:
     vector = np.concatenate([np.zeros(1), np.full(400, 1.0), np.full(CHUNK - 401, 1.1)]).astype(np.float32)
     format_ = format_of(2, CHUNK, CHUNK)
     payload, sent = encode_step(format_, vector)
@@ -266,7 +263,7 @@ def test_what_lies_below_both_of_two_levels_takes_the_lower() -> None:
     assert decoded.values[0] == decoded.values.min()
 
 
-def test_the_pieces_of_a_long_vector_join_without_a_seam() -> None:
+def test_long_vector_pieces_join_exactly() -> None:
     generator = np.random.default_rng(7)
     vector = (generator.standard_normal(70 * CHUNK + 5) ** 3).astype(np.float32)
     for top_k, bits in ((CHUNK, 8), (960, 2), (3, 4)):
@@ -295,7 +292,7 @@ def test_another_rice_parameter_than_the_best_is_refused(
     assert refusal.value.code == "not_canonical"
 
 
-def test_a_section_that_goes_on_after_its_last_code_is_refused() -> None:
+def test_section_longer_than_its_codes_is_refused() -> None:
     format_ = format_of(8, 512)
     payload = encode_vector(format_, np.random.default_rng(5).standard_normal(SIZE).astype(np.float32))
     (unary,) = struct.unpack_from("<Q", payload, 50)
@@ -333,7 +330,7 @@ def test_a_negative_zero_beside_other_values_is_refused(bits: int) -> None:
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize(("bits", "top_k"), [(4, 64), (2, 64), (2, CHUNK), (8, CHUNK)])
 @pytest.mark.parametrize("place", [5, SIZE - 1])
-def test_values_that_are_not_finite_are_not_sent(value: float, bits: int, top_k: int, place: int) -> None:
+def test_non_finite_values_are_not_sent(value: float, bits: int, top_k: int, place: int) -> None:
     vector = np.zeros(SIZE, np.float32)
     vector[place] = value
     with pytest.raises(PayloadError) as refusal:
@@ -343,7 +340,7 @@ def test_values_that_are_not_finite_are_not_sent(value: float, bits: int, top_k:
 
 @settings(max_examples=examples(6, long=60), deadline=None)
 @given(arrays(np.float32, (3, CHUNK), elements=finite, fill=finite), st.integers(0, 1 << 30))
-def test_the_means_of_whole_chunks_are_summed_as_numpy_does(drawn: Vector, seed: int) -> None:
+def test_whole_chunk_means_are_summed_like_numpy(drawn: Vector, seed: int) -> None:
     wide = np.random.default_rng(seed).standard_normal((3, CHUNK)) * 8
     for rows in (drawn, np.exp(wide).astype(np.float32), -np.exp(wide / 99).astype(np.float32)):
         total, above, counts = np.empty(3), np.empty(3), np.empty(3, np.int64)
@@ -356,7 +353,7 @@ def test_the_means_of_whole_chunks_are_summed_as_numpy_does(drawn: Vector, seed:
 
 
 def test_a_payload_beyond_its_cap_costs_nothing() -> None:
-    """The lengths that a header claims are compared with the payload's before memory is taken for them."""
+    """The decoder compares the claimed lengths with the payload before it allocates memory."""
     format_ = format_of(4, 64)
     header = struct.pack("<4sBBHQ32sBBQQ", b"ZOPG", 2, 4, 64, SIZE, LAYOUT, 5, 0, 1 << 62, 1 << 62)
     oversized = bytes(format_.max_bytes + 1)
@@ -371,7 +368,7 @@ def test_a_payload_beyond_its_cap_costs_nothing() -> None:
 
 @pytest.mark.parametrize(("bits", "top_k"), [(2, CHUNK), (4, CHUNK), (8, CHUNK), (2, 1024), (2, 64), (8, 64), (8, 1)])
 @pytest.mark.parametrize("kind", ["normal", "close"])
-def test_reading_a_payload_takes_a_fixed_multiple_of_its_cap(bits: int, top_k: int, kind: str) -> None:
+def test_payload_reading_memory_is_bounded_by_cap(bits: int, top_k: int, kind: str) -> None:
     format_ = format_of(bits, top_k, 1000 * CHUNK)
     payload = encode_vector(format_, _values(kind, format_.size, np.random.default_rng(0)))
     decode_vector(format_, payload)  # compiles

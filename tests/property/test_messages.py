@@ -72,7 +72,7 @@ def test_permits_are_encoded_as_the_library_does(
         ("provider", 5),
     ],
 )
-def test_a_value_that_does_not_fit_its_type_is_refused(field: str, value: object) -> None:
+def test_value_outside_its_type_is_refused(field: str, value: object) -> None:
     ask = {"provider": "0x" + "11" * 20, "tier": 1, "gpus": 1, "minPrice": 1, "validUntil": 1, "nonce": 1}
     with pytest.raises(ValueError):
         struct_hash(Ask(**ask | {field: value}))  # type: ignore[arg-type]
@@ -91,7 +91,7 @@ def test_signers_are_recovered_as_the_library_does(
 
 
 @given(st.binary(min_size=60, max_size=70))
-def test_what_is_no_signature_is_a_value_error_or_somebody(raw: bytes) -> None:
+def test_invalid_signature_raises_or_recovers_other_account(raw: bytes) -> None:
     document = typed_data(Domain(1, "0x" + "11" * 20), Ask("0x" + "22" * 20, 1, 1, 1, 1, 1))
     try:
         found = messages.recover(document, "0x" + raw.hex())

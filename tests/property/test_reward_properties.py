@@ -44,7 +44,7 @@ TERMS = Terms(2_000, ZEN // 100, 12_500)
 
 
 @given(works, st.integers(0, 150), st.integers(0, 150), st.integers(0, 150))
-def test_rewards_never_exceed_bounds_budget_or_what_the_rates_give(
+def test_rewards_never_exceed_bounds_budget_or_rates(
     work: list[Work], bound_percent: int, replay_percent: int, budget_percent: int
 ) -> None:
     wanted = epoch_rewards(work, TERMS, base_bound=10**40, replay_bound=10**40, budget=10**40)
@@ -65,7 +65,7 @@ def test_rewards_never_exceed_bounds_budget_or_what_the_rates_give(
 
 
 @given(works)
-def test_with_funds_enough_everybody_gets_what_the_rates_give(work: list[Work]) -> None:
+def test_sufficient_funds_pay_rates_to_all(work: list[Work]) -> None:
     rewards = {
         reward.account: reward
         for reward in epoch_rewards(work, TERMS, base_bound=10**40, replay_bound=10**40, budget=10**40)
@@ -85,8 +85,7 @@ def test_a_years_full_uptime_earns_the_yearly_rate() -> None:
     assert reward.total == 200 * ZEN
 
 
-def test_a_heavier_segment_pays_more_and_every_one_more_than_it_costs() -> None:
-    """What a segment costs its payer is above what computing it costs an honest node."""
+def test_heavier_segment_pays_more_and_covers_its_cost() -> None:
     paid = []
     for segment_wei in (1, ZEN // 100, 4 * ZEN):
         [reward] = epoch_rewards(
@@ -147,7 +146,7 @@ def test_what_is_bad_is_forgotten_with_time(lost: int, age: int, later: int) -> 
 
 
 @given(st.lists(masks, max_size=9), st.integers(0, 12))
-def test_minutes_count_when_at_least_half_of_the_usual_nodes_are_seen(seen: list[int], before: int) -> None:
+def test_minutes_count_when_half_of_usual_nodes_respond(seen: list[int], before: int) -> None:
     counted, usual = counted_minutes(seen, before)
     assert usual >= before
     for minute in range(0, EPOCH_MINUTES, 97):
@@ -187,9 +186,7 @@ def test_epochs_are_what_the_networks_contracts_allow() -> None:
 
 
 @given(st.sets(st.integers(100 * 60, 103 * 60), min_size=1), st.integers(360_000, 371_000), st.integers(0, 7_200))
-def test_silence_is_a_whole_minute_without_anybody_since_the_first_known(
-    seen: set[int], start: int, length: int
-) -> None:
+def test_silence_is_minute_without_any_known_node(seen: set[int], start: int, length: int) -> None:
     hours: dict[int, int] = {}
     for minute in seen:
         hours[minute // 60] = hours.get(minute // 60, 0) | 1 << minute % 60

@@ -17,7 +17,7 @@ results = st.lists(st.sampled_from([CLAIM, "lie", "other", "third"]), max_size=6
 
 
 @given(results)
-def test_a_conviction_needs_two_equal_refutations_that_lead_by_two(said: list[str]) -> None:
+def test_rejection_needs_two_equal_refutations_leading_by_two(said: list[str]) -> None:
     found = Counter(said)
     for_it = found.pop(CLAIM, 0)
     lead = max(found.values(), default=0) - for_it
@@ -34,13 +34,12 @@ def test_the_order_of_results_does_not_matter(both: tuple[list[str], list[str]])
 
 @given(results)
 def test_a_verdict_is_always_reached(said: list[str]) -> None:
-    """Verifiers are asked until there is one: two honest results always settle it, whatever others say."""
     assert verdict(CLAIM, [*said, CLAIM, CLAIM]) is Verdict.PASSED
     assert verdict(CLAIM, [CLAIM]) is Verdict.PASSED
 
 
 @given(results)
-def test_only_minorities_are_outvoted_and_only_by_two_who_agree(said: list[str]) -> None:
+def test_only_minorities_are_outvoted_by_two_agreeing(said: list[str]) -> None:
     wrong = outvoted(said)
     found = Counter(said)
     for leaf, count in found.items():
@@ -50,18 +49,16 @@ def test_only_minorities_are_outvoted_and_only_by_two_who_agree(said: list[str])
 
 
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10_000), st.integers(1, 10_000))
-def test_more_clean_work_never_raises_the_rate_nor_sinks_it_below_the_floor(
-    clean: int, more: int, newcomer: int, floor: int
-) -> None:
+def test_clean_work_never_raises_rate_or_breaks_floor(clean: int, more: int, newcomer: int, floor: int) -> None:
     rate = sampling_rate_bps(clean, newcomer, floor)
     assert max(newcomer, floor) >= rate >= sampling_rate_bps(clean + more, newcomer, floor) >= floor > 0
 
 
 @given(seeds, weights, st.data())
-def test_who_stays_away_or_adds_to_its_stake_decides_nothing_between_others(
+def test_absent_or_restaked_verifiers_do_not_reorder_others(
     seed: bytes, given_weights: dict[str, int], data: st.DataObject
 ) -> None:
-    """With the seed at hand one owner of many verifiers could otherwise choose who replays its friend's work."""
+    """Otherwise an owner of many verifiers could choose who replays a unit."""
     drawn = draw_weighted(seed, "verifier", b"unit", given_weights)
     others = [address for address in given_weights if address != drawn]
     away = data.draw(st.sets(st.sampled_from(others))) if others else set()
@@ -72,7 +69,7 @@ def test_who_stays_away_or_adds_to_its_stake_decides_nothing_between_others(
         assert draw_weighted(seed, "verifier", b"unit", more) in (drawn, address)
 
 
-def test_the_lot_follows_from_each_ones_own_number_by_weight() -> None:
+def test_selection_follows_own_number_by_weight() -> None:
     stakes, drawn = dict(zip(ADDRESSES, (1, 2, 5), strict=False)), Counter[str]()
     for number in range(4_000):
         seed = number.to_bytes(32, "big")

@@ -10,7 +10,6 @@ _PROBE = "import sys; {statement}; print(*sorted(sys.modules))"
 
 
 def loaded(statement: str) -> list[str]:
-    """The forbidden modules that a fresh interpreter loads for ``statement``."""
     done = subprocess.run(
         [sys.executable, "-c", _PROBE.format(statement=statement)], capture_output=True, text=True, check=True
     )

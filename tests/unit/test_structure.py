@@ -42,7 +42,6 @@ def imports(tree: ast.AST, package: str) -> Iterator[str]:
 
 
 def import_graph(sources: Mapping[str, tuple[str, str]]) -> dict[str, set[str]]:
-    """Return the modules that each module imports; ``sources`` has its package and its text by module."""
     graph: dict[str, set[str]] = {}
     for module, (package, source) in sources.items():
         graph[module] = set()

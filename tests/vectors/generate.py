@@ -32,29 +32,17 @@ def _hash(name: str) -> str:
 
 
 def orders() -> list[messages.JobOrder]:
-    """Orders of the signer: a usual one, the smallest and the largest."""
     signer = Account.from_key(SIGNER_KEY).address
     return [
         messages.JobOrder(signer, _hash("spec"), 1, 12, 90_000_000, 4, 200, 10**18, 25 * 10**17, 1_900_000_000, 7),
         messages.JobOrder(signer, "0x" + "00" * 32, 0, 0, 0, 0, 0, 0, 0, 0, 0),
         messages.JobOrder(
-            signer,
-            "0x" + "ff" * 32,
-            255,
-            MAX[32],
-            MAX[48],
-            MAX[16],
-            MAX[16],
-            MAX[96],
-            MAX[80],
-            MAX[40],
-            MAX[256],
+            signer, "0x" + "ff" * 32, 255, MAX[32], MAX[48], MAX[16], MAX[16], MAX[96], MAX[80], MAX[40], MAX[256]
         ),
     ]
 
 
 def commitments(count: int) -> list[messages.UnitCommitment]:
-    """Commitments of one window, the last with the largest numbers."""
     provider = Account.from_key(SIGNER_KEY).address
     units = [
         messages.UnitCommitment(_hash("job"), i // 4, i % 4, provider, _hash(f"trace {i}"), _hash(f"payload {i}"))
@@ -64,7 +52,6 @@ def commitments(count: int) -> list[messages.UnitCommitment]:
 
 
 def window_leaf(unit: messages.UnitCommitment) -> bytes:
-    """Leaf of a commitment in its window's tree."""
     types = ["bytes32", "uint32", "uint32", "address", "bytes32", "bytes32"]
     return merkle.leaf_hash(encode(types, [_abi_value(value) for value in asdict(unit).values()]))
 
@@ -87,7 +74,6 @@ def _signed(message: messages.Message, domain: messages.Domain = DOMAIN) -> dict
 
 
 def message_vectors() -> dict[str, Any]:
-    """EIP-712 hashes and signatures of orders and commitments, in the domain ``DOMAIN``."""
     return {
         "chainId": str(DOMAIN.chain_id),
         "verifyingContract": DOMAIN.contract,
@@ -97,7 +83,6 @@ def message_vectors() -> dict[str, Any]:
 
 
 def acknowledgements() -> list[messages.Acknowledgement]:
-    """The operator's receipt for a commitment, the smallest and the largest."""
     leaf = to_hex(window_leaf(commitments(1)[0]))
     return [
         messages.Acknowledgement(leaf, 1_900_000_000),
@@ -107,7 +92,6 @@ def acknowledgements() -> list[messages.Acknowledgement]:
 
 
 def acknowledgement_vectors() -> dict[str, Any]:
-    """EIP-712 hashes and signatures of acknowledgements, in the domain of an Omissions contract."""
     domain = messages.omissions_domain(DOMAIN.chain_id, DOMAIN.contract)
     return {
         "chainId": str(domain.chain_id),
@@ -118,7 +102,6 @@ def acknowledgement_vectors() -> dict[str, Any]:
 
 
 def window_vectors() -> dict[str, Any]:
-    """Windows of 1 to 7 leaves (odd nodes at several levels) with the proof of every leaf."""
     windows = []
     for count in (1, 2, 3, 5, 7):
         units = commitments(count)
@@ -133,7 +116,6 @@ def window_vectors() -> dict[str, Any]:
 
 
 def money_vectors() -> dict[str, Any]:
-    """Unit prices at the edges and at random, and settlements with their split."""
     dice = random.Random(20_300)
     pairs = [(0, 0), (MAX[80], MAX[48]), (1, 3_600_000_000), (10_000, 3_600_000_000), (9_999, 3_600_000_000)]
     pairs += [(25 * 10**17, 90_000_000), (399_999, 90_000_000), (400_000, 90_000_000), (4 * 10**18, 1), (8 * 10**18, 7)]
@@ -166,7 +148,6 @@ def _split_vector(dice: random.Random) -> dict[str, Any]:
 
 
 def draw_vectors() -> dict[str, Any]:
-    """Seeds as the contract latches them, raw draws, and which segments of a unit they choose."""
     dice = random.Random(1_024)
     seeds = []
     for window in range(3):
@@ -198,7 +179,6 @@ def draw_vectors() -> dict[str, Any]:
 
 
 def trace_vectors() -> dict[str, Any]:
-    """Traces of 1 to 64 segments: the leaf of every boundary, the root, and each leaf's proof."""
     dice = random.Random(2_048)
     traces = []
     for segments in (1, 2, 4, 5, 64):
@@ -226,7 +206,6 @@ VECTORS = {
 
 
 def text_of(name: str) -> str:
-    """The text that vector file ``name`` must have."""
     return json.dumps(VECTORS[name](), indent=1) + "\n"
 
 

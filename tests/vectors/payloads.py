@@ -23,7 +23,7 @@ SMALL = [0.5, -1.0, 0.0, 2.0, -0.25, 1.0, 0.125, -3.0, 0.75, -1.5, 1.25, 0.0625]
 
 
 def _wave(size: int) -> list[float]:
-    """A reproducible vector without short cuts: ((i * 40503) mod 65536) / 32768 - 1, exact in float32."""
+    """Return ((i * 40503) mod 65536) / 32768 - 1 for each i, exact in float32."""
     return [((index * 40503) % 65536) / 32768 - 1 for index in range(size)]
 
 
@@ -46,7 +46,6 @@ CASES: list[tuple[str, int, int, list[float]]] = [
 
 
 def payloads() -> list[dict[str, Any]]:
-    """Each case with its payload and what that decodes to."""
     written = []
     for name, top_k, bits, values in CASES:
         payload = encode_vector(Format(len(values), top_k, bits, LAYOUT), np.array(values, np.float32))
@@ -71,8 +70,7 @@ def _changed(payload: bytes, place: int, replacement: bytes) -> bytes:
 
 
 def malformed() -> list[dict[str, Any]]:
-    """Changes of well-formed payloads, each with the stable code of its refusal: every code is here but
-    ``not_finite``, which only a writer meets."""
+    """Change well-formed payloads into one for each error code except ``not_finite``, which only a writer meets."""
     sparse = Format(len(SMALL), 5, 4, LAYOUT)
     good = encode_vector(sparse, np.array(SMALL, np.float32))
     of_sparse = {

@@ -1,1 +1,1 @@
-"""Celery tasks, each a call of one service function, under the names that wake messages carry."""
+"""Celery tasks; each calls one service function."""

@@ -1,4 +1,4 @@
-"""Following the chain and sending to it."""
+"""Tasks of the indexer and the senders."""
 
 from celery import shared_task
 
@@ -7,14 +7,14 @@ from worker.context import context
 
 @shared_task(name="chain.index")
 def index() -> None:
-    """Ingest new blocks and act on what has become final, until nothing is to be done now."""
+    """Ingest new blocks and handle final events, until nothing is due."""
     while context().indexer.step():
         pass
 
 
 @shared_task(name="chain.send")
 def send() -> None:
-    """Move queued and pending transactions on, until nothing is to be done now."""
+    """Advance queued and sent transactions, until nothing is due."""
     for sender in context().senders:
         while sender.step():
             pass

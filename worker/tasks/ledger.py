@@ -1,4 +1,4 @@
-"""Watching over the ledger."""
+"""Task of the ledger's reconciliation."""
 
 from celery import shared_task
 
@@ -8,6 +8,6 @@ from worker.context import context
 
 @shared_task(name="ledger.reconcile")
 def reconcile() -> None:
-    """Compare the ledger with the chain; an alarm if they differ."""
+    """Compare the ledger with the chain, and log an error if they differ."""
     c = context()
     watch(c.database, c.chain.client, c.chain.deployment)

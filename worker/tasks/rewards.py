@@ -1,4 +1,4 @@
-"""Uptime, reliability and rewards."""
+"""Tasks of uptime, reliability and rewards."""
 
 from celery import shared_task
 
@@ -11,7 +11,7 @@ from worker.context import context
 
 @shared_task(name="providers.review")
 def review() -> None:
-    """Bring the scores of nodes up to date, and demote those that did not show their hardware again."""
+    """Update the scores of nodes, and demote those that missed a benchmark."""
     c = context()
     reviews.review(c.database, c.network, utc_now())
     benchmarks.demote_overdue(c.database, utc_now())
@@ -19,13 +19,13 @@ def review() -> None:
 
 @shared_task(name="providers.judge_uptime")
 def judge_uptime() -> None:
-    """Judge the uptime of epochs that are over, and send what penalties follow."""
+    """Evaluate the uptime of past epochs, and queue the penalties."""
     c = context()
     uptime.judge(c.database, c.storage, c.network, utc_now())
 
 
 @shared_task(name="rewards.post")
 def post() -> None:
-    """Post what the judged epochs earned."""
+    """Post the rewards of evaluated epochs."""
     c = context()
     rewards.post(c.database, c.network, c.chain, utc_now())

@@ -1,4 +1,4 @@
-"""The sweep: what makes up for every lost message."""
+"""The sweep, which repeats lost tasks."""
 
 from datetime import timedelta
 
@@ -16,12 +16,13 @@ from market.training.matching import book
 from market.training.rounds import service as rounds
 from worker.context import context
 from worker.task_dedup import repeated
-from worker.tasks.market import aggregate, announce_events, deliver_webhooks, dispatch, validate
+from worker.tasks.events import announce_events, deliver_webhooks
+from worker.tasks.rounds import aggregate, dispatch, validate
 
 
 @shared_task(name="sweep.all")
 def sweep() -> None:
-    """End what has run out of time, then wake every job that something may be due for."""
+    """Expire what is past its deadline, then enqueue the tasks of every job that may be due."""
     c = context()
     with c.database.advisory_lock("sweep") as held:
         if not held:
@@ -33,7 +34,7 @@ def sweep() -> None:
             asks.expire_asks(session, now)
             accounts.discard_expired(session, now)
             forget_old_answers(session, now)
-        if not is_api_away:  # otherwise no node can keep what it has
+        if not is_api_away:  # during an outage no node can renew its lease
             expiry.expire_due(c.database, now)
             expiry.expire_uploads(c.database, now - timedelta(seconds=c.settings.upload_seconds))
             expiry.expire_replays(c.database, timedelta(seconds=c.settings.replay_seconds), now)

@@ -1,5 +1,5 @@
-"""The command line. Results go to standard output, everything else to standard error.
+"""The command line: results on standard output, messages on standard error.
 
-Exit codes are :class:`zoo_compute.base.errors.ExitCode`. Modules are imported by the command that needs them, so that
-``zoo-compute --help`` answers at once.
+Exit codes are :class:`zoo_compute.base.errors.ExitCode`. Commands import heavy modules themselves, to keep
+``zoo-compute --help`` fast.
 """

@@ -1,4 +1,4 @@
-"""``zoo-compute admin``: for those who run a market."""
+"""``zoo-compute admin``: checks for operators of a market."""
 
 import typer
 
@@ -7,12 +7,12 @@ from zoo_compute.base.errors import Mismatch
 from zoo_compute.cli.session import ApiUrl, open_client
 from zoo_compute.terminal.output import JsonFlag, print_facts, print_json, print_table
 
-app = typer.Typer(help="Look after a market.", no_args_is_help=True)
+app = typer.Typer(help="Check a market as its operator.", no_args_is_help=True)
 
 
 @app.callback()
 def admin() -> None:
-    """Look after a market."""
+    """Check a market as its operator."""
 
 
 @app.command()
@@ -35,6 +35,6 @@ def reconcile(api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
     if not found["agrees"]:
         raise Mismatch(
             "ledger-differs",
-            f"ledger and chain are {found['difference_wei']} wei apart at block {found['block_number']}",
-            remedy="Pause the intake of jobs and compare the named accounts; the operator guide says how.",
+            f"ledger and chain differ by {found['difference_wei']} wei at block {found['block_number']}",
+            remedy="Pause new jobs and compare the listed accounts. See the operator guide.",
         )

@@ -1,4 +1,4 @@
-"""``zoo-compute auction``: prices, and clearings repeated here."""
+"""``zoo-compute auction``: prices, and recomputed auction rounds."""
 
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
@@ -9,38 +9,39 @@ import typer
 from zoo_compute.cli.session import ApiUrl, open_client
 from zoo_compute.terminal.output import JsonFlag, note, print_facts, print_json, print_table
 
-app = typer.Typer(help="See prices, and check how they came about.", no_args_is_help=True)
+app = typer.Typer(help="Show prices, and recompute auction rounds.", no_args_is_help=True)
 Book = Annotated[str, typer.Argument(help="Tier and zone, such as bronze.eu-west.", metavar="BOOK")]
 _FORMATS = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z"]
-Start = Annotated[datetime | None, typer.Option("--from", formats=_FORMATS, help="UTC; default: a day before the end.")]
-End = Annotated[datetime | None, typer.Option("--to", formats=_FORMATS, help="UTC; default: now.")]
+Start = Annotated[
+    datetime | None, typer.Option("--from", formats=_FORMATS, help="Start, UTC; default: a day before the end.")
+]
+End = Annotated[datetime | None, typer.Option("--to", formats=_FORMATS, help="End, UTC; default: now.")]
 
 
 @app.command()
 def books(api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
-    """List all books with their last prices."""
+    """List all order books with their last prices."""
     with open_client(api_url) as client:
         found = client.connection.get("/v1/auctions")
     if as_json:
         print_json(found)
         return
     columns = ("book", "newest round", "status", "last ZEN per GPU-hour")
-    rows = [
-        (book["book"], book["newest_round"], book["status"], _zen(book["last_price_wei_per_gpu_hour"]))
-        for book in found
-    ]
-    print_table(columns, rows)
+    names = ("book", "newest_round", "status")
+    print_table(
+        columns, [(*(book[name] for name in names), _zen(book["last_price_wei_per_gpu_hour"])) for book in found]
+    )
 
 
 @app.command()
 def rounds(
     book: Book,
-    after: Annotated[int | None, typer.Option(min=0, help="Only rounds older than this one.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=200, help="How many.")] = 50,
+    after: Annotated[int | None, typer.Option(min=0, help="List rounds older than this number only.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=200, help="List at most so many rounds.")] = 50,
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """List the rounds of a book, newest first."""
+    """List the auction rounds of an order book, newest first."""
     parameters = {"limit": limit} | ({} if after is None else {"after": after})
     with open_client(api_url) as client:
         found = client.connection.get(f"/v1/auctions/{book}/rounds", parameters)
@@ -60,7 +61,7 @@ def history(
     book: Book,
     start: Start = None,
     end: End = None,
-    bucket: Annotated[str, typer.Option(help="Length of a step: 1m, 5m, 15m, 1h, 6h or 1d.")] = "1h",
+    bucket: Annotated[str, typer.Option(help="Set the interval: 1m, 5m, 15m, 1h, 6h or 1d.")] = "1h",
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -93,11 +94,11 @@ def history(
 def replay(
     book: Book,
     number: Annotated[int, typer.Argument(min=0, help="The round.", metavar="ROUND")],
-    rpc_url: Annotated[str | None, typer.Option("--rpc", help="An Ethereum node to ask for the seed's block.")] = None,
+    rpc_url: Annotated[str | None, typer.Option("--rpc", help="Compare the seed's block with this RPC's.")] = None,
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Clear a round again from what was published, and compare. Exit code 6 if anything differs."""
+    """Recompute an auction round from published data, and compare. Exit code 6 if anything differs."""
     from zoo_compute.audit import auction
     from zoo_compute.base.errors import Mismatch
 
@@ -114,7 +115,7 @@ def replay(
         raise Mismatch(
             "auction-mismatch",
             f"round {number} of {book} differs from its replay in {len(done.findings)} points",
-            remedy="Show them to the market. If only the block's hash differs, the chain may have dropped that block.",
+            remedy="Report them to the market. If only the block's hash differs, there may have been a reorg.",
         )
     note("replayed: the market cleared this round by its rule")
 
@@ -144,7 +145,7 @@ def _show(done: Any, block_hash: str | None) -> None:
             "rule": done.computed.rule,
             "price": f"{_zen(done.computed.price)} ZEN per GPU-hour",
             "orders": f"{len(done.published.orders.bids)} bids, {len(done.published.orders.asks)} asks",
-            "lot": "drawn" if done.computed.needs_lot else "not needed",
+            "random tie-break": "used" if done.computed.needs_lot else "not needed",
             "seed's block": checked,
         }
     )

@@ -1,14 +1,13 @@
-"""``zoo-compute auth``: sign in once and keep an API key; list and revoke keys."""
+"""``zoo-compute auth``: sign-in and API keys."""
 
 import socket
 from typing import Annotated, Any
 
 import typer
 
-from zoo_compute.base.errors import ConfigError
 from zoo_compute.cli.caps import PerDay, PerJob, Total, caps_body, caps_text
 from zoo_compute.cli.session import ApiUrl, open_client, save_login
-from zoo_compute.terminal.output import JsonFlag, done, note, print_facts, print_json, print_table
+from zoo_compute.terminal.output import JsonFlag, done, print_facts, print_json, print_table
 
 app = typer.Typer(help="Sign in, and manage API keys.", no_args_is_help=True)
 
@@ -16,35 +15,32 @@ app = typer.Typer(help="Sign in, and manage API keys.", no_args_is_help=True)
 @app.command()
 def login(
     api_url: Annotated[str, typer.Option("--api-url", envvar="ZOO_API_URL", help="Base URL of the market.")],
-    name: Annotated[str | None, typer.Option(help="How the key is called; default: this machine's name.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name the key; default: this machine's name.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Sign in with the wallet of ZOO_PRIVATE_KEY or ZOO_KEYSTORE, and keep an API key for later commands."""
+    """Sign in with the wallet of ZOO_PRIVATE_KEY or ZOO_KEYSTORE, and save an API key for later commands."""
     with open_client(api_url) as client:
-        if client.wallet is None:
-            raise ConfigError(
-                "wallet-missing", "signing in needs a wallet", remedy="Set ZOO_PRIVATE_KEY or ZOO_KEYSTORE."
-            )
+        address = client.signing_wallet("signing in").address
         key = client.connection.post("/v1/me/keys", {"name": name or socket.gethostname()[:64]})
         path = save_login(api_url, key["key"])
-        if as_json:
-            print_json({"address": client.wallet.address, "key_id": key["id"], "expires_at": key["expires_at"]})
-        else:
-            note(f"signed in as {client.wallet.address}; the API key is in {path} until {key['expires_at']}")
+    facts = {"address": address, "key_id": key["id"], "expires_at": key["expires_at"]}
+    done(f"signed in as {address}; the API key is in {path} until {key['expires_at']}", facts, as_json=as_json)
 
 
 @app.command()
 def create_key(
     name: str,
-    scope: Annotated[list[str] | None, typer.Option(help="Such as jobs:write; may be repeated. Default: all.")] = None,
-    days: Annotated[int, typer.Option(help="Until it expires.")] = 90,
+    scope: Annotated[
+        list[str] | None, typer.Option(help="Allow a scope, such as jobs:write; may be repeated. Default: all.")
+    ] = None,
+    days: Annotated[int, typer.Option(help="Expire after so many days.")] = 90,
     per_job: PerJob = None,
     per_day: PerDay = None,
     total: Total = None,
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Make an API key for something else, such as a script, and show it once."""
+    """Create an API key, for example for a script, and show it once."""
     caps = caps_body(per_job, per_day, total)
     body = {"name": name, "expires_in_days": days} | ({"scopes": scope} if scope else {})
     with open_client(api_url) as client:
@@ -54,11 +50,11 @@ def create_key(
 @app.command()
 def rotate_key(
     key_id: int,
-    overlap_hours: Annotated[int, typer.Option(help="How long the old secret keeps working.")] = 24,
+    overlap_hours: Annotated[int, typer.Option(help="Keep the old secret valid for so many hours.")] = 24,
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Give a key a new secret, and show it once."""
+    """Replace a key's secret, and show the new one once."""
     with open_client(api_url) as client:
         path = f"/v1/me/keys/{key_id}/rotate"
         _show_key(client.connection.post(path, {"overlap_hours": overlap_hours}), as_json)
@@ -72,23 +68,15 @@ def keys(api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
     if as_json:
         print_json(found)
     else:
-        rows = [
-            [
-                key["id"],
-                key["name"],
-                key["prefix"],
-                " ".join(key["scopes"]),
-                caps_text(key["spending"]),
-                key["expires_at"],
-            ]
-            for key in found
-        ]
+        names = ("id", "name", "prefix", "scopes", "spending", "expires_at")
+        formats = {"scopes": " ".join, "spending": caps_text}
+        rows = [[formats[name](key[name]) if name in formats else key[name] for name in names] for key in found]
         print_table(("id", "name", "prefix", "scopes", "caps (ZEN)", "expires_at"), rows)
 
 
 @app.command()
 def revoke(key_id: int, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
-    """End an API key at once."""
+    """Revoke an API key at once."""
     with open_client(api_url) as client:
         client.connection.call("DELETE", f"/v1/me/keys/{key_id}", repeatable=True)
     done(f"key {key_id} is revoked", {"id": key_id, "revoked": True}, as_json=as_json)

@@ -1,4 +1,4 @@
-"""Spending caps as options, shared by keys and organisations."""
+"""Options for spending caps, shared by keys and organisations."""
 
 from typing import Annotated, Any
 
@@ -6,13 +6,15 @@ import typer
 
 from zoo_compute.base.amounts import format_zen, parse_zen
 
-PerJob = Annotated[str | None, typer.Option("--per-job", help="Most ZEN that one job may commit.")]
-PerDay = Annotated[str | None, typer.Option("--per-day", help="Most ZEN that the jobs of one day (UTC) may commit.")]
-Total = Annotated[str | None, typer.Option("--total", help="Most ZEN that all jobs together may commit.")]
+PerJob = Annotated[str | None, typer.Option("--per-job", help="Limit one job to so many ZEN; default: no limit.")]
+PerDay = Annotated[
+    str | None, typer.Option("--per-day", help="Limit the jobs of one day (UTC) to so many ZEN; default: no limit.")
+]
+Total = Annotated[str | None, typer.Option("--total", help="Limit all jobs to so many ZEN; default: no limit.")]
 
 
 def caps_body(per_job: str | None, per_day: str | None, total: str | None) -> dict[str, str]:
-    """The caps that were given, as the API takes them. Raises ConfigError for what is no amount."""
+    """Return the given caps as API fields. Raises ConfigError for a malformed amount."""
     given = {"per_job": per_job, "per_day": per_day, "total": total}
     return {
         f"{name}_wei": str(parse_zen(amount, f"--{name.replace('_', '-')}"))
@@ -22,7 +24,7 @@ def caps_body(per_job: str | None, per_day: str | None, total: str | None) -> di
 
 
 def caps_text(spending: dict[str, Any] | None) -> str:
-    """Caps and what counts against them, for people."""
+    """Return caps and their use as text."""
     if spending is None:
         return "none"
     names = {"per_job_wei": "a job", "per_day_wei": "a day", "total_wei": "in all"}

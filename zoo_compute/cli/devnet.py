@@ -1,4 +1,4 @@
-"""``zoo-compute devnet``: the whole market on this machine."""
+"""``zoo-compute devnet``: a development stack on this machine."""
 
 import signal
 import threading
@@ -10,29 +10,28 @@ import typer
 from zoo_compute.devnet.state import DEFAULT_DIRECTORY
 from zoo_compute.terminal.output import JsonFlag, done, note, print_facts, print_json
 
-app = typer.Typer(help="Run the whole market on this machine, on the real engines.", no_args_is_help=True)
-CheatKind = Literal[
-    "fabricate", "skip-step", "half-batch", "bf16", "edited-data", "stale", "copy", "withhold", "refuse"
-]
-Directory = Annotated[Path, typer.Option("--directory", help="Where the devnet keeps its state.")]
+app = typer.Typer(help="Run a whole market on this machine: engines, contracts, nodes.", no_args_is_help=True)
+Attack = Literal["fabricate", "skip-step", "half-batch", "bf16", "edited-data", "stale", "copy", "withhold", "refuse"]
+Directory = Annotated[Path, typer.Option("--directory", help="Keep the devnet's state here.")]
 
 
 @app.command()
 def up(
     directory: Directory = DEFAULT_DIRECTORY,
-    providers: Annotated[int | None, typer.Option(min=1, max=50, help="Provider nodes; default: 5.")] = None,
-    verifiers: Annotated[int | None, typer.Option(min=1, max=20, help="Verifier nodes; default: 3.")] = None,
-    cheat: Annotated[bool, typer.Option("--cheat", help="Let the first provider cheat.")] = False,
+    providers: Annotated[int | None, typer.Option(min=1, max=50, help="Start so many providers; default: 5.")] = None,
+    verifiers: Annotated[int | None, typer.Option(min=1, max=20, help="Start so many verifiers; default: 3.")] = None,
+    cheat: Annotated[bool, typer.Option("--cheat", help="Make the first provider dishonest.")] = False,
     cheat_kind: Annotated[
-        CheatKind | None, typer.Option("--cheat-kind", help="How it cheats; implies --cheat; default: fabricate.")
+        Attack | None, typer.Option("--cheat-kind", help="Choose its attack; implies --cheat; default: fabricate.")
     ] = None,
     slow_link: Annotated[
-        float | None, typer.Option("--slow-link", min=0.1, help="Hold provider-2's link to so many Mbit/s.")
+        float | None,
+        typer.Option("--slow-link", min=0.1, help="Limit provider-2's link, in Mbit/s; default: no limit."),
     ] = None,
-    detach: Annotated[bool, typer.Option("--detach", help="Return once everything is healthy.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Return once every part is healthy.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Start the stack, or recover it; without --detach it runs until Ctrl-C."""
+    """Start or recover the stack. Without --detach it runs until Ctrl-C."""
     from zoo_compute.devnet import control
     from zoo_compute.devnet.state import Options, StateDirectory
 
@@ -75,7 +74,7 @@ def info(directory: Directory = DEFAULT_DIRECTORY, as_json: JsonFlag = False) ->
 
 @app.command()
 def down(directory: Directory = DEFAULT_DIRECTORY, as_json: JsonFlag = False) -> None:
-    """Stop the stack; its data stays."""
+    """Stop the stack and keep its data."""
     from zoo_compute.devnet import control
     from zoo_compute.devnet.state import StateDirectory
 

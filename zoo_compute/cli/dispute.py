@@ -1,4 +1,4 @@
-"""``zoo-compute dispute``: reject a unit of work on chain, with a bond."""
+"""``zoo-compute dispute``: disputes of work units on chain, with a bond."""
 
 import json
 import re
@@ -11,42 +11,42 @@ import typer
 from zoo_compute.base.amounts import format_zen
 from zoo_compute.base.errors import ConfigError, ZooError
 from zoo_compute.cli.session import ApiUrl, open_client
-from zoo_compute.terminal.output import JsonFlag, note, print_facts, print_json, print_table
+from zoo_compute.terminal.output import JsonFlag, note, print_facts, print_json, print_result, print_table
 
 if TYPE_CHECKING:
     from zoo_compute.chain.disputes import Dispute, DisputeChain
     from zoo_compute.client.client import Client
 
-app = typer.Typer(help="Reject a unit of work on chain, with a bond.", no_args_is_help=True)
+app = typer.Typer(help="Dispute a work unit on chain, with a bond.", no_args_is_help=True)
 Unit = Annotated[str, typer.Argument(help="JOB:ROUND:SLOT, such as 0x12…:3:0.", metavar="ID")]
 _TURNS = {
-    "trace": "the provider has to show its trace",
-    "step": "the challenger has to name the first step whose end it rejects",
-    "drawing": "a committee is to be drawn, by anybody, once its block is there",
-    "judging": "the committee replays the step",
-    "provider_lost": "the provider lost: its stake is cut, the unit is not paid",
-    "challenger_lost": "the challenger lost its bond",
-    "undecided": "no committee ruled: nobody is punished, the unit is not paid",
-    "moot": "it ended without a ruling: the unit lost another dispute",
+    "trace": "the provider must reveal its trace",
+    "step": "the challenger must select the first wrong segment",
+    "drawing": "any account may draw the committee after its seed block",
+    "judging": "the committee replays the segment",
+    "provider_lost": "upheld: the provider is slashed, the unit is not paid",
+    "challenger_lost": "rejected: the challenger lost its bond",
+    "undecided": "inconclusive: no slash, the unit is not paid",
+    "moot": "closed: the unit lost another dispute",
 }
 _SIGNED = {"dispute_id": str, "draw": int, "provider_correct": bool, "reason": str, "signature": str}
 Files = Annotated[
     list[Path] | None,
-    typer.Option("--file", help="Verdicts from `node verdicts --json`, not from the market; may be repeated."),
+    typer.Option("--file", help="Read verdicts of `node verdicts --json`, not the market's; may be repeated."),
 ]
-DisputeId = Annotated[str, typer.Argument(help="As `dispute open` gives it.", metavar="DISPUTE")]
+DisputeId = Annotated[str, typer.Argument(help="Id from `dispute open`.", metavar="DISPUTE")]
 
 
 @app.command(name="open")
 def open_(
     unit_id: Unit,
-    provider: Annotated[str | None, typer.Option(help="Whose attempt, where there were several.")] = None,
+    provider: Annotated[str | None, typer.Option(help="Select one of several providers of the unit.")] = None,
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Reject a decided unit: its provider has to show its trace, or loses. The bond is lost if the provider is right.
+    """Dispute a decided unit. Its provider must reveal its trace. You lose the bond if the provider is right.
 
-    Replay it first: zoo-compute verify unit ID.
+    Replay the unit first: zoo-compute verify unit ID.
     """
     from zoo_compute.audit.challenge import find_challenge
     from zoo_compute.audit.evidence import evidence_errors
@@ -67,12 +67,12 @@ def open_(
         print_json({**shown, "bond_wei": str(chain.terms.bond)})
         return
     print_facts({**shown, "bond": f"{format_zen(chain.terms.bond)} ZEN"})
-    note("once the trace is shown, name the first step whose end you reject: zoo-compute dispute name DISPUTE STEP")
+    note("after the trace reveal, select the first wrong segment: zoo-compute dispute name DISPUTE STEP")
 
 
 @app.command()
 def status(dispute_id: DisputeId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
-    """Show where a dispute stands, and the states that were shown."""
+    """Show the state of a dispute, its response deadline and the revealed trace."""
     with open_client(api_url) as client:
         chain = _chain(client)
     facts = _facts(chain, _checked(dispute_id))
@@ -80,36 +80,31 @@ def status(dispute_id: DisputeId, api_url: ApiUrl = None, as_json: JsonFlag = Fa
         print_json(facts)
         return
     states, until = facts.pop("states"), facts["until"]
-    said = {"turn": f"{facts['turn']}: {_TURNS[facts['turn']]}"}
-    ends = {"until": None if until is None else datetime.fromtimestamp(until, UTC).isoformat()}
-    facts["signed"] = " ".join(facts["signed"]) or None
-    print_facts({**facts, **said, **ends, **{f"state {boundary}": state for boundary, state in enumerate(states)}})
+    facts["turn"] = f"{facts['turn']}: {_TURNS[facts['turn']]}"
+    facts["until"] = None if until is None else datetime.fromtimestamp(until, UTC).isoformat()
+    facts["signed"] = facts["signed"] or None
+    print_facts({**facts, **{f"state {boundary}": state for boundary, state in enumerate(states)}})
 
 
 @app.command()
 def name(
     dispute_id: DisputeId,
-    step: Annotated[int, typer.Argument(min=0, help="From the boundary of that number to the next.", metavar="STEP")],
+    step: Annotated[int, typer.Argument(min=0, help="Number of the segment, from 0.", metavar="STEP")],
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Name the first step whose end you reject; 0 also where you reject the start. A committee then replays it."""
+    """Select the first wrong segment, or 0 for a wrong start state. A committee then replays it."""
     with open_client(api_url) as client:
         chain = _chain(client)
     _dispute(chain, _checked(dispute_id))
-    tx = chain.name_step(dispute_id, step)
-    shown = {"dispute_id": dispute_id, "step": step, "tx": tx}
-    if as_json:
-        print_json(shown)
-    else:
-        print_facts(shown)
+    print_result({"dispute_id": dispute_id, "step": step, "tx": chain.name_step(dispute_id, step)}, as_json=as_json)
 
 
 @app.command()
 def end(dispute_id: DisputeId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
-    """End a turn that was let pass, and take what disputes have credited to your wallet.
+    """Advance a dispute after a missed response deadline, and withdraw your wallet's credits.
 
-    A committee that missed its quorum is replaced by another draw; who signed nothing is struck off the list.
+    A committee without a quorum is drawn again. Its members without a signature are delisted.
     """
     with open_client(api_url) as client:
         chain = _chain(client)
@@ -129,7 +124,7 @@ def end(dispute_id: DisputeId, api_url: ApiUrl = None, as_json: JsonFlag = False
 
 @app.command()
 def draw(dispute_id: DisputeId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
-    """Draw the committee. Where its block is too long ago, another one is set: draw again after that."""
+    """Draw the committee. If the seed block is too old, this sets a new one: draw again after it."""
     with open_client(api_url) as client:
         chain = _chain(client)
     _dispute(chain, _checked(dispute_id))
@@ -140,19 +135,19 @@ def draw(dispute_id: DisputeId, api_url: ApiUrl = None, as_json: JsonFlag = Fals
         shown |= {"seed_block": found.seed_block, "committee": []}
     else:
         shown["committee"] = chain.committee(dispute_id)
-    _show(shown, as_json)
+    print_result(shown, as_json=as_json)
 
 
 @app.command()
 def verdicts(dispute_id: DisputeId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
-    """Show what the present committee has signed, as the market has gathered it."""
+    """Show the verdicts of the current committee that the market has."""
     with open_client(api_url) as client:
         found = client.connection.get(f"/v1/disputes/{_checked(dispute_id)}/verdicts")
     if as_json:
         print_json(found)
         return
     rows = [[one["referee"], "provider" if one["provider_correct"] else "challenger", one["reason"]] for one in found]
-    print_table(("referee", "for the", "because"), rows)
+    print_table(("referee", "in favour of", "reason"), rows)
 
 
 @app.command()
@@ -161,14 +156,14 @@ def submit(
     file: Files = None,
     partial: Annotated[
         bool,
-        typer.Option("--partial", help="Also fewer signatures than decide: the contract keeps them for the others'."),
+        typer.Option("--partial", help="Submit fewer signatures than the quorum. The contract stores them."),
     ] = False,
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Have the committee's verdict executed, once enough of its members have signed the same.
+    """Submit the committee's verdict once a quorum has signed it.
 
-    With --partial before that: who has signed then stays on the list of referees if the committee misses its quorum.
+    With --partial before that: these signers stay listed as referees if the committee misses its quorum.
     """
     with open_client(api_url) as client:
         chain, given = _chain(client), _given(client, _checked(dispute_id), file)
@@ -179,19 +174,21 @@ def submit(
     if not sent:
         raise ZooError(
             "quorum-missed",
-            f"{most} members have signed the same, {chain.terms.quorum} are needed",
-            remedy="Wait for the others: zoo-compute dispute verdicts DISPUTE. Or have these kept: --partial.",
+            f"{most} members have signed the same verdict; expected {chain.terms.quorum}",
+            remedy="Wait for the others: zoo-compute dispute verdicts DISPUTE. Or store these: --partial.",
         )
     txs = [chain.submit_verdict(dispute_id, correct, one) for correct, one in sent.items()]
     turn = chain.dispute(dispute_id).turn.name.lower()
-    _show({"dispute_id": dispute_id, "turn": turn, "signatures": most, "tx": txs[-1]}, as_json)
+    print_result({"dispute_id": dispute_id, "turn": turn, "signatures": most, "tx": txs[-1]}, as_json=as_json)
 
 
-@app.command()
-def accuse(dispute_id: DisputeId, file: Files = None, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
-    """Have referees punished that signed both verdicts, or one against all others of their committee.
+@app.command("accuse")
+def slash_referees(
+    dispute_id: DisputeId, file: Files = None, api_url: ApiUrl = None, as_json: JsonFlag = False
+) -> None:
+    """Slash referees for equivocation, or for a verdict against all others of their committee.
 
-    The signatures are all that counts. What a penalty takes is burned.
+    The signatures are the proof. The slashed stake is burned.
     """
     from zoo_compute.audit.misconduct_proof import CONTRADICTION, prove_misconduct, votes
 
@@ -211,9 +208,9 @@ def accuse(dispute_id: DisputeId, file: Files = None, api_url: ApiUrl = None, as
         shown.append({"referee": one.referee, "draw": one.draw, "offence": one.offence, "tx": tx})
     if not shown:
         raise ZooError(
-            "nothing-to-accuse",
-            f"the {len(given)} signatures prove nothing against a referee that was not punished for it",
-            remedy="It takes both verdicts of one referee, or those of a whole committee with one against all others.",
+            "nothing-to-accuse",  # prose: ok
+            f"the {len(given)} signatures prove no misconduct without a slash so far",
+            remedy="Give both verdicts of one referee, or those of a whole committee with one against all others.",
         )
     if as_json:
         print_json(shown)
@@ -223,18 +220,18 @@ def accuse(dispute_id: DisputeId, file: Files = None, api_url: ApiUrl = None, as
 
 @app.command()
 def restore(
-    unit_id: Annotated[str, typer.Argument(help="The unit's leaf, as `dispute open` gives it.", metavar="UNIT")],
+    unit_id: Annotated[str, typer.Argument(help="Leaf of the unit, from `dispute open`.", metavar="UNIT")],
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Pay out a withheld unit that survived its disputes, once none can be opened any more."""
+    """Release a unit's held payout after its rejected disputes, at the end of the dispute period."""
     with open_client(api_url) as client:
         tx = _chain(client).restore(_checked(unit_id, "unit"))
-    _show({"unit_id": unit_id, "tx": tx}, as_json)
+    print_result({"unit_id": unit_id, "tx": tx}, as_json=as_json)
 
 
 def _given(client: "Client", dispute_id: str, files: list[Path] | None) -> list[dict[str, Any]]:
-    """What referees signed: as the market has gathered it, or from their journals."""
+    """Return verdicts from ``files`` (referees' journals), or else from the market."""
     if files is None:
         found: list[dict[str, Any]] = client.connection.get(f"/v1/disputes/{dispute_id}/verdicts")
         return found
@@ -250,12 +247,14 @@ def _verdicts_in(path: Path) -> list[dict[str, Any]]:
                     raise TypeError(f"{name} cannot be {one[name]!r:.80}")
         return found
     except (OSError, ValueError, KeyError, TypeError) as error:
-        remedy = "Give what `zoo-compute node verdicts --json` wrote."
-        raise ConfigError("verdicts-malformed", f"{path} holds no verdicts: {error!r:.200}", remedy=remedy) from error
+        remedy = "Give the output of `zoo-compute node verdicts --json`."
+        raise ConfigError(
+            "verdicts-malformed", f"{path} has malformed verdicts: {error!r:.200}", remedy=remedy
+        ) from error
 
 
 def _signed(chain: "DisputeChain", dispute_id: str, given: "list[dict[str, Any]]") -> dict[bool, dict[str, str]]:
-    """By outcome, what members of the present committee signed for it: signatures by referee."""
+    """Return the current committee's signatures by outcome and referee."""
     number, members = _dispute(chain, dispute_id).draw, set(chain.committee(dispute_id))
     signed: dict[bool, dict[str, str]] = {True: {}, False: {}}
     for verdict in given:
@@ -267,24 +266,11 @@ def _signed(chain: "DisputeChain", dispute_id: str, given: "list[dict[str, Any]]
     return signed
 
 
-def _show(facts: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print_json(facts)
-    else:
-        print_facts({name: " ".join(fact) if isinstance(fact, list) else fact for name, fact in facts.items()})
-
-
 def _chain(client: "Client") -> "DisputeChain":
     from zoo_compute.chain.disputes import DisputeChain
 
-    if client.wallet is None:
-        raise ConfigError(
-            "wallet-missing",
-            "disputes are looked at, and brought, with a wallet",
-            remedy="Set ZOO_PRIVATE_KEY or ZOO_KEYSTORE.",
-        )
-    network = client.network()
-    return DisputeChain(network.rpc_url, network.contracts, client.wallet, network.start_block)
+    wallet, network = client.signing_wallet("this command"), client.network()
+    return DisputeChain(network.rpc_url, network.contracts, wallet, network.start_block)
 
 
 def _checked(named: str, what: str = "dispute") -> str:
@@ -292,16 +278,16 @@ def _checked(named: str, what: str = "dispute") -> str:
         return named
     raise ConfigError(
         f"{what}-malformed",
-        f"{named!r:.100} names no {what}",
-        remedy="Give its id as `dispute open` gave it: 0x and 64 hex digits.",
+        f"{named!r:.100} is not a {what} id",
+        remedy="Give the id from `dispute open`: 0x and 64 hex digits.",
     )
 
 
 def _dispute(chain: "DisputeChain", dispute_id: str) -> "Dispute":
-    """Where a dispute stands. Raises ZooError if there is none of this id."""
+    """Return a dispute from the chain. Raises ZooError for an unknown id."""
     found = chain.dispute(dispute_id)
     if found.turn is found.turn.NONE:
-        remedy = "Take the id that `dispute open` gave; GET /v1/disputes lists the open ones."
+        remedy = "Give the id from `dispute open`. GET /v1/disputes lists open disputes."
         raise ZooError("dispute-unknown", f"no dispute on chain has the id {dispute_id}", remedy=remedy)
     return found
 

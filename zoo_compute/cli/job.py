@@ -1,4 +1,4 @@
-"""``zoo-compute job``: have a model trained, watch it, check what you paid for, and use it."""
+"""``zoo-compute job``: submit and follow jobs, verify receipts, use models."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -14,11 +14,13 @@ if TYPE_CHECKING:
     from zoo_compute.client.jobspec import JobSpec
 
 app = typer.Typer(help="Submit and follow training jobs.", no_args_is_help=True)
-JobId = Annotated[str, typer.Argument(help="The job's id.", metavar="ID")]
-JobFile = Annotated[Path, typer.Argument(help="The job: YAML or JSON.", metavar="FILE")]
-Budget = Annotated[str | None, typer.Option("--budget", help="ZEN put in escrow at most, in place of the file's.")]
-MaxPrice = Annotated[str | None, typer.Option("--max-price", help="Most ZEN per GPU-hour, in place of the file's.")]
-Wait = Annotated[str | None, typer.Option("--wait", help="How long to wait for capacity: 30m, 2h.")]
+JobId = Annotated[str, typer.Argument(help="Id of the job.", metavar="ID")]
+JobFile = Annotated[Path, typer.Argument(help="Job file: YAML or JSON.", metavar="FILE")]
+Budget = Annotated[str | None, typer.Option("--budget", help="Limit the escrow, in ZEN; default: the file's.")]
+MaxPrice = Annotated[
+    str | None, typer.Option("--max-price", help="Limit the price, in ZEN per GPU-hour; default: the file's.")
+]
+Wait = Annotated[str | None, typer.Option("--wait", help="Wait so long for capacity: 30m, 2h; default: the file's.")]
 
 
 @app.command()
@@ -30,7 +32,7 @@ def quote(
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show what a job would cost. Commits to nothing."""
+    """Show the cost of a job without an order."""
     from zoo_compute.base.amounts import format_zen
 
     with open_client(api_url) as client:
@@ -43,15 +45,15 @@ def quote(
     print_facts(
         {
             "set by the model's size": by_size or "nothing",
-            "units of work": found.units,
+            "work units": found.units,
             "training at reference speed": "unknown" if seconds is None else f"{timedelta(seconds=round(seconds))}",
             "over home links": _throughput(found.expected_throughput),
             "cost at the reserve price": f"{format_zen(found.cost_at_reserve_wei)} ZEN",
             "cost at the last price": "no trade yet" if last is None else f"{format_zen(last)} ZEN",
-            "cost at most": f"{format_zen(found.cost_at_max_price_wei)} ZEN",
+            "maximum cost": f"{format_zen(found.cost_at_max_price_wei)} ZEN",
             "highest price it trades at": f"{format_zen(found.highest_payable_price_wei)} ZEN per GPU-hour",
             "network fee": f"{found.fee_bps / 100:g} % of payments, included",
-            "one false segment is found with": f"{found.detection_probability:.1%} chance in a newcomer's unit, "
+            "detection of one false segment": f"{found.detection_probability:.1%} in a new provider's unit, "
             f"{found.least_detection_probability:.1%} at least",
         }
     )
@@ -63,7 +65,7 @@ def _throughput(expected: dict[str, Any] | None) -> str:
     if expected is None:
         return "unknown"
     return (
-        f"{expected['share_of_ideal']:.0%} of the throughput in one place, {expected['round_seconds']:.3g} s a round "
+        f"{expected['share_of_ideal']:.0%} of the throughput in one place, {expected['round_seconds']:.3g} s per round "
         f"({expected['down_mbps']:g}/{expected['up_mbps']:g} Mb/s, an estimate)"
     )
 
@@ -74,11 +76,11 @@ def submit(
     budget: Budget = None,
     max_price: MaxPrice = None,
     wait: Wait = None,
-    follow: Annotated[bool, typer.Option("--watch", help="Stay and show its progress.")] = False,
+    follow: Annotated[bool, typer.Option("--watch", help="Show its progress until it is over.")] = False,
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Sign a job and put it into the market; its budget goes into escrow."""
+    """Sign and submit a job; its budget goes into escrow."""
     with open_client(api_url) as client:
         job = client.submit(_spec(file, budget, max_price, wait))
         if follow:
@@ -123,27 +125,27 @@ def show(job_id: JobId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> No
 
 @app.command()
 def why(job_id: JobId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
-    """Show why a job has not been matched, and what would help."""
-    from zoo_compute.terminal.waiting import explain
+    """Show why a job is not matched, and changes that help."""
+    from zoo_compute.terminal.waiting import print_diagnostics
 
     with open_client(api_url) as client:
         found = client.job(job_id).why()
     if as_json:
         print_json(found)
     else:
-        explain(found)
+        print_diagnostics(found)
 
 
 @app.command()
 def watch(job_id: JobId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
-    """Follow a job until it is over; with --json one event a line."""
+    """Follow a job until it is over; with --json one event per line."""
     with open_client(api_url) as client:
         _watch(client, job_id, as_json)
 
 
 @app.command()
 def cancel(job_id: JobId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
-    """Stop a job: what was delivered is paid once it is checked, the rest is refunded."""
+    """Stop a job: delivered units are verified and paid, the rest is refunded."""
     with open_client(api_url) as client:
         _show(client.job(job_id).cancel(), as_json)
 
@@ -151,12 +153,12 @@ def cancel(job_id: JobId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> 
 @app.command()
 def amend(
     job_id: JobId,
-    max_price: Annotated[str | None, typer.Option("--max-price", help="Most ZEN per GPU-hour from now on.")] = None,
-    wait: Annotated[str | None, typer.Option("--wait", help="How much longer to wait, from now: 30m, 2h.")] = None,
+    max_price: Annotated[str | None, typer.Option("--max-price", help="Limit the price, in ZEN per GPU-hour.")] = None,
+    wait: Annotated[str | None, typer.Option("--wait", help="Wait so long from now on: 30m, 2h.")] = None,
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Change what a waiting job bids or how long it waits, within the order that you signed."""
+    """Change the bid or the wait of a waiting job, within the signed order."""
     from zoo_compute.base.amounts import parse_zen
     from zoo_compute.client.jobspec import deadline, parse_duration
 
@@ -168,14 +170,14 @@ def amend(
 
 @app.command()
 def pause(job_id: JobId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
-    """Give out no more work of a job; what is leased is finished and paid."""
+    """Pause a job; leased units are finished and paid."""
     with open_client(api_url) as client:
         _show(client.job(job_id).pause(), as_json)
 
 
 @app.command()
 def resume(job_id: JobId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
-    """Go on with a paused job."""
+    """Resume a paused job."""
     with open_client(api_url) as client:
         _show(client.job(job_id).resume(), as_json)
 
@@ -184,7 +186,7 @@ def resume(job_id: JobId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> 
 def clone(
     job_id: JobId, budget: Budget = None, max_price: MaxPrice = None, api_url: ApiUrl = None, as_json: JsonFlag = False
 ) -> None:
-    """Sign and submit the same job once more."""
+    """Sign and submit a copy of a job."""
     with open_client(api_url) as client:
         _show(client.job(job_id).clone(**_changes(budget, max_price)).state(), as_json)
 
@@ -194,11 +196,11 @@ def extend(
     job_id: JobId,
     budget: Budget = None,
     max_price: MaxPrice = None,
-    rounds: Annotated[int | None, typer.Option(min=1, help="Further rounds; default: those it did not do.")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Train so many more rounds; default: the rest.")] = None,
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Sign and submit a job that goes on from the last checkpoint of this one."""
+    """Sign and submit a job that continues from the last checkpoint of this one."""
     further = {} if rounds is None else {"rounds": rounds}
     with open_client(api_url) as client:
         _show(client.job(job_id).extend(**_changes(budget, max_price), **further).state(), as_json)
@@ -206,7 +208,7 @@ def extend(
 
 @app.command()
 def metrics(job_id: JobId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
-    """Show how the training went, round by round."""
+    """Show losses, units and times, by round."""
     with open_client(api_url) as client:
         rounds = client.job(job_id).metrics()
     if as_json:
@@ -218,7 +220,7 @@ def metrics(job_id: JobId, api_url: ApiUrl = None, as_json: JsonFlag = False) ->
 
 @app.command()
 def efficiency(job_id: JobId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
-    """Show how efficiently it trained, against the same work in one place."""
+    """Show throughput and times, compared with the same nodes in one data centre."""
     from zoo_compute.terminal.efficiency import print_efficiency
 
     with open_client(api_url) as client:
@@ -232,11 +234,11 @@ def efficiency(job_id: JobId, api_url: ApiUrl = None, as_json: JsonFlag = False)
 @app.command()
 def receipt(
     job_id: JobId,
-    verify: Annotated[bool, typer.Option("--verify", help="Recompute it from chain and storage alone.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Recompute it from chain and storage.")] = False,
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show a settled job's receipt; with --verify also everything in which it differs from chain and storage."""
+    """Show a settled job's receipt; with --verify also its differences from chain and storage."""
     from zoo_compute.terminal.receipts import check_receipt, print_receipt
 
     with open_client(api_url) as client:
@@ -247,13 +249,13 @@ def receipt(
             print_receipt(found)
         if verify:
             check_receipt(client, found)
-            note("verified: chain and storage say the same")
+            note("verified: the receipt agrees with chain and storage")
 
 
 @app.command()
 def download(
     job_id: JobId,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write it.")] = Path("model.safetensors"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="Write to this file.")] = Path("model.safetensors"),
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -270,14 +272,14 @@ def download(
 @app.command()
 def sample(
     job_id: JobId,
-    prompt: Annotated[str, typer.Option(help="What the model continues.")] = "The ",
-    length: Annotated[int, typer.Option(min=1, max=100_000, help="Bytes to write.")] = 200,
-    temperature: Annotated[float, typer.Option(min=0.01, max=10, help="Lower is more predictable.")] = 0.8,
-    seed: Annotated[int, typer.Option(min=0, help="Equal seeds give equal text.")] = 0,
+    prompt: Annotated[str, typer.Option(help="Continue this text.")] = "The ",
+    length: Annotated[int, typer.Option(min=1, max=100_000, help="Generate so many bytes.")] = 200,
+    temperature: Annotated[float, typer.Option(min=0.01, max=10, help="Set the sampling temperature.")] = 0.8,
+    seed: Annotated[int, typer.Option(min=0, help="Set the random seed.")] = 0,
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Let the trained model write text."""
+    """Generate text with the trained model."""
     with open_client(api_url) as client:
         text = client.job(job_id).sample(prompt, length, temperature=temperature, seed=seed)
     if as_json:
@@ -315,9 +317,9 @@ def _watch(client: Any, job_id: str, as_json: bool) -> None:
     try:
         state = follow(client.job(job_id), as_json=as_json)
     except KeyboardInterrupt:
-        note(f"the job goes on: zoo-compute job watch {job_id}, or end it: zoo-compute job cancel {job_id}")
+        note(f"the job continues: zoo-compute job watch {job_id}, or end it: zoo-compute job cancel {job_id}")
         raise
     if not state.is_successful:
         reason = state.reason or state.status
         raise JobUnsuccessful(reason, f"job {state.id} ended as {state.status}: {reason}")
-    note(f"settled; final validation loss {state.final_loss}, started from {state.initial_loss}")
+    note(f"settled; final validation loss {state.final_loss}, initially {state.initial_loss}")

@@ -1,4 +1,4 @@
-"""``zoo-compute``: jobs for users, a node for providers, a devnet for everybody."""
+"""``zoo-compute``: all commands, and the exit code of each error."""
 
 import errno
 import os
@@ -15,9 +15,9 @@ from zoo_compute.cli.session import ApiUrl, open_client
 from zoo_compute.terminal.output import JsonFlag, note, print_facts, print_json, report
 
 app = typer.Typer(
-    help="Zoo Compute: have models trained, or train them for pay. Only verified work is paid.",
+    help="Zoo Compute: order model training, or train models for pay. Only verified work is paid.",
     epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused by the market, 4 no answer, 5 job without a model, "
-    "6 something is not what its hash or the chain says, 7 devnet trouble, 130 interrupted.",
+    "6 mismatch with a hash or the chain, 7 devnet error, 130 interrupted.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -55,11 +55,11 @@ def network(api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
 
 @app.command()
 def demo(
-    directory: Annotated[Path, typer.Option(help="Where the devnet and the receipt are kept.")] = Path(".devnet"),
+    directory: Annotated[Path, typer.Option(help="Keep the devnet and the receipt here.")] = Path(".devnet"),
     keep: Annotated[bool, typer.Option("--keep", envvar="KEEP", help="Leave the devnet running.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Run the market's main job from stake to receipt on a fresh devnet."""
+    """Run one job from stake to receipt on a fresh devnet."""
     from zoo_compute.demo.run import run
 
     run(directory, keep=keep, as_json=as_json)
@@ -73,21 +73,20 @@ def main() -> None:
         report(error, as_json="--json" in sys.argv)
         sys.exit(error.exit_code)
     except ValueError as error:
-        if type(error).__module__ != "pydantic_core._pydantic_core":  # which is not loaded for --help
+        if type(error).__module__ != "pydantic_core._pydantic_core":  # by name: --help does not load pydantic
             raise
-        remedy = "Update zoo-compute, and check the address: it may be no market's."
-        detail = "the market's answer is none that this version understands: " + str(error).splitlines()[0]
-        report(Unreachable("answer-unknown", detail, remedy=remedy), as_json="--json" in sys.argv)
+        from zoo_compute.client.http import UNKNOWN_ANSWER
+
+        detail = "the market's answer has an unknown form: " + str(error).splitlines()[0]
+        report(Unreachable("answer-unknown", detail, remedy=UNKNOWN_ANSWER), as_json="--json" in sys.argv)
         sys.exit(ExitCode.UNREACHABLE)
     except OSError as error:
         if error.errno != errno.ENOSPC:
-            remedy = (
-                "Check the path, its permissions and the disk; the environment says where keys and logins are kept."
-            )
+            remedy = "Check the path, its permissions and the disk. The environment sets the paths of keys and logins."
             report(ZooError("system-refused", str(error), remedy=remedy), as_json="--json" in sys.argv)
             sys.exit(ExitCode.FAILED)
-        note(f"error: what is printed cannot be written: {error.strerror}  [output-unwritable]")
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  what is left would fail again at exit
+        note(f"error: standard output is not writable: {error.strerror}  [output-unwritable]")
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  buffered output would fail again at exit
         sys.exit(ExitCode.FAILED)
     except KeyboardInterrupt:
         sys.exit(ExitCode.INTERRUPTED)

@@ -1,4 +1,4 @@
-"""``zoo-compute node``: earn ZEN with your hardware."""
+"""``zoo-compute node``: provider and verifier nodes, their pay and disputes."""
 
 import tempfile
 from collections.abc import Sequence
@@ -12,17 +12,31 @@ import typer
 from zoo_compute.base.amounts import format_zen
 from zoo_compute.base.errors import ConfigError, ZooError
 from zoo_compute.cli.session import ApiUrl, open_client
-from zoo_compute.terminal.output import JsonFlag, in_zen, log_to_stderr, note, print_facts, print_json, print_table
+from zoo_compute.terminal.output import (
+    JsonFlag,
+    in_zen,
+    log_to_stderr,
+    note,
+    print_facts,
+    print_json,
+    print_result,
+    print_table,
+)
 
 if TYPE_CHECKING:
     from zoo_compute.base.models import OmissionClaim
 
 app = typer.Typer(help="Run a provider or verifier node.", no_args_is_help=True)
 _PROBE_BYTES = 8 << 30
+StateDir = Annotated[Path, typer.Option(help="Use this node's state directory.")]
+Recipient = Annotated[str | None, typer.Option(help="Pay to this address; default: your wallet.")]
+Profile = Annotated[
+    str | None, typer.Option(help="Set the execution profile: cpu-avx2-1 or cuda-1; default: by hardware.")
+]
 
 
 class Role(StrEnum):
-    """What a node does."""
+    """Role of a node."""
 
     provider = "provider"
     verifier = "verifier"
@@ -30,40 +44,36 @@ class Role(StrEnum):
 
 @app.command()
 def run(
-    api_url: Annotated[str, typer.Option("--api-url", envvar="ZOO_API_URL", help="Base URL of the market.")],
-    state_dir: Annotated[Path, typer.Option(help="What must survive a crash: states under challenge, pins.")],
-    role: Annotated[Role, typer.Option(help="provider trains, verifier replays.")] = Role.provider,
-    name: Annotated[str, typer.Option(help="Shown to others.")] = "node",
-    region: Annotated[str, typer.Option(help="Where it stands, such as eu-west.")] = "local",
-    site: Annotated[str | None, typer.Option(help="The building it stands in; jobs are spread over several.")] = None,
-    asn: Annotated[int | None, typer.Option(min=1, help="Its network's autonomous system number.")] = None,
-    owner: Annotated[str | None, typer.Option(help="Who owns it; the same for all your nodes.")] = None,
-    tier: Annotated[str, typer.Option(help="The tier to offer.")] = "bronze",
-    min_price: Annotated[str, typer.Option(help="Least price in ZEN per GPU-hour, net of the fee.")] = "0",
-    profile: Annotated[str | None, typer.Option(help="Execution profile: cpu-avx2-1 or cuda-1.")] = None,
-    memory_gb: Annotated[int, typer.Option(min=1, help="Bound on the training process.")] = 8,
-    keep_hours: Annotated[float, typer.Option(min=1, help="How long states are kept for challenges.")] = 48,
-    payout_address: Annotated[str | None, typer.Option(help="Where your pay goes; default: your wallet.")] = None,
-    claim_seconds: Annotated[float, typer.Option(min=1, help="How often it looks for pay to claim.")] = 600,
+    api_url: Annotated[str, typer.Option("--api-url", envvar="ZOO_API_URL", help="Use this market's base URL.")],
+    state_dir: Annotated[Path, typer.Option(help="Keep data here that must survive a crash: states, pins.")],
+    role: Annotated[Role, typer.Option(help="Choose: a provider trains, a verifier replays.")] = Role.provider,
+    name: Annotated[str, typer.Option(help="Set the public name.")] = "node",
+    region: Annotated[str, typer.Option(help="Declare the region, such as eu-west.")] = "local",
+    site: Annotated[str | None, typer.Option(help="Declare the building; jobs spread over several.")] = None,
+    asn: Annotated[int | None, typer.Option(min=1, help="Declare the network's autonomous system number.")] = None,
+    owner: Annotated[str | None, typer.Option(help="Declare the owner; the same for all your nodes.")] = None,
+    tier: Annotated[str, typer.Option(help="Offer this tier.")] = "bronze",
+    min_price: Annotated[str, typer.Option(help="Set the lowest price, in ZEN per GPU-hour, net of the fee.")] = "0",
+    profile: Profile = None,
+    memory_gb: Annotated[int, typer.Option(min=1, help="Limit the training process, in GiB.")] = 8,
+    keep_hours: Annotated[float, typer.Option(min=1, help="Keep states so many hours for disputes.")] = 48,
+    payout_address: Recipient = None,
+    claim_seconds: Annotated[float, typer.Option(min=1, help="Check for claimable pay every so many seconds.")] = 600,
     gateway: Annotated[
-        list[str] | None, typer.Option(help="IPFS gateway asked besides the market's; may be repeated.")
+        list[str] | None, typer.Option(help="Add an IPFS gateway to the market's; may be repeated.")
     ] = None,
     referee: Annotated[
-        bool, typer.Option("--referee/--no-referee", help="Whether a verifier judges disputes that it is drawn for.")
+        bool, typer.Option("--referee/--no-referee", help="Let a verifier be a referee in disputes.")
     ] = True,
     link_mbps: Annotated[
-        float | None, typer.Option(min=0.01, help="Most that it uploads, and downloads, in Mbit/s; default: no limit.")
+        float | None, typer.Option(min=0.01, help="Limit each direction of the link, in Mbit/s; default: no limit.")
     ] = None,
-    attest: Annotated[
-        bool, typer.Option("--attest", help="It runs inside a TDX guest or under Gramine: have that attested.")
-    ] = False,
-    pccs_url: Annotated[
-        str | None, typer.Option(help="Where certificates for quotes come from; default: Intel.")
-    ] = None,
+    attest: Annotated[bool, typer.Option("--attest", help="Attest the TDX guest or the Gramine enclave.")] = False,
+    pccs_url: Annotated[str | None, typer.Option(help="Get certificates for TEE quotes here; default: Intel.")] = None,
 ) -> None:
     """Run a node with the wallet of ZOO_PRIVATE_KEY or ZOO_KEYSTORE until it is stopped.
 
-    It registers, passes the benchmark, stakes what is missing, offers itself and works. It needs outbound HTTP only.
+    It registers, passes the benchmark, adds missing stake, places its ask and works. It needs outbound HTTP only.
     """
     from zoo_compute.base.amounts import parse_zen
     from zoo_compute.chain.wallet import checked_address
@@ -97,11 +107,8 @@ def run(
 
 
 @app.command()
-def environment(
-    profile: Annotated[str | None, typer.Option(help="Execution profile: cpu-avx2-1 or cuda-1.")] = None,
-    as_json: JsonFlag = False,
-) -> None:
-    """Show the environment class of this machine, as a node here would register it. It asks no market."""
+def environment(profile: Profile = None, as_json: JsonFlag = False) -> None:
+    """Show this machine's environment class, without a market."""
     from zoo_compute.node.execution import hardware
     from zoo_compute.node.execution.executor import Executor, ExecutorError
 
@@ -114,108 +121,80 @@ def environment(
             shown = {"profile": chosen.name, "environment_class": executor.environment_class}
         except ExecutorError as error:
             raise ZooError(f"executor-{error.code.replace('_', '-')}", str(error)) from error
-    if as_json:
-        print_json(shown)
-    else:
-        print_facts(shown)
+    print_result(shown, as_json=as_json)
 
 
 @app.command()
 def status(
     api_url: ApiUrl = None,
-    address: Annotated[str | None, typer.Option(help="Another node's address; default: your wallet's.")] = None,
+    address: Annotated[str | None, typer.Option(help="Show this node; default: your wallet's.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show how the market sees a node."""
+    """Show a node's status at the market."""
     from zoo_compute.chain.wallet import checked_address
 
     with open_client(api_url) as client:
-        if address is None and client.wallet is None:
-            raise ConfigError("wallet-missing", "whose node?", remedy="Give --address, or set ZOO_PRIVATE_KEY.")
-        shown = checked_address(address) if address else client.wallet.address  # type: ignore[union-attr]
+        shown = checked_address(address) if address else client.signing_wallet("a call without --address").address
         found = client.connection.get(f"/v1/providers/{shown}")
     if as_json:
         print_json(found)
     else:
-        names = (
-            "address",
-            "kind",
-            "name",
-            "status",
-            "reason",
-            "tier",
-            "stake_wei",
-            "reliability_bps",
-            "environment_class",
-            "last_seen_at",
-        )
-        print_facts(in_zen({name: found[name] for name in names}))
+        names = ("address", "kind", "name", "status", "reason", "tier", "stake_wei", "reliability_bps")
+        print_facts(in_zen({name: found[name] for name in (*names, "environment_class", "last_seen_at")}))
 
 
 @app.command()
 def earnings(
     api_url: ApiUrl = None,
-    claimed: Annotated[bool, typer.Option("--claimed", help="What you took already.")] = False,
+    claimed: Annotated[bool, typer.Option("--claimed", help="Show claimed pay instead.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show what your wallet earned in settled batches and can claim."""
+    """Show your wallet's claimable pay from settled batches."""
     with open_client(api_url) as client:
         found = client.claims(claimed=claimed)
-        claimed_omissions = [] if as_json else client.omission_claims()
+        omission_claims = [] if as_json else client.omission_claims()
     if as_json:
         print_json([claim.model_dump(mode="json", exclude={"proof"}) for claim in found])
-    else:
-        rows = [
-            [
-                claim.batch_id,
-                " ".join(claim.job_ids),
-                f"{format_zen(claim.amount_wei)} ZEN",
-                claim.claimable_at,
-                claim.claim_tx,
-            ]
-            for claim in found
-        ]
-        print_table(("batch", "jobs", "amount", "claimable at", "transaction"), rows)
-        if claimed_omissions:
-            note("claims for commitments that the market left out:")
-            _print_omission_claims(claimed_omissions)
+        return
+    rows = [
+        (one.batch_id, " ".join(one.job_ids), f"{format_zen(one.amount_wei)} ZEN", one.claimable_at, one.claim_tx)
+        for one in found
+    ]
+    print_table(("batch", "jobs", "amount", "claimable at", "transaction"), rows)
+    if omission_claims:
+        note("omission claims:")
+        _print_omission_claims(omission_claims)
 
 
 @app.command()
 def commit(
-    days: Annotated[int, typer.Option(min=1, max=365, help="For how long, from now on.")],
+    days: Annotated[int, typer.Option(min=1, max=365, help="Commit for so many days from now.")],
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Promise on chain to keep your tier's uptime. It cannot be taken back; a day below it costs a penalty."""
+    """Commit on chain to your tier's uptime. This is final: each day below it costs a penalty."""
     from zoo_compute.chain.transactions import Chain
 
     with open_client(api_url) as client:
-        if client.wallet is None:
-            raise ConfigError("wallet-missing", "who promises?", remedy="Set ZOO_PRIVATE_KEY or ZOO_KEYSTORE.")
         network = client.network()
-        chain = Chain(network.rpc_url, network.contracts, client.wallet)
+        chain = Chain(network.rpc_url, network.contracts, client.signing_wallet("committing"))
         until = chain.time() + days * 86_400
         tx = chain.commit(until)
-    shown = {"committed_until": datetime.fromtimestamp(until, UTC).isoformat(), "tx": tx}
-    if as_json:
-        print_json(shown)
-    else:
-        print_facts(shown)
+    print_result({"committed_until": datetime.fromtimestamp(until, UTC).isoformat(), "tx": tx}, as_json=as_json)
 
 
 @app.command()
 def rewards(
     api_url: ApiUrl = None,
-    claim: Annotated[bool, typer.Option("--claim", help="Take what can be taken now.")] = False,
-    to: Annotated[str | None, typer.Option(help="Who receives it; default: your wallet.")] = None,
+    claim: Annotated[bool, typer.Option("--claim", help="Claim all claimable rewards now.")] = False,
+    to: Recipient = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show what your wallet earned for uptime, bandwidth and verification. A running node claims by itself."""
+    """Show your wallet's rewards for uptime, bandwidth and verification. A running node claims them itself."""
     from zoo_compute.chain.wallet import checked_address
 
     if to is not None and not claim:
-        raise ConfigError("nothing-to-send", "--to says where a claim goes", remedy="Give --claim with it.")
+        raise ConfigError("nothing-to-send", "--to needs --claim", remedy="Add --claim.")
     payee = None if to is None else checked_address(to)
     with open_client(api_url) as client:
         taken, tx = client.claim_rewards(payee) if claim else (None, None)
@@ -231,7 +210,7 @@ def rewards(
     elif found.claimable:
         facts["claimable"] = f"{format_zen(found.claimable.amount_wei)} ZEN"
     elif claim:
-        note("nothing can be claimed now")
+        note("nothing is claimable now")
     if found.pending:
         facts["pending"] = f"{format_zen(found.pending.amount_wei)} ZEN, from {found.pending.claimable_at}"
     print_facts(facts)
@@ -246,33 +225,28 @@ def rewards(
 
 
 def _date_of(epoch: int) -> str:
-    """The day of an epoch, which is its number since 1970."""
     return (date(1970, 1, 1) + timedelta(days=epoch)).isoformat()
 
 
 @app.command()
 def omissions(
-    state_dir: Annotated[Path, typer.Option(help="The node's state directory.")],
+    state_dir: StateDir,
     api_url: ApiUrl = None,
-    prove: Annotated[bool, typer.Option("--prove", help="Claim now what was left out, and take what is due.")] = False,
+    prove: Annotated[bool, typer.Option("--prove", help="Claim omitted commitments and compensations now.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show whether your acknowledged commitments are on chain, and your claims for those that were left out.
+    """Show inclusion of your acknowledged commitments, checked against the root on chain, and your omission claims.
 
-    A running node does all of this by itself. Each commitment is checked against the root on the chain.
+    A running node claims by itself.
     """
     from zoo_compute.chain.omissions import OmissionChain
     from zoo_compute.node.disk.state_directory import acknowledgements_in
     from zoo_compute.node.disputes.omissions import Omissions
     from zoo_compute.node.work.acknowledgements import Journal
 
-    if not state_dir.is_dir():
-        raise ConfigError("state-dir-missing", f"{state_dir} is no directory", remedy="Give your node's --state-dir.")
+    _require_directory(state_dir)
     with open_client(api_url) as client:
-        wallet = client.wallet
-        if wallet is None:
-            raise ConfigError("wallet-missing", "whose node?", remedy="Set ZOO_PRIVATE_KEY or ZOO_KEYSTORE.")
-        network = client.network()
+        wallet, network = client.signing_wallet("this command"), client.network()
         watched = Omissions(
             Journal(acknowledgements_in(state_dir)),
             client.connection,
@@ -296,6 +270,12 @@ def omissions(
         _print_omission_claims(claims)
 
 
+def _require_directory(state_dir: Path) -> None:
+    if not state_dir.is_dir():
+        detail = f"--state-dir is {state_dir}; expected a directory"
+        raise ConfigError("state-dir-missing", detail, remedy="Give your node's --state-dir.")
+
+
 def _print_omission_claims(claims: "Sequence[OmissionClaim]") -> None:
     rows = [
         [
@@ -312,80 +292,64 @@ def _print_omission_claims(claims: "Sequence[OmissionClaim]") -> None:
 
 @app.command()
 def disputes(
-    state_dir: Annotated[Path, typer.Option(help="The node's state directory.")],
+    state_dir: StateDir,
     api_url: ApiUrl = None,
-    answer: Annotated[bool, typer.Option("--answer", help="Do now what is due in each.")] = False,
+    answer: Annotated[bool, typer.Option("--answer", help="Send each due answer now.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show the disputes of your units: what is awaited until when, and whether your node can answer.
+    """Show the disputes of your units: the next step, its response deadline, and whether your node can answer.
 
-    A running node answers by itself, which takes some of the chain's coin.
+    A running node answers by itself, which costs native tokens.
     """
     from zoo_compute.chain.disputes import DisputeChain
     from zoo_compute.node.disk.state_directory import disputes_in, traces_in
     from zoo_compute.node.disk.traces import Traces
     from zoo_compute.node.disputes.defence import Disputes, describe
 
-    if not state_dir.is_dir():
-        raise ConfigError("state-dir-missing", f"{state_dir} is no directory", remedy="Give your node's --state-dir.")
+    _require_directory(state_dir)
     log_to_stderr("WARNING")
     with open_client(api_url) as client:
-        wallet = client.wallet
-        if wallet is None:
-            raise ConfigError("wallet-missing", "whose node?", remedy="Set ZOO_PRIVATE_KEY or ZOO_KEYSTORE.")
-        network = client.network()
+        wallet, network = client.signing_wallet("this command"), client.network()
     chain = DisputeChain(network.rpc_url, network.contracts, wallet, network.start_block)
     watched = Disputes(disputes_in(state_dir), Traces(traces_in(state_dir)), lambda: chain)
     if answer:
         watched.watch()
     found = watched.look()
-    coin, needed = chain.native_balance()
+    balance, needed = chain.native_balance()
     if as_json:
-        coins = {"coin_wei": str(coin), "answer_costs_wei": str(needed)}
-        print_json({**coins, "disputes": [finding.as_json() for finding in found]})
+        amounts = {"coin_wei": str(balance), "answer_costs_wei": str(needed)}
+        print_json({**amounts, "disputes": [finding.as_json() for finding in found]})
         return
-    enough = "enough" if coin >= needed else "too little"
-    print_facts({"the chain's coin": f"{format_zen(coin)}, {enough} to answer, which takes up to {format_zen(needed)}"})
+    enough = "enough" if balance >= needed else "too little"
+    print_facts({"native tokens": f"{format_zen(balance)}, {enough} to answer, which costs up to {format_zen(needed)}"})
     rows = [[finding.opened.dispute_id, finding.opened.unit_id, describe(finding)] for finding in found]
-    print_table(("dispute", "unit", "where it stands"), rows)
+    print_table(("dispute", "unit", "state"), rows)
 
 
 @app.command()
-def verdicts(
-    state_dir: Annotated[Path, typer.Option(help="The node's state directory.")], as_json: JsonFlag = False
-) -> None:
-    """Show what your verifier has signed as a referee of disputes; with --json, for `dispute submit --file`."""
+def verdicts(state_dir: StateDir, as_json: JsonFlag = False) -> None:
+    """Show the verdicts that your verifier signed as a referee; with --json, for `dispute submit --file`."""
     from dataclasses import asdict
 
     from zoo_compute.node.disk.state_directory import verdicts_in
     from zoo_compute.node.disputes.referee import Verdicts
 
-    if not state_dir.is_dir():
-        raise ConfigError("state-dir-missing", f"{state_dir} is no directory", remedy="Give your node's --state-dir.")
+    _require_directory(state_dir)
     found = Verdicts(verdicts_in(state_dir)).all()
     if as_json:
         print_json([asdict(verdict) for verdict in found])
         return
+    sides = {True: "provider", False: "challenger"}
     rows = [
-        [
-            verdict.dispute_id,
-            verdict.draw,
-            "provider" if verdict.provider_correct else "challenger",
-            verdict.reason,
-            "yes" if verdict.delivered else "no",
-        ]
-        for verdict in found
+        (one.dispute_id, one.draw, sides[one.provider_correct], one.reason, "yes" if one.delivered else "no")
+        for one in found
     ]
-    print_table(("dispute", "committee", "for the", "because", "delivered"), rows)
+    print_table(("dispute", "committee", "in favour of", "reason", "delivered"), rows)
 
 
 @app.command()
-def claim(
-    api_url: ApiUrl = None,
-    to: Annotated[str | None, typer.Option(help="Who receives it; default: your wallet.")] = None,
-    as_json: JsonFlag = False,
-) -> None:
-    """Take all that your wallet can claim now, in one transaction of your own."""
+def claim(api_url: ApiUrl = None, to: Recipient = None, as_json: JsonFlag = False) -> None:
+    """Claim all claimable pay of your wallet in one transaction."""
     from zoo_compute.chain.wallet import checked_address
 
     with open_client(api_url) as client:
@@ -394,6 +358,6 @@ def claim(
     if as_json:
         print_json({"batches": [item.batch_id for item in taken], "amount_wei": str(total), "tx": tx})
     elif tx is None:
-        note("nothing can be claimed now")
+        note("nothing is claimable now")
     else:
         print_facts({"batches": len(taken), "amount": f"{format_zen(total)} ZEN", "transaction": tx})

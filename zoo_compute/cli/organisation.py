@@ -1,4 +1,4 @@
-"""``zoo-compute org``: organisations, whose members submit jobs within shared caps."""
+"""``zoo-compute org``: organisations with shared spending caps."""
 
 from typing import Annotated, Any
 
@@ -8,10 +8,10 @@ from zoo_compute.cli.caps import PerDay, PerJob, Total, caps_body, caps_text
 from zoo_compute.cli.session import ApiUrl, open_client
 from zoo_compute.terminal.output import JsonFlag, done, print_facts, print_json, print_table
 
-app = typer.Typer(help="Share budgets with others.", no_args_is_help=True)
-OrganisationId = Annotated[int, typer.Argument(help="As `org list` shows it.")]
-Address = Annotated[str, typer.Argument(help="A wallet that has signed in at least once.")]
-Role = Annotated[str, typer.Option(help="viewer, member, admin or owner.")]
+app = typer.Typer(help="Share spending caps with others.", no_args_is_help=True)
+OrganisationId = Annotated[int, typer.Argument(help="Id from `org list`.")]
+Address = Annotated[str, typer.Argument(help="Wallet that has signed in at least once.")]
+Role = Annotated[str, typer.Option(help="Set the role: viewer, member, admin or owner.")]
 
 
 @app.command()
@@ -23,7 +23,7 @@ def create(
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Found an organisation; you are its owner."""
+    """Create an organisation that you own."""
     body = {"name": name, "spending": caps_body(per_job, per_day, total)}
     with open_client(api_url) as client:
         _show(client.connection.post("/v1/organisations", body), as_json)
@@ -31,7 +31,7 @@ def create(
 
 @app.command("list")
 def list_organisations(api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
-    """The organisations that you are in."""
+    """List your organisations."""
     with open_client(api_url) as client:
         found = client.connection.get("/v1/organisations")
     if as_json:
@@ -43,7 +43,7 @@ def list_organisations(api_url: ApiUrl = None, as_json: JsonFlag = False) -> Non
 
 @app.command()
 def show(organisation: OrganisationId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
-    """One organisation: caps, what counts against them, members."""
+    """Show an organisation: caps, their use, members."""
     with open_client(api_url) as client:
         _show(client.connection.get(f"/v1/organisations/{organisation}"), as_json)
 
@@ -51,14 +51,14 @@ def show(organisation: OrganisationId, api_url: ApiUrl = None, as_json: JsonFlag
 @app.command("set")
 def change(
     organisation: OrganisationId,
-    name: Annotated[str | None, typer.Option(help="A new name.")] = None,
+    name: Annotated[str | None, typer.Option(help="Set a new name.")] = None,
     per_job: PerJob = None,
     per_day: PerDay = None,
     total: Total = None,
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Rename it, or replace its caps by those given (a cap that is not given beside others is lifted)."""
+    """Rename an organisation, or replace all its caps (one cap given removes the others)."""
     caps = caps_body(per_job, per_day, total)
     body = {key: value for key, value in {"name": name, "spending": caps or None}.items() if value is not None}
     with open_client(api_url) as client:
@@ -88,12 +88,12 @@ def member(
 
 @app.command()
 def remove(organisation: OrganisationId, address: Address, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
-    """Take a member out, or leave."""
+    """Remove a member, or leave."""
     with open_client(api_url) as client:
         path = f"/v1/organisations/{organisation}/members/{address}"
         client.connection.call("DELETE", path, repeatable=True)
     facts = {"organisation": organisation, "address": address, "removed": True}
-    done(f"{address} is no member of organisation {organisation} any more", facts, as_json=as_json)
+    done(f"{address} is removed from organisation {organisation}", facts, as_json=as_json)
 
 
 def _show(found: dict[str, Any], as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""Which market a command speaks to, and as whom: option, environment, saved login, or the devnet in this directory."""
+"""Choice of market and account: option, environment, saved login, or the devnet in this directory."""
 
 import json
 import os
@@ -13,16 +13,16 @@ from zoo_compute.terminal.output import quiet_retries
 if TYPE_CHECKING:
     from zoo_compute.client.client import Client
 
-ApiUrl = Annotated[str | None, typer.Option("--api-url", envvar="ZOO_API_URL", help="Base URL of the market.")]
+ApiUrl = Annotated[str | None, typer.Option("--api-url", envvar="ZOO_API_URL", help="Use this market's base URL.")]
 
 
 def open_client(api_url: str | None) -> "Client":
-    """A client for the first of: the given address, the saved login, a devnet running in ``.devnet`` (as its user).
+    """Return a client for the first of: the given address, the saved login, a devnet running in ``.devnet``.
 
-    Keys come from the environment, or from a login saved for the same address; a devnet brings its own.
+    Keys come from the environment, or from a login for the same address, or from the devnet's user.
 
     Raises:
-        ConfigError: if none of these is there.
+        ConfigError: none of these exists.
     """
     from zoo_compute.chain.wallet import Wallet
     from zoo_compute.client.client import API_KEY_VARIABLE, Client
@@ -44,24 +44,20 @@ def open_client(api_url: str | None) -> "Client":
         return Client(info["api_url"], wallet=own or Wallet(info["accounts"]["user"]["private_key"]))
     raise ConfigError(
         "market-unknown",
-        "no market is named",
+        "no market is selected",
         remedy="Give --api-url, set ZOO_API_URL, run: zoo-compute auth login, or start one: zoo-compute devnet up",
     )
 
 
 def login_file() -> Path:
-    """Where ``auth login`` keeps its key."""
+    """Return the file of ``auth login``."""
     import platformdirs
 
     return platformdirs.user_config_path("zoo-compute") / "login.json"
 
 
 def load_login() -> dict[str, Any] | None:
-    """The saved address and API key.
-
-    Raises:
-        ConfigError: if the file is damaged.
-    """
+    """Return the saved address and API key. Raises ConfigError for a damaged file."""
     path = login_file()
     if not path.exists():
         return None
@@ -74,7 +70,7 @@ def load_login() -> dict[str, Any] | None:
 
 
 def save_login(api_url: str, api_key: str) -> Path:
-    """Keep an API key, readable by this user only."""
+    """Save an API key, readable by this user only. Return the file."""
     path = login_file()
     path.parent.mkdir(parents=True, exist_ok=True)
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -1,4 +1,4 @@
-"""``zoo-compute verify``: check with your own machine what the market says."""
+"""``zoo-compute verify``: replays and attestation checks on your own machine."""
 
 import sys
 import tempfile
@@ -19,12 +19,11 @@ if TYPE_CHECKING:
     from zoo_compute.node.execution.executor import Progress
     from zoo_compute.replay.check import Attempt, Difference, Shown, UnitCheck
 
-app = typer.Typer(help="Replay work with your own machine.", no_args_is_help=True)
+app = typer.Typer(help="Check units and attestations on your own machine.", no_args_is_help=True)
 _MEMORY_BYTES = 64 << 30
 _TIMEOUT_SECONDS = 24 * 3600.0
-_UNSHOWN = (
-    "without its leaves it cannot be told in which step it differs first, only that it differs. "
-    "In a dispute its provider has to show them on chain."
+_NO_TRACE = (
+    "without its leaves the first wrong step stays unknown. In a dispute the provider must reveal them on chain."
 )
 Unit = Annotated[str, typer.Argument(help="JOB:ROUND:SLOT, such as 0x12…:3:0.", metavar="ID")]
 
@@ -34,16 +33,16 @@ def unit(
     unit_id: Unit,
     profile: Annotated[
         str | None,
-        typer.Option(help="Execution profile, as the unit's node had it: cpu-avx2-1 or cuda-1. Default: by hardware."),
+        typer.Option(help="Set the execution profile of the unit's node: cpu-avx2-1 or cuda-1; default: by hardware."),
     ] = None,
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Train a decided unit again, from public data alone, and compare with what was committed on chain.
+    """Replay a decided unit from public data, and compare it with the commitment on chain.
 
-    Where nobody has the slot state that it starts from, the slot's earlier units are replayed first.
+    If its replica state is not available, the replica's earlier units are replayed first.
 
-    Ends with exit code 6 if the market paid for something else than its steps give, or punished what is right.
+    Exit code 6: the market paid for a mismatch or slashed for a match.
     """
     from zoo_compute.audit.evidence import evidence_errors
     from zoo_compute.audit.unit_record import Place, market_record_reader
@@ -72,7 +71,7 @@ def unit(
                     Path(directory),
                     executor.environment_class,
                     lambda task: executor.run(task, _TIMEOUT_SECONDS, show),
-                    lambda leaf: _shown(client, leaf),
+                    lambda leaf: _published_trace(client, leaf),
                     market_record_reader(client.connection),
                     note,
                 )
@@ -83,20 +82,21 @@ def unit(
 
 @app.command()
 def attestation(
-    address: Annotated[str, typer.Argument(help="The provider's wallet.")],
+    address: Annotated[str, typer.Argument(help="Wallet of the provider.")],
     api_url: ApiUrl = None,
     root_ca: Annotated[
-        Path | None, typer.Option(help="DER file of another root of trust than Intel's.", exists=True, dir_okay=False)
+        Path | None,
+        typer.Option(help="Trust this root certificate (DER file); default: Intel's.", exists=True, dir_okay=False),
     ] = None,
     gpu_key: Annotated[
         list[str] | None,
-        typer.Option(help="SHA-256 (hex) of a key trusted for GPUs instead of NVIDIA's; may be repeated."),
+        typer.Option(help="Trust this GPU key (hex SHA-256) instead of NVIDIA's; may be repeated."),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Check the quote by which a provider's key was attested, from the chain and IPFS alone.
+    """Check the TEE quote of a provider's attestation from chain and IPFS.
 
-    Ends with exit code 6 if the registry holds something else than the quote says.
+    Exit code 6: the registry differs from the quote.
     """
     from zoo_compute.audit.attestation import check_attestation
     from zoo_compute.audit.evidence import evidence_errors
@@ -116,29 +116,29 @@ def attestation(
         print_json(found.as_json())
         return
     print_facts(found.as_json())
-    note("the registry holds what the quote says" if found.counts else "the quote holds, but it counts no longer")
+    note("the registry agrees with the quote" if found.counts else "the quote is valid, but no longer accepted")
 
 
-def _shown(client: "Client", leaf: str) -> "Shown | None":
-    """The trace as the market shows it to everybody; its leaves are checked against the chain."""
+def _published_trace(client: "Client", leaf: str) -> "Shown | None":
+    """Return the trace that the market publishes; ``check_unit`` compares its leaves with the chain."""
     from zoo_compute.replay.check import Shown
 
     try:
         answer = client.connection.get(f"/v1/commitments/{leaf}")
-    except ZooError as error:  # that the unit is false must not go unsaid because the market does not answer
-        note(f"the market shows no trace of the unit ({error.code}: {error.detail}): {_UNSHOWN}")
+    except ZooError as error:  # a mismatch is reported without the market's trace too
+        note(f"the market returned no trace of the unit ({error.code}: {error.detail}): {_NO_TRACE}")
         return None
     if answer["trace"] is None:
-        note(f"the market has no trace of the unit to show: {_UNSHOWN}")
+        note(f"the market has no trace of the unit: {_NO_TRACE}")
         return None
     return Shown(answer["trace"], {int(segment): cid for segment, cid in answer["states"].items()})
 
 
 def report_unit(found: "UnitCheck", *, as_json: bool) -> None:
-    """Show what a replay found.
+    """Print the results of a replay.
 
     Raises:
-        Mismatch: the market decided otherwise about an attempt.
+        Mismatch: the market's decision on an attempt contradicts the replay.
     """
     if as_json:
         print_json(found.to_dict())
@@ -150,52 +150,52 @@ def report_unit(found: "UnitCheck", *, as_json: bool) -> None:
             print(f"{left.provider}: not replayed: {left.reason}")
     wrong = [attempt.provider for attempt in found.attempts if attempt.misjudged]
     if not found.settled:
-        note("the unit is in no settlement yet: that it started from these files is the market's word alone")
+        note("the unit is not settled yet: only the market confirms its start files")
     if wrong:
         last = max(attempt.disputable_until for attempt in found.attempts if attempt.misjudged)
         end = datetime.fromtimestamp(last, UTC).isoformat()
         raise Mismatch(
             "unit-misjudged",
-            f"the market decided otherwise than this replay about {', '.join(wrong)}",
-            remedy=f"Challenge it by {end}, when its dispute period ends (zoo-compute dispute open), or show this to "
+            f"the market's decision contradicts this replay for {', '.join(wrong)}",
+            remedy=f"Dispute it by {end}, the end of its dispute period (zoo-compute dispute open), or report it to "
             "the market.",
         )
-    note("what the market decided is what this replay gives")
+    note("the market's decision agrees with this replay")
 
 
 def describe_attempt(attempt: "Attempt") -> str:
-    """What an attempt is worth, in words."""
-    said = [attempt.status, attempt.reason, "struck after a dispute" if attempt.struck else None]
-    decided = f"{attempt.provider} ({', '.join(filter(None, said))})"
+    """Return one line about an attempt: decision of the market, result of the replay."""
+    decision = [attempt.status, attempt.reason, "forfeited after a dispute" if attempt.struck else None]
+    decided = f"{attempt.provider} ({', '.join(filter(None, decision))})"
     if attempt.other_payload:
         return (
-            f"{decided}: every step is as committed, but the payload that was signed for is another than the last one "
-            "gives (the last STEP of `dispute name`)"
+            f"{decided}: every step is as committed, but the payload differs from the signed one "
+            "(the last STEP of `dispute name`)"
         )
     if attempt.difference is None:
         return f"{decided}: every step is as committed in window {attempt.window}, trace root {attempt.trace_root}"
     at = attempt.difference
     if at.diverges is not None:
-        return f"{decided}: false, for training diverges and leads to no state: {at.diverges} (steps from 0)"
+        return f"{decided}: false, training diverges: {at.diverges} (steps from 0)"
     return f"{decided}: differs{_first_step(at)}{_first_tensor(at)}"
 
 
 def _first_step(at: "Difference") -> str:
     if at.first_step is None or at.last_step is None:
-        return "; in which step first is not known without its leaves"
+        return "; the first wrong step is unknown without its leaves"
     if at.first_step == 0:
-        return " from the start: another checkpoint or slot state (STEP 0 of `dispute name`)"
+        return " from the start: another checkpoint or replica state (STEP 0 of `dispute name`)"
     number = at.last_step // (at.last_step - at.first_step + 1) - 1
     named = f"(STEP {number} of `dispute name`)"
     if at.first_step == at.last_step:
         return f" first in step {at.first_step} {named}"
-    return f" first in one of the steps {at.first_step} to {at.last_step}, between which no state is committed {named}"
+    return f" first in one of the steps {at.first_step} to {at.last_step}, without a committed state between {named}"
 
 
 def _first_tensor(at: "Difference") -> str:
     if at.where is None:
-        return "; no file of it is at hand that shows in which tensor"
-    seen = "the payload, after the last step" if at.where == "payload" else f"{at.where} that it served"
+        return "; the first wrong tensor is unknown without its files"
+    seen = "the payload, after the last step" if at.where == "payload" else f"the served {at.where}"
     if at.tensor is None:
         return f"; {seen}: no tensor differs"
     return f"; in {seen}, {at.tensor} differs in {at.entries:,} of {at.of:,} entries, by up to {at.largest:.3g}"
@@ -203,7 +203,7 @@ def _first_tensor(at: "Difference") -> str:
 
 @contextmanager
 def _progress(as_json: bool) -> "Iterator[Progress | None]":
-    """What shows the steps: a bar on a terminal, nothing elsewhere."""
+    """Yield a callback that updates a progress bar on a terminal, or None."""
     if as_json or not sys.stderr.isatty():
         yield None
         return

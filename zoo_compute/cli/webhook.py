@@ -1,4 +1,4 @@
-"""``zoo-compute webhook``: have the events of your jobs sent to a URL."""
+"""``zoo-compute webhook``: webhooks for events of your jobs."""
 
 from typing import Annotated, Any
 
@@ -7,24 +7,24 @@ import typer
 from zoo_compute.cli.session import ApiUrl, open_client
 from zoo_compute.terminal.output import JsonFlag, done, print_facts, print_json, print_table
 
-app = typer.Typer(help="Have the events of your jobs sent to a URL.", no_args_is_help=True)
-WebhookId = Annotated[int, typer.Argument(help="As `webhook list` shows it.")]
+app = typer.Typer(help="Send the events of your jobs to a URL.", no_args_is_help=True)
+WebhookId = Annotated[int, typer.Argument(help="Id from `webhook list`.")]
 
 
 @app.command()
 def create(
-    url: Annotated[str, typer.Argument(help="Where to send them: https, and no private address.")],
+    url: Annotated[str, typer.Argument(help="Receiver: https, not a private address.")],
     event: Annotated[
         list[str] | None,
         typer.Option(
-            help="status, round, step, unit, late, dispute, slash, checkpoint, validation or settlement; may be "
-            "repeated. Default: status, checkpoint and settlement."
+            help="Select events: status, round, step, unit, late, dispute, slash, checkpoint, validation or "
+            "settlement; may be repeated. Default: status, checkpoint and settlement."
         ),
     ] = None,
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Send the events of your jobs to a URL, signed as Standard Webhooks describes. Shows the secret, once."""
+    """Send the events of your jobs to a URL, signed by Standard Webhooks. Shows the secret once."""
     body = {"url": url} | ({"events": event} if event else {})
     with open_client(api_url) as client:
         _show(client.connection.post("/v1/webhooks", body), as_json)
@@ -32,7 +32,7 @@ def create(
 
 @app.command("list")
 def list_webhooks(api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
-    """Your webhooks."""
+    """List your webhooks."""
     with open_client(api_url) as client:
         found = client.connection.get("/v1/webhooks")
     if as_json:
@@ -45,11 +45,11 @@ def list_webhooks(api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
 @app.command()
 def turn(
     webhook: WebhookId,
-    on: Annotated[bool, typer.Argument(help="true or false.")],
+    on: Annotated[bool, typer.Argument(help="Use true or false.")],
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Turn a webhook on or off. Events of the time when it is off are not sent."""
+    """Turn a webhook on or off. Events during the time off are not sent."""
     with open_client(api_url) as client:
         client.connection.call("PATCH", f"/v1/webhooks/{webhook}", repeatable=True, json={"enabled": on})
     done(f"webhook {webhook} is {'on' if on else 'off'}", {"id": webhook, "enabled": on}, as_json=as_json)
@@ -57,7 +57,7 @@ def turn(
 
 @app.command()
 def delete(webhook: WebhookId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
-    """End a webhook; what was not delivered is never sent."""
+    """Delete a webhook and its undelivered events."""
     with open_client(api_url) as client:
         client.connection.call("DELETE", f"/v1/webhooks/{webhook}", repeatable=True)
     done(f"webhook {webhook} is deleted", {"id": webhook, "deleted": True}, as_json=as_json)
@@ -66,11 +66,11 @@ def delete(webhook: WebhookId, api_url: ApiUrl = None, as_json: JsonFlag = False
 @app.command()
 def rotate(
     webhook: WebhookId,
-    overlap_hours: Annotated[int, typer.Option(help="For how long the old secret signs as well.")] = 24,
+    overlap_hours: Annotated[int, typer.Option(help="Sign with the old secret too for so many hours.")] = 24,
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Make a new secret, and show it once."""
+    """Create a new secret, and show it once."""
     with open_client(api_url) as client:
         path = f"/v1/webhooks/{webhook}/rotate-secret"
         _show(client.connection.post(path, {"overlap_hours": overlap_hours}), as_json)
@@ -79,11 +79,11 @@ def rotate(
 @app.command()
 def deliveries(
     webhook: WebhookId,
-    after: Annotated[int | None, typer.Option(help="Id of the last one seen.")] = None,
+    after: Annotated[int | None, typer.Option(help="Continue after this delivery's id.")] = None,
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """What was sent and what came of it, newest first."""
+    """List deliveries and their results, newest first."""
     with open_client(api_url) as client:
         found = client.connection.get(f"/v1/webhooks/{webhook}/deliveries", {"after": after} if after else None)
     if as_json:
@@ -96,7 +96,7 @@ def deliveries(
 @app.command()
 def replay(
     webhook: WebhookId,
-    delivery: Annotated[int, typer.Argument(help="As `webhook deliveries` shows it.")],
+    delivery: Annotated[int, typer.Argument(help="Id from `webhook deliveries`.")],
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
 ) -> None:

@@ -1,8 +1,7 @@
-"""What happens to honest nodes while the demonstration's job is trained, one after another and steered by its events.
+"""Incidents of honest nodes during the demonstration's job, started by its events.
 
-One node is held up between its commitment and its upload until the market has closed the round without it. Then
-another one is stopped in the midst of a unit, and comes back two rounds later. They never happen together: with four
-slots, of which one may be without a node, a round needs the three others.
+First, one node delays an upload until the market has closed the round without it. Then another node stops during a unit
+and returns two rounds later. The incidents do not overlap: with four replicas, one without a node, a round needs three.
 """
 
 import re
@@ -11,37 +10,29 @@ import time
 
 from zoo_compute.base.models import Event
 from zoo_compute.devnet import processes
-from zoo_compute.devnet.cheats import delayed_upload
+from zoo_compute.devnet.adversaries import delayed_upload
 from zoo_compute.devnet.stack import HELD_UP_NODE
 from zoo_compute.devnet.state import StateDirectory
 from zoo_compute.node.work.inputs import MADE
 from zoo_compute.terminal.output import note
 
 LEAVER = "provider-3"
-
-HELD_UP_FROM = 1
-"""The round, counted from 0, whose unit is held up; a later one if the node was given none of it."""
-
+HELD_UP_FROM = 1  # first round, from 0, with a delayed unit
 ROUNDS_AWAY = 2
 
 LONGEST_AWAY_SECONDS = 20.0
-"""On a slow machine it comes back earlier: what it delivered before may be drawn meanwhile, and who cannot show that
-within four leases loses stake (decision 22)."""
+"""Time limit for the absence on a slow machine: a sampled state must be revealed within four leases."""
 
 _LEAVING_SECONDS = 8.0
 _MADE = re.compile(re.sub("%d", r"(\\d+)", MADE))
 
 
 class Incidents:
-    """Does to the nodes of a devnet what the events of its job make due.
+    """Starts and ends the incidents of a devnet's nodes.
 
     Attributes:
-        held_up: the round, counted from 0, of the unit that was held up; None before that.
-        left_after: how many rounds were done when the leaver was stopped; None before that.
-
-    Args:
-        held_up_address: of the node that is held up.
-        leaver_address: of the node that leaves.
+        held_up: round, from 0, of the delayed unit; None before it.
+        left_after: completed rounds when the leaver stopped; None before it.
     """
 
     def __init__(self, state: StateDirectory, held_up_address: str, leaver_address: str) -> None:
@@ -52,10 +43,10 @@ class Incidents:
         self._done = 0  # rounds
         self._is_released = self._is_away = False
         self._left_at = 0.0
-        self._log_before = 0  # bytes of the leaver's log when it had left
+        self._log_before = 0  # bytes of the leaver's log when it left
 
     def see(self, event: Event) -> None:
-        """Take the next event in."""
+        """Process the next event."""
         if event.kind == "round":
             self._done = event.data["round"]
         if self.held_up is None:
@@ -65,14 +56,14 @@ class Incidents:
         elif not self._is_released:
             self._is_released = True
             delayed_upload.release(self._state.node(HELD_UP_NODE))
-            note(f"round {self._done} was closed without {HELD_UP_NODE}, which delivers now")
+            note(f"round {self._done} closed without {HELD_UP_NODE}, which delivers now")
         elif self.left_after is None:
             if event.kind == "step" and event.data["provider"] == self._leaver_address:
                 self._leave()
         elif self._is_away and self._has_been_away_long_enough():
             self._is_away = False
             self._state.away(LEAVER).unlink()
-            note(f"{LEAVER} comes back")
+            note(f"{LEAVER} returns")
 
     def _note_held_up(self, event: Event) -> None:
         committed = event.kind == "unit" and event.data["status"] == "committed"
@@ -85,14 +76,13 @@ class Incidents:
         return too_long or self._done >= self.left_after + ROUNDS_AWAY
 
     def caught_up(self) -> list[dict[str, int]]:
-        """What the leaver logged of each model that it made from updates since it had left, in order: the model's
-        round, that of the model which it had, how many updates, their bytes, and the bytes of the model."""
+        """Return the leaver's log entries on models that it built from updates since its stop, in order."""
         log = self._state.log(LEAVER).read_bytes()[self._log_before :].decode(errors="replace")
         names = ("round", "from_round", "updates", "update_bytes", "model_bytes")
         return [dict(zip(names, map(int, found.groups()), strict=True)) for found in _MADE.finditer(log)]
 
     def _leave(self) -> None:
-        """Stop the leaver. It gives back what it works on; the job goes on without."""
+        """Stop the leaver, which returns its lease."""
         recorded = self._state.load()
         assert recorded is not None  # it runs
         part = recorded.parts[LEAVER]
@@ -100,4 +90,4 @@ class Incidents:
         processes.stop([(part.identity, signal.Signals(part.stop_signal))], _LEAVING_SECONDS)
         self._log_before = self._state.log(LEAVER).stat().st_size
         self.left_after, self._is_away, self._left_at = self._done, True, time.monotonic()
-        note(f"{LEAVER} has left")
+        note(f"{LEAVER} has stopped")

@@ -1,7 +1,6 @@
-"""``make demo``: the market's main job from stake to receipt, on a fresh devnet with one cheat among its providers.
+"""``make demo``: one job from stake to receipt on a fresh devnet with a dishonest provider.
 
-Nothing here is special to a demonstration: it uses the client as any user does, and believes the receipt only after
-recomputing it from the chain and from storage.
+It uses the public client, and recomputes the receipt from chain and storage.
 """
 
 import json
@@ -30,7 +29,7 @@ from zoo_compute.terminal.receipts import check_receipt, print_receipt
 from zoo_compute.terminal.watch import follow
 
 SLOW_LINK_MBPS = 4.0
-"""As fast as states that are drawn have to be shown (decision 13): over less an honest node might not be in time."""
+"""Speed that reveal deadlines assume; on a slower link an honest node may miss them."""
 
 OPTIONS = Options(
     providers=5,
@@ -39,21 +38,21 @@ OPTIONS = Options(
     slow_link_mbps=SLOW_LINK_MBPS,
     held_up_from=demo_incidents.HELD_UP_FROM,
     pace={
-        "ZOO_ROUND_GRACE_SECONDS": "10",  # instead of 30: one round waits so long for the node that is held up
-        "ZOO_LEASE_SECONDS": "30",  # four leases are the time to show what is drawn, also for the one that is away
+        "ZOO_ROUND_GRACE_SECONDS": "10",  # instead of 30: one round waits so long for the delayed upload
+        "ZOO_LEASE_SECONDS": "30",  # a reveal has four leases, also during the absence of a node
     },
 )
 NODES = 4
 ROUNDS = 8
 
 STEPS = 20
-"""Of a round: enough that eight rounds show a model that learns, on two slow cores in under two minutes."""
+"""Inner steps per round: the loss falls within eight rounds, in under two minutes on two slow cores."""
 
 BUDGET = 1 * ZEN
 MAX_PRICE = 3 * ZEN
 
-LEAST_GAIN = 0.5
-"""How much lower the loss on held-out text must be at the end, in nats per byte."""
+MIN_LOSS_DROP = 0.5
+"""Required drop of the validation loss, in nats per byte."""
 
 _VALIDATION_SHARE = 10
 _MARKER = "demo"
@@ -61,24 +60,24 @@ _PAYOUT_SECONDS = 60
 
 
 def run(directory: Path, *, keep: bool, as_json: bool) -> None:
-    """Start the stack, have a model trained, check and print the receipt, use the model, stop.
+    """Start the stack, train a model, check and print the receipt, use the model, stop.
 
     Args:
-        directory: of the devnet; the receipt is written there as ``demo-receipt.json``.
+        directory: of the devnet; the receipt is its file ``demo-receipt.json``.
         keep: leave the stack running.
 
     Raises:
-        DevnetError: another devnet is in the way, or the stack does not start.
+        DevnetError: the directory has another devnet, or the stack does not start.
         JobUnsuccessful: the job gave no model.
-        Mismatch: anything does not add up.
+        Mismatch: a check failed.
     """
     began = time.monotonic()
     state = StateDirectory(directory)
     with _fresh_devnet(state, keep=keep) as info:
         setup = time.monotonic() - began
         note(
-            f"the stack is up after {setup:.1f} s; of {OPTIONS.providers} providers one cheats, one joins as a spare, "
-            f"one has a link of {SLOW_LINK_MBPS:g} Mbit/s, one will be held up, one will leave and come back"
+            f"the stack is up after {setup:.1f} s; of {OPTIONS.providers} providers one is dishonest, one is a hot "
+            f"spare, one has a link of {SLOW_LINK_MBPS:g} Mbit/s, one will deliver late, one will leave and return"
         )
         with Client(info["api_url"], private_key=info["accounts"]["user"]["private_key"]) as client:
             incidents = Incidents(state, _address(info, stack.HELD_UP_NODE), _address(info, demo_incidents.LEAVER))
@@ -91,19 +90,20 @@ def run(directory: Path, *, keep: bool, as_json: bool) -> None:
             file.write_text(json.dumps(receipt, indent=2) + "\n")
             (print_json if as_json else print_receipt)(receipt)
             check_receipt(client, receipt)
-            check_story(receipt, cheat=info["accounts"]["providers"][0]["address"])
-            note("the receipt adds up: chain and storage say the same, and only the cheat was slashed")
-            for line in training.tell(receipt["training"], _names(info), SLOW_LINK_MBPS):
+            check_story(receipt, adversary=info["accounts"]["providers"][0]["address"])
+            note("the receipt agrees with chain and storage, and only the dishonest provider was slashed")
+            for line in training.report_lines(receipt["training"], _names(info), SLOW_LINK_MBPS):
                 note(line)
-            _use_model(job)
-            note(dispute_report.tell(receipt["story"]))
+            os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch loads; the stack shares this machine's cores
+            note("the model writes:\n" + job.sample("The ", 240, seed=1))
+            note(dispute_report.format_report(receipt["story"]))
         note("")
         if not as_json:
             print_facts(_addresses(info, receipt, file))
 
 
 def topics_dataset() -> tuple[bytes, bytes]:
-    """The text of Python's built-in help (``pydoc_data/topics.py``): what to train on, and what to hold out."""
+    """Return the text of Python's built-in help (``pydoc_data/topics.py``), as training and validation split."""
     from pydoc_data.topics import topics
 
     text = "\n\n".join(topics[name] for name in sorted(topics)).encode()
@@ -112,7 +112,7 @@ def topics_dataset() -> tuple[bytes, bytes]:
 
 
 def job_spec(dataset: str) -> JobSpec:
-    """The main job: a small GPT over bytes, with the training library's default settings but for what stands here."""
+    """Return the demonstration's job: a small GPT over bytes."""
     return JobSpec(
         dataset=dataset,
         budget_max=BUDGET,
@@ -124,22 +124,22 @@ def job_spec(dataset: str) -> JobSpec:
             "rounds": ROUNDS,
             "inner_steps": STEPS,
             "segment_steps": STEPS // 4,
-            "value_bits": 8,  # with 2, a whole update goes up over the slow link in no time
+            "value_bits": 8,  # with 2, the slow link would need no compression
         },
         checkpoint={"interval": 1, "redundancy": 3},
     )
 
 
 def await_payout(client: Client, job_id: str) -> None:
-    """Wait until every provider has claimed its pay and the treasury its fee: the nodes do it by themselves.
+    """Wait until the nodes have claimed their pay and the treasury has its fee.
 
     Raises:
-        Mismatch: it did not happen in time.
+        Mismatch: timeout.
     """
     network = client.network()
     chain = ChainReader(network.rpc_url, network.contracts, network.start_block)
     settlement = chain.settlement(job_id)
-    note(f"settled; pay can be claimed after a challenge period of {network.challenge_seconds} s")
+    note(f"settled; pay is claimable after a challenge period of {network.challenge_seconds} s")
     deadline = time.monotonic() + network.challenge_seconds + _PAYOUT_SECONDS
     while time.monotonic() < deadline:
         batches = [chain.batch(part.batch) for part in settlement.parts if part.batch]
@@ -152,11 +152,11 @@ def await_payout(client: Client, job_id: str) -> None:
     raise Mismatch("demo-unclaimed", f"of {settlement.paid} wei only {claimed} were claimed in time")
 
 
-def check_story(receipt: dict[str, Any], *, cheat: str) -> None:
-    """Check what the demonstration promises beyond a true receipt.
+def check_story(receipt: dict[str, Any], *, adversary: str) -> None:
+    """Check the expected results of the demonstration.
 
     Raises:
-        Mismatch: naming everything that is not so.
+        Mismatch: lists every failed check.
     """
     money = {name: int(receipt[f"{name}_wei"]) for name in ("budget", "escrowed", "paid", "fee", "refund")}
     gain = float(receipt["initial_loss"]) - float(receipt["final_loss"])
@@ -165,43 +165,43 @@ def check_story(receipt: dict[str, Any], *, cheat: str) -> None:
         "paid + fee + refund == escrowed": money["paid"] + money["fee"] + money["refund"] == money["escrowed"],
         "escrowed <= budget": money["escrowed"] <= money["budget"],
         "fee == 5 % of payments": money["fee"] == (money["paid"] + money["fee"]) * 5 // 100,
-        "exactly the cheat is slashed": [slash["provider"] for slash in receipt["slashes"]] == [cheat],
+        "only the dishonest provider is slashed": [slash["provider"] for slash in receipt["slashes"]] == [adversary],
         "a committee decided, on chain": [slash["path"] for slash in receipt["slashes"]] == [DISPUTE],
-        "nobody else ever lost stake": not receipt["story"]["honest"]["slashed"],
-        "the cheat is not paid": all(
-            int(unit["paid_wei"]) == 0 for unit in receipt["units"] if unit["provider"] == cheat
+        "no other node ever lost stake": not receipt["story"]["honest"]["slashed"],
+        "the dishonest provider is not paid": all(
+            int(unit["paid_wei"]) == 0 for unit in receipt["units"] if unit["provider"] == adversary
         ),
         "honest work is paid": bool(paid_places) and money["paid"] > 0,
         "every checkpoint is pinned on 3 nodes": all(len(set(item["pins"])) >= 3 for item in receipt["checkpoints"]),
         "there is a checkpoint for every round": len(receipt["checkpoints"]) == ROUNDS + 1,
-        f"the loss fell by at least {LEAST_GAIN}": gain >= LEAST_GAIN,
+        f"the loss fell by at least {MIN_LOSS_DROP}": gain >= MIN_LOSS_DROP,
         "the ledger equals the chain": receipt["ledger_reconciled"] is True,
-        **training.promises(receipt["training"]),
+        **training.checks(receipt["training"]),
     }
-    broken = [promise for promise, is_so in holds.items() if not is_so]
-    if broken:
-        raise Mismatch("demo-promise-broken", f"not so: {'; '.join(broken)}")
+    failed = [check for check, holds_true in holds.items() if not holds_true]
+    if failed:
+        raise Mismatch("demo-promise-broken", f"failed checks: {'; '.join(failed)}")
 
 
 def _cast(info: dict[str, Any]) -> dispute_report.Cast:
-    cheat, *honest = (account["address"] for account in info["accounts"]["providers"])
-    return dispute_report.Cast(cheat, honest, [account["address"] for account in info["accounts"]["verifiers"]])
+    adversary, *honest = (account["address"] for account in info["accounts"]["providers"])
+    return dispute_report.Cast(adversary, honest, [account["address"] for account in info["accounts"]["verifiers"]])
 
 
 @contextmanager
 def _fresh_devnet(state: StateDirectory, *, keep: bool) -> Iterator[dict[str, Any]]:
-    """A devnet that was never used, stopped at the end unless it is kept."""
+    """Run a new devnet, stopped at the end unless ``keep``."""
     recorded = state.load()
-    if recorded is not None and recorded.supervisor is not None and recorded.supervisor.process() is not None:
+    if recorded is not None and recorded.is_supervised():
         raise DevnetError(
             "devnet-running",
-            f"a devnet is running in {state.root}; the demo wants a fresh one",
+            f"a devnet is running in {state.root}; the demo needs a new one",
             remedy="Stop it with: zoo-compute devnet down  (or give --directory)",
         )
     if recorded is not None and not state.path(_MARKER).exists():
         raise DevnetError(
             "devnet-not-a-demo",
-            f"{state.root} holds a devnet that no demo made; the demo would remove it",
+            f"{state.root} has a devnet that is not a demo's; the demo would remove it",
             remedy="Remove it with: zoo-compute devnet reset  (or give --directory)",
         )
     control.reset(state)
@@ -218,7 +218,6 @@ def _fresh_devnet(state: StateDirectory, *, keep: bool) -> Iterator[dict[str, An
 
 
 def _names(info: dict[str, Any]) -> dict[str, str]:
-    """The name of each provider's node by its address."""
     return {account["address"]: f"provider-{index + 1}" for index, account in enumerate(info["accounts"]["providers"])}
 
 
@@ -227,7 +226,7 @@ def _address(info: dict[str, Any], name: str) -> str:
 
 
 def _train(client: Client, incidents: Incidents) -> Job:
-    """Publish the text, submit the job and follow it to its end, with what happens to its nodes meanwhile."""
+    """Upload the text, submit the job and follow it to its end, with incidents of its nodes."""
     spec = job_spec(client.upload_dataset(*topics_dataset()))
     job = client.submit(spec)
     note(f"job {job.id}")
@@ -242,15 +241,12 @@ def _seconds(job: Job, setup: float, began: float) -> dict[str, float]:
     state = job.state()
     assert state.first_step_at is not None  # a job that trained has one
     first_step = (state.first_step_at - state.created_at).total_seconds()
-    return {
-        "setup": round(setup, 1),
-        "total": round(time.monotonic() - began, 1),
-        "first_step": round(first_step, 1),
-    }
+    seconds = {"setup": setup, "total": time.monotonic() - began, "first_step": first_step}
+    return {name: round(value, 1) for name, value in seconds.items()}
 
 
 def _training(client: Client, job: Job, info: dict[str, Any], incidents: Incidents, model: Path) -> dict[str, Any]:
-    """Fetch the model, checked against its CID, and gather how it was trained."""
+    """Download the model, and return the report on its training."""
     size = job.download(model)
     note(f"{model}: {size} bytes")
     parts = training.Parts(
@@ -264,14 +260,7 @@ def _training(client: Client, job: Job, info: dict[str, Any], incidents: Inciden
     return training.gather(client, job, parts, size)
 
 
-def _use_model(job: Job) -> None:
-    """Let the model write."""
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch loads below; the stack shares this machine's cores
-    note("the model writes:\n" + job.sample("The ", 240, seed=1))
-
-
 def _addresses(info: dict[str, Any], receipt: dict[str, Any], file: Path) -> dict[str, object]:
-    """Where to look at what happened."""
     gateway = info["ipfs_url"]
     return {
         "receipt": file,

@@ -1,7 +1,7 @@
-"""How the demonstration's rounds went: what was sent, whose work was joined, what became of the slow, late and absent.
+"""Report on the demonstration's training: updates, the slow link, the late payload, the node that left.
 
-Times, bytes and rates are what the nodes reported, and what one caught up by is what it logged. Everything else is
-looked up: in the record that the chain names, in the manifests of checkpoints, and in the payloads on storage.
+Times, bytes and rates are reports of the nodes. The leaver's catch-up is from its log. All other facts are from the
+record on chain, the manifests of checkpoints, and the payloads on storage.
 """
 
 import json
@@ -26,7 +26,7 @@ from zoo_protocol.payments.job_record import VERIFIED, JobRecord
 from zoo_protocol.verification.trace import payload_hash
 
 LONG_UNIT_SECONDS = 5.0
-"""In a twentieth of this, a whole update of the demonstration (131 kB at 8 bits) does not go up over 4 Mb/s."""
+"""Unit time: in 1/20 of a longer one, a whole update (131 kB at 8 bits) can go over 4 Mbit/s."""
 
 _MAX_UPDATE_BYTES = 1 << 24
 Units = Sequence[Mapping[str, Any]]
@@ -34,7 +34,7 @@ Units = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Who had which part: addresses of nodes, and rounds as :class:`zoo_compute.demo.incidents.Incidents` has them."""
+    """Addresses of nodes, and rounds of :class:`zoo_compute.demo.incidents.Incidents`."""
 
     slow: str
     held_up: str
@@ -45,10 +45,10 @@ class Parts:
 
 
 def gather(client: Client, job: Job, parts: Parts, model_bytes: int) -> dict[str, Any]:
-    """The training's story as JSON. Only for a job that was settled after all its rounds.
+    """Return the report on a completed, settled job as JSON.
 
     Raises:
-        Mismatch: a node did not get to play its part at all.
+        Mismatch: the node on the slow link delivered nothing.
     """
     report, units = job.efficiency(), job.units()
     delivered = [unit for unit in units if unit["uploaded_at"]]
@@ -69,12 +69,12 @@ def gather(client: Client, job: Job, parts: Parts, model_bytes: int) -> dict[str
 
 
 def _slow_link(client: Client, job: Job, slow: str, report: Mapping[str, Any], delivered: Units) -> dict[str, Any]:
-    """What the market had the node on the slow link send, what its rule says of that, and what lies on storage."""
+    """Return the compression levels of the slow link: assigned, by the rule, and found on storage."""
     spec = TrainingSpec.from_dict(job.state().spec)
     own = [unit for unit in delivered if unit["provider"] == slow]
     node = next((node for node in report["nodes"] if node["provider"] == slow), None)
     if node is None:
-        raise Mismatch("demo-promise-broken", f"not so: {slow}, on the slow link, delivered a unit")
+        raise Mismatch("demo-promise-broken", f"{slow}, on the slow link, delivered no unit")
     payloads = [client.fetch(unit["payload_cid"], max_bytes=_MAX_UPDATE_BYTES) for unit in own]
     whole = next((unit for unit in delivered if unit["top_k"] == spec.training.top_k), own[0])
     measured = [(unit["report"]["up_bytes_per_second"], unit["report"]["compute_ms"] / 1000) for unit in own]
@@ -88,7 +88,7 @@ def _slow_link(client: Client, job: Job, slow: str, report: Mapping[str, Any], d
         "quickest_seconds": min((seconds for _, seconds in measured[:-1]), default=None),
         "asked_of_others": spec.training.top_k,
         "told": [unit["top_k"] for unit in own],
-        # A node's first unit comes before anything was measured; each other one goes by what it reported before it.
+        # The first unit has no measurement before it; each other one follows the report before it.
         "by_the_rule": [spec.training.top_k, *(choose_top_k(spec, *last) for last in measured[:-1])],
         "sent": [top_k_of(payload) for payload in payloads],
         "committed": _are_committed(client, job, own, payloads),
@@ -98,8 +98,7 @@ def _slow_link(client: Client, job: Job, slow: str, report: Mapping[str, Any], d
 
 
 def _are_committed(client: Client, job: Job, units: Units, payloads: Sequence[bytes]) -> bool:
-    """Whether the payload hash that each unit's node signed is of this payload, by the record that the chain names: the
-    number of entries stands in that, so the node could send no other number."""
+    """Return true if each payload, with its number of entries, matches the signed hash in the record on chain."""
     network = client.network()
     settlement = ChainReader(network.rpc_url, network.contracts, network.start_block).settlement(job.id)
     with GatewayClient(network.gateways) as gateway:
@@ -124,7 +123,7 @@ def _are_committed(client: Client, job: Job, units: Units, payloads: Sequence[by
 def _late(
     client: Client, manifests: Sequence[CheckpointManifest], parts: Parts, delivered: Units
 ) -> dict[str, Any] | None:
-    """What became of the payload that was held up, by the published records of the rounds; None if there was none."""
+    """Return the aggregation of the late payload by the rounds' published records; None if there was none."""
     late = [unit for unit in delivered if unit["provider"] == parts.held_up and unit["round"] == parts.held_up_round]
     if not late:
         return None
@@ -149,7 +148,7 @@ def _late(
 def _leaver(
     client: Client, manifests: Sequence[CheckpointManifest], parts: Parts, units: Units, delivered: Units
 ) -> dict[str, Any]:
-    """What who left lost by that and delivered since, and what it fetched to follow the rounds that it had missed."""
+    """Return the leaver's lost and later units, and the updates that it fetched for missed rounds."""
     own = [unit for unit in units if unit["provider"] == parts.leaver]
     first = parts.caught_up[0] if parts.caught_up else None
     since = [] if first is None else manifests[first["from_round"] + 1 : first["round"] + 1]
@@ -168,85 +167,85 @@ def _leaver(
     }
 
 
-def promises(training: Mapping[str, Any]) -> dict[str, bool]:
-    """What the demonstration promises of its slow link, its late payload and its leaver, and whether it is so.
+def checks(training: Mapping[str, Any]) -> dict[str, bool]:
+    """Return the expected results for slow link, late payload and leaver, each with its outcome.
 
-    What the slow link is told to send is what goes up in a twentieth of a unit's time by its own last report (decision
-    17): less than all, unless the machine is so slow that each unit took longer than ``LONG_UNIT_SECONDS``.
+    The slow link's compression level fits 1/20 of a unit's time by its last report. It is below the others', unless the
+    machine is so slow that each unit took longer than ``LONG_UNIT_SECONDS``.
     """
     slow, late, absent = training["slow_link"], training["late"], training["leaver"]
     joined = late["joined"] if late is not None else []
     weighs = [item["weight"] for item in joined if item["verdict"] == "included"]
     first, on_storage = absent["caught_up"], absent["updates_on_storage"]
     return {
-        "the market asks of the slow link what it bears": slow["told"] == slow["by_the_rule"],
-        "that is less than it asks of others": min(slow["told"]) < slow["asked_of_others"]
+        "the slow link's compression level follows the rule": slow["told"] == slow["by_the_rule"],
+        "it is below the others' level": min(slow["told"]) < slow["asked_of_others"]
         or (slow["quickest_seconds"] or 0.0) > LONG_UNIT_SECONDS,
-        "the slow link sent what it was told, and had committed to it": slow["sent"] == slow["told"]
+        "the slow link sent the assigned number of entries and committed to it": slow["sent"] == slow["told"]
         and slow["committed"] is True,
-        "less is smaller": min(slow["told"]) == slow["asked_of_others"] or slow["least_bytes"] < slow["whole_bytes"],
-        "a payload came late and was joined, once": len(joined) == len(weighs) == 1
+        "fewer entries are smaller": min(slow["told"]) == slow["asked_of_others"]
+        or slow["least_bytes"] < slow["whole_bytes"],
+        "a payload came late and was aggregated once": len(joined) == len(weighs) == 1
         and all(item["round"] > late["round"] for item in joined),
-        "it counted by how late it was": bool(late and late["rounds_late"])
+        "its weight follows its delay": bool(late and late["rounds_late"])
         and weighs == [staleness_weight(late["rounds_late"])]
         and weighs[0] < joined[0]["weight_one"],
-        "who was late is paid": late is not None and late["paid"] is True,
-        "who left came back": absent["delivered_since"] > 0,
-        "it caught up by the updates that it had missed": first is not None
+        "the late node is paid": late is not None and late["paid"] is True,
+        "the leaver returned": absent["delivered_since"] > 0,
+        "it caught up by the missed updates": first is not None
         and first["updates"] == len(on_storage) > 0
         and first["update_bytes"] == sum(on_storage) < first["model_bytes"] == training["model_bytes"],
     }
 
 
-def tell(training: Mapping[str, Any], names: Mapping[str, str], link_mbps: float) -> list[str]:
-    """The story in words, a line each, of a demonstration that kept its promises; ``names``: of nodes by address."""
+def report_lines(training: Mapping[str, Any], names: Mapping[str, str], link_mbps: float) -> list[str]:
+    """Return the report of a successful demonstration as lines; ``names``: of nodes by address."""
     slow, shares = training["slow_link"], training["shares"]
     shared = ", ".join(f"{share or 0:.0%} {part}" for part, share in shares.items())
     return [
-        f"an update took {training['update_bytes'] / 1000:.0f} kB on the wire, "
+        f"a payload had {training['update_bytes'] / 1000:.0f} kB on the wire, "
         f"{training['model_bytes'] / max(1, training['update_bytes']):.0f} times less than the model; of "
-        f"{training['delivered']} updates {training['joined']} were joined, robustly",
+        f"{training['delivered']} payloads {training['joined']} were aggregated, robustly",
         f"{names[slow['provider']]}, on {link_mbps:g} Mbit/s, delivered {slow['units']} units, {slow['late']} of them "
-        f"late; {slow['share_transfer']:.0%} of its time went into transfers. {_told(slow)}",
-        _told_late(training["late"], names),
-        _told_leaver(training["leaver"], names),
+        f"late; {slow['share_transfer']:.0%} of its time were transfers. {_slow_line(slow)}",
+        _late_line(training["late"], names),
+        _leaver_line(training["leaver"], names),
         f"{training['tokens_per_second']} tokens/s, {training['share_of_ideal'] or 0:.0%} of the same nodes in one "
-        f"place ({shared}; by what the nodes report)",
+        f"place ({shared}; reported by the nodes)",
     ]
 
 
-def _told(slow: Mapping[str, Any]) -> str:
+def _slow_line(slow: Mapping[str, Any]) -> str:
     rate = slow["bytes_per_second"]
     measured = "an unmeasured rate" if rate is None else f"{rate / 1000:.0f} kB/s measured"
     less = sorted({top_k for top_k in slow["told"] if top_k < slow["asked_of_others"]}, reverse=True)
     if not less:
         return (
-            f"With {measured} and units of {slow['seconds_per_unit']:.1f} s on this busy machine, a whole update of "
-            f"{slow['whole_bytes']} bytes goes up in a twentieth of a unit's time, so the market had it send all"
+            f"With {measured} and units of {slow['seconds_per_unit']:.1f} s on this busy machine, a whole payload of "
+            f"{slow['whole_bytes']} bytes fits 1/20 of a unit's time, so the market assigned all entries"
         )
     return (
-        f"With {measured} and units of {slow['seconds_per_unit']:.1f} s the market had it send "
+        f"With {measured} and units of {slow['seconds_per_unit']:.1f} s the market assigned "
         f"{' or '.join(map(str, less))} of {CHUNK} entries in {sum(k in less for k in slow['told'])} of them: "
-        f"{slow['least_bytes']} bytes instead of {slow['whole_bytes']}. Each payload says how many it has, and is what "
-        "its node had committed to"
+        f"{slow['least_bytes']} bytes instead of {slow['whole_bytes']}. Each payload matches its node's commitment"
     )
 
 
-def _told_late(late: Mapping[str, Any], names: Mapping[str, str]) -> str:
+def _late_line(late: Mapping[str, Any], names: Mapping[str, str]) -> str:
     [joined] = late["joined"]
     return (
-        f"{names[late['provider']]} was held up between its commitment and its upload: round {late['round'] + 1} "
-        f"closed without its payload, which was joined with round {joined['round'] + 1} at "
-        f"{joined['weight'] / joined['weight_one']:.2f} of a whole one's weight, and is paid in full"
+        f"{names[late['provider']]} was delayed between its commitment and its upload: round {late['round'] + 1} "
+        f"closed without its payload, which was aggregated in round {joined['round'] + 1} at "
+        f"{joined['weight'] / joined['weight_one']:.2f} of the full weight, and is paid in full"
     )
 
 
-def _told_leaver(absent: Mapping[str, Any], names: Mapping[str, str]) -> str:
+def _leaver_line(absent: Mapping[str, Any], names: Mapping[str, str]) -> str:
     first = absent["caught_up"]
     updates = "the update" if first["updates"] == 1 else f"{first['updates']} updates"
     return (
         f"{names[absent['provider']]} left after round {absent['left_after']} "
-        f"({', '.join(absent['lost']) or 'between two units'}), came back and delivered {absent['delivered_since']} "
-        f"more units. For what it had missed it fetched {updates}: "
+        f"({', '.join(absent['lost']) or 'between two units'}), returned and delivered {absent['delivered_since']} "
+        f"more units. For the missed rounds it fetched {updates}: "
         f"{first['update_bytes']} bytes instead of the model's {first['model_bytes']}"
     )

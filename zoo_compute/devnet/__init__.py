@@ -1,5 +1,5 @@
-"""The embedded stack: every engine, the market and its nodes on one machine, from one command.
+"""Development stack: engines, market and nodes on one machine, with production's engines and code.
 
-The same engines and the same code as in production; only the addresses, the intervals and the hardware thresholds are
-a laptop's. ``control`` is what the command line calls, ``supervisor`` runs the parts, ``stack`` says what they are.
+Addresses, intervals and hardware thresholds differ. ``control`` serves the command line, ``supervisor`` runs the parts,
+``stack`` defines them.
 """

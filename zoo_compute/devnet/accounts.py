@@ -1,4 +1,4 @@
-"""Development keys: the accounts that every development chain funds from the well-known test mnemonic."""
+"""Development accounts, derived from the public test mnemonic."""
 
 import os
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ TEST_MNEMONIC = "test test test test test test test test test test test junk"
 
 @dataclass(frozen=True, slots=True)
 class DevAccount:
-    """A development wallet. Its key is public knowledge: worth nothing outside a devnet."""
+    """Wallet with a publicly known key."""
 
     address: str
     private_key: str
@@ -22,7 +22,7 @@ class DevAccount:
 
 @dataclass(frozen=True, slots=True)
 class DevAccounts:
-    """Who is who on a devnet. ``admin`` is of the market alone; the contracts' admin and guardian is ``treasury``."""
+    """Accounts of a devnet. ``admin`` is the market's; ``treasury`` is admin and guardian of the contracts."""
 
     operator: DevAccount
     challenger: DevAccount
@@ -35,23 +35,23 @@ class DevAccounts:
 
 
 def mnemonic() -> str:
-    """``ZOO_DEVNET_MNEMONIC``, or the phrase that anvil, Hardhat and Ganache fund by default.
+    """Return ``ZOO_DEVNET_MNEMONIC``, or the default phrase of anvil, Hardhat and Ganache.
 
     Raises:
-        DevnetError: if the variable holds no BIP-39 phrase.
+        DevnetError: the variable is not a BIP-39 phrase.
     """
     phrase = os.environ.get("ZOO_DEVNET_MNEMONIC", TEST_MNEMONIC)
     if not Mnemonic(Language.ENGLISH).is_mnemonic_valid(phrase):
         raise DevnetError(
             "devnet-mnemonic-invalid",
-            "ZOO_DEVNET_MNEMONIC is no BIP-39 phrase of English words",
-            remedy="Unset it to use the test phrase, or give 12 words with a right checksum.",
+            "ZOO_DEVNET_MNEMONIC is invalid; expected a BIP-39 phrase of English words",
+            remedy="Unset it to use the test phrase, or give 12 words with a correct checksum.",
         )
     return phrase
 
 
 def derive(providers: int, verifiers: int) -> DevAccounts:
-    """The accounts of a devnet with that many nodes, always the same for one mnemonic."""
+    """Return the accounts of a devnet with that many nodes; they depend on the mnemonic only."""
     Account.enable_unaudited_hdwallet_features()
     phrase = mnemonic()
 
@@ -72,5 +72,5 @@ def derive(providers: int, verifiers: int) -> DevAccounts:
 
 
 def account_count(providers: int, verifiers: int) -> int:
-    """How many accounts of the mnemonic the chain must fund: all but acknowledger and admin, which send nothing."""
+    """Return the number of accounts to fund: all but acknowledger and admin, which send no transactions."""
     return 4 + providers + verifiers

@@ -1,4 +1,4 @@
-"""Where the devnet's binaries are."""
+"""Search for the devnet's binaries."""
 
 import os
 import platform
@@ -10,15 +10,15 @@ _REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def find_anvil() -> Path:
-    """The anvil binary: ``ZOO_ANVIL``, the npm package in the repository's ``contracts/``, or one on the PATH.
+    """Return the anvil binary: ``ZOO_ANVIL``, the npm package in ``contracts/``, or one on the PATH.
 
     Raises:
-        FileNotFoundError: there is none; the message tells how to get it.
+        FileNotFoundError: there is none.
     """
     named = os.environ.get("ZOO_ANVIL")
     if named:
         if not Path(named).is_file():
-            raise FileNotFoundError(f"ZOO_ANVIL names {named}, which is no file")
+            raise FileNotFoundError(f"ZOO_ANVIL is {named}; expected a file")
         return Path(named)
     processor = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine().lower(), platform.machine().lower())
     packaged = _REPOSITORY / f"contracts/node_modules/@foundry-rs/anvil-{sys.platform}-{processor}/bin"

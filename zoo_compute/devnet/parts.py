@@ -1,4 +1,4 @@
-"""One part of the stack: how its process starts, when it counts as ready, and its restarts after a crash."""
+"""Parts of the stack: start, readiness and restarts of one process."""
 
 import os
 import signal
@@ -22,14 +22,12 @@ class Part:
 
     Attributes:
         name: also the name of its log.
-        argv: command line.
-        env: variables on top of the supervisor's own.
+        env: variables in addition to the supervisor's.
         needs: parts that must be ready before it starts.
-        ready: whether it serves; None for a task, which is ready once it has exited with 0.
-        stop_signal: what asks it to end cleanly.
-        layer: which parts stop together; higher layers stop first.
-        joins_later: the stack counts as ready without it.
-        away: while there is this file, it is not started (again); None is never so.
+        ready: readiness check; None for a task, which is ready after exit code 0.
+        layer: parts of one layer stop together, higher layers first.
+        joins_later: the stack is ready without it.
+        away: the part does not start while this file exists.
     """
 
     name: str
@@ -44,15 +42,13 @@ class Part:
 
 
 class Status(Enum):
-    """Where a part is."""
-
     WAITING = "waiting"  # for what it needs, or for its next try
     STARTING = "starting"
     READY = "ready"
 
 
 class PartRunner:
-    """Runs one part. ``step`` is called over and over by the supervisor's loop; nothing here blocks for long."""
+    """Runs one part. The supervisor's loop calls ``step``, which does not block."""
 
     def __init__(self, part: Part, log: Path, working_directory: Path) -> None:
         self.part = part
@@ -67,7 +63,7 @@ class PartRunner:
         self._next_try_at = 0.0
 
     def step(self, ready: set[str]) -> bool:
-        """Move the part on; ``ready`` names the parts that are. Returns whether its process or status changed."""
+        """Advance the part; ``ready`` are the names of ready parts. Return true if its process or status changed."""
         before = (self.status, self.identity)
         if self._process is not None and self._process.poll() is not None:
             self._ended(self._process.returncode)
@@ -92,7 +88,7 @@ class PartRunner:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is for the supervisor, which then stops the parts in order
+                start_new_session=True,  # Ctrl-C reaches the supervisor only, which stops the parts in order
             )
         self.identity = Identity.of(self._process.pid)
         self._started_at = time.monotonic()
@@ -111,13 +107,13 @@ class PartRunner:
         self.status = Status.WAITING
 
     def reap(self) -> None:
-        """Collect the exit status of a process that has been stopped."""
+        """Collect the exit status of a stopped process."""
         if self._process is not None:
             self._process.wait()
             self._process = None
 
     def last_lines(self, count: int = 12) -> str:
-        """The end of the part's log, for an error message."""
+        """Return the end of the part's log."""
         if not self._log.exists():
             return ""
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-count:])

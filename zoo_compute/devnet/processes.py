@@ -1,4 +1,4 @@
-"""Processes that we started, told apart from strangers that later got the same pid."""
+"""Identity, stop and ports of child processes, safe against reused pids."""
 
 import contextlib
 import signal
@@ -9,27 +9,27 @@ from dataclasses import dataclass
 
 import psutil
 
-_CLOCK_SLACK_SECONDS = 1.0  # the kernel keeps start times in ticks, and the boot time they count from may be adjusted
-_FIRST_PORT, _LAST_PORT = 20_000, 32_000  # below the range that outgoing connections take their ports from
+_CLOCK_SLACK_SECONDS = 1.0  # start times are in ticks since boot, and the boot time may be adjusted
+_FIRST_PORT, _LAST_PORT = 20_000, 32_000  # below the ephemeral ports
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A process by pid and creation time (Unix seconds): the pair that is not reused."""
+    """Pid and creation time (Unix seconds) of a process, a pair that is not reused."""
 
     pid: int
     create_time: float
 
     @classmethod
     def of(cls, pid: int) -> "Identity | None":
-        """The identity of a live process, or None when it is gone."""
+        """Return the identity of a running process, or None."""
         try:
             return cls(pid, psutil.Process(pid).create_time())
         except psutil.NoSuchProcess:
             return None
 
     def process(self) -> psutil.Process | None:
-        """The process, if it is still the one that was started and not a zombie."""
+        """Return the process, or None if it has ended or is a zombie."""
         try:
             process = psutil.Process(self.pid)
             same = abs(process.create_time() - self.create_time) <= _CLOCK_SLACK_SECONDS
@@ -39,9 +39,9 @@ class Identity:
 
 
 def stop(processes: Iterable[tuple[Identity, signal.Signals]], grace_seconds: float) -> None:
-    """Ask each process to end with its signal; kill it and its descendants after the grace.
+    """Send each process its signal. Kill it and its descendants after ``grace_seconds``.
 
-    Processes that are gone, or whose pid now belongs to somebody else, are left alone.
+    Ended processes are skipped, also if another process has their pid.
     """
     leaders = [(found, number) for identity, number in processes if (found := identity.process()) is not None]
     family = [leader for leader, _ in leaders]
@@ -57,24 +57,20 @@ def stop(processes: Iterable[tuple[Identity, signal.Signals]], grace_seconds: fl
 
 
 def free_port(taken: Iterable[int] = ()) -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on and that is not in ``taken``.
-
-    Raises:
-        RuntimeError: if none is free.
-    """
+    """Return a free TCP port of 127.0.0.1 that is not in ``taken``. Raises RuntimeError if there is none."""
     avoid = set(taken)
-    # Start at a point that differs between processes, so that two stacks starting together rarely meet.
+    # Two stacks that start at the same time begin at different ports.
     span = _LAST_PORT - _FIRST_PORT
     start = time.monotonic_ns() % span
     for offset in range(span):
         port = _FIRST_PORT + (start + offset * 7) % span
         if port not in avoid and port_is_free(port):
             return port
-    raise RuntimeError(f"no free TCP port between {_FIRST_PORT} and {_LAST_PORT}; stop something that listens there")
+    raise RuntimeError(f"no free TCP port from {_FIRST_PORT} to {_LAST_PORT}; stop a process that listens there")
 
 
 def port_is_free(port: int) -> bool:
-    """Whether a server could listen on ``port`` of 127.0.0.1 now."""
+    """Return true if a server can listen on ``port`` of 127.0.0.1."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

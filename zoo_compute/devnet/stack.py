@@ -1,10 +1,10 @@
-"""What a devnet consists of: the engines, the contracts, the market's processes and the nodes, and what each needs."""
+"""Parts of a devnet: engines, contracts, the market's processes and nodes, and their dependencies."""
 
 import json
 import os
 import secrets
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ _ENGINES = {
     "ZOO_RPC_URL": engines.anvil,
     "ZOO_IPFS_API": engines.ipfs,
 }
-# A laptop's pace and manners. What is named here may be overridden by the environment, like every setting.
+# Intervals for a laptop. The environment has priority.
 _PACE = {
     "ZOO_AUCTION_INTERVAL_SECONDS": "1",
     "ZOO_SWEEP_INTERVAL_SECONDS": "1",
@@ -35,34 +35,32 @@ _PACE = {
     "ZOO_HEARTBEAT_TIMEOUT_SECONDS": "10",
     "ZOO_ROUND_DEADLINE_SECONDS": "120",
     "ZOO_LOG_JSON": "false",
-    "ZOO_WEBHOOKS_TO_PRIVATE_ADDRESSES": "true",  # who can reach the API, on this machine, is the one to receive them
+    "ZOO_WEBHOOKS_TO_PRIVATE_ADDRESSES": "true",  # API users and webhook receivers are on this machine
 }
-# One thread each: the nodes share this machine, and numbers must not depend on how many cores it has.
+# One thread each: the nodes share this machine, and results must not depend on its number of cores.
 _SINGLE_THREADED = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-# Their threads share two heaps (glibc): with one for each, what one thread has freed is of no use to the others.
+# Two glibc heaps for all threads: a thread reuses memory that another thread has freed.
 _PYTHON = {**_SINGLE_THREADED, "MALLOC_ARENA_MAX": "2"}
 SLOW_NODE = "provider-2"
 HELD_UP_NODE = "provider-4"
-CHEAT_PRICE = "1.9"  # ZEN per GPU-hour, below every honest ask
+ADVERSARY_PRICE = "1.9"  # ZEN per GPU-hour, below every honest ask
 USER_ZEN = 1_000_000
-BOND_ZEN = 1_000  # the operator's, for commitments that it acknowledges
-CHALLENGER_ZEN = 1_000  # the market's, for ten disputes at a time
+BOND_ZEN = 1_000  # the operator's, for acknowledgements
+CHALLENGER_ZEN = 1_000  # the market's, for ten open disputes
 NODE_ZEN = 50_000  # covers the stake of every tier
 HONEST_PRICES = ("2.0", "2.05", "2.1", "2.15", "2.2")
 
 
 def prepare(directory: StateDirectory, state: State) -> None:
-    """Fill in what the parts need to know of each other: ports, secrets and the market's settings.
-
-    A port is kept from the last run where it is still free, so that addresses outlive a restart.
+    """Set ports, secrets and the market's settings. Ports of the last run stay if they are free.
 
     Raises:
-        DevnetError: if the environment names an IPFS node but not its gateway.
+        DevnetError: the environment has an IPFS node without its gateway.
     """
     if os.environ.get("ZOO_IPFS_API") and not os.environ.get("ZOO_GATEWAY_URL"):
         raise DevnetError(
             "devnet-gateway-missing",
-            "ZOO_IPFS_API is set, but not where blocks are read",
+            "ZOO_GATEWAY_URL is missing, but ZOO_IPFS_API is set",
             remedy="Set ZOO_GATEWAY_URL to the IPFS node's gateway, such as http://127.0.0.1:8080.",
         )
     for name in _PORTS:
@@ -91,7 +89,7 @@ def prepare(directory: StateDirectory, state: State) -> None:
 
 
 def build(directory: StateDirectory, state: State) -> list[Part]:
-    """All parts of the stack, each after what it needs; an engine that the environment points at is not among them."""
+    """Return all parts in order of their dependencies, without engines that the environment replaces."""
     parts = [
         part
         for variable, engine in _ENGINES.items()
@@ -108,17 +106,8 @@ def build(directory: StateDirectory, state: State) -> list[Part]:
     api = [*python, "uvicorn", "market.app:create_app", "--factory", "--host", engines.HOST]
     api += ["--port", str(state.ports["api"]), "--no-access-log", "--timeout-graceful-shutdown", "2"]
     celery = [*python, "celery", "--app"]
-    worker = [
-        *celery,
-        "worker.main",
-        "worker",
-        "--pool",
-        "threads",
-        "--concurrency",
-        "4",
-        "--without-gossip",
-        "--without-mingle",
-    ]
+    worker = [*celery, "worker.main", "worker", "--pool", "threads", "--concurrency", "4"]
+    worker += ["--without-gossip", "--without-mingle"]
     beat = [*celery, "worker.beat", "beat", "--schedule", str(directory.path("beat")), "--pidfile", ""]
     ready = f"{api_url(state)}/readyz"
     parts += [
@@ -137,7 +126,7 @@ def build(directory: StateDirectory, state: State) -> list[Part]:
 
 
 def _roles_and_allocations(state: State) -> list[str]:
-    """Who holds which role, the operator's bond, and the ZEN that the user and the nodes begin with."""
+    """Return the deployment's arguments: roles, the operator's bond, initial ZEN of user and nodes."""
     wallets = _wallets(state)
     holders = {
         wallets.user: USER_ZEN,
@@ -155,17 +144,17 @@ def _nodes(directory: StateDirectory, state: State) -> list[Part]:
     for index, wallet in enumerate(wallets.providers):
         name = f"provider-{index + 1}"
         if state.options.cheat and index == 0:
-            command = f"zoo_compute.devnet.cheats.adversary --cheat {state.options.cheat_kind}"
-            parts.append(_node(directory, state, wallet, name, command, CHEAT_PRICE))
+            command = f"zoo_compute.devnet.adversaries.adversary --attack {state.options.cheat_kind}"
+            parts.append(_node(directory, state, wallet, name, command, ADVERSARY_PRICE))
         else:
             price = HONEST_PRICES[index % len(HONEST_PRICES)]
             command = "zoo_compute node run --role provider"
             if state.options.slow_link_mbps is not None and name == SLOW_NODE:
                 command += f" --link-mbps {state.options.slow_link_mbps}"
             if state.options.held_up_from is not None and name == HELD_UP_NODE:
-                command = f"zoo_compute.devnet.cheats.delayed_upload --from-round {state.options.held_up_from}"
+                command = f"zoo_compute.devnet.adversaries.delayed_upload --from-round {state.options.held_up_from}"
             node = _node(directory, state, wallet, name, command, price)
-            # Asks below the reserve rank by time. The last honest node joins after the cheat, which so is sure of work.
+            # Asks below the reserve rank by time. The last honest node joins later, so that the adversary gets work.
             if state.options.cheat and index == len(wallets.providers) - 1:
                 node = replace(node, needs=(*node.needs, "provider-1"), joins_later=True)
             parts.append(node)
@@ -178,19 +167,18 @@ def _nodes(directory: StateDirectory, state: State) -> list[Part]:
 def _node(
     directory: StateDirectory, state: State, wallet: accounts.DevAccount, name: str, command: str, price: str
 ) -> Part:
-    # The nodes share this machine with the market, which on a real network they do not: it goes first.
+    # nice: the market has priority on this shared machine.
     argv = ["nice", "-n", "5", sys.executable, "-m", *command.split(), "--api-url", api_url(state), "--name", name]
-    argv += ["--state-dir", str(directory.node(name)), "--min-price", price]
-    argv += ["--claim-seconds", "2"]
+    argv += ["--state-dir", str(directory.node(name)), "--min-price", price, "--claim-seconds", "2"]
     environment = {"ZOO_PRIVATE_KEY": wallet.private_key, **_PYTHON}
-    # It starts before the API listens: it loads meanwhile, and asks until it answers.
+    # A node starts before the API: it loads its libraries and retries until the API answers.
     has_joined = partial(_has_joined, directory, state, wallet.address)
     away = directory.away(name)
     return Part(name, argv, environment, ("migrate", "deploy"), ready=has_joined, layer=2, away=away)
 
 
 def _has_joined(directory: StateDirectory, state: State, address: str) -> bool:
-    """Whether the node works, or is barred from work for what it did; a verifier's work includes being a referee."""
+    """Return true for an active or jailed node; an active verifier must be listed as referee too."""
     document = engines.http_json(f"{api_url(state)}/v1/providers/{address}")
     if document is None or document["status"] != "active" or document["kind"] != "verifier":
         return document is not None and document["status"] in ("active", "jailed")
@@ -199,7 +187,7 @@ def _has_joined(directory: StateDirectory, state: State, address: str) -> bool:
 
 
 def api_url(state: State) -> str:
-    """Base URL of the market's API."""
+    """Return the base URL of the market's API."""
     return f"http://{engines.HOST}:{state.ports['api']}"
 
 
@@ -208,14 +196,12 @@ def _wallets(state: State) -> accounts.DevAccounts:
 
 
 def info(directory: StateDirectory, state: State) -> dict[str, Any]:
-    """What an outside program needs to use this devnet. Holds development keys."""
+    """Return addresses, development keys and processes for other programs."""
     deployment = json.loads(directory.deployment_file.read_text())
     wallets = _wallets(state)
     settings = state.settings
 
-    def both(account: accounts.DevAccount) -> dict[str, str]:
-        return {"address": account.address, "private_key": account.private_key}
-
+    names = ("operator", "acknowledger", "challenger", "admin", "treasury", "user")
     return {
         "api_url": api_url(state),
         "rpc_url": settings["ZOO_RPC_URL"],
@@ -223,14 +209,9 @@ def info(directory: StateDirectory, state: State) -> dict[str, Any]:
         "chain_id": deployment["chain_id"],
         "contracts": deployment["contracts"],
         "accounts": {
-            "operator": both(wallets.operator),
-            "acknowledger": both(wallets.acknowledger),
-            "challenger": both(wallets.challenger),
-            "admin": both(wallets.admin),
-            "treasury": both(wallets.treasury),
-            "user": both(wallets.user),
-            "providers": [both(account) for account in wallets.providers],
-            "verifiers": [both(account) for account in wallets.verifiers],
+            **{name: asdict(getattr(wallets, name)) for name in names},
+            "providers": [asdict(account) for account in wallets.providers],
+            "verifiers": [asdict(account) for account in wallets.verifiers],
         },
         "ipfs_api_url": settings["ZOO_IPFS_API"],
         "database_url": settings["ZOO_DATABASE_URL"],

@@ -1,4 +1,4 @@
-"""What a devnet remembers between runs, in ``<directory>/state.json`` (mode 0600: it holds development keys)."""
+"""State of a devnet in ``<directory>/state.json`` (mode 0600, because it contains development keys)."""
 
 import fcntl
 import json
@@ -17,28 +17,26 @@ DEFAULT_DIRECTORY = Path(".devnet")
 
 @dataclass(slots=True)
 class Options:
-    """What ``devnet up`` was asked for. It holds until ``reset``: the accounts are funded once.
+    """Options of ``devnet up``, fixed until ``reset``, because accounts are funded once.
 
-    ``slow_link_mbps``: what provider-2's link is held to; None is no limit. ``held_up_from``: provider-4 is held up
-    with its first unit of this round or a later one, until it is released; None is never. ``pace``: ``ZOO_*`` settings
-    of the market in place of a devnet's usual ones; the environment's come before them.
+    Attributes:
+        slow_link_mbps: limit of provider-2's link; None: no limit.
+        held_up_from: provider-4 delays its first unit of this round or a later one until release; None: never.
+        pace: ``ZOO_*`` settings that replace a devnet's; the environment has priority.
     """
 
     providers: int = 5
     verifiers: int = 3  # a committee of the development network
     cheat: bool = False
     slow_link_mbps: float | None = None
-    cheat_kind: str = "fabricate"  # one of zoo_compute.devnet.cheats.cheat.KINDS
+    cheat_kind: str = "fabricate"  # one of zoo_compute.devnet.adversaries.attacks.KINDS
     held_up_from: int | None = None
     pace: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A part's process, and how to stop it should its supervisor be gone.
-
-    ``layer``: higher ones are stopped first.
-    """
+    """Process of a part, and its stop signal. Higher layers stop first."""
 
     identity: Identity
     stop_signal: int
@@ -47,16 +45,14 @@ class Started:
 
 @dataclass(slots=True)
 class State:
-    """The recorded facts of one devnet.
+    """Recorded state of one devnet.
 
     Attributes:
-        ports: TCP ports on 127.0.0.1 by part; kept, so that addresses outlive a restart.
-        parts: the processes of the last run by part.
-        supervisor: the process that keeps the parts running.
+        ports: TCP ports on 127.0.0.1 by part, kept over a restart.
+        parts: processes of the last run, by part.
         phase: starting | ready | stopping | stopped | failed.
-        failure: why it failed, for people.
-        start_seconds: from the command to the whole stack being healthy.
-        settings: the ``ZOO_*`` variables that the market's processes run with.
+        start_seconds: from the command to a healthy stack.
+        settings: ``ZOO_*`` variables of the market's processes.
     """
 
     options: Options = field(default_factory=Options)
@@ -69,9 +65,13 @@ class State:
     settings: dict[str, str] = field(default_factory=dict)
     database_password: str = ""
 
+    def is_supervised(self) -> bool:
+        """Return true if the recorded supervisor runs."""
+        return self.supervisor is not None and self.supervisor.process() is not None
+
 
 class StateDirectory:
-    """The directory of one devnet. Writes are atomic; one supervisor at a time holds the lock."""
+    """Directory of one devnet. Writes are atomic; one supervisor at a time has the lock."""
 
     def __init__(self, directory: Path) -> None:
         self.root = directory.resolve()
@@ -80,24 +80,22 @@ class StateDirectory:
         return self.root.joinpath(*names)
 
     def log(self, part: str) -> Path:
-        """The log of one part."""
         return self.path("logs", f"{part}.log")
 
     def away(self, part: str) -> Path:
-        """While there is this file, the part is not started (again)."""
+        """Return the file whose existence prevents a start of the part."""
         return self.path(f"{part}.away")
 
     def node(self, part: str) -> Path:
-        """The state directory of a node."""
         return self.path("nodes", part)
 
     @property
     def deployment_file(self) -> Path:
-        """Where the contracts' addresses are written by their deployment."""
+        """File with the contracts' addresses."""
         return self.path("deployment.json")
 
     def create(self) -> None:
-        """Make the directories of a devnet. Raises DevnetError where that is not possible."""
+        """Create the directories. Raises DevnetError if they are not writable."""
         try:
             self.path("logs").mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -108,11 +106,7 @@ class StateDirectory:
             ) from error
 
     def load(self) -> State | None:
-        """The recorded state, or None when there is none.
-
-        Raises:
-            DevnetError: if the file cannot be understood.
-        """
+        """Return the recorded state, or None. Raises DevnetError for a damaged file."""
         try:
             document = json.loads(self.path("state.json").read_text())
         except FileNotFoundError:
@@ -120,13 +114,13 @@ class StateDirectory:
         except ValueError as error:
             raise DevnetError(
                 "devnet-state-damaged",
-                f"{self.path('state.json')} is no JSON: {error}",
+                f"{self.path('state.json')} is not JSON: {error}",
                 remedy="Run: zoo-compute devnet reset",
             ) from error
         return _from_document(document)
 
     def save(self, state: State) -> None:
-        """Write the state so that a reader sees the old one or the new one, never half of it."""
+        """Replace the state atomically."""
         partial = self.path(f"state.json.{os.getpid()}")
         handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(handle, "w") as file:
@@ -135,10 +129,7 @@ class StateDirectory:
 
     @contextmanager
     def lock(self) -> Iterator[bool]:
-        """Hold the right to run this devnet; yields False when another process holds it.
-
-        The kernel releases it with its holder, so a killed supervisor leaves nothing behind.
-        """
+        """Lock this devnet; yield False if another process has the lock. The kernel releases it with the process."""
         self.create()
         with open(self.path("lock"), "w") as file:
             try:

@@ -1,4 +1,4 @@
-"""Keeps the parts of a devnet running: starts them in order, restarts what crashes, stops them in reverse."""
+"""Supervisor of a devnet: starts its parts in order, restarts crashed ones, stops them in reverse."""
 
 import argparse
 import logging
@@ -17,18 +17,17 @@ from zoo_compute.devnet.processes import Identity
 from zoo_compute.devnet.state import Started, State, StateDirectory
 
 log = logging.getLogger(__name__)
-START_TIMEOUT_SECONDS = 600.0  # some thirty times what it takes on two idle cores
+START_TIMEOUT_SECONDS = 600.0  # about thirty times the start on two idle cores
 _TRIES_DURING_START = 4
 _STEP_SECONDS = 0.1
 _STOP_GRACE_SECONDS = 8.0
 
 
 class Supervisor:
-    """Runs the parts of one devnet in this process until told to stop. The caller holds the directory's lock.
+    """Runs the parts of one devnet in this process until :meth:`stop`. The caller has the directory's lock.
 
     Args:
-        state: the record to keep up to date; nothing it names may still be running.
-        parts: what to run.
+        state: updated during the run; its recorded processes must have ended.
     """
 
     def __init__(self, directory: StateDirectory, state: State, parts: Sequence[Part]) -> None:
@@ -39,24 +38,24 @@ class Supervisor:
         self._runners = [PartRunner(part, directory.log(part.name), stack.PROJECT_ROOT) for part in parts]
 
     def stop(self) -> None:
-        """Ask the loop in :meth:`run` to end; may be called from a signal handler."""
+        """End the loop in :meth:`run`. Safe in a signal handler."""
         self._stopping.set()
 
     def run(self, on_ready: Callable[[State], None]) -> None:
-        """Start everything, call ``on_ready`` once all parts are healthy, and keep them so until :meth:`stop`.
+        """Start all parts, call ``on_ready`` once they are healthy, and supervise them until :meth:`stop`.
 
         Raises:
-            DevnetError: a part did not start; everything has been stopped again.
+            DevnetError: a part did not start; all parts are stopped again.
         """
-        self._move("starting")
+        self._set_phase("starting")
         try:
             self._loop(on_ready)
         except DevnetError as error:
             self._shut_down()
-            self._move("failed", failure=str(error))
+            self._set_phase("failed", failure=str(error))
             raise
         self._shut_down()
-        self._move("stopped")
+        self._set_phase("stopped")
 
     def _loop(self, on_ready: Callable[[State], None]) -> None:
         while not self._stopping.wait(_STEP_SECONDS):
@@ -68,7 +67,7 @@ class Supervisor:
                 continue
             if all(runner.status is Status.READY or runner.part.joins_later for runner in self._runners):
                 self.state.start_seconds = round(time.monotonic() - self._began, 1)
-                self._move("ready")
+                self._set_phase("ready")
                 on_ready(self.state)
             else:
                 self._check_start()
@@ -80,12 +79,12 @@ class Supervisor:
                 self.state.parts[part.name] = Started(runner.identity, part.stop_signal, part.layer)
             elif part.name in self.state.parts:
                 del self.state.parts[part.name]
-            again = f" (exit code {runner.exit_code}; failure {runner.failures})" if runner.failures else ""
-            log.info("%-12s %s%s  [%.1f s]", part.name, runner.status.value, again, time.monotonic() - self._began)
+            failure = f" (exit code {runner.exit_code}; failure {runner.failures})" if runner.failures else ""
+            log.info("%-12s %s%s  [%.1f s]", part.name, runner.status.value, failure, time.monotonic() - self._began)
         self._directory.save(self.state)
 
     def _check_start(self) -> None:
-        """A part that keeps failing now has a wrong setting; one that crashes later is restarted for ever."""
+        """Fail on repeated failures during the start; after it, a crashed part is always restarted."""
         for runner in self._runners:
             if runner.failures >= _TRIES_DURING_START:
                 raise DevnetError(
@@ -103,14 +102,14 @@ class Supervisor:
             )
 
     def _shut_down(self) -> None:
-        self._move("stopping")
+        self._set_phase("stopping")
         _stop_all(self.state.parts.values())
         for runner in self._runners:
             runner.reap()
         self.state.parts = {}
 
-    def _move(self, phase: str, failure: str | None = None) -> None:
-        log.info("the stack is %s  [%.1f s]", phase, time.monotonic() - self._began)
+    def _set_phase(self, phase: str, failure: str | None = None) -> None:
+        log.info("stack_phase phase=%s seconds=%.1f", phase, time.monotonic() - self._began)
         self.state.phase, self.state.failure = phase, failure
         running = phase in ("starting", "ready", "stopping")
         self.state.supervisor = Identity.of(os.getpid()) if running else None
@@ -125,17 +124,17 @@ def _stop_all(parts: Iterable[Started]) -> None:
 
 
 def stop_leftovers(state: State) -> list[str]:
-    """Stop what a killed supervisor left running, only processes that it recorded as its own; returns their names."""
+    """Stop the recorded processes of a killed supervisor. Return their names."""
     alive = [name for name, part in state.parts.items() if part.identity.process() is not None]
     if alive:
-        log.info("stopping what the last run left: %s", ", ".join(alive))
+        log.info("leftovers_stopped parts=%s", ",".join(alive))
         _stop_all(state.parts.values())
     state.parts = {}
     return alive
 
 
 def main() -> int:
-    """The detached supervisor: ``python -m zoo_compute.devnet.supervisor``; returns the exit code."""
+    """Run ``python -m zoo_compute.devnet.supervisor``. Return the exit code."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--directory", type=Path, required=True)
     arguments = parser.parse_args()
@@ -143,7 +142,7 @@ def main() -> int:
     directory = StateDirectory(arguments.directory)
     with directory.lock() as held:
         if not held:
-            log.error("another supervisor runs %s", directory.root)
+            log.error("devnet_locked directory=%s", directory.root)
             return 1
         try:
             state = directory.load() or State()
@@ -152,7 +151,7 @@ def main() -> int:
             supervisor = Supervisor(directory, state, stack.build(directory, state))
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: supervisor.stop())
-            supervisor.run(lambda state: log.info("ready after %s s", state.start_seconds))
+            supervisor.run(lambda state: log.info("stack_ready seconds=%s", state.start_seconds))
         except DevnetError as error:
             log.error("%s\n%s", error, error.remedy or "")
             return int(error.exit_code)

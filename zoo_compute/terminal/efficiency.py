@@ -1,4 +1,4 @@
-"""How efficiently a job was trained, for people to read."""
+"""Output of a job's efficiency report."""
 
 from datetime import timedelta
 from typing import Any
@@ -9,12 +9,12 @@ _COLUMNS = ("node", "units", "compute", "transfer", "sent", "fetched", "last rat
 
 
 def print_efficiency(found: dict[str, Any]) -> None:
-    """The report of ``GET /v1/jobs/{id}/efficiency`` as a list, and a table of its nodes."""
+    """Print the report of ``GET /v1/jobs/{id}/efficiency`` and a table of its nodes."""
     units = "{units_delivered} delivered, {units_late} of them late, {units_reported} with a report".format(**found)
     print_facts(
         {
             "from the match to the end of training": f"{_time(found['seconds'])} (or to the last unit so far)",
-            "units of work": units,
+            "work units": units,
             "tokens": f"{found['tokens']:,}",
             "tokens per second": _rate(found["tokens_per_second"]),
             "the same nodes in one place": _rate(found["ideal_tokens_per_second"]),
@@ -25,7 +25,7 @@ def print_efficiency(found: dict[str, Any]) -> None:
             },
             "sent": f"{_size(found['bytes_up'])}; of results {_size(found['bytes_up_measured'])}, as the market read",
             "fetched": _size(found["bytes_down"]),
-            "which nobody checked": "what nodes reported: compute, transfer, wait, one place, sent, fetched, the table",
+            "not verified": "reports of nodes: compute, transfer, wait, one place, sent, fetched, the table",
         }
     )
     if found["nodes"]:

@@ -1,4 +1,4 @@
-"""How results and errors are shown: JSON for programs, tables for people, plain text where nobody watches."""
+"""Output of results and errors: JSON, lists and tables."""
 
 import logging
 import sys
@@ -11,37 +11,43 @@ from zoo_compute.base.amounts import format_zen
 from zoo_compute.base.errors import ApiError, ZooError
 from zoo_compute.base.plain_json import to_json
 
-_SILENT_SECONDS = 2  # of pauses before attempts that failed
+_SILENT_SECONDS = 2  # waited for retries before the first message
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on standard output. Amounts are decimal strings."""
+    """Print one JSON document on standard output. Amounts are decimal strings."""
     print(to_json(value, indent=2), flush=True)
 
 
 def note(text: str) -> None:
-    """A line for people, on standard error."""
+    """Print a message on standard error."""
     print(text, file=sys.stderr, flush=True)
 
 
 def done(text: str, facts: Mapping[str, object], *, as_json: bool) -> None:
-    """What a command without data of its own has done: a line for people, or its facts as JSON."""
+    """Report a command without a result: a message, or its facts as JSON."""
     if as_json:
         print_json(facts)
     else:
         note(text)
 
 
+def print_result(facts: Mapping[str, object], *, as_json: bool) -> None:
+    """Print facts as JSON or as a list."""
+    (print_json if as_json else print_facts)(facts)
+
+
 def print_facts(facts: Mapping[str, object]) -> None:
-    """Names and values, one a line."""
+    """Print names and values, one per line; a list as words."""
     width = max((len(name) for name in facts), default=0)
     for name, value in facts.items():
-        print(f"{name:<{width}}  {'-' if value is None else value}")
+        words = " ".join(map(str, value)) if isinstance(value, list) else value
+        print(f"{name:<{width}}  {'-' if words is None else words}")
 
 
 def in_zen(facts: Mapping[str, Any]) -> dict[str, object]:
-    """The same for people: what is in wei by its name (``budget_wei``) in ZEN, under a name without it."""
+    """Return the facts with amounts in ZEN instead of wei; ``budget_wei`` becomes ``budget``."""
     return {
         name.replace("_wei", ""): f"{format_zen(int(value))} ZEN" if "_wei" in name and value is not None else value
         for name, value in facts.items()
@@ -49,7 +55,7 @@ def in_zen(facts: Mapping[str, Any]) -> dict[str, object]:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table on standard output: drawn on a terminal, tab-separated elsewhere."""
+    """Print a table on standard output: with borders on a terminal, tab-separated elsewhere."""
     cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
     if not sys.stdout.isatty():
         for row in [list(columns), *cells]:
@@ -61,12 +67,12 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 
     table = Table(*columns)
     for row in cells:
-        table.add_row(*(Text(cell) for cell in row))  # what others wrote is shown, not interpreted
+        table.add_row(*(Text(cell) for cell in row))  # untrusted text: no markup
     Console().print(table)
 
 
 def report(error: ZooError, *, as_json: bool) -> None:
-    """An error on standard error: what is wrong and what to do."""
+    """Print an error and its remedy on standard error."""
     if as_json:
         document: dict[str, Any] = {"code": error.code, "detail": error.detail, "remedy": error.remedy}
         if isinstance(error, ApiError):
@@ -79,25 +85,22 @@ def report(error: ZooError, *, as_json: bool) -> None:
 
 
 def quiet_retries() -> None:
-    """Say nothing of attempts that are repeated: what fails for good is reported, and may not mix with results.
-
-    Who sits before a terminal is told once why nothing happens.
-    """
+    """Print one message for all retries on a terminal, and none elsewhere."""
     import stamina.instrumentation
 
-    said = False
+    has_reported = False
 
-    def tell(details: stamina.instrumentation.RetryDetails) -> None:
-        nonlocal said
-        if not said and details.waited_so_far > _SILENT_SECONDS:
-            said = True
+    def report_once(details: stamina.instrumentation.RetryDetails) -> None:
+        nonlocal has_reported
+        if not has_reported and details.waited_so_far > _SILENT_SECONDS:
+            has_reported = True
             note(f"{details.caused_by}: trying again …")
 
-    stamina.instrumentation.set_on_retry_hooks([tell] if sys.stderr.isatty() else [])
+    stamina.instrumentation.set_on_retry_hooks([report_once] if sys.stderr.isatty() else [])
 
 
 def log_to_stderr(level: str = "INFO") -> None:
-    """Let the log of this process go to standard error, without the chatter of libraries."""
+    """Send this process's log to standard error, libraries' from level ``WARNING``."""
     quiet_retries()
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)-7s %(message)s", stream=sys.stderr)
     for library in ("httpx", "httpcore", "urllib3", "web3"):

@@ -1,4 +1,4 @@
-"""Receipts on the screen, and against chain and storage."""
+"""Output of receipts, and their verification against chain and storage."""
 
 import json
 from collections.abc import Sequence
@@ -15,25 +15,17 @@ from zoo_compute.terminal.output import in_zen, note, print_facts, print_table
 
 
 def print_receipt(receipt: dict[str, Any]) -> None:
-    """A receipt as tables: the job and its money, the units, the slashes, the checkpoints."""
+    """Print a receipt: job and amounts, units, slashes, checkpoints."""
     money = {
         name: f"{format_zen(int(receipt[f'{name}_wei']))} ZEN"
         for name in ("budget", "escrowed", "paid", "fee", "refund", "treasury_balance")
     }
-    plain = (
-        "job_id",
-        "tier",
-        "outcome",
-        "initial_loss",
-        "final_loss",
-        "final_model_cid",
-        "settlement_tx",
-        "ledger_reconciled",
-    )
+    losses = ("initial_loss", "final_loss")
+    plain = ("job_id", "tier", "outcome", *losses, "final_model_cid", "settlement_tx", "ledger_reconciled")
     price = int(receipt["clearing_price_wei_per_gpu_hour"] or 0)
     print_facts({name: receipt[name] for name in plain} | {"price per GPU-hour": f"{format_zen(price)} ZEN"} | money)
     _print_rows(
-        ("round", "slot", "provider", "status", "reason", "paid", "drawn", "detection", "payload_cid"),
+        ("round", "slot", "provider", "status", "reason", "paid", "sampled", "detection", "payload_cid"),
         [unit | _verification(unit) for unit in receipt["units"]],
     )
     if receipt["slashes"]:
@@ -43,11 +35,11 @@ def print_receipt(receipt: dict[str, Any]) -> None:
 
 
 def _verification(unit: dict[str, Any]) -> dict[str, Any]:
-    """Which segments were drawn, and how probable it was before that one false segment would be among them."""
+    """Return the sampled segments, and the probability with which one false segment is sampled."""
     chance = unit["detection_probability"]
     if chance is None:
-        return {"drawn": None, "detection": None}
-    return {"drawn": ", ".join(map(str, unit["drawn_segments"])) or "none", "detection": f"{chance:.1%}"}
+        return {"sampled": None, "detection": None}
+    return {"sampled": ", ".join(map(str, unit["drawn_segments"])) or "none", "detection": f"{chance:.1%}"}
 
 
 def _print_rows(columns: Sequence[str], rows: list[dict[str, Any]]) -> None:
@@ -55,7 +47,6 @@ def _print_rows(columns: Sequence[str], rows: list[dict[str, Any]]) -> None:
 
 
 def _loss(spec: bytes, model: bytes, validation: bytes) -> float:
-    """The validation loss of a model, computed here."""
     from training_gym.data.dataset import tokens_of
     from training_gym.evaluate.loss import validation_loss  # loads torch
     from training_gym.spec.config import TrainingSpec
@@ -66,10 +57,10 @@ def _loss(spec: bytes, model: bytes, validation: bytes) -> float:
 
 
 def check_receipt(client: Client, receipt: dict[str, Any]) -> None:
-    """Recompute a receipt from the chain and from storage alone.
+    """Recompute a receipt from chain and storage, and print every difference.
 
     Raises:
-        Mismatch: after a line for everything that differs.
+        Mismatch: there are differences.
     """
     network = client.network()
     with evidence_errors(), GatewayClient(network.gateways) as gateway:
@@ -82,5 +73,5 @@ def check_receipt(client: Client, receipt: dict[str, Any]) -> None:
         raise Mismatch(
             "receipt-mismatch",
             f"the receipt differs from chain and storage in {len(findings)} points",
-            remedy="Do not rely on it; show the differences above to the market.",
+            remedy="Do not rely on it. Report the differences above to the market.",
         )

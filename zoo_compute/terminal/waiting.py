@@ -1,4 +1,4 @@
-"""Why a job waits, for people to read."""
+"""Output of match diagnostics."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -7,8 +7,8 @@ from zoo_compute.base.amounts import format_zen
 from zoo_compute.terminal.output import print_table
 
 
-def explain(why: dict[str, Any]) -> None:
-    """Findings as sentences, then who is left after each constraint, the books, and what would help."""
+def print_diagnostics(why: dict[str, Any]) -> None:
+    """Print findings, nodes left after each constraint, order books, and changes that help."""
     for finding in why["findings"]:
         print(f"{finding['sentence']}  [{finding['code']}]")
     if why["constraints"]:
@@ -33,13 +33,12 @@ def explain(why: dict[str, Any]) -> None:
             ],
         )
     if why["changes"]:
-        print("\nWhat would help (cancel it, which refunds it in full, and submit it anew):")
+        print("\nChanges that help (cancel the job for a full refund, then submit it again):")
         for change in why["changes"]:
             print(f"  {change['field']}: {change['sentence']}")
 
 
 def _next(at: str | None) -> str | None:
-    """When its next round can close; a time that has passed waits for somebody to trade with."""
     return "once it trades" if at is not None and datetime.fromisoformat(at) <= datetime.now(UTC) else at
 
 

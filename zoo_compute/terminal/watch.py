@@ -1,4 +1,4 @@
-"""Following a job: a progress bar with the loss on a terminal, a line per event elsewhere."""
+"""Output of a job's progress: a bar on a terminal, a line per event elsewhere."""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 class View(Protocol):
-    """What shows the progress of a job."""
+    """Output of one kind."""
 
     def show(self, event: Event) -> None:
-        """Take one event in."""
+        """Display one event."""
 
 
 def follow(job: Job, *, as_json: bool, also: Callable[[Event], None] | None = None) -> JobState:
-    """Show everything that happens to a job, and have ``also`` told, until it is over; returns its final state."""
+    """Show all events of a job until it is over, pass each to ``also``, and return the job's final state."""
     state = job.state()
     with _view(state, as_json) as view:
         for event in job.events():
@@ -56,7 +56,7 @@ class _Lines:
 
 
 def describe(event: Event) -> str | None:
-    """A sentence about an event; None for those that matter to nobody who watches."""
+    """Return one line about an event, or None for a kind that is not shown."""
     data = event.data
     match event.kind:
         case "status":
@@ -71,17 +71,17 @@ def describe(event: Event) -> str | None:
             return f"unit {data['status']}: {where} ({data['reason']})"
         case "late":
             place = f"round {data['round']}, slot {data['slot']}, segment {data['segment']}"
-            shown = f"shown at {data['shown_at']}" if "shown_at" in data else "not shown yet"
-            return f"provider {data['provider']} is late with a state: {place}, {shown}"
+            revealed = f"revealed at {data['shown_at']}" if "shown_at" in data else "not revealed yet"
+            return f"provider {data['provider']} is late with a state: {place}, {revealed}"
         case "dispute":
             return _dispute_line(data)
         case "slash" if "tx" in data:
             amount = format_zen(int(data["amount_wei"]))
             lost = f"provider {data['provider']} lost {amount} ZEN of its stake ({data['reason']}"
-            return f"{lost}; decided by {_who_decided(data)})"
+            return f"{lost}; decided by {_decided_by(data)})"
         case "slash":
             place = f"round {data['round']}, slot {data['slot']}"
-            return f"provider {data['provider']} is convicted of {data['reason']} in {place}"
+            return f"provider {data['provider']} is at fault ({data['reason']}) in {place}"
     return None
 
 
@@ -124,22 +124,21 @@ class _Bar:
             self._progress.update(self._task, loss=loss)
 
 
-def _who_decided(data: Mapping[str, Any]) -> str:
+def _decided_by(data: Mapping[str, Any]) -> str:
     if data.get("path") == "dispute":
         return "a committee on chain"
     return "the market's operator" + (f", because of {data['path_reason']}" if data.get("path_reason") else "")
 
 
 def _dispute_line(data: Mapping[str, Any]) -> str:
-    """What happened in a dispute of the market's."""
     where = f"round {data['round']}, slot {data['slot']}, {data['provider']}"
-    told = {
-        "open": f"replays refute step {data['step']}: the market disputes it on chain, with a bond",
-        "won": "the provider lost its dispute",
-        "lost": "a committee found the step correct: the market lost its bond, the unit is paid",
-        "lapsed": "the market named no step in time and lost its bond; the unit is not paid",
-        "undecided": "no committee judged in time; the unit is not paid, and nobody is punished",
-        "missed": "it could not be disputed in time: the operator decides",
+    lines = {
+        "open": f"replays mismatch in segment {data['step']}: the market disputes it on chain, with a bond",
+        "won": "upheld: the provider lost its dispute",
+        "lost": "rejected: the segment is correct, the market lost its bond, the unit is paid",
+        "lapsed": "the market selected no segment in time and lost its bond; the unit is not paid",
+        "undecided": "inconclusive: no quorum in time; the unit is not paid, and there is no slash",
+        "missed": "the dispute could not be opened in time: the operator decides",
     }
     reason = f" ({data['reason']})" if data.get("reason") else ""
-    return f"dispute {data['dispute_id'][:10]}: {where}: {told.get(data['state'], data['state'])}{reason}"
+    return f"dispute {data['dispute_id'][:10]}: {where}: {lines.get(data['state'], data['state'])}{reason}"

@@ -1,4 +1,4 @@
-"""Refusals of organisations."""
+"""Problems of organisations."""
 
 from market.platform.http.problem import MarketError
 
@@ -6,8 +6,8 @@ from market.platform.http.problem import MarketError
 class OrganisationNotFound(MarketError):
     status = 404
     code = "organisation-not-found"
-    title = "You are in no such organisation"
-    default_remedy = "GET /v1/organisations lists yours; an owner or admin of it can add you."
+    title = "You are not a member of this organisation"
+    default_remedy = "GET /v1/organisations lists yours. An owner or admin of the organisation can add you."
 
 
 class MemberNotFound(MarketError):
@@ -20,5 +20,5 @@ class MemberNotFound(MarketError):
 class LastOwner(MarketError):
     status = 409
     code = "last-owner"
-    title = "An organisation keeps at least one owner"
+    title = "An organisation must have at least one owner"
     default_remedy = "Make another member owner first."

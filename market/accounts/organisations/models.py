@@ -7,7 +7,7 @@ from market.platform.db.base import Base, CreatedAt
 
 
 class Organisation(Base, CreatedAt):
-    """Several accounts with one budget. It holds no money: its members' wallets pay, within its limit."""
+    """Several accounts with one spending limit. The members' wallets pay; the organisation has no funds."""
 
     __tablename__ = "organisations"
 
@@ -17,8 +17,6 @@ class Organisation(Base, CreatedAt):
 
 
 class Member(Base, CreatedAt):
-    """An account in an organisation."""
-
     __tablename__ = "organisation_members"
 
     organisation_id: Mapped[int] = mapped_column(ForeignKey("organisations.id"), primary_key=True)

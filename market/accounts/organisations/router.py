@@ -1,4 +1,4 @@
-"""Organisations over REST."""
+"""Routes of organisations."""
 
 from typing import Annotated, Literal
 
@@ -21,20 +21,10 @@ from market.platform.http.refusals import refusals
 from market.platform.http.types import AddressString, RequestModel, RowId
 
 router = APIRouter(prefix="/v1/organisations", tags=["organisations"], route_class=IdempotentRoute)
-
-
 OrganisationId = Annotated[RowId, Path(description="The organisation's id.")]
-
-
 MemberAddress = Annotated[AddressString, Path(description="A wallet that has signed in at least once.")]
-
-
 RoleName = Literal["viewer", "member", "admin", "owner"]
-
-
 Name = Annotated[str, Field(min_length=1, max_length=64, examples=["Zoo Labs"])]
-
-
 _FOUND = (NotAuthenticated, OrganisationNotFound)
 
 
@@ -44,7 +34,7 @@ class OrganisationRequest(RequestModel):
 
 
 class OrganisationPatch(RequestModel):
-    """What is left out stays; given caps replace all caps."""
+    """Missing fields stay unchanged; given caps replace all caps."""
 
     name: Name | None = None
     spending: SpendingCaps | None = None
@@ -77,19 +67,19 @@ class OrganisationView(BaseModel):
     dependencies=[ANSWERED_ONCE],
 )
 def create_organisation(body: OrganisationRequest, account: CurrentAccount, session: Uow) -> OrganisationView:
-    """Found an organisation; you are its owner. Its jobs are paid by its members' wallets, within its caps."""
+    """Create an organisation with you as owner. Its members' wallets pay for its jobs, within its caps."""
     return _view(session, service.create(session, account.address, body.name, body.spending.caps()))
 
 
 @router.get("", responses=refusals(NotAuthenticated))
 def list_organisations(account: CurrentAccount, session: Reads) -> list[OrganisationView]:
-    """The organisations that you are in, oldest first."""
+    """Return your organisations, oldest first."""
     return [_view(session, row) for row in service.of_member(session, account.address)]
 
 
 @router.get("/{organisation_id}", responses=refusals(*_FOUND))
 def get_organisation(organisation_id: OrganisationId, account: CurrentAccount, session: Reads) -> OrganisationView:
-    """One organisation: its caps, what counts against them, and its members."""
+    """Return one organisation with its caps, spending and members."""
     return _view(session, service.require(session, organisation_id, account.address, Role.VIEWER))
 
 
@@ -97,7 +87,7 @@ def get_organisation(organisation_id: OrganisationId, account: CurrentAccount, s
 def change_organisation(
     organisation_id: OrganisationId, body: OrganisationPatch, account: CurrentAccount, session: Uow
 ) -> OrganisationView:
-    """Rename it or change its caps, as its admin. Lower caps do not touch jobs that are submitted already."""
+    """Change an organisation's name or caps, as its admin. Lower caps do not affect submitted jobs."""
     caps = None if body.spending is None else body.spending.caps()
     return _view(session, service.change(session, organisation_id, account.address, body.name, caps))
 
@@ -112,7 +102,7 @@ def set_member(
     account: CurrentAccount,
     session: Uow,
 ) -> MemberView:
-    """Add a member or change its role and caps, as an admin; admins and owners are an owner's to make."""
+    """Add a member or change its role and caps, as an admin. Only an owner changes admins and owners."""
     role = Role[body.role.upper()]
     row = service.set_member(session, organisation_id, account.address, address, role, body.spending.caps())
     return _member_view(session, row)
@@ -126,7 +116,7 @@ def set_member(
 def remove_member(
     organisation_id: OrganisationId, address: MemberAddress, account: CurrentAccount, session: Uow
 ) -> None:
-    """Take a member out, or leave. Jobs that it submitted stay the organisation's."""
+    """Remove a member, or leave. The organisation keeps the member's jobs."""
     service.remove_member(session, organisation_id, account.address, address)
 
 

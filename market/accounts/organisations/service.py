@@ -1,7 +1,11 @@
-"""Organisations: members with roles, and spending limits that all of their jobs share.
+"""Organisations: members with roles, and spending limits for all of their jobs.
 
-A viewer sees the organisation's jobs; a member also submits jobs in its name, and acts on its own; an admin also
-manages members and caps and acts on every job of it; an owner also makes and unmakes admins and owners.
+Each role includes the ones before:
+
+- A viewer reads the organisation's jobs.
+- A member submits jobs in its name and manages its own.
+- An admin manages members, caps and all jobs.
+- An owner appoints and removes admins and owners.
 """
 
 from collections.abc import Sequence
@@ -20,7 +24,7 @@ from market.platform.events.service import record
 
 
 class Role(IntEnum):
-    """Roles by rank: each may do all that the lower ones may."""
+    """Roles by rank; each includes the rights of the lower ones."""
 
     VIEWER = 1
     MEMBER = 2
@@ -29,7 +33,7 @@ class Role(IntEnum):
 
 
 def create(session: Session, founder: str, name: str, caps: Caps) -> Organisation:
-    """A new organisation whose only member, and owner, is ``founder``."""
+    """Create an organisation with ``founder`` as its owner and only member."""
     row = Organisation(name=name, limit_id=spending.create_limit(session, caps))
     session.add(row)
     session.flush()
@@ -41,36 +45,34 @@ def create(session: Session, founder: str, name: str, caps: Caps) -> Organisatio
 
 
 def of_member(session: Session, address: str) -> Sequence[Organisation]:
-    """The organisations that an account is in, oldest first."""
+    """Return an account's organisations, oldest first."""
     query = select(Organisation).join(Member, Member.organisation_id == Organisation.id)
     return session.scalars(query.where(Member.address == address).order_by(Organisation.id)).all()
 
 
 def require(session: Session, organisation_id: int, address: str, at_least: Role) -> Organisation:
-    """An organisation in which the account has at least this role.
+    """Return an organisation in which the account has at least this role.
 
     Raises:
-        OrganisationNotFound: the account is not in it, or there is none.
+        OrganisationNotFound: the account is not a member, or the organisation does not exist.
         NotPermitted: its role is lower.
     """
     role = role_in(session, organisation_id, address)
     if role is None:
-        raise OrganisationNotFound(f"{address} is in no organisation {organisation_id}", field="organisation")
+        raise OrganisationNotFound(f"{address} is not a member of organisation {organisation_id}", field="organisation")
     if role < at_least:
-        raise NotPermitted(
-            f"this is for the role {_text(at_least)} or above; yours is {_text(role)}", field="organisation"
-        )
+        raise NotPermitted(f"your role is {_text(role)}; expected {_text(at_least)} or above", field="organisation")
     return session.get_one(Organisation, organisation_id)
 
 
 def role_in(session: Session, organisation_id: int | None, address: str) -> Role | None:
-    """The account's role in an organisation; None: it is not in it."""
+    """Return the account's role in an organisation; None if it is not a member."""
     row = None if organisation_id is None else session.get(Member, (organisation_id, address))
     return None if row is None else _role(row)
 
 
 def limits_for(session: Session, organisation_id: int, address: str) -> list[tuple[int, str]]:
-    """The limits that a job of this member in the name of the organisation counts against, and whose they are.
+    """Return (limit id, holder) of the limits of a job that this member submits for the organisation.
 
     Raises:
         OrganisationNotFound, NotPermitted: the account may not submit in its name.
@@ -92,7 +94,7 @@ def change(session: Session, organisation_id: int, actor: str, name: str | None,
 
 
 def members(session: Session, organisation_id: int) -> Sequence[Member]:
-    """All members, oldest first."""
+    """Return all members, oldest first."""
     query = select(Member).where(Member.organisation_id == organisation_id)
     return session.scalars(query.order_by(Member.created_at, Member.address)).all()
 
@@ -101,9 +103,9 @@ def set_member(session: Session, organisation_id: int, actor: str, address: str,
     """Add a member, or change its role and caps.
 
     Raises:
-        OrganisationNotFound, NotPermitted: the actor is no admin, or no owner where an admin or owner is concerned.
+        OrganisationNotFound, NotPermitted: the actor is not an admin, or not an owner if the change needs one.
         AccountNotFound: that wallet never signed in.
-        LastOwner: nobody would own the organisation.
+        LastOwner: the organisation would have no owner.
     """
     _lock(session, organisation_id, actor, Role.ADMIN)
     accounts.require_account(session, address)
@@ -125,7 +127,7 @@ def set_member(session: Session, organisation_id: int, actor: str, address: str,
 
 
 def remove_member(session: Session, organisation_id: int, actor: str, address: str) -> None:
-    """Take a member out, or leave. Its jobs stay the organisation's.
+    """Remove a member, or leave. The organisation keeps the member's jobs.
 
     Raises:
         OrganisationNotFound, NotPermitted, MemberNotFound, LastOwner.
@@ -143,14 +145,14 @@ def remove_member(session: Session, organisation_id: int, actor: str, address: s
 
 
 def _lock(session: Session, organisation_id: int, actor: str, at_least: Role) -> Organisation:
-    """The organisation, locked, so that two changes at once cannot leave it without an owner."""
+    """Lock the organisation, because concurrent changes could leave it without an owner."""
     session.get(Organisation, organisation_id, with_for_update={"key_share": True})
     return require(session, organisation_id, actor, at_least)
 
 
 def _require_owner(session: Session, organisation_id: int) -> None:
     if all(_role(member) < Role.OWNER for member in members(session, organisation_id)):
-        raise LastOwner("nobody would own the organisation", field="role")
+        raise LastOwner("the organisation would have no owner", field="role")
 
 
 def _role(row: Member) -> Role:

@@ -10,8 +10,6 @@ from market.api.openapi.node_examples import OF_NODES
 from market.platform.http.problem import MEDIA_TYPE
 
 Schema = dict[str, Any]
-
-
 _FIELDS = FIELDS | OF_NODES
 
 

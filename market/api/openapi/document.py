@@ -27,19 +27,12 @@ TAGS = [
 ]
 """What the routes' tags stand for, in the order of the document."""
 
-
 _METHODS = ("get", "put", "post", "delete", "patch")
-
-
 _NOT_MODIFIED = {
     "description": "Nothing has changed since the answer with the ETag that If-None-Match names.",
     "headers": {"ETag": {"schema": {"type": "string", "examples": ['"5f2d0c9a1b7e4486"']}}},
 }
-
-
 _ALWAYS = (InvalidRequest, BodyTooLarge, RateLimited, InternalError)
-
-
 COMMON = refusals(*_ALWAYS)
 
 

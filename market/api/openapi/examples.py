@@ -9,41 +9,17 @@ where its name occurs; a test holds every one to the schema that it stands for.
 from typing import Any
 
 PAYER = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8"
-
-
 NODE = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC"
-
-
 JOB_ID = "0x5be3c4f1d0a94b7ce1a7a26fd9a3f0b1c2d3e4f5a6b7c8d9e0f1a2b3c4d5e6f7"
-
-
 HASH = "0x9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
-
-
 OTHER_HASH = "0x60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752"
-
-
 SIGNATURE = "0x" + "4f" * 32 + "1c" * 32 + "1b"
-
-
 TX = "0xd4e56740f876aef8c010b86a40d5f56745a118d0906a34e69aec8c0db1cb8fa3"
-
-
 CID = "bafybeiejlvvmfokp5c6q2eqgbfjeaokz3nqho5c7yy3ov527vsatgsqfma"
-
-
 EARLIER, NOW, LATER = "2026-03-01T11:42:10Z", "2026-03-01T12:00:00Z", "2026-03-01T18:00:00Z"
-
-
 UNIX = 1_772_388_000
-
-
 ZEN = 10**18
-
-
 BOOK = "bronze.eu-west"
-
-
 REGION = "eu-west"
 
 
@@ -57,8 +33,6 @@ _SPEC: dict[str, Any] = {
     "model_config": {"hidden_size": 64, "num_layers": 2, "num_heads": 4, "sequence_length": 64},
     "training_config": {"rounds": 8, "inner_steps": 48, "batch_size": 16, "learning_rate": "0.003"},
 }
-
-
 DOMAIN = {"name": "ZooCompute", "version": "1", "chainId": 31337, "verifyingContract": NODE}
 
 

@@ -86,7 +86,6 @@ OF_MODEL: dict[str, dict[str, Any]] = {
 }
 """Where a name means something else in one model; models of one name in several features share theirs."""
 
-
 PARAMETERS: dict[str, Any] = {
     "address": NODE,
     "after": 41,
@@ -127,10 +126,8 @@ PARAMETERS: dict[str, Any] = {
 }
 """By the name of a parameter, or by operation and name."""
 
-
 KEYS = {"tiers": "bronze", "checks": "database"}
 """By the name of a field that holds models by a key, one such key."""
-
 
 TEXTS = {
     "application/octet-stream": "To be, or not to be, that is the question",

@@ -5,10 +5,7 @@ from typing import Any
 from market.api.openapi.examples import CID, HASH, OTHER_HASH, REGION
 
 _TOKEN = "eyJhbGciOiJFUzM4NCJ9.e30.c2lnbmF0dXJl"
-
-
 _PEM = "-----BEGIN CERTIFICATE-----\n...\n-----END CERTIFICATE-----\n"
-
 
 OF_NODES: dict[str, Any] = {
     # --- hardware, benchmark and record

@@ -1,4 +1,6 @@
-"""The contracts' functions that the market uses. Written by ``python -m market.chain.contracts.generate``; do not edit.
+"""Contract functions that the market uses.
+
+Written by ``python -m market.chain.contracts.generate``; do not edit.
 
 A function that changes the chain gives a :class:`Call` for ``queue_intent(session, ..., **call)``, a view gives a
 :class:`View` for ``ChainViews``. Names and order are the contracts'. Integers are ``int``, addresses and bytes 0x hex.

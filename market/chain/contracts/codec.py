@@ -1,4 +1,4 @@
-"""Bindings of our contracts: the only place on the market's side that knows their interfaces."""
+"""ABI encoding and decoding of the contracts' calls and events."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -17,14 +17,12 @@ from zoo_protocol.contracts import CONTRACTS, artifact
 from zoo_protocol.reverts import plain
 
 Result = TypeVar("Result")
-
-
 Json = None | bool | str | list["Json"] | dict[str, "Json"]
 
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """Where one network's contracts are. ``start_block``: the block of the first one, where indexing begins."""
+    """Addresses of one network's contracts. ``start_block`` is the first contract's block, where indexing begins."""
 
     network: str
     chain_id: int
@@ -32,16 +30,15 @@ class Deployment:
     contracts: Mapping[str, str]
 
     def address(self, contract: str) -> str:
-        """Checksummed address of a contract by name."""
         return self.contracts[contract]
 
     def name_at(self, address: str) -> str | None:
-        """Name of the contract at an address; None for any other address."""
+        """Return the name of the contract at an address; None for any other address."""
         checksummed = to_checksum_address(address)
         return next((name for name, own in self.contracts.items() if own == checksummed), None)
 
     def save(self, path: Path) -> None:
-        """Write the JSON file that ``load`` reads, in one step."""
+        """Write the JSON file atomically."""
         partial = path.with_suffix(path.suffix + ".partial")
         partial.write_text(json.dumps(asdict(self), indent=2) + "\n")
         partial.replace(path)
@@ -51,7 +48,7 @@ class Deployment:
         """Read a deployment file.
 
         Raises:
-            ValueError: if the file is no deployment; the message names the field.
+            ValueError: the file is not a deployment; the message names the field.
         """
         try:
             document = json.loads(path.read_text())
@@ -62,7 +59,7 @@ class Deployment:
 
 
 class Call(TypedDict):
-    """A call that changes the chain: what ``queue_intent`` needs of it."""
+    """Arguments of ``queue_intent`` for a call that changes the chain."""
 
     contract: str
     function: str
@@ -71,7 +68,7 @@ class Call(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class View(Generic[Result]):
-    """A call that reads the chain, and the type of what it gives."""
+    """Call that reads the chain, with the type of its result."""
 
     contract: str
     function: str
@@ -80,7 +77,7 @@ class View(Generic[Result]):
 
 @dataclass(frozen=True, slots=True)
 class ChainEvent:
-    """One decoded log. Integers are ``int``, addresses checksummed, bytes 0x hex; ``timestamp`` in Unix seconds."""
+    """Decoded log. Integers are ``int``, addresses checksummed, bytes 0x hex; ``timestamp`` in Unix seconds."""
 
     contract: str
     name: str
@@ -93,7 +90,7 @@ class ChainEvent:
 
 
 def to_json(value: Any) -> Json:
-    """Call arguments as they are stored: integers as decimal strings, bytes as 0x hex, structs as objects."""
+    """Return call arguments for storage: integers as decimal strings, bytes as 0x hex, structs as objects."""
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, int):
@@ -108,28 +105,24 @@ def to_json(value: Any) -> Json:
 
 
 def encode_call(contract: str, function: str, arguments: Sequence[Any]) -> bytes:
-    """Call data. Takes arguments as given by callers or as stored by ``to_json``.
+    """Return the call data of arguments, native or from ``to_json``.
 
     Raises:
-        BadArguments: unknown function, wrong number of arguments, or one that does not fit its type.
+        BadArguments: unknown function, wrong number of arguments, or one of the wrong type.
     """
     selector, inputs = _call_form(contract, function)
     return selector + _encode(f"{contract}.{function}", inputs, arguments)
 
 
 def encode_constructor(contract: str, arguments: Sequence[Any]) -> bytes:
-    """Creation code with its constructor arguments.
-
-    Raises:
-        BadArguments: as ``encode_call``.
-    """
+    """Return the creation code with its constructor arguments. Raises BadArguments."""
     built = artifact(contract)
     inputs: list[dict[str, Any]] = next((item["inputs"] for item in built.abi if item["type"] == "constructor"), [])
     return _bytes(built.bytecode) + _encode(f"{contract} constructor", inputs, arguments)
 
 
 def decode_result(contract: str, function: str, result: bytes) -> Any:
-    """What a view returned: the value itself where there is one, else a dict by name."""
+    """Return the decoded result of a view: a single value, or a dict by name."""
     outputs = _entry(contract, "function", function)["outputs"]
     values = decode([collapse_if_tuple(output) for output in outputs], result)
     if len(outputs) == 1:
@@ -138,7 +131,7 @@ def decode_result(contract: str, function: str, result: bytes) -> Any:
 
 
 def decode_log(contract: str, topics: Sequence[str], data: bytes) -> tuple[str, dict[str, Any]] | None:
-    """(event name, arguments) of a log of that contract; None for an event that its interface does not have."""
+    """Return (event name, arguments) of a contract's log; None for an unknown event."""
     abi = _events(contract).get(topics[0]) if topics else None
     if abi is None:
         return None
@@ -154,7 +147,7 @@ def decode_log(contract: str, topics: Sequence[str], data: bytes) -> tuple[str, 
 
 
 def event_topic(contract: str, event: str) -> str:
-    """The first topic of that contract's logs of an event.
+    """Return the first topic of an event's logs.
 
     Raises:
         BadArguments: the contract has no such event.
@@ -183,7 +176,6 @@ def _entry(contract: str, kind: str, name: str) -> Any:
 
 @cache
 def _call_form(contract: str, function: str) -> tuple[bytes, Any]:
-    """Selector and inputs of a function."""
     abi = _entry(contract, "function", function)
     return bytes(function_abi_to_4byte_selector(abi)), abi["inputs"]
 
@@ -200,7 +192,7 @@ def _encode(what: str, inputs: Sequence[dict[str, Any]], arguments: Sequence[Any
 
 
 def _native(field: Mapping[str, Any], value: Any) -> Any:
-    """A stored or given value as ``eth_abi`` takes it."""
+    """Return a stored or native value in the form of ``eth_abi``."""
     kind = str(field["type"])
     if kind.endswith("]"):
         element = {**field, "type": kind[: kind.rindex("[")]}

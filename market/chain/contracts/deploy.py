@@ -1,6 +1,6 @@
-"""``python -m market.chain.contracts.deploy``: put the contracts on a chain and write the deployment file.
+"""Deploy the contracts and write the deployment file (``python -m market.chain.contracts.deploy``).
 
-Doing it again with the file in place does nothing. Options that are not given come from the market's own variables.
+A second run with the file in place does nothing. Missing options default to the market's variables.
 """
 
 import argparse
@@ -25,31 +25,24 @@ from market.domain.network import NETWORKS, ZEN, NetworkParameters
 from zoo_protocol.contracts import CONTRACTS
 
 INITIAL_SUPPLY_WEI = 100_000_000 * ZEN
-
-
 ADMIN_DELAY_SECONDS = 2 * 86_400  # between proposing and accepting a new admin
-
-
-_ANYBODY = "0x" + "00" * 20  # as executor of the timelock: what is due may be executed by all
-
-
+_ANY_ACCOUNT = "0x" + "00" * 20  # as executor of the timelock: any account may execute due operations
 _MAX_FEE_WEI = 500 * 10**9
-
-
 _RECEIPT_DEADLINE_SECONDS = 300.0
 
 
 class DeploymentFailed(Exception):
-    """The contracts could not be deployed; the message says what to do."""
+    """The deployment failed; the message contains the action."""
 
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """Who may do what. Everything that an admin can change goes through the timelock.
+    """Accounts of the contracts' roles. All changes by the admin pass the timelock.
 
-    ``admin`` announces changes and payments of the treasury; ``operator`` opens, settles, commits windows and slashes;
-    ``guardian`` pauses intake and vetoes settlements and rewards; ``acknowledger``, a plain key, signs for delivered
-    commitments that they will be in a window.
+    - ``admin`` proposes changes and payments of the treasury.
+    - ``operator`` opens jobs, settles, commits windows and slashes.
+    - ``guardian`` pauses intake and vetoes settlements and rewards.
+    - ``acknowledger``, a plain key, signs inclusion acknowledgements.
     """
 
     admin: str
@@ -68,18 +61,18 @@ def deploy(
 ) -> Deployment:
     """Deploy all contracts with the network's parameters.
 
-    The deployer gets the initial supply, and passes on the allocations (wei of ZEN by address) and the operator's bond
-    for acknowledged commitments, in wei.
+    The deployer gets the initial supply. It transfers the allocations (wei of ZEN by address) and deposits the
+    operator's bond for acknowledgements, in wei.
 
     Raises:
         DeploymentFailed: a transaction reverted or was not mined.
-        ChainError: the node refused or is out of reach.
+        ChainError: the node refused or is unreachable.
     """
     client.check_chain()
     transactions = _Transactions(client, deployer_key)
     start_block = client.head().number + 1
     contracts = transactions.next_addresses(CONTRACTS)
-    # No constructor calls another contract, so all are sent at once, to addresses that are known beforehand.
+    # No constructor calls another contract and all addresses are known, so all are sent at once.
     for name, arguments in _constructor_arguments(network, roles, contracts, transactions.address).items():
         transactions.send(None, encode_constructor(name, arguments), f"creation of {name}")
     transactions.wait()
@@ -99,13 +92,13 @@ def deploy(
 def _constructor_arguments(
     network: NetworkParameters, roles: Roles, contracts: Mapping[str, str], deployer: str
 ) -> dict[str, list[Any]]:
-    """The arguments of each contract's constructor, in the order in which they are created."""
+    """Return the constructor arguments by contract, in the order of creation."""
     zen, staking, timelock = (contracts[name] for name in ("ZenToken", "ProviderStaking", "Timelock"))
     governed = (ADMIN_DELAY_SECONDS, timelock)
     stakes = [network.verifier_minimum_stake_wei, *(tier.minimum_stake_wei for tier in network.tiers)]
     parties = [contracts["Treasury"], roles.operator, roles.guardian, contracts["Disputes"]]
     return {
-        "Timelock": [network.timelock_seconds, [roles.admin], [_ANYBODY]],
+        "Timelock": [network.timelock_seconds, [roles.admin], [_ANY_ACCOUNT]],
         "ZenToken": [network.token_cap_wei, INITIAL_SUPPLY_WEI, deployer, *governed, contracts["Emission"]],
         "Treasury": [zen, [bps for _, bps in network.treasury_split_bps], *governed, timelock],
         "ProviderStaking": [
@@ -153,14 +146,14 @@ def _constructor_arguments(
 
 
 def is_deployed(client: ChainClient, deployment: Deployment) -> bool:
-    """Whether the client's chain holds code at every address of the deployment."""
+    """Return True if the client's chain has code at every address of the deployment."""
     return client.chain_id == deployment.chain_id and all(
         client.code(address) for address in deployment.contracts.values()
     )
 
 
 class _Transactions:
-    """The deployer's transactions in order. Without a database: a broken run is repeated from the start."""
+    """The deployer's transactions in order. A broken run starts again, since nothing is stored."""
 
     def __init__(self, client: ChainClient, key: str) -> None:
         self._client = client
@@ -170,7 +163,7 @@ class _Transactions:
         self._pending: list[tuple[str, str]] = []
 
     def next_addresses(self, names: Sequence[str]) -> dict[str, str]:
-        """The addresses of contracts that are created in this order from now on."""
+        """Return the addresses of contracts created next, in this order."""
         creator = to_canonical_address(self.address)
         created = (keccak(rlp.encode([creator, self._nonce + offset]))[-20:] for offset in range(len(names)))
         return dict(zip(names, map(to_checksum_address, created), strict=True))
@@ -194,12 +187,12 @@ class _Transactions:
         self._nonce += 1
 
     def wait(self) -> None:
-        """Wait until everything sent is mined and has succeeded."""
+        """Wait until all transactions have succeeded."""
         deadline = time.monotonic() + _RECEIPT_DEADLINE_SECONDS
         for what, tx_hash in self._pending:
             receipt = self._receipt(tx_hash, deadline)
             if receipt is None:
-                raise DeploymentFailed(f"{what}: {tx_hash} was not mined in time; check the node and run this again")
+                raise DeploymentFailed(f"{what}: {tx_hash} was not mined in time. Check the node and run this again.")
             if not receipt.succeeded:
                 raise DeploymentFailed(f"{what}: {tx_hash} reverted")
         self._pending.clear()
@@ -211,7 +204,7 @@ class _Transactions:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Deploy unless the file names contracts that are there; exit status 1 with a sentence on any failure."""
+    """Deploy unless the file's contracts exist; exit status 1 on any failure."""
     options = _parser().parse_args(arguments)
     try:
         print(_run(options))
@@ -233,10 +226,10 @@ def _run(options: argparse.Namespace) -> str:
     file = Path(options.out)
     if file.exists():
         if is_deployed(client, Deployment.load(file)):
-            return f"{file}: the contracts are there already"
+            return f"{file}: the contracts exist already"
         raise DeploymentFailed(
-            f"{file} names contracts that chain {chain_id} does not have; "
-            "correct the node's URL, or move the file away to deploy anew"
+            f"{file} names contracts that chain {chain_id} does not have. "
+            "Correct the node's URL, or move the file away to deploy again."
         )
     deployer = _address_of(options.deployer_key_env) or ""
     acknowledger = options.acknowledger or _address_of("ZOO_ACKNOWLEDGER_KEY") or deployer
@@ -248,12 +241,12 @@ def _run(options: argparse.Namespace) -> str:
 
 
 def _address_of(variable: str) -> str | None:
-    """The address of the key in that variable; None if it is not set."""
+    """Return the address of the key in that variable; None if it is not set."""
     key = os.environ.get(variable)
     try:
         return str(Account.from_key(key).address) if key else None
-    except ValueError:  # the library's message would show the key
-        raise DeploymentFailed(f"{variable} holds no private key (32 bytes as hex)") from None
+    except ValueError:  # the library's message contains the key
+        raise DeploymentFailed(f"{variable} is not a private key; expected 32 bytes as hex") from None
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -263,22 +256,22 @@ def _parser() -> argparse.ArgumentParser:
     add("--deployer-key-env", default="ZOO_OPERATOR_KEY", help="variable with the deployer's private key")
     add("--network", choices=sorted(NETWORKS), default=os.environ.get("ZOO_NETWORK") or "devnet")
     add("--out", default=os.environ.get("ZOO_DEPLOYMENT_FILE"), help="default: ZOO_DEPLOYMENT_FILE")
-    add("--admin", type=_address, help="proposer at the timelock, which rules all contracts; default: the deployer")
+    add("--admin", type=_address, help="proposer of the timelock, the admin of all contracts; default: the deployer")
     add("--operator", type=_address, help="the market's signer; default: the deployer")
-    add("--guardian", type=_address, help="who may pause intake and veto settlements; default: the deployer")
+    add("--guardian", type=_address, help="account that may pause intake and veto settlements; default: the deployer")
     add(
         "--acknowledger",
         type=_address,
-        help="signer of acknowledgements; default: the address of ZOO_ACKNOWLEDGER_KEY, or else the deployer",
+        help="signer of acknowledgements; default: the address of ZOO_ACKNOWLEDGER_KEY, otherwise the deployer",
     )
-    add("--bond", type=_zen, default=0, metavar="ZEN", help="the operator's bond for acknowledged commitments")
+    add("--bond", type=_zen, default=0, metavar="ZEN", help="the operator's bond for acknowledgements; default: 0")
     add("--allocate", type=_allocation, action="append", default=[], metavar="ADDRESS=ZEN", help="repeatable")
     return parser
 
 
 def _address(text: str) -> str:
     if not is_address(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no address")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an address")
     return to_checksum_address(text)
 
 

@@ -1,11 +1,7 @@
-"""Writes ``market/chain/contracts/bindings.py``: what the market calls and reads of the contracts, typed, from their
-artifacts.
+"""Write ``market/chain/contracts/bindings.py``, the typed functions of the contracts, from their artifacts.
 
-python -m market.chain.contracts.generate            write it; do so whenever the artifacts or ``USED`` change
-python -m market.chain.contracts.generate --check    compare it with what is there (exit 1 if it differs)
-
-A function that is no longer in its contract, or has other parameters, then fails here or in the type checker, before
-anything runs.
+``python -m market.chain.contracts.generate`` writes the file; run it after a change of the artifacts or ``USED``.
+``--check`` compares it instead. A removed or changed function then fails here or in the type checker.
 """
 
 import argparse
@@ -57,14 +53,14 @@ USED: Mapping[str, Sequence[str]] = {
         "paidOut",
     ),
 }
-"""By contract: the functions that the market calls, and the views that it reads."""
-
+"""Functions and views that the market uses, by contract."""
 
 TARGET = Path(__file__).with_name("bindings.py")
 
 
-_HEADER = '''"""The contracts' functions that the market uses. Written by ``python -m
-market.chain.contracts.generate``; do not edit.
+_HEADER = '''"""Contract functions that the market uses.
+
+Written by ``python -m market.chain.contracts.generate``; do not edit.
 
 A function that changes the chain gives a :class:`Call` for ``queue_intent(session, ..., **call)``, a view gives a
 :class:`View` for ``ChainViews``. Names and order are the contracts'. Integers are ``int``, addresses and bytes 0x hex.
@@ -75,16 +71,14 @@ from typing import TypedDict
 
 from market.chain.contracts.codec import Call, View
 '''
-
-
 Field = Mapping[str, Any]
 
 
 def generate() -> str:
-    """The module's text.
+    """Return the module's text.
 
     Raises:
-        ValueError: a contract lacks a function, or gives a name two meanings.
+        ValueError: a contract lacks a function, or two structs have one name.
     """
     structs: dict[str, str] = {}
     classes = [_contract(contract, functions, structs) for contract, functions in USED.items()]
@@ -125,7 +119,7 @@ def _function(contract: str, entry: Field, structs: dict[str, str]) -> str:
 def _result(contract: str, entry: Field, structs: dict[str, str]) -> str:
     outputs = entry["outputs"]
     if len(outputs) == 1:
-        return _type(outputs[0], structs).replace("str | bytes", "str")  # bytes may be given, but are never returned
+        return _type(outputs[0], structs).replace("str | bytes", "str")  # bytes may be arguments, but are never results
     return _struct(f"{contract}{entry['name'][0].upper()}{entry['name'][1:]}", outputs, structs)
 
 
@@ -157,17 +151,14 @@ def _name(field: Field, position: int) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m market.chain.contracts.generate")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if the file is not current")
+    parser.add_argument("--check", action="store_true", help="compare only; exit with 1 if the file is not current")
     options = parser.parse_args(arguments)
     text = generate()
     if options.check:
         if TARGET.read_text() == text:
             return 0
-        print(
-            f"{TARGET} is not what the artifacts give; run: python -m market.chain.contracts.generate", file=sys.stderr
-        )
+        print(f"{TARGET} differs from the artifacts; run: python -m market.chain.contracts.generate", file=sys.stderr)
         return 1
     TARGET.write_text(text)
     return 0

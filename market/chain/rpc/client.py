@@ -1,4 +1,4 @@
-"""The chain as typed values, read from its nodes over JSON-RPC."""
+"""Typed reads of the chain over JSON-RPC."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -10,12 +10,8 @@ from eth_utils.crypto import keccak
 from market.chain.errors import IncompleteLogs, RpcError, UnknownBlock
 from market.chain.rpc.transport import Endpoint, Nodes
 
-MAX_BATCH = 100  # requests at once; nodes that are rented out often allow no more
-
-
+MAX_BATCH = 100  # requests; a common limit of hosted nodes
 COMMON_TIP = 10**9  # wei per gas
-
-
 BlockTag = int | str  # a number, a 0x hash of 32 bytes, or "latest", "finalized", "pending"
 
 
@@ -33,7 +29,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """One event log as the node gives it."""
+    """Undecoded event log."""
 
     address: str
     topics: tuple[str, ...]
@@ -45,7 +41,7 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What became of a mined transaction."""
+    """Outcome of a mined transaction."""
 
     tx_hash: str
     block_number: int
@@ -54,29 +50,27 @@ class Receipt:
 
 
 class ChainClient:
-    """Typed reads and the one write (``send_raw``).
+    """Client with typed reads and one write (``send_raw``).
 
-    Every method raises :class:`RpcUnavailable` when no node gives an answer, and the typed errors of
-    ``market.chain.errors`` when one answers with an error.
+    Every method raises :class:`RpcUnavailable` if no node answers, and the typed errors of ``market.chain.errors``.
+
+    Args:
+        rpc_url: URLs of nodes, separated by commas, in order of preference.
+        confirmations: blocks that replace finality if the node has no ``finalized`` tag.
+
+    Raises:
+        ValueError: a URL is malformed.
     """
 
     def __init__(self, rpc_url: str, chain_id: int, *, confirmations: int = 12, timeout_seconds: float = 10.0) -> None:
-        """
-        Args:
-            rpc_url: URL of a node, or of several, separated by commas, in order of preference.
-            confirmations: blocks that stand for finality where the node has no ``finalized`` tag.
-
-        Raises:
-            ValueError: a URL is malformed.
-        """
         self.chain_id = chain_id
         self._confirmations = confirmations
         self._nodes = Nodes(split_urls(rpc_url), chain_id, timeout_seconds)
-        self._has_finality = False  # whether a node has shown the ``finalized`` tag
+        self._has_finality = False  # a node has returned a ``finalized`` block
 
     @classmethod
     def ask_chain_id(cls, rpc_url: str, timeout_seconds: float = 10.0) -> int:
-        """The chain that the first of these nodes serves, where it is not known beforehand."""
+        """Return the chain id of the first of these nodes."""
         return int(Endpoint(split_urls(rpc_url)[0], timeout_seconds).ask("eth_chainId"), 16)
 
     def check_chain(self) -> None:
@@ -86,7 +80,7 @@ class ChainClient:
     # --- blocks and logs
 
     def block(self, which: BlockTag) -> Block | None:
-        """The block of that number, hash or tag; None where the node has none."""
+        """Return the block of that number, hash or tag; None if the node has none."""
         if isinstance(which, str) and len(which) == 66:
             found = self._nodes.ask("eth_getBlockByHash", which, False)
         else:
@@ -94,10 +88,10 @@ class ChainClient:
         return None if found is None else _block(found)
 
     def blocks(self, first: int, last: int) -> list[Block]:
-        """The blocks ``first`` to ``last``, asked for at once; each is the child of the one before.
+        """Return the blocks ``first`` to ``last`` from one batch; each is the child of the one before.
 
         Raises:
-            UnknownBlock: the node lacks one, or gives blocks that are no chain.
+            UnknownBlock: the node lacks one, or its blocks are not a chain.
         """
         numbers = range(first, last + 1)
         found = self._nodes.ask_many([("eth_getBlockByNumber", (hex(number), False)) for number in numbers])
@@ -110,14 +104,13 @@ class ChainClient:
         return blocks
 
     def head(self) -> Block:
-        """The latest block."""
         return _block(self._nodes.head())
 
     def finalised(self) -> Block:
-        """The newest block that cannot be reorganised away, by the chain's tag, or by confirmations if it has none.
+        """Return the newest final block by the ``finalized`` tag, or by confirmations if the chain has no tag.
 
         Raises:
-            UnknownBlock: the node in use does not say which block is final, but the chain has such blocks.
+            UnknownBlock: the node returns no ``finalized`` block, although the chain has them.
         """
         try:
             tagged = self.block("finalized")
@@ -126,9 +119,9 @@ class ChainClient:
         if tagged is not None:
             self._has_finality = True
             return tagged
-        if self._has_finality:  # as after a node's restart: confirmations are fewer than finality takes
+        if self._has_finality:  # for example after a node's restart: confirmations are weaker than finality
             self._nodes.demote_endpoint()
-            raise UnknownBlock("the node does not say which block is final, though the chain has final blocks")
+            raise UnknownBlock("the node returns no finalized block, although the chain has final blocks")
         number = max(0, self.head().number - self._confirmations)
         settled = self.block(number)
         if settled is None:
@@ -136,14 +129,14 @@ class ChainClient:
         return settled
 
     def logs(self, blocks: Sequence[Block], addresses: Collection[str]) -> list[list[Log]]:
-        """All logs of ``addresses`` in exactly these blocks, in order, one list for each block.
+        """Return all logs of ``addresses`` in exactly these blocks, in order, one list per block.
 
-        A node that lags behind a block answers with no logs as well. So that answer counts only if the block's bloom
-        filter rules these addresses out; otherwise the block's receipts are asked, which must explain the whole filter.
+        A node that lags also returns no logs. An empty answer therefore counts only if the block's bloom filter
+        excludes these addresses. Otherwise the block's receipts must explain the whole filter.
 
         Raises:
             UnknownBlock: the node does not have a block.
-            IncompleteLogs: its logs or receipts contradict the block. The next call goes to another node, if any.
+            IncompleteLogs: the logs or receipts contradict the block. The next call uses another node, if any.
         """
         wanted = frozenset(address.lower() for address in addresses)
         likely = [block for block in blocks if any(_in_bloom(block.logs_bloom, address) for address in wanted)]
@@ -168,7 +161,7 @@ class ChainClient:
                 explained |= _bloom_bits(value)
         if block.logs_bloom & ~explained:
             self._nodes.demote_endpoint()
-            raise IncompleteLogs(f"block {block.hash}: its receipts lack logs that its header announces")
+            raise IncompleteLogs(f"block {block.hash}: its receipts lack logs of its header")
         return logs
 
     def _own_logs(self, block: Block, logs: Iterable[Log], wanted: Collection[str]) -> list[Log]:
@@ -181,12 +174,12 @@ class ChainClient:
     # --- state
 
     def call(self, to: str, data: bytes, *, sender: str | None = None, block: BlockTag = "latest") -> bytes:
-        """Result of a contract call at a block, without a transaction."""
+        """Return the result of a contract call at a block, without a transaction."""
         request = {"to": to, "data": _hex(data)} | ({"from": sender} if sender else {})
         return bytes.fromhex(self._nodes.ask("eth_call", request, _block_parameter(block))[2:])
 
     def call_many(self, calls: Sequence[tuple[str, bytes]], block: BlockTag) -> list[bytes]:
-        """Results of (contract, call data) at one block, asked for many at once."""
+        """Return the results of (contract, call data) at one block, from batched requests."""
         results: list[bytes] = []
         for start in range(0, len(calls), MAX_BATCH):
             asked = [
@@ -197,17 +190,17 @@ class ChainClient:
         return results
 
     def code(self, address: str) -> bytes:
-        """Deployed code at the address; empty for a plain account."""
+        """Return the deployed code at the address; empty for a plain account."""
         return bytes.fromhex(self._nodes.ask("eth_getCode", address, "latest")[2:])
 
     def nonce(self, address: str, block: BlockTag = "latest") -> int:
-        """How many transactions of the address are mined up to the block: the next nonce."""
+        """Return the address's next nonce after the block."""
         return int(self._nodes.ask("eth_getTransactionCount", address, _block_parameter(block)), 16)
 
     # --- transactions
 
     def estimate_gas(self, sender: str, to: str | None, data: bytes) -> int:
-        """Gas that the transaction would use after the latest block; what is only pending does not count.
+        """Return the gas that the transaction would use after the latest block.
 
         Raises:
             ExecutionReverted: it would revert.
@@ -216,18 +209,18 @@ class ChainClient:
         return int(self._nodes.ask("eth_estimateGas", request, "latest"), 16)
 
     def priority_fee(self) -> int:
-        """The tip that the node suggests, in wei per gas; a common one where it suggests none."""
+        """Return the node's suggested tip in wei per gas; ``COMMON_TIP`` if it suggests none."""
         try:
             return int(self._nodes.ask("eth_maxPriorityFeePerGas"), 16)
-        except RpcError:  # nodes need not know this method
+        except RpcError:  # an optional method
             return COMMON_TIP
 
     def send_raw(self, raw: bytes) -> None:
-        """Hand signed bytes to the node in use, once. Without an answer their fate is unknown."""
+        """Send signed bytes to the current node, once. Without an answer, the outcome is unknown."""
         self._nodes.send("eth_sendRawTransaction", _hex(raw))
 
     def receipt(self, tx_hash: str) -> Receipt | None:
-        """The receipt of a mined transaction; None while there is none."""
+        """Return the receipt of a mined transaction; None if there is none."""
         found = self._nodes.ask("eth_getTransactionReceipt", tx_hash)
         if found is None:
             return None
@@ -239,22 +232,22 @@ class ChainClient:
         )
 
     def transaction_at(self, sender: str, nonce: int, until: Block) -> str:
-        """Hash of the mined transaction of ``sender`` that used a nonce, searched in the blocks up to ``until``.
+        """Return the hash of the mined transaction of ``sender`` with a nonce, in the blocks up to ``until``.
 
         Raises:
-            UnknownBlock: it is not there; or so old that the node has no state of its time any more.
+            UnknownBlock: it does not exist, or the node lacks the state of that block.
         """
         high, step = until.number, 1
         low = max(0, high - step)
         try:
-            while low > 0 and self.nonce(sender, low) > nonce:  # in growing steps: the state of old blocks may be gone
+            while low > 0 and self.nonce(sender, low) > nonce:  # growing steps: the node may lack old states
                 high, step = low, 2 * step
                 low = max(0, high - step)
             while high - low > 1:
                 middle = (low + high) // 2
                 low, high = (low, middle) if self.nonce(sender, middle) > nonce else (middle, high)
         except RpcError as error:
-            raise UnknownBlock(f"the node has no state of the time of nonce {nonce}: {error}") from error
+            raise UnknownBlock(f"the node lacks the state at nonce {nonce}: {error}") from error
         found = self._nodes.ask("eth_getBlockByNumber", hex(high), True)
         for transaction in found["transactions"] if found else ():
             if str(transaction["from"]).lower() == sender.lower() and int(transaction["nonce"], 16) == nonce:
@@ -263,7 +256,6 @@ class ChainClient:
 
 
 def split_urls(rpc_url: str) -> list[str]:
-    """The URLs in a comma-separated setting."""
     return [url.strip() for url in rpc_url.split(",") if url.strip()]
 
 
@@ -272,7 +264,7 @@ def _tag(which: BlockTag) -> str:
 
 
 def _block_parameter(block: BlockTag) -> str | dict[str, Any]:
-    """EIP-1898: a hash is passed as an object, so that a reorganised block is an error and not another state."""
+    """Return a hash as an object (EIP-1898), so that a call at a replaced block fails."""
     if isinstance(block, str) and len(block) == 66:
         return {"blockHash": block, "requireCanonical": True}
     return _tag(block)
@@ -305,14 +297,14 @@ def _log(found: Any) -> Log:
 
 
 def _in_bloom(bloom: int, value: str) -> bool:
-    """Whether a block's bloom filter may contain an address or a topic."""
+    """Return True if a block's bloom filter may contain an address or a topic."""
     bits = _bloom_bits(value)
     return bloom & bits == bits
 
 
 @lru_cache(4096)
 def _bloom_bits(value: str) -> int:
-    """The bits that an address or a topic sets in a 2048-bit bloom filter (yellow paper, section 4.3.1)."""
+    """Return the bits of an address or a topic in a 2048-bit bloom filter (yellow paper, section 4.3.1)."""
     digest = keccak(hexstr=value)
     positions = (int.from_bytes(digest[start : start + 2], "big") & 2047 for start in (0, 2, 4))
     return sum(1 << position for position in set(positions))

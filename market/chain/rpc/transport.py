@@ -1,7 +1,7 @@
-"""JSON-RPC to the nodes of one chain: to one node at a time, and to the next when it fails or lags.
+"""JSON-RPC to the nodes of one chain: one node at a time, and the next one when it fails or lags.
 
-Nothing here repeats what changes something: a send goes to the node in use, once, and only the sender knows what to do
-when its answer is lost. Reads may be answered by any node that has the newest block ever seen.
+A write is sent once, to the current node; the sender handles a lost answer. Any node with the newest block seen may
+answer reads.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,16 +18,14 @@ from zoo_protocol.reverts import decode_revert
 
 _log = structlog.get_logger(__name__)
 
-
 Request = tuple[str, Sequence[Any]]
 """(method, parameters)"""
-
 
 _T = TypeVar("_T")
 
 
 class Endpoint:
-    """One node. Its errors name its host only: the rest of a URL is often a secret."""
+    """Endpoint of a node. Errors contain only its host, because URLs often contain an API key."""
 
     def __init__(self, url: str, timeout_seconds: float) -> None:
         parts = urlsplit(url)
@@ -38,20 +36,16 @@ class Endpoint:
         )
 
     def ask(self, method: str, *parameters: Any) -> Any:
-        """Result of one request.
+        """Return the result of one request.
 
         Raises:
-            RpcUnavailable: no usable answer came.
-            ChainError: the typed form of the node's own error.
+            RpcUnavailable: no usable answer.
+            ChainError: typed error of the node.
         """
         return self._result(method, self._post(method, lambda: self._provider.make_request(_rpc(method), parameters)))
 
     def ask_many(self, requests: Sequence[Request]) -> list[Any]:
-        """Results of several requests made at once, in their order; any error is the error of all.
-
-        Raises:
-            RpcUnavailable, ChainError: as ``ask``.
-        """
+        """Return the results of a batch in order. Any error fails the batch, as in :meth:`ask`."""
         if len(requests) == 1:
             return [self.ask(requests[0][0], *requests[0][1])]
         if not requests:
@@ -59,14 +53,13 @@ class Endpoint:
         what = f"{len(requests)} x {requests[0][0]}"
         batch = [(_rpc(method), parameters) for method, parameters in requests]
         answers = self._post(what, lambda: self._provider.make_batch_request(batch))
-        if not isinstance(answers, list):  # the batch as a whole was refused
+        if not isinstance(answers, list):  # the node refused the batch
             return [self._result(what, answers)]
         if len(answers) != len(requests):
             raise RpcUnavailable(f"{what} at {self.name}: {len(answers)} answers")
         return [self._result(what, answer) for answer in answers]
 
     def height(self) -> int:
-        """Number of its newest block."""
         return int(self.ask("eth_blockNumber"), 16)
 
     def _post(self, what: str, post: Callable[[], _T]) -> _T:
@@ -74,7 +67,7 @@ class Endpoint:
             return post()
         except HTTPError as error:
             raise RpcUnavailable(f"{what} at {self.name}: HTTP status {error.response.status_code}") from None
-        except (OSError, ValueError, KeyError, TypeError) as error:  # no connection, or a body that is no JSON-RPC
+        except (OSError, ValueError, KeyError, TypeError) as error:  # no connection, or a body other than JSON-RPC
             raise RpcUnavailable(f"{what} at {self.name}: {type(error).__name__}") from None
 
     def _result(self, what: str, response: RPCResponse) -> Any:
@@ -87,40 +80,40 @@ class Endpoint:
 
 
 class Nodes:
-    """The nodes of one chain, in order of preference. May be used from several threads."""
+    """Nodes of one chain, in order of preference. Thread-safe.
+
+    Raises:
+        ValueError: there is no URL, or one is malformed.
+    """
 
     def __init__(self, urls: Sequence[str], chain_id: int, timeout_seconds: float) -> None:
-        """
-        Raises:
-            ValueError: there is no URL, or one is malformed.
-        """
         if not urls or not all(urlsplit(url).hostname for url in urls):
             raise ValueError("the RPC URL must be one URL or several, separated by commas")
         self._chain_id = chain_id
         self._endpoints = [Endpoint(url, timeout_seconds) for url in urls]
         self._used = self._endpoints[0]
-        self._newest = 0  # the highest block that any node has shown
+        self._newest = 0  # highest block seen
 
     def ask(self, method: str, *parameters: Any) -> Any:
-        """Answer to a read, from the node in use or from the next that can give one.
+        """Return the answer to a read, from the current node or the next one that can answer.
 
         Raises:
-            RpcUnavailable: no node answers that has the newest block.
-            ChainError: what the node in use says.
+            RpcUnavailable: no node with the newest block answers.
+            ChainError: error of the current node.
         """
         return self._read(lambda endpoint: endpoint.ask(method, *parameters))
 
     def ask_many(self, requests: Sequence[Request]) -> list[Any]:
-        """Answers to several reads, all from one node; otherwise as ``ask``."""
+        """Return the answers to several reads from one node; otherwise as :meth:`ask`."""
         return self._read(lambda endpoint: endpoint.ask_many(requests))
 
     def send(self, method: str, *parameters: Any) -> Any:
-        """Answer to a request that changes something: one attempt, at the node in use."""
+        """Return the answer to a write: one attempt at the current node."""
         self._check_chain(self._used)
         return self._used.ask(method, *parameters)
 
     def head(self) -> Any:
-        """The newest block, as JSON; never one behind the newest seen while any node may still have that.
+        """Return the newest block as JSON, never one behind the newest seen unless all nodes are.
 
         Raises:
             Lagging: the nodes that answer are behind, and some node does not answer.
@@ -135,13 +128,13 @@ class Nodes:
         return found
 
     def demote_endpoint(self) -> None:
-        """The node in use has contradicted itself: prefer the next one from now on."""
+        """Switch to the next node, because the current one contradicted itself."""
         self._use(next(iter(self._others()), self._used))
 
     def _switch_from_lagging_endpoint(self) -> None:
-        """The node in use is behind the newest block seen: use one that is not.
+        """Switch to a node with the newest block seen.
 
-        Only if every node answers and none has that block, the chain itself has become shorter.
+        If every node answers and none has that block, the chain itself has become shorter.
         """
         heights = {endpoint: self._admitted_height(endpoint) for endpoint in (self._used, *self._others())}
         best = max(heights, key=lambda endpoint: heights[endpoint] or 0)
@@ -181,16 +174,15 @@ class Nodes:
 
     def _use(self, endpoint: Endpoint) -> None:
         if endpoint is not self._used:
-            _log.warning("changed the node", of=self._used.name, to=endpoint.name)
+            _log.warning("rpc_endpoint_changed", of=self._used.name, to=endpoint.name)
             self._used = endpoint
 
     def _check_chain(self, endpoint: Endpoint) -> None:
-        """Ask once which chain the node serves."""
         if endpoint.chain_checked:
             return
         actual = int(endpoint.ask("eth_chainId"), 16)
         if actual != self._chain_id:
-            _log.error("node of another chain", node=endpoint.name, chain=actual, expected=self._chain_id)
+            _log.error("wrong_chain", node=endpoint.name, chain=actual, expected=self._chain_id)
             raise WrongChain(f"{endpoint.name} serves chain {actual}, expected chain {self._chain_id}")
         endpoint.chain_checked = True
 

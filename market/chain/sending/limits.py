@@ -1,8 +1,7 @@
-"""What a hot key of the market's may pay or burn: an intent above a limit waits for an operator, or for a day to pass.
+"""Spending limits of the market's hot keys. An intent above a limit waits for the operator, or for the day to pass.
 
-A day is the last 24 hours, of each account by itself: bonds for disputes must not hold slashes up. The limits bound
-what a fault in the market, or somebody who can queue intents, can do with the key; against a stolen key only the
-contracts' own rules help.
+A day is the last 24 hours, per account, so that bonds for disputes do not delay slashes. The limits bound the damage of
+a bug or of an attacker that can queue intents. Against a stolen key, only the contracts' rules help.
 """
 
 from dataclasses import dataclass
@@ -17,14 +16,12 @@ from market.platform.db.base import utc_now
 from market.settings import Settings
 
 DAY = timedelta(days=1)
-
-
 _ETHER = 10**18
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """In wei: ZEN that one transaction, or those of a day, pay out or may burn; the chain's coin for a day's gas."""
+    """Limits in wei: ZEN of one transaction and of a day, native token for the gas of a day."""
 
     per_transaction: int
     per_day: int
@@ -32,7 +29,7 @@ class Limits:
 
     @classmethod
     def of(cls, settings: Settings) -> "Limits":
-        """The limits that the settings name in whole coins."""
+        """Return the limits of the settings, which are in whole tokens."""
         return cls(
             per_transaction=settings.max_zen_per_transaction * ZEN,
             per_day=settings.max_zen_per_day * ZEN,
@@ -40,12 +37,12 @@ class Limits:
         )
 
     def on_amount(self, session: Session, intent: TxIntent) -> tuple[str, str] | None:
-        """(reason, sentence) if the intent moves more ZEN than it may now; None if it may be sent."""
+        """Return (reason, sentence) if the intent exceeds a limit of ZEN; None otherwise."""
         if intent.amount > self.per_transaction:
             return (
                 "limit_per_transaction",
-                f"it moves {intent.amount} wei of ZEN, more than {self.per_transaction}. "
-                "Check it; if it is right, raise ZOO_MAX_ZEN_PER_TRANSACTION.",
+                f"it moves {intent.amount} wei of ZEN; expected at most {self.per_transaction}. "
+                "Check it, then raise ZOO_MAX_ZEN_PER_TRANSACTION.",
             )
         if intent.amount == 0:
             return None
@@ -54,17 +51,17 @@ class Limits:
             return (
                 "limit_per_day",
                 f"it moves {intent.amount} wei of ZEN, after {moved} in 24 hours, of at most {self.per_day}. "
-                "It is sent when these are over; if it cannot wait, raise ZOO_MAX_ZEN_PER_DAY.",
+                "It waits for a later day. To send it now, raise ZOO_MAX_ZEN_PER_DAY.",
             )
         return None
 
     def on_gas(self, session: Session, signer: str, cost: int) -> tuple[str, str] | None:
-        """The same for a transaction whose gas costs at most ``cost`` wei."""
+        """Return (reason, sentence) if gas of at most ``cost`` wei exceeds the limit; None otherwise."""
         spent = chain_repository.gas_signed_since(session, signer, utc_now() - DAY)
         if spent + cost <= self.gas_per_day:
             return None
         return (
             "limit_gas_per_day",
             f"its gas may cost {cost} wei, after at most {spent} in 24 hours, of at most {self.gas_per_day}. "
-            "It is sent when these are over; if it cannot wait, raise ZOO_MAX_ETHER_PER_DAY.",
+            "It waits for a later day. To send it now, raise ZOO_MAX_ETHER_PER_DAY.",
         )

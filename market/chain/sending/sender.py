@@ -1,12 +1,12 @@
-"""Makes every queued call exactly once, through one signer.
+"""Sender: makes every queued call exactly once, through one signer.
 
-The rules that keep a payment from being made twice or never:
- - Signed bytes are committed before any node sees them. Whatever happens later, the same bytes go out again.
- - A nonce is taken in the transaction that stores the bytes, after a simulation has passed: a call that is certain to
-   revert takes none.
- - A transaction that is stuck is outbid at its own nonce. A payment never moves to another nonce, unless a foreign
-   transaction holds its nonce and that is final.
- - A mined transaction counts when its block is final; before that, a reorganisation puts it back.
+These rules prevent double and lost payments:
+
+- Signed bytes are committed before any node gets them. Every retry sends the same bytes.
+- The transaction that stores the bytes assigns the nonce, after a simulation. A call that reverts gets no nonce.
+- A stuck transaction is outbid at its own nonce. A payment moves to another nonce only if a final foreign transaction
+  has used its nonce.
+- A mined transaction counts when its block is final. A reorg before that reverts it to broadcast.
 """
 
 from collections.abc import Callable, Mapping
@@ -38,29 +38,17 @@ from market.platform.events.service import move
 from market.settings import Settings
 
 IntentHandler = Callable[[Session, TxIntent], None]
-
-
 IntentHandlers = Mapping[str, IntentHandler]
-
-
 _log = structlog.get_logger(__name__)
-
-
 GAP_KIND = "nonce_gap"
-
-
-_MAX_UNMINED = 16  # what nodes guarantee to keep of one account
-
-
+_MAX_UNMINED = 16  # number that nodes guarantee to keep per account
 _PLAIN_TRANSFER_GAS = 21_000
-
-
-_MOST_GAS = 1 << 24  # that a transaction may ask for (EIP-7825); one that is never taken would block its nonce
+_MAX_GAS = 1 << 24  # limit of a transaction (EIP-7825); a refused one would block its nonce
 
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """The chain as one step sees it. ``latest_nonce``: the signer's next as of ``head``; ``quote``: today's fee."""
+    """State of the chain for one step. ``latest_nonce`` is the signer's next one at ``head``."""
 
     head: Block
     finalised: Block
@@ -69,7 +57,10 @@ class _View:
 
 
 class Sender:
-    """One sender per signer; a second one finds the lock taken and does nothing."""
+    """Sender of an account's intents, under an advisory lock per signer; a second one does nothing.
+
+    ``handlers`` are by intent kind. They run in the transaction that makes an intent final or reverted.
+    """
 
     def __init__(
         self,
@@ -81,11 +72,6 @@ class Sender:
         handlers: IntentHandlers,
         account: str = OPERATOR,
     ) -> None:
-        """
-        Args:
-            handlers: by intent kind; called when an intent is final or reverted, in the same transaction.
-            account: whose intents it sends; the signer is that account's key.
-        """
         self._database = database
         self._client = client
         self._deployment = deployment
@@ -99,13 +85,13 @@ class Sender:
         self._seen_head = ""  # hash of the head at the last step
 
     def step(self) -> bool:
-        """Record what became of sent transactions, send again what needs it, and send what is queued.
+        """Record the outcomes of sent transactions, send some again, and send queued intents.
 
         Returns:
-            Whether another step may find more to do at once; if not, wait for the next block or the next call.
+            False if there is nothing to do before the next block or intent.
 
         Raises:
-            ChainError: the node is out of reach or refuses; nothing is lost, call again later.
+            ChainError: the node is unreachable or refuses; a later call continues.
         """
         with self._database.transaction() as session:
             open_statuses = chain_repository.open_statuses(session, self._account, self.address)
@@ -113,7 +99,7 @@ class Sender:
             return False
         head = self._client.head()
         if open_statuses == {IntentStatus.MINED} and head.hash == self._seen_head:
-            return False  # what is mined moves with the chain only
+            return False  # only a new block changes mined intents
         with self._database.advisory_lock(f"chain.sender.{self.address}") as held:
             if not held:
                 return False
@@ -131,7 +117,7 @@ class Sender:
             self._seen_head = head.hash
             return sent or tracked or filled
 
-    # --- what became of it
+    # --- outcomes
 
     def _track(self, view: _View) -> bool:
         moved = False
@@ -153,7 +139,7 @@ class Sender:
         return moved
 
     def _receipt(self, intent: TxIntent, view: _View) -> Receipt | None:
-        """The receipt of whichever attempt was mined; one that claims finality counts if its block is on the chain."""
+        """Return the receipt of the mined attempt. A final one counts only if its block is on the chain."""
         attempts = (attempt for attempt in reversed(intent.attempts) if attempt.live)
         receipts = (self._client.receipt(attempt.hash) for attempt in attempts)
         found = next((receipt for receipt in receipts if receipt is not None), None)
@@ -163,10 +149,9 @@ class Sender:
         return found if block is not None and block.hash == found.block_hash else None
 
     def _is_displaced(self, intent: TxIntent, view: _View) -> bool:
-        """Whether a transaction that is not ours has used the intent's nonce for good.
+        """Return True if a final foreign transaction has used the intent's nonce.
 
-        That no receipt is found proves nothing: the node may be late with it. Only the foreign transaction itself, seen
-        in a final block, lets a payment move to another nonce.
+        A missing receipt is not proof, because the node may lag. The foreign transaction must be in a final block.
         """
         if intent.nonce is None or intent.nonce >= view.latest_nonce or intent.status == IntentStatus.MINED:
             return False
@@ -175,14 +160,12 @@ class Sender:
                 return False
             holder = self._client.transaction_at(self.address, intent.nonce, view.finalised)
         except (RpcError, UnknownBlock) as error:  # many nodes lack the state of final blocks
-            _log.error(
-                "nonce used, by which transaction is unknown", key=intent.key, nonce=intent.nonce, why=str(error)
-            )
+            _log.error("nonce_holder_unknown", key=intent.key, nonce=intent.nonce, why=str(error))
             return False
         return holder not in {attempt.hash for attempt in intent.attempts}
 
     def _record(self, session: Session, intent: TxIntent, receipt: Receipt, why: str | None, view: _View) -> bool:
-        """Bring the intent's status in line with its receipt; whether it moved."""
+        """Update the intent's status from its receipt; return True if it changed."""
         moved = intent.status != IntentStatus.MINED
         if moved:
             _move(session, intent, IntentEvent.MINE)
@@ -194,30 +177,30 @@ class Sender:
             _move(session, intent, IntentEvent.FINALISE)
         else:
             _move(session, intent, IntentEvent.REVERT, reason="reverted_on_chain", detail=why)
-        self._tell(session, intent)
+        self._run_handler(session, intent)
         return True
 
     def _displace(self, session: Session, intent: TxIntent) -> None:
-        """Free an intent whose nonce a foreign transaction has used for good: its bytes can never be mined."""
+        """Queue an intent again whose nonce a final foreign transaction used: its bytes can never be mined."""
         for attempt in intent.attempts:
             attempt.live = False
         intent.signer = intent.nonce = None
         _move(session, intent, IntentEvent.DISPLACE, reason="nonce_used_by_foreign_transaction")
-        if intent.contract is None:  # a gap that somebody else has filled
+        if intent.contract is None:  # the foreign transaction has filled the gap
             _move(session, intent, IntentEvent.REVERT, reason="gap_filled_by_foreign_transaction")
 
     def _why(self, intent: TxIntent, receipt: Receipt) -> str:
-        """What the contract says to the same call after that block; the true reason in all but rare cases."""
+        """Return the revert reason of the same call after that block, which is nearly always the actual one."""
         to, data = self._call(intent)
         try:
             self._client.call(to, data, sender=self.address, block=receipt.block_number)
         except ExecutionReverted as error:
             return str(error)
         except ChainError as error:
-            return f"the reason could not be asked for: {error}"
+            return f"the reason is unknown: {error}"
         return "the same call would not revert afterwards"
 
-    def _tell(self, session: Session, intent: TxIntent) -> None:
+    def _run_handler(self, session: Session, intent: TxIntent) -> None:
         handler = self._handlers.get(intent.kind)
         if handler is not None:
             handler(session, intent)
@@ -225,7 +208,7 @@ class Sender:
     # --- sending
 
     def _fill_gaps(self, view: _View) -> bool:
-        """A nonce that nothing holds blocks all above it; fill it by a transfer of nothing to ourselves."""
+        """Fill each unused nonce by a transfer of 0 to the signer, because it blocks all higher ones."""
         with self._database.transaction() as session:
             gaps = chain_repository.missing_nonces(session, self.address, view.latest_nonce)
             for nonce in gaps:
@@ -244,7 +227,7 @@ class Sender:
         return bool(gaps)
 
     def _send_again(self, view: _View) -> None:
-        """Send what was signed but not surely received, remind the node of the rest, outbid what is stuck."""
+        """Send signed transactions again, and outbid stuck ones."""
         for intent in self._intents(*chain_repository.UNMINED):
             attempt = intent.attempts[-1]
             if attempt.first_sent_block is not None and self._is_stuck(intent, attempt, view):
@@ -253,7 +236,7 @@ class Sender:
                 self._broadcast(intent.id, attempt, view)
 
     def _is_stuck(self, intent: TxIntent, attempt: TxAttempt, view: _View) -> bool:
-        """Only the lowest nonce can be stuck by its fee; the others wait for it."""
+        """Return True for a long wait of the lowest nonce; higher ones wait for it, not for their fee."""
         waited = view.head.number - (attempt.first_sent_block or 0)
         return intent.nonce == view.latest_nonce and waited >= self._stuck_after
 
@@ -284,23 +267,23 @@ class Sender:
         return sent
 
     def _prepare(self, intent: TxIntent, view: _View) -> TxAttempt | None:
-        """Simulate, then take a nonce and sign. None, and no nonce, if the call is sure to revert or has to wait."""
+        """Simulate, then assign a nonce and sign. Return None without a nonce if the call reverts or must wait."""
         with self._database.transaction() as session:
             excess = self._limits.on_amount(session, intent)
         if excess is not None:
             self._wait(intent, *excess)
             return None
         try:
-            # A third more: earlier transactions of ours may change what this one costs.
+            # A third more: earlier transactions in the queue may change the cost.
             estimated = self._client.estimate_gas(self.address, *self._call(intent))
-            gas = max(estimated, min(estimated * 4 // 3, _MOST_GAS))
+            gas = max(estimated, min(estimated * 4 // 3, _MAX_GAS))
         except ExecutionReverted as error:
             with self._database.transaction() as session:
                 locked = chain_repository.locked_intent(session, intent.id)
                 _move(session, locked, IntentEvent.REVERT, reason="simulation_reverted", detail=str(error))
-                self._tell(session, locked)
+                self._run_handler(session, locked)
             return None
-        except (RpcError, InsufficientFunds) as error:  # of this call alone: those behind it go on
+        except (RpcError, InsufficientFunds) as error:  # later intents continue
             self._wait(intent, "not_estimated", str(error))
             return None
         with self._database.transaction() as session:
@@ -313,9 +296,9 @@ class Sender:
         return None
 
     def _wait(self, intent: TxIntent, reason: str, detail: str) -> None:
-        """Leave an intent in the queue, to be looked at again by the next step; say why once."""
+        """Leave an intent in the queue for the next step; log a new reason once."""
         if intent.reason != reason:
-            _log.error("transaction waits", key=intent.key, kind=intent.kind, reason=reason, detail=detail)
+            _log.error("transaction_waits", key=intent.key, kind=intent.kind, reason=reason, detail=detail)
         with self._database.transaction() as session:
             locked = chain_repository.locked_intent(session, intent.id)
             locked.reason, locked.detail = reason, detail
@@ -357,7 +340,7 @@ class Sender:
         return attempt
 
     def _broadcast(self, intent_id: int, attempt: TxAttempt, view: _View) -> None:
-        """Hand the stored bytes to the node and note its answer. No answer leaves the outcome open."""
+        """Send the stored bytes and record the node's answer. Without an answer, the outcome is open."""
         failure: ChainError | None = None
         accepted = False
         try:
@@ -366,7 +349,7 @@ class Sender:
         except AlreadyKnown:
             accepted = True
         except NonceTooLow:
-            pass  # mined, by us or by others: the receipts of our hashes decide
+            pass  # this or a foreign transaction is mined; the receipts decide
         except ChainError as error:
             failure = error
         with self._database.transaction() as session:
@@ -387,7 +370,7 @@ class Sender:
             return chain_repository.sent_intents(session, self.address, statuses)
 
     def _call(self, intent: TxIntent) -> tuple[str, bytes]:
-        """Recipient and call data; a gap filler calls nobody."""
+        """Return recipient and call data; a gap filler calls no contract."""
         if intent.contract is None or intent.function is None:
             return self.address, b""
         data = encode_call(intent.contract, intent.function, intent.arguments)
@@ -397,5 +380,5 @@ class Sender:
 def _move(
     session: Session, intent: TxIntent, event: IntentEvent, *, reason: str | None = None, detail: str | None = None
 ) -> None:
-    intent.reason, intent.detail = None, detail  # a reason belongs to the last move
+    intent.reason, intent.detail = None, detail  # a reason belongs to one transition
     move(session, intent, INTENT, event, subject=("tx_intent", str(intent.id)), reason=reason)

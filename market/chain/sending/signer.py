@@ -1,4 +1,4 @@
-"""The market's hot keys. Each is read once, signs, and appears in no text: no log, error or dump."""
+"""The market's hot keys. No log, error or dump contains a key."""
 
 import hashlib
 import hmac
@@ -17,25 +17,25 @@ from zoo_protocol.messages import signable
 
 
 class Signer:
-    """Signs with one key."""
+    """Signer with one key.
+
+    Raises:
+        UnusableKey: the key is not a private key of the curve secp256k1.
+    """
 
     def __init__(self, key: SecretStr) -> None:
-        """
-        Raises:
-            UnusableKey: it is no private key of the curve secp256k1.
-        """
         try:
             self._account: LocalAccount = Account.from_key(key.get_secret_value().strip())
-        except Exception:  # libraries raise many kinds here, and some name the key
+        except Exception:  # libraries raise many types, and some messages contain the key
             raise UnusableKey("the key is not 32 bytes in hex that lie on the curve secp256k1") from None
         self.address = str(self._account.address)
 
     @classmethod
     def from_keystore(cls, path: Path, password: SecretStr) -> "Signer":
-        """The key in an encrypted file (Web3 Secret Storage version 3, as geth, Foundry and others write it).
+        """Return the signer of an encrypted file (Web3 Secret Storage version 3).
 
         Raises:
-            UnusableKey: there is no such file, it is no keystore, or the password is wrong.
+            UnusableKey: the file is missing or not a keystore, or the password is wrong.
         """
         try:
             key = Account.decrypt(json.loads(path.read_text()), password.get_secret_value())
@@ -43,33 +43,33 @@ class Signer:
             raise UnusableKey(f"keystore {path}: {error.strerror}") from None
         except Exception as error:  # as above
             raise UnusableKey(
-                f"keystore {path} cannot be opened ({type(error).__name__}): it is no keystore of version 3, or the "
+                f"keystore {path} cannot be opened ({type(error).__name__}): it is not a keystore of version 3, or the "
                 "password is wrong"
             ) from None
         return cls(SecretStr(bytes(key).hex()))
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "Signer":
-        """The operator's key.
+        """Return the operator's signer.
 
         Raises:
-            UnusableKey: the settings name none, or one that cannot be used.
+            UnusableKey: the settings have no usable key.
         """
         return cls._from_source(settings.operator_source, "sends transactions")
 
     @classmethod
     def acknowledger(cls, settings: Settings) -> "Signer":
-        """The acknowledger's key. Raises UnusableKey alike."""
+        """Return the acknowledger's signer. Raises UnusableKey."""
         return cls._from_source(settings.acknowledger_source, "acknowledges commitments")
 
     @classmethod
     def challenger(cls, settings: Settings) -> "Signer | None":
-        """The challenger's key; None where the settings name none. Raises UnusableKey alike."""
+        """Return the challenger's signer; None if the settings have no key. Raises UnusableKey."""
         return cls._challenger(settings.challenger_source)
 
     @classmethod
     def former_challenger(cls, settings: Settings) -> "Signer | None":
-        """The key of the challenger before this one, alike."""
+        """Return the previous challenger's signer; None if the settings have no key. Raises UnusableKey."""
         return cls._challenger(settings.former_challenger_source)
 
     @classmethod
@@ -84,7 +84,7 @@ class Signer:
             raise UnusableKey(f"this process {use}: set {source.name}_KEYSTORE or {source.name}_KEY")
         password, file = source.password, source.password_file
         if password is None:
-            assert file is not None, "the settings see to one of the two"
+            assert file is not None, "the settings require one of both"
             try:
                 password = SecretStr(file.read_text().rstrip("\r\n"))
             except OSError as error:
@@ -95,14 +95,14 @@ class Signer:
         return f"Signer({self.address})"
 
     def sign(self, transaction: dict[str, Any]) -> tuple[str, bytes]:
-        """(hash, raw bytes) of the signed transaction."""
+        """Return (hash, raw bytes) of the signed transaction."""
         signed = self._account.sign_transaction(transaction)
         return "0x" + signed.hash.hex(), bytes(signed.raw_transaction)
 
     def derived(self, purpose: bytes) -> bytes:
-        """A secret of 32 bytes that only who has the key can make; the same for the same purpose."""
+        """Return a secret of 32 bytes, a function of the key and the purpose."""
         return hmac.new(bytes(self._account.key), purpose, hashlib.sha256).digest()
 
     def sign_typed_data(self, document: dict[str, Any]) -> str:
-        """65-byte signature of an EIP-712 document as 0x hex."""
+        """Return the 65-byte signature of an EIP-712 document as 0x hex."""
         return to_hex(bytes(self._account.sign_message(signable(document)).signature))

@@ -1,7 +1,4 @@
-"""What a waiting job's chances are now: who would suit it, who is free, at what price, and when more will be.
-
-Read only. All counts are of nodes of the job's tier.
-"""
+"""Forecast of a waiting job: suitable and free nodes of its tier, a clearing price and the next capacity."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -25,12 +22,12 @@ from market.training.matching.book import open_bids
 
 _ANY_PRICE = 2**95
 _PRICE_STEPS = 100
-"""A price that would clear now is told in hundredths of the reserve, rounded up: it must not give away an order."""
+"""A clearing price is rounded up to hundredths of the reserve, so that it does not reveal an order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One constraint: how many nodes it removes by itself, and how many are left after it and all before it."""
+    """One constraint: the nodes that it removes alone, and the nodes left after it and all earlier ones."""
 
     code: str
     removes: int
@@ -38,13 +35,12 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class BookOutlook:
-    """One zone and environment class that the job may be placed in.
+class BookForecast:
+    """One zone and environment class in which the job may be placed.
 
-    ``suitable`` nodes stand in the book and meet the requirements, ``affordable`` ones ask no more than its limit, and
-    ``free`` ones could be sold to it now. ``price``: at which it would be served now if its limit allowed that, in wei
-    per GPU-hour, rounded up; None if at no price. ``trades``: whether its own limit suffices. ``expected_at``: when
-    enough affordable nodes will be free, as far as the running jobs' rounds tell.
+    ``suitable`` nodes have an open ask and meet the requirements. ``affordable`` ones also ask at most the job's limit,
+    and ``free`` ones are also sellable now. ``price``: would serve the job now if its limit allowed it, in wei per
+    GPU-hour, rounded up. ``trades``: its own limit suffices. ``expected_at``: estimated from the running jobs' rounds.
     """
 
     zone: str
@@ -58,28 +54,28 @@ class BookOutlook:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
-    """Everything of a job's chances. ``relief``: free affordable nodes that one requirement alone keeps out."""
+class CapacityForecast:
+    """Forecast of a job. ``relief``: free affordable nodes that one requirement alone excludes."""
 
     limit: int
     total: int
     steps: tuple[Step, ...]
-    books: tuple[BookOutlook, ...]
+    books: tuple[BookForecast, ...]
     relief: Mapping[Constraint, int]
     reserved_elsewhere: int
 
 
 def forecast_capacity(
     session: Session, settings: Settings, network: NetworkParameters, job: Job, now: datetime
-) -> Outlook:
-    """The chances of a job that stands in the book."""
-    assert job.fee_bps is not None  # set when it was funded
+) -> CapacityForecast:
+    """Return the forecast of a job in the order book."""
+    assert job.fee_bps is not None  # set at funding
     requirements, limit = Requirements.of(job.requirements), job_limit(job)
     census = providers.nodes_of_tier(session, settings, job.tier_id, now)
     offers = providers.open_offers(session, settings, job.tier_id, now)
     asks = {offer.provider: gross_ask(offer.min_price_wei, job.fee_bps) for offer in offers}
     holders = jobs_repository.slots_by_holder(session)
-    kept = _kept_for_others(session, job, offers, frozenset(asks) - holders.keys(), now)
+    reserved = _reserved_for_others(session, job, offers, frozenset(asks) - holders.keys(), now)
     broken = {node.provider: requirements.broken_by(node) for node, _ in census}
     working = providers.working_among(session, settings, [node.provider for node, _ in census])
     seen = {node.provider for node, is_seen in census if is_seen}
@@ -91,7 +87,7 @@ def forecast_capacity(
         **{constraint.value: lambda one, c=constraint: c not in broken[one] for constraint in Constraint},  # type: ignore[misc]
         "price": lambda one: asks.get(one, 0) <= limit,
         "busy": lambda one: one not in holders,
-        "reserved": lambda one: one not in kept,
+        "reserved": lambda one: one not in reserved,
     }
     left = [node.provider for node, _ in census]
     steps = []
@@ -100,7 +96,7 @@ def forecast_capacity(
         left = [one for one in left if holds(one)]
         steps.append(Step(code, removes, len(left)))
 
-    unsold = [offer for offer in offers if offer.provider not in holders and offer.provider not in kept]
+    unsold = [offer for offer in offers if offer.provider not in holders and offer.provider not in reserved]
     relief = {
         constraint: sum(broken[one.provider] == [constraint] and asks[one.provider] <= limit for one in unsold)
         for constraint in Constraint
@@ -113,12 +109,12 @@ def forecast_capacity(
     books = []
     for (zone, name), of_book in sorted(suitable.items()):
         affordable = [offer.provider for offer in of_book if asks[offer.provider] <= limit]
-        free = [one for one in affordable if one not in holders and one not in kept]
+        free = [one for one in affordable if one not in holders and one not in reserved]
         known = [end for one in affordable if one in holders and (end := ends[one]) is not None]
         price, trades = _price_now(session, tier, job, zone, name, unsold, now)
         soonest = sorted([now] * len(free) + known)
         books.append(
-            BookOutlook(
+            BookForecast(
                 zone=zone,
                 environment_class=name,
                 suitable=len(of_book),
@@ -129,13 +125,12 @@ def forecast_capacity(
                 expected_at=soonest[job.nodes - 1] if len(soonest) >= job.nodes else None,
             )
         )
-    return Outlook(limit, len(census), tuple(steps), tuple(books), relief, len(kept))
+    return CapacityForecast(limit, len(census), tuple(steps), tuple(books), relief, len(reserved))
 
 
-def _kept_for_others(
+def _reserved_for_others(
     session: Session, job: Job, offers: Sequence[Offer], free: frozenset[str], now: datetime
 ) -> frozenset[str]:
-    """Free nodes that are held back for a job that has waited longer."""
     found = reservations.standing(session, job.tier_id, offers, free, now)
     return found.nodes if found is not None and found.gathers and found.job_id != job.id else frozenset()
 
@@ -143,8 +138,8 @@ def _kept_for_others(
 def _price_now(
     session: Session, tier: Tier, job: Job, zone: str, environment_class: str, free: Sequence[Offer], now: datetime
 ) -> tuple[int | None, bool]:
-    """The price at which the book as it stands would serve the job, and whether it does so within the job's limit."""
-    assert job.fee_bps is not None  # set when it was funded
+    """Return the price at which the current book would serve the job, and true if that is within its limit."""
+    assert job.fee_bps is not None
     bids = open_bids(session, job.tier_id, zone, now)
     in_class = [node for node in free if (node.region, node.environment_class) == (zone, environment_class)]
     prices, trades = [], False
@@ -162,9 +157,9 @@ def _price_now(
 def _served_at(
     bids: Sequence[StandingBid], offers: Sequence[Offer], tier: Tier, job: Job, limit: int | None
 ) -> int | None:
-    """The price at which these orders serve the job with this limit (None: its own); None if they do not.
+    """Return the price at which these orders serve the job with this limit (None: its own), or None.
 
-    Neither price nor buyers depend on the lot, so any seed will do.
+    Price and buyers do not depend on the random tie-break, so the seed is constant.
     """
     assert job.fee_bps is not None
     asked = [replace(bid, limit_price=limit) if bid.id == job.id and limit is not None else bid for bid in bids]
@@ -174,13 +169,10 @@ def _served_at(
 
 
 def _ends(session: Session, held_by: Mapping[str, str], now: datetime) -> dict[str, datetime | None]:
-    """When each of these nodes will be done with its job, by the rounds that the job has done; None if by none yet."""
-    by_job: dict[str, datetime | None] = {}
-    for job_id in set(held_by.values()):
-        job = jobs_repository.job(session, job_id)
-        assert job is not None  # one of its slots is held
-        by_job[job_id] = _end(job, now)
-    return {node: by_job[job_id] for node, job_id in held_by.items()}
+    """Estimate the end of each node's job from its completed rounds; None before the first one."""
+    held = {job_id: jobs_repository.job(session, job_id) for job_id in set(held_by.values())}
+    ends = {job_id: None if job is None else _end(job, now) for job_id, job in held.items()}
+    return {node: ends[job_id] for node, job_id in held_by.items()}
 
 
 def _end(job: Job, now: datetime) -> datetime | None:

@@ -1,8 +1,8 @@
-"""How efficiently a job was trained: against the same work in one place, without waits and transfers.
+"""Efficiency of a job's training against the same work in one place, without waits and transfers.
 
-Tokens, units and wall time are the market's own records. Compute and transfer times, bytes and rates are what nodes
-reported with their units; nothing is paid by them, and the answer says which they are. Nobody checks them but for one
-thing: a unit cannot have taken longer than from its offer to its delivery.
+Tokens, units and wall time are the market's records. Compute and transfer times, bytes and rates are the nodes' own
+reports. They affect no payment, and the answer names them. The market bounds the reported time of a unit by the time
+from its offer to its delivery.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ CLAIMED = (
 
 
 class NodeEfficiency(BaseModel):
-    """One node's part, as it reported it. Rates in bytes per second, of its last unit."""
+    """One node's resource usage as it reported it. The rates are those of its last unit."""
 
     provider: str
     units: int
@@ -36,33 +36,32 @@ class NodeEfficiency(BaseModel):
 
 
 class Efficiency(BaseModel):
-    """Shares are of slot time: the job's workers times ``seconds``. They add up to 1, and are null before anything was
-    reported."""
+    """Shares of slot time, the job's replicas times ``seconds``. They sum to 1 and are null before the first report."""
 
-    seconds: float = Field(description="From the match to the end of training, or to the last delivery so far.")
+    seconds: float = Field(description="From the match to the end of training, or to the last delivery.")
     units_delivered: int
-    units_reported: int = Field(description="Of those delivered, how many came with measurements.")
-    units_late: int = Field(description="Delivered after their round had closed.")
-    tokens: int = Field(description="Trained on in the units delivered.")
+    units_reported: int = Field(description="Delivered units with measurements.")
+    units_late: int = Field(description="Units delivered after the end of their round.")
+    tokens: int = Field(description="Training tokens of the delivered units.")
     tokens_per_second: float | None
     ideal_tokens_per_second: float | None = Field(
-        description="Of the same workers in one place: they would compute all the time, neither wait nor transfer."
+        description="Rate of the same replicas in one place, without waits and transfers."
     )
     share_of_ideal: float | None
     seconds_compute: float
     seconds_transfer: float
     share_compute: float | None
-    share_transfer: float | None = Field(description="What went on beside compute counts as compute.")
-    share_wait: float | None = Field(description="The rest: for the round's others, for joining, without work.")
+    share_transfer: float | None = Field(description="Transfers during compute count as compute.")
+    share_wait: float | None = Field(description="The rest: waits for other units, aggregation or work.")
     bytes_up: int
     bytes_down: int
-    bytes_up_measured: int = Field(description="Of results, as the market read them.")
+    bytes_up_measured: int = Field(description="Size of results as the market measured it.")
     nodes: list[NodeEfficiency]
-    claims: str = Field(default=CLAIMED, description="Which of these figures rest on what nodes say.")
+    claims: str = Field(default=CLAIMED, description="Figures that nodes report.")
 
 
 def efficiency(session: Session, job: Job) -> Efficiency:
-    """The report of a job, at any time after its match; before that it is all zeros."""
+    """Return a job's efficiency. All figures are zero before its match."""
     delivered = [unit for unit in units_repository.units_of_job(session, job.id) if unit.uploaded_at is not None]
     reported = [unit for unit in delivered if unit.report is not None]
     training, model = (spec := TrainingSpec.from_dict(job.spec)).training, spec.model
@@ -124,22 +123,26 @@ def _sum(units: Sequence[Unit], field: str) -> int:
 
 
 def _taken(units: Sequence[Unit]) -> tuple[float, float]:
-    """Seconds of compute and of transfer that ``units`` are said to have taken: both of a unit are cut in proportion
-    where together they are more than the market saw pass between its offer and its delivery."""
+    """Return reported seconds of compute and of transfer, capped per unit.
+
+    If their sum exceeds the time from the unit's offer to its delivery, both are reduced in proportion.
+    """
     compute = transfer = 0.0
     for unit in units:
         assert unit.report is not None
-        assert unit.uploaded_at is not None  # it is delivered
+        assert unit.uploaded_at is not None
         claimed = [unit.report[field] / 1000 for field in ("compute_ms", "transfer_ms")]
         seen = max(0.0, (unit.uploaded_at - unit.created_at).total_seconds())
-        cut = min(1.0, seen / sum(claimed)) if any(claimed) else 1.0
-        compute, transfer = compute + cut * claimed[0], transfer + cut * claimed[1]
+        factor = min(1.0, seen / sum(claimed)) if any(claimed) else 1.0
+        compute, transfer = compute + factor * claimed[0], transfer + factor * claimed[1]
     return compute, transfer
 
 
 def _shares(compute: float, transfer: float, slot_time: float) -> tuple[float, float, float]:
-    """The shares of compute, transfer and wait in ``slot_time``, of seconds each. With a round's delay a unit's upload
-    goes on beside the next one's compute, so that together they may be longer than the time that there was."""
+    """Return the shares of compute, transfer and wait in ``slot_time``, all in seconds.
+
+    In overlapped rounds an upload runs during the next unit's compute. Their sum may then exceed the slot time.
+    """
     share_compute = round(min(1.0, compute / slot_time), 4)
     share_transfer = round(min(1.0 - share_compute, transfer / slot_time), 4)
     return share_compute, share_transfer, round(1.0 - share_compute - share_transfer, 4)

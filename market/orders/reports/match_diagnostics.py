@@ -1,11 +1,11 @@
-"""Why a job has not been matched, in sentences with stable codes."""
+"""Diagnosis of unmatched jobs: sentences with stable codes."""
 
 from collections.abc import Iterator
 from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from market.auctions.service import Rounds
+from market.auctions.service import BookStatus
 from market.domain.lifecycle import JobStatus
 from market.domain.network import NetworkParameters, Tier
 from market.domain.nodes.placement import Constraint
@@ -13,17 +13,17 @@ from market.domain.verification.sampling import MIN_AGREEING_VERIFIERS
 from market.jobs import repository as jobs_repository
 from market.jobs.models import Job
 from market.jobs.pricing import highest_price
-from market.orders.reports.capacity_forecast import BookOutlook, Outlook, forecast_capacity
+from market.orders.reports.capacity_forecast import BookForecast, CapacityForecast, forecast_capacity
 from market.orders.reports.schemas import BookChance, Change, ConstraintView, Finding, FindingCode, Why
 from market.platform.db.session import database_now
 from market.providers import service as providers
 from market.settings import Settings
 
 _CONSTRAINTS = {
-    "not_active": "{n} of the tier's nodes may not work: jailed, disputed, demoted, not staked for it, or of an "
-    "environment class that does not count on this network.",
-    "silent": "{n} have not been heard of lately.",
-    "no_ask": "{n} that could work offer nothing now, or are showing their hardware.",
+    "not_active": "{n} of the tier's nodes may not work: jailed, disputed, demoted, without the tier's stake, or of an "
+    "environment class that this network does not accept.",
+    "silent": "{n} have sent no heartbeat recently.",
+    "no_ask": "{n} eligible nodes have no open ask or are running a benchmark.",
     "region": "{n} are in regions that the job does not accept.",
     "environment_class": "{n} are of an environment class that the job does not accept.",
     "gpu_memory": "{n} declare less GPU memory than the job requires.",
@@ -31,7 +31,7 @@ _CONSTRAINTS = {
     "attestation": "{n} have no valid attestation.",
     "price": "{n} ask more than the job's limit.",
     "busy": "{n} work for another job.",
-    "reserved": "{n} are held back for a job that has waited longer.",
+    "reserved": "{n} are reserved for a job that has waited longer.",
 }
 _FIELDS = {
     Constraint.REGION: "requirements.regions",
@@ -46,9 +46,9 @@ _ZEN = 10**18
 
 
 def diagnose_unmatched_job(
-    session: Session, settings: Settings, network: NetworkParameters, job: Job, rounds: Rounds
+    session: Session, settings: Settings, network: NetworkParameters, job: Job, rounds: BookStatus
 ) -> Why:
-    """The findings on a job, whatever its status."""
+    """Return the findings on a job of any status."""
     if job.status != JobStatus.MATCHING:
         return _answer(job, findings=list(_not_waiting(session, settings, job)))
     now = database_now(session)
@@ -101,7 +101,7 @@ def _answer(
     )
 
 
-def _chance(tier: Tier, book: BookOutlook, rounds: Rounds) -> BookChance:
+def _chance(tier: Tier, book: BookForecast, rounds: BookStatus) -> BookChance:
     return BookChance(
         book=f"{tier.name}.{book.zone}",
         environment_class=book.environment_class,
@@ -117,7 +117,7 @@ def _chance(tier: Tier, book: BookOutlook, rounds: Rounds) -> BookChance:
 
 def _not_waiting(session: Session, settings: Settings, job: Job) -> Iterator[Finding]:
     if job.status in _PENDING:
-        yield _finding(FindingCode.DEPOSIT_PENDING, "Its deposit is not final on chain yet; it bids once it is.")
+        yield _finding(FindingCode.DEPOSIT_PENDING, "Its deposit is not final on chain. It bids once it is.")
         return
     if job.matched_at is not None and job.clearing_price_wei is not None:
         price = _zen(job.clearing_price_wei)
@@ -130,29 +130,28 @@ def _not_waiting(session: Session, settings: Settings, job: Job) -> Iterator[Fin
         if vacant:
             yield _finding(
                 FindingCode.SLOTS_VACANT,
-                f"{vacant} of its {job.nodes} slots wait for a spare node of its class that meets its requirements at "
-                "its price.",
+                f"{vacant} of its {job.nodes} slots wait for a free node of its class that meets its requirements and "
+                "price.",
             )
     if job.status in _TRAINED and job.environment_class is not None:
         yield from _verifiers(session, settings, job.environment_class)
     if job.status not in _TRAINED:
         reason = f" ({job.reason})" if job.reason else ""
-        yield _finding(FindingCode.ENDED, f"It waits for no nodes any more: it is {job.status}{reason}.")
+        yield _finding(FindingCode.ENDED, f"It does not wait for nodes: it is {job.status}{reason}.")
 
 
 def _verifiers(session: Session, settings: Settings, environment_class: str) -> Iterator[Finding]:
-    """Whether those who could replay its units are too few for a verdict."""
     live = providers.verifiers_of_class(session, settings, environment_class, "", database_now(session))
     if live < MIN_AGREEING_VERIFIERS:
         yield _finding(
             FindingCode.FEW_VERIFIERS,
             f"{live} verifiers of its nodes' environment class are live; {MIN_AGREEING_VERIFIERS} must agree to refute "
-            "a unit. What is drawn waits for them, or passes by tolerance in another class; nothing is paid meanwhile.",
+            "a unit. Sampled segments wait for them or for a cross-class check. Until then their units are not paid.",
         )
 
 
 def _waiting(
-    job: Job, tier: Tier, seen: Outlook, rounds: Rounds, expected: datetime | None, now: datetime
+    job: Job, tier: Tier, seen: CapacityForecast, rounds: BookStatus, expected: datetime | None, now: datetime
 ) -> Iterator[Finding]:
     if job.expires_at <= now:
         yield _finding(FindingCode.WAIT_OVER, "Its wait_until has passed: it expires and is refunded in full.")
@@ -160,7 +159,7 @@ def _waiting(
     if rounds.held:
         yield _finding(
             FindingCode.LOT_PENDING,
-            "Its bid is in a closed round, to be cleared once the block of its lot is there.",
+            "Its bid is in a closed round, which clears once its seed block exists.",
         )
         return
     yield from _limit(job, tier, seen)
@@ -171,12 +170,12 @@ def _waiting(
             when = f"at {_at(at)}" if at is not None and at > now else "within seconds"
             yield _finding(
                 FindingCode.NEXT_ROUND,
-                f"Nothing is against it in {tier.name}.{book.zone}: the round closes {when}.",
+                f"It can trade in {tier.name}.{book.zone}: the round closes {when}.",
             )
     if job.reserved_until is not None and job.reserved_until > now:
         yield _finding(
             FindingCode.RESERVATION,
-            f"Nodes of {tier.name}.{job.reserved_zone} are held back for it until {_at(job.reserved_until)}.",
+            f"Nodes of {tier.name}.{job.reserved_zone} are reserved for it until {_at(job.reserved_until)}.",
         )
     if expected is not None and expected > job.expires_at:
         yield _finding(
@@ -185,81 +184,68 @@ def _waiting(
         )
 
 
-def _limit(job: Job, tier: Tier, seen: Outlook) -> Iterator[Finding]:
+def _limit(job: Job, tier: Tier, seen: CapacityForecast) -> Iterator[Finding]:
     if seen.limit < job.price_cap_wei:
         yield _finding(
             FindingCode.BUDGET_CAPS_PRICE,
-            f"Its budget pays all its units at {_zen(seen.limit)} ZEN per GPU-hour at most, less than its max_price.",
+            f"Its budget pays for all units up to {_zen(seen.limit)} ZEN per GPU-hour, less than its max_price.",
         )
     if seen.limit < tier.reserve_price_wei:
         yield _finding(
             FindingCode.LIMIT_BELOW_RESERVE,
-            f"It bids {_zen(seen.limit)} ZEN per GPU-hour; nothing of {tier.name} is sold below the reserve of "
+            f"It bids {_zen(seen.limit)} ZEN per GPU-hour; the reserve of {tier.name} is "
             f"{_zen(tier.reserve_price_wei)}.",
         )
 
 
-def _supply(job: Job, tier: Tier, seen: Outlook) -> Iterator[Finding]:
-    """Which of its nodes are missing, and what became of them."""
-    together = f"It wants {_nodes(job.nodes)} of one region and environment class"
+def _supply(job: Job, tier: Tier, seen: CapacityForecast) -> Iterator[Finding]:
+    gang = f"It needs {_nodes(job.nodes)} of one region and environment class"
     suitable, affordable, free = (
         max((getattr(book, kind) for book in seen.books), default=0) for kind in ("suitable", "affordable", "free")
     )
     if seen.total == 0:
-        yield _finding(FindingCode.NO_NODES, f"No node has earned the tier {tier.name}.")
+        yield _finding(FindingCode.NO_NODES, f"No node has the tier {tier.name}.")
     elif suitable == 0:
         yield _finding(FindingCode.NO_SUITABLE_NODES, f"None of the {seen.total} nodes of {tier.name} suits it now.")
     elif suitable < job.nodes:
-        yield _finding(
-            FindingCode.GANG_TOO_LARGE, f"{together}; at most {suitable} that suit it stand together, free or not."
-        )
+        yield _finding(FindingCode.GANG_TOO_LARGE, f"{gang}; at most {suitable} suitable ones share both, free or not.")
     elif affordable < job.nodes:
         yield _finding(
             FindingCode.ASKS_ABOVE_LIMIT,
-            f"{together}; of those that suit it at most {affordable} together ask no more than its limit.",
+            f"{gang}; at most {affordable} suitable ones that share both ask no more than its limit.",
         )
     elif free < job.nodes:
-        yield _finding(
-            FindingCode.NODES_BUSY, f"{together}; at most {free} of those that suit it are free together now."
-        )
+        yield _finding(FindingCode.NODES_BUSY, f"{gang}; at most {free} suitable ones that share both are free now.")
         if seen.reserved_elsewhere:
             yield _finding(
                 FindingCode.RESERVED_FOR_OTHERS,
-                f"{seen.reserved_elsewhere} free nodes are held back for a job that has waited longer.",
+                f"{seen.reserved_elsewhere} free nodes are reserved for a job that has waited longer.",
             )
     elif seen.limit >= tier.reserve_price_wei and not any(book.trades for book in seen.books):
-        yield _finding(FindingCode.OUTBID, "Enough nodes are free, but at its limit other orders go before it.")
+        yield _finding(FindingCode.OUTBID, "Enough nodes are free, but other orders outbid its limit.")
 
 
-def _changes(job: Job, tier: Tier, seen: Outlook, expected: datetime | None) -> Iterator[Change]:
+def _changes(job: Job, tier: Tier, seen: CapacityForecast, expected: datetime | None) -> Iterator[Change]:
     prices = [book.price for book in seen.books if book.price is not None and not book.trades]
     if prices and not any(book.trades for book in seen.books) and min(prices) > seen.limit:
         needed = _zen(min(prices))
         if min(prices) > job.price_cap_wei:
-            yield Change(field="max_price", sentence=f"At {needed} ZEN per GPU-hour it would be served now.")
-        if min(prices) > _payable(job):
-            yield Change(
-                field="budget_max", sentence=f"A budget that pays all units at {needed} ZEN per GPU-hour would help."
-            )
+            yield Change(field="max_price", sentence=f"Raise it to {needed} ZEN per GPU-hour to trade now.")
+        payable = highest_price(job.escrowed_wei, 2**96, job.units_ordered, job.unit_weight_us)
+        if min(prices) > payable:
+            yield Change(field="budget_max", sentence=f"Raise it to pay for all units at {needed} ZEN per GPU-hour.")
     elif seen.limit < tier.reserve_price_wei:
         reserve = _zen(tier.reserve_price_wei)
         field = "max_price" if job.price_cap_wei < tier.reserve_price_wei else "budget_max"
-        yield Change(field=field, sentence=f"It must reach the reserve of {reserve} ZEN per GPU-hour.")
+        yield Change(field=field, sentence=f"Raise it to the reserve of {reserve} ZEN per GPU-hour.")
     for constraint, gained in seen.relief.items():
         if gained:
-            yield Change(
-                field=_FIELDS[constraint], sentence=f"Without it {gained} more free nodes would suit the job now."
-            )
+            yield Change(field=_FIELDS[constraint], sentence=f"Without it {gained} more free nodes are suitable now.")
     largest = max((book.free for book in seen.books), default=0)
     if 0 < largest < job.nodes:
-        yield Change(field="nodes", sentence=f"With {largest} nodes instead of {job.nodes} it would fit now.")
+        yield Change(field="nodes", sentence=f"Take {largest} instead of {job.nodes} nodes to fit now.")
     if expected is not None and expected > job.expires_at:
         yield Change(field="wait_until", sentence=f"Wait at least until {_at(expected)}.")
-
-
-def _payable(job: Job) -> int:
-    """The highest price in wei per GPU-hour at which the job's budget pays all its units, whatever its max_price."""
-    return highest_price(job.escrowed_wei, 2**96, job.units_ordered, job.unit_weight_us)
 
 
 def _finding(code: FindingCode, sentence: str) -> Finding:
@@ -271,7 +257,7 @@ def _nodes(count: int) -> str:
 
 
 def _zen(wei: int) -> str:
-    """ZEN in decimal, for a sentence; exact."""
+    """Return exact ZEN in decimal."""
     whole, rest = divmod(wei, _ZEN)
     return f"{whole}.{rest:018d}".rstrip("0").rstrip(".")
 

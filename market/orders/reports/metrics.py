@@ -1,4 +1,4 @@
-"""How a job's training went, round by round."""
+"""Metrics of a job's training by round."""
 
 from decimal import Decimal
 
@@ -16,7 +16,7 @@ _PLACES = Decimal("0.000001")
 
 
 def job_metrics(session: Session, job: Job) -> JobMetrics:
-    """The series of a job: one point per completed round, and the initial model as round 0."""
+    """Return one point per completed round, and the initial model as round 0."""
     units: dict[int, list[Unit]] = {}
     for unit in units_repository.units_of_job(session, job.id):
         units.setdefault(unit.round, []).append(unit)

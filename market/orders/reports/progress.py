@@ -1,4 +1,4 @@
-"""How far jobs are: one query over units and checkpoints, however many jobs there are."""
+"""Progress of jobs: one query over units and checkpoints of any number of jobs."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from market.training.units.models import Unit
 
 @dataclass(frozen=True, slots=True, order=True)
 class Mark:
-    """What is shown of a checkpoint: its round, validation loss (a decimal string; None until known) and model."""
+    """A checkpoint's round, model and validation loss (a decimal string; None until computed)."""
 
     round: int
     validation_loss: str | None
@@ -25,8 +25,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a job is: its units by status, and its initial checkpoint, its newest one and the newest whose loss is
-    known, which may be the same."""
+    """Number of a job's units by status; its initial checkpoint, its newest one and the newest one with a loss."""
 
     units: dict[str, int] = field(default_factory=dict)
     checkpoints: list[Mark] = field(default_factory=list)
@@ -54,11 +53,11 @@ def _progress() -> CompoundSelect[*tuple[Any, ...]]:
     return units.group_by(Unit.job_id, Unit.status).union_all(checkpoints)
 
 
-_PROGRESS = Prepared(_progress())  # every reading of a job asks for it
+_PROGRESS = Prepared(_progress())  # every read of a job runs it
 
 
 def progress_of(session: Session, job_ids: Collection[str]) -> dict[str, Progress]:
-    """How far each of these jobs is; checkpoints by round."""
+    """Return the progress of each job, checkpoints by round."""
     found = {job_id: Progress() for job_id in job_ids}
     for job_id, status, count, round_, loss, model_cid in _PROGRESS.rows(session, {"job_ids": list(job_ids)}):
         if status is not None:

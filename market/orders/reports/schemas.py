@@ -13,9 +13,9 @@ class RoundMetrics(BaseModel):
 
     round: int
     at: datetime
-    seconds: float | None = Field(description="Since the round before.")
-    validation_loss: str | None = Field(description="None until it is computed, beside the rounds that follow.")
-    train_loss: str | None = Field(description="Mean of what the nodes whose work was included reported.")
+    seconds: float | None = Field(description="Since the previous round.")
+    validation_loss: str | None = Field(description="Null until it is computed, concurrently with later rounds.")
+    train_loss: str | None = Field(description="Mean over the included units, as their nodes reported it.")
     units_included: int
     units_excluded: int
     units_lost: int
@@ -26,7 +26,7 @@ class JobMetrics(BaseModel):
 
 
 class FindingCode(StrEnum):
-    """What keeps a job waiting, or that it does not wait. Codes are stable; sentences are not."""
+    """Reasons why a job waits, or that it does not wait. Codes are stable; sentences are not."""
 
     DEPOSIT_PENDING = "deposit_pending"
     MATCHED = "matched"
@@ -65,44 +65,44 @@ class ConstraintView(BaseModel):
 
 
 class BookChance(BaseModel):
-    """One book that the job stands in, for one environment class, since all its nodes must be of one."""
+    """One order book of the job, for one environment class. All nodes of a job are of one class."""
 
     book: str
     environment_class: str
-    suitable: int = Field(description="Nodes that stand in the book and meet the requirements.")
-    affordable: int = Field(description="Those of them that ask no more than the job's limit.")
-    free: int = Field(description="Those of them that could be sold to it now.")
+    suitable: int = Field(description="Nodes with an open ask that meet the requirements.")
+    affordable: int = Field(description="Suitable nodes that ask at most the job's limit.")
+    free: int = Field(description="Affordable nodes that could be sold to it now.")
     price_now_wei_per_gpu_hour: WeiOut | None = Field(
-        description="At which it would be served now if its limit allowed it, rounded up to a hundredth of the "
-        "reserve; null if at no price."
+        description="Price that would serve it now if its limit allowed it, rounded up to a hundredth of the reserve; "
+        "null if no price would."
     )
     last_price_wei_per_gpu_hour: WeiOut | None
     next_round_at: datetime | None
     expected_at: datetime | None = Field(
-        description="When enough nodes will be free by the measured rounds of running jobs; null if they do not tell."
+        description="Time at which enough nodes are free, estimated from running jobs' rounds; null if unknown."
     )
 
 
 class Change(BaseModel):
-    field: str = Field(description="Of the submission.")
+    field: str = Field(description="Field of the submission.")
     sentence: str
 
 
 class Why(BaseModel):
-    """Why a job has not been matched, from what stands in the market now."""
+    """Reasons why a job is not matched, from the current market."""
 
     job_id: str
     status: str
     reason: str | None
     nodes: int
     limit_price_wei_per_gpu_hour: WeiOut | None = Field(
-        description="Lower of max_price and what the budget pays; null if it does not wait."
+        description="The lower of max_price and the price that the budget pays; null if the job does not wait."
     )
-    nodes_total: int = Field(description="Nodes that earned the tier.")
+    nodes_total: int = Field(description="Nodes with the tier.")
     findings: list[Finding] = Field(description="The most important first.")
     constraints: list[ConstraintView]
     books: list[BookChance]
-    expected_at: datetime | None = Field(description="The earliest of all books.")
+    expected_at: datetime | None = Field(description="Earliest time over all books.")
     changes: list[Change] = Field(
-        description="What would help. An order is signed: cancel the job, which refunds it in full, and submit anew."
+        description="Helpful changes. The order is signed: cancel the job for a full refund, and submit a new one."
     )

@@ -8,16 +8,16 @@ from sqlalchemy.orm import Session
 
 from market.payments.rewards.models import RewardClaim, RewardEarning, RewardLeaf, RewardPost
 
-_STANDS = RewardPost.void_reason.is_(None)
+_VALID = RewardPost.void_reason.is_(None)
 
 
 def last_standing(session: Session) -> RewardPost | None:
-    return session.scalar(select(RewardPost).where(_STANDS).order_by(RewardPost.id.desc()).limit(1))
+    return session.scalar(select(RewardPost).where(_VALID).order_by(RewardPost.id.desc()).limit(1))
 
 
 def last_final(session: Session) -> RewardPost | None:
     """Return the newest valid post on chain."""
-    final = select(RewardPost).where(_STANDS, RewardPost.number.is_not(None))
+    final = select(RewardPost).where(_VALID, RewardPost.number.is_not(None))
     return session.scalar(final.order_by(RewardPost.id.desc()).limit(1))
 
 
@@ -38,7 +38,7 @@ def lock_post(session: Session, post_id: int) -> RewardPost | None:
 
 def lock_by_root(session: Session, root: str) -> RewardPost | None:
     """Lock the valid post with this root that is not final yet."""
-    waiting = select(RewardPost).where(RewardPost.root == root, _STANDS, RewardPost.number.is_(None))
+    waiting = select(RewardPost).where(RewardPost.root == root, _VALID, RewardPost.number.is_(None))
     return session.scalar(waiting.with_for_update())
 
 
@@ -53,7 +53,7 @@ def earned(session: Session, post_id: int) -> dict[str, int]:
     return dict(session.execute(query).tuples().all())
 
 
-def keep_leaves_of(session: Session, *post_ids: int) -> None:
+def drop_other_leaves(session: Session, *post_ids: int) -> None:
     """Delete the proofs of all other posts. The contract accepts them no longer."""
     session.execute(delete(RewardLeaf).where(RewardLeaf.post_id.not_in(post_ids)))
 
@@ -63,7 +63,7 @@ def newest_leaves(session: Session, account: str) -> Sequence[Row[RewardPost, Re
     query = (
         select(RewardPost, RewardLeaf)
         .join(RewardLeaf, RewardLeaf.post_id == RewardPost.id)
-        .where(RewardLeaf.account == account, _STANDS, RewardPost.number.is_not(None))
+        .where(RewardLeaf.account == account, _VALID, RewardPost.number.is_not(None))
     )
     return session.execute(query.order_by(RewardPost.id.desc())).all()
 
@@ -75,7 +75,7 @@ def earnings_of(
     query = (
         select(RewardPost, RewardEarning)
         .join(RewardEarning, RewardEarning.post_id == RewardPost.id)
-        .where(RewardEarning.account == account, _STANDS)
+        .where(RewardEarning.account == account, _VALID)
     )
     if after is not None:
         query = query.where(RewardPost.id < after)

@@ -8,7 +8,7 @@ from market.accounts.deps import CurrentAccount
 from market.accounts.errors import NotAuthenticated
 from market.payments.rewards import service
 from market.payments.rewards.schemas import RewardEarned, RewardProof, RewardsView
-from market.payments.rewards.service import Standing
+from market.payments.rewards.service import EarningsLeaf
 from market.platform.db.base import utc_now
 from market.platform.http.deps import Reads
 from market.platform.http.refusals import refusals
@@ -31,22 +31,12 @@ def get_rewards(
         claimed_wei=claimed,
         claimable=_proof(in_force, claimed),
         pending=_proof(waiting, claimed),
-        earnings=[
-            RewardEarned(
-                post=earning.post_id,
-                first_epoch=earning.first_epoch,
-                last_epoch=earning.last_epoch,
-                base_wei=earning.base_wei,
-                bandwidth_wei=earning.bandwidth_wei,
-                verifier_wei=earning.verifier_wei,
-            )
-            for earning in found
-        ],
-        next_after=found[-1].post_id if len(found) == limit else None,
+        earnings=[RewardEarned.model_validate(earning, from_attributes=True) for earning in found],
+        next_after=found[-1].post if len(found) == limit else None,
     )
 
 
-def _proof(leaf: Standing | None, claimed: int) -> RewardProof | None:
+def _proof(leaf: EarningsLeaf | None, claimed: int) -> RewardProof | None:
     if leaf is None or leaf.cumulative_wei <= claimed:
         return None
     return RewardProof(

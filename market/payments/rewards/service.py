@@ -60,7 +60,7 @@ def post(database: Database, network: NetworkParameters, chain: ChainViews, now:
             if span is None or not _is_released(session, span):
                 return
         state = chain.rewards()
-        if state.is_pending or state.time < state.next_post_at or not _is_on_top(span, state):
+        if state.is_pending or state.time < state.next_post_at or not _extends_root_in_force(span, state):
             return
         with database.transaction() as session:
             _build(session, network, span, state)
@@ -110,7 +110,7 @@ def _is_released(session: Session, span: _Span) -> bool:
     return made.status in (IntentStatus.FINAL, IntentStatus.REVERTED)
 
 
-def _is_on_top(span: _Span, state: RewardsState) -> bool:
+def _extends_root_in_force(span: _Span, state: RewardsState) -> bool:
     """Return true if the root in force is that of the valid post. On top of another root claims would be lost."""
     expected = (_NO_ROOT, 0) if span.below is None else (span.below.root, span.below.total_wei)
     if (state.root, state.total_wei) == expected:
@@ -146,7 +146,7 @@ def _build(session: Session, network: NetworkParameters, span: _Span, state: Rew
     )
     session.add(row)
     session.flush()
-    repository.keep_leaves_of(session, *([span.below.id] if span.below else []))
+    repository.drop_other_leaves(session, *([span.below.id] if span.below else []))
     session.add_all(
         RewardEarning(
             account=reward.account,
@@ -202,7 +202,7 @@ def on_claimed(session: Session, event: ChainEvent) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class EarningsLeaf:
     """An account's cumulative earnings in one post, with the Merkle proof. Amounts in wei."""
 
     number: int
@@ -216,7 +216,7 @@ class Standing:
 class Earning:
     """An account's earnings in one post, for the epochs ``first_epoch`` to ``last_epoch``. Amounts in wei."""
 
-    post_id: int
+    post: int
     first_epoch: int
     last_epoch: int
     base_wei: int
@@ -224,10 +224,10 @@ class Earning:
     verifier_wei: int
 
 
-def claimable(session: Session, account: str, now: datetime) -> tuple[Standing | None, Standing | None, int]:
+def claimable(session: Session, account: str, now: datetime) -> tuple[EarningsLeaf | None, EarningsLeaf | None, int]:
     """Return an account's leaf in force, its leaf in the challenge period, and its cumulative claims in wei."""
     found = [
-        Standing(post.number or 0, post.root, leaf.cumulative_wei, leaf.proof, post.claimable_at or post.created_at)
+        EarningsLeaf(post.number or 0, post.root, leaf.cumulative_wei, leaf.proof, post.claimable_at or post.created_at)
         for post, leaf in repository.newest_leaves(session, account)
     ]
     waiting = next((leaf for leaf in found if leaf.claimable_at > now), None)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from uuid import uuid4
 
 import structlog
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from market.chain.contracts.bindings import JobEscrow
@@ -26,8 +27,21 @@ _BATCHES_A_COLLECTION = 50
 def claims_of(
     session: Session, provider: str, *, claimed: bool, after_batch: int, limit: int
 ) -> list[tuple[SettlementBatch, SettlementClaim]]:
-    """Return a provider's open or claimed payouts, by batch."""
-    return repository.claims_of(session, provider, claimed=claimed, after_batch=after_batch, limit=limit)
+    """Return a provider's claims in final batches that are not void, by batch."""
+    taken = SettlementClaim.claim_tx.is_not(None) if claimed else SettlementClaim.claim_tx.is_(None)
+    rows = session.execute(
+        select(SettlementBatch, SettlementClaim)
+        .join(SettlementClaim, SettlementClaim.settlement_id == SettlementBatch.id)
+        .where(
+            SettlementClaim.provider == provider,
+            SettlementBatch.batch_id > after_batch,
+            SettlementBatch.void_reason.is_(None),
+            taken,
+        )
+        .order_by(SettlementBatch.batch_id)
+        .limit(limit)
+    )
+    return [(batch, claim) for batch, claim in rows]
 
 
 def claimable_at(session: Session, batch_id: int) -> int | None:
@@ -70,7 +84,7 @@ def on_fees_intent(session: Session, intent: TxIntent) -> None:
     """Make the batches of a reverted ``collect_fees`` intent due again."""
     if intent.status == IntentStatus.REVERTED:
         _log.error("fee_collection_refused", intent=intent.key, detail=intent.detail)
-        repository.forget_collection(session, intent.subject)
+        repository.make_uncollected(session, intent.subject)
 
 
 def on_unit_restored(session: Session, event: ChainEvent) -> None:

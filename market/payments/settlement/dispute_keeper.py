@@ -24,10 +24,10 @@ from market.platform.db.session import Database
 from market.verification.disputes import repository as disputes_repository
 from market.verification.disputes.models import Verdict
 
-KEPT_SHARE = 4
+PARTIAL_BALLOT_DIVISOR = 4
 """In the last quarter of a committee's period, also signatures below the quorum are sent: signers stay listed."""
-_PARTYS_TURNS = (DisputeStatus.TRACE, DisputeStatus.STEP)
-_HELD_TURNS = (*_PARTYS_TURNS, DisputeStatus.DRAWING, DisputeStatus.JUDGING)
+_PARTY_STATUSES = (DisputeStatus.TRACE, DisputeStatus.STEP)
+_DISMISSIBLE = (*_PARTY_STATUSES, DisputeStatus.DRAWING, DisputeStatus.JUDGING)
 _log = structlog.get_logger(__name__)
 
 
@@ -62,18 +62,18 @@ def keep(database: Database, network: NetworkParameters, chain: ChainViews) -> N
             for (dispute_id, _), state, unit in zip(open_ids, disputes, units, strict=False):
                 committee = _committee(session, dispute_id, state)
                 due = due_in_dispute(dispute_id, state, unit, head.number, head.timestamp, committee)
-                _ask(session, dispute_id, due)
+                _request(session, dispute_id, due)
                 if due is None and committee is not None:
                     verdicts = disputes_repository.verdicts(session, dispute_id, state["draw"])
                     for ballot in due_ballots(state, committee, verdicts, network, head.timestamp):
-                        _ask(session, dispute_id, due_vote(dispute_id, state["draw"], ballot))
-            kept = dict(held)
+                        _request(session, dispute_id, due_vote(dispute_id, state["draw"], ballot))
+            holds = dict(held)
             contested = {key for (_, key), unit in zip(open_ids, units, strict=False) if unit["open"] or unit["unpaid"]}
             for key in sorted(contested | lost):
-                _withhold(session, key, head.timestamp, kept.get(key))
+                _withhold(session, key, head.timestamp, holds.get(key))
             for (key, batch_id), unit in zip(held, units[len(open_ids) :], strict=True):
                 claimable_at = claims.claimable_at(session, batch_id)
-                _ask(session, key, due_for_unit(key, unit, claimable_at, head.timestamp))
+                _request(session, key, due_for_unit(key, unit, claimable_at, head.timestamp))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +109,12 @@ def due_in_dispute(
         committee: the current one, if it is known.
     """
     status, draw = DISPUTE_STATUSES[state["status"]], state["draw"]
-    if unit["convicted"] and status in _HELD_TURNS:
+    if unit["convicted"] and status in _DISMISSIBLE:
         return Due(f"dismiss:{dispute_id}", Disputes.dismiss(dispute_id))
     if status is DisputeStatus.DRAWING and block > state["seedBlock"]:
         # If the seed's block is too old, the same call sets a new one, which gives a new key.
         return Due(f"draw:{dispute_id}:{draw}:{state['seedBlock']}", Disputes.drawCommittee(dispute_id))
-    if status in _PARTYS_TURNS and time > state["deadline"]:
+    if status in _PARTY_STATUSES and time > state["deadline"]:
         return Due(f"expire:{dispute_id}:{status}:{draw}", Disputes.expire(dispute_id))
     if status is DisputeStatus.JUDGING and time > state["deadline"]:
         if committee is None:
@@ -138,7 +138,7 @@ def due_ballots(
         decisive = list(ballots(committee, verdicts, network.disputes.quorum))
         if decisive:
             return decisive
-    return list(ballots(committee, verdicts, 1)) if time > state["deadline"] - period // KEPT_SHARE else []
+    return list(ballots(committee, verdicts, 1)) if time > state["deadline"] - period // PARTIAL_BALLOT_DIVISOR else []
 
 
 def due_vote(dispute_id: str, draw: int, ballot: Ballot) -> Due:
@@ -148,16 +148,16 @@ def due_vote(dispute_id: str, draw: int, ballot: Ballot) -> Due:
     return Due(f"verdict:{dispute_id}:{draw}:{side}{seats}", call)
 
 
-def due_for_pay(unit_key: str, paid: settlement.Paid | None) -> Due | None:
+def due_hold(unit_key: str, paid: settlement.Paid | None) -> Due | None:
     """Return the call that holds the payout of a disputed or lost unit."""
     if paid is None:
         return None
     unit = cast(UnitCommitment, asdict(paid.commitment))
     call = Disputes.withhold(unit, paid.batch_id, paid.price, paid.proof)
-    return Due(_withholding(unit_key, paid.batch_id), call)
+    return Due(_hold_key(unit_key, paid.batch_id), call)
 
 
-def _withholding(unit_key: str, batch_id: int) -> str:
+def _hold_key(unit_key: str, batch_id: int) -> str:
     return f"withhold:{unit_key}:{batch_id}"
 
 
@@ -192,11 +192,11 @@ def _withhold(session: Session, unit_key: str, time: int, kept: int | None) -> N
     batch_id = settlement.paying_batch(session, unit_key, time)
     if batch_id is None or batch_id == kept:
         return
-    if should_retry(session, key=_withholding(unit_key, batch_id), subject=_subject(unit_key)):
-        _ask(session, unit_key, due_for_pay(unit_key, settlement.paid(session, unit_key, time)))
+    if should_retry(session, key=_hold_key(unit_key, batch_id), subject=_subject(unit_key)):
+        _request(session, unit_key, due_hold(unit_key, settlement.paid(session, unit_key, time)))
 
 
-def _ask(session: Session, subject: str, due: Due | None) -> None:
+def _request(session: Session, subject: str, due: Due | None) -> None:
     if due is None:
         return
     _log.info("dispute_call_due", subject=subject, call=due.call["function"])

@@ -28,8 +28,8 @@ def batch_of_units(session: Session, settlement_id: int | None) -> SettlementBat
 
 def batch_by_root(session: Session, root: str) -> SettlementBatch | None:
     """Lock the batch with this root that is not void."""
-    stands = SettlementBatch.root == root, SettlementBatch.void_reason.is_(None)
-    return session.scalar(select(SettlementBatch).where(*stands).with_for_update())
+    valid = SettlementBatch.root == root, SettlementBatch.void_reason.is_(None)
+    return session.scalar(select(SettlementBatch).where(*valid).with_for_update())
 
 
 def batch_by_intent(session: Session, key: str) -> SettlementBatch | None:
@@ -80,8 +80,8 @@ def void_counts(session: Session) -> dict[str, int]:
 
 def not_claimable(session: Session, now: datetime) -> list[int]:
     """Return ids of the final batches whose claims open after ``now``."""
-    stands = SettlementBatch.batch_id.is_not(None), SettlementBatch.void_reason.is_(None)
-    return list(session.scalars(select(SettlementBatch.id).where(SettlementBatch.claimable_at > now, *stands)))
+    valid = SettlementBatch.batch_id.is_not(None), SettlementBatch.void_reason.is_(None)
+    return list(session.scalars(select(SettlementBatch.id).where(SettlementBatch.claimable_at > now, *valid)))
 
 
 def uncollected(session: Session, claimable_by: datetime, limit: int) -> list[SettlementBatch]:
@@ -100,7 +100,7 @@ def uncollected(session: Session, claimable_by: datetime, limit: int) -> list[Se
     return list(session.scalars(query))
 
 
-def forget_collection(session: Session, key: str) -> None:
+def make_uncollected(session: Session, key: str) -> None:
     """Make the batches of this collection due again."""
     session.execute(update(SettlementBatch).where(SettlementBatch.fees_key == key).values(fees_key=None))
 
@@ -117,26 +117,6 @@ def record_claim(session: Session, batch_id: int, provider: str, tx: str) -> Non
         .where(SettlementClaim.settlement_id == batch, SettlementClaim.provider == provider)
         .values(claim_tx=tx)
     )
-
-
-def claims_of(
-    session: Session, provider: str, *, claimed: bool, after_batch: int, limit: int
-) -> list[tuple[SettlementBatch, SettlementClaim]]:
-    """Return a provider's claims in final batches that are not void, by batch."""
-    taken = SettlementClaim.claim_tx.is_not(None) if claimed else SettlementClaim.claim_tx.is_(None)
-    rows = session.execute(
-        select(SettlementBatch, SettlementClaim)
-        .join(SettlementClaim, SettlementClaim.settlement_id == SettlementBatch.id)
-        .where(
-            SettlementClaim.provider == provider,
-            SettlementBatch.batch_id > after_batch,
-            SettlementBatch.void_reason.is_(None),
-            taken,
-        )
-        .order_by(SettlementBatch.batch_id)
-        .limit(limit)
-    )
-    return [(batch, claim) for batch, claim in rows]
 
 
 def contested(session: Session, unit_keys: Collection[str]) -> dict[str, bool]:

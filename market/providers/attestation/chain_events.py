@@ -1,10 +1,10 @@
-"""Attestations of trusted execution environments, as the registry on chain has them.
+"""Projection of the on-chain registry of attestations.
 
-An attestation says which software a provider's key lives in. A measurement that is no longer accepted ends all
-attestations for it; if it is accepted again, providers have to be attested anew before the market believes it.
+An attestation names the software that holds a provider's key. If the network stops accepting a measurement, its
+attestations end permanently; providers must be attested again after a new acceptance.
 
-A GPU backs one attestation, the newest: it answers whoever asks it, also for wallets of machines that it is not in. And
-an attestation counts as long as it covers all GPUs that its provider registered, and those that its tier stands for.
+A GPU counts only for its newest attestation, because it answers challenges for any wallet. An attestation counts while
+it covers all GPUs that its provider registered, and those of its tier.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from market.providers.models import Attestation, AttestationChallenge, Provider
 
 
 def on_attested(session: Session, event: ChainEvent) -> None:
-    """Handler of the final Attested event: it takes the place of any earlier attestation."""
+    """Handle the final Attested event, which replaces any earlier attestation."""
     gpus = _gpus(session, event.args["provider"], event.args["report"])
     for other in session.scalars(select(Attestation).where(Attestation.gpus.overlap(gpus))):
         other.gpus = [serial for serial in other.gpus if serial not in gpus]
@@ -35,18 +35,16 @@ def on_attested(session: Session, event: ChainEvent) -> None:
 
 
 def _gpus(session: Session, provider: str, report: str) -> list[str]:
-    """Those that the evidence of an attestation covers, as the market found when it checked it."""
-    said = AttestationChallenge.provider == provider, AttestationChallenge.report == report
-    return session.scalar(select(AttestationChallenge.gpus).where(*said)) or []
+    """Return the GPUs that the market found in the evidence of an attestation."""
+    checked = AttestationChallenge.provider == provider, AttestationChallenge.report == report
+    return session.scalar(select(AttestationChallenge.gpus).where(*checked)) or []
 
 
 def on_revoked(session: Session, event: ChainEvent) -> None:
-    """Handler of the final Revoked event."""
     session.execute(delete(Attestation).where(Attestation.address == event.args["provider"]))
 
 
 def on_measurement_set(session: Session, event: ChainEvent) -> None:
-    """Handler of the final MeasurementSet event."""
     if not event.args["accepted"]:
         session.execute(delete(Attestation).where(Attestation.measurement == event.args["measurement"]))
 
@@ -54,7 +52,7 @@ def on_measurement_set(session: Session, event: ChainEvent) -> None:
 def attested_until(
     session: Session, network: NetworkParameters, addresses: Sequence[str], now: datetime
 ) -> dict[str, datetime]:
-    """Until when each of these addresses is attested; those that are not, or no longer, are left out."""
+    """Return the ends of the valid attestations of these addresses."""
     registered = func.coalesce(Provider.hardware["gpu_count"].as_integer(), 0).label("registered")
     rows = session.execute(
         select(Attestation.address, Attestation.expires_at, Attestation.gpus, Provider.tier_id, registered)

@@ -1,4 +1,4 @@
-"""Attestation of nodes in a trusted environment. Optional: it lowers the rate of replays, never to none."""
+"""Routes of attestations. An attestation is optional and lowers the sampling rate, never to zero."""
 
 from dataclasses import asdict
 from functools import cache
@@ -32,9 +32,7 @@ from zoo_protocol.attestation.tee_quotes import gpu_nonce, report_data
 from zoo_protocol.hashing import to_hex
 
 router = APIRouter(prefix="/v1", tags=["providers"], route_class=IdempotentRoute)
-
-
-ChallengeId = Annotated[str, Path(description="The challenge's id, as POST /v1/attestations gave it.")]
+ChallengeId = Annotated[str, Path(description="The challenge's id, from POST /v1/attestations.")]
 
 
 @router.post(
@@ -44,7 +42,7 @@ ChallengeId = Annotated[str, Path(description="The challenge's id, as POST /v1/a
     dependencies=[ANSWERED_ONCE],
 )
 def start_attestation(account: CurrentAccount, services: ServicesDep, session: Uow) -> ChallengeView:
-    """Ask for a challenge: the bytes that your environment has to have quoted. It takes the place of an open one."""
+    """Create a challenge with the bytes to be quoted. It replaces an open one."""
     challenge = service.start(session, account.address)
     deployment = services.part(Deployment)
     bound = deployment.chain_id, deployment.address("Attestations"), account.address, challenge.nonce
@@ -75,9 +73,9 @@ def start_attestation(account: CurrentAccount, services: ServicesDep, session: U
 def answer_attestation(
     challenge_id: ChallengeId, body: QuoteRequest, account: CurrentAccount, services: ServicesDep
 ) -> AttestedView:
-    """Answer a challenge with a quote, its collateral and NVIDIA's statement on the GPUs; all of it becomes public."""
-    said = body.gpu_statement
-    gpus = None if said is None else GpuStatement(said.overall, said.devices, said.certificates)
+    """Answer a challenge with a quote, its collateral and NVIDIA's statement on the GPUs. All of it becomes public."""
+    statement = body.gpu_statement
+    gpus = None if statement is None else GpuStatement(statement.overall, statement.devices, statement.certificates)
     answer = service.Answer(bytes.fromhex(body.quote), body.collateral.model_dump(exclude_none=True), gpus)
     found = service.finish(services, account.address, challenge_id, answer, _trust(services.settings))
     return AttestedView(

@@ -10,34 +10,26 @@ from zoo_protocol.attestation.gpu_attestation import MAX_CERTIFICATE_CHARS, MAX_
 from zoo_protocol.attestation.tee_quotes import COLLATERAL_FIELDS, MAX_QUOTE_BYTES
 
 Text = Annotated[str, Field(max_length=1 << 18)]
-
-
 HexText = Annotated[str, Field(max_length=1 << 17, pattern="^([0-9a-fA-F]{2})+$")]
-
-
 Token = Annotated[str, Field(max_length=MAX_TOKEN_CHARS, description="JWT.")]
-
-
 Certificate = Annotated[str, Field(max_length=MAX_CERTIFICATE_CHARS, description="DER, base64.")]
-
-
 Name = Annotated[str, Field(max_length=128)]
 
 
 class ChallengeView(BaseModel):
-    """What a quote must be bound to."""
+    """Bytes that a TEE quote must contain."""
 
     id: str
     nonce: str
     report_data: str = Field(
-        description="The 64 bytes, as 0x hex, to have quoted; with GPUs, the last 32 are the digest of their statement."
+        description="64 bytes to quote, as 0x hex. With GPUs, the last 32 are the digest of their statement."
     )
-    gpu_nonce: HashString = Field(description="The 32 bytes that GPUs have to sign.")
+    gpu_nonce: HashString = Field(description="32 bytes for the GPUs to sign.")
     deadline_at: datetime
 
 
 class Collateral(RequestModel):
-    """Intel's certificates, revocation lists and patch levels for the platform, as a PCCS gives them."""
+    """Intel's certificates, revocation lists and patch levels for the platform, in the format of a PCCS."""
 
     pck_crl_issuer_chain: Annotated[Text, Field(description="PEM.")]
     root_ca_crl: Annotated[HexText, Field(description="DER, hex.")]
@@ -48,40 +40,38 @@ class Collateral(RequestModel):
     qe_identity_issuer_chain: Annotated[Text, Field(description="PEM.")]
     qe_identity: Annotated[Text, Field(description="JSON, as signed.")]
     qe_identity_signature: Annotated[HexText, Field(description="64 bytes, hex.")]
-    pck_certificate_chain: Annotated[Text | None, Field(description="PEM, if the quote does not hold it.")] = None
+    pck_certificate_chain: Annotated[Text | None, Field(description="PEM, if the quote does not contain it.")] = None
 
 
 assert tuple(Collateral.model_fields) == COLLATERAL_FIELDS
 
 
 class Statement(RequestModel):
-    """The answer of NVIDIA's attestation service on all GPUs of the environment, over ``gpu_nonce``."""
+    """Answer of NVIDIA's attestation service on all GPUs of the environment, over ``gpu_nonce``."""
 
     overall: Token
-    devices: Annotated[
-        dict[Name, Token], Field(min_length=1, max_length=MAX_GPUS, description="Token of each GPU by its name.")
-    ]
+    devices: Annotated[dict[Name, Token], Field(min_length=1, max_length=MAX_GPUS, description="Token by GPU name.")]
     certificates: Annotated[
         dict[Name, tuple[Certificate, Certificate]],
         Field(
             min_length=1,
             max_length=MAX_GPUS,
-            description="Of each signing key by its id: its certificate and its issuer's, from the service's JWKS.",
+            description="Certificate and issuer's certificate by signing key id, from the service's JWKS.",
         ),
     ]
 
 
 class GpuView(BaseModel):
-    """A GPU as NVIDIA vouches for it."""
+    """GPU in NVIDIA's statement."""
 
-    model: str = Field(description="Of the chip.", examples=["GH100"])
+    model: str = Field(description="Model of the chip.", examples=["GH100"])
     serial: str
     driver: str
     vbios: str
 
 
 class QuoteRequest(RequestModel):
-    """A TDX or SGX quote with what checks it; a node with GPUs adds NVIDIA's statement on them."""
+    """TDX or SGX quote with its collateral; a node with GPUs adds NVIDIA's statement."""
 
     quote: Annotated[
         str,
@@ -92,13 +82,13 @@ class QuoteRequest(RequestModel):
 
 
 class AttestedView(BaseModel):
-    """A quote that holds. The registry on chain records it; once that is final, it counts."""
+    """Valid quote. The attestation counts once its on-chain record is final."""
 
     tee: str = Field(description="TDX or SGX.")
-    measurement: HashString = Field(description="Of the software inside, as the registry knows it.")
+    measurement: HashString = Field(description="Measurement of the software, as in the registry.")
     tcb_status: str = Field(description="Patch level of the platform.")
-    advisories: list[str] = Field(description="Intel's, that apply to the platform.")
-    attested_gpus: list[GpuView] = Field(description="That the environment computes on.")
+    advisories: list[str] = Field(description="Intel's advisories for the platform.")
+    attested_gpus: list[GpuView] = Field(description="GPUs of the environment.")
     attested_until: datetime
     report: str = Field(description="SHA-256 of the evidence, as on chain.")
-    report_cid: str = Field(description="The evidence on storage: quote, challenge and collateral.")
+    report_cid: str = Field(description="CID of the evidence: quote, challenge and collateral.")

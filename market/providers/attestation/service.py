@@ -1,8 +1,8 @@
-"""How a wallet comes to be attested: a challenge, a quote that is bound to it, and a call to the registry on chain.
+"""Attestation of a wallet: a challenge, a TEE quote bound to it, and a call to the on-chain registry.
 
-The market checks the quote, and the contract bounds what the market can claim: to software that the network's admins
-accepted, and to a limited time. The evidence is public: anybody checks it again (``zoo-compute verify attestation``).
-A node that computes on GPUs is attested with all of them or not at all: what they compute is outside its processor.
+The market checks the quote. The contract limits the market to software that the network's admins accepted, and to a
+limited time. Anyone can check the public evidence again (``zoo-compute verify attestation``). An attestation must cover
+all GPUs of a node, because they compute outside the attested processor.
 """
 
 import secrets
@@ -40,14 +40,13 @@ from zoo_protocol.hashing import sha256, to_hex
 
 ANSWER_WITHIN = timedelta(minutes=10)
 
-
 LEAST_VALIDITY = timedelta(hours=1)
-"""What an attestation must be good for beyond now: the call that records it has to be mined first."""
+"""Minimum remaining validity of an attestation, because the call that records it must be mined."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Roots of trust: DER of the one for quotes (None: Intel's), and the keys for statements about GPUs."""
+    """Roots of trust: DER of the root for quotes (None: Intel's), and the keys for statements about GPUs."""
 
     root_ca: bytes | None
     gpu_keys: Collection[str]
@@ -55,7 +54,7 @@ class Trust:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A quote with what checks it, as a node sends it."""
+    """Quote of a node with its collateral."""
 
     quote: bytes
     collateral: dict[str, str]
@@ -64,7 +63,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A quote that holds; the registry's event follows."""
+    """Valid quote; the registry's event follows."""
 
     verified: Verified
     report: str
@@ -73,10 +72,10 @@ class Accepted:
 
 
 def start(session: Session, address: str) -> AttestationChallenge:
-    """A fresh challenge for a wallet, in place of one that it left unanswered.
+    """Create a challenge for a wallet; it replaces an unanswered one.
 
     Raises:
-        NotRegistered, ProviderJailed: it cannot be attested.
+        NotRegistered, ProviderJailed: the wallet cannot be attested.
     """
     provider = providers.require(session, address, lock=True)
     if provider.status == ProviderStatus.JAILED:
@@ -94,14 +93,14 @@ def start(session: Session, address: str) -> AttestationChallenge:
 
 
 def finish(services: Services, address: str, challenge_id: str, answer: Answer, trust: Trust) -> Accepted:
-    """Check a quote, make its evidence public, and have the registry record it.
+    """Check a quote, publish its evidence, and queue its record in the registry.
 
     Raises:
-        AttestationNotFound, AttestationAnswered, AttestationExpired: there is nothing to answer.
-        InvalidQuote: it does not hold, or holds too short.
-        GpusNotAttested: the provider registered more GPUs than the quote covers, or its tier stands for more.
-        MeasurementNotAccepted: it is of software that the network does not know.
-        ChainError, StorageUnavailable: a part does not work now; the challenge stays open.
+        AttestationNotFound, AttestationAnswered, AttestationExpired: there is no open challenge.
+        InvalidQuote: the quote is invalid, or ends too soon.
+        GpusNotAttested: the quote covers fewer GPUs than the provider registered or its tier has.
+        MeasurementNotAccepted: the network does not accept the software.
+        ChainError, StorageUnavailable: the challenge stays open.
     """
     now = utc_now()
     with services.database.transaction() as session:
@@ -116,7 +115,7 @@ def finish(services: Services, address: str, challenge_id: str, answer: Answer, 
         raise InvalidQuote(str(error), field=error.part, extra={"reason": error.code}) from error
     if len(verified.gpus) < needed:
         raise GpusNotAttested(
-            f"you registered {needed} GPUs or your tier stands for them, and the quote covers {len(verified.gpus)}",
+            f"the quote covers {len(verified.gpus)} GPUs; expected {needed}, as registered or as your tier has",
             field="gpu_statement",
         )
     if not services.part(ChainViews).accepts_measurement(verified.measurement):
@@ -126,7 +125,9 @@ def finish(services: Services, address: str, challenge_id: str, answer: Answer, 
     until = min(from_unix(verified.valid_until), now + timedelta(seconds=services.network.attestation_seconds))
     if until < now + LEAST_VALIDITY:
         raise InvalidQuote(
-            f"the collateral ends at {until:%Y-%m-%d %H:%M} UTC already", field="collateral", extra={"reason": "ending"}
+            f"the collateral expires too soon, at {until:%Y-%m-%d %H:%M} UTC",
+            field="collateral",
+            extra={"reason": "ending"},
         )
     content = evidence.to_bytes()
     report, cid = to_hex(sha256(content)), services.part(Storage).put_block(content).cid

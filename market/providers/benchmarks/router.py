@@ -1,4 +1,4 @@
-"""Heartbeats and hardware benchmarks of nodes."""
+"""Routes of heartbeats and hardware benchmarks."""
 
 from typing import Annotated
 
@@ -48,14 +48,14 @@ from market.providers.schemas import (
 
 router = APIRouter(prefix="/v1", tags=["providers"], route_class=IdempotentRoute)
 
-BenchmarkId = Annotated[str, Path(description="The challenge's id, as POST /v1/benchmarks gave it.")]
+BenchmarkId = Annotated[str, Path(description="The challenge's id, from POST /v1/benchmarks.")]
 
 
 @router.post("/providers/me/heartbeat", responses=refusals(NotAuthenticated, NotRegistered, WalletInUse))
 def send_heartbeat(
     body: HeartbeatRequest, account: CurrentAccount, services: ServicesDep, session: Uow
 ) -> HeartbeatView:
-    """Say that your node is alive; who does not gets no work. It counts if your wallet signed the last challenge."""
+    """Send a heartbeat of your node; without heartbeats it gets no work. It counts with a signed challenge."""
     at, address, silence = utc_now(), account.address, services.settings.heartbeat_timeout_seconds
     now = at.timestamp()
     counted = services.part(Liveness).is_answered(address, body.challenge, body.signature, now)
@@ -63,11 +63,11 @@ def send_heartbeat(
     if named and not node_sessions.acquire_wallet_lock(
         services.redis, address, body.session, body.predecessors, silence
     ):
-        raise WalletInUse(f"another node with the wallet {address} was heard of within the last {silence:g} s")
+        raise WalletInUse(f"another node with the wallet {address} sent a heartbeat within the last {silence:g} s")
     provider = (
         providers.heartbeat(session, address, body.round_trip_ms) if counted else providers.require(session, address)
     )
-    # Who has no more than a session's token does not start the time in which the wallet has to show its hardware.
+    # Only a signed heartbeat starts the time of a benchmark; a session token does not suffice.
     benchmark_by = provider.rebenchmark_by
     if counted:
         is_at_work = services.part(Workload).is_at_work
@@ -105,7 +105,7 @@ def send_heartbeat(
 def start_benchmark(
     body: BenchmarkRequest, account: CurrentAccount, services: ServicesDep, session: Uow
 ) -> ChallengedView:
-    """Ask for a tier's challenge. No clock runs yet: make its pool first."""
+    """Create a tier's challenge. Prepare its pool; the timed part begins later."""
     is_at_work = services.part(Workload).is_at_work
     run = benchmarks_service.start_benchmark(session, services.network, account.address, body.tier, is_at_work)
     work = WorkView(**run.work)
@@ -119,7 +119,7 @@ def start_benchmark(
 def begin_benchmark(
     benchmark_id: BenchmarkId, account: CurrentAccount, services: ServicesDep, session: Uow
 ) -> BegunView:
-    """Say that the pool is ready. The clock runs from this answer on."""
+    """Report that the pool is ready. The timed part begins with this response."""
     run = benchmarks_service.begin_work(session, services.network, account.address, benchmark_id)
     return BegunView(nonce=str(run.nonce), deadline_at=run.deadline_at)
 
@@ -131,7 +131,7 @@ def begin_benchmark(
 def commit_benchmark(
     benchmark_id: BenchmarkId, body: WorkCommitment, account: CurrentAccount, services: ServicesDep, session: Uow
 ) -> OpeningsView:
-    """Commit to the work, which stops the clock; the answer says what to open."""
+    """Commit to the work, which ends the timed part. The response selects the steps to open."""
     run = benchmarks_service.commit_work(session, services.network, account.address, benchmark_id, body.commitment)
     return OpeningsView(
         secret=str(run.secret),
@@ -156,7 +156,7 @@ def commit_benchmark(
 def answer_benchmark(
     benchmark_id: BenchmarkId, body: AnswerRequest, account: CurrentAccount, services: ServicesDep
 ) -> VerdictView:
-    """Answer a challenge with the CID of the uploaded result; passing it earns the tier."""
+    """Answer a challenge with the CID of the uploaded result. A correct one earns the tier."""
     verdict = benchmarks_service.finish_benchmark(
         services.database, services.part(Storage), services.network, account.address, benchmark_id, body.cid
     )

@@ -1,7 +1,7 @@
-"""The proof of work by which a provider earns a tier, and keeps it at times that nobody foresees.
+"""Hardware benchmarks, which earn a tier and are repeated at random times.
 
-Speed is measured by the market's clock, from the nonce to the commitment, so nobody's word is taken. The states that
-are opened afterwards are drawn when it is too late to change any (``training_gym.hardware.challenge``).
+The market's clock measures the speed, from the nonce to the commitment. The market selects the states to open after the
+commitment, when none can change (``training_gym.hardware.challenge``).
 """
 
 import secrets
@@ -43,26 +43,24 @@ from training_gym.hardware.challenge import Challenge, ProofParameters, verify
 from zoo_protocol.hashing import from_hex, to_hex
 
 _CHECKS = threading.BoundedSemaphore(1)
-"""Of this process: an answer of the largest tiers has 800 MB, and its check needs some matrices more."""
-
+"""One check at a time in a process: an answer of the largest tiers has 800 MB, and the check needs more."""
 
 _log = structlog.get_logger(__name__)
 
-
 IsAtWork = Callable[[Session, str], bool]
-"""True if a node holds a slot or a lease; if not, no job gets it in this transaction's time."""
+"""True if a node has a replica or a lease; if not, no job gets it before this transaction ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Lookup of the nodes in jobs, given by the composition root: benchmarks cannot import the training features."""
+    """Look-up of nodes in jobs from the composition root, because benchmarks cannot import the training features."""
 
     is_at_work: IsAtWork
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came of a benchmark; ``reason`` is a stable code, ``mflops`` in 10**6 operations per second."""
+    """Result of a benchmark; ``reason`` is a stable code, ``mflops`` in 10**6 operations per second."""
 
     passed: bool
     reason: str
@@ -71,14 +69,13 @@ class Verdict:
 
 
 def work_of(benchmark: Benchmark) -> ProofParameters:
-    """What a tier's challenge asks for."""
     return ProofParameters(
         benchmark.size, benchmark.pool, benchmark.lanes, benchmark.rounds, benchmark.steps, benchmark.opened
     )
 
 
 def seconds_of(benchmark: Benchmark) -> float:
-    """How long a tier's work may take by the market's clock."""
+    """Return the time limit of a tier's timed part."""
     work = work_of(benchmark)
     return work.flops / (benchmark.min_mflops * 10**6) + work.walk_bytes / (benchmark.min_walk_mbps * 10**6)
 
@@ -86,23 +83,25 @@ def seconds_of(benchmark: Benchmark) -> float:
 def start_benchmark(
     session: Session, network: NetworkParameters, address: str, tier_name: str, is_at_work: IsAtWork
 ) -> BenchmarkRun:
-    """A fresh challenge for a tier: the pool that has to be made before the clock runs.
+    """Create a challenge for a tier. The provider prepares its pool before the timed part.
+
+    The provider is not placed until the verdict.
 
     Raises:
-        UnknownTier, NotRegistered, VerifierNeedsNone, ProviderJailed: it cannot be had.
-        HardwareInsufficient: what the provider registered is below the tier's table.
-        BenchmarkPaused: it failed one lately.
-        BenchmarkAtWork: it is in a job. Nobody places it from now on until the verdict.
+        UnknownTier, NotRegistered, VerifierNeedsNone, ProviderJailed: the provider cannot be benchmarked.
+        HardwareInsufficient: the registered hardware is below the tier's.
+        BenchmarkPaused: it failed a benchmark recently.
+        BenchmarkAtWork: it is in a job.
     """
     try:
         tier = network.tier(tier_name)
     except KeyError:
         names = ", ".join(tier.name for tier in network.tiers)
-        raise UnknownTier(f"no tier {tier_name!r}; there are {names}", field="tier") from None
+        raise UnknownTier(f"no tier {tier_name!r}; expected one of {names}", field="tier") from None
     _check_may_benchmark(providers.require(session, address), tier)
     _check_no_failure(session, network, address)
     if is_at_work(session, address):
-        raise BenchmarkAtWork(f"{address} holds a slot or a lease")
+        raise BenchmarkAtWork(f"{address} has a replica or a lease")
     run = BenchmarkRun(
         id=str(uuid.uuid4()),
         provider=address,
@@ -117,10 +116,10 @@ def start_benchmark(
 
 
 def begin_work(session: Session, network: NetworkParameters, address: str, run_id: str) -> BenchmarkRun:
-    """The pool is ready: the nonce, from which on the clock runs. Asked for again, the same one and no more time.
+    """Set the nonce, which begins the timed part. A repetition returns the same nonce and deadline.
 
     Raises:
-        BenchmarkNotFound, BenchmarkAnswered: there is nothing to begin.
+        BenchmarkNotFound, BenchmarkAnswered: there is no open benchmark.
         BenchmarkOutOfTurn: the pool took too long.
     """
     run = _open_run(session, run_id, address)
@@ -136,18 +135,18 @@ def begin_work(session: Session, network: NetworkParameters, address: str, run_i
 def commit_work(
     session: Session, network: NetworkParameters, address: str, run_id: str, commitment: str
 ) -> BenchmarkRun:
-    """The work is done: from the commitment on it is drawn what has to be opened.
+    """Record the commitment, which ends the timed part, and select the steps to open.
 
     Raises:
-        BenchmarkNotFound, BenchmarkAnswered: there is nothing to commit to.
+        BenchmarkNotFound, BenchmarkAnswered: there is no open benchmark.
         BenchmarkOutOfTurn: the work has not begun, or another commitment was made.
-        BenchmarkPaused: another challenge was failed meanwhile.
+        BenchmarkPaused: another benchmark failed since.
     """
     run = _open_run(session, run_id, address)
     if run.started_at is None or run.commitment not in (None, commitment):
-        raise BenchmarkOutOfTurn(f"benchmark {run_id} has {'another' if run.commitment else 'no'} commitment to take")
+        raise BenchmarkOutOfTurn(f"benchmark {run_id} has {'another commitment' if run.commitment else 'not begun'}")
     if run.committed_at is None:
-        providers.require(session, address, lock=True)  # one commitment of a provider after the other
+        providers.require(session, address, lock=True)  # serialises a provider's commitments
         _check_no_failure(session, network, address)
         run.committed_at = utc_now()
         run.commitment = commitment
@@ -158,12 +157,11 @@ def commit_work(
 
 
 def is_in_time(run: BenchmarkRun) -> bool:
-    """Whether the commitment came before the deadline of the work."""
     return run.committed_at is not None and run.committed_at <= run.deadline_at
 
 
 def answer_bytes(session: Session, address: str) -> int:
-    """Bytes of the answer that the account was asked to upload a short while ago; 0 if it was asked for none."""
+    """Return the size in bytes of the answer that the account recently had to upload; 0 without one."""
     run = providers_repository.benchmark_to_answer(session, address, utc_now() - providers_repository.ANSWERED_WITHIN)
     return 0 if run is None else ProofParameters(**run.work).answer_bytes
 
@@ -171,18 +169,18 @@ def answer_bytes(session: Session, address: str) -> int:
 def finish_benchmark(
     database: Database, storage: Storage, network: NetworkParameters, address: str, run_id: str, cid: str
 ) -> Verdict:
-    """Take the answer to a challenge (a blob of the caller's), check it, and give the tier if it holds.
+    """Check the answer to a challenge, an uploaded blob, and grant the tier if it is correct.
 
     The same answer again gets the same verdict.
 
     Raises:
-        BenchmarkNotFound, BenchmarkAnswered: there is nothing to answer.
+        BenchmarkNotFound, BenchmarkAnswered: there is no open benchmark.
         BenchmarkOutOfTurn: there is no commitment yet.
-        AnswerNotFound: the caller did not upload the answer, or storage has lost it. The challenge stays open.
-        BenchmarkBusy: other answers are being checked; this one counts as of its upload.
+        AnswerNotFound: the caller did not upload the answer, or storage lost it. The challenge stays open.
+        BenchmarkBusy: another check runs; the time of the upload counts.
     """
     if not _CHECKS.acquire(blocking=False):
-        raise BenchmarkBusy(f"benchmark {run_id} has to wait for others to be checked")
+        raise BenchmarkBusy(f"benchmark {run_id} waits for the check of another one")
     try:
         return _finish(database, storage, network, address, run_id, cid)
     finally:
@@ -199,7 +197,7 @@ def _finish(
         run = _open_run(session, run_id, address)
         if run.commitment is None or run.nonce is None or run.secret is None or run.committed_at is None:
             raise BenchmarkOutOfTurn(f"benchmark {run_id} has no commitment yet")
-        arrived = quota.uploaded_at(session, address, cid)  # by our clock, over a link of the caller's
+        arrived = quota.uploaded_at(session, address, cid)  # by the market's clock
         if arrived is None:
             raise AnswerNotFound(f"you have not uploaded {cid}", field="cid")
         challenge = Challenge(ProofParameters(**run.work), from_hex(run.seed), from_hex(run.nonce))
@@ -207,7 +205,7 @@ def _finish(
     try:
         answer = storage.get(cid, max_bytes=challenge.work.answer_bytes)
     except BlobTooLarge:
-        answer = b""  # whatever it is, it is no answer to this
+        answer = b""  # a wrong answer
     except (BlobNotFound, BlobCorrupt) as error:
         raise AnswerNotFound(f"{cid}: {error}", field="cid") from error
 
@@ -217,7 +215,7 @@ def _finish(
     if not is_in_time(run):
         reason = "too_slow"
     elif not verify(challenge, committed, secret, answer):
-        # Before what is only slow, which costs no pause: who cannot open what was drawn would come late on purpose.
+        # Tested before lateness, which causes no pause. Otherwise a provider could answer late to avoid the pause.
         reason = "wrong_answer"
     elif seconds > tier.benchmark.answer_seconds:
         reason = "too_late"
@@ -231,10 +229,10 @@ def _finish(
         run.passed = reason == "passed"
         run.reason = reason
         if run.passed:
-            _give_tier(session, network, provider, tier)
+            _grant_tier(session, network, provider, tier)
             quota.taken_over(session, address, [cid])
     if run.passed:
-        _drop(storage, cid)
+        _unpin(storage, cid)
     return _verdict(network, run)
 
 
@@ -242,23 +240,22 @@ def _verdict(network: NetworkParameters, run: BenchmarkRun) -> Verdict:
     return Verdict(bool(run.passed), run.reason or "", tier_of(network, run).name, (run.flops_per_second or 0) // 10**6)
 
 
-def _drop(storage: Storage, cid: str) -> None:
-    """Let go of an answer that was right. No other file is the same, unlike one that somebody calls an answer."""
+def _unpin(storage: Storage, cid: str) -> None:
+    """Unpin a correct answer. A wrong one stays pinned, because it may be another file that is needed."""
     try:
         storage.unpin(cid)
     except StorageUnavailable as error:
-        _log.warning("the answer to a hardware proof stays pinned", cid=cid, error=str(error))
+        _log.warning("benchmark_answer_not_unpinned", cid=cid, error=str(error))
 
 
 def tier_of(network: NetworkParameters, run: BenchmarkRun) -> Tier:
-    """The tier that a challenge is for."""
     return next(tier for tier in network.tiers if tier.id == run.tier_id)
 
 
 def demote_overdue(database: Database, now: datetime) -> None:
-    """Demote every provider that had to show its hardware again and did not, each in its own transaction.
+    """Demote every provider past the deadline of its benchmark, each in its own transaction.
 
-    Who could not reach the API for a part of its time has that much longer.
+    Outages of the API extend the deadline.
     """
     with database.transaction() as session:
         overdue = providers_repository.overdue_rebenchmarks(session, _WITH_TIER, now)
@@ -276,13 +273,13 @@ def demote_overdue(database: Database, now: datetime) -> None:
 def benchmark_deadline(
     session: Session, network: NetworkParameters, provider: Provider, now: datetime, is_at_work: IsAtWork
 ) -> datetime | None:
-    """By when a provider has to show its hardware again; None while it need not. Told first, its time begins.
+    """Return the deadline of a provider's next benchmark, or None. The first return of a deadline sets it.
 
-    It is not told while it is in a job, and is placed in none once it was told: it could not do both at once. The
-    caller holds the provider's row: a proof that is passed meanwhile ends the demand.
+    No deadline is set while the provider is in a job, and a provider with a deadline is not placed. The caller has
+    locked the provider's row, because a passed benchmark clears the deadline.
     """
-    is_drawn = provider.rebenchmark_at is not None and provider.rebenchmark_at <= now
-    is_due = is_drawn and provider.rebenchmark_by is None and provider.status in _WITH_TIER
+    has_come = provider.rebenchmark_at is not None and provider.rebenchmark_at <= now
+    is_due = has_come and provider.rebenchmark_by is None and provider.status in _WITH_TIER
     if is_due and not is_at_work(session, provider.address):
         provider.rebenchmark_by = now + timedelta(seconds=network.rebenchmark_within_seconds)
     return provider.rebenchmark_by
@@ -293,33 +290,33 @@ _WITH_TIER = (ProviderStatus.BENCHMARKED, ProviderStatus.ACTIVE)
 
 def _check_may_benchmark(provider: Provider, tier: Tier) -> None:
     if provider.kind == "verifier":
-        raise VerifierNeedsNone("a verifier is not benchmarked")
+        raise VerifierNeedsNone("a verifier has no benchmark")
     if provider.status == ProviderStatus.JAILED:
         raise ProviderJailed(f"{provider.address} is jailed")
-    # The number of GPUs is not asked for: the speed that the challenge must show stands for it.
+    # The number of GPUs is not compared: the required speed implies it.
     needs = {"gpu_memory_gb": tier.gpu_memory_gb, "ram_gb": tier.ram_gb, "network_gbps": tier.network_gbps}
     for key, least in needs.items():
         if float(str(provider.hardware[key])) < least:
             raise HardwareInsufficient(
-                f"tier {tier.name} needs {key} >= {least}, registered is {provider.hardware[key]}",
+                f"hardware.{key} is {provider.hardware[key]}; expected at least {least} for tier {tier.name}",
                 field=f"hardware.{key}",
             )
 
 
 def _check_no_failure(session: Session, network: NetworkParameters, address: str) -> None:
-    """Who saw what to open and gave no right answer waits: or it could try until what it made up is not drawn."""
+    """Enforce the pause after a failure. Otherwise a provider could retry until its invented states are not opened."""
     pause = timedelta(seconds=network.benchmark_pause_seconds)
     failed_at = providers_repository.last_failed_benchmark(session, address, utc_now() - pause)
     if failed_at is not None:
         raise BenchmarkPaused(
-            f"a benchmark of {address} was committed to at {failed_at:%Y-%m-%d %H:%M} UTC and not answered right",
+            f"{address} failed the benchmark that it committed to at {failed_at:%Y-%m-%d %H:%M} UTC",
             extra={"not_before": f"{failed_at + pause:%Y-%m-%dT%H:%M:%SZ}"},
         )
 
 
 def _check_in_time(run: BenchmarkRun, now: datetime) -> None:
     if now > run.deadline_at:
-        raise BenchmarkOutOfTurn(f"benchmark {run.id} had to begin by {run.deadline_at:%H:%M:%S} UTC")
+        raise BenchmarkOutOfTurn(f"benchmark {run.id} missed its deadline to begin, {run.deadline_at:%H:%M:%S} UTC")
 
 
 def _open_run(session: Session, run_id: str, address: str) -> BenchmarkRun:
@@ -331,13 +328,13 @@ def _open_run(session: Session, run_id: str, address: str) -> BenchmarkRun:
     return run
 
 
-def _give_tier(session: Session, network: NetworkParameters, provider: Provider, tier: Tier) -> None:
+def _grant_tier(session: Session, network: NetworkParameters, provider: Provider, tier: Tier) -> None:
     if provider.status == ProviderStatus.JAILED:  # since the challenge was issued
         raise ProviderJailed(f"{provider.address} is jailed")
     if provider.tier_id != tier.id:
         providers_repository.close_open_ask(session, provider.address, "cancelled")  # it offered another tier
     provider.tier_id = tier.id
-    # Exponential waiting times have no memory: how long ago the last one was says nothing about the next.
+    # Exponential waiting times are memoryless: the last benchmark does not predict the next one.
     wait = secrets.SystemRandom().expovariate(1 / network.rebenchmark_mean_seconds)
     provider.rebenchmark_at, provider.rebenchmark_by = utc_now() + timedelta(seconds=wait), None
     if provider.status == ProviderStatus.DEMOTED:

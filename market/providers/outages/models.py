@@ -1,4 +1,4 @@
-"""Tables of when the market itself was at work."""
+"""Tables of the market's own liveness and outages."""
 
 from datetime import datetime
 
@@ -9,7 +9,7 @@ from market.platform.db.base import Base, UtcDateTime
 
 
 class ComponentHeartbeat(Base):
-    """When a part of the market (``market.providers.outages.service``) last said that it works."""
+    """Time of the last heartbeat of a component (``market.providers.outages.service``)."""
 
     __tablename__ = "presences"
 
@@ -18,7 +18,7 @@ class ComponentHeartbeat(Base):
 
 
 class Outage(Base):
-    """A time in which a part of the market did not work."""
+    """Outage of a component of the market."""
 
     __tablename__ = "outages"
     __table_args__ = (Index("ix_outages_ends_at", "ends_at"),)

@@ -1,8 +1,7 @@
-"""When the market itself was away, by the database's clock: what nodes could not do meanwhile is held against nobody.
+"""Outages of the market, by the database's clock. They extend the nodes' deadlines.
 
-Each part that nodes depend on says again and again that it works. If it is heard of after a silence that is too long
-for it, that silence was an outage, whatever it came from: the part itself, its host, or the database that it could not
-write to.
+Each component that nodes depend on reports its liveness periodically. A gap that is too long is an outage of the
+component, its host or the database.
 """
 
 from collections.abc import Collection
@@ -17,23 +16,22 @@ from market.providers.outages.models import ComponentHeartbeat, Outage
 
 API, SWEEP, STORAGE = "api", "sweep", "storage"
 
-
 KEPT = timedelta(days=30)
-"""Longer than anything lasts from which outages are taken off."""
+"""Retention of outages; longer than any deadline that they extend."""
 
 
 def api_gap(lease_seconds: float) -> timedelta:
-    """The longest silence of the API that nodes do not notice: they renew a lease when less of its time is over."""
+    """Return the longest gap of the API that is not an outage: nodes renew leases less often."""
     return timedelta(seconds=max(3.0, lease_seconds / 3))
 
 
 def sweep_gap(interval_seconds: float) -> timedelta:
-    """The longest time between two sweeps where the workers are only busy."""
+    """Return the longest gap between two sweeps that is not an outage, for busy workers."""
     return timedelta(seconds=max(60.0, 3 * interval_seconds))
 
 
 def report(session: Session, part: str, gap: timedelta) -> Outage | None:
-    """The part works now; gives the outage that ends with this, if it was silent for longer than ``gap``."""
+    """Record that the component works; return the outage that ends now after a silence of more than ``gap``."""
     now = database_now(session)
     session.execute(insert(ComponentHeartbeat).values(part=part, seen_at=now).on_conflict_do_nothing())
     row = session.scalars(select(ComponentHeartbeat).where(ComponentHeartbeat.part == part).with_for_update()).one()
@@ -47,8 +45,10 @@ def report(session: Session, part: str, gap: timedelta) -> Outage | None:
 
 
 def note_storage(session: Session, works: bool) -> None:
-    """Storage was looked at. Where it does not work, it has not since it was last found to, or for a minute where it
-    never was; nobody looks while nothing depends on it."""
+    """Record the result of a check of storage. A failure extends the outage since the last success.
+
+    Without an earlier success, the outage begins a minute ago. Checks run only while a task depends on storage.
+    """
     now = database_now(session)
     row = session.get(ComponentHeartbeat, STORAGE) or ComponentHeartbeat(
         part=STORAGE, seen_at=now - timedelta(minutes=1)
@@ -62,13 +62,13 @@ def note_storage(session: Session, works: bool) -> None:
 
 
 def is_away(session: Session, part: str, gap: timedelta, now: datetime) -> bool:
-    """Whether the part has been silent for longer than ``gap``; one that was never heard of is not known to be."""
+    """Return True if the component has been silent for longer than ``gap``; False if it never reported."""
     seen_at = session.scalar(select(ComponentHeartbeat.seen_at).where(ComponentHeartbeat.part == part))
     return seen_at is not None and now - seen_at > gap
 
 
 def time_away(session: Session, start: datetime, end: datetime, parts: Collection[str] = (API, SWEEP)) -> timedelta:
-    """For how long any of the parts was away between two instants."""
+    """Return the time between two instants in which any of the components had an outage."""
     query = select(Outage.starts_at, Outage.ends_at).where(
         Outage.part.in_(parts), Outage.starts_at < end, Outage.ends_at > start
     )
@@ -81,5 +81,5 @@ def time_away(session: Session, start: datetime, end: datetime, parts: Collectio
 
 
 def forget(session: Session, now: datetime) -> None:
-    """Drop the outages that nothing is counted from any more."""
+    """Delete outages past their retention."""
     session.execute(delete(Outage).where(Outage.ends_at < now - KEPT))

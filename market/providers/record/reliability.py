@@ -1,4 +1,4 @@
-"""Reliability: what happened to a node's work is added up by the epoch, and its score follows within one sweep."""
+"""Counts of a node's work per epoch. The next sweep updates its reliability score."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -13,12 +13,12 @@ from market.providers.record import repository
 
 
 def reliability_bps(session: Session, addresses: Collection[str]) -> dict[str, int]:
-    """The score of each of the nodes, 0 to 10,000 (best); of one that is not known, a newcomer's."""
+    """Return the scores of the nodes, 0 to 10,000 (best); an unknown node has a newcomer's."""
     return dict.fromkeys(addresses, NEWCOMER_BPS) | repository.scores(session, addresses)
 
 
 def note_unit(session: Session, address: str, event: UnitEvent, *, served_bytes: int, at: datetime) -> None:
-    """A unit that the node delivered was decided. Its upload is rewarded if the unit stands."""
+    """Record the decision on a delivered unit. A verified one adds its upload to the rewards."""
     epoch = epoch_of(at.timestamp())
     if event is UnitEvent.PASS:
         repository.add(session, address, epoch, verified=1, served_bytes=served_bytes)
@@ -27,22 +27,21 @@ def note_unit(session: Session, address: str, event: UnitEvent, *, served_bytes:
 
 
 def note_lost(session: Session, address: str, at: datetime) -> None:
-    """The node did not deliver a unit: it went silent, gave the work up, or handed in what could not be accepted. Or it
-    showed a drawn state late."""
+    """Record an undelivered unit or a state that was revealed late."""
     repository.add(session, address, epoch_of(at.timestamp()), lost=1)
 
 
 def note_fault(session: Session, address: str, fault: Fault, at: datetime) -> None:
-    """The verifier gave no result of a replay."""
+    """Record a replay without a result."""
     column = {Fault.REFUSED: "refused", Fault.SILENT: "lost", Fault.WITHHELD: "rejected"}[fault]
     repository.add(session, address, epoch_of(at.timestamp()), **{column: 1})
 
 
 def note_served(session: Session, address: str, size: int, at: datetime) -> None:
-    """The node proved that it holds ``size`` bytes, and served them."""
+    """Record ``size`` bytes that the node proved to have and served."""
     repository.add(session, address, epoch_of(at.timestamp()), served_bytes=size)
 
 
 def note_replay(session: Session, address: str, replayed_wei: int, at: datetime) -> None:
-    """A replay of the verifier's agreed with the decision that it led to; the segment costs its payer that much."""
+    """Record a replay that agreed with the decision; ``replayed_wei`` is the gross price of the segment."""
     repository.add(session, address, epoch_of(at.timestamp()), replays=1, replayed_wei=replayed_wei)

@@ -1,4 +1,4 @@
-"""Queries over heartbeats, epochs, committed periods and downtime penalties."""
+"""Queries of heartbeats, epochs, committed periods and downtime penalties."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
@@ -23,7 +23,7 @@ from market.providers.models import (
 
 
 def mark_minute(session: Session, address: str, hour: int, bit: int) -> None:
-    """Note that the node was seen in a minute, and the least active stake of the hour; a repetition writes nothing."""
+    """Record a heartbeat in a minute, and the lowest active stake of the hour. A repetition writes nothing."""
     is_active = Provider.status == ProviderStatus.ACTIVE
     stake = (
         select(case((is_active, func.coalesce(Stake.stake_wei, 0)), else_=0))
@@ -46,19 +46,18 @@ def mark_minute(session: Session, address: str, hour: int, bit: int) -> None:
 
 
 def oldest_hour(session: Session) -> int | None:
-    """The first hour of which heartbeats are kept."""
     return session.scalar(select(func.min(HeartbeatHour.hour)))
 
 
 def hours_of(session: Session, epoch: int) -> Sequence[HeartbeatHour]:
-    """The heartbeats of an epoch, by hour and node."""
+    """Return the heartbeats of an epoch, by hour and node."""
     first = epoch * EPOCH_HOURS
     query = select(HeartbeatHour).where(HeartbeatHour.hour >= first, HeartbeatHour.hour < first + EPOCH_HOURS)
     return session.scalars(query.order_by(HeartbeatHour.hour, HeartbeatHour.provider)).all()
 
 
 def seen_by_anybody(session: Session, first: int) -> dict[int, int]:
-    """The minutes in which any node was seen, by hour: of hours from ``first`` on, and of the oldest that is kept."""
+    """Return the minutes with a heartbeat of any node, by hour: hours from ``first`` and the oldest stored one."""
     oldest = select(func.min(HeartbeatHour.hour)).scalar_subquery()
     query = select(HeartbeatHour.hour, func.bit_or(HeartbeatHour.minutes)).group_by(HeartbeatHour.hour)
     hours = or_(HeartbeatHour.hour >= first, HeartbeatHour.hour == oldest)
@@ -66,12 +65,12 @@ def seen_by_anybody(session: Session, first: int) -> dict[int, int]:
 
 
 def forget_hours(session: Session, epoch: int) -> None:
-    """Drop the heartbeats of an epoch and of all before it."""
+    """Delete the heartbeats of an epoch and of all before it."""
     session.execute(delete(HeartbeatHour).where(HeartbeatHour.hour < (epoch + 1) * EPOCH_HOURS))
 
 
 def add_period(session: Session, address: str, start: datetime, end: datetime) -> None:
-    """A wallet promised to be up from ``start`` until ``end``; of several promises at one time the longest holds."""
+    """Store a committed period; of several with one start the longest counts."""
     statement = insert(CommittedPeriod).values(address=address, starts_at=start, ends_at=end)
     session.execute(
         statement.on_conflict_do_update(
@@ -82,7 +81,7 @@ def add_period(session: Session, address: str, start: datetime, end: datetime) -
 
 
 def periods_between(session: Session, start: datetime, end: datetime) -> dict[str, list[tuple[float, float]]]:
-    """By wallet, the committed periods that overlap this time, in Unix seconds."""
+    """Return the committed periods that overlap this time, in Unix seconds, by wallet."""
     query = select(CommittedPeriod).where(CommittedPeriod.starts_at < end, CommittedPeriod.ends_at > start)
     found: dict[str, list[tuple[float, float]]] = {}
     for row in session.scalars(query):
@@ -95,17 +94,15 @@ def judged_epoch(session: Session, epoch: int) -> JudgedEpoch | None:
 
 
 def add_judged(session: Session, epoch: int, *, usual_nodes: int, counted_minutes: int) -> None:
-    """An epoch was judged, once."""
     session.add(JudgedEpoch(epoch=epoch, usual_nodes=usual_nodes, counted_minutes=counted_minutes))
 
 
 def last_judged(session: Session) -> int | None:
-    """The newest epoch that was judged."""
     return session.scalar(select(func.max(JudgedEpoch.epoch)))
 
 
 def add(session: Session, address: str, epoch: int, **counts: int) -> None:
-    """Add to what a node did in an epoch, and have its score reviewed."""
+    """Add to a node's counts of an epoch, and mark its score for review."""
     names = [c.name for c in ProviderEpoch.__table__.columns if c.name not in ("epoch", "provider", "unreviewed")]
     values = dict.fromkeys(names, 0) | counts
     statement = insert(ProviderEpoch).values(epoch=epoch, provider=address, unreviewed=True, **values)
@@ -118,19 +115,19 @@ def add(session: Session, address: str, epoch: int, **counts: int) -> None:
 
 
 def unreviewed(session: Session) -> list[str]:
-    """Nodes of which something is known that is not in their score."""
+    """Return the nodes with counts that are not in their score yet."""
     return list(session.scalars(select(ProviderEpoch.provider).where(ProviderEpoch.unreviewed).distinct()))
 
 
 def have_all_reviewed(session: Session) -> None:
-    """Have the score of every node with a record reviewed: its evidence has aged."""
+    """Mark the scores of all nodes for review, because their evidence has aged."""
     newest = select(ProviderEpoch.provider, func.max(ProviderEpoch.epoch)).group_by(ProviderEpoch.provider)
     one_each = tuple_(ProviderEpoch.provider, ProviderEpoch.epoch).in_(newest)
     session.execute(update(ProviderEpoch).where(one_each).values(unreviewed=True))
 
 
 def take_history(session: Session, address: str, epoch: int) -> dict[int, Evidence]:
-    """The evidence on a node by age at ``epoch``, marked as reviewed."""
+    """Return the evidence on a node by age at ``epoch``, and mark it as reviewed."""
     session.execute(
         update(ProviderEpoch)
         .where(ProviderEpoch.provider == address, ProviderEpoch.unreviewed)
@@ -153,7 +150,7 @@ def take_history(session: Session, address: str, epoch: int) -> dict[int, Eviden
 
 
 def work_between(session: Session, first: int, last: int) -> list[Work]:
-    """What each node did in the epochs from ``first`` to ``last`` that is rewarded."""
+    """Return the rewarded work of each node in the epochs from ``first`` to ``last``."""
     query = (
         select(
             ProviderEpoch.provider,
@@ -171,24 +168,21 @@ def work_between(session: Session, first: int, last: int) -> list[Work]:
 
 
 def forget_epochs(session: Session, before: int) -> None:
-    """Drop what is known of the epochs before this one."""
+    """Delete the records of the epochs before this one."""
     session.execute(delete(ProviderEpoch).where(ProviderEpoch.epoch < before))
     session.execute(delete(JudgedEpoch).where(JudgedEpoch.epoch < before))
 
 
 def epochs_of(session: Session, address: str, limit: int) -> Sequence[ProviderEpoch]:
-    """A node's newest epochs."""
     query = select(ProviderEpoch).where(ProviderEpoch.provider == address)
     return session.scalars(query.order_by(ProviderEpoch.epoch.desc()).limit(limit)).all()
 
 
 def first_epoch(session: Session) -> int | None:
-    """The oldest epoch of which anything is known."""
     return session.scalar(select(func.min(ProviderEpoch.epoch)))
 
 
 def scores(session: Session, addresses: Collection[str]) -> dict[str, int]:
-    """The scores of those of the nodes that are registered."""
     query = select(Provider.address, Provider.reliability_bps).where(Provider.address.in_(addresses))
     return dict(session.execute(query).tuples().all())
 
@@ -198,7 +192,7 @@ def all_nodes(session: Session) -> Sequence[Provider]:
 
 
 def open_penalties(session: Session, since_epoch: int) -> Sequence[DowntimePenalty]:
-    """Penalties for epochs from ``since_epoch`` on that the chain has not executed, oldest first."""
+    """Return the unexecuted penalties for epochs from ``since_epoch``, oldest first."""
     query = select(DowntimePenalty).where(DowntimePenalty.tx.is_(None), DowntimePenalty.epoch >= since_epoch)
     return session.scalars(query.order_by(DowntimePenalty.epoch, DowntimePenalty.provider)).all()
 
@@ -208,6 +202,5 @@ def lock_penalty(session: Session, evidence: str) -> DowntimePenalty | None:
 
 
 def penalties_of(session: Session, address: str, limit: int) -> Sequence[DowntimePenalty]:
-    """A node's newest penalties."""
     query = select(DowntimePenalty).where(DowntimePenalty.provider == address)
     return session.scalars(query.order_by(DowntimePenalty.epoch.desc()).limit(limit)).all()

@@ -1,4 +1,4 @@
-"""Reviews of scores: who is too unreliable for new work, and who is not any more."""
+"""Reviews of reliability scores: demotion and recovery."""
 
 from datetime import datetime, timedelta
 
@@ -19,7 +19,7 @@ UNRELIABLE, RECOVERED = "unreliable", "reliability_recovered"
 
 
 def review(database: Database, network: NetworkParameters, now: datetime) -> None:
-    """Bring every score up to date of which something new is known, each in its own transaction."""
+    """Update every score with new evidence, each in its own transaction."""
     with database.advisory_lock("providers.review") as alone:
         if not alone:
             return
@@ -31,10 +31,10 @@ def review(database: Database, network: NetworkParameters, now: datetime) -> Non
 
 
 def _review(session: Session, network: NetworkParameters, address: str, now: datetime) -> None:
-    """Set the score. Below the threshold a provider gets no new work until it recovers or passes a benchmark anew.
+    """Set the score; below the threshold a provider is demoted until it recovers or passes a benchmark.
 
-    A benchmark forgives the score that the node then had: only a lower one demotes it again. A verifier is not demoted
-    by its score, which makes it drawn less often; it was suspended for a time.
+    A benchmark forgives the current score: only a lower one demotes the provider again. A low score does not demote a
+    verifier; it only lowers its probability of selection. Its demotion is a suspension.
     """
     provider = providers_repository.lock_provider(session, address)
     score = reliability_bps(record_repository.take_history(session, address, epoch_of(now.timestamp())))
@@ -53,7 +53,7 @@ def _review(session: Session, network: NetworkParameters, address: str, now: dat
 
 
 def _may_recover(provider: Provider, network: NetworkParameters, now: datetime) -> bool:
-    """Not while it is suspended; and who did not show its hardware again gets its tier by a benchmark alone."""
+    """Return False during a suspension, and after a missed benchmark, which only a benchmark repairs."""
     suspension = timedelta(seconds=network.suspension_seconds)
     is_suspended = provider.warned_at is not None and now < provider.warned_at + suspension
     return not is_suspended and provider.reason != providers.REBENCHMARK_MISSED

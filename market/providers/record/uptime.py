@@ -1,8 +1,8 @@
-"""Uptime: heartbeats kept by the minute, judged by the epoch against what a node committed to on chain.
+"""Uptime: heartbeats by the minute, evaluated per epoch against the nodes' on-chain commitments.
 
-A heartbeat sets one bit of its hour's row. Once an epoch is over its minutes are counted, written as one row for each
-node, and its heartbeats dropped. A breach of the tier's promise within a committed period costs the staking
-contract's penalty for downtime, once for each epoch, with the evidence published first.
+A heartbeat sets one bit of its hour's row. After an epoch, its minutes are counted into one row per node, and its
+heartbeats are deleted. A breach of the tier's uptime in a committed period costs the downtime penalty, once per epoch.
+The evidence is published first.
 """
 
 from dataclasses import dataclass
@@ -31,17 +31,15 @@ from zoo_protocol.hashing import canonical_json, to_hex
 
 _log = structlog.get_logger(__name__)
 
-
 _SETTLED = timedelta(minutes=2)
-"""How long after its end an epoch is judged: every heartbeat of it is written by then."""
+"""Delay of the evaluation after the end of an epoch, so that all heartbeats are stored."""
 
-
-_UNPUNISHED = (ProviderStatus.JAILED, ProviderStatus.EXITED)  # barred from work: nothing is expected of them
+_EXEMPT = (ProviderStatus.JAILED, ProviderStatus.EXITED)  # they get no work, so no uptime is due
 
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """One node's epoch: its minutes as bits, and the wei of stake summed over the minutes in which it was seen."""
+    """Epoch of one node: its minutes as bits, and the sum of its stake in wei over the minutes seen."""
 
     provider: Provider
     seen: int
@@ -53,17 +51,17 @@ class _Judged:
     @property
     def is_breach(self) -> bool:
         up, due = (self.seen & self.committed).bit_count(), self.committed.bit_count()
-        return self.provider.status not in _UNPUNISHED and uptime.is_breach(up, due, self.sla_bps)
+        return self.provider.status not in _EXEMPT and uptime.is_breach(up, due, self.sla_bps)
 
 
 def on_committed(session: Session, event: ChainEvent) -> None:
-    """Handler of the final Committed event: a promise to be up, from its block's time on."""
+    """Handle the final Committed event: a committed period from its block's time."""
     start, end = from_unix(event.timestamp), from_unix(event.args["until"])
     record_repository.add_period(session, event.args["provider"], start, end)
 
 
 def on_slashed(session: Session, event: ChainEvent) -> None:
-    """Handler of the final Slashed event: it counts in the score, and says what a penalty of ours came to."""
+    """Handle the final Slashed event: count it in the score, and store the amount of a downtime penalty."""
     record_repository.add(session, event.args["provider"], uptime.epoch_of(event.timestamp), slashes=1)
     penalty = record_repository.lock_penalty(session, event.args["evidence"])
     if penalty is not None:
@@ -71,7 +69,7 @@ def on_slashed(session: Session, event: ChainEvent) -> None:
 
 
 def judge(database: Database, storage: Storage, network: NetworkParameters, now: datetime) -> None:
-    """Judge every epoch that is over, oldest first, and see to it that all penalties reach the chain.
+    """Evaluate every past epoch, oldest first, and queue all penalties for the chain.
 
     Raises:
         StorageError: evidence could not be stored; the epoch stays due.
@@ -103,7 +101,7 @@ def _judge(database: Database, storage: Storage, network: NetworkParameters, epo
     with database.transaction() as session:
         record_repository.forget_hours(session, epoch)
         if is_judged:
-            return  # what came in after the judgement comes too late
+            return  # later heartbeats do not count
         record_repository.add_judged(session, epoch, usual_nodes=usual, counted_minutes=counted.bit_count())
         for node in nodes:
             record_repository.add(
@@ -120,19 +118,19 @@ def _judge(database: Database, storage: Storage, network: NetworkParameters, epo
             address = node.provider.address
             evidence = to_hex(digest_of(cid))
             session.add(DowntimePenalty(provider=address, epoch=epoch, evidence=evidence, evidence_cid=cid))
-            _log.warning("downtime penalty", provider=address, epoch=epoch, evidence=cid)
+            _log.warning("downtime_penalty", provider=address, epoch=epoch, evidence=cid)
         record_repository.have_all_reviewed(session)
         record_repository.forget_epochs(session, epoch - OLDEST_EPOCHS)
 
 
 def _read(session: Session, network: NetworkParameters, epoch: int, usual: int) -> tuple[list[_Judged], int, int]:
-    """The nodes that were seen or had committed to be up; the minutes that count; how many nodes are usual."""
+    """Return (nodes that were seen or committed, minutes that count, usual number of nodes)."""
     hours: dict[str, dict[int, int]] = {}
     at_stake: dict[str, dict[int, int]] = {}
     stake_minutes: dict[str, int] = {}
     for row in record_repository.hours_of(session, epoch):
         hours.setdefault(row.provider, {})[row.hour] = row.minutes
-        if row.stake_wei:  # a wallet costs nothing: whoever made many could call an outage by switching them off
+        if row.stake_wei:  # wallets without stake are free, so switching many off could fake an outage
             at_stake.setdefault(row.provider, {})[row.hour] = row.minutes
         earned = stake_minutes.get(row.provider, 0) + row.minutes.bit_count() * row.stake_wei
         stake_minutes[row.provider] = earned
@@ -154,14 +152,14 @@ def _read(session: Session, network: NetworkParameters, epoch: int, usual: int) 
                 counted=here,
                 committed=here & uptime.committed_minutes(epoch, periods.get(address, [])),
                 stake_minutes=stake_minutes.get(address, 0),
-                sla_bps=slas.get(provider.tier_id or 0, 0),  # without a tier nothing was promised
+                sla_bps=slas.get(provider.tier_id or 0, 0),  # no tier, no required uptime
             )
         )
     return nodes, counted, usual
 
 
 def _evidence(node: _Judged, epoch: int) -> dict[str, Any]:
-    """All that an outsider needs to judge again. The same epoch always gives the same bytes; minutes as hex bits."""
+    """Return the evidence of a breach, deterministic for an epoch; minutes as hex bits."""
     return {
         "kind": "zoo-downtime/1",
         "provider": node.provider.address,
@@ -177,7 +175,7 @@ def _evidence(node: _Judged, epoch: int) -> dict[str, Any]:
 
 
 def _execute_penalties(database: Database, network: NetworkParameters, now: datetime) -> None:
-    """Ask for what the chain has not executed, as long as it would take it: one unbonding delay."""
+    """Queue the penalties that the chain has not executed, within one unbonding delay."""
     oldest = uptime.epoch_of(now.timestamp() - network.unbonding_seconds) + 1
     with database.transaction() as session:
         for penalty in record_repository.open_penalties(session, oldest):
@@ -189,5 +187,5 @@ def _execute_penalties(database: Database, network: NetworkParameters, now: date
                 **ProviderStaking.slash(penalty.provider, OFFENCE_IDS["downtime"], penalty.evidence),
                 amount=providers_repository.at_risk(
                     session, penalty.provider
-                ),  # the table may change before it is executed
+                ),  # an upper bound: the penalty table may change before the execution
             )

@@ -21,11 +21,7 @@ RECORD_KIND = "zoo-aggregation/1"
 
 
 class PayloadsLost(Exception):
-    """Storage serves the round's checkpoint but not some delivered payloads, or serves other bytes for them.
-
-    Attributes:
-        unit_ids: units of the lost payloads.
-    """
+    """Storage serves the round's checkpoint but not some delivered payloads, or serves other bytes for them."""
 
     def __init__(self, unit_ids: frozenset[int]) -> None:
         super().__init__(f"Storage does not serve the payloads of units {sorted(unit_ids)}.")

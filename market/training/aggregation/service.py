@@ -73,11 +73,7 @@ class _Round:
 
 
 def aggregate(database: Database, settings: Settings, storage: Storage, job_id: str) -> None:
-    """Close the job's current round if it is due and no other worker closes it.
-
-    Raises:
-        StorageError: storage failed and nothing was applied; retry.
-    """
+    """Close the job's current round if it is due and no other worker closes it. Raises StorageError."""
     with database.advisory_lock(f"aggregate:{job_id}") as alone:
         if alone:
             _drop_stale_leaves(database, storage, job_id)
@@ -162,10 +158,8 @@ def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
 
 def _units(session: Session, job_id: str, number: int) -> dict[int, Unit]:
     """Return by id the units of round ``number`` and the late units that no round has aggregated."""
-    found = units_repository.units_of_round(session, job_id, number) + units_repository.late_units(
-        session, job_id, number
-    )
-    return {unit.id: unit for unit in found}
+    own = units_repository.units_of_round(session, job_id, number)
+    return {unit.id: unit for unit in [*own, *units_repository.late_units(session, job_id, number)]}
 
 
 def _undisputed(units: Iterable[Unit]) -> list[Unit]:
@@ -207,7 +201,6 @@ def _build_checkpoint(storage: Storage, job_id: str, round_: _Round) -> tuple[St
 
 
 def _to_restore(round_: _Round, verdicts: Mapping[int, Verdict]) -> set[int]:
-    """Return the ids of units whose payloads are restored to their error feedback."""
     return {
         part.unit_id
         for part in round_.parts
@@ -253,7 +246,8 @@ def _apply(
         elif unit.status in units_repository.DELIVERED_UNIT:
             _defer_payload(session, job, unit, slots[unit.slot])
         elif unit.status == UnitStatus.LEASED:
-            _close_straggler(session, job_id, unit.id)
+            for locked in leases_repository.lock_open_leases(session, job_id, unit_id=unit.id):
+                abandon(session, *locked, LeaseEvent.EXPIRE, "round_closed")
     slot_states.mark_kept(session, job, round_.number + 1)
     record_checkpoint(session, stored)
     late = sum(verdicts[part.place].included for part in round_.parts if part.round < round_.number)
@@ -270,28 +264,12 @@ def _defer_payload(session: Session, job: Job, unit: Unit, slot: Slot) -> None:
     unit.rounds_late = min((unit.rounds_late or 0) + 1, MAX_STALENESS)
 
 
-def _close_straggler(session: Session, job_id: str, unit_id: int) -> None:
-    for lease_id in leases_repository.open_leases(session, job_id, unit_id=unit_id):
-        locked = leases_repository.lock_lease(session, lease_id)
-        if locked and locked[2].status in leases_repository.OPEN_LEASE:
-            abandon(session, *locked, LeaseEvent.EXPIRE, "round_closed")
-
-
 def _advance(session: Session, job: Job, stored: StoredCheckpoint, included: int, late: int) -> None:
     job.current_round += 1
     now = utc_now()
-    emit(
-        session,
-        job.id,
-        "round",
-        {
-            "round": job.current_round,
-            "rounds": job.rounds,
-            "validation_loss": stored.validation_loss,
-            "included": included,
-            "late": late,
-        },
-    )
+    data: dict[str, object] = {"round": job.current_round, "rounds": job.rounds}
+    data |= {"validation_loss": stored.validation_loss, "included": included, "late": late}
+    emit(session, job.id, "round", data)
     if job.current_round < job.rounds:
         job.round_started_at = now
         enqueue_after_commit(session, "jobs.validate", job.id)

@@ -48,11 +48,7 @@ _log = structlog.get_logger(__name__)
 
 
 class SumLost(Exception):
-    """Storage has lost a leaf's sum: disk failure, or an equal sum of another job was unpinned.
-
-    Attributes:
-        cid: of the sum.
-    """
+    """Storage has lost a leaf's sum: disk failure, or an equal sum of another job was unpinned."""
 
     def __init__(self, cid: str) -> None:
         super().__init__(f"Storage does not serve the sum {cid}.")
@@ -62,11 +58,7 @@ class SumLost(Exception):
 def shape(
     session: Session, settings: Settings, spec: TrainingSpec, parts: Sequence[AggregationInput], holders: dict[int, str]
 ) -> list[list[AggregationInput]]:
-    """Return the inputs of each leaf, by region and in order; one leaf if a tree would not save time.
-
-    Args:
-        holders: provider by unit id.
-    """
+    """Return the inputs of each leaf, by region (``holders`` by unit id) and in order; one leaf if a tree is slower."""
     undigested = not all(part.sha256 for part in parts)  # units of older releases have no digest
     if undigested or len(parts) * spec.num_parameters() < settings.tree_aggregation_min_values:
         return [list(parts)]
@@ -165,11 +157,7 @@ class _LeafTask:
 
 
 def work_leaf(database: Database, storage: Storage, job_id: str, round_: int, leaf: int) -> None:
-    """Do the due steps of one leaf, unless another worker does them.
-
-    Raises:
-        StorageError: storage failed; the sweep retries.
-    """
+    """Do the due steps of one leaf, unless another worker does them. Raises StorageError."""
     with database.advisory_lock(f"leaf:{job_id}:{round_}:{leaf}") as alone:
         while alone and (due := _due(database, job_id, round_, leaf)) is not None:
             last = load_outer(storage, due.spec, due.checkpoint_cid).aggregate
@@ -192,23 +180,16 @@ def work_leaf(database: Database, storage: Storage, job_id: str, round_: int, le
 def _due(database: Database, job_id: str, round_: int, leaf: int) -> _LeafTask | None:
     with database.transaction() as session:
         found = {row.leaf: row for row in aggregation_repository.leaves_of_round(session, job_id, round_)}
-        job, checkpoint = (
-            jobs_repository.job(session, job_id),
-            checkpoints_repository.checkpoint(session, job_id, round_),
-        )
+        job = jobs_repository.job(session, job_id)
+        checkpoint = checkpoints_repository.checkpoint(session, job_id, round_)
         if leaf not in found or job is None or checkpoint is None:
             return None
         own = found[leaf]
         summaries = [Summary.from_json(row.summary) for row in found.values() if row.summary is not None]
         if own.sum_cid is not None or (own.summary is not None and len(summaries) < len(found)):
             return None
-        return _LeafTask(
-            own.seed,
-            TrainingSpec.from_dict(job.spec),
-            checkpoint.cid,
-            inputs_of(own),
-            None if own.summary is None else summaries,
-        )
+        spec, due = TrainingSpec.from_dict(job.spec), None if own.summary is None else summaries
+        return _LeafTask(own.seed, spec, checkpoint.cid, inputs_of(own), due)
 
 
 def _store_result(

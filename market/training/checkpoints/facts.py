@@ -20,7 +20,6 @@ class CheckpointSummary:
 
 
 def checkpoints_of(session: Session, job_id: str) -> list[CheckpointSummary]:
-    """Return the job's checkpoints by round."""
     pins = checkpoints_repository.pins_of_job(session, job_id)
     return [
         CheckpointSummary(row.round, row.cid, row.model_cid, row.validation_loss, pins.get(row.id, []))

@@ -39,6 +39,5 @@ def jobs_without_a_loss(session: Session) -> Sequence[str]:
 
 
 def holders_of_newest(session: Session, job_id: str) -> set[str]:
-    """Return the nodes that proved a copy of the job's newest checkpoint."""
     newest = select(Checkpoint.id).where(Checkpoint.job_id == job_id).order_by(Checkpoint.round.desc()).limit(1)
     return set(session.scalars(select(Pin.provider).where(Pin.checkpoint_id == newest.scalar_subquery())))

@@ -99,7 +99,6 @@ def _load_manifest(storage: Storage, cid: str) -> CheckpointManifest:
 
 
 def record_checkpoint(session: Session, stored: StoredCheckpoint) -> None:
-    """Insert the row of a stored checkpoint and emit the event."""
     manifest = stored.manifest
     session.add(
         Checkpoint(

@@ -30,7 +30,6 @@ class Acknowledger:
     inclusion_deadline_seconds: int
 
     def sign(self, leaf: str, include_by: datetime) -> str:
-        """Return the EIP-712 signature of the acknowledgement, 0x hex."""
         message = messages.Acknowledgement(leaf, int(include_by.timestamp()))
         return self.signer.sign_typed_data(messages.typed_data(self.domain, message))
 

@@ -39,7 +39,6 @@ def units_of_window(session: Session, window_id: int) -> list[tuple[Job, Unit]]:
 
 
 def commitments_of_window(session: Session, window_id: int) -> list[UnitCommitment]:
-    """Return the commitments of a window's units in leaf order."""
     columns = (Unit.job_id, Unit.round, Unit.slot, Unit.provider, Unit.trace_root, Unit.payload_hash)
     query = select(*columns).where(Unit.window_id == window_id).order_by(Unit.window_index)
     return [
@@ -53,7 +52,6 @@ def acknowledgement(session: Session, unit_id: int) -> Acknowledgement | None:
 
 
 def acknowledged_unit(session: Session, leaf: str) -> tuple[Acknowledgement, Job, Unit] | None:
-    """Return the acknowledgement of a leaf, with its unit."""
     query = select(Acknowledgement, Job, Unit).join(Unit, Unit.id == Acknowledgement.unit_id)
     found = session.execute(query.join(Job, Job.id == Unit.job_id).where(Acknowledgement.leaf == leaf)).one_or_none()
     return None if found is None else found._tuple()

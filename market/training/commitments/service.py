@@ -30,8 +30,7 @@ def windowless_units(session: Session, limit: int) -> list[UnitSummary]:
 def assign_window(session: Session, rates: Mapping[int, int | None], window_id: int) -> None:
     """Put units, locked by :func:`windowless_units`, into a window; their order gives the leaf index.
 
-    Args:
-        rates: by unit id, the minimum sampling rate of its segments in basis points; None: not sampled.
+    ``rates`` has minimum sampling rates in basis points by unit id; None: not sampled.
     """
     units = units_repository.units_by_id(session, rates)
     for index, (unit_id, sampling_bps) in enumerate(rates.items()):
@@ -40,17 +39,14 @@ def assign_window(session: Session, rates: Mapping[int, int | None], window_id: 
 
 
 def window_units(session: Session, window_id: int) -> list[UnitSummary]:
-    """Return the units of a window in leaf order."""
     return [facts(job, unit) for job, unit in commitments_repository.units_of_window(session, window_id)]
 
 
 def window_leaves(session: Session, window_id: int) -> list[bytes]:
-    """Return the leaves of a window in order."""
     return [leaf_of(commitment) for commitment in commitments_repository.commitments_of_window(session, window_id)]
 
 
 def acknowledged_unit(session: Session, leaf: str) -> tuple[AcknowledgementSummary, UnitSummary] | None:
-    """Return the acknowledgement of a commitment and its unit; None if there is none."""
     found = commitments_repository.acknowledged_unit(session, leaf)
     if found is None:
         return None

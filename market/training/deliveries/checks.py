@@ -82,7 +82,9 @@ def check(storage: Storage, lease: Lease, found: tuple[Job, Unit] | None, result
                 require_kind(lease, LeaseKind.REPLAY)
                 if lease.task.get("across"):
                     assert found is not None  # every replay lease has a unit
-                    return _check_end_state(storage, *found, lease.task["segment"], result) or Accepted()
+                    boundary, cid = lease.task["segment"] + 1, result.end_state_cid
+                    refusal = _check_boundary_state(storage, *found, boundary, "end_state_cid", cid, result.end_leaf)
+                    return refusal or Accepted()
                 # verification checks the rest in the transaction that applies it
                 return _check_inner_digest(lease.task, result) or Accepted()
             case CompletePin():
@@ -169,7 +171,6 @@ def _start_digest(spec: TrainingSpec, unit: Unit) -> bytes:
 def _check_reveal(
     storage: Storage, job: Job, unit: Unit, task: dict[str, Any], result: CompleteReveal
 ) -> Refusal | None:
-    """Check a revealed state against the unit's start state and its trace."""
     asked = task["slot_state_cid"]
     if asked is not None:
         digest = asked_digest(unit, task)
@@ -180,7 +181,8 @@ def _check_reveal(
         # An unchecked file would be recorded as a claimed end state and unpinned later.
         detail = "state_cid must be null: a first segment starts from no state, a last one ends in the replica state."
         return None if result.state_cid is None else Refusal("wrong_state", "state_cid", detail)
-    return _check_state(storage, job, unit, task["segment"], result)
+    leaf = None if unit.leaves is None else unit.leaves[task["segment"]]
+    return _check_boundary_state(storage, job, unit, task["segment"], "state_cid", result.state_cid, leaf)
 
 
 def asked_digest(unit: Unit, task: dict[str, Any]) -> str | None:
@@ -208,20 +210,7 @@ def _check_slot_state(
     return None
 
 
-def _check_state(storage: Storage, job: Job, unit: Unit, segment: int, result: CompleteReveal) -> Refusal | None:
-    """Check a revealed state against the trace's leaf at the segment's start."""
-    if result.state_cid is None:
-        return Refusal("state_missing", "state_cid", f"Segment {segment} starts from a state that must be revealed.")
-    leaf = _leaf(storage, job, unit, segment, "state_cid", result.state_cid)
-    if isinstance(leaf, Refusal):
-        return leaf
-    if unit.leaves is None or leaf != unit.leaves[segment]:
-        return Refusal("wrong_state", "state_cid", f"The state does not hash to leaf {segment} of the unit's trace.")
-    return None
-
-
 def _check_inner_digest(task: dict[str, Any], result: CompleteReplay) -> Refusal | None:
-    """Check that an inner digest is given if, and only if, the task requests one."""
     inner = task.get("inner")
     if inner is not None and result.inner_digest is None:
         detail = f"inner_digest is missing; the task requests the digest of the state after inner step {inner['step']}."
@@ -231,32 +220,26 @@ def _check_inner_digest(task: dict[str, Any], result: CompleteReplay) -> Refusal
     return None
 
 
-def _check_end_state(storage: Storage, job: Job, unit: Unit, segment: int, result: CompleteReplay) -> Refusal | None:
-    """Check the end state that a verifier of another environment class uploaded against its end leaf."""
-    if result.end_state_cid is None:
-        detail = "A replay in another environment class must upload its end state."
-        return Refusal("state_missing", "end_state_cid", detail)
-    leaf = _leaf(storage, job, unit, segment + 1, "end_state_cid", result.end_state_cid)
-    if isinstance(leaf, Refusal):
-        return leaf
-    if leaf != result.end_leaf:
-        return Refusal("wrong_state", "end_state_cid", "The state does not hash to the end leaf.")
-    return None
-
-
-def _leaf(storage: Storage, job: Job, unit: Unit, boundary: int, field: str, cid: str) -> str | Refusal:
-    """Return the leaf (0x hex) of an uploaded state before compression, or a refusal."""
+def _check_boundary_state(
+    storage: Storage, job: Job, unit: Unit, boundary: int, field: str, cid: str | None, expected: str | None
+) -> Refusal | None:
+    """Check the leaf (0x hex) of an uploaded state before compression."""
+    if cid is None:
+        return Refusal("state_missing", field, f"{field} is null; expected the state of boundary {boundary}.")
     spec = unit_spec(job, unit)
     start = _start(storage, spec, unit)
     try:
         pieces = storage.open_stream(cid, max_bytes=boundary_state_bytes(spec))
-        return to_hex(stream_inner_leaf(spec, _place(job, unit), boundary, start, pieces))
+        leaf = to_hex(stream_inner_leaf(spec, _place(job, unit), boundary, start, pieces))
     except StorageUnavailable:
         raise
     except (StorageError, InvalidCid) as error:
         return Refusal("state_missing", field, f"The state cannot be read: {error}")
     except GymError as error:
         return Refusal(error.code, field, str(error))
+    if leaf != expected:
+        return Refusal("wrong_state", field, f"The state does not hash to the leaf of boundary {boundary}.")
+    return None
 
 
 def _start(storage: Storage, spec: TrainingSpec, unit: Unit) -> SlotStateFacts:
@@ -267,7 +250,7 @@ def _start(storage: Storage, spec: TrainingSpec, unit: Unit) -> SlotStateFacts:
     try:
         return stream_slot_state(spec, storage.open_stream(cid, max_bytes=slot_state_bytes(spec)))
     except StorageError as error:
-        raise StorageUnavailable(f"the unit's own input cannot be read: {error}") from error
+        raise StorageUnavailable(f"The unit's start state cannot be read: {error}") from error
 
 
 def _whole_start(storage: Storage, spec: TrainingSpec, unit: Unit) -> ReplicaState:
@@ -299,7 +282,6 @@ def unit_of(storage: Storage, spec: TrainingSpec, job: Job, unit: Unit) -> trace
 
 
 def _checkpoint(storage: Storage, spec: TrainingSpec, unit: Unit) -> Arrays:
-    """Return the unit's start parameters."""
     cid = unit.start_eager_payload_cid
     try:
         payload = None if cid is None else storage.get(cid, max_bytes=_max_payload_bytes(spec))

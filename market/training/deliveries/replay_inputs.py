@@ -16,12 +16,7 @@ from zoo_protocol.hashing import to_hex
 
 
 def claimed_end_distance(
-    database: Database,
-    storage: Storage,
-    unit_id: int,
-    segment: int,
-    computed_cid: str,
-    claimed_cid: str,
+    database: Database, storage: Storage, unit_id: int, segment: int, computed_cid: str, claimed_cid: str
 ) -> tuple[float, float]:
     """Return the relative L2 distances of the parameters: over all, and of the tensor with the largest distance.
 

@@ -85,13 +85,7 @@ def extend_lease(
 @router.post(
     "/{lease_id}/commit",
     responses=refusals(
-        NotAuthenticated,
-        LeaseLost,
-        WrongStep,
-        InvalidSignature,
-        CommitmentChanged,
-        CommitmentRepeated,
-        ReplayCommitted,
+        NotAuthenticated, LeaseLost, WrongStep, InvalidSignature, CommitmentChanged, CommitmentRepeated, ReplayCommitted
     ),
 )
 def commit_lease(

@@ -114,9 +114,8 @@ def complete(database: Database, storage: Storage, lease_id: str, address: str, 
             and lease.kind == LeaseKind.TRAIN
             and units_repository.has_pending_upload(session, found[1])
         ):
-            raise WrongStep(
-                "An earlier unit of this slot is committed and not delivered.", remedy="Complete that one first."
-            )
+            detail = "An earlier unit of this slot is committed and not delivered."
+            raise WrongStep(detail, remedy="Complete that one first.")
     checked = check(storage, lease, found, result)
     if isinstance(checked, Accepted):
         _pin_files(storage, [cid for cid in _files_of(result) if cid is not None])
@@ -136,11 +135,7 @@ def complete(database: Database, storage: Storage, lease_id: str, address: str, 
 
 
 def _pin_files(storage: Storage, cids: Sequence[str]) -> None:
-    """Pin accepted files that storage serves without a pin: unfinished uploads, or files of other IPFS nodes.
-
-    Raises:
-        StorageDown: a file was not pinned; send the result again.
-    """
+    """Pin accepted files that storage serves without a pin: of unfinished uploads or other IPFS nodes."""
     try:
         for cid in cids:
             if not storage.is_pinned(cid):
@@ -204,7 +199,6 @@ def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result:
 
 
 def _files_of(result: Completion) -> list[str | None]:
-    """Return the CIDs of the files that the node uploaded for the result."""
     match result:
         case CompleteTraining():
             return [result.payload_cid]

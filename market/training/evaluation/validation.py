@@ -4,8 +4,6 @@ No round waits for a loss, and settlement records the known ones. Only the losse
 computed in place, because the receipt contains them.
 """
 
-from sqlalchemy.orm import Session
-
 from market.jobs import repository as jobs_repository
 from market.platform.db.session import Database
 from market.platform.events.service import emit
@@ -34,7 +32,10 @@ def validate(database: Database, storage: Storage, job_id: str) -> None:
             spec, checkpoint = due
             loss = validation_loss(storage, spec, load_parameters(storage, spec, checkpoint.cid))
             with database.transaction() as session:
-                _record_loss(session, checkpoint.id, loss)
+                row = checkpoints_repository.checkpoint_by_id(session, checkpoint.id)
+                assert row is not None  # checkpoints are never deleted
+                row.validation_loss = loss
+                emit(session, job_id, "validation", {"round": row.round, "cid": row.cid, "validation_loss": loss})
         if alone:
             examine(database, storage, job_id)
 
@@ -44,11 +45,3 @@ def _newest_unknown(database: Database, job_id: str) -> tuple[TrainingSpec, Chec
         unknown = [row for row in checkpoints_repository.checkpoints(session, job_id) if row.validation_loss is None]
         job = jobs_repository.job(session, job_id)
         return None if job is None or not unknown else (TrainingSpec.from_dict(job.spec), unknown[-1])
-
-
-def _record_loss(session: Session, checkpoint_id: int, loss: str) -> None:
-    checkpoint = checkpoints_repository.checkpoint_by_id(session, checkpoint_id)
-    assert checkpoint is not None  # checkpoints are never deleted
-    checkpoint.validation_loss = loss
-    seen = {"round": checkpoint.round, "cid": checkpoint.cid, "validation_loss": loss}
-    emit(session, checkpoint.job_id, "validation", seen)

@@ -20,11 +20,7 @@ _log = structlog.get_logger(__name__)
 
 
 class ApiLivenessReporter:
-    """Liveness reports of one process. Thread-safe.
-
-    Attributes:
-        period: seconds between reports.
-    """
+    """Liveness reports of one process, ``period`` seconds apart. Thread-safe."""
 
     def __init__(self, database: Database, lease_seconds: float) -> None:
         self._database = database

@@ -44,9 +44,7 @@ class ReplayNotCommitted(MarketError):
     status = 409
     code = "replay-not-committed"
     title = "The replay has no commitment"
-    default_remedy = (
-        "Commit keccak(end_leaf || verifier || salt) first, with inner_digest after end_leaf if one is asked for."
-    )
+    default_remedy = "Commit keccak(end_leaf || verifier || salt) first, with inner_digest after end_leaf if requested."
 
 
 class ReplayMismatch(MarketError):
@@ -55,6 +53,4 @@ class ReplayMismatch(MarketError):
     status = 422
     code = "replay-mismatch"
     title = "The result is not the committed one"
-    default_remedy = (
-        "Send the end leaf, the salt and, if one is asked for, the inner digest that the commitment was made from."
-    )
+    default_remedy = "Send the end leaf, the salt and, if requested, the inner digest of the commitment."

@@ -11,7 +11,6 @@ from market.domain.lifecycle import NODE_SILENT, REPLAY_OVERDUE, LeaseEvent
 from market.platform.db.base import utc_now
 from market.platform.db.session import Database
 from market.providers.outages import service as outages
-from market.training.leases import repository
 from market.training.leases import repository as leases_repository
 from market.training.leases.service import UPLOAD_OVERDUE, abandon
 from training_gym.spec.config import TrainingSpec
@@ -75,7 +74,7 @@ def _expire(database: Database, lease_ids: Sequence[str], reason: str, *, ran_ou
     for lease_id in lease_ids:
         with database.transaction() as session:
             locked = leases_repository.lock_lease(session, lease_id)
-            if not locked or locked[2].status not in repository.OPEN_LEASE:
+            if not locked or locked[2].status not in leases_repository.OPEN_LEASE:
                 continue
             if ran_out_by is None or locked[2].expires_at <= ran_out_by:
                 abandon(session, *locked, LeaseEvent.EXPIRE, reason)

@@ -1,6 +1,6 @@
 """Lease queries. Lock order: see :mod:`market.jobs.repository`."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -21,7 +21,6 @@ def lease(session: Session, lease_id: str) -> Lease | None:
 
 
 def lock_lease(session: Session, lease_id: str) -> tuple[Job, Unit | None, Lease] | None:
-    """Lock and return the lease with its job and unit."""
     found = session.execute(select(Lease.job_id, Lease.unit_id).where(Lease.id == lease_id)).one_or_none()
     if found is None:
         return None
@@ -51,15 +50,15 @@ def offers(session: Session, holders: Collection[str], now: datetime) -> set[tup
     return set(session.execute(query).tuples())
 
 
-def open_leases(
+def lock_open_leases(
     session: Session,
     job_id: str,
     *,
     holder: str | None = None,
     unit_id: int | None = None,
     kinds: Sequence[str] | None = None,
-) -> list[str]:
-    """Return the ids of the job's open leases, optionally of one node, one unit or some kinds."""
+) -> Iterator[tuple[Job, Unit | None, Lease]]:
+    """Lock and yield the job's open leases, optionally of one node, one unit or some kinds, like :func:`lock_lease`."""
     query = select(Lease.id).where(Lease.job_id == job_id, Lease.status.in_(OPEN_LEASE))
     if holder is not None:
         query = query.where(Lease.holder == holder)
@@ -67,11 +66,13 @@ def open_leases(
         query = query.where(Lease.unit_id == unit_id)
     if kinds is not None:
         query = query.where(Lease.kind.in_(kinds))
-    return list(session.scalars(query.order_by(Lease.id)))
+    for lease_id in session.scalars(query.order_by(Lease.id)).all():
+        found = lock_lease(session, lease_id)
+        if found and found[2].status in OPEN_LEASE:  # it may have ended with an earlier one
+            yield found
 
 
 def follow_leases(session: Session, checkpoint_id: int) -> list[Lease]:
-    """Return all prefetch leases of a checkpoint."""
     query = select(Lease).where(Lease.kind == "follow", Lease.checkpoint_id == checkpoint_id)
     return list(session.scalars(query.order_by(Lease.created_at, Lease.id)))
 

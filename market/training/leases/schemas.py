@@ -73,7 +73,6 @@ class CommitTraining(RequestModel):
 
     @property
     def declared(self) -> tuple[str, str, str] | None:
-        """Payload, replica state and its digest, if all of them are declared."""
         if self.payload_cid is None or self.slot_state_cid is None or self.slot_state_digest is None:
             return None
         return self.payload_cid, self.slot_state_cid, self.slot_state_digest

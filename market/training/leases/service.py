@@ -23,7 +23,6 @@ from market.platform.db.session import enqueue_after_commit
 from market.platform.events.service import emit
 from market.providers import service as providers
 from market.providers.record import reliability
-from market.training.leases import repository
 from market.training.leases import repository as leases_repository
 from market.training.leases.errors import LeaseLost
 from market.training.leases.models import Lease
@@ -100,11 +99,7 @@ def next_lease(session: Session, address: str, kinds: Sequence[LeaseKind], lease
 
 
 def require_held(lease: Lease | None, address: str, token: str, now: datetime) -> Lease:
-    """Return ``lease`` if the caller may act on it.
-
-    Raises:
-        LeaseLost: no such lease, another holder's, wrong token, ended or expired.
-    """
+    """Return ``lease`` if the caller may act on it. Raises LeaseLost."""
     if lease is None or lease.holder != address or not hmac.compare_digest(lease.token, token):
         raise LeaseLost("You hold no lease with this id and token.", field="token")
     if lease.status != LeaseStatus.ACTIVE:
@@ -183,21 +178,18 @@ def abandon(
 def _withdraw(session: Session, unit: Unit) -> None:
     """Lose the later units that started from the lost unit's declared state, then clear that declaration."""
     for later in units_repository.started_from(session, unit):
-        for lease_id in leases_repository.open_leases(session, unit.job_id, unit_id=later.id, kinds=[LeaseKind.TRAIN]):
-            locked = leases_repository.lock_lease(session, lease_id)
-            if locked and locked[2].status in repository.OPEN_LEASE:
-                abandon(session, *locked, LeaseEvent.EXPIRE, START_LOST)
+        kinds = [LeaseKind.TRAIN]
+        for locked in leases_repository.lock_open_leases(session, unit.job_id, unit_id=later.id, kinds=kinds):
+            abandon(session, *locked, LeaseEvent.EXPIRE, START_LOST)
     unit.payload_cid = unit.slot_state_cid = unit.slot_state_digest = None
 
 
 def remove_node_from_jobs(session: Session, provider: str, reason: str) -> None:
     """Free the node's replicas in all running jobs and end all its open leases with ``reason``."""
-    for job_id in repository.jobs_held_by(session, provider):
+    for job_id in leases_repository.jobs_held_by(session, provider):
         jobs_repository.lock_job(session, job_id)
-        for lease_id in leases_repository.open_leases(session, job_id, holder=provider):
-            locked = leases_repository.lock_lease(session, lease_id)
-            if locked and locked[2].status in repository.OPEN_LEASE:
-                abandon(session, *locked, LeaseEvent.EXPIRE, reason)
+        for locked in leases_repository.lock_open_leases(session, job_id, holder=provider):
+            abandon(session, *locked, LeaseEvent.EXPIRE, reason)
         _free_slot(session, job_id, provider)
 
 
@@ -215,13 +207,12 @@ def _free_slot(session: Session, job_id: str, provider: str) -> None:
 
 
 def busy_providers(session: Session) -> set[str]:
-    """Return the addresses of the nodes that hold a replica of a running job."""
     return jobs_repository.slot_holders(session)
 
 
 def is_at_work(session: Session, provider: str) -> bool:
     """Return True if a node is at work; if False, no placement can select it until this transaction ends."""
-    if repository.is_at_work(session, provider):  # without the lock: nodes call this with every heartbeat
+    if leases_repository.is_at_work(session, provider):  # without the lock: nodes call this with every heartbeat
         return True
     jobs_repository.lock_placement(session)
-    return repository.is_at_work(session, provider)
+    return leases_repository.is_at_work(session, provider)

@@ -8,7 +8,6 @@ from market.jobs.models import Job
 from market.jobs.transitions import transition_job
 from market.platform.db.base import utc_now
 from market.platform.db.session import enqueue_after_commit
-from market.training.leases import repository
 from market.training.leases import repository as leases_repository
 from market.training.leases.schemas import LeaseKind
 from market.training.leases.service import abandon
@@ -25,10 +24,8 @@ def stop_training(session: Session, job: Job, reason: str, *, keep_committed: bo
         keep_committed: keep the leases of committed units, which are being uploaded. Their replicas are freed after
             the upload or the loss, at the latest by :func:`expire_uploads`.
     """
-    for lease_id in leases_repository.open_leases(session, job.id, kinds=(LeaseKind.TRAIN, LeaseKind.FOLLOW)):
-        locked = leases_repository.lock_lease(session, lease_id)
-        if locked is None or locked[2].status not in repository.OPEN_LEASE:
-            continue
+    kinds = LeaseKind.TRAIN, LeaseKind.FOLLOW
+    for locked in leases_repository.lock_open_leases(session, job.id, kinds=kinds):
         if not (keep_committed and locked[1] is not None and locked[1].status == UnitStatus.COMMITTED):
             abandon(session, *locked, LeaseEvent.EXPIRE, reason)
     uploading = units_repository.committed_slots(session, job.id)

@@ -40,7 +40,6 @@ _registered: list[VerificationHooks] = []
 
 
 def register(given: VerificationHooks) -> None:
-    """Set the process's hooks; a later call replaces them."""
     _registered[:] = [given]
 
 

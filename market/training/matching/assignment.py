@@ -48,12 +48,9 @@ def best_spares(
     holders: Sequence[str],
     supply: Sequence[Offer],
 ) -> list[str]:
-    """Return up to ``count`` spares that fit best with the nodes of the job.
+    """Return up to ``count`` spares, which the job accepts and can pay, that fit best with its ``holders``.
 
-    Args:
-        spares: free nodes that the job accepts and can pay.
-        holders: nodes that hold replicas of the job.
-        supply: all offers of the tier, also of busy nodes; they give a spare's scarcity.
+    ``supply`` has all offers of the tier, also of busy nodes. It gives a spare's scarcity.
     """
     if len(spares) <= count:
         return [spare.provider for spare in spares]

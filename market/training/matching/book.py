@@ -59,14 +59,11 @@ def assign(
         return False
     if price > job_limit(job):
         return False
-    if jobs_repository.slot_holders(session) & set(addresses) or providers.providers_in_benchmark(
-        session, addresses, now
-    ):
+    is_placed = jobs_repository.slot_holders(session) & set(addresses)
+    if is_placed or providers.providers_in_benchmark(session, addresses, now):
         return False
-    requirements = Requirements.of(job.requirements)
-    if not all(
-        requirements.accepts(node) for node in providers.nodes_among(session, settings, addresses, now).values()
-    ):
+    nodes = providers.nodes_among(session, settings, addresses, now).values()
+    if not all(map(Requirements.of(job.requirements).accepts, nodes)):
         return False
     session.add_all(Slot(job_id=job_id, slot=slot, provider=address) for slot, address in enumerate(addresses))
     job.clearing_price_wei = price

@@ -49,9 +49,7 @@ def reserve(
 ) -> Reservation | None:
     """Return the tier's reservation, or make one if it is due. The caller has locked the books of the tier.
 
-    Args:
-        offers: all of the tier, also those of busy nodes.
-        free: nodes that hold no replica.
+    ``offers`` are all of the tier, also of busy nodes. ``free`` nodes hold no replica.
     """
     found = standing(session, tier.id, offers, free, now)
     if found is not None:

@@ -50,7 +50,8 @@ def fill(
         return
     jobs_repository.lock_placement(session)
     supply = _supply(session, settings, job)
-    suitable, failures = _suitable(session, job, supply), _failures(units)
+    suitable = _suitable(session, job, supply)
+    failures = Counter(unit.provider for unit in units if unit.status in (UnitStatus.LOST, UnitStatus.REJECTED))
     followed = leases_repository.followed_jobs(session, [spare.provider for spare in suitable])
     for failed in range(MAX_FAILURES):
         for is_hot in (True, False):
@@ -73,10 +74,8 @@ def offer_prefetch_leases(session: Session, settings: Settings, job: Job, checkp
     A node prefetches for one job at a time and is offered each checkpoint once.
     """
     asked = leases_repository.follow_leases(session, checkpoint.id)
-    following = {lease.holder for lease in asked if lease.status in _PREFETCHING} - jobs_repository.slot_holders(
-        session
-    )
-    missing = wanted(job.nodes) - len(following)
+    following = {lease.holder for lease in asked if lease.status in _PREFETCHING}
+    missing = wanted(job.nodes) - len(following - jobs_repository.slot_holders(session))
     if missing <= 0:
         return
     supply, known = _supply(session, settings, job), {lease.holder for lease in asked}
@@ -88,12 +87,20 @@ def offer_prefetch_leases(session: Session, settings: Settings, job: Job, checkp
     if others and len(chosen) < missing:
         holders = [slot.provider for slot in jobs_repository.slots(session, job.id) if slot.provider is not None]
         chosen += assignment.best_spares(session, settings, job, missing - len(chosen), others, holders, supply)
+    task = {"job_id": job.id, "spec": job.spec, "round": checkpoint.round, "checkpoint_cid": checkpoint.cid}
     for node in chosen:
-        _offer_prefetch(session, settings, job, checkpoint, node)
+        create_lease(
+            session,
+            kind=LeaseKind.FOLLOW,
+            holder=node,
+            job_id=job.id,
+            task=task,
+            checkpoint_id=checkpoint.id,
+            seconds=settings.lease_seconds,
+        )
 
 
 def _supply(session: Session, settings: Settings, job: Job) -> list[Offer]:
-    """Return all offers of the job's tier, also those of busy nodes."""
     return list(providers.open_offers(session, settings, job.tier_id, utc_now()))
 
 
@@ -110,20 +117,3 @@ def _suitable(session: Session, job: Job, supply: Sequence[Offer]) -> list[Offer
         and offer.provider not in busy
         and gross_ask(offer.min_price_wei, job.fee_bps) <= job.clearing_price_wei
     ]
-
-
-def _failures(units: Sequence[Unit]) -> Counter[str]:
-    return Counter(unit.provider for unit in units if unit.status in (UnitStatus.LOST, UnitStatus.REJECTED))
-
-
-def _offer_prefetch(session: Session, settings: Settings, job: Job, checkpoint: Checkpoint, node: str) -> None:
-    task = {"job_id": job.id, "spec": job.spec, "round": checkpoint.round, "checkpoint_cid": checkpoint.cid}
-    create_lease(
-        session,
-        kind=LeaseKind.FOLLOW,
-        holder=node,
-        job_id=job.id,
-        task=task,
-        checkpoint_id=checkpoint.id,
-        seconds=settings.lease_seconds,
-    )

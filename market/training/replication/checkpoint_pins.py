@@ -30,7 +30,7 @@ from market.training.checkpoints.pin_rules import is_kept, missing_pins
 from market.training.leases.models import Lease
 from market.training.leases.schemas import LeaseKind
 from market.training.leases.service import create_lease
-from market.training.replication import pin_repository
+from market.training.replication import repository as replication_repository
 from market.training.units import repository as units_repository
 from zoo_protocol.hashing import to_hex
 
@@ -39,13 +39,9 @@ MAX_ATTEMPTS = 3
 
 
 def releasable(wanted: Sequence[Checkpoint], holders: Mapping[int, Sequence[str]], redundancy: int) -> list[str]:
-    """Return the CIDs of checkpoints that nodes may drop.
+    """Return the CIDs of checkpoints that nodes may drop: they and a newer one each have ``redundancy`` proven holders.
 
-    A checkpoint is released once it and a newer one each have ``redundancy`` proven holders.
-
-    Args:
-        wanted: checkpoints to keep, by ascending round.
-        holders: addresses of the proven holders by checkpoint id.
+    ``wanted`` has the checkpoints to keep, by ascending round; ``holders`` addresses by checkpoint id.
     """
     proven = [checkpoint for checkpoint in wanted if len(set(holders.get(checkpoint.id, []))) >= redundancy]
     return [checkpoint.cid for checkpoint in proven[:-1]]
@@ -57,11 +53,10 @@ def request_pins(session: Session, settings: Settings, job: Job) -> None:
     if not missing:
         return
     offers = providers.open_offers(session, settings, job.tier_id, utc_now())
-    nodes = list(
-        dict.fromkeys([*units_repository.nodes_of_job(session, job.id), *(offer.provider for offer in offers)])
-    )
+    own = units_repository.nodes_of_job(session, job.id)
+    nodes = list(dict.fromkeys([*own, *(offer.provider for offer in offers)]))
     holders = checkpoints_repository.pins_of_job(session, job.id)
-    attempts = pin_repository.pin_attempts(session, job.id)
+    attempts = replication_repository.checkpoint_pin_attempts(session, job.id)
     checkpoints = checkpoints_repository.checkpoints(session, job.id)
     release = releasable([one for one in checkpoints if is_kept(job, one)], holders, job.redundancy)
     for checkpoint in checkpoints:
@@ -99,7 +94,6 @@ def ask_to_pin(
 
 
 def record_pin(session: Session, lease: Lease, proof: str, size: int) -> None:
-    """Record the holder's proven copy of ``size`` bytes."""
     assert lease.checkpoint_id is not None
     session.add(Pin(checkpoint_id=lease.checkpoint_id, provider=lease.holder, nonce=lease.task["nonce"], proof=proof))
     reliability.note_served(session, lease.holder, size, utc_now())

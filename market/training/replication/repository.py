@@ -1,19 +1,18 @@
-"""Queries over replica states, which are columns of units, and over the leases that request them."""
+"""Queries over published replica states, which are columns of units, and over pins and publish leases."""
 
 from collections import Counter
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from sqlalchemy import ColumnElement, delete, exists, func, literal, or_, select, update
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy.orm import InstrumentedAttribute, Session, aliased
 
-from market.domain.lifecycle import JobStatus, UnitStatus
+from market.domain.lifecycle import JobStatus, LeaseStatus, UnitStatus
 from market.jobs.models import Job, Slot
 from market.training.checkpoints.models import Checkpoint, Pin, StatePin
 from market.training.leases.models import Lease
 from market.training.leases.repository import OPEN_LEASE
 from market.training.leases.schemas import LeaseKind
-from market.training.replication.pin_repository import pin_attempts_by
 from market.training.units.models import Unit
 
 
@@ -47,7 +46,6 @@ def newest_published(session: Session, job_id: str) -> Sequence[Unit]:
 
 
 def holders(session: Session, unit_ids: Collection[int]) -> dict[int, set[str]]:
-    """Return the proven holders of the units' replica states."""
     found: dict[int, set[str]] = {}
     query = select(StatePin.unit_id, StatePin.provider).where(StatePin.unit_id.in_(unit_ids))
     for unit_id, provider in session.execute(query).tuples():
@@ -55,9 +53,30 @@ def holders(session: Session, unit_ids: Collection[int]) -> dict[int, set[str]]:
     return found
 
 
-def pin_attempts(session: Session, unit_ids: Collection[int]) -> dict[int, tuple[set[str], Counter[str]]]:
+def state_pin_attempts(session: Session, unit_ids: Collection[int]) -> dict[int, tuple[set[str], Counter[str]]]:
     """Return by unit id: nodes with an open pin lease on its state, and failed pin leases by node."""
-    return pin_attempts_by(session, Lease.unit_id, Lease.unit_id.in_(unit_ids))
+    return _pin_attempts(session, Lease.unit_id, Lease.unit_id.in_(unit_ids))
+
+
+def checkpoint_pin_attempts(session: Session, job_id: str) -> dict[int, tuple[set[str], Counter[str]]]:
+    """Return by checkpoint id: nodes with an open pin lease, and failed pin leases by node."""
+    return _pin_attempts(session, Lease.checkpoint_id, Lease.job_id == job_id)
+
+
+def _pin_attempts(
+    session: Session, key: InstrumentedAttribute[int | None], which: ColumnElement[bool]
+) -> dict[int, tuple[set[str], Counter[str]]]:
+    """Return by ``key``: nodes with an open pin lease of ``which``, and failed pin leases by node."""
+    query = select(key, Lease.holder, Lease.status).where(which, key.is_not(None), Lease.kind == LeaseKind.PIN)
+    attempts: dict[int, tuple[set[str], Counter[str]]] = {}
+    for pinned, holder, status in session.execute(query).tuples():
+        assert pinned is not None  # filtered by the query
+        running, failed = attempts.setdefault(pinned, (set(), Counter()))
+        if status in OPEN_LEASE:
+            running.add(holder)
+        elif status != LeaseStatus.DONE:
+            failed[holder] += 1
+    return attempts
 
 
 def to_release(session: Session, job_id: str, redundancy: int) -> dict[str, list[str]]:
@@ -122,5 +141,4 @@ def is_public_of_others(session: Session, cid: str, unit_ids: Collection[int]) -
 
 
 def mark_unpublished(session: Session, unit_ids: Collection[int]) -> None:
-    """Record that storage has dropped the replica states of these units."""
     session.execute(update(Unit).where(Unit.id.in_(unit_ids)).values(slot_state_public=False))

@@ -31,12 +31,11 @@ def request_pins(session: Session, settings: Settings, job: Job) -> None:
     lacking = [unit for unit in newest if len(holders.get(unit.id, ())) < job.redundancy]
     if not lacking:
         return
-    attempts = replication_repository.pin_attempts(session, [unit.id for unit in lacking])
+    attempts = replication_repository.state_pin_attempts(session, [unit.id for unit in lacking])
     release = replication_repository.to_release(session, job.id, job.redundancy)
     offers = providers.open_offers(session, settings, job.tier_id, utc_now())
-    nodes = list(
-        dict.fromkeys([*units_repository.nodes_of_job(session, job.id), *(offer.provider for offer in offers)])
-    )
+    own = units_repository.nodes_of_job(session, job.id)
+    nodes = list(dict.fromkeys([*own, *(offer.provider for offer in offers)]))
     for unit in lacking:
         running, failed = attempts.get(unit.id, (set(), Counter()))
         taken = running | holders.get(unit.id, set())

@@ -75,7 +75,6 @@ def _for_training(storage: Storage, manifest_cid: str) -> list[str]:
 
 
 def _needed(database: Database, job_id: str, cids: Sequence[str]) -> set[str]:
-    """Return the files that something outside this job needs."""
     with database.transaction() as session:
         elsewhere = repository.needed_elsewhere(session, job_id, cids)
         return elsewhere | {cid for cid in cids if hooks().is_revealed(session, cid)}

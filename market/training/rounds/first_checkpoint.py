@@ -58,7 +58,6 @@ def _initial_model(storage: Storage, spec: TrainingSpec) -> bytes:
 
 
 def _pin_inputs(database: Database, storage: Storage, spec: TrainingSpec) -> None:
-    """Pin the dataset for all later rounds and replays."""
     manifest = DatasetManifest.from_bytes(storage.get(spec.dataset, max_bytes=MAX_MANIFEST_BYTES))
     with database.transaction() as session:  # an expiring upload of the same file must not unpin it
         uploads_repository.leave_pinned(session, [spec.dataset, manifest.train.cid, manifest.validation.cid])

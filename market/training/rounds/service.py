@@ -255,9 +255,8 @@ def _top_k(session: Session, job: Job, provider: str) -> int:
     """
     spec = TrainingSpec.from_dict(job.spec)
     report, work = units_repository.last_report(session, job.id, provider), 1.0
-    if report is None and (
-        found := units_repository.newest_report(session, provider, utc_now() - REPORT_OF_ANOTHER_JOB)
-    ):
+    since = utc_now() - REPORT_OF_ANOTHER_JOB
+    if report is None and (found := units_repository.newest_report(session, provider, since)):
         report, other = found
         work = spec.flops_per_unit() / TrainingSpec.from_dict(other).flops_per_unit()
     if report is None:

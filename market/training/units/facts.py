@@ -54,7 +54,6 @@ class UnitSummary:
 
 
 def unit_spec(job: Job, unit: Unit) -> TrainingSpec:
-    """Return the job's specification with the unit's own ``top_k``."""
     return with_top_k(TrainingSpec.from_dict(job.spec), unit.top_k)
 
 
@@ -66,7 +65,6 @@ def _spec_document(job: Job, unit: Unit) -> dict[str, Any]:
 
 
 def facts(job: Job, unit: Unit) -> UnitSummary:
-    """Return the summary of ``unit`` of ``job``."""
     return UnitSummary(
         id=unit.id,
         job_id=unit.job_id,

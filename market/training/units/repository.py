@@ -32,7 +32,6 @@ def unit(session: Session, unit_id: int) -> tuple[Job, Unit] | None:
 
 
 def lock_unit(session: Session, unit_id: int) -> tuple[Job, Unit] | None:
-    """Lock and return the unit and its job."""
     job_id = session.scalar(select(Unit.job_id).where(Unit.id == unit_id))
     job_row = None if job_id is None else lock_job(session, job_id)
     unit_row = session.scalar(locked(select(Unit).where(Unit.id == unit_id)))

@@ -22,17 +22,10 @@ from market.training.units.facts import UnitSummary, facts
 from market.training.units.models import Unit
 from market.training.units.transitions import transition_unit
 
-_TRAINING_OVER = (
-    JobStatus.VERIFYING,
-    JobStatus.CANCELLED,
-    JobStatus.EXPIRED,
-    JobStatus.FAILED,
-    JobStatus.DISPUTED,
-)
+_TRAINING_OVER = (JobStatus.VERIFYING, JobStatus.CANCELLED, JobStatus.EXPIRED, JobStatus.FAILED, JobStatus.DISPUTED)
 
 
 def unit_facts(session: Session, unit_id: int) -> UnitSummary:
-    """Return one unit. Raises LookupError."""
     found = repository.unit(session, unit_id)
     if found is None:
         raise LookupError(f"Unit {unit_id} does not exist.")
@@ -61,12 +54,10 @@ def units_at(session: Session, job_id: str, round_: int, slot: int) -> list[Unit
 
 
 def unverified_units_of(session: Session, provider: str) -> list[int]:
-    """Return the ids of the provider's delivered, undecided units."""
     return repository.unverified_units(session, provider)
 
 
 def decided_before(session: Session, unit_ids: Collection[int], then: datetime) -> set[int]:
-    """Return the units that were decided before ``then``."""
     units = repository.units_by_id(session, unit_ids).values()
     return {unit.id for unit in units if unit.decided_at is not None and unit.decided_at < then}
 
@@ -80,11 +71,7 @@ def mark_checking(session: Session, unit_id: int, sampling_bps: int) -> None:
 
 
 def pass_unit(session: Session, unit_id: int, tolerated: Sequence[int] = ()) -> None:
-    """Verify a unit, which will be paid. No-op if it is decided.
-
-    Args:
-        tolerated: segments that only a verifier of another environment class passed, by tolerance.
-    """
+    """Verify a unit, of which only a cross-class check passed the ``tolerated`` segments. No-op if it is decided."""
     job, unit = _lock(session, unit_id)
     if unit.status == UnitStatus.CHECKING:
         unit.tolerated_segments = sorted(tolerated)

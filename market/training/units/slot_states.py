@@ -83,12 +83,8 @@ def reset_state(session: Session, unit: Unit) -> None:
 
 
 def _emit_state_reset(session: Session, job_id: str, round_: int, slot: int, before: Unit, reason: str) -> None:
-    emit(
-        session,
-        job_id,
-        "slot_fresh",
-        {"round": round_, "slot": slot, "reason": reason, "slot_state_cid": before.slot_state_cid},
-    )
+    data = {"round": round_, "slot": slot, "reason": reason, "slot_state_cid": before.slot_state_cid}
+    emit(session, job_id, "slot_fresh", data)
 
 
 def starts_privately(session: Session, unit_id: int) -> bool:

@@ -90,11 +90,7 @@ def _announced(request: Request) -> int:
 
 
 async def received(request: Request, file: SpooledTemporaryFile[bytes], limit: int, remedy: str) -> int:
-    """Write the request's body into ``file``, rewind it and return its bytes.
-
-    Raises:
-        BodyTooLarge: it has more than ``limit`` bytes.
-    """
+    """Write the request's body into ``file``, rewind it and return its bytes. Raises BodyTooLarge."""
     too_large = BodyTooLarge(f"The body exceeds {limit} bytes.", field="body", remedy=remedy)
     if _announced(request) > limit:
         raise too_large

@@ -28,7 +28,6 @@ def begin(session: Session, unit_id: int, purpose: str, cid: str, now: datetime)
 
 
 def pieces(session: Session, unit_id: int, purpose: str) -> Sequence[UploadPiece]:
-    """Return the pieces in order."""
     query = select(UploadPiece).where(UploadPiece.unit_id == unit_id, UploadPiece.purpose == purpose)
     return session.scalars(query.order_by(UploadPiece.number)).all()
 
@@ -43,7 +42,6 @@ def replaced_bytes(session: Session, upload: Upload, cid: str, number: int, piec
 
 
 def put_piece(session: Session, unit_id: int, purpose: str, number: int, cid: str, size: int) -> None:
-    """Record a piece; replaces an earlier one with its number."""
     row = insert(UploadPiece).values(unit_id=unit_id, purpose=purpose, number=number, cid=cid, size=size)
     is_same = {"index_elements": ["unit_id", "purpose", "number"], "set_": {"cid": cid, "size": size}}
     session.execute(row.on_conflict_do_update(**is_same))  # type: ignore[arg-type]
@@ -54,7 +52,6 @@ def drop_pieces(session: Session, unit_id: int, purpose: str) -> None:
 
 
 def drop(session: Session, unit_id: int, purposes: Collection[str]) -> None:
-    """Delete uploads whose files are accepted or released."""
     session.execute(delete(Upload).where(Upload.unit_id == unit_id, Upload.purpose.in_(purposes)))
 
 

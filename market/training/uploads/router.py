@@ -29,7 +29,6 @@ from zoo_protocol.content.unixfs import PIECE_BYTES
 
 router = APIRouter(prefix="/v1/leases/{lease_id}/files/{cid}", tags=["leases"], dependencies=[PRESENT])
 
-
 PIECE_PATH = "/v1/leases/[^/]+/files/[^/]+/pieces/[^/]+"
 """Matches the paths of pieces, whose bodies are too large for memory."""
 

@@ -41,7 +41,6 @@ PAYLOAD, SLOT_STATE, START_SLOT_STATE = "payload", "slot_state", "start_slot_sta
 """Purposes of files. Boundary states have ``state_<segment>``, end states of other environment classes
 ``end_state_<segment>``. Files for a committee are kept while the unit is disputed."""
 
-
 DISPUTED = "disputed_"
 DISPUTED_START = f"{DISPUTED}start"
 
@@ -95,11 +94,7 @@ def of_disputed_unit(session: Session, unit_key: str, step: int, cid: str) -> Ex
 
 
 def expected(lease: Lease, job: Job, unit: Unit, cid: str) -> Expected:
-    """Return the expected file ``cid`` of the holder of ``lease``.
-
-    Raises:
-        FileNotAsked: the lease uploads nothing, or another file.
-    """
+    """Return the expected file ``cid`` of the holder of ``lease``. Raises FileNotAsked."""
     spec = unit_spec(job, unit)
     asked = lease.task.get("slot_state_cid")
     match lease.kind:
@@ -147,15 +142,8 @@ def store_chunk(
 ) -> None:
     """Store a piece of a file. Idempotent; another file for the same purpose replaces the earlier one.
 
-    Replaced bytes count against the account's quota, so that a lease does not bypass it.
-
-    Args:
-        address: account of the quota.
-        cid: the whole file's.
-        number: of the piece, from 0.
-        piece_cid: of the piece as a file of its own.
-        body: a stream of at most ``PIECE_BYTES``.
-        day_quota: bytes per day that the account may store besides the files of leases.
+    Replaced bytes count against the account's ``day_quota``, so that a lease does not bypass it. ``cid`` is the whole
+    file's, ``piece_cid`` that of the piece as a file of its own.
 
     Raises:
         PieceRefused, StorageQuotaExceeded, InvalidCid, errors of ``asked``; StorageUnavailable: retry.

@@ -206,7 +206,6 @@ def _is_missed(challenge: Challenge, final_status: int, final_time: int) -> bool
 
 
 def _is_refused(session: Session, challenge: Challenge) -> bool:
-    """Return True if the contract has refused the opening too often. No attempt follows."""
     made = [intent for intent in intents_about(session, f"dispute:{challenge.dispute_id}") if intent.function == "open"]
     return sum(intent.status == IntentStatus.REVERTED for intent in made) >= MAX_REFUSALS
 

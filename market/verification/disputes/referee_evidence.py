@@ -22,12 +22,7 @@ _log = structlog.get_logger(__name__)
 
 
 def prove_equivocation(session: Session, known: Verdict, signature: str) -> None:
-    """Prove that the referee has signed both verdicts; no-op if it signed an objection first.
-
-    Args:
-        known: its first verdict.
-        signature: of the opposite verdict.
-    """
+    """Prove that the referee of ``known`` has also signed the opposite verdict; no-op if ``known`` is an objection."""
     if known.reason not in REPLAYED:
         return
     pair = (known.signature, signature) if known.provider_correct else (signature, known.signature)
@@ -47,11 +42,7 @@ def dissenting_verdict(committee: Sequence[str], verdicts: Sequence[Verdict]) ->
 
 
 def prove_wrong_verdict(session: Session, committee: Sequence[str], verdicts: Sequence[Verdict]) -> None:
-    """Prove the dissenting verdict once all members have signed.
-
-    Args:
-        committee: in the order of the contract.
-    """
+    """Prove the dissenting verdict once all members of ``committee``, in the order of the contract, have signed."""
     dissenting = dissenting_verdict(committee, verdicts)
     if dissenting is None:
         return

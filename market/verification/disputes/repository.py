@@ -26,7 +26,6 @@ def open_disputes(session: Session) -> Sequence[Dispute]:
 
 
 def disputes_of_unit(session: Session, unit_key: str) -> Sequence[Dispute]:
-    """Return all disputes of a unit, oldest first."""
     return session.scalars(select(Dispute).where(Dispute.unit_key == unit_key).order_by(Dispute.created_at)).all()
 
 
@@ -51,5 +50,4 @@ def delete_held_payout(session: Session, unit_key: str) -> None:
 
 
 def withheld_units(session: Session) -> Sequence[WithheldUnit]:
-    """Return the units with a held payout."""
     return session.scalars(select(WithheldUnit).order_by(WithheldUnit.unit_key)).all()

@@ -78,8 +78,7 @@ def store_verdict(session: Session, domain: Domain, dispute_id: str, given: Verd
     assert dispute is not None
     if dispute.status != DisputeStatus.JUDGING or dispute.draw != given.draw or dispute.committee is None:
         raise CommitteeNotJudging(
-            f"draw is {given.draw}; the dispute is {dispute.status}, at draw {dispute.draw}.",
-            field="draw",
+            f"draw is {given.draw}; the dispute is {dispute.status}, at draw {dispute.draw}.", field="draw"
         )
     try:
         message = messages.finding_of(dispute_id, given.draw, given.provider_correct, given.reason)
@@ -100,9 +99,8 @@ def store_verdict(session: Session, domain: Domain, dispute_id: str, given: Verd
         )
         session.add(known)
         session.flush()
-        referee_evidence.prove_wrong_verdict(
-            session, dispute.committee, repository.verdicts(session, dispute_id, given.draw)
-        )
+        verdicts = repository.verdicts(session, dispute_id, given.draw)
+        referee_evidence.prove_wrong_verdict(session, dispute.committee, verdicts)
     elif messages.finding_of(dispute_id, given.draw, known.provider_correct, known.reason) != message:
         if isinstance(message, messages.Verdict):
             referee_evidence.prove_equivocation(session, known, given.signature)

@@ -221,14 +221,12 @@ def on_dispute_ended(session: Session, event: ChainEvent) -> None:
 
 
 def _end_work(session: Session, provider: str) -> None:
-    """Free the replicas of a jailed provider and reject its unverified units."""
     leases.remove_node_from_jobs(session, provider, PROVIDER_JAILED)
     for unit_id in units_service.unverified_units_of(session, provider):
         _reject(session, unit_id, PROVIDER_JAILED)
 
 
 def _jail_and_reject(session: Session, unit: UnitSummary, reason: str, slash: Slash) -> None:
-    """Record the penalty, jail the unit's provider, free its replicas and reject its unverified units."""
     record_penalty(session, unit, slash)
     standing.jail(session, unit.provider, slash.offence)
     _reject(session, unit.id, reason)

@@ -27,7 +27,6 @@ def samples_with_states(session: Session, before: datetime, after: int) -> Seque
 
 
 def drop_states(session: Session, sample_ids: Collection[int]) -> None:
-    """Record that storage has dropped the start states of these samples."""
     session.execute(update(Sample).where(Sample.id.in_(sample_ids)).values(state_cid=None))
 
 
@@ -58,7 +57,6 @@ def canaries_with_states(session: Session, before: datetime, after: int) -> Sequ
 
 
 def drop_canary_states(session: Session, canary_ids: Collection[int]) -> None:
-    """Record that storage has dropped the altered states of these canaries."""
     session.execute(update(Canary).where(Canary.id.in_(canary_ids)).values(state_cid=None))
 
 
@@ -71,7 +69,6 @@ def comparisons_with_states(session: Session, before: datetime, after: int) -> S
 
 
 def drop_comparison_states(session: Session, comparison_ids: Collection[int]) -> None:
-    """Record that storage has dropped the states of these comparisons."""
     none = {"computed_cid": None, "claimed_cid": None}
     session.execute(update(Comparison).where(Comparison.id.in_(comparison_ids)).values(none))
 

@@ -76,12 +76,7 @@ def _slash_verifier(session: Session, unit: UnitSummary, replay_id: int, evidenc
 
 
 def operators_slash(
-    unit: UnitSummary,
-    wallet: str,
-    offence: str,
-    evidence_cid: str,
-    route: Route,
-    replay_id: int | None = None,
+    unit: UnitSummary, wallet: str, offence: str, evidence_cid: str, route: Route, replay_id: int | None = None
 ) -> Slash:
     """Return a penalty for the operator's key to execute."""
     return Slash(

@@ -11,7 +11,6 @@ from market.verification.penalties.models import LatePenalty, Slash
 
 
 def last_late_penalty_at(session: Session, provider: str) -> datetime | None:
-    """Return the time of a provider's last penalty for late states."""
     return session.scalar(select(func.max(LatePenalty.created_at)).where(LatePenalty.provider == provider))
 
 
@@ -27,12 +26,10 @@ def slashes_of_job(session: Session, job_id: str) -> Sequence[Slash]:
 
 
 def last_slashed_at(session: Session, wallet: str) -> datetime | None:
-    """Return the time of a wallet's newest penalty."""
     return session.scalar(select(func.max(Slash.created_at)).where(Slash.provider == wallet))
 
 
 def is_slashed_for(session: Session, unit_id: int, wallet: str) -> bool:
-    """Return True if the wallet has a penalty for this unit."""
     return bool(session.scalar(select(exists().where(Slash.unit_id == unit_id, Slash.provider == wallet))))
 
 

@@ -59,19 +59,15 @@ def on_slashed(session: Session, event: ChainEvent) -> None:
     if slash is None or slash.tx is not None:
         return
     slash.amount_wei, slash.tx = event.args["amount"], event.tx_hash
-    emit(
-        session,
-        slash.job_id,
-        "slash",
-        {
-            "provider": slash.provider,
-            "reason": slash.offence,
-            "amount_wei": str(slash.amount_wei),
-            "tx": slash.tx,
-            "path": slash.path,
-            "path_reason": slash.path_reason,
-        },
-    )
+    data: dict[str, object] = {
+        "provider": slash.provider,
+        "reason": slash.offence,
+        "amount_wei": str(slash.amount_wei),
+        "tx": slash.tx,
+        "path": slash.path,
+        "path_reason": slash.path_reason,
+    }
+    emit(session, slash.job_id, "slash", data)
 
 
 def job_slashes(session: Session, job_id: str) -> list[SlashRecord]:

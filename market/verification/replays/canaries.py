@@ -167,7 +167,6 @@ def judge(session: Session, canary: Canary, unit: UnitSummary, *, no_verifier_le
 
 
 def evidence(session: Session, unit: UnitSummary, canary: Canary, route: Route) -> dict[str, object]:
-    """Return all data for an independent replay of a canary."""
     return {
         "kind": "zoo-canary/3",
         "path": route.path,

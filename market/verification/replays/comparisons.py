@@ -131,11 +131,7 @@ def reopen_claim(session: Session, comparison_id: int, lease_id: str) -> None:
 
 
 def compare_states(database: Database, storage: Storage) -> None:
-    """Compare the pairs of end states. No session is open while states are read.
-
-    Raises:
-        StorageUnavailable: the next call compares the rest.
-    """
+    """Compare the pairs of end states. No session is open while states are read. Raises StorageUnavailable."""
     with database.transaction() as session:
         ready = samples_repository.comparisons_to_make(session)
     for comparison_id in ready:

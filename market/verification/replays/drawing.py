@@ -74,11 +74,9 @@ def request_state(session: Session, unit: UnitSummary, sample: Sample) -> None:
 
 
 def offer_reveal(session: Session, unit: UnitSummary, task: dict[str, Any], until: datetime) -> str:
-    """Offer the unit's provider a lease to reveal states; return the lease's id.
+    """Offer the unit's provider a lease to reveal states until ``until``; return the lease's id.
 
-    Args:
-        task: ``segment`` with the requested start state (0: none), and the requested ``slot_state_cid`` (None: none).
-        until: expiry of the lease.
+    ``task`` has the ``segment`` of the requested start state (0: none) and the requested ``slot_state_cid``, if any.
     """
     place = {"job_id": unit.job_id, "round": unit.round, "slot": unit.slot}
     lease = leases_service.create_lease(

@@ -93,11 +93,7 @@ def _missing(sample: Sample, replays: list[Replay]) -> int:
 
 
 def replay_committed(session: Session, lease: LeaseSummary, result_hash: str) -> None:
-    """Record a verifier's commitment to its result.
-
-    Raises:
-        ReplayCommitted: it has committed to another one.
-    """
+    """Record a verifier's commitment to its result. Raises ReplayCommitted."""
     replay = samples_repository.lock_replay(session, lease.replay_id)
     if replay is None or (replay.status == ReplayStatus.COMMITTED and replay.result_hash == result_hash):
         return
@@ -206,9 +202,8 @@ def _judge(
 
 def conclude_refuted_sample(session: Session, sample: Sample, unit: UnitSummary) -> None:
     """Pay and sanction the verifiers of a failed sample after its unit was rejected."""
-    results = [
-        known.end_leaf for known in samples_repository.lock_replays(session, sample.id) if known.end_leaf is not None
-    ]
+    replays = samples_repository.lock_replays(session, sample.id)
+    results = [known.end_leaf for known in replays if known.end_leaf is not None]
     _pay_and_sanction(session, sample, unit, outvoted(results), claim_holds=False)
 
 
@@ -218,11 +213,8 @@ def clear_sample(session: Session, sample: Sample, unit: UnitSummary) -> None:
     Their results on other segments of the unit are dropped; those segments are replayed again.
     """
     claimed = unit.leaves[sample.segment + 1]
-    given = {
-        known.verifier: known.end_leaf
-        for known in samples_repository.lock_replays(session, sample.id)
-        if known.end_leaf
-    }
+    replays = samples_repository.lock_replays(session, sample.id)
+    given = {known.verifier: known.end_leaf for known in replays if known.end_leaf}
     wrong = {verifier for verifier, leaf in given.items() if leaf != claimed}
     transition_sample(session, sample, SampleEvent.CLEAR)
     _pay_and_sanction(session, sample, unit, set(given.values()) - {claimed}, claim_holds=True)

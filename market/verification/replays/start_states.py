@@ -32,8 +32,7 @@ _log = structlog.get_logger(__name__)
 def request_states(database: Database, *, storable: bool) -> None:
     """Offer a lease for every sampled state without one; fail samples whose final deadline has passed.
 
-    Args:
-        storable: storage accepts content. Otherwise every state gets its full time from now on.
+    While storage accepts no content (not ``storable``), every state gets its full time from now on.
     """
     with database.transaction() as session:
         drawn = samples_repository.samples_with(session, SampleStatus.DRAWN)

@@ -55,7 +55,6 @@ class ReplayRequest:
 
 
 def has_open_request(replays: Iterable[Replay]) -> bool:
-    """Return True if a verifier holds one of these replays."""
     return any(replay.status in _OPEN for replay in replays)
 
 

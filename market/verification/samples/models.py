@@ -135,7 +135,6 @@ class Replay(Base, CreatedAt):
     fault_until: Mapped[datetime | None] = mapped_column(UtcDateTime)  # end of the lease; None once recorded
 
     def as_evidence(self) -> dict[str, object]:
-        """Return its entry in an evidence document."""
         return {
             "verifier": self.verifier,
             "status": self.status,

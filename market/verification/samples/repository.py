@@ -1,7 +1,7 @@
 """Queries over samples, canaries, comparisons and replays.
 
 Functions named ``lock_*`` take the row ``FOR NO KEY UPDATE`` and refresh it. These rows are locked after those of jobs,
-units and leases.
+units and leases. Lists are ordered by id, oldest first; a unit's samples by segment.
 """
 
 from collections.abc import Collection, Sequence
@@ -16,7 +16,6 @@ from market.verification.samples.models import Canary, ClassDrift, Comparison, L
 
 
 def samples_with(session: Session, status: SampleStatus) -> list[int]:
-    """Return the ids of the samples in a state, oldest first."""
     return list(session.scalars(select(Sample.id).where(Sample.status == status).order_by(Sample.id)))
 
 
@@ -29,7 +28,6 @@ def lock_sample_of(session: Session, unit_id: int, segment: int) -> Sample | Non
 
 
 def lock_samples_of_unit(session: Session, unit_id: int) -> list[Sample]:
-    """Lock and return the unit's samples by segment."""
     return list(session.scalars(locked(select(Sample).where(Sample.unit_id == unit_id).order_by(Sample.segment))))
 
 
@@ -46,12 +44,10 @@ def last_reveal_deadline(session: Session, unit_ids: Collection[int]) -> datetim
 
 
 def samples_of_unit(session: Session, unit_id: int) -> list[Sample]:
-    """Return the unit's samples by segment."""
     return list(session.scalars(select(Sample).where(Sample.unit_id == unit_id).order_by(Sample.segment)))
 
 
 def samples_of_units(session: Session, unit_ids: Collection[int]) -> dict[int, list[Sample]]:
-    """Return samples by unit id, each unit's by segment."""
     found: dict[int, list[Sample]] = {}
     query = select(Sample).where(Sample.unit_id.in_(unit_ids)).order_by(Sample.unit_id, Sample.segment)
     for sample in session.scalars(query):
@@ -89,13 +85,11 @@ def late_state(session: Session, sample_id: int) -> LateState | None:
 
 
 def planted_canaries(session: Session) -> list[int]:
-    """Return the ids of the open canaries, oldest first."""
     query = select(Canary.id).where(Canary.status == CanaryStatus.PLANTED)
     return list(session.scalars(query.order_by(Canary.id)))
 
 
 def lock_canaries(session: Session, status: CanaryStatus) -> list[Canary]:
-    """Lock and return the canaries in a state, oldest first."""
     return list(session.scalars(locked(select(Canary).where(Canary.status == status).order_by(Canary.id))))
 
 
@@ -104,7 +98,6 @@ def lock_canary(session: Session, canary_id: int) -> Canary | None:
 
 
 def units_with_a_canary(session: Session, unit_ids: Collection[int]) -> set[int]:
-    """Return the units with an open canary."""
     planted = select(Canary.unit_id).where(Canary.unit_id.in_(unit_ids), Canary.status == CanaryStatus.PLANTED)
     return set(session.scalars(planted))
 
@@ -123,12 +116,10 @@ def lock_comparison_of(session: Session, sample_id: int) -> Comparison | None:
 
 
 def comparisons_with(session: Session, status: ComparisonStatus) -> list[int]:
-    """Return the ids of the comparisons in a state, oldest first."""
     return list(session.scalars(select(Comparison.id).where(Comparison.status == status).order_by(Comparison.id)))
 
 
 def comparisons_to_make(session: Session) -> list[int]:
-    """Return the ids of the comparisons with both states, oldest first."""
     both = (Comparison.status == ComparisonStatus.COMPUTED, Comparison.claimed_cid.is_not(None))
     return list(session.scalars(select(Comparison.id).where(*both).order_by(Comparison.id)))
 
@@ -144,17 +135,14 @@ def lock_replay(session: Session, replay_id: int) -> Replay | None:
 
 
 def lock_replays(session: Session, sample_id: int) -> list[Replay]:
-    """Lock and return a sample's replays, oldest first."""
     return list(session.scalars(locked(select(Replay).where(Replay.sample_id == sample_id).order_by(Replay.id))))
 
 
 def lock_canary_replays(session: Session, canary_id: int) -> list[Replay]:
-    """Lock and return a canary's replays, oldest first."""
     return list(session.scalars(locked(select(Replay).where(Replay.canary_id == canary_id).order_by(Replay.id))))
 
 
 def lock_comparison_replays(session: Session, comparison_id: int) -> list[Replay]:
-    """Lock and return a comparison's replays, oldest first."""
     mine = Replay.comparison_id == comparison_id
     return list(session.scalars(locked(select(Replay).where(mine).order_by(Replay.id))))
 
@@ -177,7 +165,6 @@ def verifiers_of_neighbours(session: Session, unit_id: int, segment: int) -> set
 
 
 def lock_subject(session: Session, replay_id: int) -> Sample | Canary | Comparison:
-    """Lock and return the sample, canary or comparison of an existing replay."""
     replay = session.get_one(Replay, replay_id)
     subject: Sample | Canary | Comparison | None
     if replay.canary_id is not None:
@@ -191,5 +178,4 @@ def lock_subject(session: Session, replay_id: int) -> Sample | Canary | Comparis
 
 
 def unrecorded_faults(session: Session) -> list[int]:
-    """Return the ids of the replays whose verifiers' faults are not recorded, oldest first."""
     return list(session.scalars(select(Replay.id).where(Replay.fault_until.is_not(None)).order_by(Replay.id)))

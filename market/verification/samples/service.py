@@ -11,5 +11,4 @@ def is_revealed(session: Session, cid: str) -> bool:
 
 
 def drawn_segments(session: Session, unit_id: int) -> list[int]:
-    """Return the sampled segments of a unit, ascending."""
     return [sample.segment for sample in repository.samples_of_unit(session, unit_id)]

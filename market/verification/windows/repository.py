@@ -20,7 +20,6 @@ def window(session: Session, window_id: int) -> Window | None:
 
 
 def windows(session: Session, *statuses: WindowStatus) -> list[Window]:
-    """Return windows in these states, oldest first."""
     return list(session.scalars(select(Window).where(Window.status.in_(statuses)).order_by(Window.id)))
 
 
@@ -47,7 +46,6 @@ def open_omissions(session: Session, now: datetime) -> Sequence[OmissionClaim]:
 
 
 def omissions_of(session: Session, provider: str, limit: int) -> Sequence[OmissionClaim]:
-    """Return a provider's claims, newest first."""
     query = select(OmissionClaim).where(OmissionClaim.provider == provider)
     return session.scalars(query.order_by(OmissionClaim.created_at.desc()).limit(limit)).all()
 

@@ -51,7 +51,8 @@ def close_window(database: Database, settings: Settings, network: NetworkParamet
     """
     with database.transaction() as session:
         newest = repository.newest_window(session)
-        if newest is not None and _is_pending(newest, timedelta(seconds=settings.window_seconds)):
+        timeout = timedelta(seconds=settings.window_seconds)
+        if newest is not None and newest.status == WindowStatus.CLOSED and utc_now() < newest.created_at + timeout:
             return
         units = commitments.windowless_units(session, MAX_LEAVES)
         if not units:
@@ -67,7 +68,6 @@ def close_window(database: Database, settings: Settings, network: NetworkParamet
 
 
 def commit_windows(database: Database) -> None:
-    """Request the commitment of every closed window."""
     with database.transaction() as session:
         for window in repository.windows(session, WindowStatus.CLOSED):
             _request_commitment(session, window)
@@ -81,10 +81,6 @@ def _request_commitment(session: Session, window: Window) -> None:
         subject=f"window:{window.id}",
         **WorkWindows.commitWindow(window.root, window.leaf_count),
     )
-
-
-def _is_pending(window: Window, timeout: timedelta) -> bool:
-    return window.status == WindowStatus.CLOSED and utc_now() < window.created_at + timeout
 
 
 def on_window_committed(session: Session, event: ChainEvent) -> None:

@@ -12,7 +12,7 @@ def test_the_networks_parameters(cli: Cli) -> None:
     assert "tier bronze" in cli("network")
 
 
-def test_who_is_not_signed_in_is_told_how_from_the_command_line(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cli_explains_sign_in_when_signed_out(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ZOO_PRIVATE_KEY", raising=False)
     monkeypatch.setenv("ZOO_API_KEY", "zck_ended")
     said = cli("auth", "keys", code=ExitCode.REFUSED)

@@ -22,7 +22,6 @@ def entry(database: Database, key: str = "k", amount: int = MAX) -> bool:
 
 
 def insert_unchecked(database: Database, amounts: list[int]) -> None:
-    """Past the service, straight into the tables."""
     with database.transaction() as session:
         journal = LedgerJournal(kind="test", key="k")
         session.add(journal)
@@ -49,7 +48,7 @@ def test_a_key_is_posted_once(database: Database) -> None:
         assert balance(session, "a:2", until_block=0) == 0
 
 
-def test_an_unbalanced_journal_is_refused_by_code_and_by_the_database(database: Database) -> None:
+def test_unbalanced_journal_is_refused_by_code_and_database(database: Database) -> None:
     with pytest.raises(UnbalancedJournal), database.transaction() as session:
         post(session, kind="test", key="k", lines=[("a", 1), ("b", -2)], block=None)
     for amounts in ([1, -2], []):
@@ -76,7 +75,7 @@ def test_what_is_posted_stays(database: Database, statement: str) -> None:
         session.execute(text(statement))
 
 
-def test_the_ledger_equals_the_chain_through_a_whole_market(chain: Chain, database: Database) -> None:
+def test_ledger_equals_chain_through_whole_market(chain: Chain, database: Database) -> None:
     chain.stake(PROVIDER, 2_000 * ZEN)
     chain.stake(OTHER, 500 * ZEN)
     paid, opening = chain.order(10 * ZEN)

@@ -27,7 +27,6 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture
 def market(app: FastAPI, chain: Chain) -> Chain:
-    """The API before a real chain."""
     app.state.services = app.state.services.with_part(ChainViews, chain.views).with_part(Deployment, chain.deployment)
     return chain
 
@@ -50,7 +49,6 @@ def metric(api: httpx.Client, name: str) -> float:
 
 
 def plant(database: Database, wei: int) -> None:
-    """Book something that did not happen."""
     with database.transaction() as session:
         lines = [(f"stake:{PROVIDER.address}", -wei), (f"stake:{OTHER.address}", wei)]
         post(session, kind="planted", key="planted", lines=lines, block=1)
@@ -89,7 +87,7 @@ def test_agreement_and_difference_reach_metrics_alarm_and_command(
     assert str(2**75 - 2**70 - 1) in plain.stdout
 
 
-def test_a_silent_node_leaves_the_last_result_and_is_no_alarm(
+def test_silent_node_keeps_last_result_without_alarm(
     market: Chain, database: Database, api: httpx.Client, app: FastAPI
 ) -> None:
     market.index(database)
@@ -107,7 +105,7 @@ def test_a_silent_node_leaves_the_last_result_and_is_no_alarm(
     assert metric(api, "zoo_ledger_reconciled_timestamp_seconds") == compared_at
 
 
-def test_transactions_that_are_held_back_are_counted(market: Chain, database: Database, api: httpx.Client) -> None:
+def test_held_transactions_are_counted(market: Chain, database: Database, api: httpx.Client) -> None:
     assert "zoo_transactions_waiting{" not in api.get("/metrics").text
     with database.transaction() as session:
         queue_intent(

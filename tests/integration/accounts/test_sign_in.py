@@ -75,7 +75,7 @@ def test_anothers_signature_is_refused(api: httpx.Client) -> None:
         assert refusal(answer, 401, "sign-in-refused")["field"] == "signature"
 
 
-def test_a_nonce_works_once_and_for_its_own_wallet(api: httpx.Client) -> None:
+def test_nonce_works_once_for_its_own_wallet(api: httpx.Client) -> None:
     wallet, other = Account.create(), Account.create()
     nonce = _nonce(api, wallet.address)
     stolen = siwe_message(nonce, other.address)
@@ -87,7 +87,7 @@ def test_a_nonce_works_once_and_for_its_own_wallet(api: httpx.Client) -> None:
     assert refusal(api.post("/v1/auth/siwe", json=body), 401, "sign-in-refused")["field"] == "message.nonce"
 
 
-def test_text_that_is_no_message_is_refused(api: httpx.Client) -> None:
+def test_malformed_message_is_refused(api: httpx.Client) -> None:
     wallet = Account.create()
     answer = api.post("/v1/auth/siwe", json={"message": "hello", "signature": sign_text(wallet, "hello")})
     assert refusal(answer, 401, "sign-in-refused")["field"] == "message"
@@ -150,7 +150,7 @@ Resources:
 - https://example.com/my-web2-claim.json"""
 
 
-def test_the_example_of_the_eip_is_read_field_by_field(api: httpx.Client) -> None:
+def test_eip_example_is_read_field_by_field(api: httpx.Client) -> None:
     body = {"message": EIP_4361_EXAMPLE, "signature": "0x" + "11" * 65}
     assert refusal(api.post("/v1/auth/siwe", json=body), 401, "sign-in-refused")["field"] == "message.expiration_time"
     dated = EIP_4361_EXAMPLE.replace("Resources:", "Expiration Time: 2121-09-30T16:25:24Z\nResources:")

@@ -34,7 +34,7 @@ ASK = {
 }
 
 
-def test_an_unknown_key_is_named_with_the_nearest_known_one(api: httpx.Client) -> None:
+def test_unknown_key_error_names_nearest_known_key(api: httpx.Client) -> None:
     problem = refusal(api.post("/v1/auth/nonce", json={"adress": CALLER}), 422, "invalid-request")
     assert problem["field"] == "adress"
     assert "'address'" in str(problem["remedy"])
@@ -48,7 +48,7 @@ def test_an_unknown_nested_key_has_its_path(api: httpx.Client) -> None:
     assert "'minPrice'" in str(problem["remedy"])
 
 
-def test_wei_is_a_string_of_decimal_digits_and_nothing_else(api: httpx.Client) -> None:
+def test_wei_accepts_only_decimal_digit_strings(api: httpx.Client) -> None:
     caller = sign_in(api)
     for wei in (1, -1, 1.5, "-1", "1.5", "0x10", "1e18", "", " 1", "01", "٣", None, True, str(2**256)):
         body = {"ask": ASK | {"minPrice": wei}, "signature": "0x" + "00" * 65}
@@ -63,7 +63,7 @@ def test_a_malformed_or_miscopied_address_is_refused(api: httpx.Client) -> None:
         assert problem["field"] == "address"
 
 
-def test_a_body_that_is_no_json_is_refused(api: httpx.Client) -> None:
+def test_non_json_body_is_refused(api: httpx.Client) -> None:
     answer = api.post("/v1/auth/nonce", content=b"{", headers={"content-type": "application/json"})
     assert refusal(answer, 422, "invalid-request")["field"] == "body"
 
@@ -76,15 +76,13 @@ def test_a_body_that_is_no_json_is_refused(api: httpx.Client) -> None:
         (b"[" * 9999, "application/json"),
     ],
 )
-def test_a_body_that_is_not_read_as_json_is_refused_with_what_to_send(
-    api: httpx.Client, content: bytes, media_type: str
-) -> None:
+def test_wrong_content_type_error_names_expected_type(api: httpx.Client, content: bytes, media_type: str) -> None:
     answer = api.post("/v1/auth/nonce", content=content, headers={"content-type": media_type})
     problem = refusal(answer, 422, "invalid-request")
     assert (problem["field"], problem["remedy"]) == ("body", "Send valid JSON with Content-Type: application/json.")
 
 
-def test_an_oversized_body_is_refused_whether_or_not_it_says_its_length(api: httpx.Client) -> None:
+def test_oversized_body_is_refused_with_or_without_length(api: httpx.Client) -> None:
     def chunks() -> Iterator[bytes]:
         for _ in range(5):
             yield b"x" * 100_000
@@ -123,7 +121,7 @@ def test_a_failed_commit_is_never_a_success(api: httpx.Client, database: Databas
     assert "refuse" not in answer.text
 
 
-def test_a_blob_gets_the_cid_that_everybody_computes(api: httpx.Client) -> None:
+def test_blob_gets_standard_cid(api: httpx.Client) -> None:
     caller = sign_in(api)
     for content in (b"hello", bytes(range(256)) * 4000):
         answer = api.post("/v1/blobs", content=content, headers=caller.headers)
@@ -143,7 +141,7 @@ def test_an_oversized_blob_is_refused(api: httpx.Client) -> None:
     refusal(api.post("/v1/blobs", content=chunks(), headers=caller.headers), 413, "body-too-large")
 
 
-def test_an_account_puts_no_more_on_storage_in_a_day_than_its_quota(
+def test_daily_upload_quota_limits_account(
     api: httpx.Client, app: FastAPI, services: Services, database: Database
 ) -> None:
     settings = services.settings.model_copy(update={"blob_bytes_per_day": 200_000})
@@ -164,7 +162,7 @@ def test_an_account_puts_no_more_on_storage_in_a_day_than_its_quota(
     assert upload(3).status_code == 201
 
 
-def test_uploads_at_once_do_not_pass_the_quota_together(api: httpx.Client, app: FastAPI, services: Services) -> None:
+def test_concurrent_uploads_respect_quota(api: httpx.Client, app: FastAPI, services: Services) -> None:
     settings = services.settings.model_copy(update={"blob_bytes_per_day": 250_000})
     app.state.services = replace(services, settings=settings)
     caller = sign_in(api)
@@ -180,12 +178,10 @@ Answer = RootModel[dict[str, object]]
 
 
 class TestIdempotency:
-    """The key's rules, on the database."""
-
     def _once(self, database: Database, body: str = "a") -> IdempotentCall:
         return IdempotentCall(database, CALLER, "key-1", "0x" + body * 64)
 
-    def test_a_retry_gets_the_first_answer_and_does_nothing(self, database: Database) -> None:
+    def test_retry_returns_first_answer_without_effect(self, database: Database) -> None:
         calls: list[int] = []
 
         def work(session: Session) -> tuple[int, Answer]:
@@ -212,7 +208,7 @@ class TestIdempotency:
         assert self._once(database).earlier_answer() is None
         assert self._once(database).run(lambda session: (200, Answer({}))).status_code == 200
 
-    def test_a_request_beside_one_at_work_is_told_so(self, database: Database) -> None:
+    def test_concurrent_duplicate_request_is_refused(self, database: Database) -> None:
         begun, finish = threading.Event(), threading.Event()
 
         def slow(session: Session) -> tuple[int, Answer]:
@@ -239,7 +235,7 @@ def test_network_names_what_a_client_must_know(api: httpx.Client) -> None:
     assert network["chain_id"] == network["eip712_domain"]["chainId"] == 31337
 
 
-def test_health_tells_which_part_fails(api: httpx.Client) -> None:
+def test_health_names_failing_part(api: httpx.Client) -> None:
     assert api.get("/healthz").json() == {"status": "alive"}
     answer = api.get("/readyz")
     assert answer.status_code == 503  # there is no chain here

@@ -24,7 +24,7 @@ def test_the_network_page_shows_tiers_nodes_and_addresses(api: httpx.Client) -> 
     assert api.get("/console/console.css").headers["content-type"].startswith("text/css")
 
 
-def test_the_treasury_page_says_so_when_the_chain_is_away(api: httpx.Client) -> None:
+def test_treasury_page_reports_unreachable_chain(api: httpx.Client) -> None:
     refusal(api.get("/console/treasury"), 503, "chain-unavailable")
 
 

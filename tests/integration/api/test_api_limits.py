@@ -34,7 +34,6 @@ ZEN = 10**18
 
 @pytest.fixture
 def client(settings: Settings) -> Iterator[TestClient]:
-    """An API of 5 requests a minute for each credential and 8 for each address, open to one origin."""
     limits = {"requests_per_minute": 5, "requests_per_minute_ip": 8, "cors_origins": "https://app.test"}
     with TestClient(create_app(settings.model_copy(update=limits)), client=("192.0.2.1", 1)) as client:
         client.app.state.services.redis.flushdb()  # type: ignore[attr-defined]
@@ -43,13 +42,12 @@ def client(settings: Settings) -> Iterator[TestClient]:
 
 @pytest.fixture
 def by_account(settings: Settings) -> Iterator[TestClient]:
-    """An API of 5 requests a minute for each account, and any number for an address."""
     with TestClient(create_app(settings.model_copy(update={"requests_per_minute": 5}))) as client:
         client.app.state.services.redis.flushdb()  # type: ignore[attr-defined]
         yield client
 
 
-def test_a_credential_has_its_rate_and_so_has_an_address(client: TestClient) -> None:
+def test_credential_and_address_have_rate_limits(client: TestClient) -> None:
     answers = [client.get("/v1/network", headers={"Authorization": "Bearer one"}) for _ in range(6)]
     assert [answer.status_code for answer in answers] == [200] * 5 + [429]
     assert answers[0].headers["ratelimit-policy"] == '"credential";q=5;w=60, "address";q=8;w=60'
@@ -61,7 +59,7 @@ def test_a_credential_has_its_rate_and_so_has_an_address(client: TestClient) -> 
     assert client.get("/healthz").status_code == 200  # never limited
 
 
-def test_all_keys_of_an_account_share_its_rate_from_the_first_request_on(by_account: TestClient) -> None:
+def test_account_keys_share_rate_from_first_request(by_account: TestClient) -> None:
     owner, other = sign_in(by_account), sign_in(by_account)
     keys = [_key(by_account, owner) for _ in range(3)]  # with the session's own requests, three of the account's five
     answers = [by_account.get("/v1/jobs", headers=key) for key in (*keys, keys[0])]
@@ -98,8 +96,6 @@ def test_a_revoked_key_takes_nothing_of_its_account(by_account: TestClient) -> N
 
 @asynccontextmanager
 async def _limits(settings: Settings, count: int, quota: int) -> AsyncIterator[list[RateLimit]]:
-    """That many processes' limiters on one Redis, of so many requests a minute and address."""
-
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b""})
@@ -114,7 +110,6 @@ async def _limits(settings: Settings, count: int, quota: int) -> AsyncIterator[l
 
 
 async def _get(limit: RateLimit) -> tuple[int, int]:
-    """Return the status and the remaining calls of the answer."""
     heads: list[Message] = []
 
     async def send(message: Message) -> None:
@@ -129,17 +124,17 @@ async def _get(limit: RateLimit) -> tuple[int, int]:
     return heads[0]["status"], int(said.split(";r=")[1].split(";")[0])
 
 
-def test_far_from_the_limit_requests_are_counted_without_asking_redis_and_none_is_lost(settings: Settings) -> None:
+def test_low_usage_is_counted_without_redis_or_loss(settings: Settings) -> None:
     async def ask() -> None:
         async with _limits(settings, 2, 3_200) as (first, second):
             told: list[int] = []
-            tell = first._tell
+            tell = first._synchronise
 
             async def count(buckets: Sequence[_Bucket], asked: int) -> int:
                 told.append(asked)
                 return await tell(buckets, asked)
 
-            first._tell = count  # type: ignore[method-assign]
+            first._synchronise = count  # type: ignore[method-assign]
             answers = [await _get(first) for _ in range(150)]
             assert {status for status, _ in answers} == {200}
             assert answers[0][1] == 3_199
@@ -153,7 +148,7 @@ def test_far_from_the_limit_requests_are_counted_without_asking_redis_and_none_i
 
 
 @pytest.mark.parametrize("processes", [1, 4])
-def test_near_the_limit_all_processes_together_hold_to_it(settings: Settings, processes: int) -> None:
+def test_processes_share_limit_when_near_it(settings: Settings, processes: int) -> None:
     quota = 160
 
     async def ask() -> int:
@@ -211,7 +206,7 @@ def test_a_key_does_only_what_its_scopes_say(api: httpx.Client) -> None:
     assert refusal(wrong, 422, "invalid-request")["field"] == "scopes.0"
 
 
-def test_a_rotated_key_keeps_its_limits_and_its_old_secret_for_a_while(api: httpx.Client, database: Database) -> None:
+def test_rotated_key_keeps_limits_and_temporary_old_secret(api: httpx.Client, database: Database) -> None:
     caller = sign_in(api)
     body = {"name": "ci", "scopes": ["jobs:write"], "spending": {"per_day_wei": str(ZEN)}}
     old = api.post("/v1/me/keys", json=body, headers=caller.headers).json()
@@ -227,7 +222,7 @@ def test_a_rotated_key_keeps_its_limits_and_its_old_secret_for_a_while(api: http
     refusal(api.get("/v1/jobs", headers={"Authorization": f"Bearer {old['key']}"}), 401, "not-authenticated")
 
 
-def test_a_repeated_creation_of_a_key_makes_one_key_and_keeps_no_secret(api: httpx.Client, database: Database) -> None:
+def test_repeated_key_creation_makes_one_key_without_secret(api: httpx.Client, database: Database) -> None:
     caller = sign_in(api)
     headers = caller.headers | {"Idempotency-Key": "key-1"}
     first = api.post("/v1/me/keys", json={"name": "ci"}, headers=headers).json()
@@ -251,7 +246,7 @@ def test_roles_are_granted_by_admins_only(api: httpx.Client, app: FastAPI, datab
     refusal(api.put(unknown, json=body, headers=admin.headers), 404, "account-not-found")
 
 
-def test_caps_hold_for_many_at_once_and_nothing_stays_of_what_fails(database: Database) -> None:
+def test_caps_hold_for_concurrent_requests_without_failure_residue(database: Database) -> None:
     with database.transaction() as session:
         day = spending.create_limit(session, Caps(per_day_wei=10 * ZEN))
         total = spending.create_limit(session, Caps(per_job_wei=ZEN, total_wei=7 * ZEN))
@@ -273,7 +268,7 @@ def test_caps_hold_for_many_at_once_and_nothing_stays_of_what_fails(database: Da
         assert session.scalar(select(func.count()).select_from(Spending)) == 14
 
 
-def test_caps_count_a_job_by_its_cost_once_it_is_known_and_days_begin_anew(database: Database) -> None:
+def test_caps_count_known_job_cost_and_reset_daily(database: Database) -> None:
     job, other, third = (to_hex(sha256(name)) for name in (b"1", b"2", b"3"))
     with database.transaction() as session:
         limit = spending.create_limit(session, Caps(per_job_wei=3 * ZEN, per_day_wei=4 * ZEN))
@@ -295,9 +290,7 @@ def test_caps_count_a_job_by_its_cost_once_it_is_known_and_days_begin_anew(datab
 
 
 class TestOrganisations:
-    """Who may do what in an organisation."""
-
-    def test_members_are_managed_by_admins_and_admins_by_owners(self, api: httpx.Client) -> None:
+    def test_admins_manage_members_and_owners_manage_admins(self, api: httpx.Client) -> None:
         owner, admin, member, stranger = (sign_in(api) for _ in range(4))
         caps = {"per_day_wei": str(5 * ZEN)}
         made = api.post("/v1/organisations", json={"name": "Zoo", "spending": caps}, headers=owner.headers)
@@ -323,7 +316,7 @@ class TestOrganisations:
             (admin.address, "admin"),
         ]
 
-    def test_two_owners_who_leave_at_once_leave_one(self, api: httpx.Client) -> None:
+    def test_concurrent_owner_departures_leave_one_owner(self, api: httpx.Client) -> None:
         owners = [sign_in(api) for _ in range(2)]
         made = api.post("/v1/organisations", json={"name": "Z"}, headers=owners[0].headers).json()
         path = f"/v1/organisations/{made['id']}"

@@ -43,8 +43,6 @@ from market.training.leases.schemas import LeaseKind
 
 @dataclass
 class StaleChain(FakeChain):
-    """A chain whose remembered view is not its present one."""
-
     remembered: Funds = field(default_factory=lambda: Funds(0, 0))
 
     def funds(self, address: str, max_age_seconds: float = 0.0) -> Funds:
@@ -66,7 +64,6 @@ def payer(api: httpx.Client, chain: StaleChain) -> Caller:
 
 @contextmanager
 def _statements(database: Database) -> Iterator[list[str]]:
-    """The statements that are sent meanwhile."""
     seen: list[str] = []
 
     def note(connection: object, cursor: object, statement: str, *_: object) -> None:
@@ -85,7 +82,7 @@ def _counts(database: Database) -> list[int]:
         return [session.scalar(select(func.count()).select_from(table)) or 0 for table in tables]
 
 
-def test_a_submission_without_caps_is_one_statement_once_its_caller_is_known(
+def test_uncapped_submission_takes_one_statement_for_known_caller(
     api: httpx.Client, services: Services, payer: Caller, body: Body
 ) -> None:
     first, second = sign_job(api, payer, body), sign_job(api, payer, body)
@@ -98,7 +95,7 @@ def test_a_submission_without_caps_is_one_statement_once_its_caller_is_known(
 
 @pytest.mark.parametrize("ended", ["revoked_at", "expires_at"])
 @pytest.mark.parametrize("request_is", ["right", "wrong", "wrongly signed", "repeated"])
-def test_a_remembered_caller_whose_credential_ended_is_refused_before_all_else(
+def test_cached_caller_with_ended_credential_is_refused_first(
     api: httpx.Client, services: Services, payer: Caller, body: Body, ended: str, request_is: str
 ) -> None:
     first, second = sign_job(api, payer, body), sign_job(api, payer, body)
@@ -144,7 +141,7 @@ def test_of_equal_submissions_at_once_one_is_written(
     assert _counts(services.database) == [1, 1, 1, 1]
 
 
-def test_a_job_is_read_by_two_statements_after_that_which_finds_the_caller(
+def test_job_read_takes_two_statements_after_caller_lookup(
     api: httpx.Client, services: Services, payer: Caller, body: Body
 ) -> None:
     job = api.post("/v1/jobs", json=sign_job(api, payer, body), headers=payer.headers).json()
@@ -153,7 +150,7 @@ def test_a_job_is_read_by_two_statements_after_that_which_finds_the_caller(
     assert len(seen) == 3
 
 
-def test_callers_that_come_together_are_looked_up_together_and_afresh(api: httpx.Client, services: Services) -> None:
+def test_concurrent_caller_lookups_are_batched_and_fresh(api: httpx.Client, services: Services) -> None:
     secrets = [sign_in(api).headers["Authorization"].removeprefix("Bearer ") for _ in range(3)]
 
     async def find() -> list[Principal | None]:
@@ -170,7 +167,7 @@ def test_callers_that_come_together_are_looked_up_together_and_afresh(api: httpx
     assert sum("FROM credentials" in statement for statement in seen) == 2
 
 
-def test_a_look_up_that_fails_fails_its_requests_and_not_the_next(database: Database) -> None:
+def test_failed_lookup_fails_only_its_own_requests(database: Database) -> None:
     class Failing(Callers):
         broken = True
 
@@ -197,7 +194,7 @@ def test_a_remembered_view_of_the_chain_refuses_nobody(
     assert api.post("/v1/jobs", json=sign_job(api, payer, body), headers=payer.headers).status_code == 201
 
 
-def test_a_job_whose_money_went_within_the_second_ends_with_its_reason(
+def test_job_ends_with_reason_when_funds_vanish(
     api: httpx.Client, services: Services, chain: StaleChain, payer: Caller, body: Body
 ) -> None:
     signed = sign_job(api, payer, body)
@@ -212,8 +209,6 @@ def test_a_job_whose_money_went_within_the_second_ends_with_its_reason(
 
 
 class _CountingClient:
-    """Answers every batch of calls with the same two numbers."""
-
     def __init__(self) -> None:
         self.batches = 0
 
@@ -225,7 +220,7 @@ class _CountingClient:
         return [number.to_bytes(32) for number in (5, self.batches)]
 
 
-def test_funds_are_one_batch_and_as_old_as_allowed(services: Services) -> None:
+def test_funds_are_read_in_one_bounded_age_batch(services: Services) -> None:
     client = _CountingClient()
     views = ChainViews(client, services.part(Deployment))  # type: ignore[arg-type]
     address = "0x" + "11" * 20
@@ -248,7 +243,7 @@ def test_rows_are_written_together_or_not_at_all(database: Database) -> None:
         assert [row.data["nonce"] for row in session.scalars(select(JobEventRow).order_by(JobEventRow.id))] == [1, 2]
 
 
-def test_a_job_to_read_equals_the_row_and_is_no_part_of_the_session(world: World) -> None:
+def test_readable_job_equals_row_outside_session(world: World) -> None:
     job_id = world.job(nodes=2)
     with world.database.transaction() as session:
         copy, row = jobs_repository.job_to_read(session, job_id), jobs_repository.job(session, job_id)
@@ -261,7 +256,7 @@ def test_a_job_to_read_equals_the_row_and_is_no_part_of_the_session(world: World
         assert jobs_repository.job_to_read(session, "0x" + "00" * 32) is None
 
 
-def test_a_unit_of_work_of_one_statement_refuses_a_second(database: Database) -> None:
+def test_single_statement_transaction_refuses_second_statement(database: Database) -> None:
     prepared = Prepared(select(literal(2)))
     with database.single_statement() as unit:
         assert prepared.rows(unit, {}) == [(2,)]
@@ -269,7 +264,7 @@ def test_a_unit_of_work_of_one_statement_refuses_a_second(database: Database) ->
             prepared.rows(unit, {})
 
 
-def test_a_unit_of_work_of_one_statement_wakes_workers_only_if_it_succeeds(database: Database) -> None:
+def test_single_statement_transaction_wakes_workers_only_on_success(database: Database) -> None:
     woken: list[str] = []
     url = database.engine.url.render_as_string(hide_password=False)
     waking = Database(url, wake=lambda task, _: woken.append(task))
@@ -289,7 +284,7 @@ def test_a_unit_of_work_of_one_statement_wakes_workers_only_if_it_succeeds(datab
     assert woken == ["once"]
 
 
-def test_connections_that_broke_at_rest_are_replaced(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broken_idle_connections_are_replaced(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     with database.reading() as session:
         process = session.scalar(select(func.pg_backend_pid()))
     with Database(database.engine.url.render_as_string(hide_password=False)).reading() as other:
@@ -299,9 +294,7 @@ def test_connections_that_broke_at_rest_are_replaced(database: Database, monkeyp
         assert session.scalar(select(func.pg_backend_pid())) != process
 
 
-def test_nodes_that_wait_are_asked_for_at_once_and_only_those_with_work_are_woken(
-    world: World, nodes: list[str]
-) -> None:
+def test_waiting_nodes_are_queried_together_and_selectively_woken(world: World, nodes: list[str]) -> None:
     async def wait() -> list[float]:
         offers = LeaseWaiters(world.database)
         begun = time.monotonic()
@@ -329,7 +322,7 @@ def _offer(world: World, node: str) -> None:
         leases.create_lease(session, kind=LeaseKind.PIN, holder=node, job_id=job_id, task={}, seconds=60)
 
 
-def test_equal_wake_ups_are_merged_and_a_failure_stops_none() -> None:
+def test_equal_wakes_are_merged_and_survive_failures() -> None:
     sent: list[str] = []
     go = threading.Event()
 
@@ -350,7 +343,7 @@ def test_equal_wake_ups_are_merged_and_a_failure_stops_none() -> None:
     assert sent == ["first", "second", "third"]
 
 
-def test_a_thread_that_cannot_be_started_costs_no_later_wake_up() -> None:
+def test_failed_thread_start_keeps_later_wakes() -> None:
     sent: list[str] = []
     outbox = TaskQueue(lambda task, _arguments: sent.append(task))
     with pytest.MonkeyPatch.context() as patch:

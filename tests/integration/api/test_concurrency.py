@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from kit.api.clients import sign_in
 from kit.jobs.jobs_fixtures import ENVIRONMENT, SPEC, ZEN, World, opened
+from kit.killed import Killed
 from kit.profile import examples
 from sqlalchemy import func, select
 
@@ -43,8 +44,8 @@ from zoo_protocol.messages import struct_hash
 CAP = 5 * ZEN
 
 
-def test_locks_of_names_whose_checksums_are_equal_do_not_exclude_each_other(database_url: str) -> None:
-    """Job ids are in the names, and a payer that may choose among nonces could meet a checksum of 32 bits."""
+def test_locks_with_equal_checksums_are_independent(database_url: str) -> None:
+    """A payer that chooses nonces could produce two job ids with one 32-bit checksum."""
     assert zlib.crc32(b"plumless") == zlib.crc32(b"buckeroo")
     one, other = Database(database_url), Database(database_url)
     with (
@@ -57,8 +58,10 @@ def test_locks_of_names_whose_checksums_are_equal_do_not_exclude_each_other(data
         assert held
 
 
-def test_two_hundred_requests_at_once_on_a_small_pool(api: httpx.Client, app: FastAPI, database_url: str) -> None:
-    """Each request takes two transactions, one after the other; a pool of three must serve them all."""
+def test_two_hundred_concurrent_requests_succeed_on_small_pool(
+    api: httpx.Client, app: FastAPI, database_url: str
+) -> None:
+    """Each request takes two transactions; a pool of three must serve them all."""
     caller = sign_in(api)
     small = Database(database_url, pool_size=2, max_overflow=1)
     app.state.services = replace(app.state.services, database=small)
@@ -84,15 +87,8 @@ def test_two_hundred_requests_at_once_on_a_small_pool(api: httpx.Client, app: Fa
     small.dispose()
 
 
-class Crash(Exception):
-    """The process dies before its transaction commits."""
-
-
 class SubmissionsMachine(RuleBasedStateMachine):
-    """Submissions by one capped key, in any order with deposits, matches, cancellations, settlements and crashes.
-
-    Each step is made by several threads at once, as retries and duplicated messages are.
-    """
+    """Submissions by one capped key, in any order with deposits, matches, ends and crashes."""
 
     world: World
 
@@ -112,17 +108,16 @@ class SubmissionsMachine(RuleBasedStateMachine):
 
     @rule(zen=st.integers(1, 4), threads=st.integers(1, 6), crashes=st.booleans())
     def submit(self, zen: int, threads: int, crashes: bool) -> None:
-        """Different jobs at the same time, of which each second one may crash before its commit."""
         jobs = [self._checked(zen * ZEN) for _ in range(threads)]
 
         def send(index: int) -> None:
             with self.world.database.transaction() as session:
                 submission.write_within_caps(session, jobs[index], self.principal)
                 if crashes and index % 2:
-                    raise Crash
+                    raise Killed
 
         for job, error in zip(jobs, _at_once(send, threads), strict=True):
-            assert error is None or isinstance(error, SpendingCapReached | Crash), error
+            assert error is None or isinstance(error, SpendingCapReached | Killed), error
             if error is None:
                 self.jobs.append(job.job_id)
 
@@ -189,7 +184,7 @@ class SubmissionsMachine(RuleBasedStateMachine):
                 tx = to_hex(secrets.token_bytes(32))
                 record_payment(session, job_id, paid_wei=paid, fee_wei=0, refund_wei=refund)
                 if not end_settlement(session, job_id, tx=tx, at=utc_now()):
-                    raise Crash  # somebody else ended it: nothing of this payment stays
+                    raise Killed  # somebody else ended it: nothing of this payment stays
 
         assert sum(error is None for error in _at_once(final, 3)) == 1
 
@@ -239,7 +234,6 @@ class SubmissionsMachine(RuleBasedStateMachine):
 
 
 def _at_once(work: Any, count: int) -> list[BaseException | None]:
-    """What each of ``count`` simultaneous calls raised."""
     errors: list[BaseException | None] = [None] * count
     barrier = threading.Barrier(count)
 
@@ -259,7 +253,7 @@ def _at_once(work: Any, count: int) -> list[BaseException | None]:
 
 
 @pytest.mark.sized
-def test_no_interleaving_overspends_a_cap_or_leaves_a_job_without_its_deposit(world: World) -> None:
+def test_interleaving_never_overspends_cap_or_loses_deposit(world: World) -> None:
     machine = type("Machine", (SubmissionsMachine,), {"world": world})
     run_state_machine_as_test(
         machine,

@@ -36,8 +36,6 @@ DOWN = 503  # a documented answer, where the chain or storage is away
 
 
 class AwayChain(FakeChain):
-    """Knows balances; everything that needs the chain itself finds it away."""
-
     client: ChainClient
 
     def treasury(self) -> None:
@@ -57,7 +55,6 @@ def app(app: FastAPI) -> Iterator[FastAPI]:
 
 @pytest.fixture
 def known(api: httpx.Client, app: FastAPI, world: World) -> tuple[Caller, dict[str, Any]]:
-    """A caller with one of everything, and the path parameters that name it."""
     nodes = [world.node() for _ in range(4)]
     job_id = world.running(nodes)
     world.deliver(nodes[0])
@@ -105,7 +102,6 @@ def test_every_operation_answers_as_its_document_says(
 
 
 def _check(operation: Any, caller: Caller, values: dict[str, Any]) -> None:
-    """Send ``EXAMPLES`` requests; every other one has the path parameters in ``values``."""
     turn = count()
 
     @settings(

@@ -22,14 +22,14 @@ def document(app: FastAPI) -> Schema:
 
 
 def operations(document: Schema) -> Iterator[tuple[str, str, Schema]]:
-    """(method, path, operation)."""
+    """Return (method, path, operation)."""
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             yield method, path, operation
 
 
 def bodies(operation: Schema) -> Iterator[tuple[str, str, Schema]]:
-    """(status or "request", media type, its content) of all bodies."""
+    """Return (status or "request", media type, content) of all bodies."""
     for where, body in [("request", operation.get("requestBody", {})), *operation["responses"].items()]:
         for media_type, content in body.get("content", {}).items():
             yield where, media_type, content
@@ -52,7 +52,7 @@ def test_every_operation_says_what_it_is(document: Schema) -> None:
     assert described == {operation["tags"][0] for _, _, operation in operations(document)}
 
 
-def test_every_refusal_is_a_known_problem_with_an_example(document: Schema) -> None:
+def test_every_refusal_is_known_problem_with_example(document: Schema) -> None:
     known = known_problems()
     seen = set()
     for _, path, operation in operations(document):
@@ -73,13 +73,12 @@ def test_every_refusal_is_a_known_problem_with_an_example(document: Schema) -> N
 
 
 def codes(operation: Schema) -> list[str]:
-    """Codes of all refusals that an operation names."""
     return [
         code for _, media_type, content in bodies(operation) if media_type == MEDIA_TYPE for code in content["examples"]
     ]
 
 
-def test_every_field_parameter_and_body_has_an_example_that_fits(document: Schema) -> None:
+def test_every_parameter_and_body_has_valid_example(document: Schema) -> None:
     faults = []
 
     def hold(schema: Schema, examples: list[Any], where: str) -> None:
@@ -105,7 +104,6 @@ def test_every_field_parameter_and_body_has_an_example_that_fits(document: Schem
 
 
 def speaks_for_itself(field: Schema) -> bool:
-    """Whether a field has no example because its model, its few values or its being a truth value say it all."""
     if "$ref" in field or "enum" in field or "const" in field or field.get("type") == "boolean":
         return "examples" not in field
     if "anyOf" in field and "examples" not in field:
@@ -131,7 +129,7 @@ def test_the_money_of_the_examples_adds_up(document: Schema) -> None:
 
 
 def test_every_example_of_a_request_is_understood(document: Schema, api: httpx.Client) -> None:
-    """Sent as it stands, each may be refused for the state of the market, and never for its form."""
+    """The market may refuse an example for its state, never for its form."""
     asked = 0
     for method, path, operation in operations(document):
         if not (path.startswith("/v1/") and (method != "get" or operation.get("parameters"))):

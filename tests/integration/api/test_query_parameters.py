@@ -10,7 +10,7 @@ from market.app import create_app
 from market.settings import Settings
 
 
-def test_a_mistyped_parameter_is_named_with_the_nearest_that_there_is(api: httpx.Client) -> None:
+def test_mistyped_parameter_error_names_nearest_parameter(api: httpx.Client) -> None:
     problem = refusal(api.get("/v1/providers", params={"limt": 5}), 422, "invalid-request")
     assert problem["field"] == "query.limt"
     assert "'limit'" in str(problem["remedy"])
@@ -25,8 +25,7 @@ def test_where_there_are_none_every_parameter_is_refused(api: httpx.Client) -> N
     assert refusal(answer, 422, "invalid-request")["field"] == "query.wait"
 
 
-def test_every_route_refuses_what_it_does_not_have_and_takes_what_it_documents(api: httpx.Client, app: FastAPI) -> None:
-    """Whatever else may be wrong with such a request: it is not its parameters."""
+def test_routes_accept_exactly_their_documented_parameters(api: httpx.Client, app: FastAPI) -> None:
     caller, tried = sign_in(api), 0
     for path, operations in app.openapi()["paths"].items():
         if not path.startswith("/v1/"):
@@ -52,7 +51,7 @@ def test_pages_and_probes_take_whatever_is_appended(api: httpx.Client, path: str
     assert api.get(path, follow_redirects=True).status_code == 200
 
 
-def test_a_preflight_is_answered_and_a_refusal_may_be_read(settings: Settings) -> None:
+def test_preflight_is_answered_and_refusal_is_readable(settings: Settings) -> None:
     app = create_app(settings.model_copy(update={"cors_origins": "https://app.test"}))
     client, headers = TestClient(app), {"Origin": "https://app.test"}
     asked = headers | {"Access-Control-Request-Method": "GET"}

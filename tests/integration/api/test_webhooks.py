@@ -26,7 +26,7 @@ from market.webhooks.sending import is_public, send, sign
 
 @dataclass
 class Receiver:
-    """An HTTP server that answers with ``status`` and keeps what it got."""
+    """HTTP server that records its requests."""
 
     status: int = 204
     location: str | None = None
@@ -74,7 +74,6 @@ def app(app: FastAPI) -> Iterator[FastAPI]:
 
 @pytest.fixture
 def payer(api: httpx.Client, world: World) -> tuple[Caller, str]:
-    """The payer of a job, and the job."""
     job_id = world.job()
     return sign_in(api, world.wallets[world.read(job_id).payer]), job_id
 
@@ -106,7 +105,7 @@ def test_a_webhook_may_hear_of_everything(api: httpx.Client, payer: tuple[Caller
     assert _create(api, payer[0], receiver.url, events=everything)["events"] == everything
 
 
-def test_events_arrive_once_and_verify_by_the_reference_library(
+def test_events_arrive_once_and_verify_by_reference_library(
     api: httpx.Client, app: FastAPI, world: World, payer: tuple[Caller, str], receiver: Receiver
 ) -> None:
     caller, job_id = payer
@@ -132,7 +131,7 @@ def test_events_arrive_once_and_verify_by_the_reference_library(
     refusal(api.get(f"/v1/webhooks/{made['id']}", headers=stranger.headers), 404, "webhook-not-found")
 
 
-def test_a_failing_receiver_is_tried_again_later_and_a_delivery_can_be_replayed(
+def test_failed_delivery_is_retried_and_can_be_replayed(
     api: httpx.Client, app: FastAPI, world: World, payer: tuple[Caller, str], receiver: Receiver
 ) -> None:
     caller, _ = payer
@@ -175,7 +174,7 @@ def test_workers_at_once_send_each_message_once(
     assert len(ids) == len(set(ids)) == 8
 
 
-def test_a_rotated_secret_and_its_successor_both_verify_for_a_while(
+def test_old_and_new_secret_verify_after_rotation(
     api: httpx.Client, app: FastAPI, world: World, payer: tuple[Caller, str], receiver: Receiver
 ) -> None:
     caller, _ = payer
@@ -196,7 +195,7 @@ def test_a_rotated_secret_and_its_successor_both_verify_for_a_while(
         Webhook(rotated["secret"]).verify(body, headers)
 
 
-def test_a_receiver_that_is_gone_is_turned_off_and_a_redirect_is_no_success(
+def test_gone_receiver_is_disabled_and_redirect_fails(
     api: httpx.Client, app: FastAPI, world: World, payer: tuple[Caller, str], receiver: Receiver
 ) -> None:
     caller, _ = payer
@@ -235,15 +234,15 @@ def test_a_receiver_that_is_gone_is_turned_off_and_a_redirect_is_no_success(
         "https://[::1",
     ],
 )
-def test_urls_that_lead_inside_are_refused(api: httpx.Client, app: FastAPI, url: str) -> None:
+def test_internal_urls_are_refused(api: httpx.Client, app: FastAPI, url: str) -> None:
     app.state.services.settings.webhooks_to_private_addresses = False
     caller = sign_in(api)
     answer = api.post("/v1/webhooks", json={"url": url}, headers=caller.headers)
     assert refusal(answer, 422, "webhook-address-refused")["field"] == "url"
 
 
-def test_a_name_that_changes_its_address_after_the_check_gains_nothing(receiver: Receiver) -> None:
-    """The address that was checked is the one that is connected to, and every attempt checks anew."""
+def test_address_change_after_check_is_refused(receiver: Receiver) -> None:
+    """Each attempt checks the address and connects to that one."""
     message: dict[str, Any] = {"signing": ["whsec_AAAA"], "message_id": "msg_1", "timestamp": 1, "payload": b"{}"}
     asked: list[str] = []
 
@@ -264,7 +263,7 @@ def test_a_name_that_changes_its_address_after_the_check_gains_nothing(receiver:
     assert len(receiver.got) == 1
 
 
-def test_which_addresses_are_public() -> None:
+def test_public_addresses_are_classified() -> None:
     for address in ("93.184.215.14", "2606:2800:21f:cb07:6820:80da:af6b:8b2c"):
         assert is_public(address)
     inside = "127.0.0.1 10.0.0.1 172.16.0.1 192.168.1.1 169.254.1.1 100.64.0.1 0.0.0.0 224.0.0.1 255.255.255.255"
@@ -273,7 +272,7 @@ def test_which_addresses_are_public() -> None:
         assert not is_public(address), address
 
 
-def test_the_signature_is_that_of_the_specification() -> None:
+def test_signature_matches_specification() -> None:
     secret, message_id, payload = (
         "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
         "msg_p5jXN8AQM9LWM0D4loKWxJek",
@@ -282,7 +281,7 @@ def test_the_signature_is_that_of_the_specification() -> None:
     assert sign(secret, message_id, 1614265330, payload) == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
 
-def test_a_receiver_that_never_answers_costs_one_attempt() -> None:
+def test_hanging_receiver_costs_one_attempt() -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))  # bound, not listening: connections are refused
         url = f"http://127.0.0.1:{closed.getsockname()[1]}/"

@@ -40,7 +40,7 @@ def statuses(world: World, jobs: Sequence[str]) -> list[str]:
     return [world.read(job).status for job in jobs]
 
 
-def test_a_round_without_a_lot_clears_when_it_closes_and_the_next_one_is_open(world: World) -> None:
+def test_round_without_tie_break_clears_and_next_opens(world: World) -> None:
     job_id = world.job(nodes=2)
     nodes = [world.node(price=price * ZEN // 10) for price in (23, 20, 24)]  # 24 with the fee exceeds the reserve
     assert clearing.clear_due(world.database, world.settings, DEVNET) == 0  # opens the books
@@ -55,7 +55,7 @@ def test_a_round_without_a_lot_clears_when_it_closes_and_the_next_one_is_open(wo
     assert (following.number, following.status, following.book) == (1, "open", {})
 
 
-def test_the_lot_waits_for_a_block_that_is_named_when_the_orders_are_fixed(world: World) -> None:
+def test_tie_break_block_is_named_when_orders_close(world: World) -> None:
     jobs, nodes = thick(world)
     blocks = Blocks()
     assert clear_when_due(world) == 0
@@ -81,7 +81,7 @@ def test_the_lot_waits_for_a_block_that_is_named_when_the_orders_are_fixed(world
     assert clearing.draw_due(world.database, world.settings, DEVNET, blocks) == 0
 
 
-def test_while_the_chain_is_silent_a_lot_waits_and_nothing_is_lost(world: World) -> None:
+def test_tie_break_waits_without_loss_while_chain_silent(world: World) -> None:
     jobs, _nodes = thick(world)
     clear_when_due(world)
     with pytest.raises(RpcUnavailable):
@@ -92,14 +92,13 @@ def test_while_the_chain_is_silent_a_lot_waits_and_nothing_is_lost(world: World)
 
 
 def draw(world: World) -> int:
-    """Let the named blocks come, and draw."""
     blocks = Blocks()
     clearing.draw_due(world.database, world.settings, DEVNET, blocks)
     blocks.head += 10
     return clearing.draw_due(world.database, world.settings, DEVNET, blocks)
 
 
-def test_a_job_that_ends_after_the_close_is_not_placed_and_its_node_stays_free(world: World) -> None:
+def test_job_ended_after_close_leaves_node_free(world: World) -> None:
     jobs, _nodes = thick(world)
     clear_when_due(world)
     cancelled, overdue = jobs[0], jobs[1]
@@ -116,7 +115,7 @@ def test_a_job_that_ends_after_the_close_is_not_placed_and_its_node_stays_free(w
     assert world.read(overdue).status == JobStatus.EXPIRED
 
 
-def test_a_job_that_bids_less_after_the_close_is_not_placed_above_that(world: World) -> None:
+def test_job_lowered_after_close_is_not_overcharged(world: World) -> None:
     jobs, _nodes = thick(world)
     clear_when_due(world)
     payer = Principal(world.read(jobs[0]).payer, False, 1, "session")
@@ -126,7 +125,7 @@ def test_a_job_that_bids_less_after_the_close_is_not_placed_above_that(world: Wo
     assert rounds(world, number=0)[0].price_wei == 4 * ZEN
 
 
-def test_after_the_close_an_ask_binds_but_a_jailed_node_is_not_placed(world: World) -> None:
+def test_ask_binds_after_close_except_for_jailed_node(world: World) -> None:
     jobs, nodes = thick(world)
     clear_when_due(world)
     with world.database.transaction() as session:
@@ -146,7 +145,7 @@ def let_close_first(world: World, zone: str) -> None:
         session.execute(update(AuctionRound).where(AuctionRound.status == "open").values(secret=first))
 
 
-def test_a_job_is_in_one_closing_at_a_time_and_reaches_every_zone_that_it_accepts(world: World) -> None:
+def test_job_enters_one_clearing_and_every_accepted_zone(world: World) -> None:
     everywhere = [world.job(nodes=1) for _ in range(5)]
     for zone in ("eu", "us"):
         for _ in range(5):
@@ -175,7 +174,7 @@ def test_a_job_runs_only_where_it_accepts_to(world: World) -> None:
     assert world.rows(leases.busy_providers) == nodes
 
 
-def test_an_order_past_its_time_is_in_no_clearing(world: World) -> None:
+def test_expired_order_enters_no_clearing(world: World) -> None:
     late, node = world.job(nodes=1), world.node()
     with world.database.transaction() as session:
         session.execute(update(Job).where(Job.id == late).values(wait_until=database_now(session)))
@@ -190,7 +189,7 @@ def test_an_order_past_its_time_is_in_no_clearing(world: World) -> None:
     assert [ask.status for ask in world.rows(lambda session: asks.asks_of(session, node))] == ["expired"]
 
 
-def test_nodes_that_hold_a_slot_are_not_sold_again(world: World) -> None:
+def test_node_holding_replica_is_not_sold_again(world: World) -> None:
     both = [world.job(nodes=2) for _ in range(2)]
     for _ in range(3):
         world.node()
@@ -202,7 +201,7 @@ def test_nodes_that_hold_a_slot_are_not_sold_again(world: World) -> None:
     assert statuses(world, both) == ["running", "running"]
 
 
-def test_all_nodes_of_a_job_are_of_one_environment(world: World) -> None:
+def test_job_nodes_share_one_environment(world: World) -> None:
     job_id = world.job(nodes=2)
     world.node()
     world.node(environment=OTHER_CLASS)
@@ -234,7 +233,6 @@ def test_many_workers_at_once_match_every_job_once(world: World) -> None:
 
 
 def raise_ask(world: World, node: str, age: timedelta) -> None:
-    """The node asks for more since ``age``."""
     with world.database.transaction() as session:
         placed = database_now(session) - age
         session.execute(update(AskRow).where(AskRow.provider == node).values(min_price_wei=9 * ZEN, created_at=placed))
@@ -252,7 +250,7 @@ def finish_round(world: World, job_id: str) -> None:
     world.dispatch(job_id)
 
 
-def test_a_node_that_asks_for_more_serves_out_its_notice_at_the_jobs_price(world: World) -> None:
+def test_node_raising_ask_serves_notice_at_old_price(world: World) -> None:
     dear, steady = nodes = [world.node() for _ in range(2)]
     job_id = world.running(nodes, rounds=3)
     spare = world.node()

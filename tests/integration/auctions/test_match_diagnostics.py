@@ -32,7 +32,7 @@ def steps(found: Any) -> dict[str, tuple[int, int]]:
     return {step.code: (step.removes, step.left) for step in found.constraints}
 
 
-def test_an_empty_market_and_one_without_a_suitable_node(world: World) -> None:
+def test_diagnostics_report_empty_market_or_no_suitable_node(world: World) -> None:
     job_id = world.job(nodes=1, requirements={"attested_only": True, "regions": ["us"]})
     assert codes(explain(world, job_id)) == ["no_nodes"]
     world.node(region="us")
@@ -52,7 +52,7 @@ def test_an_empty_market_and_one_without_a_suitable_node(world: World) -> None:
         ({"nodes": 2}, [1, 1], "next_round", None),
     ],
 )
-def test_what_is_in_the_way_is_named_and_what_would_help(
+def test_diagnostics_name_obstacles_and_remedies(
     world: World, job: dict[str, Any], prices: list[int], expected: str, changed: str | None
 ) -> None:
     job_id = world.job(**job)
@@ -63,7 +63,7 @@ def test_what_is_in_the_way_is_named_and_what_would_help(
     assert [change.field for change in found.changes] == ([changed] if changed else [])
 
 
-def test_busy_nodes_are_expected_by_the_rounds_that_their_job_has_done(world: World) -> None:
+def test_busy_nodes_are_expected_by_finished_rounds(world: World) -> None:
     world.be_patient()
     nodes = [world.node() for _ in range(2)]
     running = world.running(nodes, rounds=4)
@@ -81,7 +81,7 @@ def test_busy_nodes_are_expected_by_the_rounds_that_their_job_has_done(world: Wo
     assert codes(explain(world, running)) == ["matched", "few_verifiers"]
 
 
-def test_a_payer_is_told_that_too_few_can_judge_the_jobs_class(world: World) -> None:
+def test_payer_is_warned_when_class_lacks_referees(world: World) -> None:
     world.be_patient()
     job_id = world.running([world.node()], rounds=4)
     for _ in range(2):
@@ -100,7 +100,7 @@ def _verifier(world: World, environment: str) -> None:
         session.add(Stake(address=row.address, stake_wei=500 * ZEN, unbonding_wei=0))
 
 
-def test_the_price_that_would_serve_it_now_is_rounded_up(world: World) -> None:
+def test_sufficient_price_is_rounded_up(world: World) -> None:
     for _ in range(5):
         world.node(price=3 * ZEN)
     rivals = [world.job(nodes=1, max_price=6 * ZEN + rank) for rank in range(5)]

@@ -20,7 +20,6 @@ from market.training.matching import book
 
 
 def clear(world: World) -> int:
-    """Let the open rounds become due, and clear; opens the books first if need be."""
     matched = clearing.clear_due(world.database, world.settings, DEVNET)
     with world.database.transaction() as session:
         session.execute(update(AuctionRound).values(closes_at=utc_now()))
@@ -40,7 +39,7 @@ def attest(world: World, address: str, *, hours: float = 1) -> str:
     return address
 
 
-def test_attested_only_takes_nobody_whose_tier_has_gpus_that_are_not_attested(world: World) -> None:
+def test_attested_only_excludes_tiers_with_unattested_gpus(world: World) -> None:
     world.settings = world.settings.model_copy(update={"network": "mainnet"})
     attest(world, world.node())
     world.job(nodes=1, requirements={"attested_only": True})
@@ -59,7 +58,7 @@ def cancel(world: World, job_id: str) -> None:
         cancellation.cancel(session, Principal(world.read(job_id).payer, False, 1, "session"), job_id)
 
 
-def test_a_job_gets_only_nodes_that_meet_its_requirements_and_others_use_the_rest(world: World) -> None:
+def test_job_gets_matching_nodes_and_others_the_rest(world: World) -> None:
     plain = world.node()
     big = declare(world, world.node(), hardware={"gpu_memory_gb": 80})
     safe = attest(world, declare(world, world.node(), hardware={"gpu_memory_gb": 80}))
@@ -88,7 +87,7 @@ def test_a_job_asks_for_reliability(world: World) -> None:
     assert sorted(str(holder) for job in picky for holder in holders(world, job)) == [good]  # the bad one stays free
 
 
-def test_a_lost_node_is_replaced_by_one_that_meets_the_requirements_and_stands_apart(world: World) -> None:
+def test_replacement_node_meets_requirements_and_stands_apart(world: World) -> None:
     first, second = (
         attest(world, declare(world, world.node(), site=site, asn=1, owner=site, round_trip_ms=10)) for site in "ab"
     )
@@ -104,7 +103,7 @@ def test_a_lost_node_is_replaced_by_one_that_meets_the_requirements_and_stands_a
     assert holders(world, job_id) == [apart, second]
 
 
-def test_a_slot_that_any_node_could_fill_leaves_the_node_that_a_waiting_job_needs(world: World) -> None:
+def test_flexible_replica_leaves_scarce_node_to_waiting_job(world: World) -> None:
     first = world.node()
     job_id = world.running([first])
     scarce, plain = attest(world, world.node()), world.node()  # the scarce one offered first
@@ -119,9 +118,7 @@ def test_a_slot_that_any_node_could_fill_leaves_the_node_that_a_waiting_job_need
     assert holders(world, waiting) == [scarce]
 
 
-def test_a_node_whose_attestation_ended_is_replaced_at_the_next_round_and_not_placed_after_the_close(
-    world: World,
-) -> None:
+def test_unattested_node_is_replaced_and_not_placed(world: World) -> None:
     lapsed = attest(world, world.node())
     job_id = world.running([lapsed], requirements={"attested_only": True}, rounds=3)
     spare = attest(world, world.node())
@@ -137,7 +134,7 @@ def test_a_node_whose_attestation_ended_is_replaced_at_the_next_round_and_not_pl
         assert not book.assign(session, world.settings, late, 5 * ZEN // 2, None, [lapsed], "0x")  # type: ignore[arg-type]
 
 
-def test_of_nodes_sold_together_each_job_gets_those_that_have_its_data(world: World) -> None:
+def test_nodes_sold_together_go_to_jobs_holding_data(world: World) -> None:
     nodes = [declare(world, world.node(), site=str(i), asn=i + 1, owner=str(i), round_trip_ms=1) for i in range(4)]
     jobs = [world.job(nodes=2) for _ in range(2)]
     with world.database.transaction() as session:  # the first one's checkpoint is on the last two nodes
@@ -151,7 +148,6 @@ def test_of_nodes_sold_together_each_job_gets_those_that_have_its_data(world: Wo
 
 
 def churn(world: World, singles: list[str], steps: int, gang: str) -> int | None:
-    """One short job ends and another comes, again and again; the step at which the gang was matched."""
     for step in range(steps):
         running = [job for job in singles if world.read(job).status == "running"]
         if running:
@@ -163,7 +159,7 @@ def churn(world: World, singles: list[str], steps: int, gang: str) -> int | None
     return None
 
 
-def test_a_gang_is_not_starved_by_jobs_that_fit_sooner(world: World) -> None:
+def test_gang_is_not_starved_by_smaller_jobs(world: World) -> None:
     for _ in range(3):
         world.node()
     singles = [world.job(nodes=1) for _ in range(4)]
@@ -180,7 +176,7 @@ def test_a_gang_is_not_starved_by_jobs_that_fit_sooner(world: World) -> None:
     assert world.read(gang).reserved_until is not None
 
 
-def test_a_reservation_that_leads_to_nothing_ends_and_others_have_their_turn(world: World) -> None:
+def test_useless_reservation_ends_and_frees_others(world: World) -> None:
     nodes = [world.node() for _ in range(2)]
     busy = world.job(nodes=1)
     clear(world)
@@ -197,7 +193,7 @@ def test_a_reservation_that_leads_to_nothing_ends_and_others_have_their_turn(wor
     assert (free, len(nodes), world.read(busy).status) == (2, 2, "running")
 
 
-def test_jobs_whose_nodes_never_come_do_not_take_turns_to_keep_others_from_theirs(world: World) -> None:
+def test_unfillable_jobs_do_not_alternate_reservations(world: World) -> None:
     for _ in range(2):
         world.node()
     busy = world.job(nodes=1)
@@ -225,7 +221,7 @@ def test_jobs_whose_nodes_never_come_do_not_take_turns_to_keep_others_from_their
     assert all(world.read(job).reserved_until is not None for job in gangs)  # now it is the other's turn
 
 
-def test_no_node_is_held_back_for_a_job_that_bids_less_than_anything_is_sold_for(world: World) -> None:
+def test_job_below_lowest_price_gets_no_reservation(world: World) -> None:
     for _ in range(2):
         world.node()
     world.job(nodes=1)

@@ -37,7 +37,6 @@ SECRET_LIMIT = 3_141_592_653_589_793_238
 
 @pytest.fixture
 def own_chain() -> Iterator[AnvilProcess]:
-    """A chain of this test's own, to mine on."""
     with AnvilProcess() as process:
         yield process
 
@@ -51,8 +50,6 @@ def close(world: World) -> int:
 
 @dataclass(frozen=True)
 class Done:
-    """What a command printed and ended with."""
-
     returncode: int
     stdout: str
     stderr: str
@@ -65,7 +62,6 @@ Command = Callable[..., Done]
 def command(
     api: httpx.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Command:
-    """``zoo-compute auction``, in this process."""
     monkeypatch.setenv("ZOO_API_URL", str(api.base_url))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
@@ -85,7 +81,7 @@ def everything_public(api: httpx.Client) -> str:
     return "".join(api.get(path).text for path in [*paths, "/v1/providers", "/metrics", "/console"])
 
 
-def test_a_drawn_round_is_sealed_until_it_clears_and_can_then_be_repeated_with_the_chain(
+def test_tie_break_round_is_sealed_then_replayable(
     world: World, api: httpx.Client, own_chain: AnvilProcess, command: Command
 ) -> None:
     jobs = [world.job(nodes=1, max_price=SECRET_LIMIT + rank) for rank in range(5)]
@@ -147,9 +143,7 @@ def test_a_drawn_round_is_sealed_until_it_clears_and_can_then_be_repeated_with_t
     refusal(api.get(f"{BOOK}/rounds/0/orders"), 401, "not-authenticated")
 
 
-def test_a_posted_round_needs_no_block_and_an_altered_one_is_found_out(
-    world: World, api: httpx.Client, command: Command
-) -> None:
+def test_posted_round_needs_no_block_and_reveals_tampering(world: World, api: httpx.Client, command: Command) -> None:
     world.job(nodes=2)
     for _ in range(3):
         world.node()
@@ -192,7 +186,6 @@ def test_rounds_are_listed_newest_first_in_pages(world: World, api: httpx.Client
 
 
 def traded(world: World, at: datetime, wait: timedelta) -> None:
-    """One job matched at the reserve, as if it had been at ``at``."""
     job_id = world.job(nodes=1)
     world.node()
     with world.database.transaction() as session:
@@ -209,9 +202,7 @@ def set_price(world: World, number: int, **values: Any) -> None:
         session.execute(update(AuctionRound).where(AuctionRound.number == number).values(**values))
 
 
-def test_the_history_is_a_series_of_prices_volumes_depths_and_waits(
-    world: World, api: httpx.Client, command: Command
-) -> None:
+def test_history_lists_prices_volumes_depths_and_waits(world: World, api: httpx.Client, command: Command) -> None:
     noon = datetime.fromisoformat("2026-01-02T12:00:00+00:00")
     for minutes, wait in ((5, 10), (50, 30), (70, 60)):
         traded(world, noon + timedelta(minutes=minutes), timedelta(seconds=wait))
@@ -256,7 +247,7 @@ def test_what_is_not_there_is_named(api: httpx.Client, path: str, status: int, c
     refusal(api.get(f"/v1/auctions/{path}"), status, code)
 
 
-def test_a_cleared_round_tells_of_the_open_one_no_more_than_that_it_is_open(world: World, api: httpx.Client) -> None:
+def test_cleared_round_reveals_only_existence_of_open_one(world: World, api: httpx.Client) -> None:
     world.job(nodes=1, max_price=RESERVE - 1)  # never trades
     world.node()
     assert close(world) == 0

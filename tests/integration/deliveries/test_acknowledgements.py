@@ -35,7 +35,7 @@ from market.training.commitments import repository as commitments_repository
 from market.training.commitments.models import Acknowledgement as StoredAcknowledgement
 from market.training.leases import expiry
 from market.verification.judgement import service as judgement
-from worker.context import event_handlers
+from worker.chain_handlers import event_handlers
 from zoo_compute.base.errors import Unreachable, ZooError
 from zoo_compute.base.models import Network
 from zoo_compute.chain.omissions import OmissionChain
@@ -63,8 +63,6 @@ FINALITY = 2 * EPOCH_BLOCKS
 
 @dataclass
 class Stage:
-    """A market on a chain of its own, its API served over HTTP, and one provider's node."""
-
     chain: Chain
     world: World
     settings: Settings
@@ -89,7 +87,6 @@ class Stage:
         return [finding.status for finding in self.omissions().look()]
 
     def work(self) -> tuple[Work, UnitCommitment, dict[str, Any]]:
-        """The node's train lease of a new job: its work, its commitment, the body in which it is sent."""
         self.world.running([PROVIDER.address])
         work = self.world.work(PROVIDER.address)
         body = work.commitment(self.services.domain).model_dump()
@@ -100,13 +97,11 @@ class Stage:
         return work, unit, body
 
     def commit(self, work: Work, body: dict[str, Any]) -> dict[str, Any]:
-        """Commit over HTTP; the acknowledgement."""
         answer = Market(self.connection).commit(Lease.from_dict(work.lease.model_dump()), body)["acknowledgement"]
         assert isinstance(answer, dict)
         return answer
 
     def delivered(self) -> UnitCommitment:
-        """A unit that was committed, acknowledged and uploaded."""
         work, unit, body = self.work()
         self.taker().take(unit, self.commit(work, body))
         work.complete()
@@ -115,7 +110,6 @@ class Stage:
     # --- the market
 
     def run(self, blocks: int = FINALITY + 1) -> None:
-        """Let the market's background do what is due, each time with a block more on the chain."""
         handlers = event_handlers(DEVNET, self.chain.deployment)
         sender = self.chain.sender(self.world.database)
         indexer = self.chain.indexer(self.world.database, handlers)
@@ -130,7 +124,6 @@ class Stage:
                 pass
 
     def pass_time(self, seconds: int) -> None:
-        """Let the chain's clock go on, by a little more than that, and make it final."""
         self.chain.anvil.rpc("evm_increaseTime", seconds + 60)
         self.chain.anvil.mine(FINALITY + 1)
 
@@ -140,7 +133,6 @@ class Stage:
         return {name: float(value) for name, value in (line.split() for line in lines if line.startswith(wanted))}
 
     def agrees(self) -> dict[str, int]:
-        """What the ledger holds for the omission contract, after comparing all of it with the chain."""
         proof = reconcile(self.world.database, self.chain.client(), self.chain.deployment)
         assert proof.agrees, proof.differences
         with self.world.database.transaction() as session:
@@ -169,7 +161,7 @@ def stage(
         services.redis.close()
 
 
-def test_a_kept_promise_is_checked_on_the_chain_and_forgotten(stage: Stage, api: httpx.Client) -> None:
+def test_kept_acknowledgement_is_checked_on_chain_and_deleted(stage: Stage, api: httpx.Client) -> None:
     unit = stage.delivered()
     assert stage.statuses() == [Status.WAITING]
     assert stage.metrics(api)["zoo_acknowledgements_outstanding"] == 1
@@ -202,7 +194,7 @@ def test_python_signs_what_the_contract_checks(stage: Stage) -> None:
     assert given["unit_id"] == leaf
 
 
-def test_a_forgotten_commitment_is_proven_and_paid_from_the_bond(
+def test_omitted_commitment_is_proven_and_paid_from_bond(
     stage: Stage, api: httpx.Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, server: tuple[FastAPI, str]
 ) -> None:
     unit = stage.delivered()
@@ -250,7 +242,7 @@ def test_a_forgotten_commitment_is_proven_and_paid_from_the_bond(
         stage.node_chain.open_claim(unit, promise.include_by, promise.signature)
 
 
-def test_a_claim_without_cause_is_answered_by_the_market_and_costs_its_stake(stage: Stage) -> None:
+def test_unfounded_claim_is_answered_and_costs_its_stake(stage: Stage) -> None:
     unit = stage.delivered()
     [promise] = stage.journal.all()
     stage.run()
@@ -265,7 +257,7 @@ def test_a_claim_without_cause_is_answered_by_the_market_and_costs_its_stake(sta
     assert stage.connection.get("/v1/omissions")[0]["status"] == "answered"
 
 
-def test_a_market_that_does_not_answer_is_given_time(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unresponsive_market_is_given_time(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     stage.delivered()
     stage.pass_time(stage.settings.inclusion_deadline_seconds)
 
@@ -288,7 +280,7 @@ def test_what_nobody_claimed_in_time_is_forgotten(stage: Stage) -> None:
     assert stage.journal.all() == []
 
 
-def test_a_window_that_a_reorganisation_removes_is_committed_again(stage: Stage) -> None:
+def test_window_removed_by_reorg_is_committed_again(stage: Stage) -> None:
     stage.delivered()
     anvil, database = stage.chain.anvil, stage.world.database
     stage.run(1)  # mined, not final
@@ -314,7 +306,7 @@ def test_a_repeated_delivery_gets_the_same_acknowledgement(stage: Stage) -> None
     assert len(stage.journal.all()) == 1
 
 
-def test_a_commitment_whose_acknowledgement_fails_is_not_taken(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commitment_with_failing_acknowledgement_is_refused(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     work, _, body = stage.work()
     with monkeypatch.context() as fault:
         fault.setattr("market.chain.sending.signer.Signer.sign_typed_data", lambda *_: 1 / 0)
@@ -326,7 +318,7 @@ def test_a_commitment_whose_acknowledgement_fails_is_not_taken(stage: Stage, mon
     assert stage.commit(work, body)
 
 
-def test_only_an_acknowledgement_that_the_contract_would_take_is_kept(stage: Stage) -> None:
+def test_only_contract_valid_acknowledgement_is_kept(stage: Stage) -> None:
     work, unit, body = stage.work()
     given, taker, now = stage.commit(work, body), stage.taker(), int(time.time())
     domain = omissions_domain(31337, stage.chain.deployment.address("Omissions"))
@@ -364,7 +356,7 @@ def test_only_an_acknowledgement_that_the_contract_would_take_is_kept(stage: Sta
     assert [asdict(promise.unit) for promise in stage.journal.all()] == [asdict(unit)]
 
 
-def test_commitments_whose_upload_never_comes_are_lost_and_still_included(stage: Stage) -> None:
+def test_commitments_without_upload_are_lost_but_included(stage: Stage) -> None:
     work, unit, body = stage.work()
     stage.taker().take(unit, stage.commit(work, body))
     stage.run(2)
@@ -386,7 +378,6 @@ def intents(stage: Stage, kind: str) -> list[TxIntent]:
 
 
 def command(stage: Stage, url: str, state_dir: Path, *options: str) -> dict[str, Any]:
-    """What ``zoo-compute node omissions --json`` prints, as a process of its own."""
     arguments = ["node", "omissions", "--state-dir", str(state_dir), "--api-url", url, "--json", *options]
     done = subprocess.run(
         [sys.executable, "-m", "zoo_compute", *arguments],

@@ -18,7 +18,7 @@ from zoo_protocol.hashing import to_hex
 from zoo_protocol.payments.job_record import unit_leaf
 
 
-def test_every_commitment_enters_a_window_whatever_becomes_of_its_unit(world: VerificationWorld) -> None:
+def test_every_commitment_enters_window_regardless_of_unit_outcome(world: VerificationWorld) -> None:
     nodes = [world.node() for _ in range(4)]
     job_id = world.running(nodes)
     works = [world.work(node) for node in nodes]
@@ -54,7 +54,7 @@ def test_every_commitment_enters_a_window_whatever_becomes_of_its_unit(world: Ve
 
 
 def test_a_commitment_of_before_is_no_new_one(world: VerificationWorld) -> None:
-    """Two leaves alike would let a provider bring two windows to the same root, which the chain takes once."""
+    """Equal leaves would give two windows one root, which the chain accepts once."""
     node = world.node()
     world.running([node])
     first = world.work(node)

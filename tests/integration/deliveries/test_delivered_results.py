@@ -36,7 +36,7 @@ from zoo_protocol.messages import UnitCommitment, sign, typed_data
         ({"end_parameters_digest": to_hex(b"\1" * 32)}, "leaves", "wrong_end_leaf"),
     ],
 )
-def test_a_result_that_breaks_its_commitment_is_refused(
+def test_result_contradicting_its_commitment_is_refused(
     world: World, nodes: list[str], spoil: dict[str, Any], field: str, reason: str
 ) -> None:
     job_id = world.running(nodes)
@@ -51,7 +51,7 @@ def test_a_result_that_breaks_its_commitment_is_refused(
         work.complete()
 
 
-def test_a_payload_that_does_not_decode_is_refused(world: World, nodes: list[str]) -> None:
+def test_undecodable_payload_is_refused(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes)
     work = world.work(nodes[0])
     work.payload = b"\0" * len(work.payload)
@@ -61,7 +61,7 @@ def test_a_payload_that_does_not_decode_is_refused(world: World, nodes: list[str
     assert world.units(job_id, slot=0)[0].reason == "payload_malformed"
 
 
-def test_a_result_that_comes_again_while_the_first_is_applied_is_taken_as_the_same(
+def test_repeated_result_is_accepted_as_same_during_processing(
     world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.running(nodes)
@@ -96,10 +96,8 @@ def test_commitments_are_signed_final_and_needed(world: World, nodes: list[str])
 
 
 @pytest.mark.parametrize("form", ["v of 0 or 1", "the higher s"])
-def test_a_commitment_that_no_dispute_could_be_opened_with_is_refused(
-    world: World, nodes: list[str], form: str
-) -> None:
-    """ECDSA of the contract Disputes takes one form; with another the unit would be paid and beyond appeal."""
+def test_undisputable_commitment_is_refused(world: World, nodes: list[str], form: str) -> None:
+    """The contract Disputes accepts one ECDSA form; a unit with the other could not be disputed."""
     job_id = world.running(nodes)
     work = world.work(nodes[0])
     given = work.commitment()
@@ -113,9 +111,7 @@ def test_a_commitment_that_no_dispute_could_be_opened_with_is_refused(
     work.commit(given)
 
 
-def test_only_the_holder_with_its_token_may_act_and_completing_twice_counts_once(
-    world: World, nodes: list[str]
-) -> None:
+def test_completion_requires_holder_token_and_counts_once(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes)
     work = world.work(nodes[0])
     work.commit()
@@ -131,10 +127,8 @@ def test_only_the_holder_with_its_token_may_act_and_completing_twice_counts_once
     assert moves == 2  # committed, uploaded
 
 
-def test_a_payload_that_storage_has_but_does_not_keep_is_kept_once_it_is_accepted(
-    world: World, nodes: list[str]
-) -> None:
-    """A node can send a piece and never have it joined, or serve the file itself: then it could vanish any time."""
+def test_stored_payload_is_pinned_on_acceptance(world: World, nodes: list[str]) -> None:
+    """A payload that its node serves without aggregation could disappear."""
     job_id = world.running(nodes)
     work = world.work(nodes[0])
     work.commit()
@@ -160,7 +154,6 @@ def _with_token(lease: LeaseView, token: str) -> LeaseView:
 
 
 def _signed_by(signer: Work, work: Work) -> CommitTraining:
-    """The work's commitment with the signature of another node over it."""
     honest = work.commitment()
     message = UnitCommitment(
         work.lease.task["job_id"],

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from kit.killed import Killed
 from kit.verification.verification_fixtures import VerificationWorld
 from sqlalchemy import select, update
 
@@ -36,7 +37,6 @@ def world(database_url: str, settings: Settings, ipfs: dict[str, str]) -> Iterat
 
 @pytest.fixture
 def unit_id(world: VerificationWorld) -> int:
-    """A unit whose second segment was drawn and is replayed."""
     for _ in range(4):
         world.verifier()
     job_id = world.running([node := world.node()])
@@ -79,9 +79,7 @@ def state_of(world: VerificationWorld, canary_id: int) -> str | None:
 
 
 @pytest.mark.parametrize("status", ["answered", "dropped"])
-def test_a_canarys_state_is_released_once_its_unit_can_be_disputed_no_more(
-    world: VerificationWorld, unit_id: int, status: str
-) -> None:
+def test_canary_state_is_released_after_dispute_period(world: VerificationWorld, unit_id: int, status: str) -> None:
     canary_id, cid = canary(world, unit_id, status)
     assert release(world) == 0  # the unit is not decided
     decide(world, unit_id)
@@ -92,9 +90,7 @@ def test_a_canarys_state_is_released_once_its_unit_can_be_disputed_no_more(
     assert (state_of(world, canary_id), release(world)) == (None, 0)
 
 
-def test_a_canary_that_is_replayed_keeps_its_state_and_so_does_the_evidence_against_a_verifier(
-    world: VerificationWorld, unit_id: int
-) -> None:
+def test_canary_state_stays_during_replay_and_as_evidence(world: VerificationWorld, unit_id: int) -> None:
     planted, planted_cid = canary(world, unit_id, "planted")
     slashed, slashed_cid = canary(world, unit_id, "answered", segment=0)
     (verifier, *_) = world.rows(lambda session: list(session.scalars(select(Replay.verifier)))) or [world.verifier()]
@@ -111,7 +107,7 @@ def test_a_canary_that_is_replayed_keeps_its_state_and_so_does_the_evidence_agai
     assert not world.storage.is_pinned(slashed_cid)
 
 
-def test_storage_that_is_away_releases_nothing_and_the_next_sweep_does(
+def test_release_waits_for_next_sweep_when_storage_down(
     world: VerificationWorld, unit_id: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     canary_id, cid = canary(world, unit_id, "answered")
@@ -128,12 +124,8 @@ def test_storage_that_is_away_releases_nothing_and_the_next_sweep_does(
     assert not world.storage.is_pinned(cid)
 
 
-class _Killed(Exception):
-    """The market's process is gone."""
-
-
 @pytest.mark.parametrize("before_it_is_stored", [True, False])
-def test_a_market_killed_while_it_plants_a_canary_leaves_no_file_behind(
+def test_market_killed_while_planting_canary_leaves_no_file(
     world: VerificationWorld, unit_id: int, monkeypatch: pytest.MonkeyPatch, before_it_is_stored: bool
 ) -> None:
     altered = secrets.token_bytes(1000)
@@ -145,11 +137,11 @@ def test_a_market_killed_while_it_plants_a_canary_leaves_no_file_behind(
     def dies(*arguments: Any, **named: Any) -> None:
         if not before_it_is_stored:
             put_file(*arguments, **named)
-        raise _Killed
+        raise Killed
 
     with monkeypatch.context() as patch:
         patch.setattr(Storage, "put", dies)
-        with pytest.raises(_Killed):
+        with pytest.raises(Killed):
             canaries.create_canaries(world.database, world.storage, world.settings)
     world.advance()  # another process
     [row] = world.rows(lambda session: list(session.scalars(select(Canary))))
@@ -160,7 +152,7 @@ def test_a_market_killed_while_it_plants_a_canary_leaves_no_file_behind(
     assert not world.storage.is_pinned(row.state_cid)
 
 
-def test_a_canary_whose_state_storage_refuses_is_dropped(
+def test_canary_is_dropped_when_storage_refuses_state(
     world: VerificationWorld, unit_id: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replay_inputs, "altered_state", lambda *_: (b"altered", LEAF))
@@ -177,9 +169,7 @@ def test_a_canary_whose_state_storage_refuses_is_dropped(
 
 
 @pytest.mark.parametrize("status", ["passed", "failed"])
-def test_what_a_comparison_had_is_released_unless_somebody_else_needs_it(
-    world: VerificationWorld, unit_id: int, status: str
-) -> None:
+def test_comparison_state_is_released_unless_still_needed(world: VerificationWorld, unit_id: int, status: str) -> None:
     [sample] = world.samples()
     computed, shared = stored(world), sample.state_cid
     own, of_unit = stored(world), world.unit(unit_id).payload_cid
@@ -206,9 +196,7 @@ def test_what_a_comparison_had_is_released_unless_somebody_else_needs_it(
     assert (named.computed_cid, named.claimed_cid) == (None, None)
 
 
-def test_a_revealed_state_that_a_comparison_has_too_goes_with_the_last_of_them(
-    world: VerificationWorld, unit_id: int
-) -> None:
+def test_shared_revealed_state_is_released_with_last_user(world: VerificationWorld, unit_id: int) -> None:
     [sample] = world.samples()
     cid = sample.state_cid or ""
     row = Comparison(sample_id=sample.id, unit_id=unit_id, segment=1, status="computed")
@@ -230,7 +218,7 @@ def test_lost_units_free_what_they_had(world: VerificationWorld, unit_id: int) -
     assert not world.storage.is_pinned(cid)
 
 
-def test_old_states_of_units_that_are_not_decided_keep_no_later_ones(
+def test_undecided_units_release_later_but_not_older_states(
     world: VerificationWorld, unit_id: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(judgement_repository, "PAGE", 2)

@@ -30,7 +30,6 @@ def job_id(world: World, nodes: list[str]) -> str:
 
 
 def _replace_holder(world: World, job_id: str, slot: int, unit: Unit) -> str:
-    """The slot's node gives its unit up, and another takes the slot; its address."""
     spare = world.node()
     for _ in range(3):  # after so many failures in a round it gets no more of that round
         [holder] = world.rows(
@@ -58,9 +57,7 @@ def _stored(world: World, cid: str) -> bool:
     return True
 
 
-def test_a_unit_goes_on_from_what_its_node_kept_and_nothing_was_uploaded(
-    world: World, nodes: list[str], job_id: str
-) -> None:
+def test_unit_continues_from_local_state_without_upload(world: World, nodes: list[str], job_id: str) -> None:
     first = world.train_round(job_id, nodes)
     for slot, done in enumerate(first):
         [unit], [following] = world.units(job_id, round=0, slot=slot), world.units(job_id, round=1, slot=slot)
@@ -74,7 +71,7 @@ def test_a_unit_goes_on_from_what_its_node_kept_and_nothing_was_uploaded(
     assert _events(world, "slot_fresh") == []
 
 
-def test_another_first_leaf_than_of_the_slots_state_is_refused(world: World, nodes: list[str], job_id: str) -> None:
+def test_first_leaf_differing_from_replica_state_is_refused(world: World, nodes: list[str], job_id: str) -> None:
     world.train_round(job_id, nodes)
     work = world.work(nodes[0])
     world.kept[nodes[0]] = {}
@@ -88,7 +85,7 @@ def test_another_first_leaf_than_of_the_slots_state_is_refused(world: World, nod
     assert refused.value.extra["reason"] == "wrong_start_leaf"
 
 
-def test_a_successor_starts_afresh_and_that_is_told(world: World, nodes: list[str], job_id: str) -> None:
+def test_successor_is_instructed_to_start_fresh(world: World, nodes: list[str], job_id: str) -> None:
     [*_, last] = world.train_round(job_id, nodes)
     [unit] = world.units(job_id, round=1, slot=3)
     spare = _replace_holder(world, job_id, 3, unit)
@@ -100,7 +97,7 @@ def test_a_successor_starts_afresh_and_that_is_told(world: World, nodes: list[st
     assert world.units(job_id, round=1, slot=3, provider=spare)[0].status == UnitStatus.UPLOADED
 
 
-def test_a_slot_whose_node_lost_its_state_starts_afresh(world: World, nodes: list[str], job_id: str) -> None:
+def test_replica_starts_fresh_when_node_lost_state(world: World, nodes: list[str], job_id: str) -> None:
     world.train_round(job_id, nodes)
     lease = world.pull(nodes[0])
     assert lease is not None
@@ -113,7 +110,7 @@ def test_a_slot_whose_node_lost_its_state_starts_afresh(world: World, nodes: lis
     assert [event["reason"] for event in _events(world, "slot_fresh")] == ["lost_by_its_node"]
 
 
-def test_what_a_refuted_unit_left_is_not_gone_on_from(world: World, nodes: list[str], job_id: str) -> None:
+def test_refuted_unit_state_is_not_continued(world: World, nodes: list[str], job_id: str) -> None:
     world.train_round(job_id, nodes)
     [unit] = world.units(job_id, round=0, slot=1)
     world.rows(lambda session: units.reject_unit(session, unit.id, "incorrect_computation"))
@@ -129,9 +126,7 @@ def test_what_a_refuted_unit_left_is_not_gone_on_from(world: World, nodes: list[
 # --- checkpoints
 
 
-def test_states_of_kept_checkpoints_are_named_and_arrive_in_the_background(
-    world: World, nodes: list[str], job_id: str
-) -> None:
+def test_states_of_kept_checkpoints_are_named_and_uploaded(world: World, nodes: list[str], job_id: str) -> None:
     world.rows(lambda session: session.execute(update(Job).values(checkpoint_interval=2)))
     world.train_round(job_id, nodes)
     assert not any(world.pull(node, LeaseKind.PUBLISH) for node in nodes)  # this round's checkpoint is not kept
@@ -157,7 +152,7 @@ def test_states_of_kept_checkpoints_are_named_and_arrive_in_the_background(
     assert _events(world, "slot_fresh") == []
 
 
-def test_a_file_that_is_not_what_was_declared_is_not_made_public(world: World, nodes: list[str], job_id: str) -> None:
+def test_file_differing_from_declaration_is_not_published(world: World, nodes: list[str], job_id: str) -> None:
     work = world.work(nodes[0])
     other = world.work(nodes[1])
     work.changes["slot_state_cid"] = other.slot_state_cid  # a state, but not that of the digest
@@ -181,9 +176,7 @@ def test_a_file_that_is_not_what_was_declared_is_not_made_public(world: World, n
     assert world.pull(nodes[0], LeaseKind.PUBLISH) is None
 
 
-def test_a_node_that_restarts_is_asked_again_and_only_for_the_newest(
-    world: World, nodes: list[str], job_id: str
-) -> None:
+def test_restarted_node_is_asked_for_newest_state_only(world: World, nodes: list[str], job_id: str) -> None:
     world.train_round(job_id, nodes)
     for _ in range(MAX_ATTEMPTS + 1):
         lease = world.pull(nodes[0], LeaseKind.PUBLISH)

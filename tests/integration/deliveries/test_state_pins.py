@@ -33,7 +33,6 @@ def job_id(world: World, nodes: list[str]) -> str:
 
 
 def _published(world: World, job_id: str, nodes: list[str]) -> list[str]:
-    """A round whose checkpoint is kept, with all its slot states on storage; their CIDs by slot."""
     done = world.train_round(job_id, nodes)
     assert all(world.publish(node) for node in nodes)
     world.dispatch(job_id)
@@ -41,7 +40,6 @@ def _published(world: World, job_id: str, nodes: list[str]) -> list[str]:
 
 
 def _pin_all(world: World, job_id: str, nodes: list[str]) -> list[dict[str, Any]]:
-    """Serve every pin lease there is; what they asked for."""
     asked = []
     while True:
         before = len(asked)
@@ -63,7 +61,6 @@ def _prove(world: World, node: str, lease: Any) -> None:
 
 
 def _holders(world: World, job_id: str) -> dict[str, list[str]]:
-    """By CID of a state, the nodes that proved a copy."""
     query = select(Unit.slot_state_cid, StatePin.provider).join(StatePin, StatePin.unit_id == Unit.id)
     found: dict[str, list[str]] = {}
     for cid, provider in world.rows(lambda session: session.execute(query.where(Unit.job_id == job_id)).all()):
@@ -81,9 +78,7 @@ def _verify(world: World, job_id: str) -> None:
         world.rows(lambda session, unit=unit: units.pass_unit(session, unit.id))
 
 
-def test_each_published_state_is_proven_by_three_distinct_nodes_and_the_load_is_even(
-    world: World, nodes: list[str], job_id: str
-) -> None:
+def test_published_state_is_pinned_evenly_by_three_nodes(world: World, nodes: list[str], job_id: str) -> None:
     cids = _published(world, job_id, nodes)
     asked = _pin_all(world, job_id, nodes)
     holders = _holders(world, job_id)
@@ -98,9 +93,7 @@ def test_each_published_state_is_proven_by_three_distinct_nodes_and_the_load_is_
     assert _pin_all(world, job_id, nodes) == []  # nobody is asked twice
 
 
-def test_a_state_that_is_not_held_is_not_proven_and_others_are_asked(
-    world: World, nodes: list[str], job_id: str
-) -> None:
+def test_missing_state_is_unproven_and_others_are_asked(world: World, nodes: list[str], job_id: str) -> None:
     [cid, *_] = _published(world, job_id, nodes)
     for node in nodes:
         while (lease := world.pull(node, LeaseKind.PIN)) is not None:
@@ -115,10 +108,8 @@ def test_a_state_that_is_not_held_is_not_proven_and_others_are_asked(
     assert len(set(_holders(world, job_id)[cid])) == 3
 
 
-def test_who_fails_to_pin_is_asked_after_others_and_three_times_at_most(
-    world: World, nodes: list[str], job_id: str
-) -> None:
-    """Of a checkpoint as of a slot's state: else a node without a disk would be asked for ever."""
+def test_failing_pinner_is_asked_last_and_thrice(world: World, nodes: list[str], job_id: str) -> None:
+    """Otherwise the market would ask a node without a disk forever."""
     cids = _published(world, job_id, nodes)
     in_turn = []
     while turn := _fail_all(world, nodes):
@@ -136,7 +127,7 @@ def test_who_fails_to_pin_is_asked_after_others_and_three_times_at_most(
 
 
 def _fail_all(world: World, nodes: list[str]) -> list[tuple[str, str]]:
-    """Fail every pin lease there is; (CID, node) of each."""
+    """Fail every open pin lease; return (CID, node) of each."""
     asked = []
     for node in nodes:
         while (lease := world.pull(node, LeaseKind.PIN)) is not None:
@@ -146,9 +137,7 @@ def _fail_all(world: World, nodes: list[str]) -> list[tuple[str, str]]:
     return asked
 
 
-def test_an_older_state_is_released_only_when_a_newer_one_is_proven(
-    world: World, nodes: list[str], job_id: str
-) -> None:
+def test_older_state_is_released_after_newer_proof(world: World, nodes: list[str], job_id: str) -> None:
     older = _published(world, job_id, nodes)
     _pin_all(world, job_id, nodes)
     newer = _published(world, job_id, nodes)
@@ -190,7 +179,7 @@ def test_nodes_are_told_to_release_older_states(world: World, nodes: list[str], 
     assert all(len(left[cid]) == 3 for cid in second)
 
 
-def test_what_a_slot_goes_on_from_is_not_released(world: World, nodes: list[str], job_id: str) -> None:
+def test_state_needed_by_replica_is_not_released(world: World, nodes: list[str], job_id: str) -> None:
     _published(world, job_id, nodes)
     query = update(Unit).where(Unit.job_id == job_id).values(slot_state_round=None)  # as if shown for a drawn unit
     world.rows(lambda session: session.execute(query))
@@ -204,9 +193,7 @@ def test_what_a_slot_goes_on_from_is_not_released(world: World, nodes: list[str]
     assert _release(world, utc_now() + LONG_AFTER) == 4
 
 
-def test_the_last_states_stay_with_their_checkpoint_when_the_job_is_over(
-    world: World, nodes: list[str], job_id: str
-) -> None:
+def test_last_states_stay_with_checkpoint_of_ended_job(world: World, nodes: list[str], job_id: str) -> None:
     cids = _published(world, job_id, nodes)
     _pin_all(world, job_id, nodes)
     world.rows(lambda session: stopping.cancel_now(session, jobs_repository.lock_job(session, job_id), "a test"))
@@ -215,7 +202,7 @@ def test_the_last_states_stay_with_their_checkpoint_when_the_job_is_over(
     assert all(world.storage.is_pinned(cid) for cid in cids)
 
 
-def test_states_that_start_a_refuted_unit_are_evidence(world: World, nodes: list[str], job_id: str) -> None:
+def test_start_states_of_refuted_unit_stay_as_evidence(world: World, nodes: list[str], job_id: str) -> None:
     _published(world, job_id, nodes)
     world.train_round(job_id, nodes)
     [refuted] = world.units(job_id, round=1, slot=0)

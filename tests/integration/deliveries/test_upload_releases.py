@@ -23,7 +23,7 @@ from zoo_compute.node.work.uploads import measured_rate
 from zoo_protocol.content.unixfs import PIECE_BYTES, cid_of_file
 
 
-def test_a_unit_uploads_one_payload_and_what_was_not_accepted_is_released(
+def test_unit_uploads_one_payload_and_releases_unaccepted_ones(
     node: Node, world: World, services: Services, tmp_path: Path
 ) -> None:
     lease = node.lease("train")
@@ -47,7 +47,7 @@ def test_a_unit_uploads_one_payload_and_what_was_not_accepted_is_released(
     assert uploads.discard_stale(world.database, world.storage, utc_now()) == 0
 
 
-def test_a_node_measures_its_link_by_a_piece_that_the_payload_replaces(node: Node, world: World) -> None:
+def test_link_measurement_piece_is_replaced_by_payload(node: Node, world: World) -> None:
     lease = node.lease("train")
     rate = measured_rate(node.market, lease, node.link)
     assert rate > 10_000
@@ -55,7 +55,7 @@ def test_a_node_measures_its_link_by_a_piece_that_the_payload_replaces(node: Nod
     assert _charges(world, node.address) == []
 
 
-def test_a_pin_whose_answer_was_lost_is_released_with_its_upload(
+def test_pin_with_lost_answer_is_released_with_upload(
     node: Node, state: Path, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pin, lost = Storage.pin, [True]
@@ -87,8 +87,8 @@ def _charges(world: World, address: str) -> list[int]:
     return world.rows(lambda session: list(session.scalars(mine)))
 
 
-def test_pieces_that_come_to_nothing_count_against_the_nodes_quota(node: Node, state: Path, world: World) -> None:
-    """A lease bounds what a unit's files may have; replacing its pieces again and again must not be a way around."""
+def test_unused_pieces_count_against_node_quota(node: Node, state: Path, world: World) -> None:
+    """Replacing pieces repeatedly must not avoid the limit of a lease."""
     lease, cid, pieces = node.lease(), file_cid(state), pieces_of(state)
     for _ in range(2):  # the same again is no other piece
         node.market.put_piece(lease, cid, 0, cid_of_file(pieces[1]), pieces[1])

@@ -35,9 +35,7 @@ from zoo_compute.node.market.calls import Lease
 from zoo_protocol.content.unixfs import PIECE_BYTES, cid_of_file
 
 
-def test_an_upload_that_was_interrupted_goes_on_in_another_lease_and_process(
-    node: Node, state: Path, world: World
-) -> None:
+def test_interrupted_upload_resumes_in_another_lease_and_process(node: Node, state: Path, world: World) -> None:
     first = node.lease()
     with pytest.raises(Stopped):
         node.upload(first, state, stop_after=2)
@@ -60,9 +58,7 @@ def test_an_upload_that_was_interrupted_goes_on_in_another_lease_and_process(
     node.market.complete(second, {"published_cid": cid})  # repeating it changes nothing
 
 
-def test_a_process_that_is_killed_in_the_middle_sends_again_what_was_on_its_way(
-    node: Node, state: Path, world: World
-) -> None:
+def test_killed_upload_resends_pieces_in_flight(node: Node, state: Path, world: World) -> None:
     lease = node.lease()
     script = """
 import json, sys
@@ -70,7 +66,7 @@ from pathlib import Path
 from zoo_compute.client.http import Connection
 from zoo_compute.base.link import Link
 from zoo_compute.node.work.held_lease import HeldLease
-from zoo_compute.node.market import Lease, Market
+from zoo_compute.node.market.calls import Lease, Market
 from zoo_compute.node.work.uploads import measured_rate, upload_file
 from zoo_compute.chain.wallet import Wallet
 url, key, lease, path = sys.argv[1:]
@@ -98,7 +94,7 @@ with HeldLease(market, Lease.from_dict(json.loads(lease))) as held:
     assert world.units(lease.job_id, round=0)[0].slot_state_public
 
 
-def test_a_file_that_is_there_is_not_sent_at_all(node: Node, state: Path, world: World) -> None:
+def test_stored_file_is_not_sent(node: Node, state: Path, world: World) -> None:
     assert world.storage.put(state.read_bytes(), max_bytes=2**26).cid == file_cid(state)
     lease = node.lease()
     assert node.upload(lease, state) == file_cid(state)
@@ -129,14 +125,14 @@ def test_a_wrong_piece_is_refused_with_a_reason(
     assert node.market.file_state(lease, cid)["pieces"] == {}
 
 
-def test_a_piece_beyond_its_size_is_refused_before_it_is_read(node: Node, state: Path) -> None:
+def test_oversized_piece_is_refused_before_reading(node: Node, state: Path) -> None:
     content = bytes(PIECE_BYTES + 1)
     with pytest.raises(ApiError) as refused:
         node.market.put_piece(node.lease(), file_cid(state), 0, cid_of_file(content), content)
     assert refused.value.code == "body-too-large"
 
 
-def test_pieces_of_another_file_are_found_when_they_are_joined_and_can_be_sent_again(node: Node, state: Path) -> None:
+def test_foreign_pieces_are_detected_on_joining_and_resendable(node: Node, state: Path) -> None:
     lease, cid, pieces = node.lease(), file_cid(state), pieces_of(state)
     with pytest.raises(ApiError) as refused:
         node.market.join_pieces(lease, cid, 0)
@@ -166,9 +162,7 @@ def test_what_storage_has_lost_is_sent_again(node: Node, state: Path, ipfs: dict
     complete(node, lease, cid)
 
 
-def test_only_the_holder_sends_only_what_it_is_asked_for(
-    node: Node, state: Path, world: World, api: httpx.Client
-) -> None:
+def test_only_holder_sends_only_requested_pieces(node: Node, state: Path, world: World, api: httpx.Client) -> None:
     lease, cid = node.lease(), file_cid(state)
     for holder, token in ((world.node(), lease.token), (node.address, "0x" + "11" * 32)):
         other = Node(world, api, holder)
@@ -190,7 +184,7 @@ def test_only_the_holder_sends_only_what_it_is_asked_for(
     assert refused.value.code == "lease-lost"
 
 
-def test_without_a_token_or_with_no_cid_the_request_is_refused(node: Node, state: Path, api: httpx.Client) -> None:
+def test_upload_without_token_or_cid_is_refused(node: Node, state: Path, api: httpx.Client) -> None:
     lease = node.lease()
     path = f"/v1/leases/{lease.id}/files/{file_cid(state)}"
     refusal(api.get(path, headers={"X-Lease-Token": lease.token}), 401, "not-authenticated")
@@ -199,7 +193,7 @@ def test_without_a_token_or_with_no_cid_the_request_is_refused(node: Node, state
     assert refused.value.code in ("invalid-request", "file-not-asked")
 
 
-def test_attempts_that_brought_the_upload_on_are_not_counted(node: Node, state: Path, world: World) -> None:
+def test_attempts_with_progress_are_not_counted(node: Node, state: Path, world: World) -> None:
     content = state.read_bytes()
     job_id = ""
     for number in range(2):  # each time it falls silent after another piece
@@ -218,7 +212,7 @@ def test_attempts_that_brought_the_upload_on_are_not_counted(node: Node, state: 
     assert node.market.next_lease(["publish"], 0) is None
 
 
-def test_a_verifier_of_another_class_uploads_its_end_state_in_pieces_and_other_verifiers_nothing(
+def test_only_cross_class_verifier_uploads_end_state(
     node: Node, world: World, api: httpx.Client, tmp_path: Path
 ) -> None:
     verifier = Node(world, api, world.node())

@@ -12,6 +12,7 @@ from kit.chain.deployed_chain import OTHER, wallet
 from kit.disputes.adjudication_fixtures import MARKET, CourtWorld, LyingExecutor, listed_referees, world_with_court  # noqa: F401  (fixtures)
 from kit.disputes.dispute_fixtures import TERMS, ZEN, chain_of_disputes, settings_of_disputes  # noqa: F401  (fixtures)
 from kit.disputes.referee_fixtures import REFEREES, provider
+from kit.killed import Killed
 from kit.payments.settlement_helpers import deposit, settle_and_claim
 from kit.verification.live_fixtures import CHEAT_ACCOUNT, HONEST_ACCOUNT, Node, executors
 
@@ -73,13 +74,11 @@ def unit_of(live: CourtWorld, job_id: str, node: Node) -> Any:
 
 
 def check_books(live: CourtWorld) -> None:
-    """The ledger has every wei where the chain has it."""
     found = reconcile(live.database, live.deployed.client(), live.deployed.deployment)
     assert found.difference_wei == 0, found.as_json()
 
 
 def check_convicted(live: CourtWorld, job_id: str, cheat: Node, reason: str = "incorrect_computation") -> None:
-    """The contract has slashed it once, by the market's dispute, and its unit is not paid."""
     unit = unit_of(live, job_id, cheat)
     assert (unit.status, unit.reason) == ("rejected", reason)
     [slash] = [slash for slash in live.slashes() if slash.provider == cheat.address]
@@ -100,7 +99,7 @@ def check_convicted(live: CourtWorld, job_id: str, cheat: Node, reason: str = "i
 
 
 @pytest.mark.usefixtures("with_referees")
-def test_a_cheat_is_convicted_by_a_committee_and_the_honest_beside_it_is_paid(
+def test_committee_slashes_dishonest_provider_and_pays_honest_one(
     live: CourtWorld, honest: Node, cheat: Node, verifiers: list[Node]
 ) -> None:
     job_id = live.train(honest, cheat)
@@ -128,7 +127,7 @@ def test_a_cheat_is_convicted_by_a_committee_and_the_honest_beside_it_is_paid(
 
 
 def check_paid(live: CourtWorld, job_id: str, honest: Node, cheat: Node) -> None:
-    """Of the deposit one unit is paid, the honest one; what it did not cost, fee included, its payer has back."""
+    """Check that only the honest unit is paid and the payer has the rest."""
     paid = settle_and_claim(live, [job_id], [honest, cheat])
     assert paid.claimed == {honest.address: paid.unit_pay, cheat.address: 0}
     gross = 25 * ZEN // 1_000  # 36 seconds at 2.5 ZEN an hour
@@ -143,7 +142,7 @@ def check_paid(live: CourtWorld, job_id: str, honest: Node, cheat: Node) -> None
 
 
 @pytest.mark.usefixtures("with_referees")
-def test_a_false_accusation_costs_the_market_its_bond_and_the_unit_is_paid(
+def test_rejected_dispute_costs_market_bond_and_pays_unit(
     live: CourtWorld, honest: Node, liars: list[Node], executor: Executor
 ) -> None:
     job_id = live.train(honest)
@@ -174,7 +173,7 @@ def test_a_false_accusation_costs_the_market_its_bond_and_the_unit_is_paid(
 
 @pytest.mark.long
 @pytest.mark.usefixtures("with_referees")
-def test_a_provider_that_is_silent_is_convicted_when_its_turn_is_over(
+def test_unresponsive_provider_loses_after_response_deadline(
     live: CourtWorld, cheat: Node, verifiers: list[Node]
 ) -> None:
     job_id = live.train(cheat)
@@ -191,7 +190,7 @@ def test_a_provider_that_is_silent_is_convicted_when_its_turn_is_over(
     check_books(live)
 
 
-def test_with_too_few_referees_the_operator_slashes_and_says_why(
+def test_operator_slashes_with_reason_when_referees_are_few(
     live: CourtWorld, cheat: Node, verifiers: list[Node]
 ) -> None:
     job_id = live.train(cheat)
@@ -205,10 +204,10 @@ def test_with_too_few_referees_the_operator_slashes_and_says_why(
 
 
 @pytest.mark.long
-def test_a_cheat_of_a_class_that_few_referees_have_is_slashed_by_the_operator(
+def test_operator_slashes_in_class_with_few_referees(
     live: CourtWorld, cheat: Node, verifiers: list[Node], executor: Executor
 ) -> None:
-    """A committee would have stayed undecided, as most of its members sign nothing."""
+    """A committee would stay inconclusive, as most of its members sign nothing."""
     live.referees_here = live.referees(executor, of_class=2)
     live.step()
     job_id = live.train(cheat)
@@ -223,7 +222,7 @@ def test_a_cheat_of_a_class_that_few_referees_have_is_slashed_by_the_operator(
 
 
 @pytest.mark.long
-def test_a_committee_decides_where_enough_referees_are_of_the_units_class(
+def test_committee_decides_when_class_has_enough_referees(
     live: CourtWorld, cheat: Node, verifiers: list[Node], executor: Executor
 ) -> None:
     live.referees_here = live.referees(executor, of_class=len(REFEREES) - 1)
@@ -273,9 +272,7 @@ def check_convicted_beside(live: CourtWorld, job_id: str, node: Node) -> None:
 
 @pytest.mark.long
 @pytest.mark.usefixtures("with_referees")
-def test_a_market_that_was_down_for_the_whole_period_leaves_it_to_the_operator(
-    live: CourtWorld, cheat: Node, verifiers: list[Node]
-) -> None:
+def test_operator_decides_when_market_missed_whole_period(live: CourtWorld, cheat: Node, verifiers: list[Node]) -> None:
     live.deployed.anvil.rpc("anvil_setBalance", MARKET.address, "0x0")  # nothing can be sent
     job_id = live.train(cheat)
     live.until("disputed", job_id, cheat, [cheat], verifiers)
@@ -291,9 +288,7 @@ def test_a_market_that_was_down_for_the_whole_period_leaves_it_to_the_operator(
 
 @pytest.mark.long
 @pytest.mark.usefixtures("with_referees")
-def test_a_unit_that_is_settled_already_is_struck_when_somebody_else_has_it_convicted(
-    live: CourtWorld, cheat: Node
-) -> None:
+def test_settled_unit_is_forfeited_when_other_challenger_wins(live: CourtWorld, cheat: Node) -> None:
     unit = live.delivered(cheat)
     opened = live.named(wallet(8), unit, cheat, 1)
     withheld, payer = live.withhold(unit), unit.order.payer
@@ -323,27 +318,23 @@ def test_a_unit_that_is_settled_already_is_struck_when_somebody_else_has_it_conv
     check_books(live)
 
 
-class _Killed(Exception):
-    """The market's process is gone."""
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("is_sent", [False, True])
 @pytest.mark.usefixtures("with_referees")
-def test_a_market_killed_at_every_transaction_goes_on_and_does_nothing_twice(
+def test_market_killed_at_any_transaction_resumes_without_repetition(
     live: CourtWorld, cheat: Node, verifiers: list[Node], monkeypatch: pytest.MonkeyPatch, is_sent: bool
 ) -> None:
-    """Killed just before a transaction leaves, or just after, without having noted it."""
+    """The process ends just before or after a transaction leaves, without a record of it."""
     send_raw, killed = ChainClient.send_raw, set()
 
     def dies(client: ChainClient, raw: bytes) -> Any:
         first = raw not in killed
         killed.add(raw)
         if first and not is_sent:
-            raise _Killed
+            raise Killed
         answer = send_raw(client, raw)
         if first:
-            raise _Killed
+            raise Killed
         return answer
 
     job_id, before = live.train(cheat), live.count_sent_by(MARKET.address)
@@ -352,7 +343,7 @@ def test_a_market_killed_at_every_transaction_goes_on_and_does_nothing_twice(
         try:
             live.until_decided(job_id, [cheat], verifiers)
             break
-        except _Killed:
+        except Killed:
             live.restart()
     monkeypatch.undo()
     check_convicted(live, job_id, cheat)

@@ -11,6 +11,7 @@ from kit.chain.deployed_chain import wallet
 from kit.disputes.adjudication_fixtures import MARKET
 from kit.disputes.dispute_fixtures import TERMS, ZEN, chain_of_disputes, settings_of_disputes  # noqa: F401  (fixtures)
 from kit.disputes.job_end_fixtures import EndingsWorld
+from kit.killed import Killed
 from kit.verification.live_fixtures import CHEAT_ACCOUNT, LiveMaker, Node
 from kit.verification.replay_records import replay_records
 from sqlalchemy import update
@@ -39,7 +40,6 @@ def live(live_of: LiveMaker, server: tuple[FastAPI, str], app: FastAPI) -> Endin
 
 @pytest.fixture
 def cheat(live: EndingsWorld, cheating: Executor) -> Node:
-    """It leaves the last step of every segment away."""
     live.deployed.anvil.rpc("anvil_setBalance", CHEAT_ACCOUNT.address, hex(ZEN))
     return live.provider_node(CHEAT_ACCOUNT, cheating)
 
@@ -51,7 +51,6 @@ def verifiers(live: EndingsWorld, executor: Executor) -> list[Node]:
 
 @pytest.fixture
 def job_id(live: EndingsWorld, cheat: Node, verifiers: list[Node], executor: Executor) -> str:
-    """A job in escrow of which the cheat has trained a round. Six referees are listed, and do nothing."""
     live.listed = live.referees(executor)
     live.step()
     job_id = live.job_of([cheat])
@@ -59,36 +58,29 @@ def job_id(live: EndingsWorld, cheat: Node, verifiers: list[Node], executor: Exe
     return job_id
 
 
-class _Killed(Exception):
-    """The market's process is gone."""
-
-
 def die_once(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
-    """The process ends where it would call this, the first time."""
     original, died = getattr(owner, name), []
 
     def dies(*arguments: Any, **named: Any) -> Any:
         if not died:
             died.append(True)
-            raise _Killed
+            raise Killed
         return original(*arguments, **named)
 
     monkeypatch.setattr(owner, name, dies)
 
 
 def until_final(live: EndingsWorld, job_id: str, cheat: Node, verifiers: list[Node]) -> None:
-    """Go on to the end, also after the process was killed."""
     for _ in range(3):
         try:
             live.until_decided(job_id, [cheat], verifiers)
             return
-        except _Killed:
+        except Killed:
             live.restart()
     raise AssertionError("killed again and again")
 
 
 def opened(live: EndingsWorld, cheat: Node, verifiers: list[Node]) -> str:
-    """The dispute's id, once the contract has opened it; its provider has not answered."""
     for _ in range(40):
         live.turn([], verifiers)
         live.work_off(cheat, LeaseKind.REVEAL)
@@ -98,12 +90,11 @@ def opened(live: EndingsWorld, cheat: Node, verifiers: list[Node]) -> str:
 
 
 def until_rejected(live: EndingsWorld, job_id: str, nodes: list[Node], verifiers: list[Node], seconds: int) -> None:
-    """Let turn after turn pass until the unit is rejected; whenever the market is killed it begins anew."""
     for _ in range(30):
         try:
             live.turn(nodes, verifiers)
             live.pass_time(seconds)
-        except _Killed:
+        except Killed:
             continue
         if {unit.status for unit in live.units(job_id, round=0)} == {"rejected"}:
             return
@@ -111,7 +102,6 @@ def until_rejected(live: EndingsWorld, job_id: str, nodes: list[Node], verifiers
 
 
 def check_unjudged(live: EndingsWorld, job_id: str, cheat: Node, verifiers: list[Node], reason: str) -> None:
-    """Nobody is punished, who refuted it is paid by the votes, and the unit is not: its payer gets all back."""
     (unit,) = live.units(job_id, round=0)
     assert (unit.status, unit.reason, unit.settlement_id) == ("rejected", reason, None)
     found = live.provider(cheat.address)
@@ -125,7 +115,6 @@ def check_unjudged(live: EndingsWorld, job_id: str, cheat: Node, verifiers: list
 
 
 def check_convicted_by_operator(live: EndingsWorld, job_id: str, cheat: Node, why: str) -> None:
-    """The operator's key slashed it once and said why; its payer gets all back."""
     live.step()
     (slash,) = live.slashes()
     assert (slash.path, slash.path_reason, slash.amount_wei) == ("operator", why, STAKE // 2)
@@ -143,7 +132,7 @@ def check_refunded(live: EndingsWorld, job_id: str) -> None:
     assert (job.paid_wei, job.fee_wei, job.refund_wei) == (0, 0, job.budget_wei)
 
 
-def test_a_dispute_whose_account_was_changed_lapses_with_a_warning_and_nothing_is_paid(
+def test_dispute_lapses_with_warning_when_account_changed(
     live: EndingsWorld, job_id: str, cheat: Node, verifiers: list[Node], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     live.give_account()
@@ -168,7 +157,7 @@ def test_a_dispute_whose_account_was_changed_lapses_with_a_warning_and_nothing_i
     check_unjudged(live, job_id, cheat, verifiers, "dispute_lapsed")
 
 
-def test_the_former_account_brings_its_dispute_to_the_verdict(
+def test_former_account_completes_its_dispute(
     live: EndingsWorld, job_id: str, cheat: Node, verifiers: list[Node]
 ) -> None:
     live.give_account()
@@ -185,7 +174,7 @@ def test_the_former_account_brings_its_dispute_to_the_verdict(
     check_refunded(live, job_id)
 
 
-def test_a_dispute_without_a_verdict_gives_the_bond_back_and_nothing_is_paid(
+def test_inconclusive_dispute_returns_bond_and_pays_no_one(
     live: EndingsWorld, job_id: str, cheat: Node, verifiers: list[Node], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     live.give_account()
@@ -205,7 +194,7 @@ def test_a_dispute_without_a_verdict_gives_the_bond_back_and_nothing_is_paid(
     check_unjudged(live, job_id, cheat, verifiers, "dispute_undecided")
 
 
-def test_a_dispute_that_the_contract_refuses_to_open_is_left_to_the_operator(
+def test_dispute_refused_by_contract_goes_to_operator(
     live: EndingsWorld, job_id: str, cheat: Node, verifiers: list[Node], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     live.give_account(1)
@@ -213,12 +202,12 @@ def test_a_dispute_that_the_contract_refuses_to_open_is_left_to_the_operator(
     live.deployed.anvil.rpc("anvil_impersonateAccount", MARKET.address)
     live.transact(MARKET, "ZenToken", "transfer", wallet(8).address, BOND)  # which is spent elsewhere meanwhile
     die_once(monkeypatch, challenger, "_end")
-    die_once(monkeypatch, decisions, "_convict")
+    die_once(monkeypatch, decisions, "_slash_by_operator")
     waited = update(TxIntent).where(TxIntent.function == "open").values(updated_at=utc_now() - RETRY_AFTER)
     for _ in range(3 * challenger.MAX_REFUSALS):
         try:
             live.step()
-        except _Killed:
+        except Killed:
             continue
         live.rows(lambda session: session.execute(waited))
         if {unit.status for unit in live.units(job_id, round=0)} == {"rejected"}:
@@ -234,7 +223,7 @@ def test_without_a_bond_the_operator_slashes_at_once(
     live: EndingsWorld, job_id: str, cheat: Node, verifiers: list[Node], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     live.give_account(0)
-    die_once(monkeypatch, decisions, "_bar")
+    die_once(monkeypatch, decisions, "_jail_and_reject")
     until_final(live, job_id, cheat, verifiers)
     assert live.challenges() == []
     assert live.sent() == []

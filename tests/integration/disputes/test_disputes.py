@@ -39,7 +39,7 @@ def live(live_of: LiveMaker) -> DisputeWorld:
     return world
 
 
-def test_a_false_challenger_of_an_honest_unit_loses_its_bond(
+def test_false_challenger_loses_its_bond(
     live: DisputeWorld, node: Node, unit: Delivered, caplog: pytest.LogCaptureFixture
 ) -> None:
     opened, watch = live.dispute(FIRST, unit), live.watch_of(node)
@@ -69,7 +69,7 @@ def test_a_false_challenger_of_an_honest_unit_loses_its_bond(
     assert watch.look() == []  # it is final, and forgotten
 
 
-def test_a_node_that_restarts_in_a_dispute_still_answers(live: DisputeWorld, node: Node, unit: Delivered) -> None:
+def test_restarted_node_answers_open_dispute(live: DisputeWorld, node: Node, unit: Delivered) -> None:
     opened = live.dispute(FIRST, unit)
     live.deployed.anvil.mine(5)
     with pytest.raises(Unreachable):
@@ -88,10 +88,10 @@ def test_two_disputes_at_once_are_both_answered(live: DisputeWorld, node: Node, 
 
 
 @pytest.mark.long
-def test_a_dispute_that_is_opened_while_another_is_answered_is_found(
+def test_dispute_opened_during_another_answer_is_found(
     live: DisputeWorld, node: Node, unit: Delivered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was final before the next look, though no look had come to its block: who times it so would win by it."""
+    """The dispute is final before the next look, although no look has come to its block."""
     live.dispute(FIRST, unit)
     live.fund(SECOND)
     attend, opened = Disputes._respond_to_all, []
@@ -110,7 +110,7 @@ def test_a_dispute_that_is_opened_while_another_is_answered_is_found(
     assert live.state(opened[0]).turn is Turn.STEP
 
 
-def test_what_somebody_else_has_shown_is_not_shown_again(live: DisputeWorld, node: Node, unit: Delivered) -> None:
+def test_trace_revealed_by_other_account_is_not_repeated(live: DisputeWorld, node: Node, unit: Delivered) -> None:
     opened, sent = live.dispute(FIRST, unit), live.sent_by(node)
     trace = Traces(Workspace(live.directory / node.address).traces).find(unit.unit_id)
     live.chain_of(SECOND).show(opened.dispute_id, trace.unit, trace.environment, trace.states, 100)
@@ -118,7 +118,7 @@ def test_what_somebody_else_has_shown_is_not_shown_again(live: DisputeWorld, nod
     assert (live.state(opened).turn, live.sent_by(node)) == (Turn.STEP, sent)
 
 
-def test_a_node_without_coin_says_so_and_answers_once_it_has_some(
+def test_node_without_native_token_warns_and_answers_later(
     live: DisputeWorld, node: Node, unit: Delivered, caplog: pytest.LogCaptureFixture
 ) -> None:
     opened, watch = live.dispute(FIRST, unit), live.watch_of(node)
@@ -132,7 +132,7 @@ def test_a_node_without_coin_says_so_and_answers_once_it_has_some(
     assert live.state(opened).turn is Turn.STEP
 
 
-def test_an_answer_that_is_not_mined_is_replaced_by_one_that_pays_more(
+def test_unmined_answer_is_replaced_at_higher_fee(
     live: DisputeWorld, node: Node, unit: Delivered, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     opened, watch, sent = live.dispute(FIRST, unit), live.watch_of(node), live.sent_by(node)
@@ -153,7 +153,7 @@ def test_an_answer_that_is_not_mined_is_replaced_by_one_that_pays_more(
 
 
 @pytest.mark.long
-def test_an_answer_that_is_reorganised_away_is_given_again(live: DisputeWorld, node: Node, unit: Delivered) -> None:
+def test_reorganised_answer_is_sent_again(live: DisputeWorld, node: Node, unit: Delivered) -> None:
     live.fund(FIRST)
     live.deployed.anvil.mine(3)
     opened, watch = live.open(FIRST, unit), live.watch_of(node)
@@ -174,9 +174,7 @@ def test_an_answer_that_is_reorganised_away_is_given_again(live: DisputeWorld, n
 
 
 @pytest.mark.long
-def test_a_dispute_that_a_reorganisation_brings_into_blocks_already_searched_is_found(
-    live: DisputeWorld, node: Node, unit: Delivered
-) -> None:
+def test_dispute_reorganised_into_searched_blocks_is_found(live: DisputeWorld, node: Node, unit: Delivered) -> None:
     live.fund(FIRST)
     live.deployed.anvil.mine(3)
     watch, mark = live.watch_of(node), live.deployed.anvil.snapshot()
@@ -189,7 +187,7 @@ def test_a_dispute_that_a_reorganisation_brings_into_blocks_already_searched_is_
     assert live.state(opened).turn is Turn.STEP
 
 
-def test_a_trace_that_is_lost_or_damaged_is_named(
+def test_lost_or_damaged_trace_is_named(
     live: DisputeWorld, node: Node, unit: Delivered, caplog: pytest.LogCaptureFixture
 ) -> None:
     live.dispute(FIRST, unit)
@@ -228,7 +226,7 @@ def test_a_full_disk_leaves_no_dispute_unanswered(
     assert [found for found, _ in live.watch_of(node).noted()] == [opened.dispute_id]
 
 
-def test_a_known_dispute_is_answered_though_none_can_be_searched_and_a_note_is_damaged(
+def test_known_dispute_is_answered_despite_failures(
     live: DisputeWorld, node: Node, unit: Delivered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuses(*_: Any) -> None:
@@ -246,7 +244,7 @@ def test_a_known_dispute_is_answered_though_none_can_be_searched_and_a_note_is_d
     assert live.state(opened).turn is Turn.STEP
 
 
-def test_a_clock_that_jumps_ahead_throws_no_evidence_away(
+def test_clock_jump_deletes_no_evidence(
     live: DisputeWorld, node: Node, unit: Delivered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace, watch = Workspace(live.directory / node.address), live.watch_of(node)
@@ -260,9 +258,7 @@ def test_a_clock_that_jumps_ahead_throws_no_evidence_away(
     assert (states / "result.json").exists()
 
 
-def test_a_trace_is_kept_for_as_long_as_its_unit_can_be_disputed(
-    live: DisputeWorld, node: Node, unit: Delivered
-) -> None:
+def test_trace_is_kept_while_unit_is_disputable(live: DisputeWorld, node: Node, unit: Delivered) -> None:
     traces, seconds = Traces(Workspace(live.directory / node.address).traces), live.chain_of(node).keep_seconds
     days = 7 + 1 + 5  # for a claim of its omission, for the answer, for a dispute
     assert seconds == MAX_PROMISE_SECONDS + days * 86_400 + TERMS.turn_seconds
@@ -272,9 +268,7 @@ def test_a_trace_is_kept_for_as_long_as_its_unit_can_be_disputed(
     assert file.stat().st_size < 2_000
 
 
-def test_disputes_are_shown_and_answered_from_the_command_line(
-    live: DisputeWorld, node: Node, unit: Delivered, cli: Cli
-) -> None:
+def test_disputes_are_listed_and_answered_by_cli(live: DisputeWorld, node: Node, unit: Delivered, cli: Cli) -> None:
     opened, directory = live.dispute(FIRST, unit), live.directory / node.address
     cli.be(node.key)
     shown = cli.json("node", "disputes", "--state-dir", directory)
@@ -297,7 +291,7 @@ def test_disputes_are_shown_and_answered_from_the_command_line(
     assert "state-dir-missing" in cli("node", "disputes", "--state-dir", directory / "none", code=ExitCode.USAGE)
 
 
-def test_a_challenger_needs_nothing_but_the_settled_record_and_its_bond(
+def test_challenger_needs_only_settled_record_and_bond(
     live: DisputeWorld, node: Node, unit: Delivered, cli: Cli
 ) -> None:
     place = f"{unit.unit.jobId}:{unit.unit.round}:{unit.unit.slot}"
@@ -313,7 +307,7 @@ def test_a_challenger_needs_nothing_but_the_settled_record_and_its_bond(
     assert live.chain_of(FIRST).dispute(dispute_id).turn is Turn.TRACE
     waiting = cli.json("dispute", "status", dispute_id)
     assert (waiting["turn"], waiting["states"]) == ("trace", [])
-    assert "has to show its trace" in cli("dispute", "status", dispute_id)
+    assert "must reveal its trace" in cli("dispute", "status", dispute_id)
     assert f"refuses: WrongStatus(disputeId={dispute_id}" in cli("dispute", "name", dispute_id, 1, code=ExitCode.FAILED)
     for command in (("status",), ("name", 1), ("end",), ("draw",)):
         refused = cli("dispute", command[0], "0x" + "00" * 32, *command[1:], code=ExitCode.FAILED)
@@ -331,7 +325,7 @@ def test_a_challenger_needs_nothing_but_the_settled_record_and_its_bond(
     assert "dispute-exists" in cli("dispute", "open", place, code=ExitCode.FAILED)
 
 
-def test_a_decided_unit_is_disputed_before_any_settlement_and_not_after_its_period(
+def test_decided_unit_is_disputable_only_within_its_period(
     live: DisputeWorld, node: Node, unit: Delivered, cli: Cli
 ) -> None:
     """An operator may settle late, or wait until the dispute period is over."""
@@ -348,7 +342,7 @@ def test_a_decided_unit_is_disputed_before_any_settlement_and_not_after_its_peri
     assert "dispute-period-over" in cli("dispute", "open", place, code=ExitCode.FAILED)
 
 
-def test_what_is_public_of_a_unit_needs_no_account(live: DisputeWorld, unit: Delivered, api: httpx.Client) -> None:
+def test_public_unit_data_needs_no_account(live: DisputeWorld, unit: Delivered, api: httpx.Client) -> None:
     record = f"/v1/jobs/{unit.unit.jobId}/units/{unit.unit.round}/{unit.unit.slot}"
     assert api.get(record).status_code == 404  # before it is decided nothing is told
     assert api.get(f"/v1/commitments/{unit.unit_id}").json()["trace"] is None
@@ -359,7 +353,7 @@ def test_what_is_public_of_a_unit_needs_no_account(live: DisputeWorld, unit: Del
     assert told["commitment_signature"] == unit.signature
 
 
-def test_a_silent_provider_loses_to_a_challenger_at_the_command_line(
+def test_unresponsive_provider_loses_to_cli_challenger(
     live: DisputeWorld, node: Node, unit: Delivered, cli: Cli
 ) -> None:
     opened = live.dispute(FIRST, unit)

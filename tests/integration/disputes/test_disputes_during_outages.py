@@ -45,7 +45,7 @@ def live(live_of: LiveMaker, redis_url: str) -> DisputeWorld:
 
 
 @pytest.mark.parametrize("is_away", [False, True])
-def test_a_running_node_watches_also_while_the_market_is_away(
+def test_running_node_watches_disputes_during_outage(
     live: DisputeWorld,
     node: Node,
     unit: Delivered,
@@ -65,7 +65,7 @@ def test_a_running_node_watches_also_while_the_market_is_away(
         await_answer(live, opened)
 
 
-def test_a_node_that_starts_while_the_market_is_away_answers_its_disputes(
+def test_node_started_during_outage_answers_disputes(
     live: DisputeWorld, node: Node, unit: Delivered, server: tuple[FastAPI, str], app: FastAPI
 ) -> None:
     network = live.directory / node.address / "network.json"
@@ -78,10 +78,10 @@ def test_a_node_that_starts_while_the_market_is_away_answers_its_disputes(
         await_answer(live, opened)
 
 
-def test_a_node_that_starts_on_a_full_disk_answers_its_disputes(
+def test_node_started_on_full_disk_answers_disputes(
     live: DisputeWorld, node: Node, unit: Delivered, tiny_disk: Path, server: tuple[FastAPI, str], app: FastAPI
 ) -> None:
-    """A disk that is really full: of one that has no room SQLite says other things than the file system does."""
+    """SQLite reports a full disk otherwise than the file system does."""
     shutil.copytree(live.directory / node.address, tiny_disk, dirs_exist_ok=True)
     with running(live, node, server[1], tiny_disk):
         wait_until((tiny_disk / "network.json").exists)
@@ -100,7 +100,6 @@ def test_a_node_that_starts_on_a_full_disk_answers_its_disputes(
 
 @contextmanager
 def running(live: DisputeWorld, node: Node, api_url: str, directory: Path | None = None) -> Iterator[NodeAgent]:
-    """The node's process, as it runs in its directory, but for its training."""
     idle = SimpleNamespace(
         environment_class=node.executor.environment_class, last_class="", start=lambda: None, close=lambda: None
     )

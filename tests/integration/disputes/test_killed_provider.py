@@ -40,7 +40,7 @@ def live(live_of: LiveMaker) -> DisputeWorld:
 
 @contextmanager
 def running(directory: Path, api_url: str, key: str, log: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    """The node as a process on its state directory; killed at the end, unless it has ended by then."""
+    """Yield the node's process on its state directory; kill it at the end."""
     command = [sys.executable, "-m", "zoo_compute", "node", "run", "--role", "provider", "--api-url", api_url]
     environment = {**os.environ, "ZOO_PRIVATE_KEY": key, "OMP_NUM_THREADS": "1"}
     with log.open("ab") as output:
@@ -60,8 +60,6 @@ def running(directory: Path, api_url: str, key: str, log: Path) -> Iterator["sub
 
 
 def until(condition: Callable[[], object], process: "subprocess.Popen[bytes]", log: Path) -> None:
-    """Wait for the node, which must go on running."""
-
     def is_met() -> object:
         assert process.poll() is None, log.read_text()
         return condition()
@@ -70,7 +68,6 @@ def until(condition: Callable[[], object], process: "subprocess.Popen[bytes]", l
 
 
 def dispute_of_one_that_runs(live: DisputeWorld, process: "subprocess.Popen[bytes]", unit: Delivered) -> Opened:
-    """Open a dispute while the node holds its breath, and mine nothing from then on."""
     process.send_signal(signal.SIGSTOP)
     opened = live.dispute(CHALLENGER, unit)
     live.deployed.anvil.automine(False)
@@ -79,7 +76,7 @@ def dispute_of_one_that_runs(live: DisputeWorld, process: "subprocess.Popen[byte
 
 
 @pytest.mark.parametrize(("account", "is_answer_lost"), [(wallet(40), True), (wallet(41), False)])
-def test_a_provider_that_is_killed_in_mid_dispute_answers_after_its_restart_and_the_challenger_pays(
+def test_killed_provider_answers_after_restart_and_challenger_pays(
     live: DisputeWorld,
     executor: Executor,
     server: tuple[FastAPI, str],
@@ -88,7 +85,6 @@ def test_a_provider_that_is_killed_in_mid_dispute_answers_after_its_restart_and_
     account: Wallet,
     is_answer_lost: bool,
 ) -> None:
-    """Killed while its answer waits to be mined, which it then is, or never: the network has dropped it."""
     anvil, log = live.deployed.anvil, tmp_path / "node.log"
     anvil.rpc("anvil_impersonateAccount", account.address)
     anvil.rpc("anvil_setBalance", account.address, hex(ZEN))

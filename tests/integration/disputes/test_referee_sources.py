@@ -11,7 +11,6 @@ from kit.disputes.dispute_fixtures import Delivered, chain_of_disputes, settings
 from kit.disputes.referee_fixtures import (  # noqa: F401  (fixtures)
     REFEREES,
     RefereeWorld,
-    cheating_executor,
     cheating_node,
     honest_node,
     honest_unit,
@@ -42,7 +41,7 @@ CID = "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy"
 MOST_BLOCKS = 50
 
 
-def test_a_referee_needs_no_node_of_the_chain_that_searches_long_ranges_or_before_the_deployment(
+def test_referee_needs_no_long_or_early_log_ranges(
     live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor
 ) -> None:
     live.referees(executor)
@@ -72,7 +71,7 @@ def test_a_referee_needs_no_node_of_the_chain_that_searches_long_ranges_or_befor
         assert settled.parts == ChainReader(live.deployed.anvil.url, contracts).settled(unit.unit.jobId).parts != []
 
 
-def test_an_honest_unit_is_judged_right_though_nobody_serves_its_state(
+def test_honest_unit_wins_without_served_state(
     live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor, caplog: pytest.LogCaptureFixture
 ) -> None:
     referees = live.referees(executor)
@@ -83,7 +82,7 @@ def test_an_honest_unit_is_judged_right_though_nobody_serves_its_state(
     assert live.judged(opened, referees) is Turn.CHALLENGER_LOST
 
 
-def test_a_cheat_that_withholds_its_state_loses(live: RefereeWorld, cheat: Node, executor: Executor) -> None:
+def test_dishonest_provider_withholding_its_state_loses(live: RefereeWorld, cheat: Node, executor: Executor) -> None:
     unit, referees = live.delivered(cheat), live.referees(executor)
     opened = live.named(FIRST, unit, cheat, 2)
     assert live.judged(opened, referees) is Turn.JUDGING
@@ -98,7 +97,7 @@ def test_a_cheat_that_withholds_its_state_loses(live: RefereeWorld, cheat: Node,
 
 
 @pytest.mark.long
-def test_who_withholds_what_its_unit_starts_from_loses(
+def test_provider_withholding_start_state_loses(
     live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor
 ) -> None:
     with live.database.transaction() as session:
@@ -110,7 +109,7 @@ def test_who_withholds_what_its_unit_starts_from_loses(
     assert live.judged(opened, referees) is Turn.PROVIDER_LOST
 
 
-def test_without_the_market_a_settled_unit_is_judged_by_its_record(
+def test_settled_unit_is_judged_by_record_during_outage(
     live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor, caplog: pytest.LogCaptureFixture
 ) -> None:
     live.referees(executor)
@@ -136,7 +135,7 @@ def test_without_the_market_a_settled_unit_is_judged_by_its_record(
 
 
 @pytest.mark.long
-def test_states_that_are_gone_are_made_again(
+def test_missing_states_are_recomputed(
     live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor, caplog: pytest.LogCaptureFixture
 ) -> None:
     Workspace(live.directory / honest.address).tidy(keep_hours=0)
@@ -148,7 +147,7 @@ def test_states_that_are_gone_are_made_again(
 
 
 @pytest.mark.long
-def test_a_state_may_be_larger_than_what_any_account_may_upload(
+def test_state_may_exceed_account_upload_limit(
     live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor, server: tuple[FastAPI, str]
 ) -> None:
     server[0].state.services.settings.max_blob_bytes = 1_000
@@ -161,7 +160,7 @@ def test_a_state_may_be_larger_than_what_any_account_may_upload(
 
 
 @pytest.mark.long
-def test_disclosed_states_go_up_in_pieces_and_are_kept_until_the_dispute_is_over(
+def test_revealed_states_upload_in_pieces_and_stay(
     live: RefereeWorld, honest: Node, executor: Executor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     referees = live.referees(executor)

@@ -16,7 +16,6 @@ from kit.disputes.dispute_fixtures import TERMS, Delivered, chain_of_disputes, s
 from kit.disputes.referee_fixtures import (  # noqa: F401  (fixtures)
     REFEREES,
     RefereeWorld,
-    cheating_executor,
     cheating_node,
     honest_node,
     honest_unit,
@@ -43,7 +42,7 @@ OWNER = "Zoo Labs"
 
 
 @pytest.mark.parametrize("step", [0, pytest.param(2, marks=pytest.mark.long), 3])
-def test_an_honest_unit_is_judged_right_and_its_accuser_pays(
+def test_honest_unit_wins_and_challenger_pays(
     live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor, step: int
 ) -> None:
     referees = live.referees(executor)
@@ -61,7 +60,7 @@ def test_an_honest_unit_is_judged_right_and_its_accuser_pays(
 
 
 @pytest.mark.long
-def test_withheld_pay_is_restored_once_the_unit_can_be_disputed_no_more(
+def test_held_payout_is_restored_after_dispute_period(
     live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor
 ) -> None:
     referees = live.referees(executor)
@@ -79,7 +78,7 @@ def test_withheld_pay_is_restored_once_the_unit_can_be_disputed_no_more(
     assert live.calls("restore") == ["final"]
 
 
-def test_a_cheat_is_convicted_by_whoever_disputes_it(live: RefereeWorld, cheat: Node, executor: Executor) -> None:
+def test_any_challenger_wins_against_dishonest_provider(live: RefereeWorld, cheat: Node, executor: Executor) -> None:
     unit, referees = live.delivered(cheat), live.referees(executor)
     opened = live.named(FIRST, unit, cheat, 1)
     live.discloser(cheat).watch()  # it serves the state that it went on from: the step from there is false all the same
@@ -90,7 +89,7 @@ def test_a_cheat_is_convicted_by_whoever_disputes_it(live: RefereeWorld, cheat: 
     assert live.chain_of(FIRST).credits() == TERMS.bond_wei + TERMS.cost_wei
 
 
-def test_a_referee_signs_nothing_for_a_provider_of_its_owner(
+def test_referee_signs_nothing_for_provider_of_same_owner(
     live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor, caplog: pytest.LogCaptureFixture
 ) -> None:
     others = live.referees(executor)
@@ -105,9 +104,7 @@ def test_a_referee_signs_nothing_for_a_provider_of_its_owner(
 
 
 @pytest.mark.long
-def test_a_cheat_that_names_the_referees_owner_is_convicted_by_them(
-    live: RefereeWorld, cheat: Node, executor: Executor
-) -> None:
+def test_provider_naming_referee_owner_still_loses(live: RefereeWorld, cheat: Node, executor: Executor) -> None:
     unit, _ = live.delivered(cheat), live.referees(executor)
     live.declare_owner(cheat.address, OWNER)
     opened = live.named(FIRST, unit, cheat, 1)
@@ -115,7 +112,7 @@ def test_a_cheat_that_names_the_referees_owner_is_convicted_by_them(
     assert live.judged(opened, [live.referee(one, executor, owner=OWNER) for one in REFEREES]) is Turn.PROVIDER_LOST
 
 
-def test_a_referee_that_crashes_before_it_delivers_signs_the_same_again(
+def test_crashed_referee_signs_same_verdict_again(
     live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor
 ) -> None:
     live.referees(executor)
@@ -133,8 +130,6 @@ def test_a_referee_that_crashes_before_it_delivers_signs_the_same_again(
     assert (signed.provider_correct, signed.delivered) == (True, False)
 
     class Other(Executor):
-        """It would find something else now."""
-
         environment_class = executor.environment_class  # type: ignore[assignment]
 
         def __init__(self) -> None:
@@ -157,9 +152,7 @@ def test_a_referee_that_crashes_before_it_delivers_signs_the_same_again(
 
 
 @pytest.mark.long
-def test_a_draw_whose_block_is_too_long_ago_is_made_anew(
-    live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor
-) -> None:
+def test_expired_draw_is_repeated(live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor) -> None:
     referees = live.referees(executor)
     opened = live.dispute(FIRST, unit)
     live.watch_of(honest).watch()
@@ -174,7 +167,7 @@ def test_a_draw_whose_block_is_too_long_ago_is_made_anew(
 
 
 @pytest.mark.long
-def test_two_disputes_at_once_end_each_as_it_must(
+def test_concurrent_disputes_end_correctly(
     live: RefereeWorld, honest: Node, cheat: Node, unit: Delivered, executor: Executor
 ) -> None:
     referees = live.referees(executor)
@@ -191,7 +184,7 @@ def test_two_disputes_at_once_end_each_as_it_must(
 
 
 @pytest.mark.long
-def test_referees_of_another_class_sign_nothing_and_then_nobody_is_punished(
+def test_referees_of_other_class_abstain_without_penalty(
     live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor, caplog: pytest.LogCaptureFixture
 ) -> None:
     live.referees(executor)
@@ -208,7 +201,7 @@ def test_referees_of_another_class_sign_nothing_and_then_nobody_is_punished(
 
 
 @pytest.mark.parametrize(("shows", "outcome"), [(False, Turn.PROVIDER_LOST), (True, Turn.CHALLENGER_LOST)])
-def test_a_turn_that_was_let_pass_is_ended(
+def test_missed_response_deadline_is_enforced(
     live: RefereeWorld, honest: Node, unit: Delivered, shows: bool, outcome: Turn
 ) -> None:
     opened = live.dispute(FIRST, unit)

@@ -9,18 +9,18 @@ from kit.disputes.dispute_fixtures import TERMS, ZEN, Delivered, chain_of_disput
 from kit.disputes.referee_fixtures import (  # noqa: F401  (fixtures)
     REFEREES,
     RefereeWorld,
-    cheating_executor,
     cheating_node,
     honest_node,
     honest_unit,
     world_of_referees,
 )
+from kit.killed import Killed
 from kit.verification.live_fixtures import Node
 
 from market.chain.rpc.client import ChainClient
 from market.domain.network import DEVNET
 from market.verification.disputes import referee_list
-from worker.context import INTENT_HANDLERS
+from worker.chain_handlers import INTENT_HANDLERS
 from zoo_compute.base.errors import ApiError, ExitCode
 from zoo_compute.chain.disputes import Opened, Turn
 from zoo_compute.node.disputes.referee import Referee
@@ -33,13 +33,11 @@ LATE = TERMS.verdict_seconds - 60  # after the draw: in the last minute of a com
 
 
 def listed(live: RefereeWorld) -> set[str]:
-    """Who can be drawn for the next dispute."""
     contract, now = live.chain_of(OTHER)._disputes.functions, live.chain_of(OTHER).latest_block().timestamp
     return {account.address for account in REFEREES if contract.listedUntil(account.address).call() >= now}
 
 
 def accused(live: RefereeWorld, cheat: Node) -> Opened:
-    """A dispute over a false unit whose committee is drawn, and whose provider serves all that it has to."""
     opened = live.named(FIRST, live.delivered(cheat), cheat, 0)
     live.discloser(cheat).watch()
     live.keep()
@@ -60,7 +58,7 @@ def everybody() -> set[str]:
     return {account.address for account in REFEREES}
 
 
-def test_a_committee_that_was_silent_is_replaced_and_the_cheat_convicted(
+def test_unresponsive_committee_is_replaced_and_dispute_upheld(
     live: RefereeWorld, cheat: Node, executor: Executor
 ) -> None:
     referees = live.referees(executor)
@@ -82,7 +80,7 @@ def test_a_committee_that_was_silent_is_replaced_and_the_cheat_convicted(
 
 
 @pytest.mark.long
-def test_who_was_struck_and_does_not_run_loses_its_place(live: RefereeWorld, cheat: Node, executor: Executor) -> None:
+def test_delisted_referee_loses_place_when_not_running(live: RefereeWorld, cheat: Node, executor: Executor) -> None:
     live.referees(executor)
     opened = accused(live, cheat)
     silent = set(committee(live, opened))
@@ -100,7 +98,7 @@ def test_who_was_struck_and_does_not_run_loses_its_place(live: RefereeWorld, che
 
 
 @pytest.mark.long
-def test_the_watcher_sends_what_makes_no_quorum_so_that_its_signer_stays(
+def test_watcher_submits_incomplete_quorum_to_keep_signer_listed(
     live: RefereeWorld, cheat: Node, executor: Executor
 ) -> None:
     live.referees(executor)
@@ -122,7 +120,7 @@ def test_the_watcher_sends_what_makes_no_quorum_so_that_its_signer_stays(
 
 
 @pytest.mark.long
-def test_nodes_send_their_own_signatures_while_the_market_is_down_and_these_decide(
+def test_nodes_submit_deciding_signatures_during_outage(
     live: RefereeWorld, cheat: Node, executor: Executor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     live.referees(executor)
@@ -150,7 +148,7 @@ def test_nodes_send_their_own_signatures_while_the_market_is_down_and_these_deci
 
 
 @pytest.mark.long
-def test_when_every_committee_is_silent_nobody_is_punished_and_the_bond_goes_back(
+def test_all_unresponsive_committees_return_bond_without_penalty(
     live: RefereeWorld, cheat: Node, executor: Executor, cli: Cli
 ) -> None:
     live.referees(executor)
@@ -168,7 +166,7 @@ def test_when_every_committee_is_silent_nobody_is_punished_and_the_bond_goes_bac
     assert (shown["turn"], shown["reason"], shown["draw"]) == ("undecided", "no_quorum", TERMS.draws - 1)
 
 
-def test_without_referees_to_draw_the_dispute_ends_at_once_and_says_why(
+def test_dispute_without_referees_ends_at_once_with_reason(
     live: RefereeWorld, cheat: Node, executor: Executor, cli: Cli
 ) -> None:
     live.referees(executor)
@@ -184,16 +182,12 @@ def test_without_referees_to_draw_the_dispute_ends_at_once_and_says_why(
     assert "too_few_referees" in cli("dispute", "status", opened.dispute_id)
 
 
-class _Killed(Exception):
-    """The market's process is gone."""
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("is_sent", [False, True])
-def test_a_market_killed_between_deadline_and_redraw_goes_on(
+def test_market_killed_before_redraw_resumes(
     live: RefereeWorld, cheat: Node, executor: Executor, monkeypatch: pytest.MonkeyPatch, is_sent: bool
 ) -> None:
-    """Killed just before the call leaves, or just after, without having noted it; and again at the draw."""
+    """The process ends just before or after a call leaves, without a record of it."""
     referees = live.referees(executor)
     opened = accused(live, cheat)
     live.pass_time(TERMS.verdict_seconds + 1)
@@ -203,17 +197,17 @@ def test_a_market_killed_between_deadline_and_redraw_goes_on(
         first = raw not in killed
         killed.add(raw)
         if first and not is_sent:
-            raise _Killed
+            raise Killed
         answer = send_raw(client, raw)
         if first:
-            raise _Killed
+            raise Killed
         return answer
 
     monkeypatch.setattr(ChainClient, "send_raw", dies)
     for _ in range(12):
         try:
             live.keep()
-        except _Killed:
+        except Killed:
             live._sender = live.deployed.sender(live.database, INTENT_HANDLERS)
         if (live.state(opened).turn, live.state(opened).draw) == (Turn.JUDGING, 1):
             break
@@ -247,7 +241,7 @@ def test_redraw_and_votes_need_no_keeper(live: RefereeWorld, cheat: Node, execut
 
 
 @pytest.mark.long
-def test_a_signature_for_the_first_committee_is_none_of_the_second(
+def test_signature_for_first_committee_is_invalid_for_second(
     live: RefereeWorld, cheat: Node, executor: Executor
 ) -> None:
     live.referees(executor)

@@ -10,16 +10,7 @@ import pytest
 from fastapi import FastAPI
 from kit.api.clients import Cli
 from kit.chain.anvil import AnvilProcess
-from kit.chain.deployed_chain import (
-    OPERATOR,
-    OTHER,
-    PROVIDER,
-    Chain,
-    Wallet,
-    chain_settings,
-    deploy_contracts,
-    wallet,
-)
+from kit.chain.deployed_chain import OPERATOR, OTHER, PROVIDER, Chain, Wallet, chain_settings, deploy_contracts, wallet
 
 from market.chain.models import TxIntent
 from market.domain.network import DEVNET, MAINNET, ZEN
@@ -27,7 +18,7 @@ from market.payments.settlement import dispute_keeper
 from market.platform.db.session import Database
 from market.settings import Settings
 from market.verification.disputes import referee_list
-from worker.context import INTENT_HANDLERS, event_handlers
+from worker.chain_handlers import INTENT_HANDLERS, event_handlers
 from zoo_compute.audit.misconduct_proof import CONTRADICTION, WRONG_VERDICT
 from zoo_compute.base.errors import ApiError, ExitCode
 from zoo_compute.chain.disputes import Turn
@@ -62,8 +53,6 @@ def settings(settings: Settings, chain: Chain) -> Settings:
 
 
 class Courtroom:
-    """A dispute of a unit of one segment whose committee is at work, and the market beside it."""
-
     def __init__(self, database_url: str, chain: Chain, api_url: str) -> None:
         self.chain, self.api_url, self.database = chain, api_url, Database(database_url)
         self._sender = chain.sender(self.database, INTENT_HANDLERS)
@@ -108,7 +97,6 @@ class Courtroom:
         return RefereeChain(self.chain.anvil.url, self.chain.deployment.contracts, NodeWallet(account.key))
 
     def keep(self) -> None:
-        """Let the market see what is final, do what is due, and see what came of it; twice, since a draw follows."""
         for _ in range(2):
             self.follow()
             dispute_keeper.keep(self.database, NETWORK, self.chain.views)
@@ -129,7 +117,6 @@ class Courtroom:
         return sign(referee.key, typed_data(self.contract(OTHER).domain, message))
 
     def give(self, referee: Wallet, reason: str) -> str:
-        """What the market says to a signature: ``taken`` or a code."""
         finding = {"dispute_id": self.id, "draw": 0, "provider_correct": reason == "step_correct", "reason": reason}
         market = Market(Connection(self.api_url, wallet=NodeWallet(OTHER.key), retry_seconds=0.1))
         try:
@@ -142,13 +129,11 @@ class Courtroom:
         return [self.chain.views.stake_of(member) for member in self.committee]
 
     def penalties(self) -> list[tuple[str, str]]:
-        """What the market had to send against referees, and what became of it."""
         with self.database.transaction() as session:
             found = session.query(TxIntent).filter(TxIntent.kind == "punish_referee").order_by(TxIntent.id)
             return [(intent.function, intent.status) for intent in found]
 
     def evictions(self) -> list[str]:
-        """Whom the market asked to be taken off the list of referees."""
         with self.database.transaction() as session:
             found = session.query(TxIntent).filter(TxIntent.kind == "evict_referee")
             return [intent.subject.removeprefix("referee:") for intent in found.order_by(TxIntent.id)]
@@ -162,7 +147,7 @@ def court(database_url: str, chain: Chain, server: tuple[FastAPI, str], app: Fas
     found.database.dispose()
 
 
-def test_who_signs_both_ways_loses_all_that_it_has_at_risk_once(court: Courtroom) -> None:
+def test_equivocating_referee_loses_all_slashable_balance_once(court: Courtroom) -> None:
     liar, *others = court.members
     assert court.give(liar, "step_correct") == "taken"
     assert court.give(liar, "data_withheld") == "verdict-differs"  # no contradiction: it is an objection
@@ -181,7 +166,7 @@ def test_who_signs_both_ways_loses_all_that_it_has_at_risk_once(court: Courtroom
     assert len(court.penalties()) == 1
 
 
-def test_who_signs_against_all_others_loses_a_fifth_and_they_are_paid(court: Courtroom) -> None:
+def test_outvoted_referee_loses_fifth_to_majority(court: Courtroom) -> None:
     assert [court.give(referee, "step_false") for referee in court.members[:3]] == ["taken"] * 3
     dispute_keeper.keep(court.database, NETWORK, court.chain.views)
     court.follow()
@@ -198,7 +183,7 @@ def test_who_signs_against_all_others_loses_a_fifth_and_they_are_paid(court: Cou
     assert court.penalties() == [("proveWrongVerdict", "final")]
 
 
-def test_who_objects_or_is_absent_or_one_of_two_loses_nothing(court: Courtroom) -> None:
+def test_objecting_or_absent_referee_loses_nothing(court: Courtroom) -> None:
     reasons = ["step_false", "step_false", "data_withheld", "step_correct"]
     given = [court.give(referee, reason) for referee, reason in zip(court.members[:4], reasons, strict=True)]
     assert given == ["taken"] * 4
@@ -211,8 +196,6 @@ def test_who_objects_or_is_absent_or_one_of_two_loses_nothing(court: Courtroom) 
 
 
 def test_anybody_accuses_by_the_signatures_alone(court: Courtroom, cli: Cli, tmp_path: Path) -> None:
-    """Of one who signs against all others, and both ways beside; the market sees neither."""
-
     def journal(*given: tuple[Wallet, str]) -> Path:
         found = [
             {
@@ -243,7 +226,7 @@ def test_anybody_accuses_by_the_signatures_alone(court: Courtroom, cli: Cli, tmp
     assert court.stakes() == [0, STAKE, STAKE, STAKE, STAKE]
 
 
-def test_an_entry_in_the_list_is_renewed_while_the_node_runs(court: Courtroom) -> None:
+def test_referee_listing_is_renewed_while_node_runs(court: Courtroom) -> None:
     node = court.contract(REFEREES[0])
     assert not node.should_enlist()
     court.chain.anvil.rpc("evm_increaseTime", 15 * 86_400)
@@ -253,8 +236,8 @@ def test_an_entry_in_the_list_is_renewed_while_the_node_runs(court: Courtroom) -
     assert not node.should_enlist()
 
 
-def test_who_can_be_drawn_no_more_is_taken_off_the_list(court: Courtroom) -> None:
-    """Draws look at so many entries only: dead ones that stay would leave committees incomplete some day."""
+def test_ineligible_referee_is_delisted(court: Courtroom) -> None:
+    """A draw examines a limited number of entries; ineligible ones would leave committees incomplete."""
     liar = court.members[0]
     court.give(liar, "step_correct")
     court.give(liar, "step_false")
@@ -282,8 +265,7 @@ def test_who_can_be_drawn_no_more_is_taken_off_the_list(court: Courtroom) -> Non
     assert len(court.evictions()) == len(set(court.evictions())) == len(REFEREES) - 1
 
 
-def test_nobody_is_taken_off_the_list_while_a_committee_is_to_be_drawn_from_it(court: Courtroom) -> None:
-    """The contract refuses it then, so it is not asked."""
+def test_no_referee_is_delisted_during_pending_draw(court: Courtroom) -> None:
     court.chain.anvil.rpc("evm_increaseTime", TERMS.verdict_seconds + 1)
     court.chain.anvil.mine()
     committee = [member.address for member in court.members]

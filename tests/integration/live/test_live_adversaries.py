@@ -21,7 +21,7 @@ from market.training.leases.schemas import LeaseKind
 from market.verification.samples import inclusion
 from market.verification.samples.models import Sample
 from zoo_compute.chain.settlements import ChainReader
-from zoo_compute.devnet.cheats.cheat import KINDS, REFUSE, WITHHOLD, executor_of
+from zoo_compute.devnet.adversaries.attacks import KINDS, REFUSE, WITHHOLD, executor_of
 from zoo_compute.node.execution.executor import Executor
 from zoo_protocol.hashing import to_hex
 from zoo_protocol.payments.job_record import unit_leaf
@@ -39,7 +39,6 @@ def let_time_run_out(live: LiveWorld) -> None:
 
 
 def be_asked(live: LiveWorld, cheat: Node, honest: Node, kind: str) -> None:
-    """Let the cheat be asked for states until its time is over; one that withholds does not answer."""
     for _ in range(10):
         live.step()
         if any(sample.status == "drawn" for sample in live.samples()):
@@ -58,7 +57,7 @@ IN_EVERY_RUN = ("skip-step", WITHHOLD)
 @pytest.mark.parametrize(
     "kind", [kind if kind in IN_EVERY_RUN else pytest.param(kind, marks=pytest.mark.long) for kind in KINDS]
 )
-def test_a_cheat_loses_stake_and_pay_and_the_honest_beside_it_neither(
+def test_dishonest_provider_alone_loses_stake_and_pay(
     live: LiveWorld, executor: Executor, tmp_path: Path, kind: str
 ) -> None:
     with executors(tmp_path, executor_of(kind)) as (cheating,):
@@ -103,7 +102,6 @@ def unit_of(live: VerificationWorld, job_id: str, node: Node):  # type: ignore[n
 
 
 def _check_what_is_shown(live: LiveWorld, job_id: str, node: Node) -> None:
-    """Once decided, a unit's trace is there for anybody who replays it."""
     unit = unit_of(live, job_id, node)
     leaf = to_hex(unit_leaf(job_id, unit.round, unit.slot, node.address, unit.trace_root, unit.payload_hash))
     with live.database.transaction() as session:
@@ -114,8 +112,7 @@ def _check_what_is_shown(live: LiveWorld, job_id: str, node: Node) -> None:
     assert shown.states == {segment: cid for segment, cid in served.items() if cid is not None}
 
 
-def test_before_it_is_decided_a_trace_is_nobodys_business(live: LiveWorld, executor: Executor) -> None:
-    """A verifier that could see the claimed leaves need not replay."""
+def test_undecided_trace_is_not_public(live: LiveWorld, executor: Executor) -> None:
     node = live.provider_node(HONEST_ACCOUNT, executor)
     job_id = live.live_job([node])
     live.work_off(node, LeaseKind.TRAIN)
@@ -128,13 +125,11 @@ def test_before_it_is_decided_a_trace_is_nobodys_business(live: LiveWorld, execu
 
 
 class _GuessingExecutor(Executor):
-    """A verifier's that computes nothing and echoes the one leaf that it was given."""
-
     def run(self, task, timeout, on_progress=None, **more):  # type: ignore[no-untyped-def]
         return {"end_leaf": task["start_leaf"], "steps": 0}
 
 
-def test_a_verifier_that_echoes_is_overruled_and_not_paid(live: LiveWorld, executor: Executor, tmp_path: Path) -> None:
+def test_echoing_verifier_is_overruled_and_unpaid(live: LiveWorld, executor: Executor, tmp_path: Path) -> None:
     with executors(tmp_path, _GuessingExecutor) as (lazy,):
         provider = live.provider_node(HONEST_ACCOUNT, executor)
         echo = live.verifier_node(lazy)
@@ -162,7 +157,7 @@ def test_a_verifier_that_echoes_is_overruled_and_not_paid(live: LiveWorld, execu
 
 
 @pytest.mark.long
-def test_a_verifier_that_echoes_after_its_warning_loses_stake_on_chain(
+def test_echoing_verifier_is_slashed_on_chain_after_warning(
     live: LiveWorld, executor: Executor, tmp_path: Path
 ) -> None:
     with executors(tmp_path, _GuessingExecutor) as (lazy,):

@@ -26,13 +26,10 @@ OTHER_LEAF, SALT = "0x" + "ee" * 32, "0x" + "55" * 32
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    """A canary is planted on every segment."""
     return settings.model_copy(update={"canary_bps": 10_000})
 
 
 class _ToldExecutor(Executor):
-    """A verifier's that replays first segments only: of others it asks the provider what it has claimed."""
-
     copies_first = False
     told: dict[tuple[str, int, int], list[str]] = {}  # noqa: RUF012  by job, round and slot; the test fills it
 
@@ -44,8 +41,6 @@ class _ToldExecutor(Executor):
 
 
 class _ToldFirstExecutor(_ToldExecutor):
-    """The other way round."""
-
     copies_first = True
 
 
@@ -54,7 +49,6 @@ def canaries(live: LiveWorld) -> list[Canary]:
 
 
 def by_kind(live: LiveWorld, verifier: str) -> tuple[set[str], set[str]]:
-    """Statuses of a verifier's replays: of samples, of canaries."""
     mine = [replay for replay in live.replays() if replay.verifier == verifier]
     return {r.status for r in mine if r.canary_id is None}, {r.status for r in mine if r.canary_id is not None}
 
@@ -68,7 +62,6 @@ def train_and_tell(live: LiveWorld, provider: Node) -> str:
 
 
 def work_until_slashed(live: LiveWorld, provider: Node, verifiers: list[Node]) -> str:
-    """One job after the other until the lazy verifier was drawn by lot for what it copies; the last one's id."""
     for _ in range(6):
         job_id = train_and_tell(live, provider)
         live.decide(job_id, [provider], verifiers)
@@ -78,7 +71,6 @@ def work_until_slashed(live: LiveWorld, provider: Node, verifiers: list[Node]) -
 
 
 def check_who_is_slashed(live: LiveWorld, told: Node, provider: Node, honest: list[Node]) -> Slash:
-    """The verifier pays; nobody else, and not the unit's provider."""
     (slash,) = live.slashes()
     views = live.deployed.views
     on_chain = ChainReader(live.deployed.anvil.url, live.deployed.deployment.contracts).slash(
@@ -93,9 +85,7 @@ def check_who_is_slashed(live: LiveWorld, told: Node, provider: Node, honest: li
     return slash
 
 
-def test_a_verifier_that_answers_what_the_provider_told_it_is_found_by_canaries_alone(
-    live: LiveWorld, executor: Executor, tmp_path: Path
-) -> None:
+def test_canaries_alone_detect_verifier_echoing_provider(live: LiveWorld, executor: Executor, tmp_path: Path) -> None:
     with executors(tmp_path, _ToldExecutor) as (lazy,):
         provider = live.provider_node(HONEST_ACCOUNT, executor)
         told = live.staked_verifier_node(CHEAT_ACCOUNT, lazy)
@@ -123,10 +113,10 @@ def test_a_verifier_that_answers_what_the_provider_told_it_is_found_by_canaries_
 
 
 @pytest.mark.long
-def test_a_verifier_that_copies_first_segments_only_is_found_by_second_opinions(
+def test_duplicate_replays_detect_verifier_copying_first_segments(
     live: LiveWorld, executor: Executor, tmp_path: Path
 ) -> None:
-    """They start from public files, so there is no canary on them."""
+    """First segments start from public files, so they have no canary."""
     with executors(tmp_path, _ToldFirstExecutor) as (lazy,):
         provider = live.provider_node(HONEST_ACCOUNT, executor)
         told = live.staked_verifier_node(CHEAT_ACCOUNT, lazy)
@@ -169,7 +159,6 @@ def test_honest_verifiers_pass_whatever_is_posed_once_more(live: LiveWorld, exec
 def replayed_from_evidence(
     live: LiveWorld, executor: Executor, cid: str, directory: Path
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Evidence, and what whoever replays its segment finds."""
     document = json.loads(live.storage.get(cid, max_bytes=2**20))
     spec, unit = document["spec"], document["unit"]
     manifest = DatasetManifest.from_bytes(live.storage.get(spec["data_config"]["dataset"], max_bytes=2**20))
@@ -198,7 +187,7 @@ def replayed_from_evidence(
     return document, executor.run(task, 60.0)
 
 
-def test_a_canary_looks_like_a_sample_and_its_unit_waits_for_it(live: LiveWorld, executor: Executor) -> None:
+def test_canary_resembles_sample_and_delays_its_unit(live: LiveWorld, executor: Executor) -> None:
     provider = live.provider_node(HONEST_ACCOUNT, executor)
     verifiers = [live.verifier_node(executor) for _ in range(3)]
     job_id = live.live_job([provider])
@@ -246,7 +235,7 @@ def test_a_canary_looks_like_a_sample_and_its_unit_waits_for_it(live: LiveWorld,
 
 
 @pytest.mark.long
-def test_whatever_verifiers_say_of_a_canary_its_provider_is_not_blamed(live: LiveWorld, executor: Executor) -> None:
+def test_provider_is_not_blamed_for_canary_result(live: LiveWorld, executor: Executor) -> None:
     provider = live.provider_node(HONEST_ACCOUNT, executor)
     verifiers = [live.verifier(environment=executor.environment_class) for _ in range(3)]
     job_id = live.live_job([provider])
@@ -275,7 +264,7 @@ def _canary_of(session: Any, lease_id: str) -> int | None:
     return session.get_one(Replay, session.get_one(Lease, lease_id).replay_id).canary_id
 
 
-def test_where_too_few_verifiers_are_live_none_is_planted(live: LiveWorld, executor: Executor) -> None:
+def test_no_canary_is_planted_when_verifiers_are_few(live: LiveWorld, executor: Executor) -> None:
     provider = live.provider_node(HONEST_ACCOUNT, executor)
     verifiers = [live.verifier_node(executor) for _ in range(2)]
     job_id = live.live_job([provider])

@@ -35,8 +35,6 @@ MADE_UP = to_hex(keccak(b"a state that it has not computed"))
 
 
 class AccompliceExecutor(Executor):
-    """A verifier's that answers what its friend has told it, and is honest about everybody else's work."""
-
     told: dict[tuple[str, int, int], list[str]] = {}  # noqa: RUF012  leaves by job, round and slot; the test fills it
 
     def run(self, task: dict[str, Any], timeout: float, on_progress: Any = None, **more: Any) -> dict[str, Any]:
@@ -59,8 +57,6 @@ def honest(live: CourtWorld, executor: Executor) -> Node:
 
 @pytest.fixture
 def accomplice_of(live: CourtWorld, confirming: Executor) -> MakeNode:
-    """A verifier by its account, whose friend is of another owner."""
-
     def make(account: Wallet) -> Node:
         be_impersonated(live, account)
         node = live.staked_verifier_node(account, confirming)
@@ -76,15 +72,12 @@ def accomplice(accomplice_of: MakeNode) -> Node:
 
 
 def be_impersonated(live: CourtWorld, account: Wallet) -> None:
-    """The chain signs for an account that it has not made itself."""
     live.deployed.anvil.rpc("anvil_impersonateAccount", account.address)
     live.deployed.anvil.rpc("anvil_setBalance", account.address, hex(ZEN))
 
 
 @pytest.fixture
 def cheat_of(live: CourtWorld, cheating: Executor) -> MakeNode:
-    """A provider by its account, of another owner than the accomplice's."""
-
     def make(account: Wallet) -> Node:
         be_impersonated(live, account)
         node = provider(live, account, cheating)
@@ -95,7 +88,6 @@ def cheat_of(live: CourtWorld, cheating: Executor) -> MakeNode:
 
 
 def train_and_tell(live: CourtWorld, cheat: Node, *others: Node) -> str:
-    """A job in escrow that the nodes have trained a round of; the cheat has told its accomplice what it claims."""
     job_id = live.train(cheat, *others)
     deposit(live, job_id)
     (unit,) = live.units(job_id, provider=cheat.address)
@@ -104,7 +96,6 @@ def train_and_tell(live: CourtWorld, cheat: Node, *others: Node) -> str:
 
 
 def check_by_the_lot(live: CourtWorld, job_id: str, cheat: Node, accomplice: Node) -> bool:
-    """Those segments of the cheat's passed for which its accomplice alone was asked; whether it was convicted."""
     (unit,) = live.units(job_id, provider=cheat.address)
     samples = [sample for sample in live.samples() if sample.unit_id == unit.id]
     assert len(samples) == 4
@@ -128,7 +119,6 @@ def check_by_the_lot(live: CourtWorld, job_id: str, cheat: Node, accomplice: Nod
 
 
 def leave(live: CourtWorld, verifier: Node) -> None:
-    """It is asked for nothing more."""
     with live.database.transaction() as session:
         session.get_one(Provider, verifier.address).last_seen_at = None
 
@@ -138,7 +128,7 @@ def statuses(live: CourtWorld, verifier: Node) -> list[str]:
 
 
 @pytest.mark.usefixtures("with_referees")
-def test_an_accomplice_saves_a_cheat_only_where_nobody_else_is_asked(
+def test_accomplice_protects_provider_only_as_sole_verifier(
     live: CourtWorld, executor: Executor, honest: Node, accomplice: Node, cheat_of: MakeNode
 ) -> None:
     verifiers = [accomplice, *(live.verifier_node(executor) for _ in range(2))]
@@ -176,12 +166,10 @@ def test_an_accomplice_saves_a_cheat_only_where_nobody_else_is_asked(
 
 
 @pytest.mark.usefixtures("with_referees")
-def test_with_canaries_an_accomplice_is_slashed_beside_its_cheat(
+def test_canaries_slash_accomplice_with_its_provider(
     live: CourtWorld, executor: Executor, honest: Node, accomplice_of: MakeNode, cheat_of: MakeNode
 ) -> None:
-    """Beside every later segment an altered one is posed, of which its friend can tell it nothing; of every first one
-    two are asked at once, so that nobody who answers has it alone. An accomplice that is drawn for samples only is
-    outvoted there, and suspended, as without canaries; then the next pair tries."""
+    """Each later segment has a canary, and each first one a duplicate replay."""
     live.settings = live.settings.model_copy(update={"canary_bps": 10_000})
     verifiers = [live.verifier_node(executor) for _ in range(3)]
     for accounts in zip(ACCOMPLICES, CHEATS, strict=True):
@@ -212,7 +200,7 @@ def test_with_canaries_an_accomplice_is_slashed_beside_its_cheat(
     assert {unit.status for unit in live.units(job_id, provider=honest.address)} == {"verified"}
 
 
-def test_who_declares_the_providers_owner_is_never_asked_about_it(
+def test_verifier_declaring_provider_owner_is_never_asked(
     live: CourtWorld, executor: Executor, honest: Node, accomplice: Node, cheat_of: MakeNode
 ) -> None:
     verifiers = [accomplice, *(live.verifier_node(executor) for _ in range(2))]

@@ -30,14 +30,13 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
 
 
 def trained(live: LiveWorld, provider: Node) -> tuple[str, Path]:
-    """A job with one unit of this node, whose segments are all drawn; the job and the unit's directory."""
     job_id = live.live_job([provider])
     live.work_off(provider, LeaseKind.TRAIN)
     return job_id, provider.worker.workspace.unit(job_id, 0, 0)
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_state_is_made_again_before_it_is_shown(
+def test_damaged_state_is_recomputed_before_reveal(
     live: LiveWorld, executor: Executor, caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:
     provider = live.provider_node(HONEST_ACCOUNT, executor)
@@ -52,8 +51,7 @@ def test_a_damaged_state_is_made_again_before_it_is_shown(
     assert caplog.text.count("unit_retrained") == 1  # all of its states are there from then on
 
 
-def test_what_cannot_be_made_again_is_not_shown_and_the_market_hears_why(live: LiveWorld, executor: Executor) -> None:
-    """As after an update of a driver: garbage would be refused, and here nothing is sent for it."""
+def test_irrecoverable_state_is_reported_instead_of_revealed(live: LiveWorld, executor: Executor) -> None:
     provider = live.provider_node(HONEST_ACCOUNT, executor)
     _, directory = trained(live, provider)
     for segment in (1, 2, 3):

@@ -17,7 +17,7 @@ from market.training.leases.schemas import LeaseKind
 from market.verification.samples import repository as samples_repository
 from market.verification.samples.models import ClassDrift, Comparison, Sample
 from training_gym.runtime.profile import ExecutionProfile
-from zoo_compute.devnet.cheats.cheat import executor_of
+from zoo_compute.devnet.adversaries.attacks import executor_of
 from zoo_compute.node.execution.executor import Executor
 
 pytestmark = pytest.mark.long
@@ -26,8 +26,6 @@ OTHER = CLASSES["scalar-1"]
 
 
 class OtherClassExecutor(Executor):
-    """Trains with other code paths of the same libraries."""
-
     def __init__(self, profile: ExecutionProfile, memory_bytes: int, workdir: Path) -> None:
         super().__init__(OTHER, memory_bytes, workdir)
 
@@ -37,8 +35,6 @@ class OtherClassExecutor(Executor):
 
 
 class _SkewedExecutor(OtherClassExecutor):
-    """One that ends a little beside: a bad machine, or a verifier that lies."""
-
     def child_command(self) -> list[str]:
         return [*super().child_command(), "skewed"]
 
@@ -50,7 +46,6 @@ def other_executor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executo
 
 
 def trained(live: LiveWorld, provider: Node) -> str:
-    """A job with one unit, whose segments are all drawn, their starts shown, and nobody of the class there in time."""
     job_id = live.live_job([provider])
     live.work_off(provider, LeaseKind.TRAIN)
     for _ in range(10):
@@ -86,7 +81,7 @@ def claims_asked_for(live: LiveWorld) -> int:
     return sum("comparison_id" in lease.task for lease in leases)
 
 
-def test_a_verifier_of_another_class_passes_honest_work_and_the_unit_says_so(
+def test_cross_class_verifier_passes_and_marks_honest_unit(
     live: LiveWorld, executor: Executor, other_executor: Executor
 ) -> None:
     assert executor.environment_class != other_executor.environment_class
@@ -110,7 +105,7 @@ def test_a_verifier_of_another_class_passes_honest_work_and_the_unit_says_so(
     assert live.slashes() == []
 
 
-def test_work_too_far_away_waits_for_its_own_class_which_alone_convicts(
+def test_distant_result_is_decided_by_own_class_only(
     live: LiveWorld, executor: Executor, other_executor: Executor, tmp_path: Path
 ) -> None:
     with executors(tmp_path, executor_of("skip-step")) as (cheating,):
@@ -134,9 +129,7 @@ def test_work_too_far_away_waits_for_its_own_class_which_alone_convicts(
     assert paid(live) > 2  # those of its own class, and who had found it first
 
 
-def test_an_honest_unit_that_fails_is_replayed_in_its_class_and_nobody_is_slashed(
-    live: LiveWorld, executor: Executor, tmp_path: Path
-) -> None:
+def test_failed_cross_class_check_replays_without_slash(live: LiveWorld, executor: Executor, tmp_path: Path) -> None:
     with executors(tmp_path, _SkewedExecutor) as (skewed,):
         provider = live.provider_node(HONEST_ACCOUNT, executor)
         verifiers = [live.verifier_node(skewed)]
@@ -162,9 +155,7 @@ def test_an_honest_unit_that_fails_is_replayed_in_its_class_and_nobody_is_slashe
         assert session.scalar(select(func.count()).select_from(ClassDrift)) == 4
 
 
-def test_a_claim_that_is_not_shown_costs_nothing_but_time(
-    live: LiveWorld, executor: Executor, other_executor: Executor
-) -> None:
+def test_claim_without_reveal_costs_only_time(live: LiveWorld, executor: Executor, other_executor: Executor) -> None:
     provider = live.provider_node(HONEST_ACCOUNT, executor)
     verifiers = [live.verifier_node(other_executor)]
     job_id = trained(live, provider)

@@ -24,9 +24,7 @@ def penalties(live: LiveWorld) -> list[LatePenalty]:
     return list(live.rows(lambda session: session.scalars(select(LatePenalty)).all()))
 
 
-def test_the_third_late_day_costs_five_per_cent_on_chain_and_every_unit_is_paid(
-    live: LiveWorld, executor: Executor
-) -> None:
+def test_third_late_day_slashes_and_pays_units(live: LiveWorld, executor: Executor) -> None:
     late, prompt = live.provider_node(CHEAT_ACCOUNT, executor), live.provider_node(HONEST_ACCOUNT, executor)
     verifiers = [live.verifier_node(executor) for _ in range(2)]
     for day in range(3):

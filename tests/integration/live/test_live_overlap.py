@@ -31,7 +31,6 @@ def _start(live: LiveWorld, nodes: list[Node]) -> str:
 
 
 def _train(live: LiveWorld, job_id: str, *nodes: Node) -> None:
-    """All that they are offered until nobody can go on without the next checkpoint."""
     for node in nodes * 2:
         live.work_off(node, LeaseKind.FOLLOW)
         live.work_off(node, LeaseKind.TRAIN)
@@ -49,9 +48,7 @@ def _place(unit: Unit) -> tuple[int, int]:
     return unit.round, unit.slot
 
 
-def test_overlapped_rounds_are_trained_replayed_and_paid_with_a_spare_that_takes_over(
-    live: LiveWorld, executor: Executor
-) -> None:
+def test_overlapped_rounds_are_verified_and_paid_despite_takeover(live: LiveWorld, executor: Executor) -> None:
     first, second = (live.provider_node(account, executor) for account in (HONEST_ACCOUNT, CHEAT_ACCOUNT))
     verifiers = [live.verifier_node(executor) for _ in range(2)]
     job_id = _start(live, [first, second])
@@ -103,7 +100,7 @@ def test_overlapped_rounds_are_trained_replayed_and_paid_with_a_spare_that_takes
     assert [(unit.round, unit.slot) for unit in paid] == [_place(unit) for unit in done]
 
 
-def test_a_unit_that_ignores_what_it_should_start_from_is_found_false(
+def test_unit_ignoring_required_start_is_refuted(
     live: LiveWorld, executor: Executor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = live.provider_node(HONEST_ACCOUNT, executor)

@@ -24,8 +24,6 @@ ZEN = 10**18
 
 
 class LazyExecutor(Executor):
-    """Honest in its first unit, and in every second one after that."""
-
     def child_command(self) -> list[str]:
         _, *arguments = super().child_command()
         return ["tests.kit.nodes.lazy_child", *arguments]
@@ -38,7 +36,6 @@ def live(live_of: LiveMaker) -> DisputeWorld:
 
 
 def train(live: DisputeWorld, providers: list[Node]) -> str:
-    """A job in escrow, a unit of which each provider has delivered."""
     job_id = live.live_job(providers)
     deposit(live, job_id)
     for node in providers:
@@ -47,7 +44,6 @@ def train(live: DisputeWorld, providers: list[Node]) -> str:
 
 
 def replay_until_refuted(live: DisputeWorld, providers: list[Node], verifiers: list[Node]) -> None:
-    """Go on until verifiers have refuted a segment, which the market has not acted on."""
     for _ in range(40):
         live.step()
         for node in providers:
@@ -64,9 +60,7 @@ def outcome(live: DisputeWorld, job_id: str, node: Node) -> tuple[Any, Any]:
     return unit.status, unit.reason
 
 
-def test_a_provider_that_is_lazy_in_a_fraction_keeps_the_pay_of_what_was_verified_before_and_loses_half_its_stake(
-    live: DisputeWorld, executor: Executor, tmp_path: Path
-) -> None:
+def test_partly_lazy_provider_keeps_verified_pay_only(live: DisputeWorld, executor: Executor, tmp_path: Path) -> None:
     with executors(tmp_path, LazyExecutor) as (idle,):
         honest = live.provider_node(HONEST_ACCOUNT, executor)
         lazy = live.provider_node(CHEAT_ACCOUNT, idle)

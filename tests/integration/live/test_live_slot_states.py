@@ -44,9 +44,7 @@ def _stored(live: LiveWorld, cid: str | None) -> bool:
     return True
 
 
-def test_a_unit_from_its_nodes_own_state_and_a_successors_fresh_one_are_verified(
-    live: LiveWorld, executor: Executor
-) -> None:
+def test_units_from_own_and_fresh_replica_states_verify(live: LiveWorld, executor: Executor) -> None:
     first, second = (live.provider_node(account, executor) for account in (HONEST_ACCOUNT, CHEAT_ACCOUNT))
     verifiers = [live.verifier_node(executor) for _ in range(2)]
     job_id = live.live_job([first, second])
@@ -72,7 +70,7 @@ def test_a_unit_from_its_nodes_own_state_and_a_successors_fresh_one_are_verified
     assert [first.failures, second.failures, third.failures] == [[], [], []]
 
 
-def test_a_node_that_deletes_its_slot_state_and_is_drawn_has_withheld_it(live: LiveWorld, executor: Executor) -> None:
+def test_deleted_sampled_replica_state_counts_as_data_withholding(live: LiveWorld, executor: Executor) -> None:
     node = live.provider_node(HONEST_ACCOUNT, executor)
     verifiers = [live.verifier_node(executor) for _ in range(2)]
     job_id = live.live_job([node])
@@ -97,7 +95,7 @@ def test_a_node_that_deletes_its_slot_state_and_is_drawn_has_withheld_it(live: L
     assert (slash.offence, slash.provider) == ("refused_data", node.address)
 
 
-def test_a_start_with_a_late_payload_added_back_is_verified_by_replay(
+def test_start_with_restored_late_payload_verifies_by_replay(
     live: LiveWorld, executor: Executor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deliveries, "MAX_STALENESS", 0)  # one round late is too late
@@ -110,7 +108,6 @@ def test_a_start_with_a_late_payload_added_back_is_verified_by_replay(
     upload, closed = late.worker.market.upload, []
 
     def close_first(content: bytes) -> str:
-        """The round closes between the commitment and the upload."""
         if not closed:
             closed.append(True)
             passed = update(Job).values(round_started_at=utc_now() - timedelta(days=1))

@@ -58,8 +58,6 @@ def close(live: EndingsWorld, job_id: str) -> None:
 
 
 def leave_out(place: int) -> Any:
-    """Joining as ever, but what stands at this place does not count: too few take part for one to be an outlier."""
-
     def without(spec: Any, parameters: Any, payloads: Mapping[int, bytes], weights: Any, state: Any) -> Aggregate:
         others = {at: data for at, data in payloads.items() if at != place}
         joined = aggregate(spec, parameters, others, {at: weights[at] for at in others}, state)
@@ -69,7 +67,7 @@ def leave_out(place: int) -> Any:
     return without
 
 
-def test_a_job_with_overlapped_rounds_is_settled_and_claimed_also_where_a_payload_was_left_out(
+def test_overlapped_job_is_settled_despite_excluded_payload(
     live: EndingsWorld, honest: Node, executor: Executor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = provider(live, CHEAT_ACCOUNT, executor)
@@ -104,7 +102,6 @@ def test_a_job_with_overlapped_rounds_is_settled_and_claimed_also_where_a_payloa
 
 
 def check_receipt(live: EndingsWorld, job_id: str) -> None:
-    """What outsiders find on chain and in storage is the same."""
     reader = ChainReader(live.deployed.anvil.url, live.deployed.deployment.contracts)
     with GatewayClient([live.gateway]) as gateway:
         record = JobRecord.from_bytes(fetch_record(gateway, reader.settlement(job_id).parts[-1].record))
@@ -116,7 +113,6 @@ def check_receipt(live: EndingsWorld, job_id: str) -> None:
 
 
 def ahead(live: EndingsWorld, node: Node, second: Executor | None = None) -> Unit:
-    """The node's unit of round 1, trained before round 0 was joined, by the ``second`` executor if one is given."""
     job_id = live.job_of([node], rounds=2, round_delay=1)
     live.work_off(node, LeaseKind.TRAIN)
     live.dispatch(job_id)
@@ -129,7 +125,7 @@ def ahead(live: EndingsWorld, node: Node, second: Executor | None = None) -> Uni
 
 
 @pytest.mark.parametrize("step", [0, 3])
-def test_referees_find_an_honest_unit_right_that_starts_from_a_payload_taken_ahead(
+def test_honest_unit_with_early_payload_start_wins(
     live: EndingsWorld, honest: Node, executor: Executor, step: int
 ) -> None:
     delivered: Delivered = live.included(ahead(live, honest))
@@ -141,7 +137,7 @@ def test_referees_find_an_honest_unit_right_that_starts_from_a_payload_taken_ahe
     live.check_books()
 
 
-def test_a_cheat_in_a_unit_that_starts_from_a_payload_taken_ahead_is_convicted_and_the_one_before_is_paid(
+def test_dishonest_unit_with_early_payload_start_loses(
     live: EndingsWorld, honest: Node, executor: Executor, cheating: Executor
 ) -> None:
     live.give_account()

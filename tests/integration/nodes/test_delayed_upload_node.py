@@ -11,7 +11,7 @@ from kit.nodes.node_work_fixtures import Market, lease, task_to_train, work
 from kit.waiting import wait_until
 
 from zoo_compute.base.link import Link
-from zoo_compute.devnet.cheats.delayed_upload import DelayedUploadWorker, release
+from zoo_compute.devnet.adversaries.delayed_upload import DelayedUploadWorker, release
 from zoo_compute.node.execution.executor import Executor
 
 
@@ -19,7 +19,7 @@ def _held_up(directory: Path, from_round: int) -> Any:
     return partial(DelayedUploadWorker, from_round=from_round, until=directory / "go-on")
 
 
-def test_what_is_held_up_was_committed_and_is_delivered_once_released(
+def test_delayed_unit_is_committed_and_delivered_after_release(
     store: StoreProcess, tmp_path: Path, executor: Executor
 ) -> None:
     market, held = Market(store), lease("train", task_to_train(store, executor.environment_class))
@@ -35,14 +35,14 @@ def test_what_is_held_up_was_committed_and_is_delivered_once_released(
     assert market.order() == ["commit", "upload", "complete"]
 
 
-def test_a_unit_of_an_earlier_round_is_not_held_up(store: StoreProcess, tmp_path: Path, executor: Executor) -> None:
+def test_earlier_round_unit_is_not_delayed(store: StoreProcess, tmp_path: Path, executor: Executor) -> None:
     market = Market(store)
     task = task_to_train(store, executor.environment_class)
     work(market, tmp_path, executor, lease("train", task), None, _held_up(tmp_path, 1))
     assert market.order() == ["commit", "upload", "complete"]
 
 
-def test_a_node_that_is_held_up_can_be_stopped(store: StoreProcess, tmp_path: Path, executor: Executor) -> None:
+def test_delayed_node_can_be_stopped(store: StoreProcess, tmp_path: Path, executor: Executor) -> None:
     market, link = Market(store), Link()
     link.stop()
     task = task_to_train(store, executor.environment_class)

@@ -22,8 +22,8 @@ from training_gym.aggregate.outer_step import initial_outer_state, outer_step
 from training_gym.runtime.profile import CPU
 from training_gym.spec.config import TrainingSpec
 from training_gym.units.checkpoint import initial_checkpoint, load_state, save_state
-from zoo_compute.devnet.cheats.cheat import KINDS, REFUSE, WITHHOLD, executor_of
-from zoo_compute.devnet.cheats.child import COPY, FABRICATE
+from zoo_compute.devnet.adversaries.attacks import KINDS, REFUSE, WITHHOLD, executor_of
+from zoo_compute.devnet.adversaries.child import COPY, FABRICATE
 from zoo_compute.node.execution.executor import Executor, ExecutorError
 
 MEMORY = 1 << 30
@@ -73,7 +73,6 @@ def children() -> list[psutil.Process]:
 
 
 def child_in(workdir: Path) -> psutil.Process:
-    """The training child that runs in ``workdir``."""
     (found,) = [child for child in children() if child.cwd() == str(workdir)]
     return found
 
@@ -112,7 +111,7 @@ def test_two_children_train_to_the_same_bytes(executor: Executor, task: dict[str
         assert Path(second[file]).read_bytes() == Path(first[file]).read_bytes()
 
 
-def test_the_command_line_tells_the_class_that_a_node_here_would_register(executor: Executor, tmp_path: Path) -> None:
+def test_cli_class_equals_registered_class(executor: Executor, tmp_path: Path) -> None:
     def ask(profile: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "zoo_compute", "node", "environment", "--profile", profile, "--json"]
         variables = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}  # no market, and no wallet
@@ -125,9 +124,7 @@ def test_the_command_line_tells_the_class_that_a_node_here_would_register(execut
     assert "Remove --profile" in refused["remedy"]
 
 
-def test_a_fabricated_unit_fails_the_replay_of_each_segment(
-    executor: Executor, task: dict[str, Any], tmp_path: Path
-) -> None:
+def test_fabricated_unit_fails_replay_of_each_segment(executor: Executor, task: dict[str, Any], tmp_path: Path) -> None:
     with executor_of(FABRICATE)(CPU, MEMORY, tmp_path) as cheat:
         result = cheat.run(task, 60)
         assert cheat.run({"kind": "probe"}, 60)["environment"] == executor.environment_class
@@ -139,7 +136,7 @@ def test_a_fabricated_unit_fails_the_replay_of_each_segment(
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in (FABRICATE, WITHHOLD, REFUSE)])
-def test_a_cheat_of_the_devnet_fails_the_replay_of_each_segment(
+def test_devnet_adversary_fails_replay_of_each_segment(
     executor: Executor, task: dict[str, Any], tmp_path: Path, kind: str
 ) -> None:
     with executor_of(kind)(CPU, MEMORY, tmp_path) as cheat:
@@ -155,7 +152,7 @@ def test_a_cheat_of_the_devnet_fails_the_replay_of_each_segment(
 
 
 @pytest.mark.parametrize("kind", [WITHHOLD, REFUSE])
-def test_a_withholder_of_the_devnet_works_and_has_no_states(task: dict[str, Any], tmp_path: Path, kind: str) -> None:
+def test_devnet_withholder_works_without_states(task: dict[str, Any], tmp_path: Path, kind: str) -> None:
     with executor_of(kind)(CPU, MEMORY, tmp_path) as cheat:
         result = cheat.run(task, 60)
     assert Path(result["payload"]).is_file()
@@ -168,13 +165,11 @@ def test_a_withholder_of_the_devnet_works_and_has_no_states(task: dict[str, Any]
 
 
 def test_an_unknown_cheat_is_refused() -> None:
-    with pytest.raises(ValueError, match="'nap' is none of fabricate, skip-step"):
+    with pytest.raises(ValueError, match="'nap'; expected one of fabricate, skip-step"):
         executor_of("nap")
 
 
-def test_a_model_is_made_of_an_earlier_one_and_updates(
-    executor: Executor, task: dict[str, Any], tmp_path: Path
-) -> None:
+def test_model_is_built_from_earlier_one_and_updates(executor: Executor, task: dict[str, Any], tmp_path: Path) -> None:
     spec = TrainingSpec.from_dict(specification(down_top_k=64))
     model, state, updates = load_state(spec, Path(task["checkpoint"]).read_bytes()), initial_outer_state(spec), []
     for round_ in range(2):
@@ -212,7 +207,7 @@ def test_a_checkpoint_is_evaluated(executor: Executor, task: dict[str, Any]) -> 
         ({"environment": "0x" + "00" * 32}, "task.environment", "environment_mismatch"),
     ],
 )
-def test_a_wrong_task_is_refused_and_the_child_lives_on(
+def test_invalid_task_is_refused_and_child_survives(
     executor: Executor, task: dict[str, Any], change: dict[str, Any], field: str, code: str
 ) -> None:
     before = child_of(executor).pid
@@ -221,30 +216,28 @@ def test_a_wrong_task_is_refused_and_the_child_lives_on(
     assert child_of(executor).pid == before
 
 
-def test_after_a_failure_that_nobody_foresaw_the_next_task_has_a_fresh_child(
-    executor: Executor, task: dict[str, Any]
-) -> None:
-    """A device that has failed fails everything that the same process asks of it."""
+def test_unexpected_failure_gives_next_task_new_child(executor: Executor, task: dict[str, Any]) -> None:
+    """After one failure a device fails everything that the same process asks of it."""
     before = child_of(executor)
     assert refused(executor, {**task, "output": "/nowhere"}).code == "task_failed"
     assert executor.run(task, 60)["steps"] == 8
     assert not before.is_running()
 
 
-def test_a_task_beyond_its_time_is_killed_and_the_next_one_runs(executor: Executor, task: dict[str, Any]) -> None:
+def test_overdue_task_is_killed_and_next_runs(executor: Executor, task: dict[str, Any]) -> None:
     before = child_of(executor)
     assert refused(executor, long(task), timeout=0.3).code == "timeout"
     assert not before.is_running()
     assert executor.run(task, 60)["steps"] == 8
 
 
-def test_a_task_beyond_its_memory_is_refused_and_the_next_one_runs(executor: Executor, task: dict[str, Any]) -> None:
+def test_oversized_task_is_refused_and_next_runs(executor: Executor, task: dict[str, Any]) -> None:
     greedy = {**task, "spec": specification(batch_size=4096)}
     assert refused(executor, greedy).code == "out_of_memory"
     assert executor.run(task, 60)["steps"] == 8
 
 
-def test_a_crash_is_reported_and_the_next_task_runs(executor: Executor, task: dict[str, Any]) -> None:
+def test_crash_is_reported_and_next_task_runs(executor: Executor, task: dict[str, Any]) -> None:
     child = child_of(executor)
     with pytest.raises(ExecutorError, match="SIGSEGV") as refusal:
         executor.run(long(task), 60, lambda progress: os.kill(child.pid, signal.SIGSEGV))
@@ -252,7 +245,7 @@ def test_a_crash_is_reported_and_the_next_task_runs(executor: Executor, task: di
     assert executor.run(task, 60)["steps"] == 8
 
 
-def test_an_observer_that_raises_abandons_the_task(executor: Executor, task: dict[str, Any]) -> None:
+def test_raising_observer_abandons_task(executor: Executor, task: dict[str, Any]) -> None:
     def cancel(progress: dict[str, Any]) -> None:
         raise InterruptedError("the lease is gone")
 
@@ -261,7 +254,7 @@ def test_an_observer_that_raises_abandons_the_task(executor: Executor, task: dic
     assert executor.run(task, 60)["steps"] == 8
 
 
-def test_closing_ends_a_running_task_and_leaves_no_process(task: dict[str, Any], tmp_path: Path) -> None:
+def test_closing_ends_running_task_and_its_process(task: dict[str, Any], tmp_path: Path) -> None:
     executor = Executor(CPU, MEMORY, tmp_path)
     begun = threading.Event()
     errors: list[ExecutorError] = []
@@ -282,7 +275,6 @@ def test_closing_ends_a_running_task_and_leaves_no_process(task: dict[str, Any],
 
 
 def test_the_child_ends_with_its_parent(tmp_path: Path) -> None:
-    """A parent that is killed cannot tell its child to stop."""
     program = (
         "import signal, sys; from pathlib import Path; from training_gym.runtime.profile import CPU\n"
         "from zoo_compute.node.execution.executor import Executor\n"
@@ -301,7 +293,7 @@ def test_the_child_ends_with_its_parent(tmp_path: Path) -> None:
             child.kill()
 
 
-def test_a_child_that_cannot_start_says_why(tmp_path: Path) -> None:
+def test_failed_child_start_reports_reason(tmp_path: Path) -> None:
     with Executor(CPU, 1 << 20, tmp_path) as executor:
         error = refused(executor, {"kind": "probe"})
     assert error.code == "start_failed"
@@ -335,8 +327,8 @@ raise SystemExit(2)
         assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
-def test_the_sandbox_stands_where_the_kernel_lets_nobody_name_users(tmp_path: Path) -> None:
-    """AppArmor, as Ubuntu 24.04 sets it up, allows a user namespace and refuses its maps."""
+def test_sandbox_works_without_user_namespace_maps(tmp_path: Path) -> None:
+    """AppArmor in Ubuntu 24.04 allows a user namespace and refuses its maps."""
     program = f"""
 import builtins, os
 from zoo_compute.node import sandbox
@@ -356,8 +348,8 @@ opened({str(tmp_path / "file")!r}, "w").write("files can be written all the same
     assert done.returncode == 0, done.stderr
 
 
-def test_the_limit_of_processor_time_leaves_threads_their_time() -> None:
-    """The proof of hardware hashes on 16: an hour of theirs is over in four minutes."""
+def test_processor_time_limit_allows_for_threads() -> None:
+    """The hardware proof hashes on 16 threads, which use an hour of CPU time in four minutes."""
     program = """
 import os, resource
 from zoo_compute.node import sandbox
@@ -367,7 +359,7 @@ assert resource.getrlimit(resource.RLIMIT_CPU)[0] >= 3600 * os.cpu_count()
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
-def test_the_childs_network_is_gone_where_the_kernel_allows_it(executor: Executor, task: dict[str, Any]) -> None:
+def test_child_has_no_network_where_kernel_allows(executor: Executor, task: dict[str, Any]) -> None:
     removed = executor._child is not None and executor._child.ready["network_removed"]
     ours, theirs = (os.readlink(f"/proc/{pid}/ns/net") for pid in (os.getpid(), child_of(executor).pid))
     assert (ours != theirs) == removed
@@ -383,7 +375,7 @@ def test_the_child_sees_no_secret_of_its_parent(monkeypatch: pytest.MonkeyPatch,
     assert "ZOO_PRIVATE_KEY" not in variables
 
 
-def test_a_copier_of_the_devnet_hands_in_what_the_slot_beside_it_learns(
+def test_devnet_copier_submits_neighbouring_replica_result(
     executor: Executor, task: dict[str, Any], tmp_path: Path
 ) -> None:
     folders = [tmp_path / name for name in ("copied", "neighbour")]

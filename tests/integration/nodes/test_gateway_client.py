@@ -40,7 +40,7 @@ def test_files_of_all_shapes_are_fetched(store, client, data):
 
 
 @pytest.mark.parametrize("gateway", ["ipfs.example", "http://host:99999999", "http://[::1", "ftp://ipfs.example", ""])
-def test_a_gateway_that_is_no_url_is_refused_at_once(gateway: str) -> None:
+def test_invalid_gateway_url_is_refused_at_once(gateway: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(repr(gateway))) as refused:
         GatewayClient(["http://127.0.0.1:8080", gateway])
     assert refused.value.remedy is not None
@@ -64,7 +64,7 @@ def test_bounds_and_absence_are_typed(store, client, file, tmp_path):
         client.fetch("../../etc/passwd", max_bytes=1)
 
 
-def test_a_gateway_that_is_down_is_tried_again_and_then_named():
+def test_unreachable_gateway_is_retried_then_named():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     with GatewayClient([url], attempts=2) as client, pytest.raises(GatewayUnavailable, match="ConnectError"):
@@ -75,7 +75,7 @@ def _flip_last(_path: str, body: bytes) -> bytes:
     return body[:-1] + bytes((body[-1] ^ 1,))
 
 
-def test_a_lying_gateway_is_found_out_and_the_next_one_asked(store, file):
+def test_false_gateway_is_detected_and_next_one_asked(store, file):
     with faulty(store.gateway_url, _flip_last) as (url, _asked):
         with GatewayClient([url]) as client, pytest.raises(BlockMismatch):
             client.fetch(file, max_bytes=len(SEVERAL))
@@ -83,7 +83,7 @@ def test_a_lying_gateway_is_found_out_and_the_next_one_asked(store, file):
             assert client.fetch(file, max_bytes=len(SEVERAL)) == SEVERAL
 
 
-def test_an_archive_that_breaks_off_is_completed_block_by_block(store, file):
+def test_interrupted_archive_is_completed_by_blocks(store, file):
     def cut_archives(path: str, body: bytes) -> bytes | None:
         return None if path.endswith("format=car") else body
 
@@ -115,7 +115,7 @@ def test_an_interrupted_download_continues(store, file, tmp_path):
 
 
 class Gathering:
-    """Holds answers back until ``LEAST`` blocks are asked for at once; who asks for one after another waits in vain."""
+    """Holds answers back until ``LEAST`` blocks are requested at once."""
 
     LEAST = 3
 
@@ -135,7 +135,7 @@ class Gathering:
 
 
 @pytest.mark.parametrize("begun", ["in its file", "in the store"])
-def test_what_is_lacking_of_a_file_is_asked_for_several_blocks_at_once(store, file, tmp_path, begun):
+def test_missing_blocks_are_requested_concurrently(store, file, tmp_path, begun):
     target, blocks, gathering = tmp_path / "model", BlockStore(tmp_path / "store"), Gathering()
     if begun == "in its file":
         (tmp_path / "model.part").write_bytes(SEVERAL[:CHUNK])
@@ -151,7 +151,7 @@ def test_what_is_lacking_of_a_file_is_asked_for_several_blocks_at_once(store, fi
     assert len(set(asked)) == len(asked)
 
 
-def test_after_an_archive_that_breaks_off_several_blocks_are_asked_for_at_once(store, file):
+def test_missing_blocks_are_requested_concurrently_after_interrupted_archive(store, file):
     gathering = Gathering()
 
     def cut_early(path: str, body: bytes) -> bytes | None:
@@ -162,7 +162,7 @@ def test_after_an_archive_that_breaks_off_several_blocks_are_asked_for_at_once(s
     assert gathering.most >= gathering.LEAST
 
 
-def test_a_lie_about_what_a_begun_file_lacks_is_found_out(store, file, tmp_path):
+def test_false_blocks_of_partial_file_are_detected(store, file, tmp_path):
     (tmp_path / "model.part").write_bytes(SEVERAL[:CHUNK])
 
     def lie(_path: str, body: bytes) -> bytes:
@@ -175,7 +175,7 @@ def test_a_lie_about_what_a_begun_file_lacks_is_found_out(store, file, tmp_path)
     assert not (tmp_path / "model").exists()
 
 
-def test_an_archive_goes_on_after_a_block_that_was_here_already(store, file, tmp_path):
+def test_archive_continues_after_already_stored_block(store, file, tmp_path):
     blocks = BlockStore(tmp_path)
     blocks.add(SEVERAL[CHUNK : 2 * CHUNK])
     with (
@@ -214,7 +214,7 @@ def test_rubbish_in_a_partial_download_is_replaced(file, client, tmp_path):
     assert (tmp_path / "model").read_bytes() == SEVERAL
 
 
-def test_a_pinned_file_is_read_from_the_store_alone(store, file, tmp_path):
+def test_pinned_file_is_read_from_store_only(store, file, tmp_path):
     blocks = BlockStore(tmp_path)
     with GatewayClient([store.gateway_url], store=blocks) as client:
         assert client.pin(file, max_bytes=len(SEVERAL)) == len(SEVERAL)

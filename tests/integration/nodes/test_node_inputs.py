@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,12 @@ from zoo_compute.node.execution.tasks import catch_up_model
 from zoo_compute.node.work.inputs import MADE, MAX_UPDATES, max_updates, unit_task
 from zoo_protocol.content.unixfs import cid_of_file
 
+_SEEDS = count(5)
+"""Of the updates: no test finds a model in the store that another one added."""
+
 
 class History:
-    """Checkpoints of rounds 0 to ``rounds``. Of their models only the first is in the store."""
+    """Checkpoints of rounds 0 to ``rounds``; the store has only the first model."""
 
     def __init__(self, store: StoreProcess, rounds: int, **settings: int) -> None:
         self.store = store
@@ -39,7 +43,7 @@ class History:
         self._train(rounds)
 
     def _train(self, rounds: int) -> None:
-        noise, state = np.random.default_rng(5), initial_outer_state(self.spec)
+        noise, state = np.random.default_rng(next(_SEEDS)), initial_outer_state(self.spec)
         for round_ in range(1, rounds + 1):
             mean = noise.normal(0.0, 1e-3, self.spec.num_parameters()).astype(np.float32)
             step = outer_step(self.spec, load_state(self.spec, self.models[-1]), mean, state)
@@ -62,14 +66,12 @@ class History:
 
 
 def caught_up(task: dict[str, Any]) -> dict[str, Any]:
-    """The executor's child, in this process."""
     assert task["kind"] == "catch_up"
     catch_up_model(task)
     return {}
 
 
 def model_of(history: History, directory: Path, checkpoints: Sequence[str], url: str | None = None) -> bytes:
-    """What a node that works from these checkpoints in turn has for the last."""
     workspace = Workspace(directory)
     with GatewayClient([url or history.store.gateway_url], attempts=1) as gateway:
         for cid in checkpoints:
@@ -77,12 +79,12 @@ def model_of(history: History, directory: Path, checkpoints: Sequence[str], url:
     return Path(task["checkpoint"]).read_bytes()
 
 
-def test_a_node_follows_by_updates_and_catches_up_over_several(store: StoreProcess, tmp_path: Path) -> None:
+def test_node_follows_updates_and_catches_up_over_several(store: StoreProcess, tmp_path: Path) -> None:
     history = History(store, rounds=4)
     assert model_of(history, tmp_path, [history.cid(0), history.cid(1), history.cid(4)]) == history.models[4]
 
 
-def test_a_node_that_was_stopped_catches_up_from_what_it_left(
+def test_stopped_node_resumes_from_saved_checkpoint(
     store: StoreProcess, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     history = History(store, rounds=4)
@@ -96,9 +98,7 @@ def test_a_node_that_was_stopped_catches_up_from_what_it_left(
     ]
 
 
-def test_a_file_that_was_damaged_while_the_node_was_stopped_is_not_started_from(
-    store: StoreProcess, tmp_path: Path
-) -> None:
+def test_file_damaged_while_stopped_is_not_used(store: StoreProcess, tmp_path: Path) -> None:
     history = History(store, rounds=3)
     model_of(history, tmp_path, [history.cid(0), history.cid(1), history.cid(2)])
     damaged = tmp_path / "files" / history.manifests[2].model
@@ -108,7 +108,7 @@ def test_a_file_that_was_damaged_while_the_node_was_stopped_is_not_started_from(
     assert list(damaged.parent.glob(f"{damaged.name}.damaged-*"))
 
 
-def test_updates_that_lead_elsewhere_are_not_believed(store: StoreProcess, tmp_path: Path) -> None:
+def test_updates_with_wrong_result_are_rejected(store: StoreProcess, tmp_path: Path) -> None:
     history = History(store, rounds=2)
     other = replace(history.manifests[2], update=history.manifests[1].update)
     cid = store.add(other.to_bytes())
@@ -118,14 +118,14 @@ def test_updates_that_lead_elsewhere_are_not_believed(store: StoreProcess, tmp_p
     assert model_of(history, tmp_path / "there", [history.cid(0), cid]) == history.models[2]
 
 
-def test_a_node_that_was_away_for_long_downloads_the_model(store: StoreProcess, tmp_path: Path) -> None:
+def test_long_absent_node_downloads_model(store: StoreProcess, tmp_path: Path) -> None:
     history = History(store, rounds=MAX_UPDATES + 1)
     with pytest.raises(BlockNotFound):
         model_of(history, tmp_path, [history.cid(0), history.cid(MAX_UPDATES + 1)])
     assert model_of(history, tmp_path, [history.cid(0), history.cid(MAX_UPDATES)]) == history.models[MAX_UPDATES]
 
 
-def test_a_newcomer_fetches_the_model_once_and_nothing_of_earlier_rounds(store: StoreProcess, tmp_path: Path) -> None:
+def test_new_node_fetches_model_once_without_old_rounds(store: StoreProcess, tmp_path: Path) -> None:
     history = History(store, rounds=4)
     store.add(history.models[4])
     newest, newer = history.cid(4), history.manifests[4].model
@@ -136,8 +136,8 @@ def test_a_newcomer_fetches_the_model_once_and_nothing_of_earlier_rounds(store: 
     assert len([path for path in asked if newer in path]) == 1
 
 
-def test_no_update_is_fetched_where_the_model_is_smaller_than_all_of_them(store: StoreProcess, tmp_path: Path) -> None:
-    """At eight bits an update of all entries is a quarter of the model: three are worth it, and four are not."""
+def test_updates_are_skipped_when_larger_than_model(store: StoreProcess, tmp_path: Path) -> None:
+    """An 8-bit update of all entries is a quarter of the model: three are smaller, four are not."""
     history = History(store, rounds=4, down_top_k=4096, down_value_bits=8)
     with faulty(store.gateway_url, lambda _path, body: body) as (url, asked):
         assert model_of(history, tmp_path / "three", [history.cid(0), history.cid(3)], url) == history.models[3]
@@ -147,7 +147,7 @@ def test_no_update_is_fetched_where_the_model_is_smaller_than_all_of_them(store:
     assert [one.update for one in history.manifests if one.update and any(one.update in path for path in asked)] == []
 
 
-def test_a_node_whose_way_is_gone_from_storage_downloads_the_model(store: StoreProcess, tmp_path: Path) -> None:
+def test_node_downloads_model_when_updates_are_missing(store: StoreProcess, tmp_path: Path) -> None:
     history = History(store, rounds=2)
     store.add(history.models[2])
     for lost in ("update", "parent"):
@@ -157,5 +157,5 @@ def test_a_node_whose_way_is_gone_from_storage_downloads_the_model(store: StoreP
 
 
 @pytest.mark.parametrize(("update_bytes", "most"), [(1, MAX_UPDATES), (249, 4), (250, 3), (251, 3), (1000, 0)])
-def test_updates_are_worth_it_while_they_are_smaller_than_the_model(update_bytes: int, most: int) -> None:
+def test_updates_are_used_while_smaller_than_model(update_bytes: int, most: int) -> None:
     assert max_updates(1000, update_bytes) == most

@@ -27,7 +27,7 @@ from zoo_compute.node.work.worker import LinkTooSlow, require_link
         (1.0, 64, True),  # small states are there in the lease periods
     ],
 )
-def test_a_unit_whose_states_could_not_be_shown_in_time_is_not_begun(
+def test_unit_with_states_unrevealable_in_time_is_declined(
     train_task: dict[str, Any], mbps: float | None, hidden_size: int, taken: bool
 ) -> None:
     model = {**MODEL, "hidden_size": hidden_size}
@@ -42,12 +42,8 @@ def test_a_unit_whose_states_could_not_be_shown_in_time_is_not_begun(
     assert refused.value.code == "link_too_slow"
 
 
-def test_a_node_on_a_slow_link_gives_the_unit_up_before_it_trains(
-    store: StoreProcess,
-    executor: Executor,
-    train_task: dict[str, Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+def test_slow_link_node_refuses_unit_before_training(
+    store: StoreProcess, executor: Executor, train_task: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(node_work, "reveal_timeout_seconds", lambda size, lease_seconds: 0.0)
     slow = Link()
@@ -58,14 +54,9 @@ def test_a_node_on_a_slow_link_gives_the_unit_up_before_it_trains(
     assert market.order() == ["put_piece"]  # as it is now
 
 
-def test_a_link_that_was_slow_once_is_measured_anew_before_a_unit_is_given_up(
-    store: StoreProcess,
-    executor: Executor,
-    train_task: dict[str, Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+def test_slow_link_is_measured_again_before_refusal(
+    store: StoreProcess, executor: Executor, train_task: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its next payload would tell that it has recovered, but who takes no unit has none."""
     monkeypatch.setattr(node_work, "reveal_timeout_seconds", lambda size, lease_seconds: size / 100_000)
     link = Link()
     for _ in range(16):
@@ -76,12 +67,8 @@ def test_a_link_that_was_slow_once_is_measured_anew_before_a_unit_is_given_up(
     assert 0 < market.body("put_piece")["size"] <= payload_size(TrainingSpec.from_dict(train_task["spec"]))
 
 
-def test_a_unit_that_is_trained_already_is_delivered_over_whatever_link(
-    store: StoreProcess,
-    executor: Executor,
-    train_task: dict[str, Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+def test_trained_unit_is_delivered_over_any_link(
+    store: StoreProcess, executor: Executor, train_task: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed = Market(store, at="upload", fault=Killed())
     with pytest.raises(Killed):

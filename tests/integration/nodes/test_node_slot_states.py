@@ -7,13 +7,7 @@ from typing import Any
 
 import pytest
 from kit.engines.ipfs_processes import StoreProcess
-from kit.nodes.node_work_fixtures import (
-    JOB,
-    Killed,
-    Market,
-    lease,
-    work,
-)
+from kit.nodes.node_work_fixtures import JOB, Killed, Market, lease, work
 
 from training_gym.spec.config import TrainingSpec
 from training_gym.units.replica_state import load_slot_state
@@ -26,13 +20,11 @@ from zoo_protocol.hashing import to_hex
 
 
 def next_task(task: dict[str, Any], done: dict[str, Any]) -> dict[str, Any]:
-    """The unit after one that was completed with ``done``, from the same model."""
     return task | {"round": 1, "slot_state_cid": done["slot_state_cid"]}
 
 
 @pytest.fixture(scope="module")
 def two_rounds(train_task: dict[str, Any]) -> dict[str, Any]:
-    """As ``train_task``, of a job with two rounds."""
     spec = train_task["spec"] | {"training_config": train_task["spec"]["training_config"] | {"rounds": 2}}
     return train_task | {"spec": TrainingSpec.from_dict(spec).to_dict()}
 
@@ -46,11 +38,8 @@ def is_stored(store: StoreProcess, cid: str) -> bool:
     return True
 
 
-def test_a_completion_uploads_the_payload_alone_and_the_next_unit_starts_from_what_stayed(
-    store: StoreProcess,
-    executor: Executor,
-    two_rounds: dict[str, Any],
-    tmp_path: Path,
+def test_completion_uploads_payload_only_and_keeps_local_state(
+    store: StoreProcess, executor: Executor, two_rounds: dict[str, Any], tmp_path: Path
 ) -> None:
     market = Market(store)
     work(market, tmp_path, executor, lease("train", two_rounds))
@@ -79,11 +68,8 @@ def test_a_completion_uploads_the_payload_alone_and_the_next_unit_starts_from_wh
     assert elsewhere.body("complete")["leaves"] == second["leaves"]
 
 
-def test_a_drawn_units_slot_state_is_revealed_and_its_replay_agrees(
-    store: StoreProcess,
-    executor: Executor,
-    two_rounds: dict[str, Any],
-    tmp_path: Path,
+def test_sampled_replica_state_is_revealed_and_replay_matches(
+    store: StoreProcess, executor: Executor, two_rounds: dict[str, Any], tmp_path: Path
 ) -> None:
     first, second = Market(store), Market(store)
     task = two_rounds | {"slot": 3}  # another state than that of the test above, which made its own public
@@ -105,11 +91,8 @@ def test_a_drawn_units_slot_state_is_revealed_and_its_replay_agrees(
         work(second, tmp_path, executor, lease("reveal", asked))
 
 
-def test_a_restored_start_is_the_same_on_every_machine(
-    store: StoreProcess,
-    executor: Executor,
-    two_rounds: dict[str, Any],
-    tmp_path: Path,
+def test_restored_start_is_equal_on_every_machine(
+    store: StoreProcess, executor: Executor, two_rounds: dict[str, Any], tmp_path: Path
 ) -> None:
     first, second = Market(store), Market(store)
     task = two_rounds | {"slot": 4}
@@ -130,11 +113,7 @@ def test_a_restored_start_is_the_same_on_every_machine(
     assert error.value.code == "start_state_mismatch"
 
 
-def test_a_killed_node_goes_on_with_its_background_upload(
-    store: StoreProcess,
-    executor: Executor,
-    tmp_path: Path,
-) -> None:
+def test_killed_node_resumes_background_upload(store: StoreProcess, executor: Executor, tmp_path: Path) -> None:
     content = b"a slot state" * 100_000
     (tmp_path / "state").write_bytes(content)
     cid = Workspace(tmp_path).keep_slot_state(JOB, 1, tmp_path / "state")
@@ -151,7 +130,7 @@ def test_a_killed_node_goes_on_with_its_background_upload(
     assert is_stored(store, cid)
 
 
-def test_slot_states_are_kept_as_long_as_a_challenge_may_need_them(tmp_path: Path) -> None:
+def test_replica_states_are_kept_for_challenge_period(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     cids = []
     for age in (50, 49, 1, 60):

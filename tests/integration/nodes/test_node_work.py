@@ -27,19 +27,12 @@ from zoo_compute.node.work.acknowledgements import Journal, NotAcknowledged
 from zoo_compute.node.work.held_lease import LeaseLost
 from zoo_protocol.content.unixfs import cid_of_file
 from zoo_protocol.hashing import from_hex, keccak, to_hex
-from zoo_protocol.messages import (
-    UnitCommitment,
-    recover,
-    typed_data,
-)
+from zoo_protocol.messages import UnitCommitment, recover, typed_data
 from zoo_protocol.verification import trace
 
 
 def test_a_unit_is_committed_before_anything_is_uploaded(
-    store: StoreProcess,
-    executor: Executor,
-    train_task: dict[str, Any],
-    tmp_path: Path,
+    store: StoreProcess, executor: Executor, train_task: dict[str, Any], tmp_path: Path
 ) -> None:
     market = Market(store)
     work(market, tmp_path, executor, lease("train", train_task))
@@ -78,7 +71,7 @@ def test_nothing_is_uploaded_before_the_commitment_is_acknowledged(
 
 
 @pytest.mark.parametrize("moment", ["commit", "upload", "complete"])
-def test_a_killed_node_takes_its_lease_up_again_without_training_twice(
+def test_killed_node_resumes_lease_without_retraining(
     store: StoreProcess,
     executor: Executor,
     train_task: dict[str, Any],
@@ -97,7 +90,7 @@ def test_a_killed_node_takes_its_lease_up_again_without_training_twice(
         assert second.body("commit") == first.body("commit"), "another commitment would be refused"
 
 
-def test_units_and_replays_wait_for_gateways_that_are_away_and_not_for_ever(
+def test_work_waits_limited_time_for_unreachable_gateways(
     own_store: StoreProcess, executor: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Waiting(Market):
@@ -129,7 +122,7 @@ def test_units_and_replays_wait_for_gateways_that_are_away_and_not_for_ever(
         assert verifier.order() == ["commit", "complete"]
 
 
-def test_what_gateways_do_not_have_is_not_waited_for(
+def test_data_missing_at_gateways_is_not_awaited(
     store: StoreProcess, executor: Executor, train_task: dict[str, Any], tmp_path: Path
 ) -> None:
     class Waiting(Market):
@@ -142,11 +135,8 @@ def test_what_gateways_do_not_have_is_not_waited_for(
         work(market, tmp_path / "node", executor, lease("train", absent))
 
 
-def test_what_a_root_is_of_is_written_down_before_anybody_has_the_signature(
-    store: StoreProcess,
-    executor: Executor,
-    train_task: dict[str, Any],
-    tmp_path: Path,
+def test_trace_is_saved_before_its_signature_leaves(
+    store: StoreProcess, executor: Executor, train_task: dict[str, Any], tmp_path: Path
 ) -> None:
     market = Market(store, at="commit", fault=Killed())
     with pytest.raises(Killed):
@@ -167,10 +157,7 @@ def test_what_a_root_is_of_is_written_down_before_anybody_has_the_signature(
 
 
 def test_work_stops_when_the_lease_is_lost(
-    store: StoreProcess,
-    executor: Executor,
-    train_task: dict[str, Any],
-    tmp_path: Path,
+    store: StoreProcess, executor: Executor, train_task: dict[str, Any], tmp_path: Path
 ) -> None:
     market = Market(store, at="keep", fault=ApiError(409, "lease-lost", "The lease's time has passed."))
     with pytest.raises(LeaseLost):
@@ -179,21 +166,15 @@ def test_work_stops_when_the_lease_is_lost(
 
 
 def test_a_missed_heartbeat_does_not_stop_the_work(
-    store: StoreProcess,
-    executor: Executor,
-    train_task: dict[str, Any],
-    tmp_path: Path,
+    store: StoreProcess, executor: Executor, train_task: dict[str, Any], tmp_path: Path
 ) -> None:
     market = Market(store, at="keep", fault=Unreachable("market-unreachable", "restarting"))
     work(market, tmp_path, executor, lease("train", train_task))
     assert market.order()[-1] == "complete"
 
 
-def test_another_verifier_gets_the_same_leaf_and_hides_it_until_it_reveals(
-    store: StoreProcess,
-    executor: Executor,
-    train_task: dict[str, Any],
-    tmp_path: Path,
+def test_second_verifier_commits_same_leaf_before_reveal(
+    store: StoreProcess, executor: Executor, train_task: dict[str, Any], tmp_path: Path
 ) -> None:
     provider = Market(store)
     work(provider, tmp_path / "provider", executor, lease("train", train_task))
@@ -217,10 +198,8 @@ def test_another_verifier_gets_the_same_leaf_and_hides_it_until_it_reveals(
     assert error.value.code == "start_state_mismatch"
 
 
-def test_a_pin_is_proven_over_every_byte_and_survives_a_restart(
-    store: StoreProcess,
-    executor: Executor,
-    tmp_path: Path,
+def test_pin_proof_covers_every_byte_and_survives_restart(
+    store: StoreProcess, executor: Executor, tmp_path: Path
 ) -> None:
     files = [b"manifest", b"model" * 100_000]
     cids = [store.add(content) for content in files]
@@ -233,10 +212,8 @@ def test_a_pin_is_proven_over_every_byte_and_survives_a_restart(
     assert kept == set(cids)
 
 
-def test_a_released_checkpoint_is_unpinned_but_for_what_another_needs(
-    store: StoreProcess,
-    executor: Executor,
-    tmp_path: Path,
+def test_released_checkpoint_is_unpinned_except_shared_files(
+    store: StoreProcess, executor: Executor, tmp_path: Path
 ) -> None:
     first, second, shared = (store.add(content) for content in (b"first", b"second", b"model" * 100_000))
     market = Market(store)
@@ -251,9 +228,7 @@ def test_a_released_checkpoint_is_unpinned_but_for_what_another_needs(
     assert not list(workspace.store.pins())
 
 
-def test_a_release_that_was_cut_short_is_carried_out_by_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupted_release_is_finished_by_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     workspace = Workspace(tmp_path)
     cids = [str(workspace.store.add(content)) for content in (b"manifest of a cut one", b"its model")]
     workspace.keep(cids[0], cids, "0x" + "01" * 32)
@@ -267,11 +242,7 @@ def test_a_release_that_was_cut_short_is_carried_out_by_the_next(
     assert not list((tmp_path / "checkpoints").iterdir())
 
 
-def test_a_release_comes_only_after_the_proof_of_the_newer_checkpoint(
-    store: StoreProcess,
-    executor: Executor,
-    tmp_path: Path,
-) -> None:
+def test_release_follows_proof_of_newer_checkpoint(store: StoreProcess, executor: Executor, tmp_path: Path) -> None:
     kept, newer = store.add(b"kept"), store.add(b"newer")
     task = {"nonce": "0x" + "09" * 32, "cids": [kept], "round": 1, "checkpoint_cid": kept, "release": []}
     work(Market(store), tmp_path, executor, lease("pin", task))
@@ -300,11 +271,7 @@ def test_old_states_are_removed_and_young_ones_kept(tmp_path: Path) -> None:
     assert young.exists()
 
 
-def test_what_was_pinned_of_a_checkpoint_that_could_not_be_had_is_released_with_it(
-    store: StoreProcess,
-    executor: Executor,
-    tmp_path: Path,
-) -> None:
+def test_pins_of_unobtainable_checkpoint_are_released(store: StoreProcess, executor: Executor, tmp_path: Path) -> None:
     manifest, newer, gone = store.add(b"of a lost one"), store.add(b"the newer"), cid_of_file(b"nobody has this")
     task = {"nonce": "0x" + "09" * 32, "cids": [manifest, gone], "round": 1, "checkpoint_cid": manifest, "release": []}
     with pytest.raises(BlockNotFound):
@@ -315,13 +282,9 @@ def test_what_was_pinned_of_a_checkpoint_that_could_not_be_had_is_released_with_
     assert {str(cid) for cid in Workspace(tmp_path).store.pins()} == {newer}
 
 
-def test_a_child_that_says_nothing_is_given_up_with_the_lease(
-    store: StoreProcess,
-    executor: Executor,
-    train_task: dict[str, Any],
-    tmp_path: Path,
+def test_silent_child_is_abandoned_with_its_lease(
+    store: StoreProcess, executor: Executor, train_task: dict[str, Any], tmp_path: Path
 ) -> None:
-    """A device that hangs: its node must not be busy for a day with a unit that others have done meanwhile."""
     refusal = ApiError(409, "lease-lost", "The lease is expired (round_closed).")
     market = Market(store, at="keep", fault=None)
     executor.run({"kind": "probe"}, 60)
@@ -346,7 +309,6 @@ def _failure(market: Market, directory: Path, executor: Executor, task: dict[str
 
 @contextmanager
 def stopped_child(executor: Executor) -> Iterator[None]:
-    """The training process of before hangs."""
     assert executor._child is not None
     process = executor._child._process
     process.send_signal(signal.SIGSTOP)

@@ -26,7 +26,6 @@ CONTENT = random.Random(7).randbytes(200 * CHUNK + 5)  # two levels of inner nod
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[StoreProcess]]:
-    """Three stores that hold ``CONTENT``."""
     processes = [StoreProcess(tmp_path_factory.mktemp("ipfs") / "data") for _ in range(3)]
     for process in processes:
         process.start()
@@ -49,7 +48,7 @@ def codes(client: GatewayClient, url: str) -> set[str]:
     return {fault.code for fault in client.faults if fault.gateway == url}
 
 
-def test_all_are_asked_at_once_and_each_block_about_once(stores, file, tmp_path):
+def test_gateways_are_asked_concurrently_and_blocks_about_once(stores, file, tmp_path):
     with ExitStack() as stack:
         proxies = [stack.enter_context(faulty(store.gateway_url, true)) for store in stores]
         client = stack.enter_context(GatewayClient([url for url, _asked in proxies]))
@@ -62,7 +61,7 @@ def test_all_are_asked_at_once_and_each_block_about_once(stores, file, tmp_path)
     assert all(path.endswith("format=raw") for path in asked)
 
 
-def test_a_liar_is_found_out_by_one_block_and_left_alone(stores, file):
+def test_false_gateway_is_avoided_after_one_block(stores, file):
     lies: list[str] = []
 
     def lie_once(path: str, body: bytes) -> bytes:
@@ -84,7 +83,7 @@ def test_a_liar_is_found_out_by_one_block_and_left_alone(stores, file):
         assert len(asked) == before  # not asked again while the others will do
 
 
-def test_one_that_dies_amid_the_transfer_is_replaced(stores, file, tmp_path):
+def test_gateway_dying_during_transfer_is_replaced(stores, file, tmp_path):
     dying = StoreProcess(tmp_path / "data")
     dying.start()
     dying.add(CONTENT)
@@ -109,7 +108,7 @@ def test_one_that_dies_amid_the_transfer_is_replaced(stores, file, tmp_path):
         assert codes(client, steady) == set()
 
 
-def test_a_slow_one_holds_nothing_up_and_a_silent_one_is_named(stores, file):
+def test_slow_gateway_delays_nothing_and_silent_is_named(stores, file):
     over = threading.Event()
     answered: list[str] = []
 
@@ -129,7 +128,7 @@ def test_a_slow_one_holds_nothing_up_and_a_silent_one_is_named(stores, file):
     assert len(answered) <= 4  # three requests at once, none after; the root's may be among them
 
 
-def test_what_a_slow_one_was_asked_for_is_taken_over(stores, file):
+def test_work_of_slow_gateway_is_taken_over(stores, file):
     over = threading.Event()
     gave_up: list[bool] = []  # the slow one's requests that ended before the transfer did
 
@@ -145,8 +144,8 @@ def test_what_a_slow_one_was_asked_for_is_taken_over(stores, file):
         assert client.faults == []
 
 
-def test_each_piece_of_a_block_in_time_is_not_enough(stores, file):
-    """A gateway that sends a byte now and then would pass any limit on silence."""
+def test_timely_fragments_do_not_excuse_slow_block(stores, file):
+    """A gateway that sends single bytes would pass any limit on silence."""
     import socket
 
     archive = httpx.get(f"{stores[0].gateway_url}/ipfs/{file}?format=car")
@@ -181,15 +180,11 @@ def test_each_piece_of_a_block_in_time_is_not_enough(stores, file):
             with pytest.raises(GatewayUnavailable, match="Stalled"):
                 client.fetch(file, max_bytes=len(CONTENT))
             asked_for = [fault.detail for fault in client.faults]
-            assert ["a block" in detail for detail in asked_for] == [
-                True,
-                False,
-                False,
-            ]  # the root, twice
+            assert ["a block" in detail for detail in asked_for] == [True, False, False]  # the root, twice
         listener.shutdown(socket.SHUT_RDWR)
 
 
-def test_parts_of_a_file_at_different_gateways_make_the_whole(tmp_path):
+def test_file_parts_from_several_gateways_form_whole(tmp_path):
     processes = [StoreProcess(tmp_path / name) for name in ("first", "second")]
     stores = [BlockStore(process.directory) for process in processes]
     count = iter(range(10**6))
@@ -272,7 +267,7 @@ def _cids(file: str) -> list:
     return found
 
 
-def test_a_download_without_a_store_continues_from_its_part(stores, file, tmp_path):
+def test_download_without_store_resumes_from_part(stores, file, tmp_path):
     path = tmp_path / "model"
     path.with_name("model.part").write_bytes(CONTENT[: 150 * CHUNK + 99])
     with (

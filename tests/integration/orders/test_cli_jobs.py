@@ -13,7 +13,7 @@ from market.settings import Settings
 from zoo_compute.base.errors import ExitCode
 
 
-def test_why_tells_its_payer_what_removes_the_nodes_and_what_would_help(cli: Cli, world: World) -> None:
+def test_why_names_filters_and_remedies_to_payer(cli: Cli, world: World) -> None:
     world.node(region="us")
     for price in (1, 9):
         world.node(price=price * ZEN)
@@ -37,7 +37,7 @@ def test_why_tells_its_payer_what_removes_the_nodes_and_what_would_help(cli: Cli
         assert f"{change['field']}: {change['sentence']}" in shown
 
 
-def test_a_quote_shows_what_the_models_size_decided_and_what_to_look_at(
+def test_quote_shows_size_dependent_settings_and_warnings(
     cli: Cli, app: FastAPI, storage: Storage, tmp_path: Path
 ) -> None:
     app.state.services = app.state.services.with_part(ChainViews, FakeChain())
@@ -61,7 +61,6 @@ def test_a_quote_shows_what_the_models_size_decided_and_what_to_look_at(
     assert "set by the model's size          nothing" in cli("job", "quote", job)
 
 
-def test_what_needs_the_chain_says_that_it_does_not_answer(cli: Cli, settings: Settings) -> None:
-    """The API names a chain's node that is down."""
+def test_chain_commands_report_unreachable_chain(cli: Cli, settings: Settings) -> None:
     for command in (("verify", "attestation", "0x" + "00" * 20), ("dispute", "open", f"0x{'12' * 32}:0:0")):
         assert "chain-unreachable" in cli(*command, code=ExitCode.UNREACHABLE)

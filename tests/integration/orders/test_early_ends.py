@@ -29,7 +29,7 @@ from market.training.uploads.models import Upload
 from training_gym.data.dataset import DatasetManifest, describe_split
 
 
-def test_without_capacity_a_job_fails_in_the_end_and_frees_its_nodes(world: World, nodes: list[str]) -> None:
+def test_job_without_capacity_fails_and_frees_nodes(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes)
     delivered = world.deliver(nodes[0])
     for node in nodes[1:]:
@@ -45,7 +45,7 @@ def test_without_capacity_a_job_fails_in_the_end_and_frees_its_nodes(world: Worl
     assert ("settlement.settle", ()) in world.wakes.seen
 
 
-def test_a_job_is_not_given_up_for_the_time_in_which_the_market_itself_was_away(world: World, nodes: list[str]) -> None:
+def test_outage_time_does_not_expire_job(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes)
     ago = world.settings.round_deadline_seconds * 4
     seen = [utc_now(), utc_now() - timedelta(seconds=ago + 60)]
@@ -68,7 +68,7 @@ def test_a_job_is_not_given_up_for_the_time_in_which_the_market_itself_was_away(
     assert (world.read(job_id).status, world.read(job_id).reason) == (JobStatus.FAILED, "no_capacity")
 
 
-def test_a_waiting_job_whose_dataset_is_useless_ends_before_it_takes_nodes(world: World, nodes: list[str]) -> None:
+def test_waiting_job_with_useless_dataset_ends_without_nodes(world: World, nodes: list[str]) -> None:
     stored = world.storage.put(TEXT, max_bytes=2**20).cid
     good, bad = describe_split(stored, TEXT), describe_split(stored, TEXT[:-1] + b"!")
     manifest = world.storage.put(DatasetManifest(train=good, validation=bad).to_bytes(), max_bytes=2**20).cid
@@ -79,7 +79,7 @@ def test_a_waiting_job_whose_dataset_is_useless_ends_before_it_takes_nodes(world
     assert ("settlement.settle", ()) in world.wakes.seen  # and is refunded
 
 
-def test_a_dataset_that_is_not_what_its_manifest_says_fails_the_job(world: World, nodes: list[str]) -> None:
+def test_dataset_differing_from_manifest_fails_job(world: World, nodes: list[str]) -> None:
     stored = world.storage.put(TEXT, max_bytes=2**20).cid
     good, bad = describe_split(stored, TEXT), describe_split(stored, TEXT[:-1] + b"!")
     manifest = world.storage.put(DatasetManifest(train=good, validation=bad).to_bytes(), max_bytes=2**20).cid
@@ -90,10 +90,8 @@ def test_a_dataset_that_is_not_what_its_manifest_says_fails_the_job(world: World
     assert ("settlement.settle", ()) in world.wakes.seen
 
 
-def test_a_jobs_dataset_stays_whatever_becomes_of_the_same_bytes_as_a_units_file(
-    world: World, nodes: list[str]
-) -> None:
-    """Whoever uploads a known dataset as its payload first, and never delivers it, must not take it from a job."""
+def test_job_dataset_survives_release_of_equal_unit_file(world: World, nodes: list[str]) -> None:
+    """A node may upload a known dataset as its payload and never deliver it."""
     [unit, *_] = world.units(world.running(nodes))
     split = describe_split(world.storage.put(TEXT * 2, max_bytes=2**20).cid, TEXT * 2)
     uploaded = utc_now() - timedelta(days=2)
@@ -106,7 +104,7 @@ def test_a_jobs_dataset_stays_whatever_becomes_of_the_same_bytes_as_a_units_file
     assert world.storage.is_pinned(split.cid)
 
 
-def test_cancelling_a_running_job_pays_for_what_was_delivered(world: World, nodes: list[str]) -> None:
+def test_cancelled_running_job_pays_delivered_units(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes)
     world.deliver(nodes[0])
     at_work = world.work(nodes[1])
@@ -152,9 +150,7 @@ def test_waiting_ends_exactly_at_wait_until(world: World) -> None:
     assert world.rows(lambda session: book.open_bids(session, 1, "eu", end)) == []
 
 
-def test_a_job_that_was_amended_to_wait_on_just_now_does_not_expire(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_recently_extended_job_does_not_expire(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     job_id = world.job()
     monkeypatch.setattr(jobs_repository, "jobs_past_waiting", lambda *_: [job_id])  # as it was read before
     book.expire_due(world.database, utc_now())

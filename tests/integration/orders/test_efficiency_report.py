@@ -30,8 +30,6 @@ def _told(world: World, node: str, report: dict[str, int]) -> None:
 
 
 def _let_pass(world: World, job_id: str, job_seconds: int, unit_seconds: int) -> None:
-    """Have the job trained in so many seconds, and each of its units taken as many from its offer to its delivery."""
-
     def change(session: Session) -> None:
         now = utc_now()
         matched = now - timedelta(seconds=job_seconds)
@@ -70,7 +68,7 @@ def test_shares_and_speed_follow_from_what_was_reported(world: World, nodes: lis
 
 
 @pytest.mark.parametrize(("lie", "counted"), [({"compute_ms": 2**39}, 5.0), ({"transfer_ms": 2**39}, 0.0)])
-def test_who_claims_more_time_than_passed_changes_no_share_beyond_that(
+def test_overstated_time_changes_no_share_beyond_elapsed_time(
     world: World, nodes: list[str], lie: dict[str, int], counted: float
 ) -> None:
     job_id = world.running(nodes)
@@ -85,7 +83,7 @@ def test_who_claims_more_time_than_passed_changes_no_share_beyond_that(
     assert liar.seconds_compute == pytest.approx(counted, abs=0.1)
 
 
-def test_shares_add_up_to_one_where_uploads_go_on_beside_the_next_units_compute(world: World, nodes: list[str]) -> None:
+def test_shares_sum_to_one_during_concurrent_uploads(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes)
     for node in nodes:
         _told(world, node, REPORT | {"compute_ms": 9000, "transfer_ms": 4000})
@@ -93,7 +91,7 @@ def test_shares_add_up_to_one_where_uploads_go_on_beside_the_next_units_compute(
     assert _shares(_report(world, job_id)) == [0.9, 0.1, 0]
 
 
-def test_a_slot_whose_unit_is_lost_waits_and_the_shares_still_add_up(world: World, nodes: list[str]) -> None:
+def test_shares_sum_to_one_after_lost_unit(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes)
     for node in nodes[:3]:
         _told(world, node, REPORT)
@@ -114,6 +112,6 @@ def test_before_anything_is_reported_nothing_is_claimed(world: World, nodes: lis
 
 
 @pytest.mark.parametrize("wrong", [{"compute_ms": -1}, {"bytes_up": 2**60}, {"up_bytes_per_second": 0}, {"more": 1}])
-def test_a_report_that_cannot_be_is_refused(wrong: dict[str, int]) -> None:
+def test_impossible_report_is_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ValidationError):
         NodeReport.model_validate(REPORT | wrong)

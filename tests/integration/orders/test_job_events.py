@@ -38,7 +38,6 @@ class Event:
 
 
 def read_events(response: httpx.Response) -> Iterator[Event]:
-    """Events of a stream as they arrive."""
     fields: dict[str, str] = {}
     for line in response.iter_lines():
         if not line and fields:
@@ -50,8 +49,6 @@ def read_events(response: httpx.Response) -> Iterator[Event]:
 
 
 class Watched:
-    """A job of a signed-in payer, with a way to make things happen to it."""
-
     def __init__(self, world: World, payer: Caller, redis_url: str) -> None:
         self.database: Database = world.database
         self.payer = payer
@@ -88,9 +85,7 @@ def numbers(events: list[Event]) -> list[object]:
 
 
 @pytest.mark.parametrize("status", [JobStatus.SETTLED, JobStatus.REJECTED])
-def test_past_and_coming_events_arrive_in_order_until_the_job_is_over(
-    api: httpx.Client, job: Watched, status: JobStatus
-) -> None:
+def test_events_arrive_in_order_until_job_ends(api: httpx.Client, job: Watched, status: JobStatus) -> None:
     job.happens(1, 2)
     with api.stream("GET", job.path, headers=job.payer.headers) as response:
         assert response.headers["content-type"].startswith("text/event-stream")
@@ -105,7 +100,7 @@ def test_past_and_coming_events_arrive_in_order_until_the_job_is_over(
     assert seen[-1].data == {"status": status}
 
 
-def test_a_reader_resumes_after_the_last_event_it_has(api: httpx.Client, job: Watched) -> None:
+def test_reader_resumes_after_its_last_event(api: httpx.Client, job: Watched) -> None:
     job.happens(1, 2, 3)
     job.ends(JobStatus.SETTLED)
     job.happens()
@@ -120,14 +115,12 @@ def test_a_reader_resumes_after_the_last_event_it_has(api: httpx.Client, job: Wa
 
 
 @pytest.mark.parametrize("last", ["-1", "x", str(2**63)])
-def test_an_event_that_cannot_be_is_refused_by_the_headers_name(api: httpx.Client, job: Watched, last: str) -> None:
+def test_invalid_event_id_is_refused_with_header_name(api: httpx.Client, job: Watched, last: str) -> None:
     answer = api.get(job.path, headers=job.payer.headers | {"Last-Event-ID": last})
     assert refusal(answer, 422, "invalid-request")["field"] == "header.last-event-id"
 
 
-def test_old_steps_are_forgotten_and_readers_that_are_up_to_date_notice_nothing(
-    api: httpx.Client, job: Watched
-) -> None:
+def test_pruning_old_steps_does_not_affect_current_readers(api: httpx.Client, job: Watched) -> None:
     with api.stream("GET", job.path, headers=job.payer.headers) as response:
         events = read_events(response)
         job.happens(1, 2, 3)
@@ -144,7 +137,7 @@ def test_old_steps_are_forgotten_and_readers_that_are_up_to_date_notice_nothing(
     assert numbers(seen) == [1, 2, 3, 4]
 
 
-def test_what_follows_an_event_is_read_by_an_index(job: Watched) -> None:
+def test_events_after_id_are_read_by_index(job: Watched) -> None:
     """A job of weeks has millions of events, and each of its readers asks every second."""
     with job.database.transaction() as session:
         session.execute(
@@ -169,7 +162,7 @@ def test_what_follows_an_event_is_read_by_an_index(job: Watched) -> None:
     assert "Sort" not in plan
 
 
-def test_an_event_that_commits_late_is_not_skipped(api: httpx.Client, job: Watched) -> None:
+def test_late_committed_event_is_not_skipped(api: httpx.Client, job: Watched) -> None:
     written, commit = threading.Event(), threading.Event()
 
     def slow() -> None:

@@ -30,7 +30,6 @@ Body = dict[str, Any]
 
 @pytest.fixture
 def payer_of(api: httpx.Client, world: World) -> Callable[[str], Caller]:
-    """Signs in as the payer of a job."""
     return lambda job_id: sign_in(api, world.wallets[world.read(job_id).payer])
 
 
@@ -38,7 +37,7 @@ def _bids(world: World) -> list[tuple[str, int]]:
     return [(bid.id, bid.limit_price) for bid in world.rows(lambda s: book.open_bids(s, 1, "eu", utc_now()))]
 
 
-def test_a_waiting_job_is_amended_within_its_signed_order(
+def test_waiting_job_is_amended_within_signed_order(
     api: httpx.Client, world: World, payer_of: Callable[[str], Caller]
 ) -> None:
     job_id = world.job()
@@ -62,7 +61,7 @@ def test_a_waiting_job_is_amended_within_its_signed_order(
     refusal(api.patch(path, json={"max_price": str(ZEN)}, headers=payer.headers), 409, "not-amendable")
 
 
-def test_a_paused_waiting_job_is_out_of_the_book_and_still_expires(
+def test_paused_waiting_job_leaves_book_and_still_expires(
     api: httpx.Client, world: World, payer_of: Callable[[str], Caller], nodes: list[str]
 ) -> None:
     job_id = world.job()
@@ -81,7 +80,7 @@ def test_a_paused_waiting_job_is_out_of_the_book_and_still_expires(
     refusal(api.post(f"{path}/resume", headers=payer.headers), 409, "not-pausable")
 
 
-def test_a_paused_running_job_finishes_its_leases_frees_its_nodes_and_goes_on_later(
+def test_paused_running_job_finishes_leases_and_resumes(
     api: httpx.Client, world: World, payer_of: Callable[[str], Caller], nodes: list[str]
 ) -> None:
     job_id = world.running(nodes)
@@ -128,7 +127,7 @@ def test_a_pause_ends_in_time_for_the_settlement(
     refusal(api.post(f"/v1/jobs/{late}/pause", headers=payer_of(late).headers), 409, "not-pausable")
 
 
-def test_a_trained_job_is_extended_from_its_last_checkpoint_and_cloned(
+def test_trained_job_is_extended_from_checkpoint_and_cloned(
     api: httpx.Client, world: World, payer_of: Callable[[str], Caller], nodes: list[str]
 ) -> None:
     job_id = world.running(nodes, rounds=1)
@@ -157,7 +156,7 @@ def test_a_trained_job_is_extended_from_its_last_checkpoint_and_cloned(
     assert first["initial_loss"] == state["final_loss"]
 
 
-def test_a_quote_names_the_price_of_the_last_trade_and_the_time_to_train(
+def test_quote_names_last_trade_price_and_training_time(
     api: httpx.Client, world: World, payer_of: Callable[[str], Caller], nodes: list[str]
 ) -> None:
     def quote(job_id: str) -> Body:
@@ -182,9 +181,7 @@ def test_a_quote_names_the_price_of_the_last_trade_and_the_time_to_train(
     assert after["cost_at_last_price_wei"] == after["cost_at_reserve_wei"]
 
 
-def test_the_client_signs_what_was_asked_for_and_nothing_else(
-    api: httpx.Client, app: FastAPI, world: World, nodes: list[str]
-) -> None:
+def test_client_signs_exactly_requested_terms(api: httpx.Client, app: FastAPI, world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes, rounds=1)
     for node in nodes:
         world.deliver(node)
@@ -209,7 +206,6 @@ def test_the_client_signs_what_was_asked_for_and_nothing_else(
 
 
 def _dearer(answer: Any) -> Any:
-    """What a dishonest market would propose."""
     if isinstance(answer, dict) and "request" in answer:
         answer["request"]["max_price"] = str(100 * ZEN)
     return answer

@@ -27,7 +27,7 @@ def payer(api: httpx.Client, app: FastAPI) -> Caller:
 
 @pytest.fixture
 def body(storage: Storage) -> dict[str, Any]:
-    """A unit has 1.7 GFLOP in 10 segments, which takes the 40 GFLOP/s of the devnet's Bronze 0.04 s."""
+    """A unit of 1.7 GFLOP in 10 segments takes Bronze of the devnet (40 GFLOP/s) 0.04 s."""
     training = {**SPEC["training_config"], "inner_steps": 1000, "segment_steps": 100, "batch_size": 64}
     return {
         **SPEC,
@@ -46,7 +46,7 @@ def _give_rounds(app: FastAPI, seconds: float) -> None:
     app.state.services = replace(app.state.services, settings=settings)
 
 
-def test_a_quote_warns_of_units_that_slow_nodes_do_too_late_and_refuses_what_none_can_do(
+def test_quote_warns_of_late_and_refuses_impossible_units(
     api: httpx.Client, app: FastAPI, payer: Caller, body: dict[str, Any]
 ) -> None:
     def codes(answer: httpx.Response) -> list[str]:
@@ -67,10 +67,8 @@ def test_a_quote_warns_of_units_that_slow_nodes_do_too_late_and_refuses_what_non
     assert refused["reason"] == "unit_too_long"
 
 
-def test_a_job_that_trains_on_when_its_escrow_is_about_to_end_is_wound_down_and_paid(
-    world: World, nodes: list[str]
-) -> None:
-    """Left alone it would be stopped by whoever calls the escrow's refund, and what it delivered would stay unpaid."""
+def test_job_near_escrow_end_is_stopped_and_paid(world: World, nodes: list[str]) -> None:
+    """Otherwise a refund in the escrow would stop the job, and delivered units would stay unpaid."""
     job_id = world.running(nodes)
     world.deliver(nodes[0])
     end = world.read(job_id).wait_until + timedelta(seconds=DEVNET.longest_training_seconds)

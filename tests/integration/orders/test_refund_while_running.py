@@ -22,7 +22,6 @@ def market(
 
 
 def _call_back(market: SettlementWorld, *jobs: str) -> None:
-    """Their payer cancels in the contract, and once the market had its time, anybody has the rest refunded."""
     for job in jobs:
         market.chain.send(PAYER, "JobEscrow", "cancel", job)
     market.chain.anvil.rpc("evm_increaseTime", DEVNET.cancel_delay_seconds + 1)
@@ -31,7 +30,7 @@ def _call_back(market: SettlementWorld, *jobs: str) -> None:
         market.chain.send(OTHER, "JobEscrow", "refund", job)
 
 
-def test_a_job_that_is_refunded_before_its_last_unit_is_decided_ends(market: SettlementWorld) -> None:
+def test_job_refunded_before_last_decision_ends(market: SettlementWorld) -> None:
     job = market.job(rounds=1)
     disputed, _ = market.work(job, 0, FIRST, SECOND)
     market.decide(disputed, UnitStatus.DISPUTED)
@@ -49,7 +48,7 @@ def test_a_job_that_is_refunded_before_its_last_unit_is_decided_ends(market: Set
     assert reconcile(market.database, market.chain.client(), market.chain.deployment).difference_wei == 0
 
 
-def test_nobody_works_on_for_a_job_whose_escrow_was_refunded(market: SettlementWorld) -> None:
+def test_refunded_job_gets_no_more_work(market: SettlementWorld) -> None:
     job = market.job(rounds=3)
     market.chain.anvil.rpc("evm_increaseTime", 3_600 + DEVNET.refund_delay_seconds + 1)
     market.chain.anvil.mine()

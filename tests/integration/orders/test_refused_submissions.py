@@ -39,10 +39,10 @@ FOREIGN = "0x" + "11" * 64 + "1b"
 """A well-formed signature of nobody in particular."""
 
 
-def test_a_dataset_whose_manifest_has_a_key_that_is_no_text_is_refused(
+def test_dataset_manifest_with_non_text_key_is_refused(
     api: httpx.Client, services: Services, payer: Caller, body: Body
 ) -> None:
-    """Half a surrogate pair can be written in JSON, and encoded by nobody."""
+    """JSON can hold half a surrogate pair, which UTF-8 cannot encode."""
     manifest = b'{"\\ud800":1,"kind":"zoo-dataset/1","tokenizer":"bytes","train":{},"validation":{}}'
     dataset = services.part(Storage).put(manifest, max_bytes=1000).cid
     answer = api.post("/v1/quotes", json=body | {"data_config": {"dataset": dataset}}, headers=payer.headers)
@@ -82,7 +82,7 @@ def test_a_dataset_whose_manifest_has_a_key_that_is_no_text_is_refused(
         (_set("data_config.dataset", cid_of_raw(b"nowhere")), "dataset-not-found", "data_config.dataset"),
     ],
 )
-def test_bad_jobs_are_refused_by_quote_and_submission_alike(
+def test_invalid_jobs_are_refused_by_quote_and_submission(
     api: httpx.Client,
     services: Services,
     payer: Caller,
@@ -126,7 +126,7 @@ def test_an_unknown_key_names_its_nearest(api: httpx.Client, payer: Caller, body
         ({"permit": {"deadline": 1, "signature": FOREIGN}}, "permit-too-short", "permit.deadline"),
     ],
 )
-def test_signatures_must_be_the_callers_over_exactly_this_job(
+def test_signature_must_match_caller_and_job(
     api: httpx.Client, services: Services, payer: Caller, body: Body, spoil: Body, code: str, field: str
 ) -> None:
     answer = api.post("/v1/jobs", json={**sign_job(api, payer, body), **spoil}, headers=payer.headers)
@@ -135,7 +135,7 @@ def test_signatures_must_be_the_callers_over_exactly_this_job(
     assert written(services) == [0, 0, 0, 0]
 
 
-def test_an_order_of_more_segments_than_a_dispute_can_show_is_refused_whoever_signed_it(
+def test_order_with_too_many_segments_is_refused(
     api: httpx.Client, services: Services, payer: Caller, body: Body
 ) -> None:
     most = {**body["training_config"], "inner_steps": MAX_SEGMENTS * 10, "segment_steps": 10}
@@ -153,7 +153,7 @@ def test_an_order_of_more_segments_than_a_dispute_can_show_is_refused_whoever_si
     assert api.post("/v1/jobs", json=submission_body, headers=payer.headers).status_code == 201
 
 
-def test_a_budget_beyond_the_balance_is_quoted_and_refused(
+def test_budget_over_balance_is_quoted_but_refused(
     api: httpx.Client, services: Services, payer: Caller, body: Body
 ) -> None:
     submission_body = sign_job(api, payer, {**body, "budget_max": str(101 * ZEN)})
@@ -162,7 +162,7 @@ def test_a_budget_beyond_the_balance_is_quoted_and_refused(
     assert written(services) == [0, 0, 0, 0]
 
 
-def test_a_permit_over_another_value_or_nonce_is_refused(
+def test_permit_with_other_value_or_nonce_is_refused(
     api: httpx.Client, services: Services, payer: Caller, body: Body, chain: FakeChain
 ) -> None:
     submission_body = sign_job(api, payer, body)

@@ -60,7 +60,7 @@ def test_a_quote_names_the_cost_and_writes_nothing(
     ("asked", "attested", "stated", "least"),
     [(2_500, False, 0.25, 0.25), (300, True, 0.125, 0.03), (None, True, 0.125, 0.02)],
 )
-def test_a_job_with_a_rate_of_its_own_is_quoted_signed_and_kept_with_it(
+def test_own_sampling_rate_is_quoted_signed_and_stored(
     api: httpx.Client, payer: Caller, body: Body, asked: int | None, attested: bool, stated: float, least: float
 ) -> None:
     body |= {"requirements": {"attested_only": attested}} | ({} if asked is None else {"sampling_bps": asked})
@@ -76,9 +76,7 @@ def test_a_job_with_a_rate_of_its_own_is_quoted_signed_and_kept_with_it(
     assert (again["request"]["sampling_bps"], again["quote"]["sampling_bps"]) == (asked or 200, asked or 200)
 
 
-def test_a_large_model_is_quoted_and_stored_with_the_settings_that_its_size_decided(
-    api: httpx.Client, payer: Caller, body: Body
-) -> None:
+def test_large_model_is_stored_with_size_dependent_settings(api: httpx.Client, payer: Caller, body: Body) -> None:
     body["model_config"] = {"hidden_size": 1024, "num_layers": 8, "num_heads": 8, "sequence_length": 8}
     body["training_config"] = {"rounds": 8, "batch_size": 1, "optimizer": "adamw", "value_bits": 4}
     body |= {"budget_max": str(100 * ZEN)}
@@ -97,9 +95,7 @@ def test_a_large_model_is_quoted_and_stored_with_the_settings_that_its_size_deci
     assert (again["settings_by_size"], again["spec_hash"]) == ({}, job["spec_hash"])
 
 
-def test_a_signed_quote_becomes_a_job_and_a_deposit(
-    api: httpx.Client, services: Services, payer: Caller, body: Body
-) -> None:
+def test_signed_quote_creates_job_and_deposit(api: httpx.Client, services: Services, payer: Caller, body: Body) -> None:
     submission_body = sign_job(api, payer, body)
     answer = api.post("/v1/jobs", json=submission_body, headers=payer.headers)
     assert answer.status_code == 201, answer.text
@@ -128,7 +124,7 @@ def test_a_signed_quote_becomes_a_job_and_a_deposit(
     assert api.post(f"/v1/jobs/{job['id']}/cancel", headers=stranger.headers).status_code == 404
 
 
-def test_where_a_job_may_run_is_kept_with_it(api: httpx.Client, services: Services, payer: Caller, body: Body) -> None:
+def test_allowed_regions_are_stored_with_job(api: httpx.Client, services: Services, payer: Caller, body: Body) -> None:
     wishes = {"regions": ["eu-west", "eu-north"], "excluded_regions": ["eu-north"]}
     submission_body = sign_job(api, payer, {**body, "requirements": wishes})
     job_id = api.post("/v1/jobs", json=submission_body, headers=payer.headers).json()["id"]
@@ -139,7 +135,7 @@ def test_where_a_job_may_run_is_kept_with_it(api: httpx.Client, services: Servic
         assert [accepted.allows_region(zone) for zone in ("eu-west", "eu-north", "us")] == [True, False, False]
 
 
-def test_a_retry_gets_the_first_answer_and_a_replay_is_refused(
+def test_retry_returns_first_answer_and_replay_is_refused(
     api: httpx.Client, services: Services, payer: Caller, body: Body
 ) -> None:
     submission_body = sign_job(api, payer, body)
@@ -155,7 +151,7 @@ def test_a_retry_gets_the_first_answer_and_a_replay_is_refused(
     assert written(services) == [1, 1, 1, 1]
 
 
-def test_a_final_deposit_lists_the_job_once_and_a_reverted_one_rejects_it(
+def test_final_deposit_lists_job_and_reverted_one_rejects(
     api: httpx.Client, services: Services, payer: Caller, body: Body
 ) -> None:
     funded, reverted = (
@@ -180,7 +176,7 @@ def test_a_final_deposit_lists_the_job_once_and_a_reverted_one_rejects_it(
     assert (job["status"], job["reason"]) == ("rejected", "permit_not_usable")
 
 
-def test_a_job_cancelled_before_its_deposit_is_refunded_when_that_is_final(
+def test_job_cancelled_before_deposit_is_refunded_when_final(
     api: httpx.Client, services: Services, payer: Caller, body: Body
 ) -> None:
     job = api.post("/v1/jobs", json=sign_job(api, payer, body), headers=payer.headers).json()
@@ -194,10 +190,10 @@ def test_a_job_cancelled_before_its_deposit_is_refunded_when_that_is_final(
     assert cancelled["escrowed_wei"] == str(ZEN)  # what the settlement, which comes next, refunds
 
 
-def test_a_rejected_order_that_somebody_relays_later_is_refunded(
+def test_rejected_order_relayed_later_is_refunded(
     api: httpx.Client, services: Services, payer: Caller, body: Body
 ) -> None:
-    """What reverted on chain is public with its signatures, and works once the payer has the budget again."""
+    """A reverted order is public with its signatures and valid once the payer has the budget."""
     job = api.post("/v1/jobs", json=sign_job(api, payer, body), headers=payer.headers).json()
     with services.database.transaction() as session:
         (intent,) = session.scalars(select(TxIntent))

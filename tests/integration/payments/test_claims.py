@@ -27,7 +27,6 @@ def event(name: str, **args: object) -> ChainEvent:
 
 @pytest.fixture
 def posted(world: World, cancelled: str) -> str:  # noqa: F811
-    """A settled job whose batch is final, its claims open since a minute."""
     decide(world, cancelled)
     settle(world)
     settled = final_event(world, cancelled)
@@ -65,7 +64,7 @@ def test_nothing_is_listed_before_the_batch_is_final(world: World, cancelled: st
     assert [listed(world, provider) for provider in providers] == [[], [], []]
 
 
-def test_each_provider_sees_its_own_claim_until_it_is_taken(world: World, posted: str) -> None:
+def test_provider_sees_own_claim_until_claimed(world: World, posted: str) -> None:
     verified = [unit.provider for unit in world.units(posted) if unit.status == "verified"]
     for provider in verified:
         [(batch, claim)] = listed(world, provider)
@@ -77,7 +76,7 @@ def test_each_provider_sees_its_own_claim_until_it_is_taken(world: World, posted
     assert len(listed(world, verified[1])) == 1
 
 
-def test_the_api_lists_the_callers_claims_page_by_page(world: World, posted: str, api: httpx.Client) -> None:
+def test_api_lists_caller_claims_by_page(world: World, posted: str, api: httpx.Client) -> None:
     refusal(api.get("/v1/claims"), 401, "not-authenticated")
     provider = next(unit.provider for unit in world.units(posted) if unit.status == "verified")
     headers = sign_in(api, world.wallets[provider]).headers
@@ -91,7 +90,7 @@ def test_the_api_lists_the_callers_claims_page_by_page(world: World, posted: str
     assert api.get("/v1/claims", params={"claimed": "true"}, headers=headers).json()["items"] == []
 
 
-def test_fees_are_asked_for_once_and_by_the_chains_clock(world: World, posted: str) -> None:
+def test_fees_are_collected_once_by_chain_time(world: World, posted: str) -> None:
     claims.collect_fees(world.database, lambda: int(time.time()) - 3600)
     assert collections(world) == []
     for _ in range(2):
@@ -100,7 +99,7 @@ def test_fees_are_asked_for_once_and_by_the_chains_clock(world: World, posted: s
     assert intent.arguments == [[batch(world).root]]
 
 
-def test_a_collection_that_was_refused_is_tried_again(world: World, posted: str) -> None:
+def test_refused_collection_is_retried(world: World, posted: str) -> None:
     now = int(time.time())
     claims.collect_fees(world.database, lambda: now)
     [intent] = collections(world)
@@ -110,7 +109,7 @@ def test_a_collection_that_was_refused_is_tried_again(world: World, posted: str)
     assert len(collections(world)) == 2
 
 
-def test_a_veto_reopens_the_settlement_and_voids_the_claims(world: World, posted: str, api: httpx.Client) -> None:
+def test_veto_reopens_settlement_and_voids_claims(world: World, posted: str, api: httpx.Client) -> None:
     before = world.read(posted)
     assert before.status == JobStatus.SETTLED
     taken = {"net": before.paid_wei, "fee": before.fee_wei, "refunded": False}

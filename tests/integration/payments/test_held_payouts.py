@@ -18,7 +18,7 @@ from market.domain.lifecycle import IntentStatus
 from market.domain.network import DEVNET
 from market.ledger.reconciliation import reconcile
 from market.payments.settlement import claims, contested_units, dispute_keeper
-from market.payments.settlement.dispute_keeper import due_for_pay
+from market.payments.settlement.dispute_keeper import due_hold
 from market.platform.db.base import utc_now
 from market.platform.db.session import Database
 from market.platform.storage.client import Storage
@@ -46,13 +46,11 @@ def world(
     ipfs: dict[str, str],
     tmp_path: Path,
 ) -> SettlementWorld:
-    """Contracts whose batches can be claimed a day after they were posted."""
     chain = deploy_own(own_anvil, tmp_path, replace(DEVNET, challenge_seconds=86_400))
     return SettlementWorld(chain, database, storage, ipfs["gateway"], settings)
 
 
 def acknowledged(world: SettlementWorld, unit_id: int) -> str:
-    """The unit's key, under which a dispute knows it."""
     with world.database.transaction() as session:
         unit = session.get_one(Unit, unit_id)
         assert unit.trace_root
@@ -73,7 +71,7 @@ def withheld_of(world: SettlementWorld, batch_id: int, provider: str) -> int:
     return int(decode_result("JobEscrow", "withheldOf", found))
 
 
-def test_the_pay_of_any_unit_of_a_batch_can_be_kept_back_until_it_can_be_claimed(world: SettlementWorld) -> None:
+def test_payout_can_be_held_until_claimable(world: SettlementWorld) -> None:
     court = Wallet(world.chain.deployment.address("Disputes"), "")
     first, second = world.job(), world.job()
     units = [*world.work(first, 0, *PROVIDERS[:3]), *world.work(first, 1, PROVIDERS[0])]
@@ -86,7 +84,7 @@ def test_the_pay_of_any_unit_of_a_batch_can_be_kept_back_until_it_can_be_claimed
     expected: dict[str, int] = {}
     for key in keys:
         found = paid(world, key)
-        due = due_for_pay(key, found)
+        due = due_hold(key, found)
         assert found is not None
         assert due is not None
         assert (due.call["function"], found.price) == ("withhold", PRICE)
@@ -97,12 +95,10 @@ def test_the_pay_of_any_unit_of_a_batch_can_be_kept_back_until_it_can_be_claimed
         assert withheld_of(world, found.batch_id, provider) == expected[provider]
     world.pass_challenge_period()
     assert [paid(world, key) for key in keys] == [None] * len(keys)
-    assert due_for_pay(keys[0], None) is None
+    assert due_hold(keys[0], None) is None
 
 
-def test_the_proof_over_a_batch_is_made_for_each_call_and_not_for_each_look(
-    world: SettlementWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batch_proof_is_built_only_per_call(world: SettlementWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     unit, *_ = world.work(world.job(), 0, *PROVIDERS)
     key = acknowledged(world, unit)
     world.settled(after=timedelta(hours=1))
@@ -134,8 +130,6 @@ def test_the_proof_over_a_batch_is_made_for_each_call_and_not_for_each_look(
 
 
 class Contested:
-    """A unit in a window on chain, whose trace is known, and disputes of it. Who disputes it names no step."""
-
     def __init__(self, world: SettlementWorld, provider: Wallet) -> None:
         self.world, job_id = world, world.job()
         (unit_id,) = world.work(job_id, 0, provider)
@@ -174,15 +168,14 @@ class Contested:
         self.world.chain.anvil.mine()
 
     def keep(self) -> None:
-        """Let the market see what is final and do what is due."""
         self.world.finalise()
         dispute_keeper.keep(self.world.database, DEVNET, self.world.chain.views)
         self.world.send()
         self.world.finalise()
 
 
-def test_a_unit_that_loses_while_the_batch_that_pays_it_is_on_its_way_is_not_paid(world: SettlementWorld) -> None:
-    """Whoever is about to lose could have the verdict executed as soon as it sees the batch."""
+def test_losing_unit_in_pending_batch_is_not_paid(world: SettlementWorld) -> None:
+    """A challenger could execute the verdict as soon as the batch is visible."""
     provider = PROVIDERS[0]
     contested = Contested(world, provider)
     dispute = contested.open(OTHER)
@@ -203,7 +196,7 @@ def test_a_unit_that_loses_while_the_batch_that_pays_it_is_on_its_way_is_not_pai
     assert reconcile(world.database, world.chain.client(), world.chain.deployment).difference_wei == 0
 
 
-def test_a_unit_whose_batch_was_vetoed_is_kept_out_of_the_next_one_too(world: SettlementWorld) -> None:
+def test_losing_unit_of_vetoed_batch_stays_excluded(world: SettlementWorld) -> None:
     provider = PROVIDERS[0]
     contested = Contested(world, provider)
     lapses = contested.open(OTHER)
@@ -228,7 +221,6 @@ def test_a_unit_whose_batch_was_vetoed_is_kept_out_of_the_next_one_too(world: Se
 
 
 def in_court(world: SettlementWorld, function: str, *arguments: object) -> None:
-    """A call of the escrow that only the contract of disputes may make."""
     court = Wallet(world.chain.deployment.address("Disputes"), "")
     world.chain.anvil.rpc("anvil_impersonateAccount", court.address)
     world.chain.anvil.rpc("anvil_setBalance", court.address, hex(10**18))
@@ -242,16 +234,13 @@ def withhold(world: SettlementWorld, key: str) -> None:
 
 
 def collect_fees(world: SettlementWorld) -> int:
-    """Wei that the treasury has after what is due was collected."""
     claims.collect_fees(world.database, lambda: world.chain.client().head().timestamp)
     world.send()
     world.finalise()
     return world.chain.views.balance_of(world.chain.deployment.address("Treasury"))
 
 
-def test_pay_and_fee_of_a_restored_unit_arrive_as_those_of_others_do(
-    world: SettlementWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_restored_payout_and_fee_arrive_normally(world: SettlementWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claims, "utc_now", lambda: utc_now() + timedelta(days=30))  # beyond the chain's clock
     job_id = world.job()
     alone, one, *_ = world.work(job_id, 0, PROVIDERS[0], PROVIDERS[1])
@@ -278,7 +267,6 @@ def test_pay_and_fee_of_a_restored_unit_arrive_as_those_of_others_do(
 
 
 def take_earnings(world: SettlementWorld, provider: Wallet, *, index: bool = True) -> list[int]:
-    """A node claims what the market lists; the batches that it got its pay of. The market hears of it by the index."""
     with world.database.transaction() as session:
         found = claims.claims_of(session, provider.address, claimed=False, after_batch=0, limit=200)
     listed = [
@@ -299,7 +287,7 @@ def take_earnings(world: SettlementWorld, provider: Wallet, *, index: bool = Tru
     return [claim.batch_id for claim in taken]
 
 
-def test_pay_that_was_taken_and_is_still_listed_keeps_nobody_from_other_pay(world: SettlementWorld) -> None:
+def test_listed_but_claimed_payout_does_not_block_others(world: SettlementWorld) -> None:
     job_id = world.job()
     for round_ in range(2):
         world.work(job_id, round_, PROVIDERS[0])
@@ -310,7 +298,7 @@ def test_pay_that_was_taken_and_is_still_listed_keeps_nobody_from_other_pay(worl
     assert world.chain.views.balance_of(PROVIDERS[0].address) == 2 * UNIT_PAY
 
 
-def test_a_batch_whose_pay_is_all_withheld_keeps_nobody_from_other_pay(world: SettlementWorld) -> None:
+def test_fully_held_batch_does_not_block_others(world: SettlementWorld) -> None:
     job_id = world.job()
     keys = []
     for round_ in range(3):

@@ -23,7 +23,7 @@ from zoo_compute.chain.wallet import Wallet as ClientWallet
 from zoo_compute.client.rewards import claim_rewards
 
 
-def test_two_epochs_are_posted_and_claimed_to_the_wei(
+def test_two_epochs_are_posted_and_claimed_exactly(
     market: RewardsWorld, api: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     market.pass_day()
@@ -82,10 +82,8 @@ def test_two_epochs_are_posted_and_claimed_to_the_wei(
     assert taken is not None
     assert tx is not None
     assert market.chain.views.balance_of(PAYER.address) - before == taken.amount_wei == DAYS_BASE
-    assert claim_rewards(shown, network, ClientWallet(PROVIDER.key), None) == (
-        None,
-        None,
-    )
+    repeated = claim_rewards(shown, network, ClientWallet(PROVIDER.key), None)
+    assert repeated == (None, None)  # the market has not seen it yet
     earned = [market.claim(node) for node in NODES[1:]]
     assert DAYS_BASE * 2 + sum(earned) == second.total_wei
     market.check()
@@ -94,7 +92,7 @@ def test_two_epochs_are_posted_and_claimed_to_the_wei(
     assert market.chain.views.rewards().total_wei == second.total_wei
 
 
-def test_a_crash_while_it_is_built_leaves_nothing_and_the_same_is_built_again(
+def test_crash_during_epoch_build_leaves_nothing_and_repeats(
     market: RewardsWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     market.pass_day()
@@ -128,7 +126,7 @@ def test_a_crash_while_it_is_built_leaves_nothing_and_the_same_is_built_again(
     market.check()
 
 
-def test_a_vetoed_epoch_is_paid_with_the_next_one(
+def test_vetoed_epoch_is_paid_with_next_one(
     market: RewardsWorld, api: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("market.api.health.utc_now", market.now)
@@ -173,7 +171,7 @@ def test_a_vetoed_epoch_is_paid_with_the_next_one(
     market.check()
 
 
-def test_a_root_that_is_not_ours_on_chain_stops_posting(market: RewardsWorld) -> None:
+def test_foreign_root_on_chain_stops_posting(market: RewardsWorld) -> None:
     market.pass_day()
     market.beat_all()
     market.pass_day()

@@ -24,7 +24,6 @@ from zoo_protocol.payments.settlement_batch import NO_ROOT, Batch, JobLine, buil
 
 @pytest.fixture
 def cancelled(world: World) -> str:
-    """A job that its payer cancelled after one round, with four delivered and undecided units."""
     nodes = [world.node() for _ in range(4)]
     job_id = world.running(nodes)
     for node in nodes:
@@ -39,7 +38,6 @@ def settle(world: World) -> None:
 
 
 def decide(world: World, job_id: str) -> None:
-    """Verify all units of the job but the first, which is rejected."""
     for index, unit in enumerate(world.units(job_id)):
         world.rows(lambda session, unit=unit: units.mark_checking(session, unit.id, 2_500))
         if index == 0:
@@ -49,7 +47,7 @@ def decide(world: World, job_id: str) -> None:
 
 
 def published(world: World, line: Any) -> tuple[JobRecord, Batch]:
-    """The record that a line names as storage serves it, and the batch that follows from it."""
+    """Return the record that a line names as storage serves it, and the batch that follows from it."""
     block, _ = cids_of_digest(from_hex(line["record"]))
     record = JobRecord.from_bytes(world.storage.get(block, max_bytes=2**20))
     units = PaidUnits.from_bytes(world.storage.get(record.batch_cid or "", max_bytes=2**20)).units
@@ -66,7 +64,6 @@ def settle_intents(world: World) -> list[TxIntent]:
 
 
 def final_event(world: World, job_id: str) -> ChainEvent:
-    """What the contract emits for this job's settlement, which is queued."""
     [[_, _, [line]]] = [intent.arguments for intent in settle_intents(world)]
     job = world.read(job_id)
     assert job.clearing_price_wei is not None
@@ -83,7 +80,7 @@ def test_nothing_is_settled_while_a_unit_is_undecided(world: World, cancelled: s
     assert world.read(cancelled).status == JobStatus.CANCELLED
 
 
-def test_verified_units_are_settled_once_from_a_published_record(world: World, cancelled: str) -> None:
+def test_verified_units_are_settled_once_from_published_record(world: World, cancelled: str) -> None:
     decide(world, cancelled)
     settle(world)
     settle(world)
@@ -105,7 +102,7 @@ def test_verified_units_are_settled_once_from_a_published_record(world: World, c
     assert record.outcome == "cancelled_by_payer"
 
 
-def test_the_settlement_ends_the_job_when_it_is_final_(world: World, cancelled: str) -> None:
+def test_final_settlement_ends_job(world: World, cancelled: str) -> None:
     decide(world, cancelled)
     settle(world)
     event = final_event(world, cancelled)
@@ -131,7 +128,7 @@ def test_a_refused_settlement_leaves_the_job_in_settling(world: World, cancelled
     assert world.read(cancelled).status == JobStatus.SETTLING
 
 
-def test_a_job_without_paid_units_is_refunded_in_full(world: World) -> None:
+def test_job_without_paid_units_is_fully_refunded(world: World) -> None:
     job_id = world.running([world.node() for _ in range(4)])
     payer = Principal(world.read(job_id).payer, frozenset(), 1, "session")
     world.rows(lambda session: cancellation.cancel(session, payer, job_id))

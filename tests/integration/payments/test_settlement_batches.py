@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from kit.jobs.jobs_fixtures import at_once
+from kit.killed import Killed
 from kit.payments.settlement_fixtures import (  # noqa: F401  (fixtures)
     PROVIDERS,
     UNIT_PAY,
@@ -27,7 +28,7 @@ from market.payments.settlement import service as settlement
 FIRST, SECOND, THIRD = PROVIDERS[:3]
 
 
-def test_a_unit_in_dispute_holds_back_nothing_but_the_end_of_its_job(market: SettlementWorld) -> None:
+def test_disputed_unit_delays_only_end_of_its_job(market: SettlementWorld) -> None:
     job = market.job(rounds=2)
     disputed, _ = market.work(job, 0, FIRST, SECOND)
     market.decide(disputed, UnitStatus.DISPUTED)
@@ -48,7 +49,7 @@ def test_a_unit_in_dispute_holds_back_nothing_but_the_end_of_its_job(market: Set
     assert list(market.claim_all().values()) == [2 * UNIT_PAY, UNIT_PAY, UNIT_PAY, 0]
 
 
-def test_a_running_job_is_paid_as_it_goes_and_its_rest_is_refunded_at_the_end(market: SettlementWorld) -> None:
+def test_running_job_is_paid_continuously_then_refunded(market: SettlementWorld) -> None:
     job = market.job()
     market.work(job, 0, FIRST, SECOND)
     market.settle()
@@ -72,7 +73,7 @@ def test_a_running_job_is_paid_as_it_goes_and_its_rest_is_refunded_at_the_end(ma
     market.check(job)
 
 
-def test_an_ended_job_takes_the_waiting_units_of_running_ones_with_it(market: SettlementWorld) -> None:
+def test_ended_job_settles_with_waiting_units_of_others(market: SettlementWorld) -> None:
     over, running, empty = market.job(), market.job(), market.job()
     market.work(over, 0, FIRST, SECOND)
     market.work(running, 0, FIRST)
@@ -89,7 +90,7 @@ def test_an_ended_job_takes_the_waiting_units_of_running_ones_with_it(market: Se
     market.check(over, running, empty)
 
 
-def test_a_round_is_paid_when_all_before_it_is_decided(market: SettlementWorld) -> None:
+def test_round_is_paid_after_all_earlier_decisions(market: SettlementWorld) -> None:
     job = market.job()
     _, slow = market.work(job, 0, FIRST, SECOND, status=UnitStatus.CHECKING)
     market.work(job, 1, FIRST, SECOND)
@@ -127,16 +128,12 @@ def test_many_waiting_units_make_batches_within_the_limits(market: SettlementWor
     market.check(*ids)
 
 
-class Crash(Exception):
-    pass
-
-
 def _crash(*_: object, **__: object) -> None:
-    raise Crash
+    raise Killed
 
 
 @pytest.mark.parametrize("where", ["publish", "write", "queue"])
-def test_a_crash_while_a_batch_is_made_leaves_nothing_of_it(
+def test_crash_during_batch_leaves_nothing(
     market: SettlementWorld, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     job = market.job()
@@ -145,7 +142,7 @@ def test_a_crash_while_a_batch_is_made_leaves_nothing_of_it(
     target = {"publish": "_publish", "write": "_claims", "queue": "queue_intent"}[where]
     with monkeypatch.context() as patch:
         patch.setattr(settlement, target, _crash)
-        with pytest.raises(Crash):
+        with pytest.raises(Killed):
             market.settle()
     assert market.batches() == []
     assert all(unit.settlement_id is None for unit in market.units(job))
@@ -162,7 +159,7 @@ def test_a_crash_of_the_sender_pays_once(market: SettlementWorld, monkeypatch: p
     planned = market.lines()
     with monkeypatch.context() as patch:
         patch.setattr(Sender, step, _crash)
-        with pytest.raises(Crash):
+        with pytest.raises(Killed):
             market.send()
     market.settle()  # nothing more is due while the batch is on its way
     market.send()
@@ -172,7 +169,7 @@ def test_a_crash_of_the_sender_pays_once(market: SettlementWorld, monkeypatch: p
     market.check(job)
 
 
-def test_a_lost_answer_and_a_second_worker_pay_once(market: SettlementWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lost_answer_and_second_worker_pay_once(market: SettlementWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     job = market.job()
     market.work(job, 0, FIRST, SECOND)
     market.end(job)
@@ -193,7 +190,7 @@ def test_a_lost_answer_and_a_second_worker_pay_once(market: SettlementWorld, mon
     market.check(job)
 
 
-def test_the_database_keeps_a_unit_in_one_batch_and_the_unverified_in_none(market: SettlementWorld) -> None:
+def test_database_keeps_each_verified_unit_in_one_batch(market: SettlementWorld) -> None:
     job, other = market.job(), market.job()
     [paid] = market.work(job, 0, FIRST)
     [unpaid] = market.work(other, 0, SECOND, status=UnitStatus.CHECKING)
@@ -212,7 +209,7 @@ def test_the_database_keeps_a_unit_in_one_batch_and_the_unverified_in_none(marke
         write(f"UPDATE units SET settlement_id = {batch.id} WHERE id = {unpaid}")
 
 
-def test_a_job_that_the_contract_refuses_keeps_nobody_else_from_pay(market: SettlementWorld) -> None:
+def test_job_refused_by_contract_does_not_block_pay(market: SettlementWorld) -> None:
     good, bad = market.job(), market.job()
     for job in (good, bad):
         market.work(job, 0, FIRST)
@@ -232,7 +229,6 @@ def test_a_job_that_the_contract_refuses_keeps_nobody_else_from_pay(market: Sett
 
 
 def veto_one(market: SettlementWorld, which: int) -> None:
-    """Veto one of the batches on chain that are not void, if there is one."""
     standing = [b for b in market.batches() if b.batch_id is not None and b.void_reason is None]
     if standing:
         market.veto(standing[which % len(standing)])
@@ -251,9 +247,7 @@ moves = st.lists(
     database=None,
 )
 @given(moves)
-def test_in_whatever_order_every_wei_is_paid_once_or_refunded(
-    market: SettlementWorld, order: list[tuple[str, int]]
-) -> None:
+def test_every_wei_is_paid_once_or_refunded(market: SettlementWorld, order: list[tuple[str, int]]) -> None:
     ids = [market.job(), market.job()]
     ended: set[str] = set()
     later = 0.0

@@ -29,7 +29,7 @@ def _dispute(market: SettlementWorld, unit: Unit, name: str, **args: object) -> 
         handler(session, event)
 
 
-def test_a_vetoed_batch_is_settled_again_job_by_job_and_pays_once(market: SettlementWorld) -> None:
+def test_vetoed_batch_is_resettled_per_job_once(market: SettlementWorld) -> None:
     over, running = market.job(), market.job()
     market.work(over, 0, FIRST, SECOND)
     market.work(running, 0, FIRST)
@@ -55,7 +55,7 @@ def test_a_vetoed_batch_is_settled_again_job_by_job_and_pays_once(market: Settle
     market.check(over, running)
 
 
-def test_a_veto_of_the_first_of_two_batches_is_made_up_for_in_a_third(market: SettlementWorld) -> None:
+def test_veto_of_first_batch_is_repaired_by_third(market: SettlementWorld) -> None:
     job = market.job()
     market.work(job, 0, FIRST, SECOND)
     market.settled(after=hours(2))
@@ -71,7 +71,7 @@ def test_a_veto_of_the_first_of_two_batches_is_made_up_for_in_a_third(market: Se
     market.check(job)
 
 
-def test_the_same_veto_again_and_again_is_answered_ever_later(market: SettlementWorld) -> None:
+def test_repeated_veto_is_answered_with_growing_delay(market: SettlementWorld) -> None:
     job = market.job()
     market.work(job, 0, FIRST)
     market.end(job)
@@ -94,7 +94,7 @@ def test_the_same_veto_again_and_again_is_answered_ever_later(market: Settlement
         (contested_units.Outcome.UNDECIDED, False),
     ],
 )
-def test_a_contested_unit_of_a_vetoed_batch_waits_for_its_dispute(
+def test_contested_unit_of_vetoed_batch_awaits_dispute(
     market: SettlementWorld, outcome: contested_units.Outcome, is_paid: bool
 ) -> None:
     job = market.job()

@@ -21,7 +21,6 @@ def _ask(database: Database, key: str = f"window:{ROOT}") -> None:
 
 
 def _refuse(database: Database) -> None:
-    """All that were asked for, a while ago."""
     with database.transaction() as session:
         session.execute(update(TxIntent).values(status="reverted", updated_at=utc_now() - timedelta(minutes=1)))
 
@@ -31,7 +30,7 @@ def _keys(database: Database) -> list[str]:
         return [intent.key for intent in intents_about(session, "window:1")]
 
 
-def test_a_call_is_asked_for_again_only_once_it_was_refused(database: Database) -> None:
+def test_call_is_retried_only_after_refusal(database: Database) -> None:
     _ask(database)
     _ask(database)
     _ask(database, f"window:{ROOT}_")  # another call, whose key only begins alike
@@ -42,8 +41,8 @@ def test_a_call_is_asked_for_again_only_once_it_was_refused(database: Database) 
     assert _keys(database)[2:] == [f"window:{ROOT}:1"]
 
 
-def test_a_call_that_is_refused_for_days_costs_no_more_than_one_that_is_not(database: Database) -> None:
-    """Every look at it had read all its attempts, one after the other: 2,880 a day, every two seconds."""
+def test_long_refused_call_costs_no_more_queries(database: Database) -> None:
+    """A look every two seconds must not read all attempts again."""
     for _ in range(12):
         _ask(database)
         _refuse(database)
@@ -59,7 +58,7 @@ def test_a_call_that_is_refused_for_days_costs_no_more_than_one_that_is_not(data
     assert _keys(database)[-1] == f"window:{ROOT}:12"
 
 
-def test_what_one_account_moves_does_not_hold_up_another(database: Database) -> None:
+def test_accounts_do_not_block_each_other(database: Database) -> None:
     limits = Limits(per_transaction=100, per_day=100, gas_per_day=1)
     with database.transaction() as session:
         call = WorkWindows.commitWindow(ROOT, 1)

@@ -35,7 +35,6 @@ MINUTE = timedelta(minutes=1)
 
 @pytest.fixture
 def sweep_once(world: World, settings: Settings, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """One sweep of a worker; what it would have other tasks do is left."""
     redis = Redis.from_url(redis_url)
     context = SimpleNamespace(database=world.database, settings=settings, network=DEVNET, redis=redis)
     monkeypatch.setattr(sweep, "context", lambda: context)
@@ -46,7 +45,6 @@ def sweep_once(world: World, settings: Settings, redis_url: str, monkeypatch: py
 
 
 def _seen(world: World, part: str, ago: timedelta) -> None:
-    """The part was last heard of so long ago."""
     with world.database.transaction() as session:
         session.merge(ComponentHeartbeat(part=part, seen_at=utc_now() - ago))
 
@@ -73,7 +71,7 @@ def _report(world: World) -> None:
 
 
 @pytest.mark.parametrize("away", [True, False])
-def test_a_lease_that_ran_out_while_the_api_was_away_goes_on(
+def test_lease_expired_during_outage_continues(
     world: World, nodes: list[str], sweep_once: Callable[[], None], away: bool
 ) -> None:
     job_id = world.running(nodes)
@@ -92,9 +90,7 @@ def test_a_lease_that_ran_out_while_the_api_was_away_goes_on(
         assert world.units(job_id, provider=nodes[0])[0].status == "uploaded"
 
 
-def test_what_had_run_out_before_the_api_went_away_is_lost(
-    world: World, nodes: list[str], sweep_once: Callable[[], None]
-) -> None:
+def test_lease_expired_before_outage_is_lost(world: World, nodes: list[str], sweep_once: Callable[[], None]) -> None:
     world.running(nodes)
     work = world.work(nodes[0])
     _seen(world, outages.API, 5 * MINUTE)
@@ -104,9 +100,7 @@ def test_what_had_run_out_before_the_api_went_away_is_lost(
     assert _lost(world, nodes[0]) == 1
 
 
-def test_who_stays_silent_after_an_outage_loses_its_lease_as_ever(
-    world: World, nodes: list[str], sweep_once: Callable[[], None]
-) -> None:
+def test_node_silent_after_outage_loses_lease(world: World, nodes: list[str], sweep_once: Callable[[], None]) -> None:
     world.running(nodes)
     work = world.work(nodes[0])
     _seen(world, outages.API, 5 * MINUTE)
@@ -120,10 +114,8 @@ def test_who_stays_silent_after_an_outage_loses_its_lease_as_ever(
     assert _lost(world, nodes[0]) == 1
 
 
-def test_the_first_call_after_an_outage_is_not_refused_for_it(
-    api: httpx.Client, services: Services, world: World
-) -> None:
-    """The database was away, or the host slept: no process began anew, and the call comes before anything else."""
+def test_first_call_after_outage_is_not_refused(api: httpx.Client, services: Services, world: World) -> None:
+    """The database was unreachable or the host slept, so no process started again."""
     caller = sign_in(api)
     world.register(caller.address)
     world.running([caller.address])
@@ -148,7 +140,7 @@ def test_an_api_process_reports_again_and_again(api: httpx.Client, world: World)
     wait_until(lambda: world.rows(lambda session: session.scalars(select(Outage)).all()))
 
 
-def test_a_sweep_notes_that_there_was_none_for_long(world: World, sweep_once: Callable[[], None]) -> None:
+def test_sweep_records_long_absence_of_sweeps(world: World, sweep_once: Callable[[], None]) -> None:
     sweep_once()
     sweep_once()
     assert world.rows(lambda session: session.scalars(select(Outage)).all()) == []
@@ -159,7 +151,7 @@ def test_a_sweep_notes_that_there_was_none_for_long(world: World, sweep_once: Ca
 
 
 @pytest.mark.parametrize("away", [True, False])
-def test_time_in_which_nobody_could_upload_does_not_count(world: World, nodes: list[str], away: bool) -> None:
+def test_time_without_possible_uploads_does_not_count(world: World, nodes: list[str], away: bool) -> None:
     job_id = world.running(nodes)
     world.work(nodes[0]).commit()
     [unit] = world.units(job_id, provider=nodes[0])
@@ -172,10 +164,8 @@ def test_time_in_which_nobody_could_upload_does_not_count(world: World, nodes: l
 
 
 @pytest.mark.parametrize("part", [outages.API, outages.SWEEP, None])
-def test_a_round_is_not_given_up_for_time_in_which_the_market_was_away(
-    world: World, nodes: list[str], part: str | None
-) -> None:
-    """While no worker ran, no vacant slot could be filled: the nodes were seen all along."""
+def test_round_is_not_abandoned_for_outage_time(world: World, nodes: list[str], part: str | None) -> None:
+    """Nodes were seen all along, but without a worker no vacant replica could be filled."""
     job_id = world.running(nodes)
     patience = 3 * world.settings.round_deadline_seconds
     world.start_round(job_id, ago=patience + 60)
@@ -194,7 +184,7 @@ def test_a_round_is_not_given_up_for_time_in_which_the_market_was_away(
 
 
 @pytest.mark.parametrize("away", [True, False])
-def test_who_could_not_reach_the_market_has_more_time_to_show_its_hardware(world: World, away: bool) -> None:
+def test_benchmark_deadline_is_extended_by_outage(world: World, away: bool) -> None:
     node = world.node()
     told = utc_now() - 4 * 60 * MINUTE
     with world.database.transaction() as session:
@@ -208,7 +198,7 @@ def test_who_could_not_reach_the_market_has_more_time_to_show_its_hardware(world
     assert world.rows(lambda session: session.get_one(Provider, node)).status == "demoted"
 
 
-def test_outages_of_several_parts_are_counted_once_and_forgotten_when_they_are_old(database: Database) -> None:
+def test_overlapping_outages_count_once_and_expire(database: Database) -> None:
     now = utc_now()
 
     def away(part: str, start: float, end: float) -> Outage:

@@ -18,8 +18,6 @@ NAMES = ("first", "second", "third")
 
 
 class Runs:
-    """What was run; ``wait`` until nothing is left in the queue of one worker, which works in order."""
-
     def __init__(self, app: Celery) -> None:
         self.app, self.seen, self._over = app, Counter[tuple[object, ...]](), threading.Event()
         for name in NAMES:
@@ -43,7 +41,7 @@ class Runs:
 
 @pytest.fixture(autouse=True)
 def own_logging() -> Iterator[None]:
-    """Celery's worker would set the root logger's level, for all later tests of this process."""
+    """Celery's worker sets the root logger's level for all later tests of this process."""
 
     def leave(**_: object) -> None:
         pass
@@ -61,7 +59,6 @@ def runs(settings: Settings) -> Runs:
 
 
 def _tick(app: Celery, times: int) -> None:
-    """What the clock sends while the workers are busy."""
     before_task_publish.connect(mark)
     try:
         for _ in range(times):
@@ -71,7 +68,7 @@ def _tick(app: Celery, times: int) -> None:
         before_task_publish.disconnect(mark)
 
 
-def test_of_what_piled_up_each_name_runs_once_and_again_when_it_is_sent_again(runs: Runs) -> None:
+def test_queued_duplicates_run_once_and_can_be_resent(runs: Runs) -> None:
     _tick(runs.app, 5)
     for job in ("a", "a", "b"):
         runs.app.send_task("first", args=(job,), **repeated())
@@ -86,8 +83,8 @@ def test_of_what_piled_up_each_name_runs_once_and_again_when_it_is_sent_again(ru
         assert {key: runs.seen[key] for key in once} == {(name,): 2 for name in NAMES}
 
 
-def test_no_tick_is_dropped_because_it_waited_for_longer_than_its_interval(settings: Settings) -> None:
-    """Those sent most often would be the ones dropped, all of them, while others of longer intervals run."""
+def test_tick_is_not_dropped_for_waiting_past_interval(settings: Settings) -> None:
+    """The most frequent ticks would otherwise all be dropped while others run."""
     entries = schedule(settings.model_copy(update={"auction_interval_seconds": 1.0}))
     lives = {name: entry["options"]["expires"] for name, entry in entries.items()}  # type: ignore[index]
     assert min(lives.values()) >= 60

@@ -28,7 +28,7 @@ DEADLINE_SECONDS = 300
 
 
 class Receiver:
-    """An OTLP endpoint (HTTP, protobuf) that keeps all spans that it is sent."""
+    """OTLP endpoint (HTTP, protobuf) that records all spans."""
 
     def __init__(self) -> None:
         self.spans: list[dict[str, Any]] = []
@@ -118,7 +118,7 @@ def answers(url: str) -> bool:
         return False
 
 
-def test_a_request_its_statements_and_the_task_that_it_woke_are_one_trace(
+def test_request_statements_and_enqueued_task_form_one_trace(
     world: World, settings: Settings, receiver: Receiver, tmp_path: Path
 ) -> None:
     job_id = world.running([world.node() for _ in range(4)])
@@ -150,7 +150,7 @@ def test_a_request_its_statements_and_the_task_that_it_woke_are_one_trace(
     assert line["trace_id"] == request["trace"]
 
 
-def test_a_call_to_the_chain_shows_no_more_than_its_host(receiver: Receiver) -> None:
+def test_chain_call_span_shows_only_host(receiver: Receiver) -> None:
     program = (
         "import requests\n"
         "from opentelemetry import trace\n"
@@ -183,7 +183,7 @@ def test_without_an_endpoint_nothing_of_it_is_loaded(variables: dict[str, str]) 
     subprocess.run([sys.executable, "-c", program], check=True, env=env, timeout=300)
 
 
-def test_packages_that_are_missing_are_named_and_stop_nothing() -> None:
+def test_missing_tracing_packages_are_named_and_ignored() -> None:
     program = (
         "import sys\n"
         "sys.modules['opentelemetry.sdk'] = None\n"

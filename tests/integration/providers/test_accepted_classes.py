@@ -26,7 +26,6 @@ OTHER = "0x" + "0f" * 32
 
 
 def accept(world: World, *classes: str) -> None:
-    """Let the market be started anew with these classes named; none: as on a devnet."""
     world.settings = world.settings.model_copy(update={"environment_classes": ",".join(classes) or None})
 
 
@@ -34,7 +33,7 @@ def statuses(world: World, jobs: list[str]) -> list[str]:
     return [world.read(job_id).status for job_id in jobs]
 
 
-def test_a_node_of_a_dropped_class_is_matched_once_its_class_is_named_again(world: World) -> None:
+def test_node_is_matched_again_when_class_is_restored(world: World) -> None:
     node = world.node(environment=OTHER)
     jobs = [world.job(nodes=1), world.job(nodes=1)]
     accept(world, ENVIRONMENT)
@@ -59,7 +58,7 @@ def test_without_names_any_class_is_matched(world: World) -> None:
     assert clear_when_due(world) == 1
 
 
-def test_a_round_that_closed_before_its_class_was_dropped_places_nobody(world: World) -> None:
+def test_closed_round_places_no_node_of_dropped_class(world: World) -> None:
     jobs, _ = thick(world)
     blocks = Blocks()
     assert clear_when_due(world) == 0  # the lot decides
@@ -70,7 +69,7 @@ def test_a_round_that_closed_before_its_class_was_dropped_places_nobody(world: W
     assert statuses(world, jobs) == ["matching"] * 5
 
 
-def test_no_spare_of_a_dropped_class_joins_a_running_job(world: World, nodes: list[str]) -> None:
+def test_hot_spare_of_dropped_class_joins_no_job(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes, rounds=6)
     spare = world.node()
     accept(world, OTHER)
@@ -85,7 +84,7 @@ def live_of(world: World, name: str) -> int:
     return world.rows(lambda session: providers.verifiers_of_class(session, world.settings, name, "", utc_now()))
 
 
-def test_no_verifier_of_a_dropped_class_is_drawn_for_work_of_that_class(world: VerificationWorld) -> None:
+def test_verifier_of_dropped_class_is_not_selected(world: VerificationWorld) -> None:
     verifiers = [world.verifier() for _ in range(3)]
     accept(world, OTHER)
     unit_id = world.drawn_unit(world.node())
@@ -112,9 +111,7 @@ def test_nor_for_a_comparison_across_classes(world: VerificationWorld) -> None:
     assert world.rows(lambda session: session.query(Comparison).count()) == 1
 
 
-def test_a_node_of_a_dropped_class_is_told_why_it_gets_nothing(
-    api: httpx.Client, services: Services, app: FastAPI
-) -> None:
+def test_node_of_dropped_class_receives_reason(api: httpx.Client, services: Services, app: FastAPI) -> None:
     node = sign_in(api)
     assert register(api, node).status_code == 201
     before = beat(api, node, services.domain)

@@ -28,7 +28,7 @@ from market.domain.network import DEVNET, MAINNET
 from market.platform.db.session import Database
 from market.providers.models import Provider
 from market.settings import Settings
-from worker.context import INTENT_HANDLERS, event_handlers
+from worker.chain_handlers import INTENT_HANDLERS, event_handlers
 from zoo_compute.chain.wallet import Wallet
 from zoo_compute.client.http import Connection
 from zoo_compute.node.attestation.gpu_statements import GpuSource
@@ -41,8 +41,6 @@ from zoo_protocol.hashing import from_hex
 
 @dataclass
 class AttestedWorld:
-    """A market on a chain, and a vendor that it trusts."""
-
     chain: Chain
     database: Database
     vendor: Vendor
@@ -58,7 +56,6 @@ class AttestedWorld:
         self.finalise()
 
     def finalise(self) -> None:
-        """Whatever is queued is mined, final and known."""
         sender = self.chain.sender(self.database, INTENT_HANDLERS)
         for _ in range(2):
             while sender.step():
@@ -120,7 +117,6 @@ def registered(world: AttestedWorld, key: str = PROVIDER.key, gpus: int = 0) -> 
 
 
 def attested_with(world: AttestedWorld, caller: Caller, gpus: int) -> None:
-    """On chain, by a quote that covers so many GPUs."""
     challenge = world.challenge(caller)
     statement = world.statement(challenge, gpus) if gpus else None
     answer = world.answer(caller, challenge["id"], world.quote(challenge, statement), statement)
@@ -129,7 +125,6 @@ def attested_with(world: AttestedWorld, caller: Caller, gpus: int) -> None:
 
 
 def accepted_measurement(world: AttestedWorld, caller: Caller) -> str:
-    """The refusal of unknown software names it; the admins accept it."""
     challenge = world.challenge(caller)
     problem = refusal(world.answer(caller, challenge["id"], world.quote(challenge)), 409, "measurement-not-accepted")
     measurement = str(problem["measurement"])
@@ -137,7 +132,7 @@ def accepted_measurement(world: AttestedWorld, caller: Caller) -> str:
     return measurement
 
 
-def test_a_node_is_attested_on_chain_and_anybody_checks_it(world: AttestedWorld, cli: Cli) -> None:
+def test_node_is_attested_on_chain_and_publicly_checkable(world: AttestedWorld, cli: Cli) -> None:
     caller = registered(world)
     measurement = accepted_measurement(world, caller)
     challenge = world.challenge(caller)
@@ -156,7 +151,7 @@ def test_a_node_is_attested_on_chain_and_anybody_checks_it(world: AttestedWorld,
     assert cli.json("verify", "attestation", caller.address, "--root-ca", world.root)["counts"] is False
 
 
-def test_a_challenge_is_answered_once_by_its_own_wallet_with_its_own_quote(world: AttestedWorld) -> None:
+def test_challenge_accepts_one_answer_by_own_wallet(world: AttestedWorld) -> None:
     caller = registered(world)
     accepted_measurement(world, caller)
     first, stranger = world.challenge(caller), sign_in(world.api)
@@ -175,14 +170,14 @@ def test_a_challenge_is_answered_once_by_its_own_wallet_with_its_own_quote(world
     refusal(world.api.post("/v1/attestations", json={}, headers=stranger.headers), 409, "not-registered")
 
 
-def test_a_node_with_gpus_is_attested_with_all_of_them_or_not_at_all(world: AttestedWorld, cli: Cli) -> None:
+def test_node_with_gpus_attests_all_or_none(world: AttestedWorld, cli: Cli) -> None:
     accepted_measurement(world, registered(world))
     caller = registered(world, gpus=2)
     first = world.challenge(caller)
     problem = refusal(world.answer(caller, first["id"], world.quote(first)), 409, "gpus-not-attested")
     assert (problem["field"], problem["detail"]) == (
         "gpu_statement",
-        "you registered 2 GPUs or your tier stands for them, and the quote covers 0",
+        "the quote covers 0 GPUs; expected 2, as registered or as your tier has",
     )
     one, two = world.statement(first, 1), world.statement(first, 2)
     refusal(world.answer(caller, first["id"], world.quote(first, one), one), 409, "gpus-not-attested")
@@ -206,8 +201,8 @@ def test_a_node_with_gpus_is_attested_with_all_of_them_or_not_at_all(world: Atte
     assert world.attested_until(caller) is None
 
 
-def test_who_declares_no_gpus_needs_those_of_its_tier(app: FastAPI, world: AttestedWorld) -> None:
-    """What a node declares is its own word: with 0 of it, no GPU would have to be attested."""
+def test_undeclared_gpus_are_required_by_tier(app: FastAPI, world: AttestedWorld) -> None:
+    """A node that declares 0 GPUs must not avoid their attestation."""
     app.state.services = replace(app.state.services, network=MAINNET)
     bronze = MAINNET.tier("bronze")
     caller = registered(world)
@@ -219,13 +214,13 @@ def test_who_declares_no_gpus_needs_those_of_its_tier(app: FastAPI, world: Attes
     assert world.attested_until(caller) is None
     challenge = world.challenge(caller)
     problem = refusal(world.answer(caller, challenge["id"], world.quote(challenge)), 409, "gpus-not-attested")
-    assert problem["detail"] == "you registered 4 GPUs or your tier stands for them, and the quote covers 0"
+    assert problem["detail"] == "the quote covers 0 GPUs; expected 4, as registered or as your tier has"
     attested_with(world, caller, bronze.gpus)
     assert world.attested_until(caller) is not None
 
 
 def test_gpus_back_one_wallet_at_a_time(world: AttestedWorld) -> None:
-    """They answer whoever asks, so a machine with GPUs could vouch for any number of others without."""
+    """A machine with GPUs could otherwise attest any number of others without."""
     accepted_measurement(world, registered(world))
     first, second = registered(world, gpus=2), registered(world, OTHER.key, gpus=1)
     attested_with(world, first, 2)
@@ -236,7 +231,7 @@ def test_gpus_back_one_wallet_at_a_time(world: AttestedWorld) -> None:
     assert world.attested_until(first) is not None  # the other one is still its own
 
 
-def test_collateral_that_ends_at_once_is_refused(world: AttestedWorld) -> None:
+def test_soon_expiring_collateral_is_refused(world: AttestedWorld) -> None:
     caller = registered(world)
     accepted_measurement(world, caller)
     world.vendor.days = 0
@@ -248,7 +243,6 @@ def test_collateral_that_ends_at_once_is_refused(world: AttestedWorld) -> None:
 
 @pytest.fixture
 def gramine(world: AttestedWorld, tmp_path: Path) -> Iterator[Path]:
-    """A machine's attestation device: what is written to one file is quoted by the other."""
     device = tmp_path / "attestation"
     device.mkdir()
     for name in ("user_report_data", "quote"):
@@ -310,9 +304,7 @@ def test_a_node_outside_any_environment_goes_on_without(world: AttestedWorld, ca
     assert "no TEE quote is available" in caplog.text
 
 
-def test_linux_reports_are_asked_by_an_entry_of_their_own(
-    world: AttestedWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_linux_reports_use_own_entry(world: AttestedWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bytes] = []
     left = tmp_path / f"zoo-{os.getpid()}"  # by a process of the same number that was killed, as all are in a container
     left.mkdir()

@@ -24,7 +24,6 @@ PRICE = 5 * ZEN // 2
 
 @pytest.fixture
 def caller(api: httpx.Client, world: World) -> Caller:
-    """An active node that is signed in, with an ask in the book."""
     caller = sign_in(api)
     world.register(caller.address)
     world.wallets[caller.address] = caller.wallet
@@ -34,7 +33,6 @@ def caller(api: httpx.Client, world: World) -> Caller:
 
 
 def _draw(world: World, node: str) -> None:
-    """It is time that the node shows its hardware again."""
     with world.database.transaction() as session:
         session.get_one(Provider, node).rebenchmark_at = datetime.now(UTC)
 
@@ -45,13 +43,12 @@ def _offers(world: World) -> set[str]:
 
 
 def _is_placed(world: World, node: str) -> bool:
-    """Whether a job that bought the node gets it."""
     job_id = world.job(nodes=1)
     with world.database.transaction() as session:
         return book.assign(session, world.settings, job_id, PRICE, None, [node], ENVIRONMENT)  # type: ignore[arg-type]
 
 
-def test_who_is_told_to_show_its_hardware_gets_no_work_until_it_has(
+def test_node_due_for_benchmark_gets_no_work(
     api: httpx.Client, services: Services, world: World, caller: Caller
 ) -> None:
     assert _offers(world) == {caller.address}
@@ -73,9 +70,7 @@ def test_who_is_told_to_show_its_hardware_gets_no_work_until_it_has(
     assert world.rows(lambda session: session.scalars(holders).all()) == [caller.address]
 
 
-def test_from_the_start_of_a_benchmark_to_its_verdict_a_node_is_not_placed(
-    api: httpx.Client, world: World, caller: Caller
-) -> None:
+def test_node_is_not_placed_during_benchmark(api: httpx.Client, world: World, caller: Caller) -> None:
     run = start_benchmark(api, caller)
     assert _offers(world) == set()
     assert not _is_placed(world, caller.address)
@@ -86,7 +81,7 @@ def test_from_the_start_of_a_benchmark_to_its_verdict_a_node_is_not_placed(
 
 
 @pytest.mark.parametrize("step", ["ready", "work"])
-def test_a_benchmark_that_came_to_nothing_keeps_its_node_from_work_for_its_time_only(
+def test_abandoned_benchmark_blocks_work_only_until_deadline(
     api: httpx.Client, world: World, caller: Caller, step: str
 ) -> None:
     run = start_benchmark(api, caller)
@@ -98,9 +93,7 @@ def test_a_benchmark_that_came_to_nothing_keeps_its_node_from_work_for_its_time_
     assert _is_placed(world, caller.address)
 
 
-def test_who_is_in_a_job_is_not_asked_for_its_hardware_and_cannot_show_it(
-    api: httpx.Client, services: Services, world: World, caller: Caller
-) -> None:
+def test_node_in_job_is_not_benchmarked(api: httpx.Client, services: Services, world: World, caller: Caller) -> None:
     job_id = world.running([caller.address])
     _draw(world, caller.address)
     assert beat(api, caller, services.domain)["benchmark_by"] is None

@@ -18,7 +18,6 @@ from zoo_protocol.messages import Domain
 
 @pytest.fixture
 def node(cli: Cli, app: FastAPI, market: RewardsWorld, monkeypatch: pytest.MonkeyPatch) -> Cli:
-    """The first provider's command line; the API names its chain."""
     services: Services = app.state.services
     settings = services.settings.model_copy(update={"public_rpc_url": market.chain.anvil.url})
     deployment = market.chain.deployment

@@ -29,9 +29,7 @@ from market.providers.record import reviews
 from zoo_protocol.content.unixfs import cid_of_file
 
 
-def test_a_wrong_slow_late_or_foreign_answer_earns_nothing(
-    api: httpx.Client, database: Database, services: Services
-) -> None:
+def test_wrong_slow_late_or_foreign_answer_fails(api: httpx.Client, database: Database, services: Services) -> None:
     node, other = sign_in(api), sign_in(api)
     register(api, node)
     run = start_benchmark(api, node)
@@ -64,10 +62,8 @@ def test_a_wrong_slow_late_or_foreign_answer_earns_nothing(
         assert answer_benchmark(api, node, run, right).json()["reason"] == reason
 
 
-def test_an_answer_may_be_as_large_as_the_proof_and_is_kept_until_it_is_checked(
-    api: httpx.Client, services: Services, app: FastAPI
-) -> None:
-    """On the main network it has up to 812 MB, more than anybody may upload at once."""
+def test_proof_sized_answer_is_kept_until_checked(api: httpx.Client, services: Services, app: FastAPI) -> None:
+    """On the main network it has up to 812 MB, more than one account may upload at once."""
     limits = {"max_blob_bytes": 1_000, "blob_bytes_per_day": 100_000}
     app.state.services = replace(services, settings=services.settings.model_copy(update=limits))
     node = sign_in(api)
@@ -113,8 +109,8 @@ def test_a_benchmarks_steps_have_their_order(api: httpx.Client, database: Databa
     refusal(answer, 409, "benchmark-out-of-turn")
 
 
-def test_who_saw_what_to_open_and_did_not_answer_waits(api: httpx.Client, services: Services, app: FastAPI) -> None:
-    """Or it could commit to many challenges, and answer the one that asks for nothing that it made up."""
+def test_node_waits_after_leaving_challenge_unanswered(api: httpx.Client, services: Services, app: FastAPI) -> None:
+    """Otherwise a node could commit to many challenges and answer the easiest one."""
     app.state.services = replace(services, network=replace(services.network, benchmark_pause_seconds=3600))
     node = sign_in(api)
     register(api, node)
@@ -131,10 +127,10 @@ def test_who_saw_what_to_open_and_did_not_answer_waits(api: httpx.Client, servic
 
 
 @pytest.mark.parametrize("least", ["too_late", "link_too_slow"])
-def test_who_has_no_answer_gains_nothing_by_being_slow(
+def test_node_without_answer_gains_nothing_by_delay(
     api: httpx.Client, database: Database, services: Services, app: FastAPI, least: str
 ) -> None:
-    """Being slow costs no pause, so an empty answer that came late would have bought another try at once."""
+    """A late answer costs no pause, so an empty late one must not buy another try."""
     proof = replace(BRONZE.benchmark, min_mflops=1, min_upload_mbps=1_000 if least == "link_too_slow" else 0)
     tiers = tuple(replace(tier, benchmark=proof) for tier in DEVNET.tiers)
     app.state.services = replace(services, network=replace(DEVNET, tiers=tiers, benchmark_pause_seconds=3600))
@@ -151,10 +147,9 @@ def test_who_has_no_answer_gains_nothing_by_being_slow(
     refusal(answer, 409, "benchmark-paused")
 
 
-def test_who_commits_too_late_may_try_again_without_an_answer(
+def test_late_commitment_may_retry_without_answer(
     api: httpx.Client, database: Database, services: Services, app: FastAPI
 ) -> None:
-    """Nodes are told that they were too slow, and do not upload an answer that can earn nothing."""
     app.state.services = replace(services, network=replace(DEVNET, benchmark_pause_seconds=3600))
     node = sign_in(api)
     register(api, node)
@@ -168,9 +163,7 @@ def test_who_commits_too_late_may_try_again_without_an_answer(
     start_benchmark(api, node)
 
 
-def test_hardware_is_shown_again_at_a_time_that_nobody_is_told(
-    api: httpx.Client, database: Database, services: Services
-) -> None:
+def test_benchmark_repeats_at_secret_time(api: httpx.Client, database: Database, services: Services) -> None:
     node = sign_in(api)
     register(api, node)
     pass_benchmark(api, node)

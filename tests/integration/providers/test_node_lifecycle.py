@@ -27,13 +27,20 @@ from zoo_compute.node.market.calls import Market
 from zoo_protocol.hashing import to_hex
 
 
+@pytest.fixture(scope="module")
+def prover(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
+    """A training child with enough memory for the hardware proof."""
+    with Executor(CPU, 8 << 30, tmp_path_factory.mktemp("prover")) as running:
+        yield running
+
+
 @pytest.fixture
-def standing(api: httpx.Client, tmp_path: Path) -> Iterator[NodeLifecycle]:
+def standing(api: httpx.Client, prover: Executor, tmp_path: Path) -> Iterator[NodeLifecycle]:
     wallet = Wallet(to_hex(bytes(Account.create().key)))
     config = NodeConfig(str(api.base_url), "provider", tmp_path, "n")
-    with Executor(CPU, 8 << 30, tmp_path) as executor, closing(Connection(config.api_url, wallet=wallet)) as connection:
-        standing = NodeLifecycle(config, Market(connection), wallet, executor)
-        standing.register(executor.environment_class)
+    with closing(Connection(config.api_url, wallet=wallet)) as connection:
+        standing = NodeLifecycle(config, Market(connection), wallet, prover)
+        standing.register(prover.environment_class)
         yield standing
         standing.close()
 
@@ -42,9 +49,7 @@ def heartbeat(standing: NodeLifecycle) -> dict[str, object]:
     return standing._market.heartbeat(False, standing.sign_challenge)
 
 
-def test_a_node_earns_its_tier_and_shows_its_hardware_again_when_it_is_asked(
-    standing: NodeLifecycle, database: Database
-) -> None:
+def test_node_earns_tier_and_repeats_benchmark_on_request(standing: NodeLifecycle, database: Database) -> None:
     assert (heartbeat(standing)["counted"], heartbeat(standing)["status"]) == (True, "registered")
     standing.advance("registered")
     said = heartbeat(standing)
@@ -63,17 +68,19 @@ def test_a_node_earns_its_tier_and_shows_its_hardware_again_when_it_is_asked(
         assert [run.reason for run in session.query(BenchmarkRun)] == ["passed", "passed"]
 
 
-def test_a_node_that_computes_otherwise_says_so(standing: NodeLifecycle, database: Database) -> None:
+def test_node_with_changed_environment_class_reports_it(
+    standing: NodeLifecycle, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its device or its libraries changed: units of its former class are none for it any more."""
-    standing._executor.last_class = "0x" + "cc" * 32
+    monkeypatch.setattr(standing._executor, "last_class", "0x" + "cc" * 32)
     for _ in range(2):
         standing.advance("suspended")
     with database.transaction() as session:
         assert session.get_one(Provider, standing._wallet.address).environment_class == "0x" + "cc" * 32
 
 
-def test_a_demoted_node_beats_while_it_shows_its_hardware(standing: NodeLifecycle, database: Database) -> None:
-    """Its work goes on, and so does a promise to be up: a proof that waits for a unit must not cost it that."""
+def test_demoted_node_sends_heartbeats_during_benchmark(standing: NodeLifecycle, database: Database) -> None:
+    """A proof that waits for a unit must not break the node's uptime commitment."""
     standing.advance("registered")
     with database.transaction() as session:
         session.get_one(Provider, standing._wallet.address).status = "demoted"
@@ -114,7 +121,7 @@ def test_a_node_waits_until_its_answer_is_checked(standing: NodeLifecycle) -> No
     assert heartbeat(standing)["status"] == "benchmarked"
 
 
-def test_a_node_that_is_too_slow_is_told_so_before_it_uploads(
+def test_slow_node_is_notified_before_upload(
     standing: NodeLifecycle, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit = Market.commit_benchmark
@@ -130,7 +137,7 @@ def test_a_node_that_is_too_slow_is_told_so_before_it_uploads(
     assert refused.value.code == "benchmark-too-slow"
 
 
-def test_a_provider_is_told_how_many_can_judge_its_work(
+def test_provider_learns_number_of_possible_referees(
     standing: NodeLifecycle, database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "zoo_compute")

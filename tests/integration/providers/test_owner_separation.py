@@ -41,20 +41,20 @@ def test_verifiers_of_the_providers_owner_are_never_asked(world: VerificationWor
     assert world.asked([*own, *other]) in other  # who was silent is asked again, rather than one of the owner's
 
 
-def test_where_only_its_owners_verifiers_are_left_nobody_replays(world: VerificationWorld) -> None:
+def test_no_replay_when_only_same_owner_verifiers_remain(world: VerificationWorld) -> None:
     owned(world, world.verifier(), OWNER)
     unit_id = world.drawn_unit(owned(world, world.node(), OWNER))
     assert world.replays() == []
     assert world.unit(unit_id).status == "checking"  # and so it is not paid
 
 
-def test_who_declares_no_owner_shares_none(world: VerificationWorld) -> None:
+def test_undeclared_owners_are_not_shared(world: VerificationWorld) -> None:
     verifier = world.verifier()
     world.drawn_unit(owned(world, world.node(), None))
     assert world.asked([verifier]) == verifier
 
 
-def test_the_rule_holds_for_replays_in_other_classes_too(world: VerificationWorld) -> None:
+def test_owner_rule_holds_for_cross_class_replays(world: VerificationWorld) -> None:
     owned(world, world.verifier(environment=OTHER_CLASS), OWNER)
     unit_id = world.drawn_unit(owned(world, world.node(), OWNER))
     assert drawn_across(world, unit_id) is None
@@ -63,7 +63,6 @@ def test_the_rule_holds_for_replays_in_other_classes_too(world: VerificationWorl
 
 
 def drawn_across(world: VerificationWorld, unit_id: int) -> str | None:
-    """Who would be asked to compare across classes."""
     with world.database.transaction() as session:
         unit = units.unit_facts(session, unit_id)
         question = ReplayRequest(unit, 0, None, unit.leaves[0], replays=[], of_the_other=[], comparison_id=1)
@@ -71,7 +70,7 @@ def drawn_across(world: VerificationWorld, unit_id: int) -> str | None:
     return None if drawn is None else drawn.address
 
 
-def test_the_payer_replays_nothing_that_it_would_have_to_pay(world: VerificationWorld) -> None:
+def test_payer_does_not_replay_own_units(world: VerificationWorld) -> None:
     node = world.node()
     job_id = world.running([node])
     payer = world.rows(lambda session: jobs.get(session, job_id)).order.payer

@@ -37,10 +37,8 @@ from zoo_protocol.attestation.tee_quotes import COLLATERAL_FIELDS, Evidence, Ver
 from zoo_protocol.messages import Heartbeat, sign, struct_hash, typed_data
 
 
-def test_a_network_may_name_the_environment_classes_that_it_accepts(
-    api: httpx.Client, services: Services, app: FastAPI
-) -> None:
-    """Or whoever makes a class up, and brings the verifiers of it, judges its own work."""
+def test_network_may_restrict_environment_classes(api: httpx.Client, services: Services, app: FastAPI) -> None:
+    """Otherwise a provider could invent a class and supply its verifiers."""
     first, second = sign_in(api), sign_in(api)
     assert register(api, first).status_code == 201  # by default any
     named = {"environment_classes": f"{'0x' + '55' * 32},{'0x' + '66' * 32}"}
@@ -53,7 +51,7 @@ def test_a_network_may_name_the_environment_classes_that_it_accepts(
     assert register(api, second, kind="verifier").status_code == 201
 
 
-def test_a_node_comes_into_the_book_by_benchmark_stake_and_ask(
+def test_node_enters_book_after_benchmark_stake_and_ask(
     api: httpx.Client, database: Database, services: Services
 ) -> None:
     node = sign_in(api)
@@ -83,7 +81,7 @@ def test_a_node_comes_into_the_book_by_benchmark_stake_and_ask(
     assert offers(database, services.settings) == []
 
 
-def test_stake_and_silence_decide_who_is_offered(api: httpx.Client, database: Database, services: Services) -> None:
+def test_stake_and_heartbeats_decide_offered_nodes(api: httpx.Client, database: Database, services: Services) -> None:
     node = sign_in(api)
     register(api, node)
     pass_benchmark(api, node)
@@ -102,7 +100,7 @@ def test_stake_and_silence_decide_who_is_offered(api: httpx.Client, database: Da
     assert offers(database, services.settings) == []
 
 
-def test_a_slash_projects_the_stake_and_jails_until_release(api: httpx.Client, database: Database) -> None:
+def test_slash_updates_stake_and_jails_until_release(api: httpx.Client, database: Database) -> None:
     node = sign_in(api)
     register(api, node)
     pass_benchmark(api, node)
@@ -122,7 +120,7 @@ def test_a_slash_projects_the_stake_and_jails_until_release(api: httpx.Client, d
         assert providers.repository.lock_stake(session, node.address).unbonding_wei == 0
 
 
-def test_only_heartbeats_that_answer_the_last_challenge_count(
+def test_only_heartbeats_answering_last_challenge_count(
     api: httpx.Client, database: Database, services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node, other = sign_in(api), sign_in(api)
@@ -184,9 +182,7 @@ def test_a_wallet_serves_one_node_at_a_time(
     assert beat("first").json()["counted"]
 
 
-def test_an_ask_must_be_the_callers_own_fresh_signature(
-    api: httpx.Client, database: Database, services: Services
-) -> None:
+def test_ask_requires_fresh_signature_of_caller(api: httpx.Client, database: Database, services: Services) -> None:
     node, other = sign_in(api), sign_in(api)
     for caller in (node, other):
         register(api, caller)
@@ -266,10 +262,9 @@ def test_providers_are_listed_page_by_page(api: httpx.Client) -> None:
     refusal(api.get("/v1/providers/0x" + "12" * 20), 404, "provider-not-found")
 
 
-def test_a_quote_that_cannot_be_compared_with_the_chain_is_asked_for_again(
+def test_tee_quote_is_requested_again_when_chain_unreachable(
     api: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The chain of these tests does not answer: the challenge stays open, and nobody sees a failure of ours."""
     valid = Verified("TDX", "0x" + "ab" * 32, "UpToDate", (), int(time.time()) + 10**6)
     monkeypatch.setattr(Evidence, "verify", lambda *_: valid)
     node = sign_in(api)

@@ -62,7 +62,7 @@ def test_downtime_in_a_committed_period_is_slashed_once(market: RewardsWorld, ap
     assert len(market.rows(select(DowntimePenalty))) == 1
 
 
-def test_an_outage_of_the_market_is_held_against_nobody(market: RewardsWorld) -> None:
+def test_market_outage_lowers_no_uptime(market: RewardsWorld) -> None:
     market.commit(PROVIDER)
     outage = ALL_MINUTES & ~(((1 << 360) - 1) << 300)
     market.pass_day()
@@ -80,7 +80,7 @@ def test_an_outage_of_the_market_is_held_against_nobody(market: RewardsWorld) ->
 
 
 def test_wallets_without_stake_excuse_nobody(market: RewardsWorld) -> None:
-    """They cost nothing: twice as many as there are nodes, up for a day and then off, would make any day an outage."""
+    """Wallets without stake are free, so many of them could turn any day into an outage."""
     market.commit(PROVIDER)
     strangers = [wallet(20 + number) for number in range(8)]
     market.register(strangers)
@@ -96,7 +96,7 @@ def test_wallets_without_stake_excuse_nobody(market: RewardsWorld) -> None:
     assert [(row.provider, row.epoch) for row in market.rows(select(DowntimePenalty))] == [(PROVIDER.address, day)]
 
 
-def test_an_unreliable_provider_is_demoted_until_a_benchmark_or_recovery(market: RewardsWorld) -> None:
+def test_unreliable_provider_is_demoted_until_benchmark_or_recovery(market: RewardsWorld) -> None:
     address, now = PROVIDER.address, market.now()
 
     def lose(units: int) -> None:
@@ -127,7 +127,7 @@ def test_an_unreliable_provider_is_demoted_until_a_benchmark_or_recovery(market:
     assert market.node(PROVIDER).reason == "stake_sufficient"
 
 
-def test_heartbeats_fill_one_row_an_hour_with_the_least_stake(market: RewardsWorld) -> None:
+def test_heartbeats_share_hourly_row_with_minimum_stake(market: RewardsWorld) -> None:
     at = market.now().replace(minute=5, second=0)
     with market.database.transaction() as session:
         for minutes in (0, 0, 3):

@@ -22,6 +22,7 @@ from kit.jobs.aggregation_tree_fixtures import (  # noqa: F401  (fixture)
     work,
 )
 from kit.jobs.jobs_fixtures import World, at_once
+from kit.killed import Killed
 from kit.waiting import delay
 from redis import Redis
 from sqlalchemy import text
@@ -50,31 +51,25 @@ NEEDED = {
 """What a worker is told; of everything else it has the defaults."""
 
 
-class WorkerDied(Exception):
-    """Injected."""
-
-
 @pytest.mark.parametrize("seed", range(4))
-def test_tasks_in_any_order_lost_doubled_and_killed_give_the_checkpoint_of_one_place(
+def test_tree_matches_single_aggregation_despite_task_failures(
     world: World, far_apart: list[str], monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     job_id = delivered(world, far_apart)
     expected = in_one_place(world, job_id)
-    dice, note, apply = random.Random(seed), tree._note, aggregation._apply
+    dice, note, apply = random.Random(seed), tree._store_result, aggregation._apply
     deaths = []
 
     def mortal(step: Callable[..., None]) -> Callable[..., None]:
-        """The step that writes what a task did, or, as often, the death of its worker just before that."""
-
         def live_or_die(*arguments: Any, **given: Any) -> None:
             if dice.random() < 0.5:
                 deaths.append(step.__name__)
-                raise WorkerDied
+                raise Killed
             step(*arguments, **given)
 
         return live_or_die
 
-    monkeypatch.setattr(tree, "_note", mortal(note))
+    monkeypatch.setattr(tree, "_store_result", mortal(note))
     monkeypatch.setattr(aggregation, "_apply", mortal(apply))
     while world.read(job_id).current_round == 0:
         waiting = [("jobs.aggregate", (job_id,)), *world.wakes.seen]  # the first is what the sweep sends
@@ -82,14 +77,14 @@ def test_tasks_in_any_order_lost_doubled_and_killed_give_the_checkpoint_of_one_p
         dice.shuffle(waiting)
         for task in waiting:
             for _ in range(dice.choice([0, 1, 2])):  # lost, done, done twice
-                with suppress(WorkerDied):
+                with suppress(Killed):
                     work(world, task)
     assert checkpoint(world, job_id) == expected
     assert leaves_of(world, job_id) == []  # what is done leaves nothing behind
-    assert "_note" in deaths
+    assert "_store_result" in deaths
 
 
-def test_leaves_follow_the_regions_and_the_record_names_every_payload(world: World, far_apart: list[str]) -> None:
+def test_leaves_follow_regions_and_record_names_all_payloads(world: World, far_apart: list[str]) -> None:
     job_id = delivered(world, far_apart)
     aggregate(world, job_id)
     assert [[part["slot"] for part in leaf.parts] for leaf in leaves_of(world, job_id)] == [[0, 2], [1, 4], [3], [5]]
@@ -104,7 +99,7 @@ def test_leaves_follow_the_regions_and_the_record_names_every_payload(world: Wor
     assert all(str(unit.payload_cid) in record for unit in world.units(job_id, round=0))
 
 
-def test_leaves_at_once_and_twice_do_each_step_once(world: World, far_apart: list[str]) -> None:
+def test_concurrent_and_repeated_leaves_act_once(world: World, far_apart: list[str]) -> None:
     job_id = delivered(world, far_apart)
     expected = in_one_place(world, job_id)
     aggregate(world, job_id)
@@ -115,7 +110,7 @@ def test_leaves_at_once_and_twice_do_each_step_once(world: World, far_apart: lis
     assert checkpoint(world, job_id) == expected
 
 
-def test_a_unit_rejected_meanwhile_has_the_tree_planned_anew_without_it(world: World, far_apart: list[str]) -> None:
+def test_unit_rejected_during_aggregation_replans_tree(world: World, far_apart: list[str]) -> None:
     job_id = delivered(world, far_apart)
     aggregate(world, job_id)
     tree.work_leaf(world.database, world.storage, job_id, 0, 0)
@@ -132,7 +127,7 @@ def test_a_unit_rejected_meanwhile_has_the_tree_planned_anew_without_it(world: W
     assert world.units(job_id, round=0, slot=2)[0].included is None
 
 
-def test_sums_of_a_plan_that_is_given_up_are_not_kept(world: World, far_apart: list[str]) -> None:
+def test_sums_of_abandoned_plan_are_not_kept(world: World, far_apart: list[str]) -> None:
     job_id = delivered(world, far_apart)
     aggregate(world, job_id)
     for leaf in leaves_of(world, job_id):  # the last one finds all summaries, and sums
@@ -150,7 +145,7 @@ def test_sums_of_a_plan_that_is_given_up_are_not_kept(world: World, far_apart: l
     assert not any(world.storage.is_pinned(cid) for cid in sums)
 
 
-def test_no_sum_is_kept_for_a_job_that_ends_while_its_tree_is_summed(world: World, far_apart: list[str]) -> None:
+def test_sum_is_not_kept_for_ended_job(world: World, far_apart: list[str]) -> None:
     job_id = delivered(world, far_apart)
     aggregate(world, job_id)
     for leaf in leaves_of(world, job_id):
@@ -177,14 +172,14 @@ def test_no_sum_is_kept_for_a_job_that_ends_while_its_tree_is_summed(world: Worl
     assert not leaves_of(world, job_id)
 
 
-def test_sums_that_storage_could_not_let_go_of_are_let_go_of_later(world: World, far_apart: list[str]) -> None:
+def test_unreleased_sums_are_released_later(world: World, far_apart: list[str]) -> None:
     job_id = delivered(world, far_apart)
     aggregate(world, job_id)
     for _ in range(2):
         for leaf in leaves_of(world, job_id):
             tree.work_leaf(world.database, world.storage, job_id, 0, leaf.leaf)
     sums = [leaf.sum_cid or "" for leaf in leaves_of(world, job_id)]
-    with pytest.MonkeyPatch.context() as patch, suppress(WorkerDied):
+    with pytest.MonkeyPatch.context() as patch, suppress(Killed):
         patch.setattr(world.storage, "unpin", _die)
         aggregate(world, job_id)
     assert world.read(job_id).current_round == 1
@@ -195,10 +190,10 @@ def test_sums_that_storage_could_not_let_go_of_are_let_go_of_later(world: World,
 
 
 def _die(*_args: Any) -> None:
-    raise WorkerDied
+    raise Killed
 
 
-def test_a_leaf_that_is_slower_than_a_new_plan_writes_nothing_into_it(
+def test_slow_leaf_writes_nothing_into_new_plan(
     world: World, far_apart: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job_id = delivered(world, far_apart)
@@ -214,8 +209,8 @@ def test_a_leaf_that_is_slower_than_a_new_plan_writes_nothing_into_it(
 
     monkeypatch.setattr(tree, "summarise", plan_anew_meanwhile)
     noted = []
-    note = tree._note
-    monkeypatch.setattr(tree, "_note", lambda *given, **results: noted.append(note(*given, **results)) or noted[-1])
+    store = tree._store_result
+    monkeypatch.setattr(tree, "_store_result", lambda *given, **new: noted.append(store(*given, **new)) or noted[-1])
     with monkeypatch.context() as patch:
         due = tree._due
         patch.setattr(tree, "_due", lambda *given: None if noted else due(*given))  # one step, and no more
@@ -224,7 +219,7 @@ def test_a_leaf_that_is_slower_than_a_new_plan_writes_nothing_into_it(
     assert all(leaf.summary is None for leaf in leaves_of(world, job_id))
 
 
-def test_a_small_job_and_one_region_need_no_tree(world: World) -> None:
+def test_small_job_and_single_region_need_no_tree(world: World) -> None:
     near = [world.node() for _ in range(4)]
     far = world.settings
     job_id = delivered(world, near)
@@ -239,7 +234,7 @@ def test_a_small_job_and_one_region_need_no_tree(world: World) -> None:
 
 
 class Crew:
-    """A real Celery worker of four threads on a broker of its own; the test is the clock that sends the sweep."""
+    """A Celery worker of four threads on its own broker; the test sends the sweep."""
 
     def __init__(self, world: World) -> None:
         address = world.settings.redis_url.rstrip("/").removesuffix("/0")
@@ -258,14 +253,12 @@ class Crew:
         watch(self._process.pid)
 
     def kill(self) -> None:
-        """With SIGKILL; the broker forgets every message too."""
         if self._process is not None:
             self._process.kill()
             self._process.wait(DEADLINE_SECONDS)
         self._broker.flushdb()
 
     def wait(self, until: Callable[[], bool], pause: float = 0.05) -> None:
-        """Until it is so; fails if the worker has ended, or after a long time."""
         limit = time.monotonic() + DEADLINE_SECONDS
         while not until():
             assert self._process is not None
@@ -277,8 +270,6 @@ class Crew:
         self._app.send_task(task, args=arguments)
 
     def close_round(self, world: World, job_id: str) -> None:
-        """Send what the sweep sends until the job's first round is over."""
-
         def is_over() -> bool:
             self.send("jobs.aggregate", job_id)
             return bool(world.read(job_id).current_round)
@@ -296,7 +287,7 @@ def crew(world: World, far_apart: list[str]) -> Iterator[Crew]:
 
 @contextmanager
 def _killed_at_the_lock(world: World, job_id: str, crew: Crew, waiting: int) -> Iterator[None]:
-    """What the block sends is worked on until that many tasks are about to write, and then their process is killed."""
+    """Process the messages until ``count`` tasks are about to write, then kill their process."""
     stuck = text("SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted")
     with world.database.transaction() as session:
         jobs_repository.lock_job(session, job_id)
@@ -307,9 +298,7 @@ def _killed_at_the_lock(world: World, job_id: str, crew: Crew, waiting: int) -> 
 
 
 @pytest.mark.long
-def test_real_workers_killed_at_each_step_leave_a_round_that_others_close_to_the_same_bits(
-    world: World, far_apart: list[str], crew: Crew
-) -> None:
+def test_killed_workers_leave_round_to_others_bit_exactly(world: World, far_apart: list[str], crew: Crew) -> None:
     job_id = delivered(world, far_apart)
     expected = in_one_place(world, job_id)
     aggregate(world, job_id)
@@ -338,7 +327,7 @@ def test_real_workers_killed_at_each_step_leave_a_round_that_others_close_to_the
 
 
 @pytest.mark.long
-def test_real_workers_alone_plan_sum_and_close_a_round(world: World, far_apart: list[str], crew: Crew) -> None:
+def test_workers_plan_sum_and_close_round(world: World, far_apart: list[str], crew: Crew) -> None:
     job_id = delivered(world, far_apart)
     expected = in_one_place(world, job_id)
     crew.start()

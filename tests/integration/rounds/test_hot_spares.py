@@ -29,7 +29,6 @@ def job_id(world: World, nodes: list[str]) -> str:
 
 
 def _follow(world: World, node: str) -> LeaseView | None:
-    """Pull and complete one follow lease of the node, if it has one."""
     lease = world.pull(node, LeaseKind.FOLLOW)
     if lease is not None:
         world.complete(lease, node, CompleteFollow(token=lease.token, followed_cid=lease.task["checkpoint_cid"]))
@@ -54,7 +53,6 @@ def _round(world: World, job_id: str, nodes: list[str]) -> None:
 
 
 def _started(world: World, job_id: str, seconds_ago: float) -> None:
-    """The round at hand began so long ago, and the units that are out were offered then."""
     began = utc_now() - timedelta(seconds=seconds_ago)
     with world.database.transaction() as session:
         session.execute(update(Job).where(Job.id == job_id).values(round_started_at=began))
@@ -62,7 +60,6 @@ def _started(world: World, job_id: str, seconds_ago: float) -> None:
 
 
 def _taken(world: World, job_id: str, seconds: float) -> None:
-    """Every delivered unit took so long."""
     took = text(
         "UPDATE units SET created_at = uploaded_at - :seconds * interval '1 second' WHERE job_id = :job_id "
         "AND uploaded_at IS NOT NULL"
@@ -70,9 +67,7 @@ def _taken(world: World, job_id: str, seconds: float) -> None:
     world.rows(lambda session: session.execute(took, {"seconds": seconds, "job_id": job_id}))
 
 
-def test_one_spare_follows_every_checkpoint_and_takes_over_before_others(
-    world: World, nodes: list[str], job_id: str
-) -> None:
+def test_hot_spare_follows_checkpoints_and_takes_over_first(world: World, nodes: list[str], job_id: str) -> None:
     spares = [world.node() for _ in range(3)]
     world.dispatch(job_id)
     [first] = [spare for spare in spares if _follow(world, spare)]
@@ -93,7 +88,7 @@ def test_one_spare_follows_every_checkpoint_and_takes_over_before_others(
     assert second != first
 
 
-def test_who_gives_up_following_loses_nothing_and_another_is_asked(world: World, job_id: str) -> None:
+def test_hot_spare_stopping_prefetch_is_replaced_without_loss(world: World, job_id: str) -> None:
     spares = [world.node() for _ in range(2)]
     world.dispatch(job_id)
     [(gone, lease)] = [(one, lease) for one in spares if (lease := world.pull(one, LeaseKind.FOLLOW))]
@@ -105,7 +100,7 @@ def test_who_gives_up_following_loses_nothing_and_another_is_asked(world: World,
     assert [unit.status for unit in world.units(job_id)] == ["leased"] * 4
 
 
-def test_a_node_follows_one_job_at_a_time_and_none_that_rests(world: World, nodes: list[str], job_id: str) -> None:
+def test_node_follows_one_active_job_at_a_time(world: World, nodes: list[str], job_id: str) -> None:
     second = world.running([world.node()], rounds=6)
     [spare] = [world.node()]
     for job in (job_id, second):
@@ -131,10 +126,8 @@ def test_a_node_follows_one_job_at_a_time_and_none_that_rests(world: World, node
 
 
 @pytest.mark.parametrize("seconds", [50, 200])
-def test_what_would_come_too_late_is_not_offered_and_its_node_begins_with_the_next_round(
-    world: World, nodes: list[str], job_id: str, seconds: float
-) -> None:
-    """A round that may take 110 s (100 and a tenth) is not late for a unit of 100 s after 5 s, but is after 50."""
+def test_late_unit_is_replaced_by_next_round(world: World, nodes: list[str], job_id: str, seconds: float) -> None:
+    """For a round of 110 s a unit of 100 s is timely after 5 s and late after 50 s."""
     world.settings = world.settings.model_copy(update={"round_grace_seconds": 1.0})
     _round(world, job_id, nodes)
     spare = world.node()
@@ -154,9 +147,7 @@ def test_what_would_come_too_late_is_not_offered_and_its_node_begins_with_the_ne
     assert world.read(job_id).current_round == 3
 
 
-def test_in_good_time_or_where_the_quorum_needs_it_a_unit_is_offered(
-    world: World, nodes: list[str], job_id: str
-) -> None:
+def test_unit_is_offered_when_timely_or_needed(world: World, nodes: list[str], job_id: str) -> None:
     world.settings = world.settings.model_copy(update={"round_grace_seconds": 1.0})
     _round(world, job_id, nodes)
     spares = [world.node() for _ in range(3)]
@@ -187,10 +178,8 @@ def test_in_good_time_or_where_the_quorum_needs_it_a_unit_is_offered(
 
 
 @pytest.mark.parametrize("demoted", [False, True])
-def test_who_takes_its_stake_out_gets_no_more_units_of_its_job(
-    world: World, nodes: list[str], job_id: str, demoted: bool
-) -> None:
-    """A job can last longer than unbonding: what it delivered after that, no penalty would reach."""
+def test_unbonding_node_gets_no_more_units(world: World, nodes: list[str], job_id: str, demoted: bool) -> None:
+    """A job can outlast unbonding; a penalty could not reach what is delivered after it."""
     leaving = nodes[0]
     if demoted:
         _become(world, leaving, ProviderStatus.DEMOTED)
@@ -202,9 +191,7 @@ def test_who_takes_its_stake_out_gets_no_more_units_of_its_job(
     assert leaving not in _holders_of_units(world, job_id, round_=1)
 
 
-def test_who_is_jailed_gets_no_more_units_of_its_job_however_much_it_has_staked(
-    world: World, nodes: list[str], job_id: str
-) -> None:
+def test_jailed_node_gets_no_more_units_despite_stake(world: World, nodes: list[str], job_id: str) -> None:
     jailed = ChainEvent(
         "ProviderStaking", "Jailed", {"provider": nodes[0]}, "0x" + "c1" * 32, 9, "0x" + "cd" * 32, 0, 0
     )

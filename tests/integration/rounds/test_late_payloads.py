@@ -39,7 +39,6 @@ def job_id(world: World, nodes: list[str]) -> str:
 
 
 def _close_round(world: World, job_id: str) -> None:
-    """Let the round's deadline pass, and close it."""
     long_ago = utc_now() - timedelta(days=1)
     passed = update(Job).where(Job.id == job_id).values(round_started_at=long_ago)
     world.rows(lambda session: session.execute(passed))
@@ -50,7 +49,6 @@ def _close_round(world: World, job_id: str) -> None:
 
 
 def _late(world: World, job_id: str, nodes: list[str], rounds: int = 1) -> Work:
-    """A committed unit of round 0 that is still to be uploaded when ``rounds`` rounds have closed without it."""
     work = world.work(nodes[3])
     work.commit()
     for _ in range(rounds):
@@ -67,7 +65,6 @@ def _manifest(world: World, job_id: str, round_: int) -> CheckpointManifest:
 
 
 def _recomputed(world: World, manifest: CheckpointManifest) -> tuple[str, dict[str, Any]]:
-    """The model's CID as anybody computes it from the published record, and the record."""
     record = json.loads(world.storage.get(manifest.aggregation or "", max_bytes=2**20))
     payloads = {item["place"]: world.storage.get(item["payload"], max_bytes=2**24) for item in record["payloads"]}
     weights = {item["place"]: item["weight"] for item in record["payloads"]}
@@ -76,7 +73,7 @@ def _recomputed(world: World, manifest: CheckpointManifest) -> tuple[str, dict[s
     return str(cid_of_file(save_state(aggregate(world.spec, parameters, payloads, weights, state).parameters))), record
 
 
-def test_a_late_payload_counts_less_in_the_round_in_which_it_comes(world: World, nodes: list[str], job_id: str) -> None:
+def test_late_payload_has_lower_weight_in_arrival_round(world: World, nodes: list[str], job_id: str) -> None:
     late = _late(world, job_id, nodes)
     [unit] = world.units(job_id, round=0, slot=3)
     assert unit.status == UnitStatus.COMMITTED
@@ -103,9 +100,7 @@ def test_a_late_payload_counts_less_in_the_round_in_which_it_comes(world: World,
 
 
 @pytest.mark.parametrize("rounds", [MAX_STALENESS, MAX_STALENESS + 1])
-def test_beyond_the_greatest_age_a_payload_is_restored_instead(
-    world: World, nodes: list[str], job_id: str, rounds: int
-) -> None:
+def test_payload_beyond_max_age_is_restored(world: World, nodes: list[str], job_id: str, rounds: int) -> None:
     late = _late(world, job_id, nodes, rounds)
     late.complete()
     world.dispatch(job_id)
@@ -139,7 +134,7 @@ def test_beyond_the_greatest_age_a_payload_is_restored_instead(
     assert (after.start_slot_state_cid, after.start_restored_payload_cid) == (following_work.slot_state_cid, None)
 
 
-def test_the_first_leaf_of_a_restored_start_is_left_to_replays(world: World, nodes: list[str], job_id: str) -> None:
+def test_restored_start_leaf_is_checked_by_replay(world: World, nodes: list[str], job_id: str) -> None:
     late = _late(world, job_id, nodes, MAX_STALENESS + 1)
     late.complete()
     world.dispatch(job_id)
@@ -167,7 +162,7 @@ def test_late_units_are_checked_and_paid_like_others(world: World, nodes: list[s
     assert (0, 3) in {(unit.round, unit.slot) for unit in payable}
 
 
-def test_what_was_not_committed_in_time_is_lost_as_before(world: World, nodes: list[str], job_id: str) -> None:
+def test_uncommitted_late_unit_is_lost(world: World, nodes: list[str], job_id: str) -> None:
     slow = world.work(nodes[3])
     for node in nodes[:3]:
         world.deliver(node)
@@ -178,9 +173,7 @@ def test_what_was_not_committed_in_time_is_lost_as_before(world: World, nodes: l
         slow.commit()
 
 
-def test_a_node_that_goes_silent_before_its_late_upload_frees_its_slot(
-    world: World, nodes: list[str], job_id: str
-) -> None:
+def test_silent_node_with_late_upload_frees_replica(world: World, nodes: list[str], job_id: str) -> None:
     late = _late(world, job_id, nodes)
     spare = world.node()
     world.age(late.lease.id)
@@ -193,23 +186,23 @@ def test_a_node_that_goes_silent_before_its_late_upload_frees_its_slot(
     assert following.start_slot_state_cid is None
 
 
-def test_a_payload_that_comes_while_the_round_is_joined_is_one_of_the_next(
+def test_payload_during_aggregation_joins_next_round(
     world: World, nodes: list[str], job_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = world.work(nodes[3])
     work.commit()
     for node in nodes[:3]:
         world.deliver(node)
-    original = aggregation._join
+    original = aggregation._build_checkpoint
 
     def deliver_meanwhile(*arguments: Any) -> Any:
         result = original(*arguments)
         work.complete()
         return result
 
-    monkeypatch.setattr(aggregation, "_join", deliver_meanwhile)
+    monkeypatch.setattr(aggregation, "_build_checkpoint", deliver_meanwhile)
     _close_round(world, job_id)
-    monkeypatch.setattr(aggregation, "_join", original)
+    monkeypatch.setattr(aggregation, "_build_checkpoint", original)
     [unit] = world.units(job_id, round=0, slot=3)
     assert (unit.included, unit.rounds_late) == (None, 1)
     assert world.units(job_id, round=1, slot=3)[0].start_slot_state_cid == unit.slot_state_cid
@@ -219,7 +212,7 @@ def test_a_payload_that_comes_while_the_round_is_joined_is_one_of_the_next(
     assert world.units(job_id, round=0, slot=3)[0].included is True
 
 
-def test_a_late_payload_that_proves_false_does_not_enter(world: World, nodes: list[str], job_id: str) -> None:
+def test_false_late_payload_is_excluded(world: World, nodes: list[str], job_id: str) -> None:
     _late(world, job_id, nodes).complete()
     [unit] = world.units(job_id, round=0, slot=3)
     world.rows(lambda session: units.reject_unit(session, unit.id, "incorrect_computation"))
@@ -230,25 +223,25 @@ def test_a_late_payload_that_proves_false_does_not_enter(world: World, nodes: li
     assert len(_recomputed(world, _manifest(world, job_id, 2))[1]["payloads"]) == 3
 
 
-def test_after_the_last_round_nothing_is_left_to_enter(world: World, nodes: list[str]) -> None:
+def test_late_payload_after_last_round_is_unused(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes, rounds=2)
     late = _late(world, job_id, nodes)
     for node in nodes[:3]:
         world.deliver(node)
-    original, done = aggregation._join, []
+    original, done = aggregation._build_checkpoint, []
 
     def deliver_meanwhile(*arguments: Any) -> Any:
         done.append(late.complete())
         return original(*arguments)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(aggregation, "_join", deliver_meanwhile)
+        patch.setattr(aggregation, "_build_checkpoint", deliver_meanwhile)
         _close_round(world, job_id)
     [unit] = world.units(job_id, round=0, slot=3)
     assert (unit.status, unit.included, unit.exclusion_reason) == (UnitStatus.UPLOADED, False, "late")
 
 
-def test_a_tree_takes_late_payloads_in_to_the_same_bits(world: World, nodes: list[str], job_id: str) -> None:
+def test_tree_aggregates_late_payloads_bit_exactly(world: World, nodes: list[str], job_id: str) -> None:
     _late(world, job_id, nodes).complete()
     world.dispatch(job_id)
     for node in nodes:
@@ -271,7 +264,6 @@ def test_a_tree_takes_late_payloads_in_to_the_same_bits(world: World, nodes: lis
 
 
 def _uploading_at_the_end(world: World, nodes: list[str]) -> tuple[str, Work]:
-    """A trained job whose last round closed while one node was uploading what it had committed."""
     job_id = world.running(nodes, rounds=1)
     return job_id, _late(world, job_id, nodes)
 
@@ -288,14 +280,13 @@ def _verify_uploaded(world: World, job_id: str) -> None:
 
 
 def _status_without_pins(world: World, job_id: str) -> str:
-    """The job's status once its checkpoints' pins are waited for no longer."""
     long_ago = utc_now() - pin_rules.PIN_GRACE
     world.rows(lambda session: session.execute(update(Job).values(trained_at=long_ago)))
     world.dispatch(job_id)
     return world.read(job_id).status
 
 
-def test_a_unit_committed_in_the_last_round_is_uploaded_verified_and_paid(world: World, nodes: list[str]) -> None:
+def test_last_round_unit_is_uploaded_verified_and_paid(world: World, nodes: list[str]) -> None:
     job_id, late = _uploading_at_the_end(world, nodes)
     [unit] = world.units(job_id, slot=3)
     assert (world.read(job_id).status, unit.status) == (JobStatus.VERIFYING, UnitStatus.COMMITTED)
@@ -314,7 +305,7 @@ def test_a_unit_committed_in_the_last_round_is_uploaded_verified_and_paid(world:
     assert [(unit.round, unit.slot) for unit in payable] == [(0, 0), (0, 1), (0, 2), (0, 3)]
 
 
-def test_the_end_waits_for_an_upload_no_longer_than_uploads_may_take(world: World, nodes: list[str]) -> None:
+def test_job_end_waits_for_bounded_upload_time(world: World, nodes: list[str]) -> None:
     job_id, late = _uploading_at_the_end(world, nodes)
     _verify_uploaded(world, job_id)
     before = utc_now() - timedelta(seconds=world.settings.upload_seconds)
@@ -330,7 +321,7 @@ def test_the_end_waits_for_an_upload_no_longer_than_uploads_may_take(world: Worl
         late.complete()
 
 
-def test_what_was_not_committed_before_the_last_round_closed_is_lost(world: World, nodes: list[str]) -> None:
+def test_uncommitted_unit_at_last_close_is_lost(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes, rounds=1)
     slow = world.work(nodes[3])
     for node in nodes[:3]:

@@ -15,7 +15,7 @@ from market.training.leases import schemas as leases_schemas
 from market.training.leases import service as leases
 
 
-def test_a_waiting_node_gets_work_when_it_comes_up(api: httpx.Client, world: World) -> None:
+def test_waiting_node_gets_work_when_available(api: httpx.Client, world: World) -> None:
     node, job_id = sign_in(api), world.job()
     assert api.post("/v1/leases/next", json={}, headers=node.headers).status_code == 204
     offered_at: list[float] = []

@@ -25,7 +25,6 @@ FAST = SLOW | {"up_bytes_per_second": 10**9}
 
 
 def _second_round(world: World, nodes: list[str]) -> tuple[str, Work]:
-    """A job in its second round, and the work of the node that reported a slow link in the first."""
     job_id = world.running(nodes)
     for node in nodes:
         work = world.work(node, report=SLOW if node == nodes[0] else FAST)
@@ -36,7 +35,7 @@ def _second_round(world: World, nodes: list[str]) -> tuple[str, Work]:
     return job_id, world.work(nodes[0])
 
 
-def test_a_slow_node_is_told_to_send_less_and_everything_follows_it(world: World, nodes: list[str]) -> None:
+def test_slow_node_gets_lower_compression_level_everywhere(world: World, nodes: list[str]) -> None:
     full, *_, least = top_k_levels(world.spec)
     job_id, slow = _second_round(world, nodes)
     assert [unit.top_k for unit in world.units(job_id, round=0)] == [full] * 4
@@ -56,14 +55,12 @@ def test_a_slow_node_is_told_to_send_less_and_everything_follows_it(world: World
 
 
 def _first_unit(world: World, nodes: list[str], **options: Any) -> tuple[str, int | None]:
-    """A new job, and how many entries its first node's first unit is to send."""
     job_id = world.running(nodes, **options)
     [unit] = world.units(job_id, round=0, slot=0)
     return job_id, unit.top_k
 
 
 def _reported(world: World, nodes: list[str], report: dict[str, int]) -> None:
-    """The first node reported of a unit of a job that was cancelled then."""
     job_id = world.running(nodes)
     work = world.work(nodes[0], report=report)
     work.commit()
@@ -80,7 +77,7 @@ def _cancel(world: World, job_id: str) -> None:
     world.rows(cancel)
 
 
-def test_a_nodes_first_unit_of_a_job_goes_by_its_newest_report_of_another(world: World, nodes: list[str]) -> None:
+def test_first_unit_uses_newest_report_of_other_job(world: World, nodes: list[str]) -> None:
     full, *_, least = top_k_levels(world.spec)
     _reported(world, nodes, SLOW)
     job_id, top_k = _first_unit(world, nodes)
@@ -88,8 +85,8 @@ def test_a_nodes_first_unit_of_a_job_goes_by_its_newest_report_of_another(world:
     assert [unit.top_k for unit in world.units(job_id, round=0)] == [least, full, full, full]  # others reported nothing
 
 
-def test_a_report_of_another_job_counts_by_the_work_of_a_unit(world: World, nodes: list[str]) -> None:
-    """A link that carries half of the payload in time carries all of it where a unit takes ten times as long."""
+def test_report_of_other_job_scales_by_unit_work(world: World, nodes: list[str]) -> None:
+    """A link that carries half of a payload carries all of it in a unit ten times as long."""
     full, half, *_ = top_k_levels(world.spec)
     room = payload_size(with_top_k(world.spec, half))
     _reported(world, nodes, SLOW | {"compute_ms": 1000, "up_bytes_per_second": round(1.2 * room / SHARE)})
@@ -101,7 +98,7 @@ def test_a_report_of_another_job_counts_by_the_work_of_a_unit(world: World, node
     assert _first_unit(world, nodes, document=longer)[1] == full
 
 
-def test_a_report_of_another_job_does_not_count_after_a_day(world: World, nodes: list[str]) -> None:
+def test_report_of_other_job_expires_after_day(world: World, nodes: list[str]) -> None:
     full, *_, least = top_k_levels(world.spec)
     _reported(world, nodes, SLOW)
     for age, expected in ((REPORT_OF_ANOTHER_JOB - timedelta(minutes=5), least), (REPORT_OF_ANOTHER_JOB, full)):
@@ -114,10 +111,9 @@ def test_a_report_of_another_job_does_not_count_after_a_day(world: World, nodes:
 @pytest.mark.parametrize(
     ("entries", "reason"), [(4096, "payload_missing"), (121, "payload_missing"), (17, "payload_malformed")]
 )
-def test_a_node_that_sends_another_amount_than_it_was_told_is_refused(
+def test_payload_of_other_compression_level_is_refused(
     world: World, nodes: list[str], entries: int, reason: str
 ) -> None:
-    """More than it may is not even read; less does not decode as what it was told."""
     job_id, slow = _second_round(world, nodes)
     assert slow.spec.training.top_k == 34
     slow.hand_in(encode(with_top_k(slow.spec, entries), slow.vector))

@@ -24,7 +24,6 @@ from zoo_compute.content.blockstore import BlockStore
 
 
 def close_round(world: World, job_id: str) -> None:
-    """Do what is woken, and what that wakes, until the round at hand is closed."""
     number = world.read(job_id).current_round
     aggregate(world, job_id)
     while world.read(job_id).current_round == number:
@@ -34,7 +33,7 @@ def close_round(world: World, job_id: str) -> None:
             work(world, task)
 
 
-def test_a_sum_that_storage_has_lost_is_summed_again(world: World, far_apart: list[str], ipfs: dict[str, str]) -> None:
+def test_lost_sum_is_computed_again(world: World, far_apart: list[str], ipfs: dict[str, str]) -> None:
     job_id = delivered(world, far_apart)
     expected = in_one_place(world, job_id)
     aggregate(world, job_id)
@@ -51,10 +50,9 @@ def test_a_sum_that_storage_has_lost_is_summed_again(world: World, far_apart: li
 
 @pytest.mark.parametrize("lost", [1, 6])
 @pytest.mark.parametrize("as_tree", [True, False])
-def test_a_round_goes_on_without_payloads_that_storage_has_lost(
+def test_round_continues_without_lost_payloads(
     world: World, far_apart: list[str], ipfs: dict[str, str], as_tree: bool, lost: int
 ) -> None:
-    """Nobody is to blame: what was lost is in no aggregate, and its unit is verified and paid as ever."""
     if not as_tree:
         world.settings = world.settings.model_copy(update={"tree_aggregation_min_values": 1 << 40})
     job_id = delivered(world, far_apart)
@@ -82,10 +80,7 @@ def test_a_round_goes_on_without_payloads_that_storage_has_lost(
     assert all(unit.included for unit in world.units(job_id) if unit.round == 1)
 
 
-def test_a_storage_that_has_lost_the_checkpoint_too_leaves_nobody_out(
-    world: World, far_apart: list[str], ipfs: dict[str, str]
-) -> None:
-    """It has the wrong disk, or none, and may have all again in a minute."""
+def test_lost_checkpoint_and_payloads_exclude_no_node(world: World, far_apart: list[str], ipfs: dict[str, str]) -> None:
     job_id = delivered(world, far_apart)
     manifest = checkpoint(world, job_id, 0)
     for cid in (manifest, world.units(job_id)[0].payload_cid or ""):

@@ -27,7 +27,7 @@ Stage = Callable[[World, str], Work | None]
 
 
 def _offered(world: World, node: str) -> None:
-    """Nothing has been pulled."""
+    pass
 
 
 def _training(world: World, node: str) -> Work:
@@ -44,17 +44,11 @@ def _uploaded(world: World, node: str) -> Work:
     return world.deliver(node)
 
 
-STAGES: dict[str, Stage] = {
-    "offered": _offered,
-    "training": _training,
-    "committed": _committed,
-    "uploaded": _uploaded,
-}
+STAGES: dict[str, Stage] = {"offered": _offered, "training": _training, "committed": _committed, "uploaded": _uploaded}
 UNFINISHED = ["offered", "training", "committed"]
 
 
 def _silence(world: World, job_id: str, node: str) -> None:
-    """The node's open leases run out, as they do when nothing more is heard of it."""
     gone = update(Lease).where(Lease.job_id == job_id, Lease.holder == node, Lease.status.in_(("offered", "active")))
     world.rows(lambda session: session.execute(gone.values(expires_at=utc_now() - timedelta(seconds=1))))
     expiry.expire_due(world.database, utc_now())
@@ -71,8 +65,7 @@ def _unit(world: World, job_id: str, node: str) -> Unit:
 
 
 @pytest.mark.parametrize("stage", UNFINISHED)
-def test_a_node_killed_or_frozen_before_it_uploaded_is_replaced(world: World, nodes: list[str], stage: str) -> None:
-    """Frozen and killed are one to the market: it hears nothing. A frozen one that thaws finds its lease gone."""
+def test_node_failing_before_upload_is_replaced(world: World, nodes: list[str], stage: str) -> None:
     job_id = world.running(nodes)
     work = STAGES[stage](world, nodes[0])
     spare = world.node()
@@ -91,18 +84,18 @@ def test_a_node_killed_or_frozen_before_it_uploaded_is_replaced(world: World, no
 
 
 @pytest.mark.parametrize("stage", UNFINISHED)
-def test_without_a_spare_the_round_closes_with_the_others(world: World, nodes: list[str], stage: str) -> None:
+def test_round_closes_with_others_when_no_hot_spare(world: World, nodes: list[str], stage: str) -> None:
     job_id = world.running(nodes)
     STAGES[stage](world, nodes[0])
     for node in nodes[1:]:
         world.deliver(node)
-    world.rows(lambda session: leases.providers.note_gone(session, nodes[0]))
+    world.rows(lambda session: leases.providers.record_shutdown(session, nodes[0]))
     _silence(world, job_id, nodes[0])
     _close(world, job_id)
     assert _unit(world, job_id, nodes[0]).reason == "node_silent"
 
 
-def test_a_node_gone_after_its_upload_is_missed_by_nobody(world: World, nodes: list[str]) -> None:
+def test_node_failing_after_upload_does_not_delay_round(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes)
     for node in nodes:
         world.deliver(node)
@@ -112,9 +105,7 @@ def test_a_node_gone_after_its_upload_is_missed_by_nobody(world: World, nodes: l
 
 
 @pytest.mark.parametrize("stage", ["offered", "training"])
-def test_a_node_too_slow_to_commit_loses_the_round_and_not_its_standing(
-    world: World, nodes: list[str], stage: str
-) -> None:
+def test_slow_commitment_loses_round_but_not_standing(world: World, nodes: list[str], stage: str) -> None:
     job_id = world.running(nodes)
     STAGES[stage](world, nodes[0])
     for node in nodes[1:]:
@@ -126,7 +117,7 @@ def test_a_node_too_slow_to_commit_loses_the_round_and_not_its_standing(
     assert (lost.status, lost.reason) == (UnitStatus.LOST, "round_closed")
 
 
-def test_a_node_that_stops_in_order_is_asked_again_only_when_it_is_back(world: World, nodes: list[str]) -> None:
+def test_stopped_node_is_asked_again_only_after_return(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes)
     work = world.work(nodes[0])
     with world.database.transaction() as session:
@@ -143,8 +134,7 @@ def test_a_node_that_stops_in_order_is_asked_again_only_when_it_is_back(world: W
     assert [unit.provider for unit in world.units(job_id, round=1, slot=0)] == [nodes[0]]
 
 
-def test_lies_between_commitment_and_upload_are_found_at_once(world: World, nodes: list[str]) -> None:
-    """Another payload, salt, trace, or end than committed: each is refused by its reason, and the round goes on."""
+def test_false_upload_after_commitment_is_refused_at_once(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes)
     spare = world.node()
     work = _committed(world, nodes[0])
@@ -158,14 +148,14 @@ def test_lies_between_commitment_and_upload_are_found_at_once(world: World, node
     _close(world, job_id)
 
 
-def test_a_lie_found_by_replay_while_the_round_is_open_is_done_over(world: World, nodes: list[str]) -> None:
+def test_unit_refuted_during_open_round_is_retrained(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes)
     spare = world.node()
     world.deliver(nodes[0])
     liar = _unit(world, job_id, nodes[0])
     world.rows(lambda session: units.reject_unit(session, liar.id, "incorrect_computation"))
     world.rows(lambda session: leases.remove_node_from_jobs(session, nodes[0], "jailed"))
-    retire = leases.providers.note_gone
+    retire = leases.providers.record_shutdown
     world.rows(lambda session: retire(session, nodes[0]))
     world.dispatch(job_id)
     for node in [spare, *nodes[1:]]:

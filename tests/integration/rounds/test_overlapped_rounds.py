@@ -67,13 +67,11 @@ def _cid(world: World, job_id: str, round_: int) -> str:
 
 
 def _age(world: World, job_id: str, age: timedelta) -> None:
-    """The units of the first round were offered so long ago."""
     offered = update(Unit).where(Unit.job_id == job_id, Unit.round == 0).values(created_at=utc_now() - age)
     world.rows(lambda session: session.execute(offered))
 
 
 def _late_in_the_round(world: World, job_id: str) -> None:
-    """Units have taken 100 s each, and this round's were offered 100 s ago: what is offered now comes too late."""
     world.settings = world.settings.model_copy(update={"round_grace_seconds": 1.0})
     took = text(
         "UPDATE units SET created_at = uploaded_at - interval '100 seconds' WHERE job_id = :job_id "
@@ -82,9 +80,7 @@ def _late_in_the_round(world: World, job_id: str) -> None:
     world.rows(lambda session: session.execute(took, {"job_id": job_id}))
 
 
-def test_whoever_has_delivered_goes_on_from_the_same_checkpoint_and_its_own_payload(
-    world: World, nodes: list[str], job_id: str
-) -> None:
+def test_delivered_node_continues_from_checkpoint_and_own_payload(world: World, nodes: list[str], job_id: str) -> None:
     _deliver(world, job_id, nodes[0])
     assert len(world.units(job_id, round=1)) == 1
     first, ahead = _unit(world, job_id, 0, 0), _unit(world, job_id, 1, 0)
@@ -117,8 +113,8 @@ def test_whoever_has_delivered_goes_on_from_the_same_checkpoint_and_its_own_payl
     assert manifest.slot_states == states  # what a unit of round 1 starts from
 
 
-def test_a_payload_of_nearly_all_entries_is_gone_on_from_too(world: World, nodes: list[str]) -> None:
-    """It is longer than one of all entries, which needs no indices."""
+def test_nearly_dense_payload_is_continued(world: World, nodes: list[str]) -> None:
+    """It is longer than a dense payload, which needs no indices."""
     training = replace(world.spec.training, round_delay=1, rounds=4, top_k=3000, value_bits=2)
     world.spec = replace(world.spec, training=training)
     job_id = world.running(nodes, document=world.spec.to_dict())
@@ -128,7 +124,7 @@ def test_a_payload_of_nearly_all_entries_is_gone_on_from_too(world: World, nodes
     assert _unit(world, job_id, 1, 0).status == UnitStatus.UPLOADED
 
 
-def test_a_first_leaf_of_the_bare_checkpoint_is_refused(world: World, nodes: list[str], job_id: str) -> None:
+def test_first_leaf_of_bare_checkpoint_is_refused(world: World, nodes: list[str], job_id: str) -> None:
     _deliver(world, job_id, nodes[0])
     work = world.work(nodes[0])
     task = work.lease.task
@@ -144,9 +140,7 @@ def test_a_first_leaf_of_the_bare_checkpoint_is_refused(world: World, nodes: lis
     _deliver(world, job_id, nodes[0])
 
 
-def test_all_rounds_are_joined_in_order_each_unit_once_and_paid_once(
-    world: World, nodes: list[str], job_id: str
-) -> None:
+def test_rounds_aggregate_in_order_and_units_pay_once(world: World, nodes: list[str], job_id: str) -> None:
     for round_ in range(4):
         _deliver(world, job_id, *nodes)
         assert len(world.units(job_id, round=round_ + 1)) == (4 if round_ < 3 else 0)
@@ -172,9 +166,7 @@ def test_all_rounds_are_joined_in_order_each_unit_once_and_paid_once(
     assert [(unit.round, unit.slot) for unit in paid] == [(unit.round, unit.slot) for unit in done]
 
 
-def test_a_unit_of_the_next_round_is_not_paid_before_its_round_is_closed(
-    world: World, nodes: list[str], job_id: str
-) -> None:
+def test_next_round_unit_is_paid_after_round_closes(world: World, nodes: list[str], job_id: str) -> None:
     _deliver(world, job_id, *nodes)
     _deliver(world, job_id, nodes[0])
     with world.database.transaction() as session:
@@ -188,9 +180,7 @@ def test_a_unit_of_the_next_round_is_not_paid_before_its_round_is_closed(
     assert [(unit.round, unit.slot) for unit in paid] == [(0, slot) for slot in range(4)]
 
 
-def test_a_spare_that_comes_too_late_begins_with_the_next_round_at_once(
-    world: World, nodes: list[str], job_id: str
-) -> None:
+def test_late_hot_spare_starts_next_round_at_once(world: World, nodes: list[str], job_id: str) -> None:
     _deliver(world, job_id, *nodes)
     _close(world, job_id)
     spare = world.node()
@@ -213,7 +203,7 @@ def test_a_spare_that_comes_too_late_begins_with_the_next_round_at_once(
 
 
 @pytest.mark.parametrize(("ago", "goes_ahead"), [(40, True), (60, False)])
-def test_who_would_be_too_late_for_the_next_round_too_leaves_it_out_and_is_ahead_then(
+def test_late_replica_skips_round_to_get_ahead(
     world: World, nodes: list[str], job_id: str, ago: int, goes_ahead: bool
 ) -> None:
     world.settings = world.settings.model_copy(update={"round_grace_seconds": 1.0})
@@ -239,9 +229,7 @@ def test_who_would_be_too_late_for_the_next_round_too_leaves_it_out_and_is_ahead
     assert unit.start_eager_payload_cid is None  # what it learned last is joined already
 
 
-def test_who_took_a_slot_over_starts_from_its_payload_but_not_from_its_state(
-    world: World, nodes: list[str], job_id: str
-) -> None:
+def test_takeover_starts_from_replica_payload_without_state(world: World, nodes: list[str], job_id: str) -> None:
     spare = world.node()
     _deliver(world, job_id, nodes[0])
     with world.database.transaction() as session:
@@ -254,9 +242,7 @@ def test_who_took_a_slot_over_starts_from_its_payload_but_not_from_its_state(
     assert _unit(world, job_id, 1, 0).status == UnitStatus.UPLOADED
 
 
-def test_a_round_that_lost_its_quorum_gets_units_from_whoever_is_ahead(
-    world: World, nodes: list[str], job_id: str
-) -> None:
+def test_round_without_quorum_gets_units_from_leading_replicas(world: World, nodes: list[str], job_id: str) -> None:
     _deliver(world, job_id, *nodes)
     _close(world, job_id)
     _deliver(world, job_id, *nodes[:3])  # of round 1; of round 2 they have units too
@@ -275,7 +261,7 @@ def test_a_round_that_lost_its_quorum_gets_units_from_whoever_is_ahead(
     _close(world, job_id)
 
 
-def test_a_late_unit_keeps_its_slot_waiting_and_is_joined_later(world: World, nodes: list[str], job_id: str) -> None:
+def test_late_unit_keeps_replica_waiting_and_aggregates_later(world: World, nodes: list[str], job_id: str) -> None:
     late = world.work(nodes[3])
     late.declares = False
     late.commit()
@@ -294,9 +280,7 @@ def test_a_late_unit_keeps_its_slot_waiting_and_is_joined_later(world: World, no
     assert _unit(world, job_id, 0, 3).included is True
 
 
-def test_a_paused_job_gets_no_unit_of_any_round_and_rests_once_all_are_in(
-    world: World, nodes: list[str], job_id: str
-) -> None:
+def test_paused_job_gets_no_units_and_finishes_pending(world: World, nodes: list[str], job_id: str) -> None:
     _deliver(world, job_id, nodes[0], nodes[1])
     paused = update(Job).where(Job.id == job_id).values(paused_at=utc_now())
     world.rows(lambda session: session.execute(paused))
@@ -314,10 +298,8 @@ def test_a_paused_job_gets_no_unit_of_any_round_and_rests_once_all_are_in(
     assert [unit.slot for unit in world.units(job_id, round=1)] == [0, 1, 2, 3]
 
 
-def test_a_job_that_goes_on_after_a_long_pause_is_not_given_up_for_it(
-    world: World, nodes: list[str], job_id: str
-) -> None:
-    """What was offered before the pause does not count: its quorum was lost while nobody was to be asked again."""
+def test_long_paused_job_is_not_abandoned_on_resume(world: World, nodes: list[str], job_id: str) -> None:
+    """Offers before the pause do not count towards the loss of the quorum."""
     world.deliver(nodes[0])
     payer = Principal(world.read(job_id).payer, frozenset(), 1, "session")
     world.rows(lambda session: amendments.pause(session, payer, job_id, DEVNET))
@@ -357,7 +339,7 @@ def test_a_unit_is_uploaded_beside_the_next_one(world: World, nodes: list[str], 
     assert _unit(world, job_id, 2, 0).start_slot_state_cid == second.slot_state_cid
 
 
-def test_who_declares_nothing_or_has_left_is_waited_for(world: World, nodes: list[str], job_id: str) -> None:
+def test_undeclared_or_departed_unit_is_awaited(world: World, nodes: list[str], job_id: str) -> None:
     silent = world.work(nodes[0])
     silent.declares = False
     silent.commit()
@@ -381,9 +363,7 @@ def test_who_declares_nothing_or_has_left_is_waited_for(world: World, nodes: lis
     assert unit.provider in (spare, nodes[1])
 
 
-def test_what_was_declared_and_never_uploaded_takes_what_started_from_it_along(
-    world: World, nodes: list[str], job_id: str
-) -> None:
+def test_declared_unit_without_upload_invalidates_dependents(world: World, nodes: list[str], job_id: str) -> None:
     first = _committed(world, job_id, nodes[0])
     second = _committed(world, job_id, nodes[0])
     world.age(first.lease.id)

@@ -19,12 +19,10 @@ from training_gym.exchange.deadlines import MAX_STALENESS
 
 
 def _outlier(world: World, node: str) -> Work:
-    """A unit of this node whose payload points elsewhere than the others', which all send nearly the same."""
     return _sent(world, node, -1.0)
 
 
 def _sent(world: World, node: str, sign: float = 1.0) -> Work:
-    """A unit that is delivered, with a payload in a direction that differs little from the others'."""
     work = world.work(node)
     noise = np.random.default_rng().normal(size=len(work.vector)).astype(np.float32)
     common = np.random.default_rng(7).normal(size=len(work.vector)).astype(np.float32)
@@ -35,7 +33,6 @@ def _sent(world: World, node: str, sign: float = 1.0) -> Work:
 
 
 def _round_with_an_outlier(world: World, job_id: str, nodes: list[str]) -> Work:
-    """The last node's payload of the round is left out; it is ahead by then."""
     for node in nodes[:-1]:
         _sent(world, node)
     found = _outlier(world, nodes[-1])
@@ -45,7 +42,7 @@ def _round_with_an_outlier(world: World, job_id: str, nodes: list[str]) -> Work:
 
 @pytest.fixture
 def five(world: World) -> list[str]:
-    """Of four payloads none can be told to be far from the others."""
+    """Among four payloads none can be an outlier."""
     world.be_patient()
     return [world.node() for _ in range(5)]
 
@@ -55,7 +52,7 @@ def _running(world: World, nodes: list[str], rounds: int = 6, round_delay: int =
     return world.running(nodes, document=world.spec.to_dict())
 
 
-def test_a_payload_that_is_left_out_is_added_back_to_what_its_slot_goes_on_from(world: World, five: list[str]) -> None:
+def test_excluded_payload_is_restored_to_replica(world: World, five: list[str]) -> None:
     job_id = _running(world, five)
     left_out = _round_with_an_outlier(world, job_id, five)
     ahead = _sent(world, five[4])  # started before anybody knew, from what the first unit left
@@ -82,7 +79,7 @@ def test_a_payload_that_is_left_out_is_added_back_to_what_its_slot_goes_on_from(
     assert (after.start_slot_state_cid, after.start_restored_payload_cid) == (work.slot_state_cid, None)  # once
 
 
-def test_without_a_delay_it_is_added_back_to_the_next_unit(world: World, five: list[str]) -> None:
+def test_excluded_payload_is_restored_without_round_delay(world: World, five: list[str]) -> None:
     job_id = _running(world, five, round_delay=0)
     left_out = _round_with_an_outlier(world, job_id, five)
     _close(world, job_id)
@@ -97,7 +94,7 @@ def test_without_a_delay_it_is_added_back_to_the_next_unit(world: World, five: l
     assert all((start.moments[name] == left.moments[name]).all() for name in left.moments)
 
 
-def test_who_loses_a_start_with_a_payload_added_back_gets_it_again(world: World, five: list[str]) -> None:
+def test_lost_start_with_restored_payload_is_reissued(world: World, five: list[str]) -> None:
     job_id = _running(world, five)
     _round_with_an_outlier(world, job_id, five)
     _sent(world, five[4])
@@ -110,7 +107,7 @@ def test_who_loses_a_start_with_a_payload_added_back_gets_it_again(world: World,
     assert (again.provider, again.start_restored_payload_cid) == (five[4], _unit(world, job_id, 0, 4).payload_cid)
 
 
-def test_what_was_added_back_once_and_is_left_out_again_is_let_go(world: World, five: list[str]) -> None:
+def test_payload_excluded_twice_is_not_restored_again(world: World, five: list[str]) -> None:
     job_id = _running(world, five)
     _round_with_an_outlier(world, job_id, five)
     _sent(world, five[4])
@@ -144,8 +141,7 @@ def test_what_replays_refute_is_not_added_back(world: World, five: list[str]) ->
     assert _unit(world, job_id, 2, 4).start_restored_payload_cid is None
 
 
-def test_a_payload_that_is_too_long_is_not_added_back(world: World, nodes: list[str]) -> None:
-    """The next one would be longer still. Its slot goes on all the same."""
+def test_oversized_payload_is_not_restored(world: World, nodes: list[str]) -> None:
     world.be_patient()
     job_id = _running(world, nodes)
     loud = world.work(nodes[3])
@@ -164,7 +160,6 @@ def test_a_payload_that_is_too_long_is_not_added_back(world: World, nodes: list[
 
 
 def _close_without(world: World, job_id: str) -> None:
-    """Let the round's deadline pass, and close it; what is offered then is in time again, as units take hours."""
     offered = update(Unit).where(Unit.job_id == job_id)
     long_ago, took = utc_now() - timedelta(days=1), text("COALESCE(uploaded_at - interval '10000 seconds', now())")
     world.rows(lambda session: session.execute(offered.values(created_at=long_ago)))
@@ -173,7 +168,7 @@ def _close_without(world: World, job_id: str) -> None:
     world.dispatch(job_id)
 
 
-def test_declared_units_that_come_too_late_are_added_back_one_after_the_other(world: World, nodes: list[str]) -> None:
+def test_late_declared_units_are_restored_in_order(world: World, nodes: list[str]) -> None:
     world.be_patient()
     world.settings = world.settings.model_copy(update={"round_deadline_seconds": 50_000.0})
     job_id = _running(world, nodes, rounds=10)

@@ -118,7 +118,6 @@ for cid in starts:
 
 
 def trained(store: StoreProcess, settings: dict[str, Any], starts: list[str]) -> list[list[str]]:
-    """CIDs of the checkpoints that a process of its own makes, from each of ``starts`` on; from none, of a new job."""
     given = [store.rpc_url, store.gateway_url, json.dumps(starts), json.dumps(settings), str(ROUNDS)]
     environment = os.environ | CPU.variables | {"PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", TRAIN, *given]
@@ -134,9 +133,7 @@ def trained(store: StoreProcess, settings: dict[str, Any], starts: list[str]) ->
         for name, settings in SETTINGS.items()
     ],
 )
-def test_another_process_goes_on_from_any_round_with_the_same_bits(
-    store: StoreProcess, settings: dict[str, Any]
-) -> None:
+def test_other_process_resumes_any_round_bit_exactly(store: StoreProcess, settings: dict[str, Any]) -> None:
     [whole] = trained(store, settings, [])
     assert len(set(whole)) == ROUNDS + 1
     assert trained(store, settings, whole[:ROUNDS]) == [whole[round_ + 1 :] for round_ in range(ROUNDS)]

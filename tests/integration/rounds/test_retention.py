@@ -33,7 +33,6 @@ HASH = "0x" + "ab" * 32
 
 @pytest.fixture
 def trained(world: World, nodes: list[str]) -> str:
-    """A job of two rounds, whose checkpoints and slot states are kept as jobs are that run."""
     return train(world, nodes[:2])
 
 
@@ -48,7 +47,6 @@ def train(world: World, nodes: Sequence[str]) -> str:
 
 
 def end(world: World, job_id: str, ago: timedelta) -> None:
-    """The job was settled so long ago."""
     values = {"status": "settled", "settled_at": utc_now() - ago}
     world.rows(lambda session: session.execute(update(Job).where(Job.id == job_id).values(**values)))
 
@@ -73,13 +71,11 @@ def public_states(world: World, job_id: str) -> list[str]:
 
 
 def pinned(world: World, cids: Sequence[str | None]) -> set[bool]:
-    """Whether they are, as a set: of one element where all are alike."""
     assert cids
     return {world.storage.is_pinned(cid) for cid in cids if cid is not None}
 
 
 def for_training(world: World, job_id: str) -> list[str]:
-    """Outer states and updates of a job's checkpoints but the last."""
     found = []
     for checkpoint in checkpoints(world, job_id)[:-1]:
         manifest = CheckpointManifest.from_bytes(world.storage.get(checkpoint.cid, max_bytes=MAX_MANIFEST_BYTES))
@@ -87,9 +83,7 @@ def for_training(world: World, job_id: str) -> list[str]:
     return found
 
 
-def test_of_a_job_long_over_all_stays_that_its_receipt_is_recomputed_from(
-    world: World, trained: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_old_job_keeps_files_needed_for_receipt(world: World, trained: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "ROWS_AT_ONCE", 3)  # as of a job with many
     monkeypatch.setattr(jobs, "FILES_AT_ONCE", 1)
     units, states = world.units(trained), public_states(world, trained)
@@ -116,7 +110,7 @@ def test_of_a_job_long_over_all_stays_that_its_receipt_is_recomputed_from(
     assert forget(world) == 0
 
 
-def test_slot_states_that_are_evidence_stay(world: World, trained: str) -> None:
+def test_evidence_replica_states_are_kept(world: World, trained: str) -> None:
     first, second = ([unit for unit in world.units(trained) if unit.round == round_] for round_ in (0, 1))
     rejected, other = second
     began_with = {unit.slot: unit for unit in first}[rejected.slot]
@@ -132,8 +126,7 @@ def test_slot_states_that_are_evidence_stay(world: World, trained: str) -> None:
     assert pinned(world, public[2:]) == {False}
 
 
-def test_what_another_job_has_too_stays_until_that_is_long_over(world: World, nodes: list[str], trained: str) -> None:
-    """Jobs of the same specification may come to the same files."""
+def test_files_shared_with_recent_job_are_kept(world: World, nodes: list[str], trained: str) -> None:
     copy = world.running(nodes[2:])
     outer, state = for_training(world, trained)[0], public_states(world, trained)[0]
     (own,) = checkpoints(world, copy)
@@ -146,10 +139,10 @@ def test_what_another_job_has_too_stays_until_that_is_long_over(world: World, no
     assert pinned(world, [outer, state]) == {True}
 
 
-def test_a_file_that_is_stored_again_meanwhile_stays(
+def test_file_stored_again_during_release_is_kept(
     world: World, nodes: list[str], trained: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A copy of the job comes to a file between look and release, and the process ends before it looks again."""
+    """A copy of the job stores the file between check and release, and the process ends."""
     copy = world.running(nodes[2:])
     again = for_training(world, trained)[0]
     real = Storage.unpin
@@ -173,16 +166,14 @@ def test_a_file_that_is_stored_again_meanwhile_stays(
     assert pinned(world, [again]) == {True}
 
 
-def test_a_job_is_not_marked_while_storage_is_away(world: World, trained: str) -> None:
+def test_job_is_not_marked_while_storage_down(world: World, trained: str) -> None:
     end(world, trained, KEPT + DAY)
     assert forget(world, Storage("http://127.0.0.1:1", timeout=1.0)) == 0
     assert count(world, Lease, trained)
     assert forget(world) == 1
 
 
-def test_followers_of_an_old_job_are_told_nothing_and_that_it_is_over(
-    api: httpx.Client, world: World, trained: str
-) -> None:
+def test_hot_spares_of_old_job_receive_end(api: httpx.Client, world: World, trained: str) -> None:
     caller = sign_in(api)
     own = update(Job).where(Job.id == trained).values(payer=caller.address)
     world.rows(lambda session: session.execute(own))
@@ -231,17 +222,17 @@ def test_orders_of_old_rounds_go_and_prices_stay(world: World, trained: str, mon
         return set(world.rows(lambda session: session.scalars(query).all()))
 
     assert with_orders() == {*old, recent, needed}
-    assert auctions.forget_orders(world.database, KEPT, utc_now()) == 5
+    assert auctions.purge_orders(world.database, KEPT, utc_now()) == 5
     assert with_orders() == {recent, needed}
     prices = select(func.count()).where(AuctionRound.price_wei == 10**18, AuctionRound.book_hash == HASH)
     assert world.rows(lambda session: session.scalar(prices)) == 7
     end(world, trained, DAY)
-    assert auctions.forget_orders(world.database, KEPT, utc_now()) == 1
+    assert auctions.purge_orders(world.database, KEPT, utc_now()) == 1
 
 
 def test_a_round_without_its_orders_says_so(api: httpx.Client, world: World) -> None:
     auction(world, 0, KEPT + DAY, tier=next(tier.id for tier in DEVNET.tiers if tier.name == "bronze"))
-    auctions.forget_orders(world.database, KEPT, utc_now())
+    auctions.purge_orders(world.database, KEPT, utc_now())
     found = api.get("/v1/auctions/bronze.eu/rounds/0").json()
     assert (found["orders"], found["book_hash"], found["price_wei_per_gpu_hour"]) == (None, HASH, str(10**18))
     with pytest.raises(Mismatch) as error:

@@ -13,8 +13,8 @@ from market.verification.samples.models import Sample
 from zoo_protocol.verification import reveal_deadline
 
 
-def test_what_is_due_on_the_chain_does_not_wait_for_storage(world: VerificationWorld, nodes: list[str]) -> None:
-    """A step that is not named in time, or a claim that is not answered, costs a bond."""
+def test_chain_deadlines_do_not_wait_for_storage(world: VerificationWorld, nodes: list[str]) -> None:
+    """A missed segment selection or claim costs a bond."""
     job_id = world.running(nodes)
     withholding, other = nodes
     world.deliver(withholding)
@@ -37,8 +37,7 @@ def test_what_is_due_on_the_chain_does_not_wait_for_storage(world: VerificationW
     assert [slash.provider for slash in world.slashes()] == [withholding]
 
 
-def test_who_is_asked_for_a_state_while_storage_takes_none_has_withheld_nothing(world: VerificationWorld) -> None:
-    """Storage that was down for two minutes would have cost every provider that was asked for one half its stake."""
+def test_storage_outage_is_not_data_withholding(world: VerificationWorld) -> None:
     node = world.node()
     job_id = world.running([node])
     world.deliver(node)

@@ -33,7 +33,7 @@ from training_gym.units.checkpoint import CheckpointManifest
 from zoo_protocol.hashing import sha256, to_hex
 
 
-def test_a_job_trains_to_its_end_and_waits_for_decisions_and_pins(world: World, nodes: list[str]) -> None:
+def test_trained_job_waits_for_decisions_and_pins(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes)
     for round_ in range(2):
         for node in nodes:
@@ -71,9 +71,7 @@ def test_a_job_trains_to_its_end_and_waits_for_decisions_and_pins(world: World, 
     assert all(len(pins) == 3 for pins in _pins(world, job_id).values())
 
 
-def test_the_next_round_opens_before_the_loss_of_its_model_is_known(
-    world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_next_round_opens_before_loss_is_known(world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     job_id = world.running(nodes)
     with monkeypatch.context() as broken:  # evaluating fails while the first round closes, and delays nothing
         broken.setattr(aggregation, "validation_loss", lambda *_: pytest.fail("the round waited for a loss"))
@@ -116,7 +114,7 @@ def _lost(*_: object) -> str:
     raise StorageUnavailable("injected: the validation split cannot be read")
 
 
-def test_aggregating_twice_or_after_a_crash_gives_the_same_checkpoint(
+def test_repeated_aggregation_gives_same_checkpoint(
     world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job_id = world.running(nodes)
@@ -141,7 +139,7 @@ def test_aggregating_twice_or_after_a_crash_gives_the_same_checkpoint(
     assert rows == built
 
 
-def test_the_slot_of_an_excluded_payload_goes_on_from_what_its_unit_left(world: World, nodes: list[str]) -> None:
+def test_replica_with_excluded_payload_continues_from_its_unit(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes)
     for node in nodes[:3]:
         world.deliver(node)
@@ -158,7 +156,7 @@ def test_the_slot_of_an_excluded_payload_goes_on_from_what_its_unit_left(world: 
     assert world.units(job_id, round=1, slot=0)[0].start_slot_state_cid is not None
 
 
-def test_another_payload_than_the_trace_ends_in_is_refused(world: World, nodes: list[str]) -> None:
+def test_payload_differing_from_trace_end_is_refused(world: World, nodes: list[str]) -> None:
     world.running(nodes)
     work = world.work(nodes[0])
     work.payload = encode(work.spec, -work.vector)  # well-formed and committed to, but not what was trained
@@ -168,7 +166,7 @@ def test_another_payload_than_the_trace_ends_in_is_refused(world: World, nodes: 
     assert caught.value.extra == {"reason": "wrong_end_leaf"}
 
 
-def test_a_trace_that_starts_elsewhere_is_refused(world: World, nodes: list[str]) -> None:
+def test_trace_with_wrong_start_is_refused(world: World, nodes: list[str]) -> None:
     world.running(nodes)
     work = world.work(nodes[0])
     work.leaves[0] = bytes(32)
@@ -178,14 +176,14 @@ def test_a_trace_that_starts_elsewhere_is_refused(world: World, nodes: list[str]
     assert caught.value.extra == {"reason": "wrong_start_leaf"}
 
 
-def test_a_rejected_unit_does_not_stay_in_an_aggregate_that_was_being_built(
+def test_rejected_unit_leaves_pending_aggregation(
     world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job_id = world.running(nodes)
     for node in nodes:
         world.deliver(node)
     bad = world.units(job_id, slot=1)[0]
-    original = aggregation._join
+    original = aggregation._build_checkpoint
 
     def reject_meanwhile(*arguments: Any) -> Any:
         result = original(*arguments)
@@ -193,7 +191,7 @@ def test_a_rejected_unit_does_not_stay_in_an_aggregate_that_was_being_built(
             units.reject_unit(session, bad.id, "incorrect_computation")
         return result
 
-    monkeypatch.setattr(aggregation, "_join", reject_meanwhile)
+    monkeypatch.setattr(aggregation, "_build_checkpoint", reject_meanwhile)
     aggregation.aggregate(world.database, world.settings, world.storage, job_id)
     assert world.read(job_id).current_round == 0
     world.rows(lambda session: leases.remove_node_from_jobs(session, nodes[1], "jailed"))
@@ -202,7 +200,7 @@ def test_a_rejected_unit_does_not_stay_in_an_aggregate_that_was_being_built(
     assert [unit.provider for unit in world.units(job_id, slot=1)] == [nodes[1], spare]
 
 
-def test_a_silent_node_loses_its_unit_and_a_spare_does_the_same_round(world: World, nodes: list[str]) -> None:
+def test_hot_spare_takes_over_unit_of_silent_node(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes)
     spare = world.node()
     stale = world.work(nodes[0])
@@ -225,7 +223,7 @@ def test_a_silent_node_loses_its_unit_and_a_spare_does_the_same_round(world: Wor
     assert world.read(job_id).current_round == 1
 
 
-def test_a_lost_node_comes_back_only_where_nobody_better_is_there(world: World, nodes: list[str]) -> None:
+def test_lost_node_returns_only_without_better_candidate(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes)
     for _ in range(3):
         work = world.work(nodes[0])
@@ -256,7 +254,7 @@ def test_a_round_closes_without_stragglers_at_its_deadline(world: World, nodes: 
         straggler.commit()
 
 
-def test_a_round_waits_as_long_as_the_last_deliveries_suggest(world: World, nodes: list[str]) -> None:
+def test_round_deadline_follows_recent_deliveries(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes)
     for node in nodes:
         world.deliver(node)
@@ -287,7 +285,7 @@ def test_dispatchers_at_once_offer_each_unit_once(world: World, nodes: list[str]
     assert sum(lease is not None for lease in pulled) == 1
 
 
-def test_a_node_is_placed_once_even_by_matchesat_once(world: World, nodes: list[str]) -> None:
+def test_concurrent_matches_place_node_once(world: World, nodes: list[str]) -> None:
     jobs = [world.job(nodes=4) for _ in range(3)]
     placed: list[bool] = []
 
@@ -300,7 +298,7 @@ def test_a_node_is_placed_once_even_by_matchesat_once(world: World, nodes: list[
     assert sorted(world.read(job_id).status for job_id in jobs) == ["matching", "matching", "running"]
 
 
-def test_a_wrong_pin_proof_counts_for_nothing_and_another_node_is_asked(world: World, nodes: list[str]) -> None:
+def test_wrong_pin_proof_leads_to_other_node(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes)
     lease = world.pull(nodes[0], LeaseKind.PIN)
     assert lease is not None
@@ -313,7 +311,7 @@ def test_a_wrong_pin_proof_counts_for_nothing_and_another_node_is_asked(world: W
     assert sorted(next(iter(_pins(world, job_id).values()))) == sorted(nodes[1:])
 
 
-def test_a_checkpoint_is_released_once_a_newer_one_is_proven_by_three_nodes(world: World, nodes: list[str]) -> None:
+def test_checkpoint_is_released_after_three_newer_pin_proofs(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes)
     for node in nodes:
         world.deliver(node)
@@ -348,7 +346,7 @@ def test_an_abandoned_replay_is_reported_to_verification(
     assert abandoned == [lease.id]
 
 
-def test_progress_and_the_first_step_are_told_as_they_happen(world: World, nodes: list[str]) -> None:
+def test_progress_and_first_step_are_reported_live(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes)
     lease = world.pull(nodes[0])
     assert lease is not None
@@ -368,14 +366,13 @@ def _pins(world: World, job_id: str) -> dict[int, list[str]]:
 
 
 def _took(world: World, job_id: str, *, seconds: float) -> None:
-    """As if every delivery so far had taken so long."""
     with world.database.transaction() as session:
         for unit in session.scalars(select(Unit).where(Unit.job_id == job_id, Unit.uploaded_at.is_not(None))):
             assert unit.uploaded_at is not None
             unit.created_at = unit.uploaded_at - timedelta(seconds=seconds)
 
 
-def test_the_sweep_leaves_a_waiting_job_alone_once_its_first_checkpoint_is_there(world: World) -> None:
+def test_sweep_ignores_waiting_job_with_first_checkpoint(world: World) -> None:
     job_id = world.job()
     assert rounds.due_jobs(world.database) == [job_id]
     world.dispatch(job_id)

@@ -81,7 +81,7 @@ def _kill_while_adding(directory: Path, stage: str, data: bytes) -> None:
         ("committed", True),
     ],
 )
-def test_a_writer_killed_at_any_stage_leaves_all_or_nothing(tmp_path, stage, there):
+def test_killed_writer_leaves_all_or_nothing(tmp_path, stage, there):
     before = BlockStore(tmp_path).add(BEFORE)
     _kill_while_adding(tmp_path, stage, ADDED)
     store = BlockStore(tmp_path)
@@ -97,7 +97,7 @@ def test_a_writer_killed_at_any_stage_leaves_all_or_nothing(tmp_path, stage, the
     assert store.fetch(store.add(ADDED), max_bytes=LIMIT) == ADDED
 
 
-def test_a_kill_before_what_was_replaced_is_removed_leaves_it_for_the_next_start(tmp_path):
+def test_killed_replacement_is_completed_on_next_start(tmp_path):
     root = BlockStore(tmp_path).add(BEFORE)
     _kill_while_adding(tmp_path, "committed", BEFORE)
     store = BlockStore(tmp_path)
@@ -107,7 +107,7 @@ def test_a_kill_before_what_was_replaced_is_removed_leaves_it_for_the_next_start
     assert store.fetch(root, max_bytes=LIMIT) == BEFORE
 
 
-def test_what_others_are_writing_is_not_taken_for_left_behind(tmp_path):
+def test_files_being_written_are_not_removed(tmp_path):
     store, other = BlockStore(tmp_path), BlockStore(tmp_path)
     writer = store.writer()
     writer.write(ADDED[: 4 * CHUNK])
@@ -151,7 +151,7 @@ print("done")
 """
 
 
-def test_processes_that_write_read_and_collect_at_once(tmp_path):
+def test_processes_write_read_and_collect_concurrently(tmp_path):
     running = [
         subprocess.Popen([sys.executable, "-c", _BUSY, str(tmp_path), str(seed)], stdout=subprocess.PIPE)
         for seed in range(3)
@@ -166,7 +166,7 @@ def test_processes_that_write_read_and_collect_at_once(tmp_path):
     assert size <= 2 * (3 * 6 * 300_000 + 6 * 600_000) + 100_000  # less than half of a pack is what nobody needs
 
 
-def test_reading_goes_on_while_the_file_is_unpinned_and_collected(tmp_path):
+def test_reading_continues_during_unpin_and_collection(tmp_path):
     data = random.Random(3).randbytes(40 * CHUNK)
     store, other = BlockStore(tmp_path), BlockStore(tmp_path)
     root = store.add(data)
@@ -181,7 +181,7 @@ def test_reading_goes_on_while_the_file_is_unpinned_and_collected(tmp_path):
         store.read(root, max_bytes=LIMIT)
 
 
-def test_unpinning_gives_space_back_also_of_packs_that_are_partly_used(tmp_path):
+def test_unpinning_frees_space_in_partly_used_packs(tmp_path):
     store = BlockStore(tmp_path)
     parts = [random.Random(seed).randbytes(2 * CHUNK) for seed in range(4)]
     alone = store.add(parts[0])
@@ -203,7 +203,7 @@ def test_unpinning_gives_space_back_also_of_packs_that_are_partly_used(tmp_path)
     assert len(store.fetch(several[3], max_bytes=LIMIT)) == 2 * CHUNK
 
 
-def test_collecting_keeps_what_is_young_and_what_is_damaged_above(tmp_path):
+def test_collection_keeps_young_and_damaged_blocks(tmp_path):
     store = BlockStore(tmp_path)
     root = store.add(BEFORE)
     loose = unixfs.build(ADDED, store.put)

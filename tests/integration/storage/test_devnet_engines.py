@@ -20,8 +20,6 @@ from zoo_compute.devnet.supervisor import Supervisor, stop_leftovers
 
 
 class Engines:
-    """PostgreSQL, Valkey, anvil and the block store, without the market."""
-
     def __init__(self, directory: StateDirectory, state: State) -> None:
         stop_leftovers(state)
         stack.prepare(directory, state)
@@ -66,7 +64,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StateDirectory
     return directory
 
 
-def test_engines_start_keep_their_data_through_kill_9_and_stop(directory: StateDirectory) -> None:
+def test_engines_keep_data_through_kill_and_stop(directory: StateDirectory) -> None:
     first = Engines(directory, State())
     try:
         first.wait()
@@ -103,6 +101,5 @@ def test_engines_start_keep_their_data_through_kill_9_and_stop(directory: StateD
 
 
 def _until_written(path: Path) -> None:
-    """Wait for the next write of a file."""
     before = path.stat().st_mtime_ns if path.exists() else 0
     wait_until(lambda: path.exists() and path.stat().st_mtime_ns > before)

@@ -39,7 +39,7 @@ def _post(store: StoreProcess, command: str, **options: object) -> httpx.Respons
     return httpx.post(f"{store.rpc_url}/api/v0/{command}", timeout=120, **options)
 
 
-def test_the_gateway_gives_the_file_its_blocks_and_its_archive(store, file):
+def test_gateway_returns_file_blocks_and_archive(store, file):
     answer = _get(store, f"/ipfs/{file}")
     assert answer.content == SEVERAL
     assert answer.headers["etag"] == f'"{file}"'
@@ -81,7 +81,7 @@ def test_ranges(store, file, asked, start, stop):
 
 
 @pytest.mark.parametrize("asked", ["bytes=99999999-", "bytes=-0", "bytes=9-3"])
-def test_ranges_that_hold_nothing(store, file, asked):
+def test_empty_ranges_are_handled(store, file, asked):
     answer = _get(store, f"/ipfs/{file}", Range=asked)
     assert (answer.status_code, answer.headers["content-range"]) == (416, f"bytes */{len(SEVERAL)}")
 
@@ -133,8 +133,7 @@ def test_cat_gives_parts(store, file):
     assert answer.content == SEVERAL[262_140:262_150]
 
 
-def test_little_content_comes_at_once_and_much_in_pieces(store, file):
-    """So that many readers of large files do not fill the memory."""
+def test_small_content_is_whole_and_large_is_streamed(store, file):
     large = random.Random(2).randbytes(5 << 20)
     for cid, content in ((file, SEVERAL), (store.add(large), large)):
         archive = _get(store, f"/ipfs/{cid}?format=car")
@@ -155,7 +154,7 @@ def test_several_files_in_one_upload_keep_their_names(store):
     assert [(line["Name"], line["Hash"]) for line in lines] == [("a b.txt", hashes[0]), ("c.txt", hashes[1])]
 
 
-def test_only_posts_that_no_web_page_made_reach_the_rpc(store):
+def test_rpc_accepts_only_posts_without_web_origin(store):
     assert httpx.get(f"{store.rpc_url}/api/v0/version").status_code == 405
     assert _post(store, "version", headers={"Origin": "http://evil.example"}).status_code == 403
 
@@ -187,7 +186,7 @@ def test_many_clients_at_once(store):
         assert all(pool.map(store_and_read, range(24)))
 
 
-def test_a_kill_amid_writes_leaves_whole_blocks_and_kept_promises(own_store):
+def test_kill_during_writes_keeps_whole_blocks_and_pins(own_store):
     acknowledged: list[tuple[str, int]] = []
 
     def write(seed: int) -> None:
@@ -218,7 +217,7 @@ def test_a_kill_amid_writes_leaves_whole_blocks_and_kept_promises(own_store):
         assert _get(own_store, f"/ipfs/{cid}").content == random.Random(number).randbytes(600_000)
 
 
-def test_sigterm_ends_it_cleanly_even_with_an_idle_client(own_store):
+def test_sigterm_ends_cleanly_with_idle_client(own_store):
     with httpx.Client(base_url=own_store.gateway_url) as idle:
         idle.get("/healthz")
         assert own_store.stop() == 0
@@ -235,7 +234,7 @@ def test_a_taken_port_is_reported(tmp_path):
     assert "Traceback" not in ended.stderr
 
 
-def test_a_damaged_block_counts_as_absent_until_it_is_stored_again(tmp_path):
+def test_damaged_block_counts_as_absent_until_restored(tmp_path):
     blocks = BlockStore(tmp_path)
     root = unixfs.build(io.BytesIO(SEVERAL), blocks.put)
     assert blocks.pin(root) == len(SEVERAL)
@@ -260,7 +259,7 @@ def test_collecting_keeps_what_pins_need(tmp_path):
 
 
 def test_small_answers_do_not_wait_for_an_acknowledgement():
-    """Without it an answer whose body follows its headers in a second packet took 40 ms more."""
+    """A body in a second packet after its headers took 40 ms more."""
     listener = ipfs_store._listen(0)
     try:
         with socket.create_connection(listener.getsockname()):

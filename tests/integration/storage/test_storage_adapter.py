@@ -48,7 +48,7 @@ def test_what_is_put_is_pinned_and_reads_back(storage, data, form):
 @pytest.mark.skipif(
     "ZOO_TEST_JSIPFS" in os.environ, reason="js-ipfs knows block/put's older options only, not cid-codec"
 )
-def test_a_record_of_any_length_is_one_block_named_by_its_hash(storage):
+def test_record_of_any_length_is_single_hashed_block(storage):
     record = b"r" * 600_000
     blob = storage.put_block(record)
     assert digest_of(blob.cid) == sha256(record)
@@ -68,8 +68,8 @@ def test_pins_come_and_go_any_number_of_times(storage):
         assert storage.is_pinned(cid)
 
 
-def test_a_large_file_may_take_its_time_to_be_pinned(store, storage):
-    """Kubo's ``timeout`` ends the whole command, so what bounds a search would end a large file's pin."""
+def test_large_file_pin_is_not_bound_by_timeout(store, storage):
+    """Kubo's ``timeout`` ends the whole command, not only the search."""
     cid = storage.put(b"said to be large", max_bytes=16).cid
     with faulty(store.rpc_url, lambda _path, body: body) as (url, asked):
         Storage(url, lookup_timeout=5.0).pin(cid)
@@ -77,7 +77,7 @@ def test_a_large_file_may_take_its_time_to_be_pinned(store, storage):
     assert ["timeout=5000ms" in asked[0], "timeout=105000ms" in asked[1]] == [True, True]
 
 
-def test_a_dataset_is_given_the_time_of_its_size_to_arrive(store, monkeypatch):
+def test_dataset_transfer_time_grows_with_size(store, monkeypatch):
     splits = [Split(cid_of_raw(b"split"), size, "0x" + "00" * 32) for size in (MAX_TRAIN_BYTES, 1_000_000)]
     storage = Storage(store.rpc_url)
     dataset = storage.put(DatasetManifest(*splits).to_bytes(), max_bytes=1 << 20).cid
@@ -88,7 +88,7 @@ def test_a_dataset_is_given_the_time_of_its_size_to_arrive(store, monkeypatch):
 
 
 @pytest.mark.parametrize("claimed", [4, 6, MAX_VALIDATION_BYTES])
-def test_a_dataset_whose_sizes_are_not_its_files_is_refused_before_anybody_pays(storage, claimed):
+def test_dataset_with_wrong_sizes_is_refused_before_payment(storage, claimed):
     stored = storage.put(b"short", max_bytes=5).cid
     true, lie = (Split(stored, size, "0x" + "00" * 32) for size in (5, claimed))
     for splits in ((lie, true), (true, lie)):
@@ -111,7 +111,7 @@ def test_limits_hold_both_ways(storage):
 @pytest.mark.skipif(
     "ZOO_TEST_JSIPFS" in os.environ, reason="js-ipfs knows block/put's older options only, not cid-codec"
 )
-def test_pieces_are_joined_without_their_content_and_nothing_is_pinned_before(store):
+def test_pieces_join_without_content_and_pin_afterwards(store):
     content = random.Random(5).randbytes(2 * unixfs.PIECE_BYTES + 300_000)
     asked: list[str] = []
 
@@ -160,7 +160,7 @@ def test_an_ipfs_node_is_not_believed(store, storage):
 
 
 @pytest.mark.parametrize("spoil", [None, lambda body: body, lambda body: bytes(len(body)), lambda body: body[:-1]])
-def test_a_small_file_comes_in_one_piece_and_block_by_block_where_that_fails(store, storage, spoil):
+def test_small_file_is_sent_whole_or_by_blocks(store, storage, spoil):
     cid = storage.put(SEVERAL, max_bytes=len(SEVERAL)).cid
     paths: list[str] = []
 
@@ -204,7 +204,7 @@ def test_a_restart_of_ipfs_is_survived(own_store):
     assert storage.get(cid, max_bytes=10) == b"kept"
 
 
-def test_an_ipfs_node_that_hangs_counts_as_unavailable():
+def test_hanging_ipfs_node_counts_as_unavailable():
     with socket.create_server(("127.0.0.1", 0)) as silent:
         storage = Storage(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=0.1)
         started = time.monotonic()

@@ -39,9 +39,7 @@ def _archive(store: StoreProcess, cid: str, query: str) -> tuple[httpx.Response,
         (f"{SIZE - 2}:{SIZE + CHUNK}", SIZE - 2, SIZE, 2, 1),
     ],
 )
-def test_an_archive_of_some_bytes_has_the_blocks_that_prove_them_and_no_others(
-    store, file, asked, start, stop, nodes, leaves
-):
+def test_range_archive_contains_exactly_needed_blocks(store, file, asked, start, stop, nodes, leaves):
     _answer, blocks = _archive(store, file, f"entity-bytes={asked}")
     pieces = unixfs.read(parse(file), blocks.__getitem__, max_bytes=SIZE, start=start, stop=stop)
     assert b"".join(pieces) == CONTENT[start:stop]
@@ -55,7 +53,7 @@ def test_an_archive_of_nothing_is_the_root(store, file, query):
     assert list(blocks) == [parse(file)]
 
 
-def test_all_and_the_entity_are_the_whole_file_and_each_scope_has_a_tag_of_its_own(store):
+def test_entity_scopes_return_whole_file_with_own_tags(store):
     content = random.Random(4).randbytes(2 * CHUNK + 1)
     cid = store.add(content)
     queries = ["dag-scope=all", "dag-scope=entity", "dag-scope=block", "entity-bytes=0:*", "entity-bytes=0:5"]
@@ -80,7 +78,7 @@ def test_what_no_archive_can_be_of_is_refused(store, file, query):
     assert httpx.get(f"{store.gateway_url}/ipfs/{file}?format=raw&{query}").status_code == 200  # archives only
 
 
-def test_head_claims_no_length_that_a_get_would_not_have(store, file):
+def test_head_reports_same_length_as_get(store, file):
     for cid in (file, store.add(b"small")):
         for query in ("format=car", "format=raw", ""):
             url = f"{store.gateway_url}/ipfs/{cid}?{query}"
@@ -108,7 +106,7 @@ def test_what_the_client_prefers_is_sent(store, accept, kind):
     assert answer.headers["content-type"].split(";")[0] == kind
 
 
-def test_the_probe_is_a_valid_archive_and_an_empty_block(store):
+def test_probe_returns_valid_archive_with_empty_block(store):
     header = bytes.fromhex("a265726f6f747381d82a45000155000067") + b"version\x01"
     expected = {"raw": b"", "car": varint.encode(len(header)) + header}
     for form, content in expected.items():
@@ -117,7 +115,7 @@ def test_the_probe_is_a_valid_archive_and_an_empty_block(store):
         assert httpx.head(f"{store.gateway_url}/ipfs/bafkqaaa?format={form}").status_code == 200
 
 
-def test_a_range_of_another_representation_is_answered_in_full(store, file):
+def test_range_of_other_representation_returns_full_body(store, file):
     url = f"{store.gateway_url}/ipfs/{file}"
     for tag, status in ((f'"{file}"', 206), ('"of something else"', 200)):
         answer = httpx.get(url, headers={"Range": "bytes=0-4", "If-Range": tag}, timeout=300)
@@ -136,7 +134,6 @@ def test_what_the_client_has_already_is_not_sent(store, known, query):
 
 
 def _directory(store: StoreProcess) -> str:
-    """A directory of one file, which the gateway has as a block only."""
     name = b"a.txt"
     cid = parse(store.add(b"in a directory")).to_bytes()
     link = b"\x0a" + bytes([len(cid)]) + cid + b"\x12" + bytes([len(name)]) + name + b"\x18\x0e"
@@ -148,7 +145,7 @@ def _directory(store: StoreProcess) -> str:
     return str(answer.json()["Key"])
 
 
-def test_of_a_directory_its_block_is_served_and_a_sentence_says_so(store):
+def test_directory_returns_its_block_with_explanation(store):
     cid = _directory(store)
     url = f"{store.gateway_url}/ipfs/{cid}"
     block = httpx.get(f"{url}?format=raw")
@@ -158,12 +155,12 @@ def test_of_a_directory_its_block_is_served_and_a_sentence_says_so(store):
         answer = httpx.get(f"{url}{query}")
         assert answer.status_code == 406
         assert answer.text == (
-            f"{cid} is not a file node with raw leaves but a directory, say, of which only this block is served: take "
+            f"{cid} is not a file node with raw leaves but a directory, say; only this block is served: use "
             "format=raw, or format=car with dag-scope=block\n"
         )
     for path in ("/a.txt", "/a.txt?format=car"):
         answer = httpx.get(f"{url}{path}")
-        assert (answer.status_code, "no path below it" in answer.text) == (404, True)
+        assert (answer.status_code, "without paths below it" in answer.text) == (404, True)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +178,7 @@ def test_of_a_directory_its_block_is_served_and_a_sentence_says_so(store):
         ("?format=raw&car-version=2", f"{CAR_TYPE}; version=2", 200),
     ],
 )
-def test_an_archive_of_another_variant_than_ours_is_refused(store, query, accept, status):
+def test_archive_of_other_variant_is_refused(store, query, accept, status):
     url = f"{store.gateway_url}/ipfs/{store.add(b'of several forms')}{query}"
     answer = httpx.get(url, headers={} if accept is None else {"Accept": accept})
     assert answer.status_code == status
@@ -189,7 +186,7 @@ def test_an_archive_of_another_variant_than_ours_is_refused(store, query, accept
     assert answer.headers["content-type"].split(";")[0] == kind
 
 
-def test_ends_beyond_all_files_are_the_end_of_the_file(store):
+def test_range_beyond_end_stops_at_file_end(store):
     content = random.Random(5).randbytes(CHUNK + 9)
     cid = store.add(content)
     url, far = f"{store.gateway_url}/ipfs/{cid}", "9" * 40

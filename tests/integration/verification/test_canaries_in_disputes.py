@@ -24,14 +24,12 @@ OTHER_CLASS = to_hex(sha256(b"another class"))
 
 @pytest.fixture(autouse=True)
 def court(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What replays refute is disputed; the contract is left to the tests of the court."""
     monkeypatch.setattr(Adjudicator, "route", lambda *_: Route(DecidedBy.DISPUTE))
     monkeypatch.setattr(Adjudicator, "open_dispute", lambda *_: "0x" + "dd" * 32)
 
 
 @pytest.fixture
 def unit_id(world: VerificationWorld, verifiers: list[str]) -> int:
-    """A unit of which the first segment was drawn, and its first verifier asked."""
     job_id = world.running([node := world.node()])
     world.deliver(node)
     (unit,) = world.units(job_id)
@@ -46,7 +44,7 @@ def refute(world: VerificationWorld) -> None:
     assert [(sample.status, sample.reason) for sample in world.samples()] == [("failed", "incorrect_computation")]
 
 
-def test_no_committee_is_asked_before_the_units_canary_is_decided(world: VerificationWorld, unit_id: int) -> None:
+def test_committee_waits_for_canary_decision(world: VerificationWorld, unit_id: int) -> None:
     with world.database.transaction() as session:
         state_cid = world.storage.put(b"state", max_bytes=10).cid
         canary = Canary(unit_id=unit_id, segment=0, status="planted", state_cid=state_cid, start_leaf=OTHER_LEAF)
@@ -62,10 +60,10 @@ def test_no_committee_is_asked_before_the_units_canary_is_decided(world: Verific
     assert world.slashes() == []
 
 
-def test_no_unit_waits_for_verifiers_that_cannot_answer_its_canary(
+def test_unit_does_not_wait_for_incapable_canary_verifiers(
     world: VerificationWorld, unit_id: int, verifiers: list[str]
 ) -> None:
-    """Two of three are live and fail every replay, as those with too little memory do: the provider is paid."""
+    """Two of three fail every replay, as nodes with too little memory do; the provider is paid."""
     with world.database.transaction() as session:
         state_cid = world.storage.put(b"state", max_bytes=10).cid
         session.add(Canary(unit_id=unit_id, segment=0, status="planted", state_cid=state_cid, start_leaf=OTHER_LEAF))
@@ -82,7 +80,6 @@ def test_no_unit_waits_for_verifiers_that_cannot_answer_its_canary(
 
 
 def compared_by_another_class(world: VerificationWorld, unit_id: int) -> str:
-    """Both ends of the drawn segment are there; who computed one of them."""
     other = world.verifier(environment=OTHER_CLASS)
     (sample,) = world.samples()
     cids = {"computed_cid": "bafkreia", "claimed_cid": "bafkreib"}
@@ -96,7 +93,7 @@ def compared_by_another_class(world: VerificationWorld, unit_id: int) -> str:
 
 
 @pytest.mark.parametrize("agrees", [True, False])
-def test_a_verifier_of_the_class_that_is_at_it_is_heard_and_paid_before_a_comparison_passes_anything(
+def test_own_class_result_precedes_cross_class_pass(
     world: VerificationWorld, unit_id: int, monkeypatch: pytest.MonkeyPatch, agrees: bool
 ) -> None:
     monkeypatch.setattr(replay_inputs, "claimed_end_distance", lambda *_: (1e-9, 1e-9))
@@ -123,7 +120,6 @@ def test_a_verifier_of_the_class_that_is_at_it_is_heard_and_paid_before_a_compar
 def test_a_comparison_waits_while_storage_does_not_answer(
     world: VerificationWorld, unit_id: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That two states could not be read for a moment says nothing about their being far apart."""
     compared_by_another_class(world, unit_id)
     with world.database.transaction() as session:  # nobody of the class is at it
         session.execute(update(Replay).where(Replay.sample_id.is_not(None)).values(status="abandoned"))
@@ -141,9 +137,7 @@ def test_a_comparison_waits_while_storage_does_not_answer(
 
 
 @pytest.mark.parametrize("acquitted", [True, False])
-def test_a_comparison_that_was_too_far_apart_is_paid_or_was_drift_by_how_the_dispute_ends(
-    world: VerificationWorld, unit_id: int, acquitted: bool
-) -> None:
+def test_distant_comparison_is_paid_by_dispute_outcome(world: VerificationWorld, unit_id: int, acquitted: bool) -> None:
     other = world.verifier(environment=OTHER_CLASS)
     (sample,) = world.samples()
     with world.database.transaction() as session:

@@ -27,12 +27,10 @@ INNER, MADE_UP, OTHER_LEAF = "0x" + "11" * 32, "0x" + "99" * 32, "0x" + "ee" * 3
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    """Every segment is posed once more."""
     return settings.model_copy(update={"canary_bps": 10_000})
 
 
 def drawn_first(world: VerificationWorld, verifiers: int, drawn: Sequence[int] = (0,), **options: Any) -> int:
-    """A unit of which the first segment was drawn, with so many verifiers live; who is due is asked."""
     for _ in range(verifiers):
         world.verifier()
     job_id = world.running([node := world.node()], **options)
@@ -43,12 +41,10 @@ def drawn_first(world: VerificationWorld, verifiers: int, drawn: Sequence[int] =
 
 
 def asked(world: VerificationWorld) -> list[str]:
-    """Who holds a replay now, in the order in which they were asked."""
     return [replay.verifier for replay in world.replays() if replay.status == "assigned"]
 
 
 def answer_all(world: VerificationWorld, unit_id: int, *digests: str) -> list[str]:
-    """The next so many who are asked come to the claimed end, with these digests; who they are."""
     given = []
     for digest in digests:
         given.append(asked(world)[0])
@@ -60,7 +56,7 @@ def statuses(world: VerificationWorld) -> Counter[str]:
     return Counter(replay.status for replay in world.replays())
 
 
-def test_two_are_asked_at_once_for_the_same_inner_state_and_the_unit_waits_for_both(world: VerificationWorld) -> None:
+def test_duplicate_replay_asks_two_and_waits_for_both(world: VerificationWorld) -> None:
     unit_id = drawn_first(world, 4)
     first, second = asked(world)
     leases = world.rows(lambda session: list(session.scalars(select(Lease).where(Lease.kind == LeaseKind.REPLAY))))
@@ -80,9 +76,7 @@ def test_two_are_asked_at_once_for_the_same_inner_state_and_the_unit_waits_for_b
     assert replay_records(world).keys() == {first, second}
 
 
-def test_whoever_has_the_end_and_another_inner_state_than_three_others_is_slashed_at_once(
-    world: VerificationWorld,
-) -> None:
+def test_outvoted_inner_state_with_equal_end_is_slashed(world: VerificationWorld) -> None:
     unit_id = drawn_first(world, 5)
     (copier,) = answer_all(world, unit_id, MADE_UP)
     honest = answer_all(world, unit_id, INNER)
@@ -120,7 +114,7 @@ def test_whoever_has_the_end_and_another_inner_state_than_three_others_is_slashe
         (5, [INNER, MADE_UP, MADE_UP, "0x" + "77" * 32, INNER]),
     ],
 )
-def test_where_doubt_stays_nobody_is_blamed_or_paid_and_the_provider_is_paid(
+def test_inconclusive_duplicate_replay_blames_none_and_pays_provider(
     world: VerificationWorld, verifiers: int, digests: list[str]
 ) -> None:
     unit_id = drawn_first(world, verifiers)
@@ -137,8 +131,8 @@ def test_where_doubt_stays_nobody_is_blamed_or_paid_and_the_provider_is_paid(
     assert (replay_records(world), world.slashes()) == ({}, [])
 
 
-def test_who_differs_in_the_end_too_is_treated_as_before(world: VerificationWorld) -> None:
-    """Its environment may have changed: that costs no stake the first time."""
+def test_differing_end_state_costs_no_stake_at_first(world: VerificationWorld) -> None:
+    """The verifier's environment may have changed."""
     unit_id = drawn_first(world, 4)
     wrong = asked(world)[0]
     world.replay(wrong, OTHER_LEAF, MADE_UP)
@@ -149,8 +143,8 @@ def test_who_differs_in_the_end_too_is_treated_as_before(world: VerificationWorl
     assert world.slashes() == []
 
 
-def test_a_refuted_unit_is_rejected_and_who_confirmed_it_is_not_taken_for_a_copier(world: VerificationWorld) -> None:
-    """It may be on the same broken kind of machine as the provider."""
+def test_confirmer_of_refuted_unit_is_no_copier(world: VerificationWorld) -> None:
+    """It may run on the same defective hardware as the provider."""
     unit_id = drawn_first(world, 5)
     (confirming,) = answer_all(world, unit_id, MADE_UP)
     refuting = [asked(world)[0]]
@@ -164,15 +158,14 @@ def test_a_refuted_unit_is_rejected_and_who_confirmed_it_is_not_taken_for_a_copi
     assert {verifier for verifier, (right, _, _) in replay_records(world).items() if right} == {*refuting}
 
 
-def test_with_too_few_verifiers_of_the_class_one_is_enough(world: VerificationWorld) -> None:
+def test_single_verifier_suffices_when_class_is_small(world: VerificationWorld) -> None:
     unit_id = drawn_first(world, 3)
     answer_all(world, unit_id, INNER)
     assert world.unit(unit_id).status == "verified"
     assert statuses(world) == {"agreed": 1}
 
 
-def test_where_the_second_segment_is_drawn_too_a_state_before_the_end_is_asked_for(world: VerificationWorld) -> None:
-    """Whoever replays the second one is given the end."""
+def test_earlier_state_is_asked_when_second_segment_sampled(world: VerificationWorld) -> None:
     training = {**world.spec.to_dict()["training_config"], "inner_steps": 16, "segment_steps": 2}
     world.spec = TrainingSpec.from_dict({**world.spec.to_dict(), "training_config": training})
     drawn_first(world, 4, drawn=[0, 1], document=world.spec.to_dict())
@@ -180,7 +173,7 @@ def test_where_the_second_segment_is_drawn_too_a_state_before_the_end_is_asked_f
     assert (first.inner_step, first.second_opinion) == (1, True)
 
 
-def test_of_a_segment_of_one_step_whose_end_is_shown_only_that_is_asked_for(world: VerificationWorld) -> None:
+def test_single_step_segment_with_revealed_end_asks_it(world: VerificationWorld) -> None:
     training = {**world.spec.to_dict()["training_config"], "inner_steps": 8, "segment_steps": 1}
     world.spec = TrainingSpec.from_dict({**world.spec.to_dict(), "training_config": training})
     drawn_first(world, 4, drawn=[0, 1], document=world.spec.to_dict())
@@ -191,10 +184,8 @@ def test_of_a_segment_of_one_step_whose_end_is_shown_only_that_is_asked_for(worl
     assert lease.task["inner"] is None
 
 
-def test_whoever_is_asked_first_is_asked_for_the_inner_state_without_a_second_opinion_too(
-    world: VerificationWorld,
-) -> None:
-    """Or who has one would know. Nothing follows from a digest that nobody else gave."""
+def test_first_verifier_is_always_asked_for_inner_state(world: VerificationWorld) -> None:
+    """Otherwise the question would reveal a duplicate replay."""
     world.settings = world.settings.model_copy(update={"canary_bps": 1})  # as good as never
     unit_id = drawn_first(world, 4)
     (only,) = asked(world)
@@ -204,9 +195,7 @@ def test_whoever_is_asked_first_is_asked_for_the_inner_state_without_a_second_op
     assert replay_records(world).keys() == {only}
 
 
-def test_a_result_without_the_digest_that_was_asked_for_is_refused_and_another_verifier_asked(
-    world: VerificationWorld,
-) -> None:
+def test_result_without_requested_digest_is_refused_and_reassigned(world: VerificationWorld) -> None:
     unit_id = drawn_first(world, 4)
     first, second = asked(world)
     salt, claim = "0x" + "05" * 32, world.claim(unit_id, 0)
@@ -240,7 +229,7 @@ def test_the_digest_counts_only_as_it_was_committed(world: VerificationWorld) ->
     assert {replay.inner_digest for replay in world.replays()} == {MADE_UP, None}
 
 
-def test_a_digest_that_was_not_asked_for_is_refused(world: VerificationWorld) -> None:
+def test_unrequested_digest_is_refused(world: VerificationWorld) -> None:
     world.settings = world.settings.model_copy(update={"canary_bps": 0})
     unit_id = drawn_first(world, 4)
     with pytest.raises(ResultRefused) as refused:
@@ -248,9 +237,7 @@ def test_a_digest_that_was_not_asked_for_is_refused(world: VerificationWorld) ->
     assert refused.value.extra == {"reason": "wrong_inner_digest"}
 
 
-def test_a_market_that_is_killed_asks_both_and_punishes_once(
-    world: VerificationWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_market_asks_both_and_slashes_once(world: VerificationWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     made, create = [], leases_service.create_lease
 
     def killed(session: Any, **values: Any) -> Any:
@@ -291,7 +278,7 @@ def test_a_market_that_is_killed_asks_both_and_punishes_once(
         again.database.dispose()
 
 
-def test_sample_without_inner_state_is_judged_by_end_state(world: VerificationWorld) -> None:
+def test_sample_without_inner_state_uses_end_state(world: VerificationWorld) -> None:
     unit_id = drawn_first(world, 4)
     with world.database.transaction() as session:
         session.execute(update(Sample).values(inner_nonce=None, inner_step=None, second_opinion=False))

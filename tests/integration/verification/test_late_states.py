@@ -46,7 +46,6 @@ def events(world: VerificationWorld, kind: str) -> list[dict[str, object]]:
 
 
 def show_late(world: VerificationWorld, node: str, verifiers: list[str], job_id: str, *, days_ago: int = 0) -> int:
-    """Have the node's newest unit of the job drawn, shown late and replayed; returns its id."""
     (unit,) = world.units(job_id, provider=node)
     world.challenge({unit.id: [1]})
     (sample,) = [sample for sample in world.samples() if sample.unit_id == unit.id]
@@ -60,7 +59,7 @@ def show_late(world: VerificationWorld, node: str, verifiers: list[str], job_id:
     return unit.id
 
 
-def test_a_state_that_is_shown_late_is_replayed_paid_and_noted(
+def test_late_state_is_replayed_paid_and_recorded(
     world: VerificationWorld, nodes: list[str], verifiers: list[str]
 ) -> None:
     node = nodes[0]
@@ -90,7 +89,7 @@ def test_in_time_nothing_follows(world: VerificationWorld, nodes: list[str], ver
     assert (late_states(world), events(world, "late"), lost_by_day(world, nodes[0])) == ([], [], {})
 
 
-def test_a_late_state_waits_for_its_unit_and_is_left_out_if_that_is_rejected(
+def test_late_state_counts_only_for_verified_unit(
     world: VerificationWorld, nodes: list[str], verifiers: list[str]
 ) -> None:
     job_id = world.running([nodes[0]])
@@ -110,7 +109,7 @@ def test_a_late_state_waits_for_its_unit_and_is_left_out_if_that_is_rejected(
     assert (late.booked, lost_by_day(world, nodes[0])) == ("unit_rejected", {})
 
 
-def test_the_third_late_day_is_slashed_once_with_evidence_and_convicts_of_nothing_else(
+def test_third_late_day_slashes_once_for_lateness_only(
     world: VerificationWorld, nodes: list[str], verifiers: list[str]
 ) -> None:
     node = nodes[0]
@@ -145,7 +144,7 @@ def test_the_third_late_day_is_slashed_once_with_evidence_and_convicts_of_nothin
         assert penalties_service.job_slashes(session, penalty.job_id) == []
 
 
-def test_who_is_jailed_for_being_late_is_still_convicted_of_what_it_withholds(
+def test_jailed_late_node_is_slashed_for_data_withholding(
     world: VerificationWorld, nodes: list[str], verifiers: list[str]
 ) -> None:
     node = nodes[0]
@@ -164,7 +163,7 @@ def test_who_is_jailed_for_being_late_is_still_convicted_of_what_it_withholds(
     assert [(slash.provider, slash.offence) for slash in world.slashes()] == [(node, "withheld_data")]
 
 
-def test_whose_last_word_was_no_has_refused(world: VerificationWorld, nodes: list[str], unit_ids: list[int]) -> None:
+def test_final_refusal_counts_as_refusal(world: VerificationWorld, nodes: list[str], unit_ids: list[int]) -> None:
     world.challenge({unit_ids[0]: [1], unit_ids[1]: []})
     (sample,) = world.samples()
     world.give_up(nodes[0], LeaseKind.REVEAL, "input_missing")
@@ -182,7 +181,7 @@ def test_whose_last_word_was_no_has_refused(world: VerificationWorld, nodes: lis
     assert intent.arguments[1] == "7"
 
 
-def test_who_only_stops_has_refused_nothing(world: VerificationWorld, nodes: list[str], unit_ids: list[int]) -> None:
+def test_stopped_node_has_refused_nothing(world: VerificationWorld, nodes: list[str], unit_ids: list[int]) -> None:
     world.challenge({unit_ids[0]: [1], unit_ids[1]: []})
     (sample,) = world.samples()
     world.give_up(nodes[0], LeaseKind.REVEAL, "input_missing")
@@ -192,7 +191,7 @@ def test_who_only_stops_has_refused_nothing(world: VerificationWorld, nodes: lis
     assert [slash.offence for slash in world.slashes()] == ["withheld_data"]
 
 
-def test_an_outage_of_the_market_makes_nobody_late_and_leaves_the_late_their_time(
+def test_outage_makes_no_node_late_and_extends_deadlines(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int]
 ) -> None:
     world.challenge({unit_ids[0]: [1], unit_ids[1]: []})

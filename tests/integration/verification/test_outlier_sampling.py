@@ -15,7 +15,6 @@ from market.training.units.service import unit_facts
 
 
 def doubted(world: VerificationWorld, node: str, times_as_dear: int = 1) -> bool:
-    """Whether a unit of the node, of so many times the price of what it has delivered, is drawn more for doubts."""
     with world.database.transaction() as session:
         unit_id = session.scalar(select(Unit.id).where(Unit.provider == node).limit(1))
         assert unit_id is not None
@@ -43,7 +42,7 @@ def test_a_closed_round_is_examined_beside_the_next(world: VerificationWorld) ->
 
 
 @pytest.mark.parametrize("sign", ["doubts", "exclusion"])
-def test_a_doubted_node_is_sampled_more_and_loses_nothing(world: VerificationWorld, sign: str) -> None:
+def test_flagged_node_is_sampled_more_without_loss(world: VerificationWorld, sign: str) -> None:
     node, other = world.node(), world.node()
     job_id = world.running([node, other])
     for name in (node, other):
@@ -65,7 +64,7 @@ def test_a_doubted_node_is_sampled_more_and_loses_nothing(world: VerificationWor
     assert {world.provider(name).status for name in (node, other)} == {"active"}
 
 
-def test_being_late_is_no_doubt_and_old_doubts_are_forgotten(world: VerificationWorld) -> None:
+def test_lateness_is_no_outlier_and_old_flags_expire(world: VerificationWorld) -> None:
     node = world.node()
     job_id = world.running([node])
     world.deliver(node)

@@ -36,13 +36,11 @@ from zoo_protocol.hashing import to_hex
 
 
 def warn(world: VerificationWorld, verifiers: list[str], ago: timedelta) -> None:
-    """Let the verifiers have been suspended that long ago, and be back."""
     with world.database.transaction() as session:
         session.execute(update(Provider).where(Provider.address.in_(verifiers)).values(warned_at=utc_now() - ago))
 
 
 def overrule_one(world: VerificationWorld, verifiers: list[str], unit_id: int, sample_id: int) -> str:
-    """The first verifier of the sample's first segment is wrong, two others are right."""
     liar = asked_of(world, sample_id)
     assert liar in verifiers
     world.replay(liar, OTHER_LEAF)
@@ -51,7 +49,7 @@ def overrule_one(world: VerificationWorld, verifiers: list[str], unit_id: int, s
     return liar
 
 
-def test_a_lying_verifier_alone_slashes_nobody_and_is_suspended_unpaid(
+def test_single_false_verifier_is_suspended_unpaid_without_slashing(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
 ) -> None:
     world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
@@ -73,10 +71,10 @@ def test_a_lying_verifier_alone_slashes_nobody_and_is_suspended_unpaid(
 
 
 @pytest.mark.parametrize("was_down", [False, True])
-def test_a_verifier_that_is_wrong_again_after_its_warning_is_slashed_once_with_evidence(
+def test_warned_verifier_is_slashed_once_with_evidence(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str], was_down: bool
 ) -> None:
-    """Also one that is jailed meanwhile, for 5 % for downtime: that buys off no 20 %."""
+    """A downtime slash of 5 % does not replace this slash of 20 %."""
     world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
     with world.database.transaction() as session:  # at the sampling rate there is never a second of two segments
         deadline = utc_now() + timedelta(seconds=60)
@@ -129,10 +127,10 @@ def test_a_verifier_that_is_wrong_again_after_its_warning_is_slashed_once_with_e
     assert len(world.slashes()) == 1, "a unit costs a verifier one penalty, and nothing stops for a second"
 
 
-def test_what_was_assigned_before_the_warning_belongs_to_the_same_case(
+def test_assignment_before_warning_belongs_to_same_case(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
 ) -> None:
-    """A verifier whose environment changed is wrong in all that it holds at the time."""
+    """A changed environment makes all results wrong that a verifier holds then."""
     world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
     (sample,) = world.samples()
     warn(world, verifiers, timedelta(seconds=-1))
@@ -143,7 +141,7 @@ def test_what_was_assigned_before_the_warning_belongs_to_the_same_case(
     assert world.provider(liar).status == "active"
 
 
-def test_a_verifier_that_confirms_a_false_segment_is_overruled_too(
+def test_verifier_confirming_false_segment_is_overruled(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
 ) -> None:
     world.verifier()
@@ -160,7 +158,7 @@ def test_a_verifier_that_confirms_a_false_segment_is_overruled_too(
     assert [slash.provider for slash in world.slashes()] == [nodes[0]]
 
 
-def test_where_nobody_is_left_to_ask_one_confirmation_stands_and_nobody_is_punished(
+def test_last_confirmation_stands_without_penalty(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int]
 ) -> None:
     verifiers = [world.verifier(), world.verifier()]
@@ -175,10 +173,9 @@ def test_where_nobody_is_left_to_ask_one_confirmation_stands_and_nobody_is_punis
     assert replay_records(world).keys() == {confirming}
 
 
-def test_a_verifier_whose_stake_covers_the_segment_is_drawn_before_others(
+def test_verifier_with_sufficient_stake_is_selected_first(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
 ) -> None:
-    """Of many with a wei too little at stake and one with enough, that one is first; then the others, or nobody."""
     verifiers += [world.verifier() for _ in range(20)]
     rich = world.verifier()
     needed = 125 * (world.rows(lambda session: units.unit_facts(session, unit_ids[0])).gross_wei // world.spec.segments)
@@ -212,10 +209,10 @@ def test_a_suspension_ends_and_the_score_stays_low(world: VerificationWorld) -> 
     assert found.weight == found.stake_wei * found.reliability_bps // 10_000
 
 
-def test_whose_stake_came_after_the_window_is_asked_last(
+def test_verifier_staked_after_window_is_asked_last(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
 ) -> None:
-    """A wallet that the seed would draw can be searched for, and staked then."""
+    """A wallet that the seed favours can be searched for, and staked then."""
     late, early = verifiers[:2], verifiers[2]
     with world.database.transaction() as session:
         later = utc_now() + timedelta(minutes=1)  # than the window, which is not committed yet
@@ -226,7 +223,7 @@ def test_whose_stake_came_after_the_window_is_asked_last(
     assert world.asked(verifiers) in late
 
 
-def test_a_stake_is_as_old_as_its_last_addition(world: VerificationWorld, verifiers: list[str]) -> None:
+def test_stake_age_counts_from_last_addition(world: VerificationWorld, verifiers: list[str]) -> None:
     event = world.final("ProviderStaking", "Staked", provider=verifiers[0], total=600 * 10**18)
     with world.database.transaction() as session:
         standing.on_stake_changed(DEVNET, session, event)
@@ -239,10 +236,10 @@ def test_a_stake_is_as_old_as_its_last_addition(world: VerificationWorld, verifi
     assert found[verifiers[1]].staked_before(at - timedelta(days=999))
 
 
-def test_who_keeps_a_replay_by_heartbeats_alone_loses_it(
+def test_replay_kept_by_heartbeats_alone_is_lost(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
 ) -> None:
-    """Or one staked verifier could have every unit that it is drawn for wait for ever, and its job with that."""
+    """Otherwise one staked verifier could delay units and jobs forever."""
     world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
     slow = world.asked(verifiers)
     lease = world.pull(slow, LeaseKind.REPLAY)

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from kit.killed import Killed
 from kit.verification.verification_fixtures import VerificationWorld
 from sqlalchemy import update
 
@@ -29,9 +30,7 @@ def world(database_url: str, settings: Settings, ipfs: dict[str, str]) -> Iterat
     world.database.dispose()
 
 
-def test_states_that_are_drawn_at_once_have_the_time_that_one_link_needs_for_all(
-    world: VerificationWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sampled_states_share_deadline_of_one_link(world: VerificationWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(4):
         world.verifier()
     busy, other, quiet = nodes = [world.node() for _ in range(3)]
@@ -59,10 +58,10 @@ def test_states_that_are_drawn_at_once_have_the_time_that_one_link_needs_for_all
     assert alone - sample.created_at > transfer + leases - timedelta(seconds=30)
 
 
-def test_ends_that_are_to_be_compared_wait_behind_drawn_states_and_these_behind_them(
+def test_comparison_ends_are_due_after_sampled_states(
     world: VerificationWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They go over the same link. An end that is late costs its verifier's pay, a start the provider's stake."""
+    """Both use one link; a late end costs the verifier's pay, a late start the provider's stake."""
     for _ in range(4):
         world.verifier()
     nodes = [world.node() for _ in range(2)]
@@ -89,8 +88,7 @@ def test_ends_that_are_to_be_compared_wait_behind_drawn_states_and_these_behind_
         assert drawing.reveal_by(session, world.settings, unit, [1]) >= end + transfer
 
 
-def test_who_could_not_reach_the_market_has_withheld_nothing(world: VerificationWorld) -> None:
-    """A market that was down for some minutes would have slashed every provider that it had asked for a state."""
+def test_outage_is_not_data_withholding(world: VerificationWorld) -> None:
     for _ in range(3):
         world.verifier()
     node = world.node()
@@ -124,14 +122,9 @@ def test_who_could_not_reach_the_market_has_withheld_nothing(world: Verification
     assert [slash.provider for slash in world.slashes()] == [node]
 
 
-class _Killed(Exception):
-    """The market's process is gone."""
-
-
-def test_a_market_that_dies_once_it_has_drawn_a_state_has_asked_for_it(
+def test_market_killed_after_sampling_has_requested_state(
     world: VerificationWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Back after the deadline, it would have found withheld what it had asked nobody for."""
     node = world.node()
     job_id = world.running([node])
     world.deliver(node)
@@ -140,10 +133,10 @@ def test_a_market_that_dies_once_it_has_drawn_a_state_has_asked_for_it(
     def draw_and_die(*arguments: Any) -> None:
         drawing.draw_samples(*arguments)
         if world.samples():
-            raise _Killed
+            raise Killed
 
     monkeypatch.setattr(judgement, "draw_samples", draw_and_die)
-    with pytest.raises(_Killed):
+    with pytest.raises(Killed):
         world.challenge({unit.id: [1]})
     monkeypatch.undo()
     assert [sample.status for sample in world.samples()] == ["drawn"]

@@ -35,7 +35,6 @@ def _close(world: VerificationWorld, job_id: str) -> None:
 
 
 def _second_unit(world: VerificationWorld, node: str) -> tuple[Work, int]:
-    """The first unit of a job, and the id of the second, which goes on from it; both delivered."""
     job_id = world.running([node], rounds=4)
     work = world.deliver(node)
     _close(world, job_id)
@@ -50,7 +49,7 @@ def _challenge(world: VerificationWorld, unit_id: int, segments: list[int]) -> N
 
 
 @pytest.mark.parametrize("segment", [0, 1])
-def test_a_drawn_units_slot_state_is_revealed_and_then_public(
+def test_sampled_replica_state_is_revealed_and_published(
     world: VerificationWorld, verifiers: list[str], node: str, segment: int
 ) -> None:
     first, unit_id = _second_unit(world, node)
@@ -69,8 +68,8 @@ def test_a_drawn_units_slot_state_is_revealed_and_then_public(
     assert [unit.slot_state_public for unit in world.units(world.unit(unit_id).job_id)] == [True, False]
 
 
-def test_no_state_is_taken_that_was_not_asked_for(world: VerificationWorld, verifiers: list[str], node: str) -> None:
-    """It was stored unread: a comparison took it for the claimed end, and the sweep would have unpinned it one day."""
+def test_unrequested_state_is_refused(world: VerificationWorld, verifiers: list[str], node: str) -> None:
+    """The market stores it unread, so a comparison could take it for the claimed end."""
     first, unit_id = _second_unit(world, node)
     _challenge(world, unit_id, [0])
     lease = world.pull(node, LeaseKind.REVEAL)
@@ -93,7 +92,7 @@ def test_what_is_public_is_not_asked_for_again(world: VerificationWorld, verifie
     assert world.pull(node, LeaseKind.REVEAL) is None
 
 
-def test_a_node_that_says_it_has_lost_its_slot_state_has_refused_it(
+def test_node_reporting_lost_replica_state_has_refused(
     world: VerificationWorld, verifiers: list[str], node: str
 ) -> None:
     _, unit_id = _second_unit(world, node)
@@ -108,9 +107,7 @@ def test_a_node_that_says_it_has_lost_its_slot_state_has_refused_it(
     assert (slash.provider, slash.offence) == (node, "refused_data")
 
 
-def test_a_cid_that_does_not_hold_the_declared_state_is_found_when_it_must_be_shown(
-    world: VerificationWorld, verifiers: list[str], node: str
-) -> None:
+def test_false_replica_state_cid_is_found_at_reveal(world: VerificationWorld, verifiers: list[str], node: str) -> None:
     lie = save_slot_state(fresh_slot_state(world.spec))
     cid = world.storage.put(lie, max_bytes=2**20).cid
     job_id = world.running([node], rounds=4)
@@ -136,10 +133,8 @@ def test_a_cid_that_does_not_hold_the_declared_state_is_found_when_it_must_be_sh
     assert world.unit(unit_id).reason == "withheld_data"
 
 
-def test_a_public_file_with_another_digest_is_not_taken_for_the_state(
-    world: VerificationWorld, verifiers: list[str], node: str
-) -> None:
-    """Else its declarer need not show anything, and who took its slot over would start from something else."""
+def test_public_file_with_other_digest_is_not_state(world: VerificationWorld, verifiers: list[str], node: str) -> None:
+    """Otherwise its provider need not reveal the state, and a successor would start wrongly."""
     other = world.node()
     job_id = world.running([node, other], rounds=4)
     honest = world.deliver(other)
@@ -169,10 +164,6 @@ def test_a_true_state_under_another_cid_is_refused(world: VerificationWorld, ver
 
 
 def _restored(world: VerificationWorld, node: str, monkeypatch: pytest.MonkeyPatch, first_leaf: bytes | None) -> int:
-    """A delivered unit that starts from a state with a late payload added back; its id.
-
-    ``first_leaf``: in the place of the right one.
-    """
     monkeypatch.setattr(deliveries, "MAX_STALENESS", 0)  # one round late is too late
     others = [world.node() for _ in range(2)]
     job_id = world.running([node, *others], rounds=4)
@@ -199,7 +190,7 @@ def _draw(world: VerificationWorld, unit_id: int, segments: list[int]) -> None:
     world.challenge(dict.fromkeys(delivered, NONE) | {unit_id: segments})
 
 
-def test_a_false_first_leaf_of_a_restored_start_is_found_by_replays(
+def test_false_first_leaf_of_restored_start_is_refuted(
     world: VerificationWorld, verifiers: list[str], node: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unit_id = _restored(world, node, monkeypatch, b"\1" * 32)
@@ -230,7 +221,7 @@ def test_of_later_segments_it_is_the_verifiers_mistake(
 # --- released again
 
 
-def test_what_was_shown_for_a_drawn_unit_is_released_when_it_can_be_disputed_no_more(
+def test_revealed_state_is_released_after_dispute_period(
     world: VerificationWorld, verifiers: list[str], node: str
 ) -> None:
     first, unit_id = _second_unit(world, node)

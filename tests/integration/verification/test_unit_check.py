@@ -66,8 +66,7 @@ def test_the_evidence_of_a_slash_says_it_too(world: World) -> None:
 
 
 @pytest.mark.parametrize("payload", ["gone", "no payload"])
-def test_what_was_paid_for_a_false_unit_is_said_though_its_files_are_gone(world: World, payload: str) -> None:
-    """A market that paid for it, or its provider, could have them removed."""
+def test_payment_for_false_unit_is_reported_without_files(world: World, payload: str) -> None:
     cid = GONE if payload == "gone" else world.store.add(b"no payload")
     world.change(1, status="verified", reason=None, payload_cid=cid)
     served = replace(shown(world, CHEAT), states={1: GONE, 3: GONE, 99: GONE})
@@ -77,10 +76,8 @@ def test_what_was_paid_for_a_false_unit_is_said_though_its_files_are_gone(world:
     assert (cheat.difference.first_step, cheat.difference.where) == (1, None)
 
 
-def test_files_of_a_false_unit_are_read_no_further_than_the_specification_has_them(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What its provider delivered or showed may be as large as it likes; it is held in memory."""
+def test_false_unit_files_are_read_within_specification_size(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of the provider are held in memory, whatever their size."""
     fetch, asked = GatewayClient.fetch, {}
 
     def noted(gateway: GatewayClient, cid: str, *, max_bytes: int) -> bytes:
@@ -98,7 +95,7 @@ def test_files_of_a_false_unit_are_read_no_further_than_the_specification_has_th
     assert 0 < asked[state] < 1 << 20
 
 
-def test_a_record_with_a_window_and_no_commitment_names_no_unit(world: World) -> None:
+def test_record_without_commitment_names_no_unit(world: World) -> None:
     for number in range(2):
         world.change(number, trace_root=None, payload_hash=None)
     with pytest.raises(ZooError) as error:
@@ -109,8 +106,8 @@ def test_a_record_with_a_window_and_no_commitment_names_no_unit(world: World) ->
 
 
 @pytest.mark.parametrize("binds", ["its own", "another"])
-def test_a_payload_that_is_not_that_of_the_last_step_is_false(world: World, binds: str) -> None:
-    """The trace is right, and what was delivered, joined into the model and paid is something else."""
+def test_payload_not_matching_last_step_is_false(world: World, binds: str) -> None:
+    """The trace is correct; the delivered, aggregated and paid payload is another one."""
     salt = "0x" + "5a" * 32
     digest = from_hex(world.results[HONEST]["payload_sha256"]) if binds == "its own" else bytes(32)
     world.change(0, salt=salt, payload_hash=to_hex(payload_hash(digest, HONEST, from_hex(salt))))
@@ -127,8 +124,7 @@ def test_a_payload_that_is_not_that_of_the_last_step_is_false(world: World, bind
     )
 
 
-def test_what_is_false_is_said_though_the_evidence_against_it_is_gone(world: World) -> None:
-    """Or a market could name some in its record, beside what it paid for."""
+def test_false_unit_is_reported_without_evidence(world: World) -> None:
     slash = SlashRecord(0, 1, CHEAT, "incorrect_computation", to_hex(digest_of(GONE)), GONE, "operator", None)
     world.record = replace(world.record, slashes=[slash])
     world.change(1, status="verified", reason=None)
@@ -139,7 +135,7 @@ def test_what_is_false_is_said_though_the_evidence_against_it_is_gone(world: Wor
 
 
 @pytest.mark.parametrize("content", [b"\xff", b"[" * 100_000, b"[]", b'{"state_cid":null,"unit":{"leaves":[1]}}'])
-def test_evidence_that_is_none_is_refused(world: World, content: bytes) -> None:
+def test_invalid_evidence_is_refused(world: World, content: bytes) -> None:
     cid = world.store.add(content)
     slash = SlashRecord(0, 1, CHEAT, "incorrect_computation", to_hex(digest_of(cid)), cid, "operator", None)
     world.record = replace(world.record, slashes=[slash])
@@ -148,14 +144,14 @@ def test_evidence_that_is_none_is_refused(world: World, content: bytes) -> None:
     assert error.value.code == "bad-evidence"
 
 
-def test_a_state_that_is_not_the_committed_one_proves_nothing(world: World) -> None:
+def test_state_differing_from_commitment_proves_nothing(world: World) -> None:
     foreign = replace(shown(world, CHEAT), states=shown(world, HONEST, 1).states)
     difference = world.check(find_trace=lambda leaf: foreign).attempts[1].difference
     assert difference is not None
     assert (difference.first_step, difference.where) == (1, "payload")
 
 
-def test_leaves_that_are_not_the_committed_ones_are_refused(world: World) -> None:
+def test_leaves_differing_from_commitment_are_refused(world: World) -> None:
     with pytest.raises(Mismatch) as error:
         world.check(find_trace=lambda leaf: shown(world, HONEST))
     assert error.value.code == "wrong-trace"
@@ -168,16 +164,15 @@ def test_what_was_paid_or_punished_wrongly_is_said(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "code"),
-    [(Place(JOB, 7, 1), "unit-unknown"), (Place("0x" + "00" * 32, 0, 1), "wrong-record")],
+    ("place", "code"), [(Place(JOB, 7, 1), "unit-unknown"), (Place("0x" + "00" * 32, 0, 1), "wrong-record")]
 )
-def test_a_unit_that_is_not_there_is_named(world: World, place: Place, code: str) -> None:
+def test_missing_unit_is_named(world: World, place: Place, code: str) -> None:
     with pytest.raises(ZooError) as error:
         world.check(place)
     assert error.value.code == code
 
 
-def test_a_unit_that_is_in_no_settlement_must_be_waited_for(world: World) -> None:
+def test_unsettled_unit_must_be_awaited(world: World) -> None:
     for lines in ([], [(1, 2, False, world.record)]):  # nothing, or another round
         world.lines = lines
         with pytest.raises(ZooError) as error:
@@ -185,15 +180,13 @@ def test_a_unit_that_is_in_no_settlement_must_be_waited_for(world: World) -> Non
         assert (error.value.code, bool(error.value.remedy)) == ("unit-unsettled", True)
 
 
-def test_a_unit_is_checked_while_its_job_goes_on(world: World) -> None:
-    """Days before the job ends it can be disputed no more. So it is too where the rest of the job was refunded."""
+def test_unit_is_checked_while_job_runs(world: World) -> None:
     other = replace(world.record, units=[replace(unit, round=1) for unit in world.record.units])
     world.lines = [(0, 1, False, world.record), (1, 2, False, other)]
     assert [attempt.agrees for attempt in world.check().attempts] == [True, False]
 
 
-def test_an_unsettled_unit_is_checked_by_what_the_market_tells_if_its_provider_signed_it(world: World) -> None:
-    """A settlement may be late; the dispute period does not wait for it."""
+def test_unsettled_unit_is_checked_by_signed_market_data(world: World) -> None:
     keys = Keys.create(), Keys.create()
     window = replace(world.record.windows[0], leaves=list(world.record.windows[0].leaves))
     units = list(world.record.units)
@@ -223,7 +216,7 @@ def test_slot_states_are_made_from_the_lines_before(chain: Chain) -> None:
     assert ([attempt.agrees for attempt in found.attempts], found.earlier) == ([True], ["0:1", "1:1"])
 
 
-def test_what_a_dispute_took_back_is_not_to_be_challenged_again(world: World) -> None:
+def test_unit_forfeited_by_dispute_is_not_challenged_again(world: World) -> None:
     world.change(1, status="verified", reason=None)
     assert world.check().attempts[1].misjudged
     leaf = world.record.windows[0].leaves[1]
@@ -232,8 +225,7 @@ def test_what_a_dispute_took_back_is_not_to_be_challenged_again(world: World) ->
     assert (cheat.struck, cheat.agrees, cheat.misjudged) == (True, False, False)
 
 
-def test_training_that_diverges_makes_every_commitment_false(world: World) -> None:
-    """A referee convicts for it."""
+def test_diverging_training_makes_every_commitment_false(world: World) -> None:
     parameters = initial_parameters(world.spec.model, 0)
     broken = save_state(parameters | {"norm.weight": np.full_like(parameters["norm.weight"], 3e38)})
     manifest = CheckpointManifest(
@@ -255,7 +247,7 @@ def test_bits_of_another_class_are_not_compared(world: World) -> None:
     assert error.value.code == "environment-mismatch"
 
 
-def test_a_commitment_must_stand_in_a_window_on_chain(world: World) -> None:
+def test_commitment_must_be_in_window_on_chain(world: World) -> None:
     world.change(0, trace_root="0x" + "77" * 32)
     with pytest.raises(Mismatch) as error:
         world.check()
@@ -269,14 +261,14 @@ def test_another_specification_than_the_escrowed_is_refused(world: World) -> Non
     assert error.value.code == "wrong-spec"
 
 
-def test_data_that_is_gone_is_named_by_its_cid(world: World) -> None:
+def test_missing_data_is_named_by_cid(world: World) -> None:
     world.change(0, start_checkpoint_cid=GONE)
     world.record = replace(world.record, units=[world.record.units[0]])
     with pytest.raises(BlockNotFound, match=GONE):
         world.check()
 
 
-def test_what_starts_from_a_slot_state_that_only_its_node_has_is_said(world: World) -> None:
+def test_start_from_private_replica_state_is_reported(world: World) -> None:
     world.change(0, start_slot_state_cid=GONE)
     found = world.check()  # the other attempt began with what everybody has
     assert [attempt.provider for attempt in found.attempts] == [CHEAT]
@@ -287,7 +279,7 @@ def test_what_starts_from_a_slot_state_that_only_its_node_has_is_said(world: Wor
     assert (error.value.code, bool(error.value.remedy)) == ("slot-state-held-by-node", True)
 
 
-def test_slot_states_that_nobody_has_are_made_again(chain: Chain) -> None:
+def test_missing_replica_states_are_recomputed(chain: Chain) -> None:
     found = chain.check(2)
     assert [(attempt.provider, attempt.agrees) for attempt in found.attempts] == [(HONEST, True)]
     assert (found.earlier, found.unchecked) == (["0:1", "1:1"], [])
@@ -295,7 +287,7 @@ def test_slot_states_that_nobody_has_are_made_again(chain: Chain) -> None:
     assert chain.check(2).earlier == ["1:1"]  # from the last that is public
 
 
-def test_an_earlier_unit_that_handed_on_something_else_is_named(chain: Chain) -> None:
+def test_earlier_unit_with_other_end_state_is_named(chain: Chain) -> None:
     false = "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy"
     chain.world.change(0, slot_state_cid=false)
     chain.world.change(1, start_slot_state_cid=false)

@@ -50,10 +50,10 @@ def statuses(world: VerificationWorld, unit_ids: list[int]) -> list[tuple[str, s
     return [(unit.status, unit.reason) for unit in map(world.unit, unit_ids)]
 
 
-def test_nobody_replays_two_neighbouring_segments_while_others_are_there(
+def test_neighbouring_segments_go_to_different_verifiers(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
 ) -> None:
-    """The start leaf of the second segment is the end that is claimed of the first."""
+    """The second segment's start leaf is the claimed end of the first."""
     with world.database.transaction() as session:
         session.execute(update(Job).values(sampling_bps=10_000))
     world.latch(world.commit_window(), to_hex(secrets.token_bytes(32)))
@@ -68,10 +68,10 @@ def test_nobody_replays_two_neighbouring_segments_while_others_are_there(
     assert all(len(set(found)) == len(found) == 2 for found in asked.values())
 
 
-def test_nor_in_another_class_where_the_state_itself_is_handed_out(
+def test_neighbouring_segments_go_to_different_cross_class_verifiers(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int]
 ) -> None:
-    """The second segment's start state is the first one's end: who has it can send it back without a replay."""
+    """The second segment's start state is the first one's end, which could be sent back."""
     abroad = {world.verifier(environment=OTHER_LEAF) for _ in range(2)}
     with world.database.transaction() as session:
         session.execute(update(Job).values(sampling_bps=10_000))
@@ -98,7 +98,7 @@ def test_nor_in_another_class_where_the_state_itself_is_handed_out(
 # --- verdicts
 
 
-def test_an_honest_unit_passes_once_its_segment_is_replayed(
+def test_honest_unit_passes_after_segment_replay(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
 ) -> None:
     world.challenge({unit_ids[0]: [1], unit_ids[1]: []})
@@ -116,7 +116,7 @@ def test_an_honest_unit_passes_once_its_segment_is_replayed(
     assert world.intents("slash") == []
 
 
-def test_the_first_segment_needs_no_state_from_its_provider(
+def test_first_segment_needs_no_provider_state(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
 ) -> None:
     world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
@@ -126,7 +126,7 @@ def test_the_first_segment_needs_no_state_from_its_provider(
     assert world.unit(unit_ids[0]).status == "verified"
 
 
-def test_a_cheat_is_convicted_once_by_two_agreeing_verifiers(
+def test_two_agreeing_verifiers_slash_dishonest_provider_once(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
 ) -> None:
     world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
@@ -165,7 +165,7 @@ def test_a_cheat_is_convicted_once_by_two_agreeing_verifiers(
     assert len(world.intents("slash")) == 1
 
 
-def test_a_provider_caught_twice_at_once_is_slashed_once(
+def test_provider_caught_twice_at_once_is_slashed_once(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
 ) -> None:
     other_job = world.second_job(nodes[0])
@@ -199,10 +199,10 @@ def test_a_convicted_provider_is_not_slashed_again(
     assert world.intents("slash") == []
 
 
-def test_who_is_jailed_for_less_still_loses_what_a_cheat_loses(
+def test_node_jailed_for_downtime_is_still_slashed_fully(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
 ) -> None:
-    """Or 5 % for downtime would buy off the 50 % for everything that is found afterwards."""
+    """A 5 % downtime slash must not replace a 50 % slash."""
     world.challenge({unit_ids[0]: [1], unit_ids[1]: []})
     with world.database.transaction() as session:
         standing.on_stake_changed(DEVNET, session, world.final("ProviderStaking", "Jailed", provider=nodes[0]))
@@ -213,11 +213,9 @@ def test_who_is_jailed_for_less_still_loses_what_a_cheat_loses(
     assert intent.arguments[:2] == [nodes[0], "4"]
 
 
-def test_a_conviction_from_before_a_release_buys_off_nothing(
+def test_slash_before_release_reduces_no_later_slash(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
 ) -> None:
-    """Or who was convicted once, and released, would be down on purpose next time, for 5 % instead of 50 %."""
-
     def told(event: str) -> None:
         with world.database.transaction() as session:
             standing.on_stake_changed(DEVNET, session, world.final("ProviderStaking", event, provider=nodes[0]))
@@ -239,7 +237,7 @@ def test_a_conviction_from_before_a_release_buys_off_nothing(
     assert [intent.arguments[:2] for intent in world.intents("slash")] == [[nodes[0], "4"]] * 2
 
 
-def test_verifiers_that_contradict_each_other_convict_nobody(
+def test_contradicting_verifiers_slash_no_provider(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
 ) -> None:
     world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
@@ -253,7 +251,7 @@ def test_verifiers_that_contradict_each_other_convict_nobody(
 # --- withheld data
 
 
-def test_a_state_that_is_not_served_in_time_costs_the_withholding_penalty(
+def test_unserved_state_costs_data_withholding_penalty(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
 ) -> None:
     world.challenge({unit_ids[0]: [1], unit_ids[1]: []})
@@ -266,7 +264,7 @@ def test_a_state_that_is_not_served_in_time_costs_the_withholding_penalty(
     assert world.replays() == []
 
 
-def test_a_provider_that_was_away_is_asked_again_until_the_deadline(
+def test_absent_provider_is_asked_until_deadline(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
 ) -> None:
     world.challenge({unit_ids[0]: [1], unit_ids[1]: []})
@@ -284,7 +282,7 @@ def test_a_provider_that_was_away_is_asked_again_until_the_deadline(
 # --- verifiers
 
 
-def test_replays_that_diverge_convict_like_any_other_result(
+def test_diverging_replays_count_like_other_mismatches(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
 ) -> None:
     world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
@@ -294,7 +292,7 @@ def test_replays_that_diverge_convict_like_any_other_result(
     assert world.unit(unit_ids[0]).reason == "incorrect_computation"
 
 
-def test_an_abandoned_replay_goes_to_another_verifier_and_back_if_there_is_none(
+def test_abandoned_replay_moves_and_returns_without_alternative(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int]
 ) -> None:
     verifiers = [world.verifier(), world.verifier()]
@@ -356,7 +354,6 @@ def test_a_result_counts_only_as_it_was_committed(
 def test_late_results_change_nothing(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
 ) -> None:
-    """A replay that is still out when its provider is convicted elsewhere is noted and has no effect."""
     other_job = world.second_job(nodes[0])
     other = world.units(other_job)[0].id
     world.challenge({unit_ids[0]: [1], other: [0], unit_ids[1]: []})
@@ -370,7 +367,7 @@ def test_late_results_change_nothing(
     assert [window.status for window in world.windows()] == ["decided"]
 
 
-def test_a_trained_job_goes_to_settlement_when_its_last_unit_is_decided(
+def test_trained_job_settles_after_last_decision(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
 ) -> None:
     job_id = world.unit(unit_ids[0]).job_id
@@ -387,9 +384,7 @@ def test_a_trained_job_goes_to_settlement_when_its_last_unit_is_decided(
     assert ("settlement.settle", ()) in world.wakes.seen
 
 
-def test_work_from_before_a_penalty_or_during_a_dispute_speaks_for_nobody(
-    world: VerificationWorld, unit_ids: list[int]
-) -> None:
+def test_unverifiable_older_work_gives_no_credit(world: VerificationWorld, unit_ids: list[int]) -> None:
     def clean(times_as_dear: int = 1) -> int:
         with world.database.transaction() as session:
             unit = unit_facts(session, unit_ids[0])

@@ -30,14 +30,13 @@ from zoo_protocol.hashing import to_hex
 
 
 def counts(world: VerificationWorld, verifier: str) -> tuple[int, int, int]:
-    """(refused, lost, rejected) of the verifier."""
+    """Return (refused, lost, rejected) of the verifier."""
     query = select(ProviderEpoch.refused, ProviderEpoch.lost, ProviderEpoch.rejected)
     row = world.rows(lambda session: session.execute(query.where(ProviderEpoch.provider == verifier)).one_or_none())
     return (0, 0, 0) if row is None else tuple(row)  # type: ignore[return-value]
 
 
 def run_out(world: VerificationWorld) -> None:
-    """Let every open lease's time pass without a heartbeat."""
     with world.database.transaction() as session:
         open_ = Lease.status.in_(["offered", "active"])
         session.execute(update(Lease).where(open_).values(expires_at=utc_now() - timedelta(seconds=1)))
@@ -47,12 +46,11 @@ def run_out(world: VerificationWorld) -> None:
 
 @pytest.fixture
 def asked(world: VerificationWorld, unit_ids: list[int], verifiers: list[str]) -> str:
-    """The verifier that is asked for the first segment of the first unit."""
     world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
     return world.asked(verifiers)
 
 
-def test_who_says_no_is_asked_no_more_and_pays_least(
+def test_refusing_verifier_is_excused_at_lowest_penalty(
     world: VerificationWorld, asked: str, verifiers: list[str]
 ) -> None:
     world.give_up(asked, LeaseKind.REPLAY, "environment_mismatch")
@@ -63,7 +61,7 @@ def test_who_says_no_is_asked_no_more_and_pays_least(
 
 
 @pytest.mark.parametrize("is_pulled", [True, False])
-def test_who_is_silent_pays_as_for_a_lost_unit(
+def test_silent_verifier_pays_lost_unit_penalty(
     world: VerificationWorld, asked: str, verifiers: list[str], is_pulled: bool
 ) -> None:
     if is_pulled:
@@ -75,8 +73,9 @@ def test_who_is_silent_pays_as_for_a_lost_unit(
     assert world.asked(verifiers) != asked
 
 
-def test_who_is_at_another_replay_is_not_silent(world: VerificationWorld, asked: str, unit_ids: list[int]) -> None:
-    """A node replays one segment at a time; what it could not pull meanwhile is not its fault."""
+def test_verifier_busy_with_other_replay_is_not_silent(
+    world: VerificationWorld, asked: str, unit_ids: list[int]
+) -> None:
     with world.database.transaction() as session:
         offered = session.scalars(select(Lease).where(Lease.kind == "replay")).one()
         place = {"holder": asked, "job_id": offered.job_id, "unit_id": unit_ids[1]}
@@ -90,7 +89,7 @@ def test_who_is_at_another_replay_is_not_silent(world: VerificationWorld, asked:
 
 
 @pytest.mark.parametrize("says", [None, "node_stopping"])
-def test_who_commits_and_never_opens_pays_as_for_a_wrong_result(
+def test_verifier_without_reveal_pays_wrong_result_penalty(
     world: VerificationWorld, asked: str, says: str | None
 ) -> None:
     lease = world.pull(asked, LeaseKind.REPLAY)
@@ -107,9 +106,7 @@ def test_who_commits_and_never_opens_pays_as_for_a_wrong_result(
     assert counts(world, asked) == (0, 0, 1)
 
 
-def test_it_counts_once_for_a_replay_however_often_it_is_asked(
-    world: VerificationWorld, asked: str, verifiers: list[str]
-) -> None:
+def test_repeated_requests_of_replay_count_once(world: VerificationWorld, asked: str, verifiers: list[str]) -> None:
     for _ in range(5):
         world.give_up(world.asked(verifiers), LeaseKind.REPLAY, "input_missing")
         world.advance()
@@ -128,7 +125,7 @@ def test_what_the_market_takes_away_counts_nothing(world: VerificationWorld, ask
     assert counts(world, asked) == (0, 0, 0)
 
 
-def test_who_refuses_while_storage_takes_nothing_is_not_to_blame(world: VerificationWorld, asked: str) -> None:
+def test_refusal_during_storage_outage_is_excused(world: VerificationWorld, asked: str) -> None:
     working, world.storage = world.storage, Storage("http://127.0.0.1:1")
     world.give_up(asked, LeaseKind.REPLAY, "gateway_unavailable")
     world.storage = working
@@ -136,7 +133,7 @@ def test_who_refuses_while_storage_takes_nothing_is_not_to_blame(world: Verifica
     assert counts(world, asked) == (0, 0, 0)
 
 
-def test_nor_who_refused_shortly_before_storage_is_looked_at_again(
+def test_refusal_shortly_before_outage_check_is_excused(
     world: VerificationWorld, asked: str, verifiers: list[str]
 ) -> None:
     working, world.storage = world.storage, Storage("http://127.0.0.1:1")
@@ -155,10 +152,9 @@ def test_nor_who_refused_shortly_before_storage_is_looked_at_again(
 
 
 @pytest.mark.parametrize("segment", [0, 1])
-def test_nor_who_refuses_while_storage_takes_but_does_not_give_the_file(
+def test_refusal_is_excused_when_file_is_unreadable(
     world: VerificationWorld, unit_ids: list[int], verifiers: list[str], ipfs: dict[str, str], segment: int
 ) -> None:
-    """The checkpoint that a first segment starts from, or the state that its provider has shown."""
     world.challenge({unit_ids[0]: [segment], unit_ids[1]: []})
     unit = world.unit(unit_ids[0])
     if segment:
@@ -182,7 +178,7 @@ def test_nor_who_refuses_while_storage_takes_but_does_not_give_the_file(
     assert counts(world, first) == (0, 0, 0)  # what was forgiven stays so
 
 
-def test_nor_who_is_silent_while_the_market_hears_of_nobody(world: VerificationWorld, asked: str) -> None:
+def test_silence_is_excused_while_no_heartbeats_arrive(world: VerificationWorld, asked: str) -> None:
     ago = utc_now() - timedelta(minutes=10)
     with world.database.transaction() as session:
         session.execute(update(Lease).where(Lease.kind == "replay").values(created_at=ago))
@@ -194,7 +190,7 @@ def test_nor_who_is_silent_while_the_market_hears_of_nobody(world: VerificationW
     assert counts(world, asked) == (0, 0, 0)
 
 
-def test_who_has_refused_too_often_is_not_drawn_while_others_are_there(
+def test_frequent_refuser_is_selected_last(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
 ) -> None:
     with world.database.transaction() as session:

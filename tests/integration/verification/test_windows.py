@@ -29,7 +29,7 @@ from zoo_protocol.payments.job_record import unit_leaf
 BRONZE = DEVNET.tier("bronze")
 
 
-def test_a_window_commits_to_the_delivered_units_before_its_seed(world: VerificationWorld, unit_ids: list[int]) -> None:
+def test_window_commits_delivered_units_before_seed(world: VerificationWorld, unit_ids: list[int]) -> None:
     committed = world.commit_window()
     units = [world.unit(unit_id) for unit_id in unit_ids]
     leaves = [unit_leaf(u.job_id, u.round, u.slot, u.provider, u.trace_root or "", u.payload_hash or "") for u in units]
@@ -56,7 +56,7 @@ def test_a_window_commits_to_the_delivered_units_before_its_seed(world: Verifica
         (True, BRONZE.gpus + 1, BRONZE.gpus, RATE),
     ],
 )
-def test_a_provider_attested_with_all_its_gpus_is_sampled_at_half_the_rate(
+def test_fully_attested_provider_is_sampled_at_half_rate(
     world: VerificationWorld, unit_ids: list[int], needs_gpus: bool, registered: int, covered: int, rate: int
 ) -> None:
     world.network = replace(DEVNET, tiers=tuple(replace(tier, needs_gpus=needs_gpus) for tier in DEVNET.tiers))
@@ -74,7 +74,7 @@ def test_a_provider_attested_with_all_its_gpus_is_sampled_at_half_the_rate(
 
 @pytest.mark.parametrize("by", ["attestation", "verified units"])
 def test_what_comes_after_the_window_lowers_no_rate(world: VerificationWorld, unit_ids: list[int], by: str) -> None:
-    """The seed is public before the draw: whoever sees itself drawn must not be able to be drawn less."""
+    """The seed is public before sampling, so a sampled node must not lower its rate."""
     unit = world.unit(unit_ids[0])
     committed = world.commit_window()
     with world.database.transaction() as session:
@@ -92,7 +92,7 @@ def test_what_comes_after_the_window_lowers_no_rate(world: VerificationWorld, un
     assert world.unit(later.id).sampling_bps == RATE // 2  # for the next window it counts
 
 
-def test_a_doubt_after_the_window_still_raises_the_rate(world: VerificationWorld, unit_ids: list[int]) -> None:
+def test_outlier_flag_after_window_raises_rate(world: VerificationWorld, unit_ids: list[int]) -> None:
     unit = world.unit(unit_ids[0])
     committed = world.commit_window()
     with world.database.transaction() as session:
@@ -115,9 +115,7 @@ def test_a_rescheduled_seed_is_latched_anew(world: VerificationWorld, unit_ids: 
     assert len(world.intents("latch_seed")) == 2
 
 
-def test_work_delivered_while_a_root_is_on_its_way_waits_for_the_next_window(
-    world: VerificationWorld, unit_ids: list[int]
-) -> None:
+def test_work_during_pending_root_joins_next_window(world: VerificationWorld, unit_ids: list[int]) -> None:
     world.advance()
     late_node = world.node()
     late_job = world.running([late_node])
@@ -146,7 +144,7 @@ def test_events_of_unknown_or_moved_windows_are_ignored(world: VerificationWorld
     assert ([(w.status, w.seed, w.commit_tx) for w in world.windows()], [s.id for s in world.samples()]) == before
 
 
-def test_a_call_that_the_chain_refuses_is_asked_for_again(world: VerificationWorld, unit_ids: list[int]) -> None:
+def test_refused_chain_call_is_retried(world: VerificationWorld, unit_ids: list[int]) -> None:
     world.advance()
     world.put_intents(IntentStatus.REVERTED, timedelta(0))
     world.advance()

@@ -34,7 +34,7 @@ class Caller:
 
 
 def siwe_message(challenge: dict[str, object], address: str, **changes: object) -> str:
-    """The EIP-4361 message that answers a nonce, with ``changes`` to its fields (None leaves one out)."""
+    """Return the EIP-4361 message that answers a nonce, with ``changes`` to its fields; None omits one."""
     now = datetime.now(UTC)
     fields = {
         "domain": challenge["domain"],
@@ -51,17 +51,15 @@ def siwe_message(challenge: dict[str, object], address: str, **changes: object) 
 
 
 def instant(moment: datetime) -> str:
-    """An EIP-4361 timestamp."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def sign_text(wallet: LocalAccount, message: str) -> str:
-    """An EIP-191 signature as 0x hex."""
+    """Return an EIP-191 signature as 0x hex."""
     return "0x" + bytes(wallet.sign_message(encode_defunct(text=message)).signature).hex()
 
 
 def sign_in(api: httpx.Client, wallet: LocalAccount | None = None) -> Caller:
-    """A wallet, fresh unless one is given, signed in."""
     wallet = wallet or Account.create()
     nonce = api.post("/v1/auth/nonce", json={"address": wallet.address}).json()
     message = siwe_message(nonce, wallet.address)
@@ -71,7 +69,6 @@ def sign_in(api: httpx.Client, wallet: LocalAccount | None = None) -> Caller:
 
 
 def refusal(answer: httpx.Response, status: int, code: str) -> dict[str, object]:
-    """The problem document of a refused request."""
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
     problem: dict[str, object] = answer.json()
@@ -81,8 +78,6 @@ def refusal(answer: httpx.Response, status: int, code: str) -> dict[str, object]
 
 
 class Cli:
-    """The program, run in this process by the wallet that the environment names."""
-
     def __init__(self, patch: pytest.MonkeyPatch, capture: pytest.CaptureFixture[str]) -> None:
         self._patch, self._capture = patch, capture
 
@@ -95,7 +90,6 @@ class Cli:
         return captured.out if code == 0 else captured.err
 
     def be(self, key: bytes | str) -> None:
-        """Go on with another wallet's key."""
         self._patch.setenv("ZOO_PRIVATE_KEY", key if isinstance(key, str) else to_hex(key))
 
     def json(self, *arguments: object) -> Any:

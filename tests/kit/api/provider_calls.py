@@ -40,7 +40,7 @@ def start_benchmark(api: httpx.Client, caller: Caller, tier: str = "bronze") -> 
 
 
 def commit_benchmark(api: httpx.Client, caller: Caller, run: Mapping[str, Any]) -> bytes:
-    """Do a challenge's work up to the commitment; the right answer."""
+    """Answer a challenge up to the commitment; return the correct answer."""
     prover = Prover(ProofParameters(**run["work"]), from_hex(run["seed"]), [torch.device("cpu")])
     path = f"/v1/benchmarks/{run['id']}"
     nonce = api.post(f"{path}/ready", json={}, headers=caller.headers).json()["nonce"]
@@ -52,7 +52,6 @@ def commit_benchmark(api: httpx.Client, caller: Caller, run: Mapping[str, Any]) 
 
 
 def beat(api: httpx.Client, caller: Caller, domain: Domain) -> dict[str, Any]:
-    """A heartbeat that answers the challenge which the one before it was told."""
     told = api.post("/v1/providers/me/heartbeat", json={}, headers=caller.headers).json()["challenge"]
     signature = sign(caller.wallet.key.hex(), typed_data(domain, Heartbeat(caller.address, told)))
     body = {"busy": True, "challenge": told, "signature": signature}

@@ -48,7 +48,7 @@ def stored_dataset(storage: Storage) -> str:
 
 @pytest.fixture(name="body")
 def job_body(dataset: str) -> Body:
-    """A job that is worth about 0.07 ZEN per unit at its highest price."""
+    """A job of about 0.07 ZEN per unit at its highest price."""
     return {
         **SPEC,
         "training_config": {**SPEC["training_config"], "inner_steps": 1000, "segment_steps": 100, "batch_size": 64},
@@ -62,7 +62,6 @@ def job_body(dataset: str) -> Body:
 
 
 def sign_job(api: httpx.Client, caller: Caller, body: Body) -> Body:
-    """The submission of a quoted job, signed by an ordinary wallet from the quote's JSON alone."""
     answer = api.post("/v1/quotes", json=body, headers=caller.headers)
     assert answer.status_code == 200, answer.text
     quote = answer.json()

@@ -25,11 +25,11 @@ TRAINING = {"rounds": 4, "inner_steps": 4, "segment_steps": 2, "warmup_steps": 1
 
 
 class Stopped(BaseException):
-    """This process ended here."""
+    pass
 
 
 class Node:
-    """A node's side: its wallet, its file and its connection, anew for each life of its process."""
+    """A node's wallet, file and connection."""
 
     def __init__(self, world: World, api: httpx.Client, address: str) -> None:
         self.world, self.address = world, address
@@ -47,7 +47,7 @@ class Node:
         return lease
 
     def upload(self, lease: Lease, path: Path, *, stop_after: int | None = None) -> str:
-        """Upload the file; the process ends before it sends another piece after ``stop_after`` of them."""
+        """Upload the file; with ``stop_after``, end the process after as many pieces."""
         sent, put = 0, self.market.put_piece
 
         def count(*arguments: Any) -> None:
@@ -69,7 +69,6 @@ class Node:
 
 @pytest.fixture(name="node")
 def publishing_node(world: World, api: httpx.Client) -> Node:
-    """A node that is asked to publish the slot state of the first unit of a job."""
     node = Node(world, api, world.node())
     job_id = world.running(
         [node.address], document={**world.spec.to_dict(), "model_config": MODEL} | {"training_config": TRAINING}
@@ -82,7 +81,6 @@ def publishing_node(world: World, api: httpx.Client) -> Node:
 
 @pytest.fixture(name="state")
 def published_state(node: Node, tmp_path: Path) -> Path:
-    """The slot state that it is asked for."""
     cid = node.world.rows(lambda session: session.scalars(select(Unit.slot_state_cid).where(Unit.round == 0)).one())
     content = node.world.kept[node.address][cid]
     path = tmp_path / "state"

@@ -19,10 +19,7 @@ MNEMONIC = "test test test test test test test test test test test junk"
 
 
 class AnvilProcess:
-    """Mines each transaction at once unless told otherwise.
-
-    A block is final when two epochs are on top of it: two blocks, unless told otherwise.
-    """
+    """Mines each transaction at once by default. A block is final when two epochs are on top of it."""
 
     def __init__(
         self, *, block_time: float | None = None, epoch_blocks: int = 1, deadline_seconds: float = 120.0
@@ -56,7 +53,6 @@ class AnvilProcess:
         raise TimeoutError(f"anvil did not listen within {deadline_seconds} s")
 
     def rpc(self, method: str, *parameters: Any) -> Any:
-        """Result of a JSON-RPC call; raises on an error."""
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": list(parameters)}
         answer = self._http.post(self.url, json=body).json()
         if "error" in answer:
@@ -64,21 +60,15 @@ class AnvilProcess:
         return answer["result"]
 
     def mine(self, blocks: int = 1) -> None:
-        """Mine blocks now; each has its own timestamp."""
         for _ in range(blocks):
             self.rpc("evm_mine")
 
     def automine(self, on: bool) -> None:
-        """Whether each transaction gets its block at once."""
         self.rpc("evm_setAutomine", on)
         self._automines = on
 
     def send(self, transaction: dict[str, str]) -> str:
-        """Send as an unlocked account; the hash.
-
-        Anvil answers before it mines, and a reorganisation meanwhile breaks its chain. So this waits for the block, if
-        there is one to come.
-        """
+        """Send a transaction; return its hash."""
         tx_hash = str(self.rpc("eth_sendTransaction", transaction))
         deadline = time.monotonic() + 120
         while self._automines and self.rpc("eth_getTransactionReceipt", tx_hash) is None:
@@ -88,15 +78,14 @@ class AnvilProcess:
         return tx_hash
 
     def reorg(self, depth: int) -> None:
-        """Replace the last blocks by as many empty ones; their transactions are gone."""
+        """Replace the last blocks by as many empty ones without their transactions."""
         self.rpc("anvil_reorg", depth, [])
 
     def snapshot(self) -> str:
-        """A mark to revert to."""
         return str(self.rpc("evm_snapshot"))
 
     def revert(self, mark: str) -> None:
-        """Put everything back to the mark, as if nothing had happened since, and the clock to the present."""
+        """Restore the snapshot and set the clock to the present."""
         self.rpc("anvil_dropAllTransactions")
         self.automine(True)
         if not self.rpc("evm_revert", mark):
@@ -107,7 +96,6 @@ class AnvilProcess:
         self.rpc("anvil_setNextBlockBaseFeePerGas", head["baseFeePerGas"])
 
     def stop(self) -> None:
-        """End the process."""
         self._process.terminate()
         try:
             self._process.wait(10)

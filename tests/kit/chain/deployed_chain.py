@@ -27,15 +27,12 @@ from zoo_protocol.messages import Domain, JobOrder, permit_typed_data, sign, str
 
 @dataclass(frozen=True)
 class Wallet:
-    """A development account that anvil funds with ether."""
-
     address: str
     key: str
 
 
 @cache
 def wallet(index: int) -> Wallet:
-    """The account at an index of the test mnemonic."""
     Account.enable_unaudited_hdwallet_features()
     account = Account.from_mnemonic(MNEMONIC, account_path=f"m/44'/60'/0'/0/{index}")
     return Wallet(account.address, "0x" + bytes(account.key).hex())
@@ -47,7 +44,7 @@ BOND = 1_000 * ZEN
 
 
 def deploy_contracts(anvil: AnvilProcess, network: NetworkParameters = DEVNET) -> Deployment:
-    """The network's contracts, with ZEN for the payer and two stakers, and the operator's bond."""
+    """Deploy the network's contracts, with ZEN for the payer and two stakers, and the operator's bond."""
     client = ChainClient(anvil.url, CHAIN_ID)
     roles = Roles(ADMIN.address, OPERATOR.address, ADMIN.address, ACKNOWLEDGER.address)
     funded = {account.address: FUNDS for account in (PAYER, PROVIDER, OTHER)}
@@ -55,7 +52,6 @@ def deploy_contracts(anvil: AnvilProcess, network: NetworkParameters = DEVNET) -
 
 
 def chain_settings(anvil: AnvilProcess, deployment: Deployment, directory: Path) -> Settings:
-    """Settings of a market on this chain whose other engines are not used."""
     file = directory / "deployment.json"
     deployment.save(file)
     return Settings(
@@ -71,7 +67,7 @@ def chain_settings(anvil: AnvilProcess, deployment: Deployment, directory: Path)
 
 
 def deploy_own(anvil: AnvilProcess, directory: Path, network: NetworkParameters = DEVNET, *, depth: int = 3) -> "Chain":
-    """A chain that is no other test's, with the network's contracts on it ``depth`` blocks deep."""
+    """Return a chain of one test with the network's contracts ``depth`` blocks deep."""
     deployment = deploy_contracts(anvil, network)
     anvil.mine(depth)
     return Chain(anvil, deployment, chain_settings(anvil, deployment, directory))
@@ -81,7 +77,7 @@ PAYEE = "0x00000000000000000000000000000000000000AA"
 
 
 def queue_payment(database: Database, key: str = "pay", amount: int = 5) -> None:
-    """A plain transfer of so many wei: nothing but the sender's care keeps it from being made twice."""
+    """Queue a plain transfer of wei; only the sender prevents a second payment."""
     with database.transaction() as session:
         queue_intent(
             session,
@@ -97,7 +93,7 @@ def queue_payment(database: Database, key: str = "pay", amount: int = 5) -> None
 
 @dataclass
 class Chain:
-    """One test's chain: reverted afterwards."""
+    """One test's chain, reverted afterwards."""
 
     anvil: AnvilProcess
     deployment: Deployment
@@ -117,22 +113,19 @@ class Chain:
         )
 
     def indexer(self, database: Database, handlers: EventHandlers | None = None, url: str | None = None) -> Indexer:
-        """An indexer that mirrors to the ledger unless given other handlers."""
         found = self.mirror() if handlers is None else handlers
         return Indexer(database, self.client(url), self.deployment, found)
 
     def mirror(self) -> EventHandlers:
-        """The ledger's handlers."""
         return {event: [handler] for event, handler in ledger_chain_events.handlers(self.deployment).items()}
 
     def index(self, database: Database, handlers: EventHandlers | None = None) -> None:
-        """Index until nothing is left to do."""
         indexer = self.indexer(database, handlers)
         while indexer.step():
             pass
 
     def send(self, sender: Wallet, contract: str, function: str, *arguments: Any) -> str:
-        """Send a transaction as somebody; its hash."""
+        """Send a transaction; return its hash."""
         call = {
             "from": sender.address,
             "to": self.deployment.address(contract),
@@ -142,12 +135,11 @@ class Chain:
         return self.anvil.send(call)
 
     def stake(self, staker: Wallet, amount: int) -> None:
-        """Approve and stake, mined."""
         self.send(staker, "ZenToken", "approve", self.deployment.address("ProviderStaking"), amount)
         self.send(staker, "ProviderStaking", "stake", amount)
 
     def order(self, budget: int, units: int = 10, segments: int = 4) -> tuple[str, list[Any]]:
-        """(job id, arguments of openJob) of a Bronze job of the payer; a unit is one GPU-second."""
+        """Return (job id, arguments of openJob) of a Bronze job of the payer; a unit is one GPU-second."""
         now = self.client().head().timestamp
         order = JobOrder(
             payer=PAYER.address,

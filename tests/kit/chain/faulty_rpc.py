@@ -15,7 +15,7 @@ Answer = dict[str, Any]
 
 
 class ConnectionLost(Exception):
-    """Raised by a rule: the caller sees a closed connection."""
+    pass
 
 
 Forward = Callable[[Request], Answer]
@@ -40,11 +40,10 @@ class FaultyRpc:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def rule(self, method: str, rule: Rule) -> None:
-        """Let ``rule`` answer all such requests from now on."""
         self._rules[method] = rule
 
     def lose_request(self, method: str) -> None:
-        """The next such request never reaches the node; the caller sees a closed connection."""
+        """Close the connection of the next such request before the node receives it."""
 
         def lose(request: Request, forward: Forward) -> Answer:
             del self._rules[method]
@@ -53,7 +52,7 @@ class FaultyRpc:
         self._rules[method] = lose
 
     def lose_reply(self, method: str) -> None:
-        """The next such request takes effect; its caller sees a closed connection."""
+        """Close the connection of the next such request after it takes effect."""
 
         def lose(request: Request, forward: Forward) -> Answer:
             del self._rules[method]
@@ -67,11 +66,10 @@ class FaultyRpc:
         self._rules[method] = lambda request, _: result_of(request, result)
 
     def refuse(self, method: str, message: str, code: int = -32000) -> None:
-        """Answer all such requests with this error from now on."""
         self._rules[method] = lambda request, _: error_of(request, message, code)
 
     def lag_at(self, height: int) -> None:
-        """Know no block above ``height`` from now on, like a node that has stopped to follow."""
+        """Know no block above ``height``."""
 
         def blocks(request: Request, forward: Forward) -> Answer:
             which = request["params"][0]
@@ -83,11 +81,9 @@ class FaultyRpc:
         self.answer("eth_blockNumber", hex(height))
 
     def go_down(self) -> None:
-        """Close every connection without an answer from now on."""
         self._down = True
 
     def heal(self) -> None:
-        """Forward everything again."""
         self._rules.clear()
         self._down = False
         self.largest_batch = None
@@ -145,10 +141,8 @@ class FaultyRpc:
 
 
 def result_of(request: Request, result: Any) -> Answer:
-    """A JSON-RPC answer with a result."""
     return {"jsonrpc": "2.0", "id": request["id"], "result": result}
 
 
 def error_of(request: Request, message: str, code: int = -32000) -> Answer:
-    """A JSON-RPC answer with an error."""
     return {"jsonrpc": "2.0", "id": request["id"], "error": {"code": code, "message": message}}

@@ -17,7 +17,7 @@ PRICE_BUMP_PERCENT = 10
 
 @dataclass(frozen=True)
 class Offer:
-    """What the pool holds at one nonce. Fees in wei per gas."""
+    """Transaction in the pool at one nonce; fees in wei per gas."""
 
     raw: str
     fee_cap: int

@@ -11,13 +11,12 @@ from market.platform.db.session import Database
 
 
 def cursor(database: Database) -> ChainCursor:
-    """The cursor row."""
     with database.transaction() as session:
         return session.scalars(select(ChainCursor)).one()
 
 
 def booked(database: Database) -> list[Any]:
-    """Everything that was acted upon, without ids."""
+    """Return all recorded effects, without ids."""
     with database.transaction() as session:
         return [
             tuple(row)
@@ -30,7 +29,7 @@ def booked(database: Database) -> list[Any]:
 
 
 def canonical_logs(database: Database) -> list[Any]:
-    """(block number, block hash, log index, transaction) of all logs on the canonical chain."""
+    """Return (block number, block hash, log index, transaction) of all logs on the canonical chain."""
     with database.transaction() as session:
         return [
             tuple(row)
@@ -44,7 +43,7 @@ def canonical_logs(database: Database) -> list[Any]:
 
 
 def forget(database: Database) -> None:
-    """Take everything back that an indexer has written, past the guards of the ledger."""
+    """Delete everything that an indexer has written, past the guards of the ledger."""
     with database.transaction() as session:
         for table in ("chain_logs", "chain_blocks", "chain_cursor"):
             session.connection().exec_driver_sql(f"DELETE FROM {table}")
@@ -54,7 +53,7 @@ def forget(database: Database) -> None:
 
 
 def fresh(database: Database, chain: Chain) -> tuple[list[Any], list[Any]]:
-    """What an indexer sees that starts now: (booked, canonical logs)."""
+    """Return (booked, canonical logs) of a new indexer."""
     forget(database)
     chain.index(database)
     return booked(database), canonical_logs(database)

@@ -15,7 +15,6 @@ FEE_BPS = 500
 
 
 def open_job(chain: Chain, budget: int = ZEN) -> str:
-    """Escrow a job of the payer, mined; its id."""
     job_id, arguments = chain.order(budget)
     chain.send(OTHER, "JobEscrow", "openJob", *arguments)
     return job_id
@@ -31,46 +30,42 @@ def _units_root(job_id: str) -> bytes:
 
 
 def pay(units: int) -> int:
-    """What the provider of so many units gets, wei."""
+    """Return the provider's pay for ``units`` in wei."""
     return units * net_unit_price(UNIT_PRICE_WEI_PER_GPU_HOUR, UNIT_WEIGHT_US, FEE_BPS)
 
 
 def settlement(job_id: str, units: int = 2) -> tuple[str, str, list[Any]]:
-    """(contract, function, arguments) of the operator's call that pays units of the job and refunds the rest."""
+    """Return (contract, function, arguments) of the call that pays units and refunds the rest."""
     claims_root = to_hex(claim_leaf(PROVIDER.address, pay(units))) if units else NO_ROOT
     line = _line(job_id, units)
     return "JobEscrow", "settle", [claims_root, to_hex(_units_root(job_id)), [line.as_argument()]]
 
 
 def settle_job(chain: Chain, job_id: str, units: int = 2) -> None:
-    """Settle the job, mined; the provider's claim opens a challenge period later."""
+    """Settle the job; the provider's claim opens a challenge period later."""
     contract, function, arguments = settlement(job_id, units)
     chain.send(OPERATOR, contract, function, *arguments)
 
 
 def claim_proof(job_id: str, units: int) -> list[str]:
-    """The proof of the provider's claim in the settlement of that job."""
     return [to_hex(merkle.parent_hash(_units_root(job_id), lines_hash([_line(job_id, units)])))]
 
 
 def batch_root(job_id: str, units: int) -> str:
-    """The root under which the contract keeps that settlement."""
     beside = merkle.parent_hash(_units_root(job_id), lines_hash([_line(job_id, units)]))
     return to_hex(merkle.parent_hash(claim_leaf(PROVIDER.address, pay(units)), beside))
 
 
 def pass_challenge_period(chain: Chain) -> None:
-    """Let the challenge periods of all settlements so far end."""
     chain.anvil.rpc("evm_increaseTime", DEVNET.challenge_seconds + 1)
     chain.anvil.mine()
 
 
 def claim_pay(chain: Chain, job_id: str, units: int = 2) -> None:
-    """Have the provider claim its pay for the job, mined."""
     item = {"amount": pay(units), "proof": claim_proof(job_id, units)}
     chain.send(PROVIDER, "JobEscrow", "claim", PROVIDER.address, [item])
 
 
 def penalty(evidence: str) -> tuple[str, str, list[Any]]:
-    """(contract, function, arguments) of the operator's call that slashes the provider for a wrong result."""
+    """Return (contract, function, arguments) of the call that slashes the provider for a wrong result."""
     return "ProviderStaking", "slash", [PROVIDER.address, 2, evidence]

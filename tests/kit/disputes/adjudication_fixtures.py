@@ -22,7 +22,7 @@ from market.providers.models import Provider
 from market.training.leases.schemas import LeaseKind
 from market.training.units.models import Unit
 from market.verification.disputes.challenge_models import Challenge
-from worker.context import INTENT_HANDLERS
+from worker.chain_handlers import INTENT_HANDLERS
 from zoo_compute.node.disputes.referee import Referee
 from zoo_compute.node.execution.executor import Executor
 from zoo_protocol.hashing import keccak, to_hex
@@ -33,8 +33,6 @@ LIE = to_hex(keccak(b"what no training gives"))
 
 
 class LyingExecutor(Executor):
-    """A verifier's, which says of every segment the same thing, as its accomplices do."""
-
     def run(self, task, timeout, on_progress=None, **more):  # type: ignore[no-untyped-def]
         return (
             {"end_leaf": LIE, "steps": 0}
@@ -44,8 +42,6 @@ class LyingExecutor(Executor):
 
 
 class _Senders:
-    """Those of all of the market's accounts, as one."""
-
     def __init__(self, senders: Sequence[Sender]) -> None:
         self._senders = senders
 
@@ -55,12 +51,12 @@ class _Senders:
 
 
 class CourtWorld(RefereeWorld):
-    """The market's account has bonds for three disputes."""
+    """A market whose account has bonds for three disputes."""
 
     referees_here: Sequence[Referee] = ()
 
     def referees(self, executor: Executor, of_class: int = len(REFEREES)) -> list[Referee]:
-        """All of them, listed and known to the market; those after ``of_class`` are of another class."""
+        """Return all referees, listed and known to the market; those after ``of_class`` are of another class."""
         found = super().referees(executor)
         for place, account in enumerate(REFEREES):
             environment = executor.environment_class if place < of_class else ANOTHER_CLASS
@@ -69,7 +65,6 @@ class CourtWorld(RefereeWorld):
         return found
 
     def know_referee(self, address: str, environment: str) -> None:
-        """It has registered with the market, which has not heard of it since: it gets no replays."""
         node = {"kind": "verifier", "name": "referee", "region": "eu", "hardware": {}, "status": ProviderStatus.ACTIVE}
         with self.database.transaction() as session:
             session.add(Account(address=address))
@@ -77,14 +72,12 @@ class CourtWorld(RefereeWorld):
             session.add(Provider(address=address, environment_class=environment, **node))
 
     def give_account(self, bonds: int = 3, account: Wallet = MARKET) -> None:
-        """The market gets an account to dispute with, and has the key of no other."""
         self.deployed.anvil.rpc("anvil_setBalance", account.address, hex(ZEN))
         if bonds:
             self.deployed.send(OTHER, "ZenToken", "transfer", account.address, bonds * TERMS.bond_wei)
         self.restart(account)
 
     def restart(self, account: Wallet = MARKET, *former: Wallet) -> None:
-        """The market's processes are new: what they know is in the database and on the chain, and these keys."""
         self.challenger, self.former = account.address, [before.address for before in former]
         operator = self.deployed.sender(self.database, INTENT_HANDLERS)
         own = [self._sender_of(Signer(SecretStr(known.key))) for known in (account, *former)]
@@ -95,14 +88,12 @@ class CourtWorld(RefereeWorld):
         return Sender(self.database, chain, deployment, signer, self.deployed.settings, INTENT_HANDLERS, signer.address)
 
     def train(self, *nodes: Node) -> str:
-        """A job that the nodes have trained a round of, every segment of which is drawn."""
         job_id = self.live_job(list(nodes))
         for node in nodes:
             self.work_off(node, LeaseKind.TRAIN)
         return job_id
 
     def turn(self, nodes: Sequence[Node], verifiers: Sequence[Node]) -> None:
-        """Everybody does once what is due for it."""
         self.step()
         for node in nodes:
             self.work_off(node, LeaseKind.REVEAL, LeaseKind.PIN)
@@ -117,7 +108,7 @@ class CourtWorld(RefereeWorld):
         dispute_keeper.keep(self.database, DEVNET, self.deployed.views)
 
     def until(self, status: str, job_id: str, cheat: Node, nodes: Sequence[Node], verifiers: Sequence[Node]) -> Unit:
-        """Go on until the unit of ``cheat`` has this status."""
+        """Step until the unit of ``cheat`` has this status."""
         for _ in range(40):
             self.turn(nodes, verifiers)
             (unit,) = self.units(job_id, provider=cheat.address)
@@ -126,7 +117,7 @@ class CourtWorld(RefereeWorld):
         raise AssertionError(f"it is {unit.status} ({unit.reason}); {[(i.function, i.status) for i in self.sent()]}")
 
     def until_decided(self, job_id: str, nodes: Sequence[Node], verifiers: Sequence[Node]) -> None:
-        """Go on until every unit of the job is decided, every penalty final, and the market has its bonds back."""
+        """Step until all units are decided, penalties are final and bonds are returned."""
         for _ in range(60):
             self.turn(nodes, verifiers)
             decided = all(unit.status in UNIT_DECIDED for unit in self.units(job_id) if unit.uploaded_at)
@@ -136,24 +127,20 @@ class CourtWorld(RefereeWorld):
         raise AssertionError([(u.slot, u.status, u.reason) for u in self.units(job_id)])
 
     def sent(self, account: str = MARKET.address) -> list[TxIntent]:
-        """What one of the market's accounts was to send."""
         with self.database.transaction() as session:
             mine = select(TxIntent).where(TxIntent.account == account).order_by(TxIntent.id)
             return list(session.scalars(mine))
 
     def challenges(self) -> list[Challenge]:
-        """The market's disputes."""
         with self.database.transaction() as session:
             return list(session.scalars(select(Challenge).order_by(Challenge.unit_id)))
 
     def count_sent_by(self, address: str) -> int:
-        """Transactions of an account that were mined."""
         return int(self.deployed.anvil.rpc("eth_getTransactionCount", address, "latest"), 16)
 
 
 @pytest.fixture(name="live")
 def world_with_court(live_of: LiveMaker, server: tuple[FastAPI, str], app: FastAPI) -> CourtWorld:
-    """Its market can dispute; whether a committee can judge is up to ``with_referees``."""
     world: CourtWorld = live_of(CourtWorld)
     world.api_url = server[1]
     world.give_account()

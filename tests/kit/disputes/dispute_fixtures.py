@@ -37,7 +37,7 @@ ZEN = 10**18
 
 @dataclass(frozen=True)
 class Delivered:
-    """A unit that is in a window on chain, with all that a challenger needs to know of it."""
+    """A unit in a window on chain, with the data that a challenger needs."""
 
     order: JobOrder
     unit: UnitCommitment
@@ -52,20 +52,17 @@ class Delivered:
 
 @pytest.fixture(name="chain")
 def chain_of_disputes(own_chain: Chain) -> Chain:
-    """The days that pass in a dispute are not those of other tests."""
     return own_chain
 
 
 @pytest.fixture(name="settings")
 def settings_of_disputes(settings: Settings, chain: Chain) -> Settings:
-    """The API's chain is this one."""
     names = ("rpc_url", "deployment_file", "acknowledger_key")
     return settings.model_copy(update={name: getattr(chain.settings, name) for name in names})
 
 
 @pytest.fixture(name="node")
 def honest_node(live: "DisputeWorld", executor: Executor) -> Node:
-    """A provider that can pay for its answers on the chain."""
     live.deployed.anvil.rpc("anvil_setBalance", HONEST_ACCOUNT.address, hex(ZEN))
     return live.provider_node(HONEST_ACCOUNT, executor)
 
@@ -76,8 +73,6 @@ def unit_of_the_node(live: "DisputeWorld", node: Node) -> Delivered:
 
 
 class DisputeWorld(LiveWorld):
-    """A live world in which units, signed for its contracts, are disputed."""
-
     def __init__(
         self, database_url: str, storage: Storage, settings: Settings, deployed: Chain, gateway: str, directory: Path
     ) -> None:
@@ -85,10 +80,7 @@ class DisputeWorld(LiveWorld):
         self.domain = Domain(31337, deployed.deployment.address("JobEscrow"))
 
     def delivered(self, node: Node, **training: Any) -> Delivered:
-        """A unit of a new job that the node trained, committed to and delivered, in a window on chain.
-
-        ``training``: settings that differ from ``TRAINING``; without any the states are those of every such unit.
-        """
+        """Train, commit and deliver a unit of a new job; ``training`` replaces ``TRAINING``."""
         with self.database.transaction() as session:  # it leaves what it worked for
             for slot in session.query(Slot).filter(Slot.provider == node.address):
                 slot.provider = None
@@ -104,7 +96,6 @@ class DisputeWorld(LiveWorld):
         return self.included(row)
 
     def included(self, row: Unit) -> Delivered:
-        """A unit that was delivered, once its window is on chain."""
         job_id = row.job_id
         assert row.trace_root
         assert row.payload_hash
@@ -123,7 +114,7 @@ class DisputeWorld(LiveWorld):
     """What the last settlement took from its job."""
 
     def settle(self, delivered: Delivered) -> None:
-        """Pay the unit on chain: its job is put in escrow, and the market's record of it named in a settlement."""
+        """Escrow the job and settle the unit on chain."""
         self.open_in_escrow(delivered.order)
         with self.database.transaction() as session:
             units = units_service.job_units(session, delivered.unit.jobId)
@@ -137,7 +128,6 @@ class DisputeWorld(LiveWorld):
         self.transact(OPERATOR, "JobEscrow", "settle", claim, paid, [line.as_argument()])
 
     def open_in_escrow(self, order: JobOrder) -> None:
-        """Put an order's budget into the contract, on its payer's signatures."""
         payer = self.wallets[order.payer]
         key = to_hex(bytes(payer.key))
         deployment, escrow = self.deployed.deployment, self.deployed.deployment.address("JobEscrow")
@@ -150,7 +140,7 @@ class DisputeWorld(LiveWorld):
         self.transact(OTHER, "JobEscrow", "openJob", *opening)
 
     def fund(self, challenger: Wallet) -> None:
-        """Give a challenger the bond, and the contract leave to take it."""
+        """Give a challenger the bond and approve its transfer."""
         self.transact(OTHER, "ZenToken", "transfer", challenger.address, TERMS.bond_wei)
         disputes = self.deployed.deployment.address("Disputes")
         self.transact(challenger, "ZenToken", "approve", disputes, TERMS.bond_wei)
@@ -161,7 +151,6 @@ class DisputeWorld(LiveWorld):
         return self.open(challenger, delivered)
 
     def open(self, challenger: Wallet, delivered: Delivered) -> Opened:
-        """Open a dispute with a bond that is at hand."""
         order, unit = _fields(delivered.order), _fields(delivered.unit)
         proof = [from_hex(node) for node in delivered.proof]
         arguments = [order, unit, delivered.signature, delivered.window, proof]
@@ -173,37 +162,31 @@ class DisputeWorld(LiveWorld):
         return Opened(to_hex(dispute_id.call()), delivered.unit_id, challenger.address, delivered.order.segments, block)
 
     def transact(self, sender: Wallet, contract: str, function: str, *arguments: Any) -> None:
-        """Send a transaction, which must not revert."""
         sent = self.deployed.send(sender, contract, function, *arguments)
         assert self.deployed.anvil.rpc("eth_getTransactionReceipt", sent)["status"] == "0x1", function
 
     def chain_of(self, wallet: Wallet | Node, url: str | None = None) -> DisputeChain:
-        """The contract as this wallet uses it."""
         contracts = self.deployed.deployment.contracts
         return DisputeChain(url or self.deployed.anvil.url, contracts, NodeWallet(wallet.key))
 
     def watch_of(self, node: Node, url: str | None = None) -> Disputes:
-        """The node's watch as it is after a start: its directory is all that it knows."""
+        """Return the node's watch after a restart."""
         workspace = Workspace(self.directory / node.address)
         return Disputes(workspace.disputes, Traces(workspace.traces), lambda: self.chain_of(node, url))
 
     def state(self, opened: Opened) -> Dispute:
-        """Where a dispute stands now."""
         return self.chain_of(OTHER).dispute(opened.dispute_id)
 
     def sent_by(self, node: Node) -> int:
-        """How many transactions of the node were mined."""
         return int(self.deployed.anvil.rpc("eth_getTransactionCount", node.address, "latest"), 16)
 
     def waiting(self, node: Node) -> list[dict[str, str]]:
-        """The node's transactions that are not mined."""
         found = self.deployed.anvil.rpc("txpool_content")["pending"]
         return [
             sent for sender, queue in found.items() if sender.lower() == node.address.lower() for sent in queue.values()
         ]
 
     def pass_turn(self) -> None:
-        """Let a turn's time go by."""
         self.deployed.anvil.rpc("evm_increaseTime", TERMS.turn_seconds + 1)
         self.deployed.anvil.mine()
 

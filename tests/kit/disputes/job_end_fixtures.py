@@ -30,12 +30,12 @@ PRICE = 5 * ZEN // 2
 
 
 class EndingsWorld(CourtWorld):
-    """Jobs here are in escrow, so that everything they cost is on the chain."""
+    """A market whose jobs are in escrow."""
 
     listed: Sequence[Referee] = ()
 
     def job_of(self, nodes: Sequence[Node], **training: Any) -> str:
-        """A running job of these nodes, in escrow, in which every segment of every unit is drawn."""
+        """Start an escrowed job of these nodes in which every segment is sampled."""
         with self.database.transaction() as session:
             for node in nodes:
                 leases.remove_node_from_jobs(session, node.address, "a test")
@@ -54,20 +54,18 @@ class EndingsWorld(CourtWorld):
         return job_id
 
     def train_all(self, job_id: str, *nodes: Node) -> None:
-        """All that the nodes are offered until none of them can go on without the next checkpoint."""
         for node in [*nodes, *nodes]:
             self.work_off(node, LeaseKind.TRAIN)
             self.dispatch(job_id)
 
     def cancel(self, job_id: str) -> None:
-        """Its payer has had enough: what is verified is paid, the rest goes back."""
         with self.database.transaction() as session:
             job = jobs_repository.lock_job(session, job_id)
             assert job is not None
             stopping.cancel_now(session, job, job.payer)
 
     def settle_job(self, job_id: str) -> Job:
-        """Settle a job whose units are all decided, and bring that to finality; a second run changes nothing."""
+        """Settle a job of decided units with finality; a second run changes nothing."""
         ended = update(Job).where(Job.id == job_id).values(trained_at=utc_now() - timedelta(days=1))
         self.rows(lambda session: session.execute(ended))
         for _ in range(2):
@@ -79,7 +77,6 @@ class EndingsWorld(CourtWorld):
         return job
 
     def claim(self, wallet: Wallet | Node) -> int:
-        """Let the challenge period of all batches pass, and have a provider claim all it can; wei that it got."""
         self.pass_time(DEVNET.challenge_seconds + 1)
         with self.database.transaction() as session:
             found = claims.claims_of(session, wallet.address, claimed=False, after_batch=0, limit=200)
@@ -91,16 +88,15 @@ class EndingsWorld(CourtWorld):
         return self.deployed.views.balance_of(wallet.address) - before
 
     def unit_pay(self, job: Job) -> int:
-        """What a provider gets for one unit, in wei."""
         return net_unit_price(PRICE, job.unit_weight_us, job.fee_bps or 0)
 
     def check_books(self) -> None:
-        """The ledger has every wei where the chain has it."""
+        """Check that the ledger equals the chain."""
         found = reconcile(self.database, self.deployed.client(), self.deployed.deployment)
         assert found.difference_wei == 0, found.as_json()
 
     def check_paid(self, job_id: str) -> Job:
-        """The job is settled: its verified units are paid once, nothing else is, and its payer has the rest."""
+        """Check that verified units are paid once and the payer has the rest."""
         job = self.read(job_id)
         verified = sum(unit.status == "verified" for unit in self.units(job_id))
         assert (job.paid_wei or 0) == verified * self.unit_pay(job)

@@ -1,6 +1,5 @@
 """Disputes to their end: providers serve states, staked referees replay, the market's keeper sends, on the contract."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,7 +8,7 @@ from sqlalchemy import update
 
 from kit.chain.deployed_chain import OTHER, Wallet, wallet
 from kit.disputes.dispute_fixtures import TERMS, ZEN, Delivered, DisputeWorld
-from kit.verification.live_fixtures import CHEAT_ACCOUNT, HONEST_ACCOUNT, LiveMaker, Node, executors
+from kit.verification.live_fixtures import CHEAT_ACCOUNT, HONEST_ACCOUNT, LiveMaker, Node
 from market.chain.contracts.codec import decode_result, encode_call
 from market.chain.models import TxIntent
 from market.domain.network import DEVNET
@@ -22,7 +21,6 @@ from zoo_compute.chain.settlements import ChainReader
 from zoo_compute.chain.wallet import Wallet as NodeWallet
 from zoo_compute.client.http import Connection
 from zoo_compute.content.gateway import GatewayClient
-from zoo_compute.devnet.cheats.cheat import executor_of
 from zoo_compute.node.disk.workspace import Workspace
 from zoo_compute.node.disputes.disclosure import Disclosure
 from zoo_compute.node.disputes.judging import ReplayContext
@@ -41,7 +39,7 @@ class RefereeWorld(DisputeWorld):
     api_url = ""
 
     def enlist(self) -> None:
-        """Six verifiers with a stake; each puts itself on the contract's list at its first look."""
+        """Register six staked verifiers; each lists itself in the contract at its first look."""
         for account in REFEREES:
             self.deployed.anvil.rpc("anvil_impersonateAccount", account.address)
             self.deployed.anvil.rpc("anvil_setBalance", account.address, hex(ZEN))
@@ -56,7 +54,6 @@ class RefereeWorld(DisputeWorld):
         url: str | None = None,
         owner: str | None = None,
     ) -> Referee:
-        """A referee as it is after a start: its directory is all that it knows."""
         workspace = Workspace(self.directory / account.address)
         contracts, rpc = self.deployed.deployment.contracts, self.deployed.anvil.url
         known, gateway = NodeWallet(account.key), GatewayClient([self.gateway], attempts=1)
@@ -69,7 +66,6 @@ class RefereeWorld(DisputeWorld):
         return Referee(Verdicts(workspace.verdicts), sources, lambda: bench, known, owner)
 
     def referees(self, executor: Any) -> list[Referee]:
-        """All of them, listed."""
         self.enlist()
         found = [self.referee(account, executor) for account in REFEREES]
         for one in found:
@@ -77,7 +73,6 @@ class RefereeWorld(DisputeWorld):
         return found
 
     def declare_owner(self, address: str, owner: str) -> None:
-        """The node says who owns it."""
         with self.database.transaction() as session:
             session.execute(update(Provider).where(Provider.address == address).values(owner=owner))
 
@@ -86,13 +81,11 @@ class RefereeWorld(DisputeWorld):
         return Market(Connection(url or self.api_url, wallet=NodeWallet(account.key), retry_seconds=0.1))
 
     def discloser(self, node: Node) -> Disclosure:
-        """What serves the provider's states, as it is after a start."""
         workspace = Workspace(self.directory / node.address)
         gateway = GatewayClient([self.gateway], attempts=1)
         return Disclosure(self.watch_of(node), workspace, self.market(node), gateway, node.executor)
 
     def named(self, challenger: Wallet, delivered: Delivered, node: Node, step: int) -> Opened:
-        """A dispute in which the trace was shown and a step named; the market knows of it."""
         opened = self.dispute(challenger, delivered)
         self.watch_of(node).watch()
         self.chain_of(challenger).name_step(opened.dispute_id, step)
@@ -100,7 +93,7 @@ class RefereeWorld(DisputeWorld):
         return opened
 
     def keep(self) -> None:
-        """Let the market see what is final, do what is due, and see what came of it."""
+        """Index final events and process due work."""
         self.follow()
         dispute_keeper.keep(self.database, DEVNET, self.deployed.views)
         while self._sender.step():
@@ -108,7 +101,6 @@ class RefereeWorld(DisputeWorld):
         self.follow()
 
     def follow(self) -> None:
-        """Go some blocks on: what was mined is final, and known to the market."""
         self.deployed.anvil.mine(4)
         while self._sender.step():
             pass
@@ -116,7 +108,7 @@ class RefereeWorld(DisputeWorld):
             pass
 
     def judged(self, opened: Opened, referees: list[Referee]) -> Turn:
-        """Draw, judge and send; how the dispute stands then."""
+        """Draw, judge and send; return the dispute."""
         self.keep()
         for referee in referees:
             referee.watch()
@@ -124,29 +116,25 @@ class RefereeWorld(DisputeWorld):
         return self.state(opened).turn
 
     def pass_time(self, seconds: int) -> None:
-        """Let time go by on the chain."""
         self.deployed.anvil.rpc("evm_increaseTime", seconds)
         self.deployed.anvil.mine()
 
     def pass_patience(self) -> None:
-        """Let the time go by in which referees wait for data."""
         self.pass_time(TERMS.verdict_seconds // 2 + 60)
 
     def row(self, opened: Opened) -> DisputeRow:
-        """What the market knows of a dispute."""
         with self.database.transaction() as session:
             found = session.get_one(DisputeRow, opened.dispute_id)
             session.expunge(found)
             return found
 
     def calls(self, function: str) -> list[str]:
-        """What became of the keeper's calls of a function."""
         with self.database.transaction() as session:
             found = session.query(TxIntent).filter(TxIntent.kind == "keep_dispute", TxIntent.function == function)
             return [intent.status for intent in found.order_by(TxIntent.id)]
 
     def withhold(self, delivered: Delivered) -> int:
-        """Settle the unit on chain, and have its pay withheld by its open dispute; the pay in wei, net."""
+        """Settle the unit while its dispute holds the pay; return the net pay in wei."""
         self.settle(delivered)
         proof = [lines_hash([self.settled]), claim_leaf(delivered.unit.provider, 1)]
         unit = {name: getattr(delivered.unit, name) for name in delivered.unit.__slots__}
@@ -154,17 +142,9 @@ class RefereeWorld(DisputeWorld):
         return self.withheld_of(delivered)
 
     def withheld_of(self, delivered: Delivered) -> int:
-        """The provider's pay that batch 1 keeps back."""
         data = encode_call("JobEscrow", "withheldOf", [1, delivered.unit.provider])
         found = self.deployed.views.client.call(self.deployed.deployment.address("JobEscrow"), data)
         return int(decode_result("JobEscrow", "withheldOf", found))
-
-
-@pytest.fixture(name="cheating", scope="module")
-def cheating_executor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
-    """It leaves the last step of every segment away."""
-    with executors(tmp_path_factory.mktemp("cheating"), executor_of("skip-step")) as running:
-        yield running[0]
 
 
 @pytest.fixture(name="live")

@@ -22,32 +22,28 @@ class Devnet:
     directory: Path
 
     def command(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """``zoo-compute devnet …`` for this directory."""
         argv = [sys.executable, "-m", "zoo_compute", "devnet", *arguments, "--directory", str(self.directory)]
         done = subprocess.run(argv, cwd=ROOT, env=clean(), capture_output=True, text=True, timeout=600, check=False)
         assert not check or done.returncode == 0, f"{argv} ended with {done.returncode}:\n{done.stderr}"
         return done
 
     def up(self, *options: str) -> dict[str, Any]:
-        """Start it in the background; what it printed."""
         info: dict[str, Any] = json.loads(self.command("up", "--detach", "--json", *options).stdout)
         return info
 
     def pids(self) -> dict[str, int]:
-        """The processes that run now, by part; also while the stack is recovering."""
+        """Return the running processes by part, also while the stack recovers."""
         state = json.loads((self.directory / "state.json").read_text())
         return {name: part["identity"]["pid"] for name, part in state["parts"].items()}
 
 
 def clean() -> dict[str, str]:
-    """The environment without services of its own, so that the embedded ones are used."""
     kept = {name: value for name, value in os.environ.items() if name not in ENGINE_VARIABLES}
     return kept | {"PYTHONPATH": str(ROOT)}
 
 
 @pytest.fixture
 def devnet(tmp_path: Path) -> Iterator[Devnet]:
-    """A directory for a devnet, which is stopped at the end whatever happens."""
     devnet = Devnet(tmp_path / "devnet")
     yield devnet
     devnet.command("down")

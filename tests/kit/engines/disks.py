@@ -12,7 +12,7 @@ from zoo_compute.node.disk.workspace import MIN_FREE_BYTES
 
 @pytest.fixture
 def tiny_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own with room for a node that has not worked yet."""
+    """A file system with room for one node before its first work."""
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={3 * MIN_FREE_BYTES}", "tmpfs", str(disk)]
@@ -23,7 +23,6 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill_disk(file: Path) -> None:
-    """Take all room on the file's disk."""
     with file.open("wb", buffering=0) as content, suppress(OSError):
         while content.write(bytes(4096)):
             pass

@@ -114,7 +114,6 @@ def _free_ports(count: int) -> list[int]:
 
 
 def store_process(directory: Path) -> StoreProcess:
-    """The store that these tests are of, not started."""
     return JsIpfsProcess(directory) if os.environ.get("ZOO_TEST_JSIPFS") else StoreProcess(directory)
 
 
@@ -124,7 +123,7 @@ Fault = Callable[[str, bytes], bytes | None]
 
 @contextlib.contextmanager
 def faulty(upstream: str, fault: Fault) -> Iterator[tuple[str, list[str]]]:
-    """A proxy before ``upstream`` that sends what ``fault`` makes of each answer; gives its URL and the paths asked."""
+    """Yield the URL and requested paths of a proxy; ``fault`` changes each answer of ``upstream``."""
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):

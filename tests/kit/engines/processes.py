@@ -24,7 +24,7 @@ _PRELOADED = [
 
 @cache
 def _context() -> Any:
-    """A fork server under the variables of the CPU profile, which torch reads on import."""
+    """Return a fork server under the CPU profile's variables, which torch reads on import."""
     before = {name: os.environ.get(name) for name in CPU.variables}
     os.environ.update(CPU.variables)
     try:

@@ -14,7 +14,7 @@ _SAME_SECONDS = 1.0
 
 
 def watch(pid: int) -> None:
-    """Let the process ``pid``, with what it has started, live no longer than this process."""
+    """End the process ``pid`` and its children when this process ends."""
     pipe = _watchdog().stdin
     assert pipe is not None
     pipe.write(f"{pid} {psutil.Process(pid).create_time()}\n".encode())
@@ -40,7 +40,7 @@ def _end(pid: int, create_time: float) -> None:
 
 
 def main() -> None:
-    """Read of engines until the test process is gone, then end them."""
+    """Read process ids until the test process ends, then end them."""
     engines = [line.split() for line in sys.stdin]
     for pid, create_time in engines:
         _end(int(pid), float(create_time))

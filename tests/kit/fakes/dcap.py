@@ -34,7 +34,6 @@ _PCK_EXTENSION = x509.ObjectIdentifier("1.2.840.113741.1.13.1")
 
 
 def real(name: str) -> tuple[bytes, dict[str, str]]:
-    """A vendor's quote and collateral: ``tdx`` or ``sgx``."""
     collateral: dict[str, str] = json.loads((VECTORS / f"{name}_collateral.json").read_text())
     return (VECTORS / f"{name}_quote.bin").read_bytes(), collateral
 
@@ -55,7 +54,7 @@ def _new_key() -> Key:
 
 @dataclass
 class Vendor:
-    """Root, issuers and a machine of one test. Current for ten days around now unless told otherwise."""
+    """Root, issuers and a machine of one test, valid for ten days around now by default."""
 
     days: int = 10
     root_key: Key = field(default_factory=_new_key)
@@ -82,11 +81,10 @@ class Vendor:
 
     @property
     def root_der(self) -> bytes:
-        """What a market that trusts this vendor is given."""
         return self.root.public_bytes(serialization.Encoding.DER)
 
     def quote(self, report_data: bytes, *, software: bytes = bytes(48), debug: bool = False) -> bytes:
-        """A TDX quote over 64 bytes, of a machine whose last register says ``software``."""
+        """Return a TDX quote over 64 bytes of a machine whose last register is ``software``."""
         quote = bytearray(self._quote)
         quote[_REPORT_DATA] = report_data
         quote[_RT_MR3] = software
@@ -104,7 +102,6 @@ class Vendor:
         return bytes(quote[:_SIGNED]) + len(body).to_bytes(4, "little") + body
 
     def collateral(self, *, status: str = "UpToDate", revoked: bool = False) -> dict[str, str]:
-        """What checks such a quote."""
         tcb_info = self._dated(
             self._collateral["tcb_info"].replace('"tcbStatus":"UpToDate"', f'"tcbStatus":"{status}"')
         )
@@ -124,7 +121,7 @@ class Vendor:
 
     @contextmanager
     def pccs(self) -> Iterator[str]:
-        """URL of a caching service for this vendor's collateral, on a free port."""
+        """Yield the URL of a caching service for this vendor's collateral."""
         found = self.collateral()
         bodies = {
             "/sgx/certification/v4/pckcrl": (bytes.fromhex(found["pck_crl"]), "SGX-PCK-CRL-Issuer-Chain", "pck_crl"),

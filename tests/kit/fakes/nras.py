@@ -36,13 +36,11 @@ Claims = dict[str, Any]
 
 
 def real() -> GpuStatement:
-    """A real H100, as NVIDIA signed it."""
     answer, keys = (json.loads((VECTORS / f"{name}.json").read_text()) for name in ("answer", "keys"))
     return GpuStatement.of_answer(answer, keys)
 
 
 def real_claims() -> tuple[Claims, Claims]:
-    """Claims of the real overall token and of the GPU's."""
     found = real()
     overall, device = (
         jwt.decode(token, options={"verify_signature": False}) for token in (found.overall, found.devices["GPU-0"])
@@ -56,7 +54,7 @@ def _key(curve: ec.EllipticCurve | None = None) -> ec.EllipticCurvePrivateKey:
 
 @dataclass
 class AttestationService:
-    """A service of one test, with an intermediate of its own."""
+    """A service of one test with its own intermediate certificate."""
 
     intermediate_key: ec.EllipticCurvePrivateKey = field(default_factory=_key)
     key: ec.EllipticCurvePrivateKey = field(default_factory=_key)
@@ -69,7 +67,6 @@ class AttestationService:
     def certificate(
         self, name: str, key: ec.EllipticCurvePrivateKey, valid: dt.timedelta, started: dt.timedelta = DAY
     ) -> x509.Certificate:
-        """A certificate that the intermediate signed."""
         builder = x509.CertificateBuilder(
             x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Intermediate")]),
             x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]),
@@ -82,14 +79,13 @@ class AttestationService:
 
     @property
     def trusted(self) -> str:
-        """What a market that trusts this service is given."""
         public = self.intermediate_key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         return hashlib.sha256(public).hexdigest()
 
     def answer(
         self, nonce: bytes, gpus: int = 1, *, overall: Claims | None = None, device: Claims | None = None
     ) -> Any:
-        """On GPUs of this machine; ``overall`` and ``device`` replace claims."""
+        """Return a result for this machine's GPUs; ``overall`` and ``device`` replace claims."""
         at = int(self.now.timestamp())
         common = {"eat_nonce": nonce.hex(), "iat": at, "nbf": at, "exp": at + 3600, "iss": ISSUER}
         whole, one = real_claims()
@@ -100,26 +96,22 @@ class AttestationService:
         return [["JWT", self.sign(whole | common | {"submods": named} | (overall or {}))], devices]
 
     def sign(self, claims: Claims, algorithm: str = "ES384", key: Any = None) -> str:
-        """A token of the service."""
         return jwt.encode(claims, key or self.key, algorithm=algorithm, headers={"kid": KEY_ID})
 
     @property
     def key_set(self) -> Any:
-        """As published."""
         return {"keys": [{"kid": KEY_ID, "x5c": [self.base64(self.leaf), self.base64(self.intermediate)]}]}
 
     @staticmethod
     def base64(certificate: x509.Certificate) -> str:
-        """Its DER."""
         return b64encode(certificate.public_bytes(Encoding.DER)).decode()
 
     def statement(self, nonce: bytes, gpus: int = 1, **changes: Claims) -> GpuStatement:
-        """What a node makes of an answer."""
         return GpuStatement.of_answer(self.answer(nonce, gpus, **changes), self.key_set)
 
     @contextmanager
     def served(self, gpus: int = 1) -> Iterator[str]:
-        """Base URL of this service on a free port: its keys, and its answers under ``/answer/NONCE``."""
+        """Yield the base URL of the keys and of answers under ``/answer/NONCE``."""
         service = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -161,7 +153,7 @@ print(json.dumps({{"result_code": 0, "result_message": "Ok", "claims": [], "deta
 
 
 def tool_in(directory: Path) -> str:
-    """A program that is called and answers as NVIDIA's ``nvattest`` 1.2 is, from the service that it is told of."""
+    """Write a program that answers as NVIDIA's ``nvattest`` 1.2."""
     path = directory / "nvattest"
     path.write_text(_TOOL.format(python=sys.executable))
     path.chmod(path.stat().st_mode | stat.S_IXUSR)

@@ -52,7 +52,7 @@ def work(world: World, task: tuple[str, tuple[str, ...]]) -> None:
 
 
 def in_one_place(world: World, job_id: str) -> str:
-    """The CID of the checkpoint that the round has when it is aggregated without a tree; nothing is applied."""
+    """Return the CID of the round's checkpoint aggregated without a tree; nothing is applied."""
     built: list[str] = []
 
     def note(session: Any, job: str, round_: Any, stored: Any, verdicts: Any) -> None:

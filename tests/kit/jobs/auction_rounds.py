@@ -10,7 +10,7 @@ from market.platform.db.base import utc_now
 
 
 class Blocks:
-    """A chain whose blocks are made by hand; ``head`` is the newest."""
+    """A chain whose blocks the test adds; ``head`` is the newest."""
 
     def __init__(self) -> None:
         self.head = 100
@@ -23,7 +23,6 @@ class Blocks:
 
 
 def clear_when_due(world: World) -> int:
-    """Open the books if need be, let the open rounds become due, and clear."""
     matched = clearing.clear_due(world.database, world.settings, DEVNET)
     with world.database.transaction() as session:
         session.execute(update(AuctionRound).values(closes_at=utc_now()))
@@ -31,5 +30,5 @@ def clear_when_due(world: World) -> int:
 
 
 def thick(world: World) -> tuple[list[str], list[str]]:
-    """Five jobs of one node, the last one's limit the lowest, and five nodes, of which the lot leaves one out."""
+    """Return five jobs of one node and five nodes, of which the random tie-break excludes one."""
     return [world.job(nodes=1, max_price=(8 - rank) * ZEN) for rank in range(5)], [world.node() for _ in range(5)]

@@ -53,7 +53,7 @@ SPEC = {
 
 @dataclass
 class FakeChain:
-    """Balances and permit nonces; stands in for the chain's views."""
+    """Balances and permit nonces in place of the chain's views."""
 
     balances: dict[str, int] = field(default_factory=dict)
     permit_nonces: dict[str, int] = field(default_factory=dict)
@@ -63,21 +63,17 @@ class FakeChain:
 
 
 def store_dataset(storage: Storage) -> str:
-    """CID of the manifest of a small dataset."""
     split = describe_split(storage.put(TEXT, max_bytes=2**20).cid, TEXT)
     return storage.put(DatasetManifest(split, split).to_bytes(), max_bytes=2**20).cid
 
 
 def opened(order: JobOrder, fee_bps: int = 500) -> ChainEvent:
-    """The final JobOpened event of an order."""
     args = {"jobId": struct_hash(order), "payer": order.payer, "budget": order.budget, "feeBps": fee_bps}
     tx, block = to_hex(secrets.token_bytes(32)), to_hex(secrets.token_bytes(32))
     return ChainEvent("JobEscrow", "JobOpened", args, tx, 1, block, 0, int(utc_now().timestamp()))
 
 
 class Wakes:
-    """The background tasks that committed transactions asked for."""
-
     def __init__(self) -> None:
         self.seen: list[tuple[str, tuple[str, ...]]] = []
 
@@ -89,7 +85,7 @@ class Wakes:
 
 
 class World:
-    """One database with storage; jobs and nodes are put in directly, everything else goes through the services."""
+    """One database with storage; jobs and nodes are inserted, everything else uses the services."""
 
     def __init__(self, database_url: str, storage: Storage, settings: Settings) -> None:
         self.wakes = Wakes()
@@ -102,7 +98,7 @@ class World:
         self.spec = TrainingSpec.from_dict(SPEC | {"data_config": {"dataset": store_dataset(storage)}})
 
     def be_patient(self) -> None:
-        """No lease runs out and no node counts as gone by itself, however slow this machine is."""
+        """Let no lease expire and no node count as offline on a slow machine."""
         self.settings = self.settings.model_copy(update={"lease_seconds": 3600.0, "heartbeat_timeout_seconds": 3600.0})
 
     # --- who takes part
@@ -115,13 +111,11 @@ class World:
         return wallet
 
     def node(self, *, price: int = ZEN, environment: str = ENVIRONMENT, region: str = "eu") -> str:
-        """An active Bronze provider that was just seen, with a standing ask."""
         address = str(self.wallet().address)
         self.register(address, price=price, environment=environment, region=region)
         return address
 
     def register(self, address: str, *, price: int = ZEN, environment: str = ENVIRONMENT, region: str = "eu") -> None:
-        """Make an account an active provider with a standing ask."""
         with self.database.transaction() as session:
             session.add(
                 Provider(
@@ -164,7 +158,7 @@ class World:
         sampling_bps: int = 200,
         document: dict[str, Any] | None = None,
     ) -> str:
-        """A job whose deposit is final, standing in the book; ``document`` is its specification, if not the usual."""
+        """Create a job in the book whose deposit is final; ``document`` replaces its specification."""
         payer = str(self.wallet().address)
         settings = {**SPEC["training_config"], "rounds": rounds}
         document = document or {**self.spec.to_dict(), "training_config": settings}
@@ -217,7 +211,7 @@ class World:
         return struct_hash(order)
 
     def running(self, nodes: list[str], **options: Any) -> str:
-        """A job matched with ``nodes`` at 2.5 ZEN, its first units offered."""
+        """Create a job matched with ``nodes`` at 2.5 ZEN, with its first units offered."""
         job_id = self.job(nodes=len(nodes), **options)
         with self.database.transaction() as session:
             assert book.assign(session, self.settings, job_id, 5 * ZEN // 2, None, nodes, ENVIRONMENT)  # type: ignore[arg-type]
@@ -240,34 +234,30 @@ class World:
         return Work(self, lease, node, **changes)
 
     def deliver(self, node: str) -> "Work":
-        """Pull, commit and complete."""
         work = self.work(node)
         work.commit()
         work.complete()
         return work
 
     def train_round(self, job_id: str, nodes: Sequence[str]) -> list["Work"]:
-        """One whole round; what its nodes delivered."""
         done = [self.deliver(node) for node in nodes]
         aggregation.aggregate(self.database, self.settings, self.storage, job_id)
         self.dispatch(job_id)
         return done
 
     def keep(self, node: str, file: bytes) -> str:
-        """Keep a slot state file or a payload with its node alone; returns its CID."""
+        """Index final events and process due work."""
         cid = str(cid_of_file(file))
         self.kept.setdefault(node, {})[cid] = file
         return cid
 
     def own_file(self, node: str, cid: str | None) -> bytes | None:
-        """A slot state file or a payload as the node has it: its own, or from storage."""
         if cid is None:
             return None
         own = self.kept.get(node, {}).get(cid)
         return self.storage.get(cid, max_bytes=2**24) if own is None else own
 
     def publish(self, node: str) -> bool:
-        """Pull and serve one publish lease of the node, if it has one."""
         lease = self.pull(node, LeaseKind.PUBLISH)
         if lease is None:
             return False
@@ -276,7 +266,6 @@ class World:
         return True
 
     def pin(self, node: str) -> bool:
-        """Pull and serve one pin lease of the node, if it has one."""
         lease = self.pull(node, LeaseKind.PIN)
         if lease is None:
             return False
@@ -289,14 +278,13 @@ class World:
         deliveries.complete(self.database, self.storage, lease.id, node, result)
 
     def age(self, lease_id: str) -> None:
-        """Let a lease's time run out."""
         with self.database.transaction() as session:
             lease = session.get(Lease, lease_id)
             assert lease is not None
             lease.expires_at = utc_now() - timedelta(seconds=1)
 
     def start_round(self, job_id: str, *, ago: float) -> None:
-        """As if the round had begun so long ago, and the units that are out had been offered then."""
+        """Let the round and its open units have begun ``seconds`` ago."""
         with self.database.transaction() as session:
             session.get_one(Job, job_id).round_started_at = began = utc_now() - timedelta(seconds=ago)
             session.execute(update(Unit).where(Unit.job_id == job_id, Unit.status == "leased").values(created_at=began))
@@ -320,7 +308,7 @@ class World:
 
 
 def at_once(calls: list[Any]) -> list[BaseException | None]:
-    """Run the calls at the same time; what each raised."""
+    """Run the calls concurrently; return the exception of each."""
     barrier = threading.Barrier(len(calls))
     errors: list[BaseException | None] = [None] * len(calls)
 

@@ -36,7 +36,7 @@ ACKNOWLEDGER = Acknowledger(
 
 
 class Work:
-    """One node's answer to one train lease; ``changes`` spoil fields of the completion."""
+    """One node's answer to one train lease; ``changes`` override fields of the completion."""
 
     def __init__(self, world: "World", lease: LeaseView, node: str, **changes: Any) -> None:
         self.world, self.lease, self.node, self.changes = world, lease, node, changes
@@ -53,14 +53,13 @@ class Work:
         self.salt = secrets.token_bytes(32)
 
     def hand_in(self, payload: bytes) -> None:
-        """Make ``payload`` the one that the last leaf is of."""
+        """Make ``payload`` the one that the last leaf commits to."""
         self.payload, state = payload, self.slot_state.digest()
         self.world.keep(self.node, payload)
         last = self.spec.segments
         self.leaves[-1] = boundary_leaf(self.unit().place, last, self.parameters_digest, state, payload)
 
     def unit(self) -> trace_of_unit.Unit:
-        """The unit's input: from storage, and a slot state that is the node's own from there."""
         task, storage = self.lease.task, self.world.storage
         payload, eager = task["restored_payload_cid"], task["eager_payload_cid"]
         return trace_of_unit.Unit(

@@ -22,13 +22,7 @@ from zoo_compute.node.work.held_lease import HeldLease
 from zoo_compute.node.work.worker import Worker
 from zoo_protocol.content.unixfs import cid_of_file
 from zoo_protocol.hashing import to_hex
-from zoo_protocol.messages import (
-    Acknowledgement,
-    Domain,
-    UnitCommitment,
-    omissions_domain,
-    typed_data,
-)
+from zoo_protocol.messages import Acknowledgement, Domain, UnitCommitment, omissions_domain, typed_data
 from zoo_protocol.payments.job_record import leaf_of
 
 JOB = "0x" + "ab" * 32
@@ -42,12 +36,12 @@ MODEL = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "sequence_length": 
 
 
 class Killed(BaseException):
-    """This process died here."""
+    pass
 
 
 @dataclass
 class Market:
-    """Keeps what a node tells it, in order, and acknowledges; raises ``fault`` at the first call of ``at``."""
+    """Records and acknowledges what a node reports; raises ``fault`` at the first call of ``at``."""
 
     store: StoreProcess
     at: str = ""
@@ -63,7 +57,6 @@ class Market:
         self.calls.append((name, body))
 
     def wait_or_stop(self, seconds: float) -> bool:
-        """Where it does not answer, its node is told to stop."""
         return True
 
     def keep_lease(self, lease: Lease, step: int) -> None:
@@ -103,7 +96,6 @@ class Market:
 
 
 def task_to_train(store: StoreProcess, environment_class: str) -> dict[str, Any]:
-    """A training task whose files are in the store."""
     split = describe_split(store.add(TEXT), TEXT)
     dataset = store.add(DatasetManifest(split, split).to_bytes())
     document = {"model_config": MODEL, "data_config": {"dataset": dataset}, "training_config": TRAINING}
@@ -135,7 +127,7 @@ def work(
     link: Link | None = None,
     make_worker: Callable[..., Worker] = Worker,
 ) -> Worker:
-    """One life of a node that does one lease."""
+    """Run one node process that does one lease."""
     workspace = Workspace(directory)
     gateway = GatewayClient([market.store.gateway_url], store=workspace.store)
     network = SimpleNamespace(chain_id=31337, contracts={"Omissions": OMISSIONS.contract})

@@ -20,7 +20,7 @@ from market.platform.db.session import Database
 from market.platform.storage.client import Storage
 from market.providers.models import HeartbeatHour, Provider
 from market.providers.record import uptime
-from worker.context import INTENT_HANDLERS, event_handlers
+from worker.chain_handlers import INTENT_HANDLERS, event_handlers
 
 STAKE = 1_000 * ZEN
 NODES = [PROVIDER, OTHER, wallet(6), wallet(7)]
@@ -36,7 +36,6 @@ class RewardsWorld:
     storage: Storage
 
     def __post_init__(self) -> None:
-        """Four active nodes, two of them staked on chain; the first whole day is the one after."""
         self.day = epoch_of(self.now().timestamp()) + 1
         for node in (PROVIDER, OTHER):
             self.chain.stake(node, STAKE)
@@ -44,7 +43,6 @@ class RewardsWorld:
         self.index()
 
     def register(self, nodes: Sequence[Wallet]) -> None:
-        """Active nodes since yesterday."""
         with self.database.transaction() as session:
             for node in nodes:
                 session.add(Account(address=node.address))
@@ -68,14 +66,13 @@ class RewardsWorld:
         return from_unix(self.chain.client().head().timestamp)
 
     def pass_day(self) -> None:
-        """Let the present day end and its judgement become due, and what was posted a day ago be in force."""
+        """End the day, judge it and let yesterday's epoch take effect."""
         end, day_later = (self.day + 1) * EPOCH_SECONDS + 180, int(self.now().timestamp()) + EPOCH_SECONDS
         self.chain.anvil.rpc("evm_setNextBlockTimestamp", max(end, day_later))
         self.chain.anvil.mine()
         self.day += 1
 
     def beat(self, node: Wallet, seen: int = ALL_MINUTES, stake: int = STAKE) -> None:
-        """The node was seen in these minutes of the day."""
         with self.database.transaction() as session:
             for hour in range(EPOCH_HOURS):
                 if minutes := seen >> 60 * hour & HOUR:
@@ -83,12 +80,11 @@ class RewardsWorld:
                     session.add(HeartbeatHour(hour=number, provider=node.address, minutes=minutes, stake_wei=stake))
 
     def beat_all(self, **seen: int) -> None:
-        """All nodes were seen all day, two with a stake that earns nothing; those named only in their minutes."""
+        """Send heartbeats of all nodes all day; those named only in their minutes."""
         for name, node in zip(("first", "second", "third", "fourth"), NODES, strict=True):
             self.beat(node, seen.get(name, ALL_MINUTES), STAKE if node in (PROVIDER, OTHER) else 1)
 
     def commit(self, node: Wallet) -> None:
-        """The node promises on chain to be up for the next 30 days."""
         self.chain.send(node, "ProviderStaking", "commit", int(self.now().timestamp()) + 30 * EPOCH_SECONDS)
         self.index()
 
@@ -99,7 +95,6 @@ class RewardsWorld:
         rewards.post(self.database, DEVNET, self.chain.views, self.now())
 
     def posted(self) -> None:
-        """Judge, release the emission and post, all final."""
         self.judge()
         for _ in range(2):
             self.post()
@@ -130,7 +125,6 @@ class RewardsWorld:
             return session.get_one(Provider, node.address)
 
     def claim(self, node: Wallet) -> int:
-        """The node claims what is in force; what it got."""
         with self.database.transaction() as session:
             leaf, _, _ = rewards.claimable(session, node.address, self.now())
         assert leaf is not None
@@ -145,5 +139,5 @@ class RewardsWorld:
 
 
 def ninety_percent() -> int:
-    """Up but for 144 minutes in the middle of the day."""
+    """Return the minutes of a day without 144 in its middle."""
     return ALL_MINUTES & ~(((1 << 144) - 1) << 600)

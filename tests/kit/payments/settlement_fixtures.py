@@ -33,7 +33,7 @@ from market.platform.db.session import Database
 from market.platform.storage.client import Storage
 from market.settings import Settings
 from market.training.units.models import Unit
-from worker.context import INTENT_HANDLERS, event_handlers
+from worker.chain_handlers import INTENT_HANDLERS, event_handlers
 from zoo_compute.audit.settlements import Verification, check_batches, fetch_record
 from zoo_compute.chain.settlements import ChainReader
 from zoo_compute.content.gateway import GatewayClient
@@ -49,7 +49,7 @@ _numbers = count()
 
 @pytest.fixture(name="slow_deployment", scope="module")
 def deployment_with_a_day(anvil: AnvilProcess) -> Deployment:
-    """Contracts with the challenge period of a day, so that a test can veto when it likes."""
+    """Contracts with a challenge period of a day."""
     deployment = deploy_contracts(anvil, replace(DEVNET, challenge_seconds=86_400))
     anvil.mine(3)
     return deployment
@@ -87,7 +87,7 @@ class SettlementWorld:
     # --- jobs and their work
 
     def job(self, rounds: int = 5, budget: int = ZEN) -> str:
-        """A running job of at most ten units, in escrow with finality."""
+        """Start an escrowed job of at most ten units."""
         job_id, arguments = self.chain.order(budget, UNITS)
         order = self.orders[job_id] = arguments[0]
         with self.database.transaction() as session:
@@ -130,7 +130,7 @@ class SettlementWorld:
                 setattr(job, name, value)
 
     def work(self, job_id: str, round_: int, *workers: Wallet, status: UnitStatus = UnitStatus.VERIFIED) -> list[int]:
-        """One unit of the round for each worker, slot by slot, and the round closed; the units' ids."""
+        """Work and close one round; return the ids of its units."""
         made = []
         with self.database.transaction() as session:
             for slot, worker in enumerate(workers):
@@ -157,34 +157,31 @@ class SettlementWorld:
             session.get_one(Unit, unit_id).status = status
 
     def end(self, job_id: str) -> None:
-        """All its units are decided, and it trains no more."""
         self.change(job_id, status=JobStatus.SETTLING, reason="completed")
 
     # --- settling
 
     def settle(self, *, after: timedelta = timedelta()) -> None:
-        """Queue what is due, as if ``after`` had passed."""
+        """Queue the due settlements."""
         settlement.settle(self.database, self.storage, DEVNET, self.settings, utc_now() + after)
 
     def send(self) -> None:
-        """Send what is queued; mined, not final."""
+        """Send and mine the queued transactions."""
         while self.sender().step():
             pass
 
     def finalise(self) -> None:
-        """Let what is mined become final, and act on it."""
+        """Make mined transactions final and process their events."""
         self.chain.anvil.mine(3)
         self.send()
         self.index()
 
     def settled(self, *, after: timedelta = timedelta()) -> None:
-        """Queue what is due and bring it to finality."""
         self.settle(after=after)
         self.send()
         self.finalise()
 
     def veto(self, batch: SettlementBatch) -> None:
-        """The guardian voids a batch; mined."""
         number = batch.batch_id if batch.batch_id is not None else self.batch_count()
         self.chain.send(ADMIN, "JobEscrow", "veto", number, *self.intent(batch).arguments)
 
@@ -200,7 +197,6 @@ class SettlementWorld:
         self.chain.anvil.mine()
 
     def claim_all(self) -> dict[str, int]:
-        """Every provider claims all it can in one call; what each got, in wei."""
         got = {}
         for provider in PROVIDERS:
             with self.database.transaction() as session:
@@ -232,11 +228,9 @@ class SettlementWorld:
             return session.scalars(select(TxIntent).where(TxIntent.key == batch.intent_key)).one()
 
     def lines(self) -> list[list[Mapping[str, Any]]]:
-        """The lines of each batch as they were queued."""
         return [self.intent(batch).arguments[2] for batch in self.batches()]  # type: ignore[misc]
 
     def batch_count(self) -> int:
-        """Number of the newest batch in the contract."""
         escrow = self.chain.deployment.address("JobEscrow")
         return int(
             self.chain.anvil.rpc(
@@ -246,7 +240,7 @@ class SettlementWorld:
         )
 
     def check(self, *job_ids: str) -> None:
-        """Nothing is lost or paid twice: every job's money by chain, by database and by the published records."""
+        """Check every job's money by chain, database and published records."""
         found = reconcile(self.database, self.chain.client(), self.chain.deployment)
         assert found.difference_wei == 0, found.as_json()
         reader = ChainReader(self.chain.anvil.url, self.chain.deployment.contracts)

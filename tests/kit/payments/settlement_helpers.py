@@ -23,7 +23,7 @@ PRICE = 5 * 10**18 // 2
 
 @dataclass(frozen=True)
 class Payday:
-    """What became of the deposits of some jobs; wei."""
+    """What became of the deposits of some jobs, in wei."""
 
     deposited: int
     unit_pay: int
@@ -35,15 +35,11 @@ class Payday:
 
 
 def deposit(live: DisputeWorld, job_id: str) -> None:
-    """Put the job's budget in escrow; mined."""
     live.open_in_escrow(_order(live, job_id))
 
 
 def settle_and_claim(live: DisputeWorld, job_ids: Collection[str], providers: Collection[Node]) -> Payday:
-    """End the jobs, which are all that is in escrow, settle them, and let each provider claim what it can.
-
-    The chain's word is checked for each: pay, fee and refund are the deposit, and the ledger has every wei of it.
-    """
+    """End, settle and claim all jobs in escrow; check that pay, fee and refund are the deposit."""
     orders = {job_id: _order(live, job_id) for job_id in job_ids}
     views, escrow = live.deployed.views, live.deployed.deployment.address("JobEscrow")
     deposited = sum(order.budget for order in orders.values())
@@ -77,7 +73,7 @@ def _order(live: DisputeWorld, job_id: str) -> JobOrder:
 
 
 def _claim(live: DisputeWorld, node: Node) -> int:
-    """Take all that the market lists for the provider; by how much that made it richer."""
+    """Claim everything that the market lists for the provider; return the gain in wei."""
     with live.database.transaction() as session:
         found = claims.claims_of(session, node.address, claimed=False, after_batch=0, limit=200)
     items = [{"amount": claim.amount_wei, "proof": claim.proof} for _, claim in found]

@@ -44,7 +44,7 @@ from market.training.leases.schemas import (
 from market.training.matching import book
 from market.verification.judgement import service as judgement
 from training_gym.spec.errors import GymError
-from worker.context import INTENT_HANDLERS, event_handlers
+from worker.chain_handlers import INTENT_HANDLERS, event_handlers
 from zoo_compute.base.link import Background, Link
 from zoo_compute.chain.wallet import Wallet
 from zoo_compute.content.gateway import GatewayClient
@@ -72,7 +72,7 @@ _COMPLETIONS = {
 
 @dataclass
 class Node:
-    """A provider or verifier: its key, its directory and what runs its training."""
+    """A provider or verifier: its key, directory and executor."""
 
     address: str
     key: str
@@ -82,8 +82,7 @@ class Node:
 
 
 class LiveWorld(VerificationWorld):
-    """``challenger``: the market's account that disputes units; None: the operator's key slashes. ``former``: accounts
-    that end what they have begun."""
+    """``challenger`` opens disputes, or the operator slashes; ``former`` accounts finish theirs."""
 
     challenger: str | None = None
     domain = DOMAIN
@@ -102,7 +101,6 @@ class LiveWorld(VerificationWorld):
     # --- who takes part
 
     def provider_node(self, account: ChainWallet, executor: Executor) -> Node:
-        """A staked provider with a standing ask."""
         self._know(account)
         self.register(account.address, environment=executor.environment_class)
         self.deployed.send(OTHER, "ZenToken", "transfer", account.address, 2_000 * ZEN)
@@ -111,12 +109,10 @@ class LiveWorld(VerificationWorld):
         return self._node(account.address, account.key, executor)
 
     def verifier_node(self, executor: Executor) -> Node:
-        """A live verifier."""
         address = self.verifier(environment=executor.environment_class)
         return self._node(address, "0x" + bytes(self.wallets[address].key).hex(), executor)
 
     def staked_verifier_node(self, account: ChainWallet, executor: Executor) -> Node:
-        """A live verifier whose stake is on the chain."""
         self._know(account)
         self.verifier(environment=executor.environment_class, address=account.address)
         self.deployed.send(OTHER, "ZenToken", "transfer", account.address, 500 * ZEN)
@@ -150,7 +146,7 @@ class LiveWorld(VerificationWorld):
     # --- what happens
 
     def live_job(self, nodes: list[Node]) -> str:
-        """A running job of these nodes in which every segment of every unit is drawn."""
+        """Start a job of these nodes in which every segment is sampled."""
         with self.database.transaction() as session:  # they leave what they worked for
             for slot in session.query(Slot).filter(Slot.provider.in_([node.address for node in nodes])):
                 slot.provider = None
@@ -166,7 +162,7 @@ class LiveWorld(VerificationWorld):
         return job_id
 
     def work_off(self, node: Node, *kinds: LeaseKind) -> None:
-        """Have a node do all that it is asked for; what it cannot do it gives back with a reason."""
+        """Let a node do all its tasks; it gives back impossible ones with a reason."""
         while True:
             with self.database.transaction() as session:
                 view = leases.next_lease(session, node.address, list(kinds), self.settings.lease_seconds)
@@ -188,7 +184,7 @@ class LiveWorld(VerificationWorld):
                 leases.fail(session, view.id, node.address, view.token, code, str(error)[:200])
 
     def step(self) -> None:
-        """Let the market, its sender and its indexer do what is due, and the chain go on."""
+        """Let the market, sender and indexer do due work, and mine."""
         chain = self.deployed.views
         judgement.advance(
             self.database, self.storage, self.settings, DEVNET, chain, self.challenger, former=self.former
@@ -202,7 +198,7 @@ class LiveWorld(VerificationWorld):
             pass
 
     def decide(self, job_id: str, providers: list[Node], verifiers: list[Node]) -> None:
-        """Go on until every unit that was delivered for the job is decided and every penalty is final."""
+        """Step until every delivered unit is decided and every penalty is final."""
         for _ in range(40):
             self.step()
             for node in providers:
@@ -221,13 +217,11 @@ LiveMaker = Callable[[type[AnyLiveWorld]], AnyLiveWorld]
 
 @dataclass
 class _Market:
-    """What a node asks of the market, without HTTP."""
-
     world: LiveWorld
     node: str
 
     def keep_lease(self, lease: Lease, step: int) -> None:
-        """Leases do not run out here."""
+        """Leases do not expire here."""
 
     def upload(self, content: bytes | Background) -> str:
         return self.world.storage.put(
@@ -248,7 +242,7 @@ class _Market:
 
 @contextmanager
 def executors(directory: Path, *makers: Callable[..., Executor]) -> Iterator[list[Executor]]:
-    """Warm training children, ended whatever happens."""
+    """Yield warm training children and end them."""
     from training_gym.runtime.profile import CPU
 
     running = []

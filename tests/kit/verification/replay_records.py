@@ -9,12 +9,11 @@ OTHER_LEAF = "0x" + "ee" * 32
 
 
 def replay_records(world: VerificationWorld) -> dict[str, tuple[int, int, int]]:
-    """(right replays, gross price of their segments, wrong replays) by verifier."""
+    """Return (right replays, gross price of their segments, wrong replays) by verifier."""
     rows = world.rows(lambda session: list(session.scalars(select(ProviderEpoch).where(ProviderEpoch.verified == 0))))
     return {row.provider: (row.replays, row.replayed_wei, row.rejected) for row in rows if row.replays or row.rejected}
 
 
 def asked_of(world: VerificationWorld, sample_id: int) -> str:
-    """The verifier that holds an open replay of the sample."""
     (verifier,) = [r.verifier for r in world.replays() if r.sample_id == sample_id and r.status == "assigned"]
     return verifier

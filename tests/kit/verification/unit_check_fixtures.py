@@ -15,7 +15,7 @@ from training_gym.units.checkpoint import CheckpointManifest, initial_checkpoint
 from zoo_compute.audit.unit_record import Place
 from zoo_compute.chain.settlements import WindowOnChain
 from zoo_compute.content.gateway import GatewayClient
-from zoo_compute.devnet.cheats.cheat import executor_of
+from zoo_compute.devnet.adversaries.attacks import executor_of
 from zoo_compute.node.execution.executor import Executor
 from zoo_compute.replay.check import Shown, UnitCheck, check_unit
 from zoo_protocol import merkle
@@ -119,13 +119,7 @@ def settled_job(store: StoreProcess, executor: Executor, tmp_path_factory: pytes
             task = {"kind": "train", "spec": spec.to_dict(), "job_id": JOB, "round": 0, "slot": 1}
             files = {"checkpoint": str(directory / "model"), "train_data": str(directory / "text")}
             result = runs.run(
-                {
-                    **task,
-                    **files,
-                    "slot_state": None,
-                    "environment": executor.environment_class,
-                    "output": str(output),
-                },
+                {**task, **files, "slot_state": None, "environment": executor.environment_class, "output": str(output)},
                 60,
             )
             results[provider] = result
@@ -188,7 +182,7 @@ def outsiders_world(built: World, tmp_path: Path) -> World:
 
 
 def shown(world: World, provider: str, *boundaries: int) -> Shown:
-    """What an attempt showed: its leaves, and the states after so many segments."""
+    """Return the leaves of an attempt, and the states after these segments."""
     result = world.results[provider]
     states = {number: world.store.add(Path(result["states"][number]).read_bytes()) for number in boundaries}
     return Shown(result["leaves"], states)
@@ -196,7 +190,7 @@ def shown(world: World, provider: str, *boundaries: int) -> Shown:
 
 @dataclass
 class Chain:
-    """A slot's units of three rounds, each from what the one before handed on; nobody published a slot state."""
+    """Units of a replica in three rounds, each continued from the one before."""
 
     world: World
     files: list[Path]
@@ -207,7 +201,7 @@ class Chain:
 
 @pytest.fixture(name="chain")
 def chain_of_units(built: World, tmp_path: Path) -> Chain:
-    """The first attempt's unit again and two after it; the same model stands for all rounds' checkpoints."""
+    """Three units in a row; one model stands for all rounds' checkpoints."""
     spec = replace(built.spec, training=replace(built.spec.training, rounds=3))
     canonical = canonical_json(spec.to_dict())
     units, files, leaves = [], [], []

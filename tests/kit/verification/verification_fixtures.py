@@ -42,7 +42,7 @@ RATE = sampling_rate_bps(0, DEVNET.newcomer_sampling_bps, DEVNET.sampling_floor_
 
 @dataclass
 class ScriptedChain:
-    """Knows its head only; stands in for the chain's views."""
+    """A chain with only a head, in place of the chain's views."""
 
     head: int = 100
     asked: int = field(default=0)
@@ -54,7 +54,6 @@ class ScriptedChain:
 
 @pytest.fixture(name="world")
 def verification_world(database_url: str, storage: Storage, settings: Settings) -> Iterator["VerificationWorld"]:
-    """A market without its chain, whose units are replayed."""
     world = VerificationWorld(database_url, storage, settings)
     yield world
     world.database.dispose()
@@ -87,7 +86,6 @@ class VerificationWorld(World):
         self._window_ids = count()
 
     def verifier(self, *, environment: str = ENVIRONMENT, address: str | None = None) -> str:
-        """An active verifier that was just seen; of the stake of an ``address`` that is given, the chain knows."""
         is_staked = address is not None
         address = address or str(self.wallet().address)
         with self.database.transaction() as session:
@@ -109,7 +107,6 @@ class VerificationWorld(World):
         return address
 
     def second_job(self, node: str) -> str:
-        """Let the node leave its job and deliver the first unit of another; returns that job's id."""
         with self.database.transaction() as session:
             session.execute(update(Slot).where(Slot.provider == node).values(provider=None))
         job_id = self.running([node])
@@ -119,7 +116,7 @@ class VerificationWorld(World):
     # --- the background and the chain
 
     def drawn_unit(self, node: str) -> int:
-        """A new unit of the node, whose first segment was drawn and its start shown; returns its id."""
+        """Create a unit whose first segment is sampled and its start revealed; return its id."""
         job_id = self.running([node])
         self.deliver(node)
         (unit,) = self.units(job_id)
@@ -131,12 +128,10 @@ class VerificationWorld(World):
         judgement.advance(self.database, self.storage, self.settings, self.network, self.chain)  # type: ignore[arg-type]
 
     def final(self, contract: str, name: str, **args: Any) -> ChainEvent:
-        """A final event, as the indexer hands it over."""
         tx, block = to_hex(secrets.token_bytes(32)), to_hex(secrets.token_bytes(32))
         return ChainEvent(contract, name, args, tx, self.chain.head, block, 0, int(utc_now().timestamp()))
 
     def commit_window(self) -> ChainEvent:
-        """Close a window and let its root become final on chain."""
         self.advance()
         root, leaf_count = self.intents("commit_window")[-1].arguments
         seed_block = self.chain.head + 2
@@ -153,7 +148,6 @@ class VerificationWorld(World):
         return event
 
     def latch(self, committed: ChainEvent, seed: str) -> ChainEvent:
-        """Let the window's seed become final, and act on it."""
         self.chain.head = committed.args["seedBlock"] + 1
         self.advance()
         event = self.final("WorkWindows", "SeedLatched", id=committed.args["id"], seed=seed)
@@ -163,7 +157,7 @@ class VerificationWorld(World):
         return event
 
     def challenge(self, wanted: Mapping[int, list[int]]) -> None:
-        """Take the delivered units through a window whose seed draws the ``wanted`` segments by unit id."""
+        """Sample the ``wanted`` segments of the delivered units by a window's seed."""
         roots = {unit_id: from_hex(self.unit(unit_id).trace_root or "") for unit_id in wanted}
         committed = self.commit_window()
         while True:
@@ -176,7 +170,7 @@ class VerificationWorld(World):
     # --- what nodes do
 
     def work(self, node: str, **changes: Any) -> Work:
-        """As in the world of jobs; the second segment starts from a state that the node can serve."""
+        """Work as in the base world; the second segment starts from a state that the node can reveal."""
         work = super().work(node, **changes)
         unit = work.unit()
         state, feedback = start_state(unit), error_feedback_digest(unit.slot_state.error_feedback)
@@ -185,7 +179,6 @@ class VerificationWorld(World):
         return work
 
     def reveal(self, node: str) -> LeaseView | None:
-        """Serve the state that the node is asked for, if it is asked."""
         lease = self.pull(node, LeaseKind.REVEAL)
         if lease is not None:
             shown: dict[str, str | None] = {"state_cid": None, "slot_state_cid": None}
@@ -207,7 +200,7 @@ class VerificationWorld(World):
             deliveries.commit(session, DOMAIN, ACKNOWLEDGER, lease.id, verifier, commitment)
 
     def replay(self, verifier: str, leaf: str, inner_digest: str | None = None) -> LeaseView:
-        """Pull the verifier's replay, answer that it ends in ``leaf``, and act on it."""
+        """Pull the verifier's replay, answer that it ends in ``leaf``, and process it."""
         lease = self.pull(verifier, LeaseKind.REPLAY)
         assert lease is not None
         salt = to_hex(secrets.token_bytes(32))
@@ -225,7 +218,6 @@ class VerificationWorld(World):
         self.advance()
 
     def asked(self, verifiers: list[str]) -> str:
-        """The verifier that holds an open replay now."""
         with self.database.transaction() as session:
             open_ = select(Replay.verifier).where(Replay.status.in_(["assigned", "committed"]))
             (verifier,) = session.scalars(open_)
@@ -241,7 +233,6 @@ class VerificationWorld(World):
             return unit
 
     def claim(self, unit_id: int, segment: int) -> str:
-        """The end leaf that the provider claims for a segment."""
         leaves = self.unit(unit_id).leaves
         assert leaves is not None
         return leaves[segment + 1]
@@ -251,7 +242,7 @@ class VerificationWorld(World):
             return list(session.scalars(select(TxIntent).where(TxIntent.kind == kind).order_by(TxIntent.id)))
 
     def put_intents(self, status: IntentStatus, ago: timedelta) -> None:
-        """Let every call to the chain have come to ``status``, that long ago."""
+        """Set every chain call to ``status``, as of ``ago``."""
         with self.database.transaction() as session:
             session.execute(update(TxIntent).values(status=status, updated_at=utc_now() - ago))
 
@@ -260,7 +251,7 @@ class VerificationWorld(World):
             return list(session.scalars(select(Sample).order_by(Sample.id)))
 
     def outcomes(self, sample_id: int | None = None) -> dict[str, tuple[str, str | None]]:
-        """(status, reason) of the replays, of one sample or of all, by verifier."""
+        """Return (status, reason) of the replays, of one sample or of all, by verifier."""
         found = [replay for replay in self.replays() if sample_id in (None, replay.sample_id)]
         return {replay.verifier: (replay.status, replay.reason) for replay in found}
 
@@ -283,18 +274,16 @@ class VerificationWorld(World):
             return provider
 
     def pass_due(self, sample_id: int) -> None:
-        """Let the state be late from now on."""
         with self.database.transaction() as session:
             let_time_pass(session.get_one(Sample, sample_id), is_taken=True)
 
     def pass_deadline(self, sample_id: int) -> None:
-        """Let the state be taken no more."""
         with self.database.transaction() as session:
             let_time_pass(session.get_one(Sample, sample_id))
 
 
 def let_time_pass(sample: Sample, *, is_taken: bool = False) -> None:
-    """The sample's state was due a second ago, or else was taken until then at last."""
+    """Let the sample's state be due, or its final deadline pass, a second ago."""
     assert sample.reveal_deadline_at is not None
     assert sample.reveal_until_at is not None
     time = sample.reveal_until_at - sample.reveal_deadline_at

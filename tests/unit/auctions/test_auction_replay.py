@@ -16,7 +16,6 @@ BLOCK = "0x" + "cd" * 32
 
 
 def round_of(fee_bps: int = 500) -> dict[str, Any]:
-    """A round with a lot: six bids and six asks, all of which the last served bid affords."""
     orders = {
         "environment_class": "0x" + "ab" * 32,
         "reserve_price_wei": "0",
@@ -64,7 +63,7 @@ def _sell_twice(document: dict[str, Any]) -> None:
     document["matches"][0]["asks"] = document["matches"][1]["asks"]
 
 
-def test_which_of_the_nodes_sold_goes_to_which_buyer_is_up_to_placement() -> None:
+def test_replay_leaves_node_assignment_to_placement() -> None:
     document = round_of()
     _swap(document)
     assert auction.replay(document, BLOCK).findings == []
@@ -113,7 +112,7 @@ def test_what_is_no_cleared_round_is_refused(alter: Callable[[dict[str, Any]], A
     assert refused.value.code == code
 
 
-def test_a_node_that_gives_no_block_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_node_without_block_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1"):
         auction.hash_of_block("http://127.0.0.1:1", 5)
     with pytest.raises(Unreachable):

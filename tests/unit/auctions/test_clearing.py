@@ -12,22 +12,20 @@ SEED = b"\x07" * 32
 
 
 def bids(*orders: tuple[int, int]) -> list[BidOrder]:
-    """Bids b0, b1, ... of (limit, nodes), one second apart."""
     return [BidOrder(f"b{i}", qty, limit, START + timedelta(seconds=i)) for i, (limit, qty) in enumerate(orders)]
 
 
 def asks(*prices: int) -> list[AskOrder]:
-    """Asks a0, a1, ... one second apart."""
     return [AskOrder(f"a{i}", price, START + timedelta(seconds=i)) for i, price in enumerate(prices)]
 
 
-def test_the_next_ask_sets_the_price_when_the_last_buyer_affords_it() -> None:
+def test_next_ask_sets_price_when_affordable() -> None:
     book = bids((90, 1), (80, 1), (70, 1), (60, 1), (20, 1)), asks(10, 20, 30, 40, 55)
     result = clear(*book, reserve=0, fee_bps=0, seed=SEED)
     assert result == Clearing(55, "sbba", {"b0": ("a0",), "b1": ("a1",), "b2": ("a2",), "b3": ("a3",)})
 
 
-def test_otherwise_the_last_buyer_sets_the_price_and_leaves_with_one_seller_by_lot() -> None:
+def test_last_buyer_otherwise_sets_price_and_leaves() -> None:
     book = bids((90, 1), (80, 1), (70, 1), (50, 1), (20, 1)), asks(10, 20, 30, 40, 55)
     result = clear(*book, reserve=0, fee_bps=0, seed=SEED)
     assert result.price == 50
@@ -47,12 +45,12 @@ def test_otherwise_the_last_buyer_sets_the_price_and_leaves_with_one_seller_by_l
     assert excluded == {"a0", "a1", "a2", "a3"}  # the lot ignores rank
 
 
-def test_a_lone_buyer_in_a_thick_book_cannot_set_its_own_price() -> None:
+def test_lone_buyer_in_thick_book_cannot_set_price() -> None:
     result = clear(bids((90, 1), (5, 1), (4, 1), (3, 1), (2, 1)), asks(10, 95, 96, 97, 98), 0, 0, SEED)
     assert result == Clearing(None, "sbba", {})
 
 
-def test_a_gang_gets_all_its_nodes_or_none_and_smaller_ones_go_on() -> None:
+def test_gang_gets_all_or_none_and_smaller_continue() -> None:
     book = bids((90, 3), (85, 4), (80, 1), (10, 1), (9, 1)), asks(10, 10, 10, 10, 60)
     result = clear(*book, reserve=0, fee_bps=0, seed=SEED)
     assert result.price == 60
@@ -60,7 +58,7 @@ def test_a_gang_gets_all_its_nodes_or_none_and_smaller_ones_go_on() -> None:
 
 
 @pytest.mark.parametrize(("bid_count", "ask_count"), [(4, 5), (5, 4), (1, 8)])
-def test_a_thin_book_trades_at_the_reserve_first_come_first_served(bid_count: int, ask_count: int) -> None:
+def test_thin_book_trades_at_reserve_by_arrival(bid_count: int, ask_count: int) -> None:
     thin = bids(*[(100 + i, 1) for i in range(bid_count)])
     result = clear(thin, asks(*[10] * ask_count), reserve=40, fee_bps=0, seed=SEED)
     assert result.rule == "posted"
@@ -69,14 +67,14 @@ def test_a_thin_book_trades_at_the_reserve_first_come_first_served(bid_count: in
     assert result.fills == {f"b{i}": (f"a{i}",) for i in range(trades)}
 
 
-def test_a_limit_below_the_reserve_never_trades_even_in_a_thick_book() -> None:
+def test_limit_below_reserve_never_trades() -> None:
     thin = clear(bids((39, 1)), asks(1), reserve=40, fee_bps=0, seed=SEED)
     assert thin == Clearing(None, "posted", {})
     thick = clear(bids(*[(39, 1)] * 6), asks(*[1] * 6), reserve=40, fee_bps=0, seed=SEED)
     assert thick == Clearing(None, "sbba", {})
 
 
-def test_the_price_of_a_thick_book_is_not_below_the_reserve() -> None:
+def test_thick_book_price_is_at_least_reserve() -> None:
     result = clear(bids(*[(90, 1)] * 5), asks(*[1] * 6), reserve=40, fee_bps=0, seed=SEED)
     assert result.price == 40
     assert len(result.fills) == 5

@@ -45,9 +45,7 @@ def crowd(random: Random, count: int) -> list[Candidate]:
         ({"attested_only": True}, Constraint.ATTESTATION),
     ],
 )
-def test_each_requirement_removes_what_breaks_it_and_nothing_else(
-    wanted: dict[str, object], broken: Constraint
-) -> None:
+def test_each_requirement_removes_only_violating_nodes(wanted: dict[str, object], broken: Constraint) -> None:
     here = node("n", gpu_memory_gb=40, reliability_bps=9_000)
     assert Requirements.of(wanted).broken_by(here) == [broken]
     exact = {"regions": ["eu"], "environment_classes": ["class"], "min_gpu_memory_gb": 40, "min_reliability_bps": 9_000}
@@ -55,7 +53,7 @@ def test_each_requirement_removes_what_breaks_it_and_nothing_else(
     assert Requirements.of({}).accepts(here)
 
 
-def test_the_objective_has_its_four_terms_with_their_published_weights() -> None:
+def test_objective_has_four_terms_with_published_weights() -> None:
     apart = [Candidate(node(n, site=n, asn=i, owner=n, round_trip_ms=0), missing=0.0) for i, n in enumerate("ab")]
     assert gang_cost(apart) == 0
     dear = [Candidate(one.node, price=1.0, missing=0.0) for one in apart]
@@ -67,7 +65,7 @@ def test_the_objective_has_its_four_terms_with_their_published_weights() -> None
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 @pytest.mark.parametrize("held", [0, 2])
-def test_a_gang_is_close_to_the_best_of_all(size: int, held: int) -> None:
+def test_greedy_gang_is_close_to_best(size: int, held: int) -> None:
     gaps = []
     for seed in range(50):
         candidates = crowd(Random(seed), 9 + held)
@@ -82,7 +80,7 @@ def test_a_gang_is_close_to_the_best_of_all(size: int, held: int) -> None:
 
 @settings(max_examples=examples(20, long=200), deadline=None)
 @given(st.integers(0, 2**32), st.lists(st.integers(1, 3), min_size=1, max_size=3))
-def test_dealing_gives_every_node_to_one_job_and_every_job_its_size(seed: int, sizes: list[int]) -> None:
+def test_placement_gives_nodes_once_and_fills_jobs(seed: int, sizes: list[int]) -> None:
     random = Random(seed)
     nodes = crowd(random, sum(sizes))
     jobs = {f"job{index}": size for index, size in enumerate(sizes)}
@@ -101,7 +99,7 @@ def test_dealing_puts_data_where_it_is() -> None:
     } == holds
 
 
-def test_orders_meet_only_where_all_bids_accept_all_nodes() -> None:
+def test_orders_share_book_only_when_all_compatible() -> None:
     nodes = [node("plain"), node("big", gpu_memory_gb=80), node("safe", gpu_memory_gb=80, attested=True)]
     bids = [
         StandingBid("any", 1, 5, 0),

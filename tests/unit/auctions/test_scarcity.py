@@ -20,7 +20,7 @@ PLAIN = [Node(f"plain{index}", "eu", "class", gpu_memory_gb=24, round_trip_ms=10
 LARGE = [Node(f"large{index}", "eu", "class", gpu_memory_gb=80, round_trip_ms=5) for index in range(2)]
 
 
-def test_demand_is_spread_over_the_nodes_that_could_serve_it() -> None:
+def test_demand_is_spread_over_eligible_nodes() -> None:
     asks = [Ask(ANYTHING, 1)] * 10 + [Ask(ROOMY, 1)]
     found = scarcity(asks, PLAIN + LARGE)  # 10 / 10 on each node, and 1 / 2 more on each large one
     assert found == {PLAIN[0].kind: pytest.approx(1 / 1.5), LARGE[0].kind: 1.0}
@@ -29,7 +29,7 @@ def test_demand_is_spread_over_the_nodes_that_could_serve_it() -> None:
     assert scarcity(asks, []) == {}
 
 
-def test_a_gang_asks_only_for_nodes_where_enough_stand_together() -> None:
+def test_gang_asks_only_for_sufficiently_colocated_nodes() -> None:
     other = [Node(f"other{index}", "eu", "other", gpu_memory_gb=24) for index in range(2)]
     found = scarcity([Ask(ANYTHING, 3), Ask(ANYTHING, 11)], PLAIN + LARGE + other)
     assert found == {PLAIN[0].kind: 1.0, LARGE[0].kind: 1.0, other[0].kind: 0.0}
@@ -46,7 +46,6 @@ def test_scarcity_does_not_depend_on_any_sequence(random: Random) -> None:
 
 
 def scarcity_node_by_node(asks: list[Ask], supply: list[Node]) -> dict[Hashable, float]:
-    """As the module says it, each ask held against each node."""
     wanted = dict.fromkeys((node.kind for node in supply), 0)
     for ask in dict.fromkeys(asks):
         able = [node for node in supply if ask.requirements.accepts(node)]
@@ -59,7 +58,7 @@ def scarcity_node_by_node(asks: list[Ask], supply: list[Node]) -> dict[Hashable,
 
 
 @given(st.randoms(use_true_random=False))
-def test_makes_and_levels_give_what_a_look_at_every_node_would(random: Random) -> None:
+def test_grouped_makes_and_levels_match_per_node_check(random: Random) -> None:
     supply = [
         Node(
             str(number),
@@ -88,8 +87,6 @@ def test_makes_and_levels_give_what_a_look_at_every_node_would(random: Random) -
 
 @dataclass(frozen=True, slots=True)
 class Counting(Requirements):
-    """Counts how often it is held against a node."""
-
     looks: ClassVar[int] = 0
 
     def accepts(self, node: Node) -> bool:
@@ -106,7 +103,7 @@ class Counting(Requirements):
     ],
     ids=["reliabilities", "zones", "more makes than looks"],
 )
-def test_however_many_nodes_and_wishes_differ_judging_them_takes_so_many_looks(supply: list[Node], most: int) -> None:
+def test_scarcity_checks_are_bounded_for_any_input(supply: list[Node], most: int) -> None:
     asks = [Ask(Counting(min_reliability_bps=number * 19), 1) for number in range(RECENT)]
     Counting.looks = 0
     found = scarcity(asks, supply)
@@ -114,7 +111,7 @@ def test_however_many_nodes_and_wishes_differ_judging_them_takes_so_many_looks(s
     assert len(found) == len({node.kind for node in supply})
 
 
-def test_where_not_all_asks_can_be_judged_those_for_most_nodes_are_in_whatever_sequence() -> None:
+def test_bounded_asks_prefer_widest_ones_in_any_order() -> None:
     supply = [Node(str(number), f"zone{number}", "class") for number in range(MOST_LOOKS // 2)]  # two can be
     asks = [Ask(Requirements(regions=frozenset({f"zone{number}"})), 1) for number in range(5) for _ in range(number)]
     found = scarcity(asks, supply)
@@ -132,7 +129,6 @@ def test_scarcity_weighs_four_and_refuses_nobody() -> None:
 
 
 def waits_of_the_roomy(scarce: dict[Hashable, float]) -> int:
-    """For how many steps jobs that need a large node wait, where one in eight does and all jobs hold a node for 6."""
     random, pool = Random(1), Pool(Candidate(node) for node in PLAIN + LARGE)
     holding: list[tuple[int, Candidate]] = []
     queue: list[Requirements] = []
@@ -152,7 +148,7 @@ def waits_of_the_roomy(scarce: dict[Hashable, float]) -> int:
     return waits
 
 
-def test_jobs_that_could_use_any_node_leave_the_scarce_ones_to_those_who_cannot() -> None:
+def test_flexible_jobs_leave_scarce_nodes_to_others() -> None:
     blind = waits_of_the_roomy({})  # the large nodes are a little nearer
     seeing = waits_of_the_roomy(scarcity([Ask(ANYTHING, 1)] * 7 + [Ask(ROOMY, 1)], PLAIN + LARGE))
     assert seeing < blind / 4
@@ -178,7 +174,7 @@ def crowd(random: Random, count: int) -> list[Candidate]:
 
 @settings(max_examples=examples(20, long=250), deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 5))
-def test_a_pool_chooses_what_a_look_at_every_node_would(seed: int, size: int) -> None:
+def test_pool_choice_matches_per_node_check(seed: int, size: int) -> None:
     random = Random(seed)
     crowded = crowd(random, 150)
     pool, free = Pool(crowded), {one.node.provider: one for one in crowded}

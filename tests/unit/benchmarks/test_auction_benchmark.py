@@ -3,7 +3,7 @@
 from benchmarks import auction
 
 
-def test_a_quick_run_has_every_row_with_possible_values() -> None:
+def test_quick_run_has_all_rows_with_possible_values() -> None:
     rows = {row.name: row for row in auction.measure(quick=True)}
     assert list(rows) == [
         "orders_per_second_100000",

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_benchmark_that_is_ended_leaves_no_process_behind(number: signal.Signals) -> None:
+def test_interrupted_benchmark_leaves_no_process(number: signal.Signals) -> None:
     command = [sys.executable, "-m", "benchmarks.averaging", "--quick"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     with subprocess.Popen(

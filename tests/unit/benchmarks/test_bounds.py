@@ -22,12 +22,11 @@ LAZY = [
 
 
 def outside(compared: list[Comparison], of: int) -> tuple[float, float]:
-    """Comparisons outside the bounds of all together, and outside each one's own."""
     joint, alone, _ = bounds.rows("x", "x", compared, of, "x")
     return joint.value, alone.value
 
 
-def test_bounds_are_those_that_counting_gives() -> None:
+def test_bounds_match_exact_counting() -> None:
     chances = [comb(20, count) * 0.3**count * 0.7 ** (20 - count) for count in range(21)]
     for comparisons in (1, 7):
         low, high = accepted(0.3, 20, comparisons)
@@ -38,8 +37,8 @@ def test_bounds_are_those_that_counting_gives() -> None:
 
 
 @pytest.mark.parametrize("formula", [DETECTION, LAZY], ids=["detection", "lazy"])
-def test_all_comparisons_are_inside_together_in_99_percent_of_the_runs(formula: list[float]) -> None:
-    """Were one outside only if no other is, which is the worst that dependence can do."""
+def test_all_comparisons_hold_jointly_in_99_percent(formula: list[float]) -> None:
+    """One is outside only if no other is: the worst case of dependence."""
     missed = 0.0
     for expected in formula:
         low, high = accepted(expected, CHEATERS, len(formula))
@@ -47,14 +46,13 @@ def test_all_comparisons_are_inside_together_in_99_percent_of_the_runs(formula: 
     assert 0.005 < missed <= 0.01
 
 
-def test_they_are_no_wider_than_wilsons_of_one_comparison_with_ten_thousand() -> None:
-    """Those hold the counts that are within 2.5758 standard deviations of the formula's."""
+def test_bounds_are_no_wider_than_wilson_bounds() -> None:
     for expected in DETECTION:
         low, high = accepted(expected, CHEATERS, len(DETECTION))
         assert (high - low) / CHEATERS <= 2 * 2.5758 * sqrt(expected * (1 - expected) / 10_000)
 
 
-def test_the_markets_draws_follow_the_formula_and_not_one_that_is_a_little_off() -> None:
+def test_market_sampling_fits_formula_and_rejects_near_one() -> None:
     of = 1_500
     found = list(verification._found(of).values())
 
@@ -67,7 +65,7 @@ def test_the_markets_draws_follow_the_formula_and_not_one_that_is_a_little_off()
 
 
 @pytest.mark.parametrize("wrong", [0.98, 1.02])
-def test_with_all_cheaters_a_formula_that_is_2_percent_off_is_found(wrong: float) -> None:
+def test_formula_off_by_2_percent_is_detected(wrong: float) -> None:
     right = [Comparison(p, round(p * CHEATERS)) for p in DETECTION]
     assert outside(right, CHEATERS) == (0, 0)
     off = [Comparison(min(1.0, p * wrong), one.found) for p, one in zip(DETECTION, right, strict=True)]
@@ -75,7 +73,7 @@ def test_with_all_cheaters_a_formula_that_is_2_percent_off_is_found(wrong: float
 
 
 def test_drawing_with_replacement_would_be_found() -> None:
-    """The seed's formula, 1 - (1 - c/N)^q, which is near the one that the draws follow."""
+    """The formula 1 - (1 - c/N)^q is close to that of sampling without replacement."""
     pairs = [(falsified, rate) for rate in RATES for falsified in FALSIFIED]
     dice = np.random.default_rng(0)
     compared = [

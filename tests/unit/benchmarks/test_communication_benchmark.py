@@ -19,7 +19,6 @@ UNIT = 1000.0
 
 
 def outcomes(**losses: float) -> dict[str, Outcome]:
-    """Every method, at 100 times fewer bytes unless it is dense."""
     found = {name: Outcome(2.0, UNIT / 100, UNIT / 100) for name in METHODS}
     found |= {name: Outcome(2.0, UNIT, UNIT) for name in ("ddp_adamw", "ddp_muon")}
     return found | {name: Outcome(loss, found[name].up, found[name].down) for name, loss in losses.items()}
@@ -49,7 +48,7 @@ def test_what_was_not_measured_has_no_row() -> None:
 
 
 @pytest.mark.usefixtures("own_logs")
-def test_a_report_that_lacks_a_peer_is_a_failure(
+def test_report_lacking_peer_fails(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for module in ("communication", "averaging"):
@@ -79,7 +78,7 @@ def test_what_diverged_saved_no_bytes_and_is_reported(capsys: pytest.CaptureFixt
     assert "| at_20x_loss | inf | inf | inf |" in capsys.readouterr().out
 
 
-def test_at_equal_bytes_only_points_that_are_no_dearer_count() -> None:
+def test_more_expensive_points_are_excluded_at_equal_bytes() -> None:
     found = outcomes() | {name: Outcome(3.0, 10, 10) for name in OURS}
     found |= {"at_20x": Outcome(1.0, 50, 50), "default": Outcome(2.2, 5, 5)}
     found["sparseloco"] = Outcome(1.5, 7, 100)
@@ -117,7 +116,7 @@ def test_an_interrupted_benchmark_goes_on(tmp_path: Path, monkeypatch: pytest.Mo
         outcomes_of(other, again, 1)
 
 
-def test_a_seed_without_its_dense_runs_has_losses_but_no_gap() -> None:
+def test_seed_without_dense_runs_has_losses_without_gap() -> None:
     found = {"default": Outcome(2.0, 10, 10)}
     names = {one.name for one in rows_of([found], UNIT)}
     assert "default_loss" in names

@@ -36,7 +36,7 @@ def seconds(outcome: Outcome) -> list[float]:
 
 
 def carried(capacity: float, *flows: tuple[float, float, float]) -> list[float]:
-    """When flows of (start, bytes, limit) over one link are done."""
+    """Return the end times of flows of (start, bytes, limit) over one link."""
     clock, done = Clock(), [math.nan] * len(flows)
     link = SharedLink(clock, capacity)
 
@@ -49,7 +49,7 @@ def carried(capacity: float, *flows: tuple[float, float, float]) -> list[float]:
     return done
 
 
-def test_a_link_is_shared_fairly_and_what_some_cannot_use_goes_to_the_others() -> None:
+def test_link_is_shared_fairly_and_work_conserving() -> None:
     assert carried(math.inf, (0, 100, 10), (0, 100, 5)) == pytest.approx([10, 20])
     assert carried(10, (0, 100, 10), (0, 100, 10)) == pytest.approx([20, 20])
     assert carried(10, (0, 100, 10), (5, 100, 10)) == pytest.approx([15, 20])
@@ -57,7 +57,7 @@ def test_a_link_is_shared_fairly_and_what_some_cannot_use_goes_to_the_others() -
     assert carried(10, (0, 20, 2), (0, 160, 10)) == pytest.approx([10, 18])
 
 
-def test_without_churn_and_with_free_links_nothing_is_lost() -> None:
+def test_no_unit_is_lost_without_churn() -> None:
     outcome = run(Scenario(WORK, Nodes(8, links={FREE: 1.0})))
     assert outcome.efficiency == pytest.approx(1.0, abs=1e-6)
     assert [round_.included for round_ in outcome.rounds] == [8] * 9
@@ -88,7 +88,7 @@ def test_the_markets_own_link_and_work_count() -> None:
     assert seconds(run(Scenario(WORK, nodes, tree))) == pytest.approx([80 + 1 + 2 * 2 + 0.5 + 3] * 9)
 
 
-def test_a_quorum_does_not_wait_for_the_straggler_beyond_the_deadline() -> None:
+def test_quorum_does_not_wait_for_straggler_past_deadline() -> None:
     nodes = Nodes(6, links={FREE: 1.0}, speeds=(1, 1, 1, 1, 1, 0.1))
     market = Market(round_grace_seconds=0.0, sweep_seconds=2.0)
     outcome = run(Scenario(WORK, nodes, market))
@@ -97,7 +97,7 @@ def test_a_quorum_does_not_wait_for_the_straggler_beyond_the_deadline() -> None:
     assert outcome.efficiency == pytest.approx(5 / 6 * 60 / 66 / (5.1 / 6))
 
 
-def test_the_deadline_is_the_markets_and_the_longest_one_limits_it() -> None:
+def test_deadline_matches_market_and_its_maximum() -> None:
     nodes = Nodes(6, links={FREE: 1.0}, speeds=(1, 1, 1, 1, 1, 0.1))
     patient = Market(round_grace_seconds=100.0, sweep_seconds=0.0)
     assert seconds(run(Scenario(WORK, nodes, patient))) == pytest.approx([160.0] * 9, abs=0.01)
@@ -113,7 +113,7 @@ def test_a_market_gives_up_without_a_quorum() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_network_that_everybody_has_left_goes_on(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_deserted_network_continues(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     left, leave = [], _Job._leave
 
     def note(job: _Job, index: int) -> None:
@@ -128,7 +128,7 @@ def test_a_network_that_everybody_has_left_goes_on(monkeypatch: pytest.MonkeyPat
     assert left[2:]  # those who came since leave as well
 
 
-def test_a_spare_takes_over_once_the_lease_has_expired_and_begins_at_once_if_it_follows() -> None:
+def test_hot_spare_takes_over_after_lease_expiry() -> None:
     work = replace(WORK, dataset=50 * MB, update=10 * MB)
     nodes = Nodes(3, spares=1, links={SLOW: 1.0}, departures={0: 20.0})
     market = Market(lease_seconds=30.0, sweep_seconds=2.0, round_grace_seconds=1000.0, round_deadline_seconds=2000.0)
@@ -140,7 +140,7 @@ def test_a_spare_takes_over_once_the_lease_has_expired_and_begins_at_once_if_it_
         assert second.seconds == pytest.approx(1 + 60 + 10)
 
 
-def test_who_missed_rounds_catches_up_by_updates_and_not_by_too_many() -> None:
+def test_absent_node_catches_up_by_limited_updates() -> None:
     work = replace(WORK, model=1000 * MB, update=10 * MB)
     nodes = Nodes(1, spares=1, links={SLOW: 1.0})
     alone = run(Scenario(work, nodes, rounds=3))
@@ -151,7 +151,7 @@ def test_who_missed_rounds_catches_up_by_updates_and_not_by_too_many() -> None:
     assert seconds(run(Scenario(large, nodes, rounds=3))) == pytest.approx([74.0] * 2)
 
 
-def test_what_is_sent_beside_the_training_takes_its_share_of_the_link() -> None:
+def test_concurrent_transfer_takes_its_link_share() -> None:
     work = replace(WORK, state=1000 * MB, segments=4)
     quiet, asked = Market(), Market(sampling=1.0)
     nodes = Nodes(1, links={SLOW: 1.0})
@@ -169,14 +169,14 @@ def test_a_late_upload_is_lost() -> None:
     assert outcome.failed
 
 
-def test_the_same_seed_gives_the_same_run_and_another_does_not() -> None:
+def test_equal_seeds_give_equal_runs_only() -> None:
     nodes = Nodes(20, spares=4, links={SLOW: 3.0, FREE: 1.0}, speed_spread=0.2, jitter=0.05, leave_per_hour=1.0)
     scenario = Scenario(WORK, nodes, Market(round_grace_seconds=1.0), seed=7)
     assert simulate(scenario) == simulate(scenario)
     assert simulate(scenario).rounds != simulate(replace(scenario, seed=8)).rounds
 
 
-def test_ten_thousand_nodes_take_a_bounded_number_of_events() -> None:
+def test_ten_thousand_nodes_take_bounded_events() -> None:
     nodes = Nodes(10_000, spares=500, leave_per_hour=0.1, jitter=0.02)
     market = Market(up_mbps=100_000.0, down_mbps=100_000.0, round_deadline_seconds=3600.0)
     outcome = run(Scenario(WORK, nodes, market, rounds=3))
@@ -184,7 +184,7 @@ def test_ten_thousand_nodes_take_a_bounded_number_of_events() -> None:
     assert all(round_.included >= 6_667 for round_ in outcome.rounds)
 
 
-def test_nobody_waits_for_a_unit_that_would_come_too_late_nor_is_one_offered() -> None:
+def test_late_units_are_neither_offered_nor_awaited() -> None:
     work = replace(WORK, dataset=50 * MB, update=10 * MB)
     nodes = Nodes(3, spares=1, links={SLOW: 1.0}, departures={0: 85.0 + 6.0})  # in the second round
     market = Market(lease_seconds=40.0, sweep_seconds=2.0, round_grace_seconds=20.0, round_deadline_seconds=2000.0)
@@ -199,7 +199,7 @@ def test_nobody_waits_for_a_unit_that_would_come_too_late_nor_is_one_offered() -
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 4])
-def test_a_slot_that_fell_behind_leaves_out_a_unit_instead_of_being_late_with_each(seed: int) -> None:
+def test_lagging_replica_skips_unit_to_catch_up(seed: int) -> None:
     market = Market(lease_seconds=3.0, sweep_seconds=1.0, round_grace_seconds=2.0, close=8.0)
     nodes = Nodes(16, spares=4, jitter=0.01, leave_per_hour=0.8)
     job = _Job(Scenario(replace(WORK, update=1 * MB), nodes, market, rounds=80, round_delay=1, seed=seed))
@@ -217,7 +217,6 @@ def test_a_slot_that_fell_behind_leaves_out_a_unit_instead_of_being_late_with_ea
 
 
 def _lines_per_event(nodes: int) -> float:
-    """Lines of Python that a run takes, by its events, where nodes come and go all the time."""
     lines = 0
 
     def count(_frame: FrameType, event: str, argument: object) -> Callable[..., object]:
@@ -238,11 +237,11 @@ def _lines_per_event(nodes: int) -> float:
     return lines / outcome.events
 
 
-def test_what_an_event_takes_does_not_grow_with_the_nodes() -> None:
+def test_event_cost_does_not_grow_with_nodes() -> None:
     assert _lines_per_event(800) < 1.5 * _lines_per_event(100)
 
 
-def test_what_was_committed_in_time_is_still_uploaded_and_its_slot_goes_on_after_that() -> None:
+def test_committed_unit_is_uploaded_before_replica_continues() -> None:
     work = replace(WORK, payload=2 * MB, model=0.0)
     slower = Link(down_mbps=80.0, up_mbps=0.4, round_trip_seconds=0.0)  # 40 s for what the others send in one
     nodes = Nodes(3, links={SLOW: 1.0}, speeds=(1, 1, 1))
@@ -257,8 +256,7 @@ def test_what_was_committed_in_time_is_still_uploaded_and_its_slot_goes_on_after
     assert job._slots[0].holder is late
 
 
-def test_what_is_committed_is_waited_for_whenever_it_was_offered() -> None:
-    """As ``market.training.rounds.state.round_state`` counts: only what is still with its node can be infeasible."""
+def test_committed_unit_is_always_awaited() -> None:
     clock = Clock()
     node = Node(clock, SharedLink(clock), SharedLink(clock), FREE, 1.0)
     state = State(0, 3)
@@ -276,7 +274,7 @@ def test_what_is_committed_is_waited_for_whenever_it_was_offered() -> None:
     assert (state.open, state.infeasible) == (2, 0)
 
 
-def test_the_real_run_waits_for_what_is_committed_as_the_market_does() -> None:
+def test_real_run_awaits_committed_units_like_market() -> None:
     held, began = Run.__new__(Run), time.monotonic() - 1.3
     held._slots, held._delay, held._closing = 3, 0, None
     held._arrivals = defaultdict(list, {0: [1.0, 1.0, 1.0]})  # so its deadline is 1.5 s, and the last offer 0.5 s
@@ -288,7 +286,7 @@ def test_the_real_run_waits_for_what_is_committed_as_the_market_does() -> None:
     assert held._state().infeasible == 1
 
 
-def test_a_published_slot_state_gives_way_to_what_its_node_trains_with() -> None:
+def test_published_replica_state_yields_to_training_transfers() -> None:
     work = replace(WORK, slot_state=1000 * MB)
     outcome = run(Scenario(work, Nodes(1, links={SLOW: 1.0}), Market(pins=1), rounds=6))
     assert outcome.unserved > 0  # 500 s of it, beside a training of 60 s a round
@@ -297,7 +295,7 @@ def test_a_published_slot_state_gives_way_to_what_its_node_trains_with() -> None
 
 
 @pytest.mark.parametrize("up_mbps", [0.1, 0.05])  # 12.5 and 6.25 kB/s, less than keeps a published file's connection
-def test_over_a_very_slow_link_what_is_published_takes_no_more_than_its_share(up_mbps: float) -> None:
+def test_published_state_stays_within_share_on_slow_link(up_mbps: float) -> None:
     work = Work(compute=60.0, payload=25e3, model=0.0, slot_state=1 * MB)
     nodes = Nodes(1, links={Link(80.0, up_mbps, 0.0): 1.0})
     taken = seconds(run(Scenario(work, nodes, Market(pins=1), rounds=2)))

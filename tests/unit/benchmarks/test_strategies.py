@@ -21,15 +21,14 @@ def test_honesty_costs_and_saves_nothing(clean: int) -> None:
     assert {strategies.life(HONEST, DEAREST[0], clean, random.Random(seed)) for seed in range(20)} == {0}
 
 
-def test_a_newcomer_that_falsifies_everything_is_caught_with_its_first_unit() -> None:
-    """One of four segments is drawn at 25 %, always."""
+def test_new_provider_falsifying_everything_is_caught_at_once() -> None:
     lazy = Strategy("lazy", frozenset(range(4)), 1.0)
     lost = USUAL.cost_wei - USUAL.net_wei - _STAKE // 2
     assert {strategies.life(lazy, USUAL, 0, random.Random(seed)) for seed in range(20)} == {lost}
 
 
 @pytest.mark.parametrize("offence", ["withheld_data", "refused_data"])
-def test_a_withholder_is_fined_as_for_a_false_step(offence: str) -> None:
+def test_data_withholding_is_penalised_like_false_segment(offence: str) -> None:
     life = strategies.life(Strategy("w", frozenset(range(4)), 0.0, withholds=offence), USUAL, 0, random.Random(0))
     assert life == -USUAL.net_wei - _STAKE // 2
 
@@ -42,7 +41,6 @@ def test_with_every_verifier_bought_nobody_is_convicted() -> None:
 
 
 def test_lives_end_as_often_as_the_formula_says() -> None:
-    """A newcomer's first unit with one false segment of four is found with a chance of a quarter."""
     dice = random.Random(1)
     one = Strategy("one", frozenset({2}))
     found = sum(strategies._offence(one, 0, Bench(USUAL), dice) is not None for _ in range(4_000))
@@ -60,12 +58,12 @@ def test_at_the_reserve_price_every_cheat_loses(outcome: Outcome) -> None:
     [outcome for prices in DEAREST for outcome in strategies.provider_outcomes(250, 8, prices)],
     ids=lambda outcome: outcome.name,
 )
-def test_at_the_highest_price_that_an_order_may_have_every_cheat_loses(outcome: Outcome) -> None:
+def test_every_dishonest_strategy_loses_at_highest_price(outcome: Outcome) -> None:
     assert outcome.high < 0
 
 
 @pytest.mark.parametrize("prices", [USUAL, DEAREST[0]], ids=lambda prices: prices.name)
-def test_every_cheat_loses_where_the_referees_are_of_the_worst_mix_of_classes(prices: strategies.Prices) -> None:
+def test_every_dishonest_strategy_loses_in_worst_class_mix(prices: strategies.Prices) -> None:
     able, mute, undecided = referee_strategies.worst_mix()
     assert MAX_INCONCLUSIVE_PROBABILITY / 2 < undecided <= MAX_INCONCLUSIVE_PROBABILITY
     assert inconclusive_probability(able - 1, mute + 1, MAINNET.disputes) > MAX_INCONCLUSIVE_PROBABILITY
@@ -73,7 +71,7 @@ def test_every_cheat_loses_where_the_referees_are_of_the_worst_mix_of_classes(pr
         assert outcome.high < 0, outcome.name
 
 
-def test_a_cheat_whose_disputes_are_all_undecided_loses_the_pay_of_each_and_nothing_else() -> None:
+def test_inconclusive_disputes_cost_dishonest_provider_only_pay() -> None:
     lazy = Strategy("lazy", frozenset(range(4)), 1.0)
     unpunished = strategies.life(lazy, USUAL, 0, random.Random(0), undecided=1.0)
     disputed, rest = divmod(strategies.UNITS * USUAL.cost_wei - unpunished, USUAL.net_wei)
@@ -82,13 +80,13 @@ def test_a_cheat_whose_disputes_are_all_undecided_loses_the_pay_of_each_and_noth
 
 
 @pytest.mark.parametrize("prices", [USUAL, *DEAREST], ids=lambda prices: prices.name)
-def test_verifiers_that_are_wrong_lose_and_honest_ones_gain(prices: strategies.Prices) -> None:
+def test_wrong_verifiers_lose_and_honest_ones_gain(prices: strategies.Prices) -> None:
     for outcome in strategies.verifier_outcomes(250, 9, prices):
         assert outcome.high < 0, outcome.name
     assert strategies.honest_verifier_wei(prices) > 0
 
 
-def test_a_lone_liar_is_suspended_then_slashed_and_nobody_else_is() -> None:
+def test_only_single_false_verifier_is_suspended_then_slashed() -> None:
     bench, refuted = strategies._accuse(Bench(USUAL, liars=1), 400, random.Random(0))
     assert refuted == 0
     stake = USUAL.verifier_stake_wei
@@ -101,12 +99,12 @@ def test_every_kind_of_cheat_is_lived() -> None:
 
 
 @pytest.mark.parametrize("prices", [USUAL, *DEAREST], ids=lambda prices: prices.name)
-def test_who_is_late_loses_and_who_refuses_too(prices: strategies.Prices) -> None:
+def test_late_and_refusing_nodes_lose(prices: strategies.Prices) -> None:
     for outcome in (*timeouts.late_outcomes(60, 13, prices), *timeouts.refusing_outcomes(20, 14, prices)):
         assert outcome.high < 0, outcome.name
 
 
-def test_who_refuses_is_drawn_less_and_who_refuses_all_soon_not_at_all() -> None:
+def test_refusals_reduce_selection_to_zero() -> None:
     def earned(refusal: timeouts.Refusal) -> int:
         return sum(timeouts.refusing_life(refusal, USUAL, 1_000, random.Random(seed)) for seed in range(10))
 
@@ -126,7 +124,7 @@ def test_false_accusers_lose_their_bond() -> None:
 
 
 @pytest.mark.parametrize("prices", [USUAL, *DEAREST], ids=lambda prices: prices.name)
-def test_referees_that_do_not_judge_lose_and_honest_ones_gain(prices: strategies.Prices) -> None:
+def test_inactive_referees_lose_and_honest_ones_gain(prices: strategies.Prices) -> None:
     assert len({cartel.says for cartel in referee_strategies.CARTELS}) == len(referee_strategies.Says)
     for outcome in referee_strategies.cartel_outcomes(60, 11, prices):
         assert outcome.high < 0, outcome.name
@@ -134,27 +132,26 @@ def test_referees_that_do_not_judge_lose_and_honest_ones_gain(prices: strategies
         assert outcome.low > 0, outcome.name
 
 
-def test_the_dearest_units_are_bound_by_the_stake_in_bronze_and_by_the_referees_fee_above() -> None:
+def test_price_bound_is_stake_in_bronze_then_fee() -> None:
     by_tier = {prices.tier.name: prices.gross_wei for prices in DEAREST}
     fees = 4 * MAINNET.disputes.referee_fee_wei
     assert by_tier == {"bronze": 500 * ZEN * 66 * 4 * 2 // 9_800, "silver": fees, "gold": fees}
 
 
-def test_a_lone_liar_is_punished_once_by_the_table() -> None:
+def test_single_false_verifier_is_penalised_once_by_table() -> None:
     life = referee_strategies.cartel_life(referee_strategies.CARTELS[0], USUAL, random.Random(0))
     seats = -(life + MAINNET.verifier_minimum_stake_wei // 5)  # what honest work would have brought until then
     assert seats > 0
     assert seats % referee_strategies.seat_profit_wei(USUAL) == 0
 
 
-def test_a_cheat_with_a_quarter_of_the_referees_escapes_as_often_as_they_are_a_quorum() -> None:
+def test_quarter_of_referees_escape_at_quorum_probability() -> None:
     """Of the 15504 committees of 5 from 20, 1126 have at least three of five."""
     assert referee_strategies.escaped_share(5) == 1_126 / 15_504
     assert referee_strategies.escaped_share(5) < 1 - 0.66  # the price bound of orders counts on 66 % of a penalty
 
 
-def test_silence_lets_fewer_cheats_escape_since_who_was_silent_is_struck() -> None:
-    """Against a simulation of the draws, and where it can be counted by hand."""
+def test_delisting_inactive_referees_lowers_escape_probability() -> None:
     share = referee_strategies.undecided_share
     assert share(10, struck=False) == pytest.approx(share_of_draws(10, struck=False), abs=0.015)
     assert share(10) == pytest.approx(share_of_draws(10, struck=True), abs=0.015)
@@ -187,7 +184,7 @@ def test_wilson_bounds() -> None:
 
 @pytest.mark.parametrize("share", [0.25, 1.0])
 @pytest.mark.parametrize("laziness", Laziness)
-def test_lazy_verifiers_are_found_as_soon_as_the_formula_says(laziness: Laziness, share: float) -> None:
+def test_lazy_verifiers_are_found_at_formula_rate(laziness: Laziness, share: float) -> None:
     dice = random.Random(3)
     lives = [live(laziness, share, dice) for _ in range(250)]
     for replays in (1, 20, 50):
@@ -196,7 +193,7 @@ def test_lazy_verifiers_are_found_as_soon_as_the_formula_says(laziness: Laziness
         assert low <= chance(laziness, share, replays) <= high
 
 
-def test_who_answers_what_it_was_told_is_slashed_without_a_warning_and_others_at_the_second_time() -> None:
+def test_echoed_answer_is_slashed_at_once_others_later() -> None:
     dice = random.Random(4)
     told = [live(Laziness.TOLD, 1.0, dice) for _ in range(30)]
     assert {life.follows for life in told if life.found_after} == {(VerifierSanction.SLASHED,)}
@@ -210,9 +207,7 @@ def test_who_answers_what_it_was_told_is_slashed_without_a_warning_and_others_at
 @pytest.mark.parametrize("careful", [False, True])
 @pytest.mark.parametrize("prices", [USUAL, *DEAREST], ids=lambda prices: prices.name)
 @pytest.mark.parametrize("laziness", list(Laziness))
-def test_laziness_costs_more_than_it_saves_at_every_price(
-    laziness: Laziness, prices: strategies.Prices, careful: bool
-) -> None:
+def test_laziness_costs_more_than_it_saves(laziness: Laziness, prices: strategies.Prices, careful: bool) -> None:
     for share in (0.1, 1.0):
         dice = random.Random(5)
         wei = [live(laziness, share, dice).profit_wei(prices, careful=careful) for _ in range(120)]

@@ -18,8 +18,6 @@ CONTRACTS = dict.fromkeys(("ZenToken", "ProviderStaking", "JobEscrow", "Rewards"
 
 @pytest.fixture
 def rpc() -> Iterator[ThreadingHTTPServer]:
-    """Answers every call with ``status`` and ``body``."""
-
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
@@ -32,7 +30,7 @@ def rpc() -> Iterator[ThreadingHTTPServer]:
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Nothing."""
+            pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.02,))
@@ -58,7 +56,7 @@ def result(value: object) -> bytes:
         (502, b"bad gateway"),
     ],
 )
-def test_an_answer_that_is_none_is_as_good_as_no_answer(rpc: ThreadingHTTPServer, status: int, body: bytes) -> None:
+def test_malformed_answer_counts_as_no_answer(rpc: ThreadingHTTPServer, status: int, body: bytes) -> None:
     rpc.answer = (status, body)  # type: ignore[attr-defined]
     chain = Chain(f"http://127.0.0.1:{rpc.server_port}", CONTRACTS, Wallet("11" * 32))
     for call in (chain.staked, chain.latest_block, chain.final_block):
@@ -66,15 +64,15 @@ def test_an_answer_that_is_none_is_as_good_as_no_answer(rpc: ThreadingHTTPServer
             call()
 
 
-def test_a_chain_that_has_not_come_as_far_as_the_contract_does_not_answer(rpc: ThreadingHTTPServer) -> None:
+def test_chain_behind_contract_block_does_not_answer(rpc: ThreadingHTTPServer) -> None:
     rpc.answer = (200, result("0x"))  # type: ignore[attr-defined]
     chain = Chain(f"http://127.0.0.1:{rpc.server_port}", CONTRACTS, Wallet("11" * 32))
     with pytest.raises(Unreachable):
         chain.staked()
 
 
-def test_confirmations_do_not_stand_in_for_a_finality_that_the_chain_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was promised is forgotten once it is final, and a seat in a committee is signed for."""
+def test_confirmations_do_not_replace_available_finality(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node deletes an acknowledgement only once it is final."""
     tags: dict[object, int] = {}
 
     def get_block(which: object) -> dict[str, object]:

@@ -12,24 +12,14 @@ from typing import Any
 
 import pytest
 import typer
-from kit.nodes.demo_training import TRAINING
 
-from zoo_compute.audit.unit_record import Place
-from zoo_compute.base.errors import ExitCode, Mismatch
-from zoo_compute.base.models import Event
+from zoo_compute.base.errors import ExitCode
 from zoo_compute.cli.main import app, main
-from zoo_compute.cli.verify import describe_attempt, report_unit
-from zoo_compute.demo.run import check_story, topics_dataset
-from zoo_compute.replay.check import Attempt, Difference, UnitCheck
-from zoo_compute.terminal.efficiency import print_efficiency
-from zoo_compute.terminal.output import in_zen
-from zoo_compute.terminal.watch import describe
 
 ROOT = Path(__file__).parents[3]
 
 
 def surroundings(directory: Path) -> dict[str, str]:
-    """The environment of a command that finds nothing but what is in a directory."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("ZOO_")}
     return {**clean, "PYTHONPATH": str(ROOT), "XDG_CONFIG_HOME": str(directory / "config")}
 
@@ -58,8 +48,6 @@ Run = Callable[..., Ended]
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], own_logs: None) -> Run:
-    """Runs the program in this process, in a directory and with the environment of :func:`surroundings`."""
-
     def run(directory: Path, *arguments: str, **environment: str) -> Ended:
         with monkeypatch.context() as patch:
             for name in set(os.environ) - surroundings(directory).keys():
@@ -78,7 +66,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], own
     return run
 
 
-def test_without_a_market_it_says_how_to_name_one(tmp_path: Path) -> None:
+def test_missing_market_error_names_remedy(tmp_path: Path) -> None:
     done = run_process(tmp_path, "job", "list")
     assert done.returncode == ExitCode.USAGE
     assert done.stdout == ""
@@ -86,13 +74,13 @@ def test_without_a_market_it_says_how_to_name_one(tmp_path: Path) -> None:
     assert "--api-url" in done.stderr
 
 
-def test_a_market_that_does_not_answer_has_its_own_exit_code(tmp_path: Path, run: Run) -> None:
+def test_unreachable_market_has_own_exit_code(tmp_path: Path, run: Run) -> None:
     done = run(tmp_path, "network", "--json", ZOO_API_URL="nowhere")
     assert done.returncode == ExitCode.USAGE
     assert json.loads(done.stderr)["error"]["code"] == "api-url-malformed"
 
 
-def test_who_waits_at_a_terminal_for_a_silent_market_is_told(tmp_path: Path) -> None:
+def test_terminal_user_is_notified_of_silent_market(tmp_path: Path) -> None:
     ours, theirs = os.openpty()
     command = [sys.executable, "-m", "zoo_compute", "job", "list", "--api-url", "http://127.0.0.1:1"]
     with subprocess.Popen(command, cwd=tmp_path, env=surroundings(tmp_path), stdout=theirs, stderr=theirs) as process:
@@ -115,7 +103,7 @@ def test_errors_are_json_where_json_is_asked_for(tmp_path: Path, run: Run) -> No
     assert "devnet up" in error["remedy"]
 
 
-def test_every_command_that_ends_can_answer_in_json(tmp_path: Path, run: Run) -> None:
+def test_terminating_commands_can_answer_in_json(tmp_path: Path, run: Run) -> None:
     def commands(group: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         for name, command in getattr(group, "commands", {}).items():
             yield from commands(command, f"{path} {name}".strip())
@@ -148,7 +136,7 @@ def test_a_full_disk_is_no_traceback(tmp_path: Path) -> None:
     assert b"Traceback" not in done.stderr
 
 
-def test_wrong_usage_and_a_key_that_is_none(tmp_path: Path, run: Run) -> None:
+def test_wrong_usage_and_invalid_key_are_refused(tmp_path: Path, run: Run) -> None:
     assert run(tmp_path, "job", "show").returncode == ExitCode.USAGE
     done = run(tmp_path, "job", "list", ZOO_API_URL="http://127.0.0.1:9", ZOO_PRIVATE_KEY="0xsecret")
     assert done.returncode == ExitCode.USAGE
@@ -172,9 +160,7 @@ def test_a_node_without_a_wallet_does_not_start(tmp_path: Path, run: Run) -> Non
         ("--api-url", "http://[::1", "api-url-malformed"),
     ],
 )
-def test_a_node_that_is_told_what_cannot_be_says_so(
-    tmp_path: Path, run: Run, option: str, value: str, code: str
-) -> None:
+def test_node_with_impossible_option_reports_it(tmp_path: Path, run: Run, option: str, value: str, code: str) -> None:
     (tmp_path / "file").touch()
     options = {"--api-url": "http://127.0.0.1:9", "--state-dir": "node"} | {option: value}
     given = [word for pair in options.items() for word in pair]
@@ -185,7 +171,7 @@ def test_a_node_that_is_told_what_cannot_be_says_so(
     assert "Traceback" not in done.stderr
 
 
-def test_a_devnet_that_is_interrupted_while_it_starts_is_stopped(
+def test_devnet_interrupted_during_start_is_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from zoo_compute.cli.devnet import up
@@ -203,14 +189,14 @@ def test_a_devnet_that_is_interrupted_while_it_starts_is_stopped(
     assert "stopping what was started" in capsys.readouterr().err
 
 
-def test_a_devnet_needs_a_directory_that_it_can_write_to(tmp_path: Path, run: Run) -> None:
+def test_devnet_requires_writable_directory(tmp_path: Path, run: Run) -> None:
     (tmp_path / "file").touch()
     done = run(tmp_path, "devnet", "up", "--directory", "file/net", "--detach")
     assert done.returncode == ExitCode.DEVNET
     assert "[devnet-directory-unusable]" in done.stderr
 
 
-def test_who_stops_watching_is_told_that_the_job_goes_on(
+def test_interrupted_watch_reports_job_continues(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from zoo_compute.cli import job
@@ -225,33 +211,7 @@ def test_who_stops_watching_is_told_that_the_job_goes_on(
     assert "job cancel 0x12" in capsys.readouterr().err
 
 
-def test_people_read_amounts_in_zen() -> None:
-    facts = {"budget_wei": 25 * 10**17, "clearing_price_wei_per_gpu_hour": "5" + "0" * 18, "fee_wei": None, "nodes": 4}
-    assert in_zen(facts) == {"budget": "2.5 ZEN", "clearing_price_per_gpu_hour": "5 ZEN", "fee": None, "nodes": 4}
-
-
-def test_people_read_an_efficiency_report_in_units_that_they_know(capsys: pytest.CaptureFixture[str]) -> None:
-    node = {"provider": HONEST, "units": 8, "seconds_compute": 7265.04, "seconds_transfer": 3.25}
-    node |= {"bytes_up": 1_234_567, "bytes_down": 0, "up_bytes_per_second": 2_500_000, "down_bytes_per_second": None}
-    report: dict[str, Any] = {"seconds": 12.3, "units_delivered": 8, "units_reported": 7, "units_late": 1}
-    report |= {"tokens": 196_608, "tokens_per_second": 1234.5, "ideal_tokens_per_second": None, "share_of_ideal": 0.934}
-    report |= {"share_compute": 0.5, "share_transfer": 0.1, "share_wait": None, "bytes_up": 1_234_567}
-    report |= {"bytes_down": 5_000_000, "bytes_up_measured": 1_000_000, "claims": "bytes_up", "nodes": [node]}
-    print_efficiency(report)
-    shown = capsys.readouterr().out
-    for words in (
-        "12.3 s (or to",
-        "8 delivered, 1 of them late, 7 with a report",
-        "1,234.5",
-        "93.4%",
-        "1.23 MB; of results 1.00 MB",
-        f"{HONEST}\t8\t2:01:05\t3.2 s\t1.23 MB\t0.00 MB\t20.0 Mb/s\t-",
-    ):
-        assert words in shown
-    print_efficiency(report | {"nodes": []})
-
-
-def test_the_demo_removes_no_devnet_that_it_did_not_make(tmp_path: Path, run: Run) -> None:
+def test_demo_removes_only_its_own_devnet(tmp_path: Path, run: Run) -> None:
     from zoo_compute.devnet.state import State, StateDirectory
 
     directory = StateDirectory(tmp_path / ".devnet")
@@ -263,7 +223,7 @@ def test_the_demo_removes_no_devnet_that_it_did_not_make(tmp_path: Path, run: Ru
     assert directory.load() is not None
 
 
-def test_help_names_every_event_that_a_webhook_can_have(tmp_path: Path, run: Run) -> None:
+def test_help_names_every_webhook_event(tmp_path: Path, run: Run) -> None:
     listed = re.search(r"`events` that you want: (.*?)\. ", (ROOT / "docs" / "api.md").read_text())
     assert listed is not None
     shown = run(tmp_path, "webhook", "create", "--help").stdout
@@ -277,152 +237,19 @@ def test_help_needs_no_heavy_library(tmp_path: Path) -> None:
     assert not {"torch", "web3", "numpy", "httpx", "eth_account", "pydantic", "rich"} & set(done.stdout.split())
 
 
-def test_events_are_told_in_sentences() -> None:
-    event = Event(id=1, kind="round", data={"round": 2, "rounds": 8, "validation_loss": "3.1"})
-    assert describe(event) == "round 2 of 8 done, validation loss 3.1"
-    known_later = Event(id=1, kind="round", data={"round": 2, "rounds": 8, "validation_loss": None})
-    assert describe(known_later) == "round 2 of 8 done"
-    known = Event(id=1, kind="validation", data={"round": 2, "cid": "b", "validation_loss": "3.1"})
-    assert describe(known) == "validation loss after round 2: 3.1"
-    assert describe(Event(id=2, kind="step", data={"step": 1})) is None
-    lost = {"round": 0, "slot": 3, "provider": "0xab", "status": "rejected", "reason": "incorrect_computation"}
-    assert describe(Event(id=3, kind="unit", data=lost)) == (
-        "unit rejected: round 0, slot 3, 0xab (incorrect_computation)"
-    )
-    late = {"round": 0, "slot": 3, "segment": 1, "provider": "0xab"}
-    told = "provider 0xab is late with a state: round 0, slot 3, segment 1, "
-    assert describe(Event(id=4, kind="late", data=late)) == told + "not shown yet"
-    assert describe(Event(id=5, kind="late", data=late | {"shown_at": "noon"})) == told + "shown at noon"
-
-
-def test_the_dataset_is_the_built_in_help_and_its_splits_do_not_overlap() -> None:
-    train, validation = topics_dataset()
-    assert len(train) > 8 * len(validation) > 100_000
-    assert b'The "assert" statement' in train
-
-
-CHEAT, HONEST = "0x" + "c0" * 20, "0x" + "a0" * 20
-CONVICTED = {"provider": CHEAT, "path": "dispute"}
-
-
-def _receipt() -> dict[str, object]:
-    return {
-        "budget_wei": "1000",
-        "escrowed_wei": "1000",
-        "paid_wei": "190",
-        "fee_wei": "10",
-        "refund_wei": "800",
-        "units": [{"provider": HONEST, "round": 0, "slot": 0, "paid_wei": "190"}],
-        "slashes": [CONVICTED],
-        "story": {"honest": {"slashed": []}},
-        "training": TRAINING,
-        "checkpoints": [{"pins": ["a", "b", "c"]}] * 9,
-        "initial_loss": 5.5,
-        "final_loss": 2.5,
-        "ledger_reconciled": True,
-    }
-
-
-def test_a_good_receipt_is_believed() -> None:
-    check_story(_receipt(), cheat=CHEAT)
-
-
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"refund_wei": "801"}, "paid \\+ fee \\+ refund"),
-        ({"budget_wei": "999"}, "escrowed <= budget"),
-        ({"fee_wei": "5", "refund_wei": "805"}, "fee == 5 %"),
-        ({"slashes": []}, "exactly the cheat"),
-        ({"slashes": [CONVICTED, CONVICTED | {"provider": HONEST}]}, "exactly the cheat"),
-        ({"slashes": [CONVICTED | {"path": "operator"}]}, "a committee decided"),
-        ({"story": {"honest": {"slashed": [HONEST]}}}, "nobody else ever lost stake"),
-        ({"units": [{"provider": CHEAT, "round": 0, "slot": 0, "paid_wei": "190"}]}, "the cheat is not paid"),
-        ({"checkpoints": [{"pins": ["a", "a", "b"]}] * 9}, "pinned on 3 nodes"),
-        ({"checkpoints": [{"pins": ["a", "b", "c"]}] * 8}, "every round"),
-        ({"final_loss": 5.4}, "the loss fell"),
-        ({"ledger_reconciled": False}, "the ledger equals the chain"),
-        ({"training": TRAINING | {"late": None}}, "came late"),
-    ],
-)
-def test_a_demo_that_did_not_do_what_it_promises_fails(change: dict[str, object], named: str) -> None:
-    with pytest.raises(Mismatch, match=named):
-        check_story(_receipt() | change, cheat=CHEAT)
-
-
-def test_a_unit_must_be_named_by_job_round_and_slot(tmp_path: Path, run: Run) -> None:
+def test_unit_requires_job_round_and_replica(tmp_path: Path, run: Run) -> None:
     done = run(tmp_path, "verify", "unit", "0x12", "--json")
     assert done.returncode == ExitCode.USAGE
     error = json.loads(done.stderr)["error"]
     assert (error["code"], error["remedy"]) == ("unit-malformed", "Give it as JOB:ROUND:SLOT.")
 
 
-@pytest.mark.parametrize(
-    ("difference", "sentence"),
-    [
-        (None, "0xA (verified): every step is as committed in window 3, trace root 0x1"),
-        (
-            Difference(),
-            "0xA (verified): differs; in which step first is not known without its leaves; no file of it is at hand "
-            "that shows in which tensor",
-        ),
-        (
-            Difference(5, 8, "state 2", "parameters.head", 7, 4_096, 0.25),
-            "0xA (verified): differs first in one of the steps 5 to 8, between which no state is committed (STEP 1 of "
-            "`dispute name`); in state 2 that it served, parameters.head differs in 7 of 4,096 entries, by up to 0.25",
-        ),
-        (
-            Difference(3, 3, "payload", "head", 7, 4_096, 0.25),
-            "0xA (verified): differs first in step 3 (STEP 2 of `dispute name`); in the payload, after the last step, "
-            "head differs in 7 of 4,096 entries, by up to 0.25",
-        ),
-        (
-            Difference(0, 0),
-            "0xA (verified): differs from the start: another checkpoint or slot state (STEP 0 of `dispute name`); no "
-            "file of it is at hand that shows in which tensor",
-        ),
-        (
-            Difference(diverges="loss is not finite at step 2"),
-            "0xA (verified): false, for training diverges and leads to no state: loss is not finite at step 2 (steps "
-            "from 0)",
-        ),
-    ],
-)
-def test_what_a_replay_found_is_said_in_words(difference: Difference | None, sentence: str) -> None:
-    right = "0x1" if difference is None else "0x2"
-    assert describe_attempt(Attempt("0xA", "verified", None, "0x1", right, 3, difference, 0)) == sentence
-
-
-def test_a_unit_that_a_dispute_took_back_is_said_to_be_struck() -> None:
-    struck = Attempt("0xA", "verified", None, "0x1", "0x2", 3, Difference(), 0, struck=True)
-    assert describe_attempt(struck).startswith("0xA (verified, struck after a dispute): differs")
-
-
-def test_a_payload_that_was_not_signed_for_is_said() -> None:
-    other = Attempt("0xA", "verified", None, "0x1", "0x1", 3, None, 0, other_payload=True)
-    assert describe_attempt(other).startswith("0xA (verified): every step is as committed, but the payload")
-
-
-def test_a_profile_that_is_none_is_refused(tmp_path: Path, run: Run) -> None:
+def test_invalid_profile_is_refused(tmp_path: Path, run: Run) -> None:
     done = run(tmp_path, "verify", "unit", f"0x{'12' * 32}:0:0", "--profile", "abacus", "--json")
     assert json.loads(done.stderr)["error"]["code"] == "unknown-profile"
 
 
-def test_a_replay_that_contradicts_the_market_ends_with_a_code_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
-    paid = Attempt("0xA", "verified", None, "0x1", "0x2", 3, Difference(), 86_400)
-    caught = Attempt("0xB", "rejected", "incorrect_computation", "0x3", "0x2", 3, Difference(), 0)
-    fine = UnitCheck(Place("0x", 0, 0), "0x", [caught], [], [], True)
-    report_unit(fine, as_json=True)
-    assert json.loads(capsys.readouterr().out)["attempts"][0]["provider"] == "0xB"
-    with pytest.raises(Mismatch) as error:
-        report_unit(UnitCheck(Place("0x", 0, 0), "0x", [caught, paid], [], [], True), as_json=False)
-    assert error.value.code == "unit-misjudged"
-    assert "0xA" in error.value.detail
-    assert "0xB" not in error.value.detail
-    assert "by 1970-01-02T00:00:00+00:00" in (error.value.remedy or "")
-
-
-def test_what_the_system_refuses_is_said_without_a_traceback(tmp_path: Path, run: Run) -> None:
+def test_system_refusal_is_reported_without_traceback(tmp_path: Path, run: Run) -> None:
     for name in ("acknowledgements", "traces", "verdicts"):
         (tmp_path / name).touch()
     done = run(tmp_path, "node", "verdicts", "--state-dir", ".", "--json")
@@ -439,7 +266,7 @@ def test_a_damaged_verdict_is_said_without_a_traceback(tmp_path: Path, run: Run)
         assert json.loads(done.stderr)["error"]["code"] == "verdict-damaged"
 
 
-def test_a_login_that_cannot_be_read_says_what_to_do(tmp_path: Path, run: Run) -> None:
+def test_unreadable_login_names_remedy(tmp_path: Path, run: Run) -> None:
     (tmp_path / "config" / "zoo-compute" / "login.json").mkdir(parents=True)
     done = run(tmp_path, "job", "list", "--json")
     assert (done.returncode, done.stdout) == (ExitCode.USAGE, "")

@@ -27,8 +27,6 @@ Answer = tuple[int, dict[str, str], bytes]
 
 @dataclass
 class Market:
-    """Answers requests with what ``answer`` says, and keeps what was asked."""
-
     answer: Callable[["Request"], Answer] = lambda _request: (404, {}, b"")
     requests: list["Request"] = field(default_factory=list)
     url: str = ""
@@ -89,7 +87,7 @@ def market() -> Iterator[Market]:
     server.server_close()
 
 
-def test_signs_in_when_asked_and_again_when_the_session_has_ended(market: Market) -> None:
+def test_client_signs_in_on_demand_and_after_expiry(market: Market) -> None:
     wallet = Wallet(KEY)
     valid: set[str] = set()
 
@@ -120,7 +118,7 @@ def test_signs_in_when_asked_and_again_when_the_session_has_ended(market: Market
     assert connection.get("/v1/me") == {"ok": True}
 
 
-def test_an_api_key_that_is_refused_is_an_error_and_not_a_loop(market: Market) -> None:
+def test_refused_api_key_raises_without_loop(market: Market) -> None:
     market.answer = lambda _request: problem(401, "not-authenticated", remedy="Sign in.")
     with pytest.raises(ApiError) as error:
         Connection(market.url, wallet=Wallet(KEY), api_key="zk_wrong").get("/v1/me")
@@ -138,7 +136,7 @@ def test_only_repeatable_calls_are_repeated(market: Market) -> None:
     assert len(market.requests) == 1
 
 
-def test_a_market_killed_in_mid_request_is_asked_again(market: Market) -> None:
+def test_request_to_killed_market_is_retried(market: Market) -> None:
     market.answer = lambda _request: (0, {}, b"") if len(market.requests) == 1 else reply(200, {"ok": True})
     assert Connection(market.url).post("/v1/x", {"a": 1}, repeatable=True) == {"ok": True}
     assert [request.json() for request in market.requests] == [{"a": 1}, {"a": 1}]
@@ -168,8 +166,8 @@ def test_a_problem_keeps_its_code_field_and_remedy(market: Market) -> None:
     assert len(market.requests) == 1, "a refusal is not repeated"
 
 
-def test_an_error_page_of_a_proxy_is_no_refusal_of_the_market(market: Market) -> None:
-    """Some say 404 while nobody is behind them: a node that took it for the market's word would drop its lease."""
+def test_proxy_error_page_is_no_market_refusal(market: Market) -> None:
+    """A proxy may answer 404; a node that believed it would drop its lease."""
     answers = [(403, {"Content-Type": "text/html"}, b"<html>"), (404, {}, b"404 page not found")]
     for market.answer in [lambda _request, answer=answer: answer for answer in answers]:
         with pytest.raises(Unreachable) as error:
@@ -182,8 +180,8 @@ def test_an_error_page_of_a_proxy_is_no_refusal_of_the_market(market: Market) ->
     assert Connection(market.url).get("/v1/x") == {"fine": True}
 
 
-def test_a_sign_in_that_is_none_is_no_answer(market: Market) -> None:
-    """It raised what no thread expects: the one that keeps a lease ended, and the lease with it."""
+def test_invalid_sign_in_counts_as_no_answer(market: Market) -> None:
+    """Another error would end the thread that keeps a lease, and the lease with it."""
     market.answer = lambda request: problem(401, "not-authenticated") if request.path == "/v1/x" else reply(200, [])
     with pytest.raises(Unreachable) as error:
         Connection(market.url, wallet=Wallet(KEY), retry_seconds=0.2).get("/v1/x")
@@ -199,7 +197,7 @@ def test_what_answers_without_json_is_no_market(market: Market) -> None:
     assert len(market.requests) > 1, "a proxy's page while the market is away ends nothing"
 
 
-def test_an_answer_of_another_form_is_an_error_and_no_traceback(
+def test_malformed_answer_raises_client_error(
     market: Market, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     market.answer = lambda _request: reply(200, {"name": "something else"})
@@ -211,7 +209,7 @@ def test_an_answer_of_another_form_is_an_error_and_no_traceback(
     assert json.loads(captured.err)["error"]["code"] == "answer-unknown"
 
 
-def test_a_refusal_for_want_of_a_key_says_where_to_put_one(market: Market) -> None:
+def test_missing_key_refusal_names_its_place(market: Market) -> None:
     market.answer = lambda _request: problem(401, "not-authenticated", remedy="Send a header.")
     with pytest.raises(ApiError) as error:
         Connection(market.url).get("/v1/me")
@@ -221,7 +219,7 @@ def test_a_refusal_for_want_of_a_key_says_where_to_put_one(market: Market) -> No
     assert error.value.remedy == "Send a header."
 
 
-def test_a_saved_login_serves_its_market_however_that_is_named(
+def test_saved_login_serves_market_under_any_url_form(
     market: Market, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("ZOO_PRIVATE_KEY", "ZOO_KEYSTORE", "ZOO_API_KEY"):
@@ -240,21 +238,21 @@ def test_a_saved_login_serves_its_market_however_that_is_named(
     assert said == ["Bearer zck_saved"] * 3 + ["Bearer zck_mine", None]
 
 
-def test_a_detail_that_names_its_field_is_not_given_it_again(market: Market) -> None:
+def test_detail_naming_its_field_is_not_prefixed(market: Market) -> None:
     market.answer = lambda _request: reply(422, {"code": "invalid-request", "field": "tier", "detail": "tier: unknown"})
     with pytest.raises(ApiError) as error:
         Connection(market.url).get("/v1/x")
     assert error.value.detail == "tier: unknown"
 
 
-def test_an_id_that_makes_no_address_is_refused(market: Market) -> None:
+def test_id_unusable_in_url_is_refused(market: Market) -> None:
     with pytest.raises(ConfigError) as error:
         Connection(market.url).get("/v1/jobs/a\nb")
     assert error.value.code == "address-malformed"
 
 
-def test_a_page_where_an_answer_is_expected_is_no_answer_yet(market: Market) -> None:
-    """A proxy's page with status 200, while the market is being updated: nothing that ends a node."""
+def test_html_page_instead_of_answer_is_retried(market: Market) -> None:
+    """A proxy may answer with status 200 during an update of the market."""
 
     def answer(_request: Request) -> Answer:
         page = 200, {"Content-Type": "text/html"}, b"<html>we are back soon</html>"
@@ -267,9 +265,7 @@ def test_a_page_where_an_answer_is_expected_is_no_answer_yet(market: Market) -> 
         Connection(market.url).post("/v1/x")  # which may not be repeated
 
 
-def test_an_attempt_that_took_longer_than_all_patience_is_repeated(market: Market) -> None:
-    """A piece of a file that takes long to send, and is cut: that is no reason to give up the lease."""
-
+def test_attempt_outlasting_retry_time_is_repeated(market: Market) -> None:
     def answer(_request: Request) -> Answer:
         if len(market.requests) == 1:
             delay(1.0)
@@ -280,9 +276,7 @@ def test_an_attempt_that_took_longer_than_all_patience_is_repeated(market: Marke
     assert Connection(market.url, retry_seconds=0.5).post("/v1/blobs", {}, repeatable=True) == {"cid": "c"}
 
 
-def test_events_go_on_after_a_lost_connection_and_end_with_the_job(
-    market: Market, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_events_resume_after_lost_connection_until_job_ends(market: Market, caplog: pytest.LogCaptureFixture) -> None:
     def answer(request: Request) -> Answer:
         asked = len([one for one in market.requests if one.path.endswith("/events")])
         if not request.path.endswith("/events"):
@@ -310,7 +304,7 @@ def _event(number: int, kind: str) -> bytes:
     return f'id: {number}\nevent: {kind}\ndata: {{"status": "running"}}\n\n'.encode()
 
 
-def test_parse_events_takes_data_of_several_lines_and_leaves_comments_out() -> None:
+def test_parse_events_joins_data_lines_and_drops_comments() -> None:
     lines = [": hello", "", "id:7", "event: x", 'data: {"a":', "data: 1}", "", "data: {}", ""]
     assert [(event.id, event.kind, event.data) for event in parse_events(lines)] == [(7, "x", {"a": 1})]
 
@@ -318,7 +312,7 @@ def test_parse_events_takes_data_of_several_lines_and_leaves_comments_out() -> N
 @pytest.mark.parametrize(
     "url", ["market.test", "ftp://market.test", "", "http://", "https:///v1", "http://[::1", "http://market.test:port"]
 )
-def test_an_address_that_is_no_url_is_refused(url: str) -> None:
+def test_non_url_address_is_refused(url: str) -> None:
     with pytest.raises(ConfigError) as error:
         Connection(url)
     assert error.value.code == "api-url-malformed"
@@ -358,12 +352,12 @@ JOB: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("key", ["zck_…", "zck_a\nzck_b", "zck_\x00"])
-def test_an_api_key_that_no_header_can_hold_is_refused_before_anything_is_sent(key: str) -> None:
+def test_invalid_header_api_key_is_refused_before_sending(key: str) -> None:
     with pytest.raises(ConfigError) as error:
         Connection("https://market.example", api_key=key)
     assert error.value.code == "api-key-malformed"
     assert key not in str(error.value)
 
 
-def test_an_api_key_may_end_as_a_file_ends() -> None:
+def test_api_key_may_end_with_newline() -> None:
     Connection("https://market.example", api_key="zck_a\n").close()

@@ -98,7 +98,7 @@ def quote(**changes: Any) -> Quote:
     return Quote.model_validate({**document, **amounts, **changes})
 
 
-def test_it_signs_what_was_asked_for_and_takes_no_document_from_the_market() -> None:
+def test_client_signs_own_document_instead_of_market_one() -> None:
     job_id, body = orders.sign(REQUEST, quote(), NETWORK, WALLET)
     quoted = quote()
     order = JobOrder(
@@ -123,7 +123,7 @@ def test_it_signs_what_was_asked_for_and_takes_no_document_from_the_market() -> 
     assert body["nonce"] == "77"
 
 
-def test_it_signs_the_sampling_rate_that_was_asked_for() -> None:
+def test_client_signs_requested_sampling_rate() -> None:
     request = REQUEST | {"sampling_bps": 1_500}
     job_id, body = orders.sign(request, quote(sampling_bps=1_500), NETWORK, WALLET)
     assert job_id != orders.sign(REQUEST, quote(), NETWORK, WALLET)[0]
@@ -135,7 +135,7 @@ def test_it_signs_the_sampling_rate_that_was_asked_for() -> None:
 @pytest.mark.parametrize(
     "changes", [{"spec_hash": "0x" + "00" * 32}, {"units": 7}, {"unit_weight_us": 1}, {"sampling_bps": 201}]
 )
-def test_it_signs_nothing_when_the_quote_is_for_another_job(changes: dict[str, Any]) -> None:
+def test_client_refuses_quote_for_other_job(changes: dict[str, Any]) -> None:
     with pytest.raises(Mismatch) as error:
         orders.sign(REQUEST, quote(**changes), NETWORK, WALLET)
     assert error.value.code == "quote-mismatch"
@@ -160,7 +160,7 @@ def test_no_amount_is_guessed(text: Any) -> None:
     assert "budget_max" in error.value.detail
 
 
-def test_a_job_file_is_read_and_its_options_overridden(tmp_path: Path) -> None:
+def test_job_file_is_read_with_overrides(tmp_path: Path) -> None:
     file = tmp_path / "training_config.yaml"
     file.write_text(
         "tier: silver\nnodes: 4\nbudget_max: 100\nmax_price: 2.5\nwait: 30m\nsampling_bps: 500\n"
@@ -174,7 +174,7 @@ def test_a_job_file_is_read_and_its_options_overridden(tmp_path: Path) -> None:
     assert spec.training == {"rounds": 3}
 
 
-def test_numbers_of_a_job_file_are_what_was_written(tmp_path: Path) -> None:
+def test_job_file_numbers_keep_their_text(tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     file.write_text(
         "budget_max: 1234567.100000000000000001\nmax_price: 2.50\ndata_config: {dataset: x}\n"
@@ -199,7 +199,7 @@ def test_numbers_of_a_job_file_are_what_was_written(tmp_path: Path) -> None:
         ("requirements:", "Write requirements as settings by name, such as {regions: [eu-west]}."),
     ],
 )
-def test_a_key_of_a_wrong_type_is_told_how_to_be_written(tmp_path: Path, line: str, remedy: str) -> None:
+def test_wrong_key_type_error_shows_correct_form(tmp_path: Path, line: str, remedy: str) -> None:
     file = tmp_path / "job.yaml"
     file.write_text(f"data_config: {{dataset: x}}\nbudget_max: 1\n{line}\n".replace("budget_max: 1\nbudget", "budget"))
     with pytest.raises(ConfigError) as error:
@@ -229,20 +229,20 @@ def test_a_key_of_a_wrong_type_is_told_how_to_be_written(tmp_path: Path, line: s
         ("data_config: {dataset: x}\nbudget_max: 1\ntraining_config: {rounds: 2, rounds: 3}", "the key 'rounds' twice"),
     ],
 )
-def test_a_wrong_job_file_is_told_what_is_wrong(tmp_path: Path, text: str, named: str) -> None:
+def test_invalid_job_file_error_names_problem(tmp_path: Path, text: str, named: str) -> None:
     file = tmp_path / "job.yaml"
     file.write_text(text)
     with pytest.raises(ConfigError, match=named):
         jobspec.load(file)
 
 
-def test_a_path_that_no_file_can_have_is_no_file() -> None:
+def test_impossible_path_counts_as_no_file() -> None:
     with pytest.raises(ConfigError, match="embedded null byte") as error:
         _read(Path("corpus\0.txt"))
     assert error.value.code == "file-unreadable"
 
 
-def test_a_wallet_never_shows_its_key_and_says_what_is_wrong_with_one(tmp_path: Path) -> None:
+def test_wallet_hides_key_and_explains_errors(tmp_path: Path) -> None:
     assert "22" * 32 not in repr(WALLET)
     for wrong in ("0x12", "zz" * 32, "00" * 32, "ff" * 32):
         with pytest.raises(ConfigError) as error:
@@ -261,7 +261,7 @@ def test_a_wallet_never_shows_its_key_and_says_what_is_wrong_with_one(tmp_path: 
     assert Wallet.from_environment({}) is None
 
 
-def test_a_model_goes_to_a_file_that_can_be_written(tmp_path: Path) -> None:
+def test_model_is_written_to_writable_file(tmp_path: Path) -> None:
     client = Client("http://market.test", wallet=WALLET)
     client._network = NETWORK
     with pytest.raises(ConfigError) as error:
@@ -270,7 +270,7 @@ def test_a_model_goes_to_a_file_that_can_be_written(tmp_path: Path) -> None:
     assert "none/model.safetensors: No such file" in error.value.detail
 
 
-def test_a_model_is_written_to_a_path_however_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_model_is_written_to_any_path_form(monkeypatch: pytest.MonkeyPatch) -> None:
     client, written = Client("http://market.test", wallet=WALLET), list[Path]()
     job = client.job("0x" + "00" * 32)
     monkeypatch.setattr(job, "_model_cid", lambda: CID)
@@ -294,7 +294,7 @@ def test_a_prompt_has_at_least_a_character() -> None:
         Client("http://market.test", wallet=WALLET).job("0x" + "00" * 32).sample("", 10)
 
 
-def test_what_the_chain_says_to_the_contrary_is_an_error_with_a_code() -> None:
+def test_chain_contradiction_raises_error_with_code() -> None:
     with pytest.raises(Mismatch) as error, evidence_errors():
         raise ChainDisagrees("no_window", "there is none")
     assert (error.value.code, error.value.detail) == ("no-window", "there is none")

@@ -11,8 +11,6 @@ from zoo_compute.chain.log_search import FIRST_BLOCKS
 
 
 class Event:
-    """An event that some blocks have, at a node that gives at most ``limit`` blocks at once."""
-
     def __init__(self, blocks: list[int], limit: int = 10**9, error: Exception | None = None) -> None:
         self.blocks, self.limit, self.error = blocks, limit, error or Web3RPCError("range too large")
         self.asked: list[tuple[int, int]] = []
@@ -38,7 +36,7 @@ def test_every_event_is_found_once_and_in_order(limit: int) -> None:
     assert min(first for first, _ in event.asked) == 10
 
 
-def test_ranges_grow_where_they_may_and_are_refused_a_few_times_only() -> None:
+def test_ranges_grow_and_are_refused_few_times() -> None:
     generous, strict = Event(BLOCKS), Event(BLOCKS, limit=5_000)
     log_search.all_events(generous, {}, 0, 10**6)
     log_search.all_events(strict, {}, 0, 10**6)
@@ -56,14 +54,14 @@ def test_the_newest_is_found_without_looking_further_back() -> None:
     assert log_search.all_events(Event([5]), {}, 7, 6) == []
 
 
-def test_a_node_that_refuses_a_single_block_is_not_asked_for_ever() -> None:
+def test_node_refusing_single_block_is_abandoned() -> None:
     event = Event([5], limit=0)
     with pytest.raises(Web3RPCError):
         log_search.newest(event, {}, 0, 10_000)
     assert event.refused <= 11
 
 
-def test_a_node_that_has_enough_is_not_asked_for_more() -> None:
+def test_exhausted_node_is_not_asked_for_more() -> None:
     response = requests.Response()
     response.status_code = 429
     event = Event([5], limit=0, error=requests.HTTPError(response=response))

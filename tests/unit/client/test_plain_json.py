@@ -12,15 +12,13 @@ from zoo_compute.terminal.output import print_json, report
 
 
 def _read(text: str) -> object:
-    """As strict a reader as a program's may be."""
-
     def refuse(constant: str) -> None:
         raise AssertionError(f"{constant} is no JSON")
 
     return json.loads(text, parse_constant=refuse)
 
 
-def test_numbers_that_are_not_finite_are_null(capsys: pytest.CaptureFixture[str]) -> None:
+def test_non_finite_numbers_are_null(capsys: pytest.CaptureFixture[str]) -> None:
     value = {"loss": math.nan, "rows": [math.inf, (1.5, -math.inf)], 3: True, "at": datetime(2026, 1, 1, tzinfo=UTC)}
     print_json(value)
     expected = {"loss": None, "rows": [None, [1.5, None]], "3": True, "at": "2026-01-01 00:00:00+00:00"}

@@ -20,8 +20,6 @@ LIMIT = 1 << 30
 
 
 class Disk:
-    """Watches what is forced to disk, by inode, before the index is told of a pin."""
-
     def __init__(self, patched: pytest.MonkeyPatch) -> None:
         self.forced: set[int] = set()
         self.before_pin: set[int] | None = None
@@ -50,7 +48,7 @@ def _packs(directory: Path) -> list[Path]:
     return list((directory / "packs").iterdir())
 
 
-def test_a_file_is_on_disk_before_it_is_pinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_is_synced_before_pinning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, disk = BlockStore(tmp_path), Disk(monkeypatch)
     store.add(SEVERAL)
     [pack] = _packs(tmp_path)
@@ -59,9 +57,7 @@ def test_a_file_is_on_disk_before_it_is_pinned(tmp_path: Path, monkeypatch: pyte
     assert disk.durable == [True]
 
 
-def test_blocks_that_came_one_by_one_are_forced_when_the_file_is_pinned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_single_blocks_are_synced_when_file_is_pinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, disk = BlockStore(tmp_path), Disk(monkeypatch)
     root = unixfs.build(SEVERAL, store.put)
     assert not disk.forced
@@ -73,7 +69,7 @@ def test_blocks_that_came_one_by_one_are_forced_when_the_file_is_pinned(
     assert disk.durable[-1]
 
 
-def test_a_file_lies_in_its_pack_as_it_is_with_equal_chunks_once(tmp_path: Path) -> None:
+def test_file_is_contiguous_in_pack_with_deduplicated_chunks(tmp_path: Path) -> None:
     root = BlockStore(tmp_path).add(SEVERAL)
     [pack] = _packs(tmp_path)
     chunk = unixfs.CHUNK_BYTES
@@ -101,10 +97,8 @@ def test_what_cannot_be_written_leaves_no_half_behind(
     assert store.fetch(store.add(SEVERAL), max_bytes=LIMIT) == SEVERAL
 
 
-def test_what_the_disk_refused_while_more_was_written_is_not_promised(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The system tells whoever forces a file of an error in writing it once; the next time all seems well."""
+def test_failed_disk_writes_are_not_reported_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system reports a write error once; the next fsync succeeds."""
     store, told = BlockStore(tmp_path), threading.Event()
 
     def tell_once(handle: int, forced: object = os.fdatasync) -> None:
@@ -126,9 +120,7 @@ def test_what_the_disk_refused_while_more_was_written_is_not_promised(
     assert not _packs(tmp_path)
 
 
-def test_of_several_files_in_one_upload_none_is_left_half_stored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_multi_file_upload_stores_no_partial_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = BlockStore(tmp_path)
 
     def refuse(_writer: object, *, pin: bool) -> None:
@@ -143,7 +135,7 @@ def test_of_several_files_in_one_upload_none_is_left_half_stored(
 
 
 @pytest.mark.parametrize("damage", ["flipped", "truncated", "removed"])
-def test_damage_is_noticed_and_the_block_named_until_it_is_stored_anew(tmp_path: Path, damage: str) -> None:
+def test_damaged_block_is_named_until_stored_again(tmp_path: Path, damage: str) -> None:
     root = BlockStore(tmp_path).add(SEVERAL)
     [pack] = _packs(tmp_path)
     content = bytearray(pack.read_bytes())
@@ -191,7 +183,7 @@ def test_a_store_of_the_earlier_layout_is_refused(tmp_path: Path) -> None:
         BlockStore(tmp_path)
 
 
-def test_an_index_that_is_no_database_is_an_error(tmp_path: Path) -> None:
+def test_non_database_index_raises_error(tmp_path: Path) -> None:
     (tmp_path / "index.sqlite").write_bytes(b"no database" * 1000)
     with pytest.raises(sqlite3.Error):
         BlockStore(tmp_path)

@@ -19,7 +19,7 @@ from zoo_protocol.content.cid import (
 HELLO = "bafkreifzjut3te2nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e"
 
 
-def test_the_raw_cid_of_hello_world_is_the_published_one():
+def test_raw_cid_of_hello_world_matches_published_one():
     assert cid_of_raw(b"hello world") == HELLO
     assert digest_of(HELLO).hex() == "b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9"
     raw, tree = cids_of_digest(digest_of(HELLO))
@@ -56,7 +56,7 @@ def test_every_other_form_is_refused(text):
         parse(text)
 
 
-def test_a_block_must_hash_to_its_cid_and_fit():
+def test_block_must_match_cid_and_size():
     cid = of_block(RAW, b"block")
     assert verify_block(cid, b"block") == b"block"
     with pytest.raises(BlockMismatch):

@@ -44,7 +44,7 @@ SIGNATURE = (
 )
 
 
-def test_the_example_of_the_eip_hashes_signs_and_recovers_as_printed_there() -> None:
+def test_eip_example_matches_published_hash_and_signature() -> None:
     form = signable(MAIL)
     assert to_hex(bytes(form.header)) == "0xf2cee375fa42b42143804025fc449deafd50cc031ca257e0b194a650a912090f"
     assert to_hex(bytes(form.body)) == "0xc52c0ee5d84264471806290a3f2c4cecfc5490626bf912d01f240d7a274b371e"
@@ -61,8 +61,8 @@ def test_another_word_is_another_signer() -> None:
         recover_strictly(MAIL, SIGNATURE[:-2] + "01")
 
 
-def test_our_own_messages_are_hashed_by_the_same_rule() -> None:
-    """Written out by hand from the EIP: encodeType, encodeData, hashStruct, domain separator."""
+def test_own_messages_match_handwritten_eip_hash() -> None:
+    """Written by hand from the EIP: encodeType, encodeData, hashStruct, domain separator."""
     wallet = Account.create()
     ask = Ask(provider=str(wallet.address), tier=1, gpus=4, minPrice=2 * 10**18, validUntil=1_800_000_000, nonce=7)
     domain = Domain(31337, "0xCcCCccccCCCCcCCCCCCcCcCccCcCCCcCcccccccC")

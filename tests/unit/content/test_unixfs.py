@@ -9,7 +9,6 @@ from zoo_protocol.content.unixfs import FileNode, Link
 
 
 def pattern(size: int) -> bytes:
-    """0, 1, ... 250, 0, 1, ...: a period that divides no chunk."""
     return (bytes(range(251)) * (size // 251 + 1))[:size]
 
 
@@ -40,7 +39,6 @@ def _part(key: int, value: bytes) -> bytes:
 
 
 def _parent(children: list[tuple[bytes, int, int]]) -> tuple[bytes, int, int]:
-    """CID, file bytes and DAG bytes of a node over children of these, written by the dag-pb and UnixFS formats."""
     links = b"".join(_part(0x12, _part(0x0A, cid) + b"\x12\x00\x18" + _varint(dag)) for cid, _size, dag in children)
     size = sum(size for _cid, size, _dag in children)
     sizes = b"".join(b"\x20" + _varint(size) for _cid, size, _dag in children)
@@ -49,8 +47,8 @@ def _parent(children: list[tuple[bytes, int, int]]) -> tuple[bytes, int, int]:
     return cid, size, len(block) + sum(dag for _cid, _size, dag in children)
 
 
-def test_files_of_a_third_level_of_nodes_are_built_as_the_formats_say():
-    """7.9 GB and one chunk more, of leaves that are all alike: more than 174² leaves need three levels."""
+def test_three_level_files_follow_formats():
+    """More than 174² equal leaves (7.9 GB) need three levels."""
     chunk, count = 262_144, 174**2 + 1
     leaf = of_block(0x55, bytes(chunk))
     builder = unixfs.FileBuilder(lambda _cid, _block: None)
@@ -66,7 +64,7 @@ def test_files_of_a_third_level_of_nodes_are_built_as_the_formats_say():
 
 
 def test_the_empty_directory_is_known_and_no_file():
-    """Published everywhere as QmUNLLsPACCz1vLxQVkXqqLX5R1X345qqfHbsf67hvA3Nn, and with this CID in version 1."""
+    """Its CID of version 0 is QmUNLLsPACCz1vLxQVkXqqLX5R1X345qqfHbsf67hvA3Nn."""
     block = b"\x0a\x02\x08\x01"
     assert str(of_block(DAG_PB, block)) == "bafybeiczsscdsbs7ffqz55asqdf3smv6klcw3gofszvwlyarci47bgf354"
     with pytest.raises(InvalidBlock):
@@ -103,7 +101,7 @@ def _node(*links: Link) -> tuple[Cid, bytes]:
     return of_block(DAG_PB, block), block
 
 
-def test_sizes_that_contradict_each_other_are_refused():
+def test_contradictory_sizes_are_refused():
     leaf_cid, leaf = of_block(0x55, b"four"), b"four"
     root, block = _node(Link(leaf_cid, 5, 4))
     with pytest.raises(InvalidBlock, match="parent says 5"):
@@ -114,7 +112,7 @@ def test_sizes_that_contradict_each_other_are_refused():
         list(unixfs.read(top, {top: top_block, inner: inner_block, leaf_cid: leaf}.__getitem__, max_bytes=100))
 
 
-def test_links_that_claim_no_bytes_are_refused():
+def test_links_without_bytes_are_refused():
     leaf = of_block(0x55, b"")
     with pytest.raises(InvalidBlock):
         unixfs.decode_node(_node(Link(leaf, 0, 0), Link(leaf, 0, 0))[1])
@@ -130,8 +128,8 @@ def test_a_chain_without_end_is_cut():
         list(unixfs.read(cid, blocks.__getitem__, max_bytes=10))
 
 
-def test_a_reader_is_not_sent_for_one_block_again_and_again():
-    """Ten kilobytes of blocks, within their reader's limit, that are 10,000 leaves of one byte each."""
+def test_reader_requests_each_block_once():
+    """Ten kilobytes of blocks describe 10,000 leaves of one byte each."""
     cid, size, asked = of_block(0x55, b"x"), 1, 0
     blocks = {cid: b"x"}
     for _ in range(2):
@@ -174,7 +172,6 @@ def test_a_node_has_one_encoding(true, altered):
 
 @pytest.mark.parametrize("size", [1, 16, 17, 16 * 174, 16 * 174 + 1, 40_000])
 def test_a_file_of_pieces_is_the_file(size):
-    """In chunks of one byte, pieces of 16: from one leaf to three levels."""
     content = bytes(number % 251 for number in range(size))
     blocks = {}
     whole = unixfs.build(content, blocks.__setitem__, chunk_bytes=1)

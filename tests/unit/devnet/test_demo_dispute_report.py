@@ -62,30 +62,32 @@ RECEIPT: dict[str, Any] = {
 }
 
 
-def test_the_story_names_everybody_every_transaction_and_every_amount() -> None:
-    told = dispute_report.tell(STORY)
+def test_report_names_all_parties_transactions_and_amounts() -> None:
+    told = dispute_report.format_report(STORY)
     unwrapped = " ".join(told.split())
     assert all(text in told for text in (CHEAT, *TXS, *REFEREES, STORY["dispute_id"], OTHER))
     assert "13 to 18" in unwrapped
     assert "lost 500 ZEN of its stake and has 500 ZEN left" in unwrapped
-    assert "50 ZEN cover the market's costs, 20 ZEN pay the referees who signed, and 430 ZEN are burned" in unwrapped
+    assert (
+        "50 ZEN cover the market's costs, 20 ZEN pay the referees with a signature, and 430 ZEN are burned" in unwrapped
+    )
     assert "had not signed yet" in told
-    assert "None of the 2 honest providers beside it and 3 verifiers lost any stake" in unwrapped
+    assert "None of the 2 honest providers and 3 verifiers lost any stake" in unwrapped
     assert "earned 3 ZEN" in unwrapped
 
 
-def test_a_demonstration_that_keeps_its_promises_passes() -> None:
-    run.check_story(RECEIPT, cheat=CHEAT)
+def test_demo_with_kept_expectations_passes() -> None:
+    run.check_story(RECEIPT, adversary=CHEAT)
 
 
 @pytest.mark.parametrize(
     ("path", "value", "promise"),
     [
         (("slashes", 0, "path"), "operator", "a committee decided, on chain"),
-        (("slashes", 0, "provider"), HONEST, "exactly the cheat is slashed"),
+        (("slashes", 0, "provider"), HONEST, "only the dishonest provider is slashed"),
         (("slashes",), [], "a committee decided, on chain"),
-        (("story", "honest", "slashed"), [HONEST], "nobody else ever lost stake"),
-        (("units", 0, "paid_wei"), "1", "the cheat is not paid"),
+        (("story", "honest", "slashed"), [HONEST], "no other node ever lost stake"),
+        (("units", 0, "paid_wei"), "1", "the dishonest provider is not paid"),
     ],
 )
 def test_a_broken_promise_is_named(path: tuple[str | int, ...], value: object, promise: str) -> None:
@@ -96,5 +98,5 @@ def test_a_broken_promise_is_named(path: tuple[str | int, ...], value: object, p
         place = place[step]
     place[last] = value
     with pytest.raises(Mismatch) as broken:
-        run.check_story(receipt, cheat=CHEAT)
+        run.check_story(receipt, adversary=CHEAT)
     assert promise in broken.value.detail

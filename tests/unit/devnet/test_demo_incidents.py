@@ -52,14 +52,11 @@ def _step(provider: str = LEAVER_ADDRESS) -> Event:
 
 
 class Play:
-    """The incidents of one devnet, and what can be seen of them from outside."""
-
     def __init__(self, directory: StateDirectory, leaver: subprocess.Popen[bytes]) -> None:
         self.incidents = Incidents(directory, HELD_UP_ADDRESS, LEAVER_ADDRESS)
         self._directory, self._leaver = directory, leaver
 
     def after(self, *events: Event) -> tuple[bool, bool, bool]:
-        """Whether the one node is released, the other one has ended, and may not come back, once these are seen."""
         for event in events:
             self.incidents.see(event)
         released = (self._directory.node(HELD_UP_NODE) / "go-on").exists()
@@ -89,15 +86,13 @@ def test_one_after_another(play: Play, directory: StateDirectory) -> None:
     assert play.after(_round(5), _step(), _round(6)) == (True, True, False)
 
 
-def test_a_unit_that_is_committed_to_later_has_everything_later(play: Play) -> None:
+def test_later_commitment_shifts_all_later_times(play: Play) -> None:
     assert play.after(_round(2), _round(3), _committed(3), _step()) == (False, False, False)
     assert play.after(_round(4), _step()) == (True, True, True)
     assert (play.incidents.held_up, play.incidents.left_after) == (3, 4)
 
 
-def test_who_is_away_for_long_comes_back_before_it_has_missed_two_rounds(
-    play: Play, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_absent_replica_returns_before_missing_two_rounds(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     assert play.after(_committed(1), _round(2), _step()) == (True, True, True)
     monkeypatch.setattr(incidents, "LONGEST_AWAY_SECONDS", 0.0)
     assert play.after(_step("0xother")) == (True, True, False)

@@ -8,11 +8,11 @@ from kit.nodes.demo_training import LEAVER, NAMES, TRAINING
 
 from zoo_compute.demo import training as demo_training
 
-LATE, LESS = TRAINING["late"], "that is less than it asks of others"
-BEARS = "the market asks of the slow link what it bears"
-SENT = "the slow link sent what it was told, and had committed to it"
-JOINED, WEIGHS = "a payload came late and was joined, once", "it counted by how late it was"
-CAUGHT_UP = "it caught up by the updates that it had missed"
+LATE, LESS = TRAINING["late"], "it is below the others' level"
+BEARS = "the slow link's compression level follows the rule"
+SENT = "the slow link sent the assigned number of entries and committed to it"
+JOINED, WEIGHS = "a payload came late and was aggregated once", "its weight follows its delay"
+CAUGHT_UP = "it caught up by the missed updates"
 
 
 def _changed(path: tuple[str | int, ...], value: object) -> Any:
@@ -26,10 +26,10 @@ def _changed(path: tuple[str | int, ...], value: object) -> Any:
 
 
 def _broken(training: Any) -> set[str]:
-    return {promise for promise, is_so in demo_training.promises(training).items() if not is_so}
+    return {promise for promise, is_so in demo_training.checks(training).items() if not is_so}
 
 
-def test_promises_that_are_kept() -> None:
+def test_kept_expectations_pass() -> None:
     assert _broken(TRAINING) == set()
 
 
@@ -40,8 +40,8 @@ def test_promises_that_are_kept() -> None:
         (("slow_link", "by_the_rule"), [4096, 1526, 654, 654], {BEARS}),
         (("slow_link", "sent"), [4096] * 4, {SENT}),
         (("slow_link", "committed"), False, {SENT}),
-        (("slow_link", "least_bytes"), 122_000, {"less is smaller"}),
-        (("late",), None, {JOINED, WEIGHS, "who was late is paid"}),
+        (("slow_link", "least_bytes"), 122_000, {"fewer entries are smaller"}),
+        (("late",), None, {JOINED, WEIGHS, "the late node is paid"}),
         (("late", "joined"), [], {JOINED, WEIGHS}),
         (("late", "joined"), LATE["joined"] * 2, {JOINED, WEIGHS}),
         (("late", "joined", 0, "round"), 1, {JOINED}),
@@ -49,8 +49,8 @@ def test_promises_that_are_kept() -> None:
         (("late", "joined", 0, "weight"), 4096, {WEIGHS}),
         (("late", "rounds_late"), 0, {WEIGHS}),
         (("late", "rounds_late"), 2, {WEIGHS}),
-        (("late", "paid"), False, {"who was late is paid"}),
-        (("leaver", "delivered_since"), 0, {"who left came back"}),
+        (("late", "paid"), False, {"the late node is paid"}),
+        (("leaver", "delivered_since"), 0, {"the leaver returned"}),
         (("leaver", "caught_up"), None, {CAUGHT_UP}),
         (("leaver", "updates_on_storage"), [], {CAUGHT_UP}),
         (("leaver", "updates_on_storage"), [33_046, 33_047], {CAUGHT_UP}),
@@ -58,7 +58,7 @@ def test_promises_that_are_kept() -> None:
         (("model_bytes",), 526_889, {CAUGHT_UP}),
     ],
 )
-def test_a_promise_that_is_broken_is_named(path: tuple[str | int, ...], value: object, broken: set[str]) -> None:
+def test_broken_expectation_is_named(path: tuple[str | int, ...], value: object, broken: set[str]) -> None:
     assert _broken(_changed(path, value)) == broken
 
 
@@ -68,30 +68,30 @@ def _all_of_it(quickest_seconds: float | None) -> Any:
     return TRAINING | {"slow_link": TRAINING["slow_link"] | all_of_it | seen}
 
 
-def test_on_a_busy_machine_whole_updates_may_fit_and_that_is_said() -> None:
+def test_whole_updates_on_busy_machine_are_reported() -> None:
     assert _broken(_all_of_it(5.1)) == set()
     assert _broken(_all_of_it(4.9)) == {LESS}
     assert _broken(_all_of_it(None)) == {LESS}
-    told = demo_training.tell(_all_of_it(5.1), NAMES, 4.0)[1]
-    assert "units of 9.0 s on this busy machine, a whole update of 122000 bytes" in told
+    told = demo_training.report_lines(_all_of_it(5.1), NAMES, 4.0)[1]
+    assert "units of 9.0 s on this busy machine, a whole payload of 122000 bytes" in told
 
 
-def test_the_training_is_told_with_rungs_weight_and_bytes() -> None:
-    _, slow, late, leaver, _ = demo_training.tell(TRAINING, NAMES, 4.0)
+def test_report_names_compression_levels_weight_and_bytes() -> None:
+    _, slow, late, leaver, _ = demo_training.report_lines(TRAINING, NAMES, 4.0)
     assert slow.startswith("provider-2, on 4 Mbit/s, delivered 4 units")
     assert "430 kB/s measured" in slow
     assert "1526 or 654 of 4096 entries in 3 of them: 31000 bytes instead of 122000" in slow
-    assert "provider-4 was held up" in late
-    assert "round 2 closed without its payload, which was joined with round 3 at 0.71 of" in late
-    assert "provider-3 left after round 2 (node_stopping), came back and delivered 4 more units" in leaver
+    assert "provider-4 was delayed" in late
+    assert "round 2 closed without its payload, which was aggregated in round 3 at 0.71 of" in late
+    assert "provider-3 left after round 2 (node_stopping), returned and delivered 4 more units" in leaver
     assert "2 updates: 66092 bytes instead of the model's 526888" in leaver
 
 
 def test_what_was_not_measured_is_no_rate() -> None:
-    slow = demo_training.tell(_changed(("slow_link", "bytes_per_second"), None), NAMES, 4.0)[1]
+    slow = demo_training.report_lines(_changed(("slow_link", "bytes_per_second"), None), NAMES, 4.0)[1]
     assert "With an unmeasured rate" in slow
-    nothing_sent = demo_training.tell(_changed(("update_bytes",), 0), NAMES, 4.0)[0]
+    nothing_sent = demo_training.report_lines(_changed(("update_bytes",), 0), NAMES, 4.0)[0]
     assert "0 kB on the wire" in nothing_sent
-    assert demo_training.tell(_changed(("leaver", "lost"), []), NAMES, 4.0)[3].startswith(NAMES[LEAVER])
-    one = demo_training.tell(_changed(("leaver", "caught_up", "updates"), 1), NAMES, 4.0)[3]
+    assert demo_training.report_lines(_changed(("leaver", "lost"), []), NAMES, 4.0)[3].startswith(NAMES[LEAVER])
+    one = demo_training.report_lines(_changed(("leaver", "caught_up", "updates"), 1), NAMES, 4.0)[3]
     assert "it fetched the update: 66092 bytes" in one

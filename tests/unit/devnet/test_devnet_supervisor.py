@@ -25,8 +25,6 @@ SLEEPER = [sys.executable, "-c", "import signal; signal.pause()"]
 
 
 class Running:
-    """A supervisor in a thread, as it runs in a process of its own otherwise."""
-
     def __init__(self, directory: StateDirectory, parts: list[Part]) -> None:
         directory.create()
         self.directory = directory
@@ -66,7 +64,7 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def test_parts_start_after_what_they_need_and_stop_in_reverse(directory: StateDirectory, tmp_path: Path) -> None:
+def test_parts_start_by_dependency_and_stop_in_reverse(directory: StateDirectory, tmp_path: Path) -> None:
     order = tmp_path / "order"
     note = "import signal,sys\nname, path = sys.argv[1:]\nopen(path, 'a').write('+' + name + ' ')\n"
     serve = note + "def end(*_):\n  open(path, 'a').write('-' + name + ' ')\n  sys.exit()\n"
@@ -89,9 +87,7 @@ def test_parts_start_after_what_they_need_and_stop_in_reverse(directory: StateDi
     assert (state.phase, state.parts) == ("stopped", {})
 
 
-def test_a_part_that_is_to_stay_away_is_started_again_only_when_it_may(
-    directory: StateDirectory,
-) -> None:
+def test_held_part_is_restarted_only_when_allowed(directory: StateDirectory) -> None:
     away = directory.away("service")
     other = Part("other", SLEEPER, ready=lambda: True)
     running = Running(directory, [Part("service", SLEEPER, ready=lambda: True, away=away), other])
@@ -124,7 +120,7 @@ def test_a_crashed_part_is_started_again(directory: StateDirectory) -> None:
         running.end()
 
 
-def test_a_part_that_cannot_start_fails_the_stack_and_its_log_is_shown(directory: StateDirectory) -> None:
+def test_failed_part_start_fails_stack_and_shows_log(directory: StateDirectory) -> None:
     broken = Part("broken", [sys.executable, "-c", "raise SystemExit('no such setting')"])
     running = Running(directory, [Part("service", SLEEPER, ready=lambda: True), broken])
     wait_until(lambda: running.failure is not None)
@@ -138,7 +134,7 @@ def test_a_part_that_cannot_start_fails_the_stack_and_its_log_is_shown(directory
     assert not state.parts
 
 
-def test_leftovers_are_stopped_but_a_reused_pid_is_not(sleeper: subprocess.Popen[bytes]) -> None:
+def test_leftovers_are_stopped_except_reused_pid(sleeper: subprocess.Popen[bytes]) -> None:
     identity = Identity.of(sleeper.pid)
     assert identity is not None
     stranger = Identity(sleeper.pid, identity.create_time - 1000)
@@ -150,7 +146,7 @@ def test_leftovers_are_stopped_but_a_reused_pid_is_not(sleeper: subprocess.Popen
     assert sleeper.wait(5) is not None
 
 
-def test_stop_kills_what_ignores_the_signal_with_its_children() -> None:
+def test_stop_kills_process_ignoring_signal_with_children() -> None:
     script = "import signal,subprocess,sys\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
     script += "child = subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()'])\n"
     script += "print(child.pid, flush=True)\nchild.wait()"
@@ -170,7 +166,7 @@ def test_one_supervisor_at_a_time(directory: StateDirectory) -> None:
         assert not second
 
 
-def test_state_survives_a_round_trip_and_a_damaged_file_is_named(directory: StateDirectory) -> None:
+def test_state_round_trips_and_damaged_file_is_named(directory: StateDirectory) -> None:
     directory.create()
     identity = Identity(1, 2.5)
     state = State(Options(4, 1, True), {"api": 1}, {"api": Started(identity, 15, 3)}, identity, "ready")
@@ -183,13 +179,13 @@ def test_state_survives_a_round_trip_and_a_damaged_file_is_named(directory: Stat
     assert error.value.code == "devnet-state-damaged"
 
 
-def test_free_port_can_be_listened_on_and_avoids_taken_ones() -> None:
+def test_free_port_is_usable_and_avoids_taken_ones() -> None:
     port = free_port()
     with socket.create_server(("127.0.0.1", port)):
         assert free_port({port + 1}) not in (port, port + 1)
 
 
-def test_reset_refuses_a_directory_that_is_no_devnet(tmp_path: Path) -> None:
+def test_reset_refuses_non_devnet_directory(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("precious")
     with pytest.raises(DevnetError) as error:
         control.reset(StateDirectory(tmp_path))
@@ -204,9 +200,7 @@ def test_info_and_down_without_a_devnet(directory: StateDirectory) -> None:
     assert control.down(directory) is False
 
 
-def test_an_engine_that_the_environment_points_at_is_not_started(
-    directory: StateDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_engine_named_by_environment_is_not_started(directory: StateDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ZOO_REDIS_URL", "redis://elsewhere:6379/0")
     monkeypatch.setenv("ZOO_SWEEP_INTERVAL_SECONDS", "7")
     for name in ("ZOO_DATABASE_URL", "ZOO_RPC_URL", "ZOO_IPFS_API"):
@@ -223,12 +217,12 @@ def test_an_engine_that_the_environment_points_at_is_not_started(
     assert all(set(part.needs) <= set(parts) for part in parts.values())
     assert state.settings["ZOO_REDIS_URL"] == "redis://elsewhere:6379/0"
     assert parts["api"].env["ZOO_SWEEP_INTERVAL_SECONDS"] == "7"
-    assert "zoo_compute.devnet.cheats.adversary" in parts["provider-1"].argv
+    assert "zoo_compute.devnet.adversaries.adversary" in parts["provider-1"].argv
     assert "provider-1" in parts["provider-2"].needs  # the spare joins after the cheat
     assert Settings(**{name.removeprefix("ZOO_").lower(): value for name, value in state.settings.items()})
 
 
-def test_one_node_has_the_slow_link_that_was_asked_for(directory: StateDirectory) -> None:
+def test_one_node_has_requested_slow_link(directory: StateDirectory) -> None:
     directory.create()
     state = State(Options(providers=3, verifiers=1, slow_link_mbps=2.5))
     stack.prepare(directory, state)

@@ -19,7 +19,7 @@ signal.pause()
 """
 
 
-def test_an_engine_ends_with_a_test_process_that_is_killed() -> None:
+def test_engine_ends_with_killed_test_process() -> None:
     environment = os.environ | {"PYTHONPATH": f"{TESTS}:{TESTS.parent}"}
     with subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, env=environment) as tests:
         assert tests.stdout is not None

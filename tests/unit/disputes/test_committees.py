@@ -26,7 +26,6 @@ FIVE, THREE = MAINNET.disputes, DEVNET.disputes
     ],
 )
 def test_it_is_the_share_of_simulated_disputes(able: int, mute: int, terms: DisputeTerms) -> None:
-    """Also of short lists, where who was struck is drawn again."""
     assert inconclusive_probability(able, mute, terms) == pytest.approx(simulated(able, mute, terms), abs=0.012)
 
 
@@ -53,7 +52,7 @@ def test_by_hand() -> None:
     assert inconclusive_probability(4, 0, FIVE) == 1.0  # no committee can be drawn
 
 
-def test_the_more_of_the_class_the_rather_there_is_a_verdict() -> None:
+def test_verdict_probability_grows_with_class_share() -> None:
     for count in (5, 9, 20, 40):
         chances = [inconclusive_probability(able, count - able, FIVE) for able in range(count + 1)]
         assert all(before >= after - 1e-12 for before, after in pairwise(chances))

@@ -15,7 +15,7 @@ def _found(file: str, pattern: str) -> str:
     return found[1]
 
 
-def test_outcomes_have_the_numbers_that_the_contract_gives_them() -> None:
+def test_outcome_numbers_match_contract() -> None:
     listed = _found("interfaces/IDisputes.sol", r"enum Status \{([^}]*)\}").split(",")
     names = [re.sub(r"(?<!^)(?=[A-Z])", "_", name.strip()).upper() for name in listed]
     assert {outcome.name: int(outcome) for outcome in Outcome}.items() <= {n: i for i, n in enumerate(names)}.items()

@@ -27,7 +27,7 @@ def test_a_committee_decides_where_it_just_can() -> None:
     assert route(replace(CASE, referees=20, of_class=13), TERMS) == Route(DecidedBy.DISPUTE)
 
 
-def test_the_three_verifiers_of_a_devnet_are_a_committee() -> None:
+def test_three_devnet_verifiers_form_committee() -> None:
     assert route(replace(CASE, referees=3, of_class=3), DEVNET.disputes) == Route(DecidedBy.DISPUTE)
 
 
@@ -46,7 +46,7 @@ def test_the_three_verifiers_of_a_devnet_are_a_committee() -> None:
         ({"balance_wei": TERMS.bond_wei - 1}, Reason.BOND_MISSING),
     ],
 )
-def test_the_operator_decides_what_a_committee_cannot_and_says_why(changes: dict[str, Any], reason: Reason) -> None:
+def test_operator_decides_with_reason_when_committee_cannot(changes: dict[str, Any], reason: Reason) -> None:
     assert route(replace(CASE, **changes), TERMS) == Route(DecidedBy.OPERATOR, reason)
 
 

@@ -10,7 +10,7 @@ from market.chain.contracts.bindings import DisputesDispute, DisputesUnit
 from market.domain.lifecycle import DISPUTE_STATUSES, DisputeStatus
 from market.domain.network import DEVNET
 from market.payments.settlement.dispute_keeper import (
-    KEPT_SHARE,
+    PARTIAL_BALLOT_DIVISOR,
     Ballot,
     ballots,
     due_ballots,
@@ -72,7 +72,7 @@ def verdict(referee: str, provider_correct: bool) -> Verdict:
 S = DisputeStatus
 
 
-def test_the_market_knows_the_contracts_statuses_as_nodes_do() -> None:
+def test_market_and_node_know_contract_statuses() -> None:
     assert [status.name for status in DISPUTE_STATUSES] == [turn.name for turn in Turn]
 
 
@@ -103,11 +103,11 @@ def test_what_is_due_follows_from_the_chain(
         assert found.call["arguments"] == [DISPUTE, [A, B]]
 
 
-def test_a_committee_that_no_final_block_has_is_not_replaced_yet() -> None:
+def test_committee_without_final_block_is_not_replaced() -> None:
     assert due_in_dispute(DISPUTE, state(S.JUDGING), unit_state(), 5, 101, None) is None
 
 
-def test_a_quorum_of_one_mind_is_sent_with_gaps_for_the_others() -> None:
+def test_unanimous_quorum_is_sent_with_gaps() -> None:
     committee = [A, B, C, D, E]
     two_two = [verdict(A, True), verdict(B, True), verdict(C, False), verdict(D, False)]
     assert list(ballots(committee, two_two, 3)) == []
@@ -124,7 +124,7 @@ def test_a_quorum_of_one_mind_is_sent_with_gaps_for_the_others() -> None:
 DRAWN_AT = 1_000_000
 WAITED = DRAWN_AT + DEVNET.verdict_wait_seconds
 DEADLINE = DRAWN_AT + DEVNET.disputes.verdict_seconds
-LATE = DEADLINE - DEVNET.disputes.verdict_seconds // KEPT_SHARE
+LATE = DEADLINE - DEVNET.disputes.verdict_seconds // PARTIAL_BALLOT_DIVISOR
 
 
 @pytest.mark.parametrize(
@@ -139,9 +139,7 @@ LATE = DEADLINE - DEVNET.disputes.verdict_seconds // KEPT_SHARE
         ([], DEADLINE, []),
     ],
 )
-def test_a_quorum_waits_for_the_others_and_less_than_one_until_it_is_late(
-    said: list[bool], time: int, sent: list[bool]
-) -> None:
+def test_quorum_waits_for_others_and_partial_until_late(said: list[bool], time: int, sent: list[bool]) -> None:
     committee = [A, B, C]
     verdicts = [verdict(referee, correct) for referee, correct in zip(committee, said, strict=False)]
     judging = state(S.JUDGING, deadline=DEADLINE)
@@ -151,9 +149,7 @@ def test_a_quorum_waits_for_the_others_and_less_than_one_until_it_is_late(
     assert due_ballots(state(S.DRAWING, deadline=DEADLINE), committee, verdicts, DEVNET, time) == []
 
 
-def test_votes_for_either_side_are_occasions_of_their_own() -> None:
-    """So that a side's one signature is sent though the other side's was, by a member of the same place, before."""
-
+def test_votes_for_each_side_are_submitted_separately() -> None:
     def key(correct: bool) -> str:
         return due_vote(DISPUTE, 0, Ballot(correct, [A], ["0x" + "11" * 65])).key
 
@@ -178,7 +174,7 @@ def test_votes_for_either_side_are_occasions_of_their_own() -> None:
         (["wrong_start"] * 4 + ["step_correct"], None),
     ],
 )
-def test_only_who_signs_a_verdict_against_all_others_is_shown_to_be_wrong(reasons: list[str], odd: str | None) -> None:
+def test_only_signer_against_all_others_is_wrong(reasons: list[str], odd: str | None) -> None:
     committee = [A, B, C, D, E]
     signed = [
         Verdict(dispute_id=DISPUTE, draw=0, referee=who, provider_correct=reason == "step_correct", reason=reason)
@@ -247,8 +243,6 @@ def leaf(boundary: int, digest: str | None = None) -> str:
 
 
 class Gateway:
-    """It has the specification; a state or not."""
-
     def __init__(self, state: Any = BlockNotFound("gone")) -> None:
         self.state = state
 
@@ -264,7 +258,6 @@ class Gateway:
 
 @pytest.fixture
 def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Judges with a run that answers by a task's kind."""
     monkeypatch.setattr(judging, "unit_task", lambda *_: {})
 
     def find(
@@ -299,7 +292,7 @@ WHOLE = {"state_digests": DIGESTS, "leaves": [leaf(boundary) for boundary in ran
 MISMATCH = ExecutorError("start_state_mismatch", "state", "is another one")
 
 
-def test_a_step_is_right_if_its_replay_ends_where_it_was_said_to(found: Any) -> None:
+def test_segment_is_correct_when_replay_ends_as_committed(found: Any) -> None:
     assert found(replay=replayed(3)) == Finding(True, "step_correct")
     assert found(replay=replayed(2)) == Finding(False, "step_false")
 
@@ -317,7 +310,7 @@ def test_the_last_steps_end_covers_the_committed_payload(found: Any) -> None:
 
 
 @pytest.mark.parametrize("state", [BlockNotFound("gone"), b"another"])
-def test_a_state_that_is_not_to_be_had_is_waited_for_and_then_made(found: Any, state: Any) -> None:
+def test_unavailable_state_is_awaited_then_recomputed(found: Any, state: Any) -> None:
     with pytest.raises(NoVerdict) as waiting:
         found(state=state, replay=MISMATCH)
     assert waiting.value.code == "waiting_for_data"
@@ -328,7 +321,7 @@ def test_a_state_that_is_not_to_be_had_is_waited_for_and_then_made(found: Any, s
     assert found(state=state, over=True, replay=MISMATCH, train=earlier) == Finding(False, "data_withheld")
 
 
-def test_a_provider_that_has_no_way_to_serve_its_state_is_not_blamed_for_it(found: Any) -> None:
+def test_provider_without_serving_means_is_not_blamed(found: Any) -> None:
     silent = {"over": True, "could_serve": False, "state": BlockNotFound("gone")}
     assert found(**silent, train=WHOLE) == Finding(True, "step_correct")
     with pytest.raises(NoVerdict) as error:
@@ -336,7 +329,7 @@ def test_a_provider_that_has_no_way_to_serve_its_state_is_not_blamed_for_it(foun
     assert error.value.code == "market_unreachable"
 
 
-def test_what_is_the_referees_or_the_gateways_fault_is_no_verdict(found: Any) -> None:
+def test_referee_or_gateway_fault_gives_no_verdict(found: Any) -> None:
     for answers, code in (
         ({"replay": ExecutorError("out_of_memory", "task", "too large")}, "out_of_memory"),
         ({"state": GatewayUnavailable("down"), "over": True, "replay": MISMATCH}, "gateway_unavailable"),
@@ -349,7 +342,7 @@ def test_what_is_the_referees_or_the_gateways_fault_is_no_verdict(found: Any) ->
         assert error.value.code == code
 
 
-def test_training_that_diverges_leads_to_no_state_and_another_class_is_none_of_the_jobs(found: Any) -> None:
+def test_diverging_training_and_other_class_are_handled(found: Any) -> None:
     diverged = ExecutorError("diverged", "training_config.learning_rate", "loss is not finite")
     assert found(replay=diverged) == Finding(False, "diverged")
     assert found(shown=OTHER_CLASS, environment=OTHER_CLASS) == Finding(False, "wrong_environment")

@@ -24,7 +24,6 @@ def chain() -> RefereeChain:
 
 
 def opened_by(chain: RefereeChain, call: bytes, unit: UnitCommitment) -> Any:
-    """The opening of a dispute of ``unit`` by a transaction with this input."""
     log = {"args": {"unitId": leaf_of(unit), "provider": unit.provider}, "transactionHash": b"tx"}
     chain._opened_event = lambda _: log  # type: ignore[method-assign]
     chain._web3 = SimpleNamespace(eth=SimpleNamespace(get_transaction=lambda _: {"input": call}))  # type: ignore[assignment]
@@ -42,30 +41,27 @@ def opening_call(unit: UnitCommitment) -> bytes:
     return encoded("open", order, said, b"s" * 65, from_hex(HASH), [])
 
 
-def test_of_several_openings_in_one_call_the_disputed_units_counts(chain: RefereeChain) -> None:
+def test_opening_of_disputed_unit_counts_among_several(chain: RefereeChain) -> None:
     call = encoded("multicall", [opening_call(FIRST), opening_call(SECOND)])
     found = opened_by(chain, call, SECOND)
     assert (found.unit_id, found.unit) == (to_hex(leaf_of(SECOND)), SECOND)
 
 
-def test_an_opening_of_something_else_is_not_the_disputed_unit(chain: RefereeChain) -> None:
+def test_opening_of_other_unit_is_ignored(chain: RefereeChain) -> None:
     found = opened_by(chain, opening_call(FIRST), SECOND)
     assert (found.unit_id, found.order, found.unit) == (to_hex(leaf_of(SECOND)), None, None)
 
 
 @pytest.mark.parametrize("kept", [0, 3, 4, 5, 36, 300])
 @pytest.mark.parametrize("rest", [b"", b"\xff" * 64])
-def test_an_input_that_is_no_call_of_this_contract_tells_nothing_and_stops_nobody(
-    chain: RefereeChain, kept: int, rest: bytes
-) -> None:
+def test_foreign_call_input_is_ignored(chain: RefereeChain, kept: int, rest: bytes) -> None:
     call = opening_call(FIRST)[:kept] + rest
     assert opened_by(chain, call, FIRST).unit is None
     assert opened_by(chain, encoded("multicall", [call]), FIRST).unit is None
 
 
 @pytest.mark.parametrize("word", [(1 << 256) - 1, 1 << 63, (1 << 63) - 1, 1 << 31])
-def test_an_offset_that_leads_nowhere_stops_nobody(chain: RefereeChain, word: int) -> None:
-    """Any word may be one. Whoever ended referees by it would have their other committees miss their quorum."""
+def test_invalid_offset_is_ignored(chain: RefereeChain, word: int) -> None:
     call = opening_call(FIRST)
     for at in range(4, len(call), 32):
         broken = call[:at] + word.to_bytes(32, "big") + call[at + 32 :]

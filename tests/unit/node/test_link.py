@@ -29,7 +29,7 @@ class _Echo(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Nothing."""
+        pass
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def url() -> Iterator[str]:
     server.server_close()
 
 
-def test_a_limited_link_takes_the_time_that_its_speed_makes(url: str) -> None:
+def test_limited_link_takes_time_of_its_speed(url: str) -> None:
     link = Link(mbps=4.0)  # 500,000 bytes per second
     with httpx.Client(event_hooks=link.hooks()) as client:
         started = time.monotonic()
@@ -56,7 +56,7 @@ def test_a_limited_link_takes_the_time_that_its_speed_makes(url: str) -> None:
         assert 50_000 < direction.bytes_per_second <= 510_000
 
 
-def test_threads_share_the_speed_and_small_calls_pass_between_the_pieces_of_a_large_one(url: str) -> None:
+def test_threads_share_speed_and_small_calls_interleave(url: str) -> None:
     link = Link(mbps=2.0)
     with httpx.Client(event_hooks=link.hooks()) as client:
         large = threading.Thread(target=lambda: client.post(url, content=b"a" * 5 * SIZE))  # four seconds
@@ -80,7 +80,7 @@ def test_an_unlimited_link_measures_only(url: str) -> None:
     assert link.down.bytes_per_second is not None
 
 
-def test_a_body_that_is_sent_again_is_counted_again(url: str) -> None:
+def test_resent_body_is_counted_again(url: str) -> None:
     link = Link()
     with httpx.Client(event_hooks=link.hooks()) as client:
         request = client.build_request("POST", url, content=b"a" * SIZE)
@@ -89,7 +89,7 @@ def test_a_body_that_is_sent_again_is_counted_again(url: str) -> None:
     assert link.up.bytes >= 2 * SIZE
 
 
-def test_what_goes_in_the_background_waits_for_urgent_transfers(url: str, tmp_path: Path) -> None:
+def test_background_transfer_waits_for_urgent_ones(url: str, tmp_path: Path) -> None:
     (tmp_path / "state").write_bytes(b"b" * SIZE)
     link, pieces = Link(), 0
 
@@ -129,7 +129,7 @@ def test_a_background_transfer_ends_when_the_node_stops(tmp_path: Path) -> None:
         next(pieces)
 
 
-def test_transfers_side_by_side_tell_the_rate_of_the_link_and_not_their_shares(url: str) -> None:
+def test_parallel_transfers_measure_whole_link_rate(url: str) -> None:
     link = Link(mbps=4.0)  # 500,000 bytes per second
     with httpx.Client(event_hooks=link.hooks()) as client:
         both = [threading.Thread(target=lambda: client.post(url, content=b"a" * 3 * SIZE)) for _ in range(2)]

@@ -49,8 +49,6 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NodeAgent:
 
 
 class Gates:
-    """Work that begins and ends when the test says so."""
-
     def __init__(self, *kinds: str) -> None:
         self.begun = {kind: threading.Event() for kind in kinds}
         self.may_end = {kind: threading.Event() for kind in kinds}
@@ -67,9 +65,7 @@ def lease(kind: str) -> Lease:
     return Lease(kind, kind, "0x" + "00" * 32, "0x" + "11" * 32, {}, 30.0)
 
 
-def test_a_node_is_busy_until_the_last_of_its_threads_is_done(
-    agent: NodeAgent, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_node_is_busy_until_last_thread_ends(agent: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent, "_give_up", lambda *_: None)
     gates: Any = Gates("train", "pin")
     threads = {kind: threading.Thread(target=agent._do, args=(gates, lease(kind))) for kind in gates.begun}
@@ -86,7 +82,7 @@ def test_a_node_is_busy_until_the_last_of_its_threads_is_done(
     assert not agent.is_busy
 
 
-def test_a_defect_in_one_thread_leaves_no_node_busy_for_ever(agent: NodeAgent) -> None:
+def test_failing_thread_does_not_keep_node_busy(agent: NodeAgent) -> None:
     def defect(_: Lease) -> None:
         raise ZeroDivisionError
 
@@ -99,8 +95,6 @@ SAID = {"status": "active", "reason": None, "benchmark_by": None, "next_within_s
 
 
 class Standing:
-    """A node's standing, which says when it was heard of; raises ``defect`` after that, if there is one."""
-
     environment_class = "class"
     network = NETWORK
 
@@ -116,12 +110,11 @@ class Standing:
             raise self.defect
 
     def close(self) -> None:
-        """Nothing is at hand."""
+        pass
 
 
 @pytest.fixture
 def running(agent: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> NodeAgent:
-    """A node that does nothing but to heartbeat, and its chores."""
     agent._executor.start = lambda: None  # type: ignore[method-assign]
     monkeypatch.setattr(agent, "_start_workers", lambda _: [])
     monkeypatch.setattr(agent, "_heartbeat", lambda _: SAID)
@@ -129,9 +122,7 @@ def running(agent: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> NodeAgent:
     return agent
 
 
-def test_a_claim_that_is_not_mined_does_not_hold_up_the_heartbeats(
-    running: NodeAgent, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unmined_claim_does_not_delay_heartbeats(running: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
     standing, may_end = Standing(), threading.Event()
     monkeypatch.setattr(running, "_join", lambda: standing)
     for slow in (Payouts, Omissions, Disputes):
@@ -149,9 +140,7 @@ def test_a_claim_that_is_not_mined_does_not_hold_up_the_heartbeats(
         thread.join(60)
 
 
-def test_a_node_looks_for_its_pay_before_it_has_joined(
-    running: NodeAgent, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_node_checks_pay_before_joining(running: NodeAgent, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     collected, over = threading.Event(), threading.Event()
     monkeypatch.setattr(running, "_join", lambda: over.wait(60) and None)
     monkeypatch.setattr(Payouts, "collect", lambda _: collected.set())
@@ -168,7 +157,7 @@ def test_a_node_looks_for_its_pay_before_it_has_joined(
         thread.join(60)
 
 
-def test_a_node_goes_on_with_the_network_that_the_market_names_now(
+def test_node_continues_with_newly_named_network(
     running: NodeAgent, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     other = NETWORK.model_copy(update={"contracts": {**NETWORK.contracts, "JobEscrow": "0x" + "e7" * 20}})
@@ -188,7 +177,7 @@ def test_a_node_goes_on_with_the_network_that_the_market_names_now(
         running._services.join()
 
 
-def test_a_node_that_runs_for_long_drops_old_blocks_and_keeps_pinned_ones(
+def test_old_blocks_are_dropped_and_pinned_ones_kept(
     running: NodeAgent, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(workspace, "_COLLECT_SECONDS", 0.0)
@@ -212,9 +201,7 @@ def test_a_node_that_runs_for_long_drops_old_blocks_and_keeps_pinned_ones(
     assert store.has(pinned)
 
 
-def test_a_defect_in_the_thread_that_heartbeats_ends_the_node(
-    running: NodeAgent, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failing_heartbeat_thread_ends_node(running: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "_join", lambda: Standing(ZeroDivisionError()))
     for quiet in (Payouts, Omissions, Disputes):
         monkeypatch.setattr(quiet, "collect" if quiet is Payouts else "watch", lambda _: None)
@@ -223,7 +210,7 @@ def test_a_defect_in_the_thread_that_heartbeats_ends_the_node(
     assert running._stopping.is_set()  # its other threads have ended with it
 
 
-def test_a_nodes_standing_does_not_wait_for_the_unit_at_hand(tmp_path: Path) -> None:
+def test_node_status_does_not_wait_for_unit(tmp_path: Path) -> None:
     registered: list[str] = []
     network = SimpleNamespace(tiers={"bronze": None}, name="devnet")
 
@@ -252,9 +239,7 @@ def test_a_nodes_standing_does_not_wait_for_the_unit_at_hand(tmp_path: Path) -> 
     assert registered == ["node"]
 
 
-def test_a_node_whose_hardware_does_not_do_tries_again_less_and_less_often(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_node_with_insufficient_hardware_retries_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     clock = SimpleNamespace(now=0, monotonic=lambda: clock.now)
 
@@ -275,7 +260,7 @@ def test_a_node_whose_hardware_does_not_do_tries_again_less_and_less_often(
     assert 15 < len(asked) < 30
 
 
-def test_what_a_killed_proof_left_is_gone_after_a_restart(tmp_path: Path) -> None:
+def test_files_of_killed_benchmark_are_removed_on_restart(tmp_path: Path) -> None:
     left = workspace.Workspace(tmp_path).executor / "proof-x"
     left.mkdir()
     (left / "answer").write_bytes(b"800 MB")
@@ -284,7 +269,6 @@ def test_what_a_killed_proof_left_is_gone_after_a_restart(tmp_path: Path) -> Non
 
 @contextmanager
 def busy(executor: Executor) -> Iterator[None]:
-    """Another thread is at a training task."""
     begun, may_end = threading.Event(), threading.Event()
 
     def train() -> None:
@@ -302,8 +286,10 @@ def busy(executor: Executor) -> Iterator[None]:
         thread.join()
 
 
-def test_a_node_beats_while_it_waits_for_an_attestation(running: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
-    """NVIDIA's service may let it wait for minutes, each of which would be one of downtime."""
+def test_node_sends_heartbeats_while_waiting_for_attestation(
+    running: NodeAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NVIDIA's service may take minutes, each of which would be downtime."""
     standing, asked, answered = Standing(), threading.Event(), threading.Event()
 
     def keep(_: object) -> None:
@@ -330,7 +316,7 @@ def test_a_node_beats_while_it_waits_for_an_attestation(running: NodeAgent, monk
         thread.join(60)
 
 
-def test_a_node_stops_when_another_one_has_its_wallet(running: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_node_stops_when_other_node_has_its_wallet(running: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(_: object) -> None:
         raise ApiError(409, "wallet-in-use", "another node was heard of")
 
@@ -343,9 +329,7 @@ def test_a_node_stops_when_another_one_has_its_wallet(running: NodeAgent, monkey
     assert running._stopping.is_set()
 
 
-def test_a_node_that_is_refused_changes_nothing_of_the_other_ones_registration(
-    agent: NodeAgent, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_refused_node_keeps_registration_of_other_unchanged(agent: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
     registered: list[str] = []
 
     def refused(*_: object) -> None:
@@ -360,7 +344,7 @@ def test_a_node_that_is_refused_changes_nothing_of_the_other_ones_registration(
     assert not registered
 
 
-def test_a_node_names_the_processes_that_used_its_directory_before(tmp_path: Path) -> None:
+def test_node_names_previous_processes_of_directory(tmp_path: Path) -> None:
     sessions: list[str] = []
     for _ in range(20):
         session, before = workspace.Workspace(tmp_path).new_session()

@@ -78,7 +78,6 @@ DAMAGES = {
 
 
 def fill(root: Path) -> None:
-    """A state directory with one of everything, as a killed node leaves it."""
     with used_alone(root):
         space = Workspace(root)
     cid = str(space.store.add(b"a checkpoint" * 100_000))
@@ -122,8 +121,6 @@ def root(filled: Path, tmp_path: Path) -> Path:
 
 
 class Standing:
-    """A node's standing, which counts how often the node was heard of."""
-
     environment_class = "class"
     network = NETWORK
 
@@ -134,16 +131,14 @@ class Standing:
         self.heard.release()
 
     def advance(self, *_: Any, **__: Any) -> None:
-        """Nothing is to be done."""
+        pass
 
     def close(self) -> None:
-        """Nothing is at hand."""
+        pass
 
 
 @pytest.fixture
 def lives(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], list[str]]:
-    """Starts a node in a directory, which looks at all that it has; returns the kinds of leases it took up again."""
-
     def away(*_: object) -> None:
         raise Unreachable("chain-unreachable", "no answer")
 
@@ -182,7 +177,7 @@ def lives(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], list[str]]:
     return start
 
 
-def test_the_directory_that_is_damaged_here_has_one_of_everything(filled: Path) -> None:
+def test_damaged_directory_fixture_has_every_file_kind(filled: Path) -> None:
     folders = {name.split("/")[0] for name in files_of(filled)}
     assert folders >= {"acknowledgements", "checkpoints", "disputes", "leases", "lock", "slots", "store", "traces"}
     assert folders >= {"units", "verdicts"}
@@ -190,7 +185,7 @@ def test_the_directory_that_is_damaged_here_has_one_of_everything(filled: Path) 
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_node_starts_whichever_of_its_files_is_damaged(
+def test_node_starts_with_any_damaged_file(
     filled: Path, tmp_path: Path, lives: Callable[[Path], list[str]], damage: str
 ) -> None:
     for number, name in enumerate(files_of(filled)):
@@ -218,7 +213,7 @@ def test_what_is_set_aside_is_said_and_kept(
     assert f"file_quarantined path={path} " in caplog.text
 
 
-def test_whoever_finds_a_file_set_aside_by_another_thread_goes_on(tmp_path: Path) -> None:
+def test_concurrently_quarantined_file_is_skipped(tmp_path: Path) -> None:
     path = tmp_path / "note.json"
     path.write_text("half of")
     for _ in range(2):
@@ -231,7 +226,7 @@ def test_whoever_finds_a_file_set_aside_by_another_thread_goes_on(tmp_path: Path
     "name",
     ["units", "slots", "leases", "store", "checkpoints", "acknowledgements", "traces", "disputes", "verdicts", "files"],
 )
-def test_a_file_in_a_folders_place_is_set_aside(root: Path, lives: Callable[[Path], list[str]], name: str) -> None:
+def test_file_replacing_folder_is_quarantined(root: Path, lives: Callable[[Path], list[str]], name: str) -> None:
     shutil.rmtree(root / name)
     (root / name).write_text("a file")
     lives(root)
@@ -240,9 +235,7 @@ def test_a_file_in_a_folders_place_is_set_aside(root: Path, lives: Callable[[Pat
 
 
 @pytest.mark.parametrize("missing", [True, False])
-def test_an_index_that_is_gone_does_not_have_the_packs_removed(
-    root: Path, lives: Callable[[Path], list[str]], missing: bool
-) -> None:
+def test_missing_index_keeps_packs(root: Path, lives: Callable[[Path], list[str]], missing: bool) -> None:
     for path in (root / "store").glob("index.sqlite*"):
         path.unlink()
     if not missing:
@@ -253,8 +246,6 @@ def test_an_index_that_is_gone_does_not_have_the_packs_removed(
 
 
 def test_a_full_disk_is_no_damage(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the disk refuses now it gives again later."""
-
     def full(_: BlockStore) -> None:
         raise sqlite3.OperationalError("database or disk is full")
 
@@ -264,8 +255,8 @@ def test_a_full_disk_is_no_damage(root: Path, monkeypatch: pytest.MonkeyPatch) -
     assert not list(root.glob("*.damaged-*"))
 
 
-def test_a_store_that_cannot_be_opened_for_want_of_room_is_out_of_room(tiny_disk: Path) -> None:
-    """SQLite has words of its own for that, and needs room for its journal only where it was closed before."""
+def test_unopenable_store_reports_lack_of_space(tiny_disk: Path) -> None:
+    """SQLite has its own error for it, and needs room for its journal."""
     Workspace(tiny_disk).open_store()
     gc.collect()
     fill_disk(tiny_disk / "full")
@@ -283,7 +274,7 @@ def test_a_store_that_cannot_be_opened_for_want_of_room_is_out_of_room(tiny_disk
     space.open_store()
 
 
-def test_a_node_that_waits_for_room_stops_when_it_is_told_to(tiny_disk: Path) -> None:
+def test_node_waiting_for_space_stops_on_request(tiny_disk: Path) -> None:
     Workspace(tiny_disk)
     fill_disk(tiny_disk / "full")
     agent = NodeAgent(
@@ -311,7 +302,7 @@ def test_too_many_open_files_are_no_damage(root: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_slot_state_that_was_damaged_is_not_started_from(root: Path, damage: str) -> None:
+def test_damaged_replica_state_is_not_used(root: Path, damage: str) -> None:
     space = Workspace(root)
     path = next((root / "slots").glob("*/*/*"))
     assert space.kept_slot_state(JOB, 0, path.name) == path
@@ -322,8 +313,6 @@ def test_a_slot_state_that_was_damaged_is_not_started_from(root: Path, damage: s
 
 
 class Trains:
-    """An executor that leaves the files of a unit."""
-
     runs = 0
 
     def run(self, task: dict[str, Any], *_: Any, **__: Any) -> dict[str, Any]:
@@ -347,7 +336,7 @@ class Trains:
         *(("payload", damage) for damage in DAMAGES if "folder" not in damage),
     ],
 )
-def test_a_unit_whose_result_was_damaged_is_trained_again(
+def test_unit_with_damaged_result_is_retrained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, damage: str
 ) -> None:
     monkeypatch.setattr(work_worker, "unit_task", lambda *_: {})
@@ -369,9 +358,8 @@ def test_a_unit_whose_result_was_damaged_is_trained_again(
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_result_of_before_vouches_for_no_state(root: Path, damage: str) -> None:
-    """A trace that an earlier version kept does not say what the unit began with: its result says which states it has.
-    Damaged, it costs that lease alone."""
+def test_damaged_old_result_confirms_no_state(root: Path, damage: str) -> None:
+    """A trace of an earlier version does not contain the start, so only the result names its states."""
     space, trace = Workspace(root), Trace(UNIT, "0x" + "05" * 32, ["0x" + "06" * 32])
     unit = space.unit(JOB, 1, 0)
     write_json(unit / "result.json", {"state_digests": trace.states})
@@ -383,7 +371,7 @@ def test_a_damaged_result_of_before_vouches_for_no_state(root: Path, damage: str
     assert len(list(unit.glob("result.json.damaged-*"))) == 1
 
 
-def test_a_lock_that_is_a_folder_is_set_aside(tmp_path: Path) -> None:
+def test_folder_in_place_of_lock_is_quarantined(tmp_path: Path) -> None:
     (tmp_path / "lock").mkdir()
     with used_alone(tmp_path):
         assert (tmp_path / "lock").is_file()

@@ -35,9 +35,7 @@ OMISSIONS = "0x" + "e6" * 20
 UNIT = UnitCommitment("0x" + "01" * 32, 1, 0, Account.from_key(KEY).address, "0x" + "02" * 32, "0x" + "03" * 32)
 
 
-def test_a_chain_that_is_away_costs_no_unit_while_the_acknowledger_is_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_chain_outage_costs_no_unit_with_known_acknowledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acknowledgements, "_ROLE_SECONDS", -1.0)  # it is asked every time
     state = SimpleNamespace(away=True, holds=True)
 
@@ -65,7 +63,7 @@ def test_a_chain_that_is_away_costs_no_unit_while_the_acknowledger_is_known(
             taker.take(UNIT, answer)
 
 
-def test_a_chain_that_hides_a_shown_trace_ends_no_referee(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_chain_hiding_revealed_trace_ends_no_referee(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """One of several nodes behind an RPC address is often some blocks behind the others."""
     seat = Seat("0x" + "44" * 32, 0, 5)
     now = Block(10, 1000)
@@ -86,7 +84,7 @@ def test_a_chain_that_hides_a_shown_trace_ends_no_referee(tmp_path: Path, caplog
     assert "trace_not_in_logs" in caplog.text
 
 
-def test_a_full_disk_lets_a_node_show_its_hardware_later(
+def test_full_disk_allows_later_benchmark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     tried: list[None] = []
@@ -109,8 +107,7 @@ def test_a_full_disk_lets_a_node_show_its_hardware_later(
 
 
 @pytest.mark.parametrize("answer", [{}, [], None, "fine", {"status": "active", "counted": True, "challenge": "x"}])
-def test_an_answer_of_another_form_ends_no_thread_of_a_node(tmp_path: Path, answer: Any) -> None:
-    """As of something in the market's place that answers everything with 200."""
+def test_malformed_answer_ends_no_node_thread(tmp_path: Path, answer: Any) -> None:
     nothing: Any = None
     connection: Any = SimpleNamespace(
         get=lambda *_, **__: answer, post=lambda *_, **__: answer, call=lambda *_, **__: answer
@@ -136,9 +133,7 @@ def test_an_answer_of_another_form_ends_no_thread_of_a_node(tmp_path: Path, answ
     attesting.keep()
 
 
-def test_a_directory_serves_one_node_and_says_why_it_serves_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_directory_serves_one_node_and_explains_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ZOO_PRIVATE_KEY", KEY)
     config = NodeConfig("http://127.0.0.1:1", "provider", tmp_path, "node", profile="cpu-avx2-1")
     at_hand = tmp_path / "files" / "at-hand"
@@ -155,7 +150,7 @@ def test_a_directory_serves_one_node_and_says_why_it_serves_none(
     assert "earlier version" in error.value.detail
 
 
-def test_what_stands_in_a_nodes_way_does_not_fill_its_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_repeated_obstacle_does_not_fill_log(caplog: pytest.LogCaptureFixture) -> None:
     throttle = ErrorThrottle()
     for what in ("no ZEN", "no ZEN", "no ZEN", "no coin", "no ZEN", "no ZEN"):
         throttle.warn(what)

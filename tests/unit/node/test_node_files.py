@@ -30,7 +30,7 @@ from zoo_protocol.hashing import to_hex
 
 @pytest.fixture
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, int, set[str]]]:
-    """(is a folder, inode, names in it then) of all that is forced to disk."""
+    """(is a folder, inode, names in it then) of each fsync."""
     found: list[tuple[bool, int, set[str]]] = []
     real = os.fsync
 
@@ -44,14 +44,12 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, int, set[str]]]:
     return found
 
 
-def test_a_verdict_has_its_name_on_disk_before_its_signature_leaves(tmp_path: Path, synced: Any) -> None:
+def test_verdict_is_saved_before_signature_leaves(tmp_path: Path, synced: Any) -> None:
     Verdicts(tmp_path / "verdicts").keep(SignedVerdict("0x1", 0, True, "step_correct", "0x2"))
     assert (True, (tmp_path / "verdicts").stat().st_ino, {"0x1-0.json"}) in synced
 
 
 class Trains:
-    """An executor that leaves the files of a unit."""
-
     def __init__(self) -> None:
         self.runs = 0
 
@@ -90,7 +88,7 @@ def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Worker:
     return Worker(workspace=Workspace(tmp_path), executor=Trains(), link=Link(), **dict.fromkeys(names))  # type: ignore[arg-type]
 
 
-def test_a_units_files_are_on_disk_before_its_result_says_so(worker: Worker, synced: Any) -> None:
+def test_unit_files_are_synced_before_result_names_them(worker: Worker, synced: Any) -> None:
     result = trained(worker, "class")
     inodes = [inode for folder, inode, _ in synced if not folder]
     own = [Path(name).stat().st_ino for name in (result["payload"], *result["states"])]
@@ -98,7 +96,7 @@ def test_a_units_files_are_on_disk_before_its_result_says_so(worker: Worker, syn
     assert max(map(inodes.index, own)) < inodes.index(written)
 
 
-def test_a_result_counts_for_the_environment_class_that_it_was_computed_in(worker: Worker) -> None:
+def test_result_counts_only_for_its_environment_class(worker: Worker) -> None:
     trained(worker, "class")
     trained(worker, "class")
     assert executor_of(worker).runs == 1
@@ -115,7 +113,7 @@ def agent(tmp_path: Path) -> NodeAgent:
 SAID = {"status": "active", "reason": None, "benchmark_by": None, "next_within_seconds": 60, "verifiers_of_class": 2}
 
 
-def test_a_disk_that_refuses_does_not_end_the_heartbeats(agent: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disk_failure_does_not_end_heartbeats(agent: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent, "_heartbeat", lambda _: SAID)
     idle = SimpleNamespace(advance=lambda *_, **__: None, log_verifier_count=lambda _: None)
 
@@ -131,9 +129,7 @@ def test_a_disk_that_refuses_does_not_end_the_heartbeats(agent: NodeAgent, monke
     assert agent._beat_once(idle) == 15.0  # type: ignore[arg-type]
 
 
-def test_a_disk_that_refuses_costs_a_node_the_lease_and_not_its_life(
-    agent: NodeAgent, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_disk_failure_costs_lease_but_not_node(agent: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
     given_up: list[str] = []
     monkeypatch.setattr(agent._market, "keep_lease", lambda *_: None)
     monkeypatch.setattr(agent._market, "fail", lambda _lease, code, _detail: given_up.append(code))
@@ -157,7 +153,7 @@ def test_a_disk_that_refuses_costs_a_node_the_lease_and_not_its_life(
     assert not agent._workspace.remembered()
 
 
-def test_a_silent_source_of_collateral_does_not_hold_up_the_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_collateral_source_does_not_delay_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quotes, "_COLLATERAL_SECONDS", 0.2)
     quote = (Path(__file__).parents[2] / "vectors" / "dcap" / "tdx_quote.bin").read_bytes()
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -167,9 +163,8 @@ def test_a_silent_source_of_collateral_does_not_hold_up_the_heartbeats(monkeypat
     assert (error.value.code, "no answer in time" in error.value.detail) == ("collateral-unavailable", True)
 
 
-def test_no_name_that_others_give_leads_out_of_the_nodes_directory(tmp_path: Path) -> None:
-    """A lease, or a record from a stranger, may hold anything where a CID belongs; what is no file of that CID is set
-    aside, which must not befall the owner's other files."""
+def test_foreign_names_stay_within_node_directory(tmp_path: Path) -> None:
+    """A lease or record may hold any text where a CID belongs."""
     key = tmp_path / "key"
     key.write_text("secret")
     workspace, job_id = Workspace(tmp_path / "node"), "0x" + "11" * 32

@@ -22,8 +22,6 @@ END = 5_000
 
 
 class World:
-    """A node's directory with the last checkpoint and the slot states of two jobs, which share a file, and a chain."""
-
     def __init__(self, root: Path) -> None:
         self.root, self.workspace = root, Workspace(root)
         self.now, self.over, self.disputed, self.away = END, {JOB}, False, False
@@ -42,14 +40,12 @@ class World:
         return Block(1, self.now)
 
     def look(self) -> None:
-        """As a node does that was just started."""
         chain: Any = SimpleNamespace(
             final_block=self.final_block, keep_seconds=KEEP, is_over=lambda job, _block: job in self.over
         )
         FinishedJobs(Workspace(self.root), lambda: chain, lambda: self.disputed).release()
 
     def kept(self) -> set[str]:
-        """The jobs of which all is here; of the others nothing is."""
         found = set()
         for job, manifest in self.manifests.items():
             pinned = self.workspace.store.is_pinned(parse(manifest))
@@ -65,7 +61,7 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
-def test_a_finished_jobs_files_go_when_it_can_be_disputed_no_more_and_no_second_earlier(world: World) -> None:
+def test_finished_job_files_are_deleted_after_dispute_period(world: World) -> None:
     world.look()  # sees the end
     world.now = END + 2 * KEEP
     world.look()
@@ -83,7 +79,7 @@ def test_a_finished_jobs_files_go_when_it_can_be_disputed_no_more_and_no_second_
     assert not world.workspace.store.is_pinned(parse(world.shared))
 
 
-def test_the_time_counts_from_the_end_and_not_from_the_start(world: World) -> None:
+def test_retention_counts_from_end_not_start(world: World) -> None:
     world.over.clear()
     world.look()
     world.now, world.over = END + 100 * KEEP, {JOB}
@@ -91,7 +87,7 @@ def test_the_time_counts_from_the_end_and_not_from_the_start(world: World) -> No
     assert world.kept() == {JOB, OTHER}
 
 
-def test_nothing_goes_while_a_unit_is_disputed_or_the_chain_is_away(world: World) -> None:
+def test_files_are_kept_during_dispute_or_chain_outage(world: World) -> None:
     world.look()
     world.now, world.disputed = END + 100 * KEEP, True
     world.look()
@@ -105,7 +101,7 @@ def test_nothing_goes_while_a_unit_is_disputed_or_the_chain_is_away(world: World
     assert world.kept() == {OTHER}
 
 
-def test_a_note_of_the_end_that_was_damaged_starts_the_time_anew(world: World) -> None:
+def test_damaged_end_record_restarts_retention_time(world: World) -> None:
     world.look()
     (world.root / "over" / f"{JOB}.json").write_bytes(b'{"since')
     world.now = END + 100 * KEEP
@@ -116,8 +112,7 @@ def test_a_note_of_the_end_that_was_damaged_starts_the_time_anew(world: World) -
     assert world.kept() == {OTHER}
 
 
-def test_a_checkpoint_that_an_earlier_version_noted_goes_by_the_job_of_its_manifest(world: World) -> None:
-    """What is no manifest names no job, and stays."""
+def test_old_checkpoint_record_uses_job_of_manifest(world: World) -> None:
     named = CheckpointManifest(JOB, 1, None, CID, None, None, None, {}, 0, "0x" + "05" * 32).to_bytes()
     checkpoint, state = (str(world.workspace.store.add(content)) for content in (named, b"a slot state"))
     for cid in (checkpoint, state):

@@ -37,8 +37,6 @@ def worker(connection: Connection) -> Worker:
 
 
 class Held(HeldLease):
-    """A lease of which a heartbeat tells at the so-manieth look that it is lost."""
-
     def __init__(self, connection: Connection, lost_after: int) -> None:
         super().__init__(Market(connection), LEASE)
         self._looks = iter(range(lost_after))
@@ -48,7 +46,7 @@ class Held(HeldLease):
             raise LeaseLost("gone")
 
 
-def test_a_result_is_kept_until_the_lease_is_known_to_be_lost(connection: Connection) -> None:
+def test_result_is_kept_until_lease_is_lost(connection: Connection) -> None:
     with pytest.raises(LeaseLost):
         worker(connection)._complete(Held(connection, lost_after=2), {"followed_cid": "bafy"})
 
@@ -72,9 +70,7 @@ def agent_of(directory: Path, url: str) -> NodeAgent:
 
 
 @pytest.mark.parametrize("can_be_done", [True, False])
-def test_a_node_that_is_stopped_while_the_market_is_away_takes_its_lease_up_again(
-    tmp_path: Path, can_be_done: bool
-) -> None:
+def test_node_stopped_during_outage_resumes_lease(tmp_path: Path, can_be_done: bool) -> None:
     agent = agent_of(tmp_path, "http://127.0.0.1:1")
     work = worker(agent._connection)
     begun = threading.Event()
@@ -95,8 +91,6 @@ def test_a_node_that_is_stopped_while_the_market_is_away_takes_its_lease_up_agai
 
 
 class Away(ThreadingHTTPServer):
-    """A market that refuses connections until it is ``back``, and takes whatever it is then told."""
-
     daemon_threads = True
 
     def __init__(self) -> None:
@@ -124,10 +118,8 @@ class Taking(BaseHTTPRequestHandler):
         pass
 
 
-def test_who_gives_a_lease_up_says_so_until_the_market_answers(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A market that is not told takes it for silence, which costs more than a refusal."""
+def test_lease_refusal_is_repeated_until_market_answers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The market takes a missing refusal for silence, which costs more."""
     with Away() as market:
         agent = agent_of(tmp_path, f"http://127.0.0.1:{market.server_port}")
         agent._connection._retry_seconds = 0.1

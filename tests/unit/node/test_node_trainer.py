@@ -11,10 +11,8 @@ from zoo_compute.node.execution.trainer import Trainer
 
 
 @pytest.mark.parametrize("kind", ["train", "replay"])
-def test_a_process_that_computes_otherwise_than_at_its_start_gives_no_result(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A unit of it would be refuted by replays, which costs an honest node its stake."""
+def test_process_with_changed_results_delivers_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replays would refute its unit and slash an honest node."""
     classes = ["0x" + "11" * 32, "0x" + "11" * 32, "0x" + "22" * 32]
     drawn = iter([5, 0, 0])
 
@@ -34,8 +32,7 @@ def test_a_process_that_computes_otherwise_than_at_its_start_gives_no_result(
     assert not classes
 
 
-def test_pools_of_a_proof_that_was_broken_off_leave_room_for_what_follows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They take most of a device's memory: the market was away between its calls, or the work took too long."""
+def test_memory_pools_of_aborted_proof_are_freed(monkeypatch: pytest.MonkeyPatch) -> None:
     alive = weakref.WeakSet[object]()
 
     class Pools:

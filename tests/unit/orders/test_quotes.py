@@ -23,9 +23,7 @@ amounts = st.integers(1, 2**96 - 1)
 
 
 @given(budget=amounts, max_price=amounts, units=st.integers(1, 10_000), weight=st.integers(1, 2**64 - 1))
-def test_the_highest_price_is_payable_and_no_higher_one_is(
-    budget: int, max_price: int, units: int, weight: int
-) -> None:
+def test_highest_payable_price_is_the_maximum(budget: int, max_price: int, units: int, weight: int) -> None:
     best = highest_price(budget, max_price, units, weight)
     assert best <= max_price
     assert units * unit_price(best, weight) <= budget
@@ -33,7 +31,7 @@ def test_the_highest_price_is_payable_and_no_higher_one_is(
 
 
 @pytest.mark.parametrize(("segments", "rate_bps"), [(4, 2500), (8, 2500), (3, 2500), (10, 200), (1, 10_000)])
-def test_the_chance_of_detection_is_that_of_the_draw(segments: int, rate_bps: int) -> None:
+def test_detection_probability_matches_sampling(segments: int, rate_bps: int) -> None:
     whole, fraction = divmod(segments * rate_bps, 10_000)
 
     def share(drawn: int) -> float:
@@ -45,7 +43,6 @@ def test_the_chance_of_detection_is_that_of_the_draw(segments: int, rate_bps: in
 
 
 def _request(tier: str, segments: int, max_price: int, inner_steps: int = 64, rounds: int = 1) -> JobSpec:
-    """Rounds of nearly the largest model and the largest steps that a specification may have."""
     return JobSpec.model_validate(
         {
             "model_config": {"hidden_size": 1_536, "num_layers": 17, "num_heads": 12, "sequence_length": 2_048},
@@ -82,10 +79,10 @@ def _dearest(tier: str, segments: int, unit_wei: int) -> int:
         ("gold", Fraction(10 * ZEN), "segment_above_referee_fee"),
     ],
 )
-def test_the_dearest_order_of_a_tier_is_taken_and_the_next_is_refused(
+def test_most_expensive_order_of_tier_is_the_limit(
     tier: str, segment_wei: Fraction, reason: str, segments: int
 ) -> None:
-    """Bronze is bound by what its cheats risk, tiers with more stake by what referees are paid for a replay."""
+    """Bronze is bound by its stake, other tiers by the referees' fee for a replay."""
     most = int(segments * segment_wei)
     price = _dearest(tier, segments, most)
     taken = parse_terms(_request(tier, segments, price), MAINNET, NOW)
@@ -100,7 +97,7 @@ def test_the_dearest_order_of_a_tier_is_taken_and_the_next_is_refused(
     assert "max_price" in problem.remedy
 
 
-def test_a_refused_segment_names_what_a_referee_is_paid_and_more_segments_help() -> None:
+def test_refused_segment_error_names_fee_and_remedy() -> None:
     price = _dearest("gold", 4, 40 * ZEN) + 1
     with pytest.raises(InvalidOrder, match=rf"is paid 10 ZEN \({10 * ZEN} wei\)") as refused:
         parse_terms(_request("gold", 4, price), MAINNET, NOW)
@@ -116,7 +113,7 @@ def test_a_job_has_its_own_lowest_sampling_rate(asked: int | None, rate: int) ->
 
 
 @pytest.mark.parametrize("asked", [1, 199, 2_501, 10_000])
-def test_a_sampling_rate_beyond_the_networks_bounds_is_refused(asked: int) -> None:
+def test_sampling_rate_outside_bounds_is_refused(asked: int) -> None:
     request = _request("bronze", 4, ZEN // 10).model_copy(update={"sampling_bps": asked})
     with pytest.raises(InvalidOrder, match=f"sampling_bps is {asked}; this network draws from 200 to 2500") as refused:
         parse_terms(request, MAINNET, NOW)
@@ -133,7 +130,7 @@ def test_stakes_cover_dearer_units_at_a_higher_rate() -> None:
 
 
 @pytest.mark.parametrize("tier", [tier.name for tier in MAINNET.tiers])
-def test_no_specification_is_too_dear_for_referees_at_the_reserve_price(tier: str) -> None:
+def test_every_specification_is_affordable_at_reserve_price(tier: str) -> None:
     """Not the longest round of the largest model, if only its unit has as many segments as it may."""
     found = parse_terms(_request(tier, 64, MAINNET.tier(tier).reserve_price_wei, inner_steps=9_984), MAINNET, NOW)
     assert found.unit_weight_us > 10 * HOUR_US
@@ -157,7 +154,7 @@ def test_few_sparse_rounds_are_pointed_out(training: dict[str, object], codes: l
         assert "at least 64 rounds" in found[0].remedy
 
 
-def test_a_job_that_waits_more_than_it_trains_is_pointed_out() -> None:
+def test_job_waiting_more_than_training_is_warned() -> None:
     spec = TrainingSpec.from_dict({"data_config": {"dataset": "Qm" + "a" * 44}})
     for compute, codes in ((10.0, []), (0.1, ["low_throughput"])):
         expected = expected_throughput(spec, 4, compute)
@@ -171,9 +168,7 @@ def test_a_job_that_waits_more_than_it_trains_is_pointed_out() -> None:
 @pytest.mark.parametrize(
     ("seconds", "codes"), [(299.0, []), (301.0, ["long_units"]), (900.0, ["long_units"]), (9_000.0, ["long_units"])]
 )
-def test_units_that_nodes_slower_than_the_reference_do_too_late_are_pointed_out(
-    seconds: float, codes: list[str]
-) -> None:
+def test_late_units_of_slow_nodes_are_warned(seconds: float, codes: list[str]) -> None:
     training = {"inner_steps": 90, "segment_steps": 10}
     spec = TrainingSpec.from_dict({"data_config": {"dataset": "Qm" + "a" * 44}, "training_config": training})
     found = advice_on(spec, expected_throughput(spec, 4, seconds), longest_round_seconds=900.0)
@@ -184,7 +179,7 @@ def test_units_that_nodes_slower_than_the_reference_do_too_late_are_pointed_out(
         assert advice_on(spec, expected_throughput(spec, 4, seconds * fewer / 90), 900.0) == [] or seconds > 2_700
 
 
-def test_a_unit_that_no_node_can_do_before_its_job_fails_is_refused() -> None:
+def test_impossible_unit_is_refused() -> None:
     request = _request("bronze", 64, ZEN)
     found = parse_terms(request, MAINNET, NOW)
     parse_terms(request, MAINNET, NOW, found.unit_seconds / 10)
@@ -195,7 +190,7 @@ def test_a_unit_that_no_node_can_do_before_its_job_fails_is_refused() -> None:
     assert "with 6 a node of the reference speed is in time" in str(refused.value.remedy)
 
 
-def test_a_job_that_would_outlast_its_escrow_is_refused_with_the_rounds_that_it_may_have() -> None:
+def test_job_outlasting_escrow_is_refused_with_max_rounds() -> None:
     def asked(rounds: int) -> JobSpec:
         return _request("bronze", 64, ZEN // 10, inner_steps=9_984, rounds=rounds)
 

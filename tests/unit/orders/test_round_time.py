@@ -41,9 +41,7 @@ def test_a_slow_link_is_given_a_lower_rung() -> None:
 @pytest.mark.parametrize("delay", [0, 1])
 @pytest.mark.parametrize("compute", [2.0, 20.0, 200.0])
 @pytest.mark.parametrize("nodes", [2, 16])
-def test_it_is_what_the_simulation_gives_for_nodes_that_are_alike_and_stay(
-    method: str, delay: int, compute: float, nodes: int
-) -> None:
+def test_round_time_matches_simulation_of_equal_nodes(method: str, delay: int, compute: float, nodes: int) -> None:
     job = spec(method, round_delay=delay)
     expected = round_time(job, nodes, compute, SLOW)
     work = Work(

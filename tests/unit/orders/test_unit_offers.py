@@ -26,7 +26,7 @@ FEW = replace(STATE, open=0)
 LEASED, COMMITTED, DELIVERED = UnitStatus.LEASED, UnitStatus.COMMITTED, UnitStatus.UPLOADED
 
 
-def test_a_unit_is_worth_offering_while_the_fastest_would_come_in_time() -> None:
+def test_unit_is_offered_while_fastest_node_is_timely() -> None:
     assert last_offer([100.0, 104.0, 130.0], 110.0) == 10.0
     with pytest.raises(ValueError):
         last_offer([], 110.0)
@@ -36,7 +36,7 @@ def test_a_unit_is_worth_offering_while_the_fastest_would_come_in_time() -> None
     assert replace(STATE, last_offer=None).can_finish_in_time(LATE)
 
 
-def test_a_unit_of_the_next_round_is_worth_offering_while_one_of_the_usual_length_would_come_in_time() -> None:
+def test_next_round_unit_is_offered_while_usually_timely() -> None:
     assert latest_early_start([100.0, 104.0, 130.0], 150.0) == 46.0
     with pytest.raises(ValueError):
         latest_early_start([], 110.0)
@@ -47,7 +47,7 @@ def test_a_unit_of_the_next_round_is_worth_offering_while_one_of_the_usual_lengt
     assert replace(STATE, last_early_offer=None).can_start_next_round(LATE, START)
 
 
-def test_a_round_whose_units_are_offered_one_by_one_begins_with_its_quorum() -> None:
+def test_sequentially_offered_round_begins_with_quorum() -> None:
     assert round_start([3.0, 1.0, 2.0, 9.0], 6) == 9.0
     assert round_start([3.0, 1.0, 2.0], 6) is None
     assert round_start(
@@ -55,7 +55,7 @@ def test_a_round_whose_units_are_offered_one_by_one_begins_with_its_quorum() -> 
     ) == LATE - timedelta(seconds=8)
 
 
-def test_a_round_closes_with_all_or_with_two_thirds_after_the_deadline() -> None:
+def test_round_closes_with_all_or_quorum_after_deadline() -> None:
     state, last = replace(STATE, nodes=8), START + STATE.deadline
     before = last - timedelta(seconds=1)
     assert replace(state, delivered=8, open=0).can_close(START)
@@ -94,7 +94,7 @@ def test_a_quorum_waits_for_nothing_hopeless() -> None:
         (FEW, LATE, None, LEASED, True, None),
     ],
 )
-def test_which_round_a_slot_works_for(
+def test_replica_works_for_expected_round(
     state: RoundState, now: datetime, own: UnitStatus | None, ahead: UnitStatus | None, may: bool, round_: int | None
 ) -> None:
     assert round_to_offer(state, now, own, ahead, next_round_open=may) == round_

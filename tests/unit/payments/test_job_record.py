@@ -132,8 +132,8 @@ def test_missing_and_unknown_keys_are_named() -> None:
     "change",
     [{"round": -1}, {"round": 2**32}, {"slot": "0"}, {"provider": "nobody"}, {"provider": None}, {"traceRoot": "0x"}],
 )
-def test_a_commitment_that_is_none_has_no_leaf(change: dict[str, Any]) -> None:
-    """Whoever reads a damaged file, or an answer that is none, expects a ValueError; a node ends of another error."""
+def test_invalid_commitment_has_no_leaf(change: dict[str, Any]) -> None:
+    """Readers of damaged files expect a ValueError; another error would end a node."""
     unit = UnitCommitment(HASH, 0, 0, ADDRESS, HASH, HASH)
     assert len(leaf_of(unit)) == 32
     with pytest.raises(ValueError):

@@ -14,7 +14,7 @@ weights = st.integers(0, 2**64 - 1)
 
 
 @given(prices, weights)
-def test_a_unit_price_floors_to_a_multiple_of_10000_wei(price: int, weight: int) -> None:
+def test_unit_price_floors_to_multiple_of_10000_wei(price: int, weight: int) -> None:
     exact = Fraction(price * weight, 3_600_000_000)
     unit = unit_price(price, weight)
     assert unit % BPS == 0
@@ -45,7 +45,7 @@ def test_a_worked_example() -> None:
     )
 
 
-def test_the_bound_of_a_units_price_is_the_escrows() -> None:
+def test_unit_price_bound_equals_escrow_bound() -> None:
     """As in ``JobEscrow.open.t.sol``: half of 10,000 ZEN, of which 66 % count, times 64 segments at 2 %, over 98 %."""
     assert max_deterred_unit_price(5_000 * ZEN, 64, 200) == 3_300 * ZEN * 64 * 200 // 9_800
     assert max_deterred_unit_price(5_000 * ZEN, 64, 0) == 0
@@ -53,9 +53,7 @@ def test_the_bound_of_a_units_price_is_the_escrows() -> None:
 
 
 @given(st.integers(0, 2**96), st.integers(1, 2**16), st.integers(0, BPS - 1), st.integers(0, 10))
-def test_a_unit_within_the_bound_is_exactly_one_that_the_escrow_takes(
-    penalty: int, segments: int, sampling: int, beyond: int
-) -> None:
+def test_unit_bound_matches_escrow_acceptance(penalty: int, segments: int, sampling: int, beyond: int) -> None:
     """P * d * N * s >= R * (1 - s) in rational numbers, d = 66 %."""
     unit = max_deterred_unit_price(penalty, segments, sampling) + beyond
     s = Fraction(sampling, BPS)
@@ -96,7 +94,7 @@ def test_wei_survives_its_text(amount: int) -> None:
 @pytest.mark.parametrize(
     "text", ["", "-1", "+1", "1.0", "1e18", " 1", "1 ", "01", "0x10", "1_000", "١", "²", "ten", str(2**256), "9" * 5000]
 )
-def test_text_that_is_no_amount_is_refused(text: str) -> None:
+def test_non_amount_text_is_refused(text: str) -> None:
     with pytest.raises(MoneyError) as refusal:
         parse_wei(text)
     assert refusal.value.code == "invalid_wei"

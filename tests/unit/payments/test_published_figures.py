@@ -37,5 +37,5 @@ def test_the_tiers_are_those_of_the_table(
 
 @pytest.mark.parametrize(("sampled", "percent"), [(1_000, 63.4), (5_000, 99.4)])
 def test_hundred_false_steps_are_found_as_announced(sampled: int, percent: float) -> None:
-    """At one and five per cent of many steps, drawn without replacement as the market does."""
+    """At 1 % and 5 % of many steps, sampled without replacement."""
     assert round(100 * detection_probability(100_000, 100, sampled), 1) == percent

@@ -55,11 +55,6 @@ ENVIRONMENT = to_hex(sha256(b"class"))
 
 
 class World:
-    """An honest settlement of two units, one of them a cheat's; ``chain`` and ``files`` may be spoilt.
-
-    Its batch pays a unit of another job too.
-    """
-
     chain_id = 31337
 
     def __init__(self) -> None:
@@ -179,12 +174,10 @@ class World:
         self.record = replace(self.record, units=[replace(honest, **changes), cheat])
 
     def with_v_of_0_or_1(self) -> str:
-        """The first unit's signature in a form that no contract takes."""
         raw = from_hex(self.record.units[0].commitment_signature or "", 65)
         return to_hex(raw[:64] + bytes([raw[64] - 27]))
 
     def have_fewer_segments(self) -> None:
-        """Than were ordered, so that fewer are drawn."""
         self.record = replace(self.record, segments=1)
         root = from_hex(self.record.units[0].trace_root or "")
         self.change_unit(drawn_segments=draw_segments(from_hex(SEED), root, 1, 2_500))
@@ -195,7 +188,6 @@ class World:
         return self.on_open
 
     def paid(self) -> list[PaidUnit]:
-        """The units of the batch, as published."""
         if self.batch_units is not None:
             return self.batch_units
         other = PaidUnit(OTHER_JOB, 0, 0, CHEAT.address, SEED, SEED, str(PRICE))
@@ -253,7 +245,6 @@ class World:
         return self.convicted
 
     def by_dispute(self) -> None:
-        """A committee has convicted the cheat, not the operator."""
         [slash] = self.record.slashes
         disputed = replace(slash, path="dispute", path_reason=None, evidence=dispute_id(SEED, PAYER.address))
         self.record = replace(self.record, slashes=[disputed])
@@ -275,7 +266,7 @@ class World:
         return {finding.code for finding in verify_job(self.job_id, chain, chain, loss).findings}
 
 
-def test_an_honest_settlement_has_no_finding_and_its_receipt_adds_up() -> None:
+def test_honest_settlement_has_no_finding_and_balances() -> None:
     world: Any = World()
     found = verify_job(world.job_id, world, world, lambda _spec, model, _text: 5.5 if model == b"model 0" else 3.0)
     assert found.findings == []
@@ -288,7 +279,7 @@ def test_an_honest_settlement_has_no_finding_and_its_receipt_adds_up() -> None:
     assert verified["detection_probability"] == 0.25  # one of four segments
 
 
-def test_a_unit_that_was_struck_after_its_batch_is_not_paid_and_still_adds_up() -> None:
+def test_unit_forfeited_after_batch_is_unpaid_and_balances() -> None:
     world: Any = World()
     paid = world.settlement(world.job_id)
     other, its_own = (("UnitStruck", {"unitId": key}, "0x") for key in (SEED, world.leaf(world.record.units[0])))
@@ -301,7 +292,7 @@ def test_a_unit_that_was_struck_after_its_batch_is_not_paid_and_still_adds_up() 
         assert (money["paid"] > 0, money["fee"] > 0) == (is_paid, is_paid)
 
 
-def test_a_penalty_by_a_committee_is_that_of_a_dispute_which_convicted_the_unit() -> None:
+def test_committee_penalty_matches_upheld_dispute() -> None:
     world: Any = World()
     assert world.codes() == set()
     world.by_dispute()
@@ -377,7 +368,7 @@ def test_every_lie_is_found(code: str, lie: Callable[[World], None]) -> None:
     assert code in world.codes()
 
 
-def test_a_loss_that_the_model_does_not_have_is_found() -> None:
+def test_wrong_loss_is_found() -> None:
     assert "wrong_loss" in World().codes(lambda _spec, _model, _text: 4.2)
 
 

@@ -37,7 +37,7 @@ def batch() -> Batch:
     return build_batch(LINES, UNITS, PAY)
 
 
-def test_each_provider_proves_the_pay_of_its_units_of_all_jobs() -> None:
+def test_provider_proves_pay_over_all_jobs() -> None:
     made = batch()
     assert [(claim.provider, claim.amount) for claim in made.claims] == [(FIRST, 730), (SECOND, 1400)]
     for claim in made.claims:
@@ -47,7 +47,7 @@ def test_each_provider_proves_the_pay_of_its_units_of_all_jobs() -> None:
         assert not merkle.verify(from_hex(made.root), claim_leaf(THIRD, claim.amount), proof)
 
 
-def test_the_root_binds_units_price_and_lines_and_not_the_order_of_units() -> None:
+def test_root_binds_contents_but_not_unit_order() -> None:
     made = batch()
     other_units = build_batch(LINES, [replace(UNITS[0], slot=3), *UNITS[1:]], PAY)
     other_record = build_batch([replace(LINES[0], record=JOB), LINES[1]], UNITS, PAY)
@@ -89,7 +89,7 @@ def veto(batch_id: int, *, refunded: bool = False) -> tuple[str, dict[str, objec
     return "SettlementReverted", {"batchId": batch_id, "net": 95, "fee": 5, "refunded": refunded}, "0x"
 
 
-def test_what_stands_of_a_job_follows_the_contracts_rules() -> None:
+def test_job_remainder_follows_contract_rules() -> None:
     first = ("JobSettled", event(1, 0, 3), "0x")
     last = ("JobSettled", event(2, 3, 4, refund=800, last=True), "0x")
     whole = JobSettlement.from_events([first, last])

@@ -40,7 +40,7 @@ def refused(evidence: Evidence, now: int, root: bytes | None = None) -> str:
     return error.value.code
 
 
-def test_a_real_tdx_quote_holds_up_to_whom_it_is_bound_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_real_tdx_quote_is_valid_for_bound_node(monkeypatch: pytest.MonkeyPatch) -> None:
     quote, collateral = real("tdx")
     found = Evidence(1, REGISTRY, WALLET, NONCE, quote, collateral)
     assert refused(found, REAL_NOW) == "unbound"
@@ -53,12 +53,12 @@ def test_a_real_tdx_quote_holds_up_to_whom_it_is_bound_to(monkeypatch: pytest.Mo
         assert refused(replace(found, quote=bytes(forged)), REAL_NOW) == "unverified"
 
 
-def test_a_real_sgx_quote_of_a_platform_that_is_not_hardened_is_refused() -> None:
+def test_real_sgx_quote_of_unhardened_platform_is_refused() -> None:
     quote, collateral = real("sgx")
     assert refused(Evidence(1, REGISTRY, WALLET, NONCE, quote, collateral), REAL_NOW) == "unverified"
 
 
-def test_an_enclave_that_was_told_something_that_is_not_measured_is_refused() -> None:
+def test_enclave_with_unmeasured_input_is_refused() -> None:
     quote, collateral = real("sgx")
     for at in (240, 303, 308):
         told = bytearray(quote)
@@ -67,7 +67,7 @@ def test_an_enclave_that_was_told_something_that_is_not_measured_is_refused() ->
             Evidence(1, REGISTRY, WALLET, NONCE, bytes(told), collateral).verify(REAL_NOW)
 
 
-def test_a_quote_under_another_root_holds_only_where_that_is_trusted(evidence: Evidence, vendor: Vendor) -> None:
+def test_quote_of_other_root_needs_its_trust(evidence: Evidence, vendor: Vendor) -> None:
     assert check(evidence, vendor).tcb_status == "UpToDate"
     assert refused(evidence, int(time.time())) == "unverified"
 
@@ -78,7 +78,7 @@ def test_a_quote_is_of_no_use_elsewhere(evidence: Evidence, vendor: Vendor, chan
     assert refused(moved, int(time.time()), vendor.root_der) == "unbound"
 
 
-def test_debug_environments_old_platforms_and_revoked_machines_are_refused(evidence: Evidence, vendor: Vendor) -> None:
+def test_debug_outdated_and_revoked_platforms_are_refused(evidence: Evidence, vendor: Vendor) -> None:
     data = report_data(1, REGISTRY, WALLET, NONCE)
     for changed in (
         replace(evidence, quote=vendor.quote(data, debug=True)),
@@ -113,7 +113,7 @@ def test_evidence_survives_its_bytes_in_one_form_only(evidence: Evidence) -> Non
 
 @settings(max_examples=examples(40, long=600), deadline=None)
 @given(quote=st.binary(max_size=700), at=st.integers(0, 5000), byte=st.integers(0, 255))
-def test_whatever_a_stranger_sends_is_refused_with_a_reason(quote: bytes, at: int, byte: int) -> None:
+def test_malformed_evidence_is_refused_with_reason(quote: bytes, at: int, byte: int) -> None:
     known, collateral = real("tdx")
     changed = bytearray(known)
     changed[at % len(changed)] = byte

@@ -41,7 +41,7 @@ def refused(statement: GpuStatement, service: AttestationService, *, nonce: byte
     return f"{error.value.code}: {error.value}"
 
 
-def test_nvidias_word_on_a_real_h100_holds_for_its_nonce_and_its_hour() -> None:
+def test_real_h100_token_holds_for_nonce_and_time() -> None:
     statement = real()
     serial = "670675190330701367605337753580860420643006460535"
     assert statement.verify(REAL_NONCE, REAL_NOW) == (Gpu("GH100", serial, "595.71.05", "96.00.9F.00.04"),)
@@ -60,7 +60,7 @@ def test_nvidias_word_on_a_real_h100_holds_for_its_nonce_and_its_hour() -> None:
 
 @pytest.mark.parametrize("part", range(3))
 @pytest.mark.parametrize("token", ["overall", "GPU-0"])
-def test_a_real_token_that_was_tampered_with_is_refused(part: int, token: str) -> None:
+def test_tampered_real_token_is_refused(part: int, token: str) -> None:
     statement = real()
     pieces = (statement.overall if token == "overall" else statement.devices[token]).split(".")
     middle = len(pieces[part]) // 2
@@ -73,7 +73,7 @@ def test_a_real_token_that_was_tampered_with_is_refused(part: int, token: str) -
         changed.verify(REAL_NONCE, REAL_NOW)
 
 
-def test_a_statement_holds_only_where_its_service_is_trusted(service: AttestationService) -> None:
+def test_statement_holds_only_for_trusted_service(service: AttestationService) -> None:
     statement = service.statement(NONCE, 8)
     assert len(statement.verify(NONCE, at(service), [service.trusted])) == 8
     with pytest.raises(QuoteRefused, match="not trusted"):
@@ -96,7 +96,7 @@ def test_a_statement_holds_only_where_its_service_is_trusted(service: Attestatio
         ({"hwmodel": None}, "no name"),
     ],
 )
-def test_a_gpu_that_is_not_sound_is_refused_whatever_the_whole_says(
+def test_unsound_gpu_is_refused_despite_overall_result(
     service: AttestationService, device: dict[str, object], what: str
 ) -> None:
     assert what in refused(service.statement(NONCE, device=device), service)
@@ -147,7 +147,7 @@ def signed_by(service: AttestationService, key: ec.EllipticCurvePrivateKey, algo
     return other.statement(NONCE)
 
 
-def test_keys_that_nvidia_did_not_certify_are_refused(service: AttestationService) -> None:
+def test_uncertified_keys_are_refused(service: AttestationService) -> None:
     stranger = AttestationService()
     mixed = [stranger.base64(stranger.leaf), service.base64(service.intermediate)]
     forged = GpuStatement.of_answer(stranger.answer(NONCE), {"keys": [{"kid": KEY_ID, "x5c": mixed}]})
@@ -175,7 +175,7 @@ def test_another_algorithm_than_the_services_is_refused(service: AttestationServ
 
 @settings(max_examples=examples(40, long=600), deadline=None)
 @given(st.text(max_size=300), st.text(max_size=50), st.binary(max_size=60))
-def test_whatever_a_stranger_sends_is_refused_with_a_reason(token: str, name: str, certificate: bytes) -> None:
+def test_malformed_statement_is_refused_with_reason(token: str, name: str, certificate: bytes) -> None:
     known = real()
     der = base64.b64encode(certificate).decode()
     for sent in (
@@ -200,7 +200,7 @@ def test_whatever_a_stranger_sends_is_refused_with_a_reason(token: str, name: st
         (0, b"GPU Intermediate", b"\xffPU Intermediate"),
     ],
 )
-def test_certificates_that_a_stranger_made_up_are_refused_with_a_reason(which: int, old: bytes, new: bytes) -> None:
+def test_forged_certificates_are_refused_with_reason(which: int, old: bytes, new: bytes) -> None:
     known = real()
     for keys in (NVIDIA_KEYS, frozenset({"00" * 32})):
         chains = {}
@@ -213,7 +213,7 @@ def test_certificates_that_a_stranger_made_up_are_refused_with_a_reason(which: i
             replace(known, certificates=chains).verify(REAL_NONCE, REAL_NOW, keys)
 
 
-def test_text_that_is_no_unicode_is_refused() -> None:
+def test_non_unicode_text_is_refused() -> None:
     with pytest.raises(QuoteRefused, match="no JWT"):
         replace(real(), overall="\ud800").verify(REAL_NONCE, REAL_NOW)
 
@@ -226,7 +226,6 @@ def vendor() -> Vendor:
 @pytest.fixture(scope="module")
 def quoted(vendor: Vendor, service: AttestationService) -> Callable[..., Evidence]:
     def make(wallet: str = WALLET, asked_by: str = WALLET, *, said: bool = True) -> Evidence:
-        """Evidence of a wallet, with a statement that was asked for by one, which the quote may not mention."""
         gpus = service.statement(gpu_nonce(1, REGISTRY, asked_by, CHALLENGE), 2)
         data = with_gpus(report_data(1, REGISTRY, wallet, CHALLENGE), gpus if said else None)
         return Evidence(1, REGISTRY, wallet, CHALLENGE, vendor.quote(data), vendor.collateral(), gpus)
@@ -234,7 +233,7 @@ def quoted(vendor: Vendor, service: AttestationService) -> Callable[..., Evidenc
     return make
 
 
-def test_a_quote_covers_the_gpus_that_its_environment_asked(
+def test_quote_covers_gpus_of_its_environment(
     quoted: Callable[..., Evidence], vendor: Vendor, service: AttestationService
 ) -> None:
     def refusal(evidence: Evidence) -> tuple[str, str]:
@@ -252,14 +251,14 @@ def test_a_quote_covers_the_gpus_that_its_environment_asked(
     assert refusal(quoted(asked_by=OTHER)) == ("gpu_statement", "unbound")  # the GPUs answered for somebody else
 
 
-def test_a_node_asks_nvidias_tool_and_takes_the_keys_that_it_needs(service: AttestationService, tmp_path: Path) -> None:
+def test_node_uses_nvidia_tool_and_needed_keys(service: AttestationService, tmp_path: Path) -> None:
     with service.served(3) as url:
         statement = GpuSource(tool_in(tmp_path), url).statement(NONCE)
     assert len(statement.verify(NONCE, at(service), [service.trusted])) == 3
     assert list(statement.certificates) == [KEY_ID]
 
 
-def test_without_the_tool_or_its_answer_there_is_no_statement(service: AttestationService, tmp_path: Path) -> None:
+def test_missing_tool_or_answer_gives_no_statement(service: AttestationService, tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     broken.write_text("#!/bin/sh\necho 'Ensure the NVIDIA Driver is installed' >&2\nexit 1\n")
     broken.chmod(0o755)

@@ -82,8 +82,8 @@ def test_every_changed_byte_is_found() -> None:
 Step = Callable[[Prover, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-def test_states_that_were_not_kept_are_opened_too() -> None:
-    """Only every 16th step's are kept: the last ones before, at and after such a step, in the chain and in the walk."""
+def test_unkept_states_are_opened_too() -> None:
+    """Only every 16th step's state is kept."""
     work = ProofParameters(48, 5, 2, 35, 50, 12)
     prover = Prover(work, SEED, CPU)
     committed = prover.work(NONCE)
@@ -95,8 +95,8 @@ def test_states_that_were_not_kept_are_opened_too() -> None:
 
 
 @pytest.mark.parametrize("course", ["_next_of_chain", "_next_of_walk"])
-def test_made_up_steps_are_found_as_often_as_they_are_drawn(monkeypatch: pytest.MonkeyPatch, course: str) -> None:
-    """Some of the chain's, or of the walk's: each of two openings hits one with the probability of their share."""
+def test_fabricated_steps_are_found_at_sampling_probability(monkeypatch: pytest.MonkeyPatch, course: str) -> None:
+    """Each of two openings finds one with the probability of the fabricated share."""
     honest = getattr(Prover, course)
     made_up: list[bool] = []
 
@@ -118,8 +118,7 @@ def test_made_up_steps_are_found_as_often_as_they_are_drawn(monkeypatch: pytest.
     assert abs(sum(passed) - expected) <= 4 * math.sqrt(expected)
 
 
-def test_a_made_up_state_makes_no_later_step_free() -> None:
-    """From a state of zeros the next is as full as any, so every step has to be computed or made up."""
+def test_fabricated_state_makes_no_later_step_free() -> None:
     prover = Prover(WORK, SEED, CPU)
     states = [torch.zeros(WORK.size, WORK.size)] * WORK.lanes
     for _ in range(2):
@@ -131,8 +130,8 @@ def test_a_made_up_state_makes_no_later_step_free() -> None:
         assert [torch.linalg.matrix_rank(state) for state in walked] == [hardware_challenge.WALK_COLUMNS] * WORK.lanes
 
 
-def test_one_entry_of_a_product_that_is_false_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Committed to in time, so only Freivalds' check can find it."""
+def test_false_product_entry_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The product is committed in time, so only Freivalds' check can find it."""
     honest: Step = Prover._step
 
     def step(prover: Prover, factor: torch.Tensor, state: torch.Tensor, addend: torch.Tensor) -> torch.Tensor:
@@ -153,8 +152,8 @@ def test_the_start_is_the_challenges(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not accepts(committed, answer)
 
 
-def test_each_lane_depends_on_all_of_the_one_beside_it() -> None:
-    """So that lanes on two machines would have to exchange whole matrices in each round."""
+def test_each_lane_depends_on_its_whole_neighbour() -> None:
+    """Lanes on two machines would have to exchange whole matrices in each round."""
     challenge = Challenge(WORK, SEED, NONCE)
     matrix = challenge.matrix(0)
 
@@ -170,8 +169,8 @@ def test_each_lane_depends_on_all_of_the_one_beside_it() -> None:
     assert twice.mean() > 0.9  # everything
 
 
-def test_no_lane_is_served_from_the_memory_of_another() -> None:
-    """Or one device that holds one pool would pass for as many as there are lanes."""
+def test_lanes_do_not_share_memory() -> None:
+    """Otherwise one pool in memory would pass for several lanes."""
     challenge = Challenge(WORK, SEED, NONCE)
     drawn = [
         {
@@ -187,7 +186,7 @@ def test_no_lane_is_served_from_the_memory_of_another() -> None:
 
 
 def test_a_proof_leaves_training_exact() -> None:
-    """It multiplies in TF32, which a node whose hardware is shown again must not go on with: its units would differ."""
+    """The proof multiplies in TF32; training in TF32 would give other bits."""
     said = torch.backends.cuda.matmul
     was = said.allow_tf32
     during = []
@@ -216,14 +215,14 @@ def test_products_are_exact_at_the_largest_size() -> None:
     assert (largest @ largest.T).item() == hardware_challenge.MAX_SIZE * HALF**2 < 2**24
 
 
-def test_digests_do_not_depend_on_who_hashes() -> None:
+def test_digests_are_independent_of_hashing_threads() -> None:
     state = np.random.default_rng(0).integers(0, PRIME, 9 << 20, np.uint8).tobytes()
     assert state_digest(state) == state_digest(state, lambda function, items: list(map(function, items)))
     assert state_digest(state) != state_digest(state[:-1])
 
 
-def test_a_market_that_checks_an_answer_goes_on_meanwhile() -> None:
-    """Two dozen matrices are made for a check; none may keep the other threads of the process waiting."""
+def test_answer_check_does_not_block_market_threads() -> None:
+    """A check makes two dozen matrices while other threads must run."""
     turns, before = 0, sys.getswitchinterval()
     made = threading.Thread(target=lambda: list(hardware_challenge._stream(b"seed", 0, (1 << 12, 1 << 12))))
     sys.setswitchinterval(1e-4)
@@ -268,7 +267,7 @@ SECONDS_OF_A_MATRIX = 0.33
 
 
 @pytest.mark.parametrize("tier", MAINNET.tiers, ids=lambda tier: str(tier.name))
-def test_a_tier_asks_for_its_memory_its_speed_and_a_cheap_check(tier: Tier) -> None:
+def test_tier_requires_memory_speed_and_cheap_check(tier: Tier) -> None:
     work, terms = work_of(tier.benchmark), tier.benchmark
     assert work.lanes == tier.gpus
     assert 0.6 <= work.pool_bytes / (tier.gpu_memory_gb * 1e9) <= 0.75

@@ -14,7 +14,7 @@ def _plane(points: list[tuple[float, float]]) -> list[list[float]]:
     return [[((a - c) ** 2 + (b - d) ** 2) ** 0.5 for c, d in points] for a, b in points]
 
 
-def test_nodes_that_stand_together_are_one_region() -> None:
+def test_colocated_nodes_form_one_region() -> None:
     chance = random.Random(1)
     centres = [(0, 0), (150, 0), (0, 200), (180, 190)]
     points = [(x + chance.uniform(-12, 12), y + chance.uniform(-12, 12)) for x, y in centres for _ in range(6)]
@@ -22,13 +22,13 @@ def test_nodes_that_stand_together_are_one_region() -> None:
 
 
 def test_medoids_mend_a_bad_start() -> None:
-    """The farthest point is an outlier of its group; the node at 55 is nearer to the other centre until that moves."""
+    """The farthest point is an outlier; the node at 55 is nearer to the other centre until that moves."""
     places = [0, 30, 40, 50, 55, 95, 100, 105, 110, 115, 120, 125]
     latency = [[float(abs(one - other)) for other in places] for one in places]
     assert regions(latency, radius_ms=60, most=2) == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9, 10, 11]]
 
 
-def test_one_site_is_one_region_and_nobody_is_none() -> None:
+def test_single_site_is_one_region() -> None:
     assert regions([[0.0] * 5] * 5) == [[0, 1, 2, 3, 4]]
     assert regions([[0.0]]) == [[0]]
     assert regions([]) == []
@@ -39,14 +39,14 @@ def test_what_was_never_measured_stands_apart() -> None:
     assert regions(latency_matrix([5, None, 8, None, 300])) == [[0, 2], [1, 3], [4]]
 
 
-def test_a_matrix_that_is_not_square_is_refused() -> None:
+def test_non_square_matrix_is_refused() -> None:
     with pytest.raises(ValueError, match="square"):
         regions([[0.0, 1.0]])
 
 
 @settings(max_examples=examples(20, long=200), deadline=None)
 @given(st.lists(st.one_of(st.none(), st.integers(0, 2_000)), min_size=1, max_size=40), st.integers(1, 20))
-def test_everybody_is_in_one_leaf_and_no_leaf_is_too_large(trips: list[int | None], most: int) -> None:
+def test_every_node_is_in_one_bounded_leaf(trips: list[int | None], most: int) -> None:
     latency = latency_matrix(trips)
     groups = regions(latency)
     assert sorted(row for group in groups for row in group) == list(range(len(trips)))

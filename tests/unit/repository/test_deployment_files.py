@@ -40,7 +40,7 @@ def test_the_parser_refuses_a_misspelt_key() -> None:
 
 
 @pytest.mark.parametrize("name", MARKET_SERVICES)
-def test_each_market_service_has_every_required_setting_and_no_unknown_one(name: str) -> None:
+def test_market_services_have_exactly_required_and_known_settings(name: str) -> None:
     given = {key for key in services()[name]["environment"] if key.startswith("ZOO_")}
     assert required_variables() <= given
     assert given <= settings_variables()
@@ -55,7 +55,7 @@ def test_volumes_and_dependencies_exist() -> None:
 
 
 def test_clients_reach_kubo_by_address() -> None:
-    """A gateway that is asked as ``localhost`` answers with a redirect to a host name of each CID."""
+    """A gateway addressed as ``localhost`` redirects to a host name per CID."""
     for line in re.findall(r"ZOO_GATEWAY_URL.*", COMPOSE + (ROOT / ".env.example").read_text()):
         assert "localhost" not in line
 
@@ -74,7 +74,7 @@ def test_env_example_states_the_defaults() -> None:
             assert float(stated[f"ZOO_{name.upper()}"]) == field.default, name
 
 
-def test_the_image_runs_modules_that_exist() -> None:
+def test_image_runs_existing_modules() -> None:
     for name in MARKET_SERVICES:
         for word in services()[name].get("command", []):
             if re.fullmatch(r"(market|worker)(\.\w+)+", word):

@@ -8,7 +8,7 @@ from market.platform.observability.logs import configure_logs
 
 
 @pytest.mark.usefixtures("own_logs")
-def test_a_logger_that_was_used_before_follows_a_new_configuration() -> None:
+def test_used_logger_follows_new_configuration() -> None:
     log = structlog.get_logger(__name__)
     for at_once in ("first", "second"):  # a process of tests makes many apps, and each configures
         configure_logs("INFO", as_json=True)

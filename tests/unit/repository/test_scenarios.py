@@ -12,7 +12,6 @@ NAMED = sorted(set(re.findall(r"`([\w.]+\.t\.sol)::(\w+)`", PAGE)))
 
 
 def _rows_of_calls() -> dict[str, str]:
-    """The row of each call, by ``Contract.function``, or ``*.function`` where contracts share it."""
     rows = PAGE.split("## Front-running, call by call")[1].split("\n## ")[0]
     return {
         call: row
@@ -22,13 +21,13 @@ def _rows_of_calls() -> dict[str, str]:
     }
 
 
-def test_every_test_that_the_page_names_exists() -> None:
+def test_every_test_named_on_page_exists() -> None:
     assert len(NAMED) > 100
     sources = {path.name: path.read_text("utf-8") for path in (ROOT / "contracts" / "test").rglob("*.t.sol")}
     assert not [f"{file}::{name}" for file, name in NAMED if f"function {name}(" not in sources.get(file, "")]
 
 
-def test_every_call_that_changes_state_has_a_row_about_front_running_and_no_row_is_left_over() -> None:
+def test_front_running_table_lists_exactly_state_changing_calls() -> None:
     rows = _rows_of_calls()
     shared = {call.removeprefix("*.") for call in rows if call.startswith("*.")}
     calls = [(contract, function) for contract in CONTRACTS for function in _functions_that_change_state(contract)]

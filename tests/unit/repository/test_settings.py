@@ -18,7 +18,6 @@ PROCESSES = {
 
 
 def start(tmp_path: Path, process: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Build one of the market's processes from the environment alone."""
     unused = dict.fromkeys(("ZOO_RPC_URL", "ZOO_IPFS_API", "ZOO_GATEWAY_URL"), "http://unused")
     stores = {"ZOO_DATABASE_URL": "postgresql://unused", "ZOO_REDIS_URL": "redis://unused"}
     return subprocess.run(
@@ -34,7 +33,7 @@ def start(tmp_path: Path, process: str, **variables: str) -> subprocess.Complete
 
 
 @pytest.mark.parametrize("process", PROCESSES)
-def test_the_main_network_does_not_start_without_named_environment_classes(tmp_path: Path, process: str) -> None:
+def test_main_network_requires_named_environment_classes(tmp_path: Path, process: str) -> None:
     done = start(tmp_path, process, ZOO_NETWORK="mainnet", ZOO_ENVIRONMENT_CLASSES="")
     assert done.returncode != 0
     assert "ZOO_ENVIRONMENT_CLASSES must name" in done.stderr
@@ -45,6 +44,6 @@ def test_the_main_network_does_not_start_without_named_environment_classes(tmp_p
     "variables",
     [{"ZOO_NETWORK": "mainnet", "ZOO_ENVIRONMENT_CLASSES": f"{ONE},{ANOTHER}"}, {"ZOO_ENVIRONMENT_CLASSES": ""}],
 )
-def test_with_names_and_on_a_devnet_without_them_it_does(tmp_path: Path, variables: dict[str, str]) -> None:
+def test_settings_start_with_names_or_on_devnet(tmp_path: Path, variables: dict[str, str]) -> None:
     done = start(tmp_path, "clock", **variables)
     assert done.returncode == 0, done.stderr

@@ -30,7 +30,7 @@ def settings() -> Settings:
     )
 
 
-def test_every_name_that_is_sent_has_a_task(settings: Settings) -> None:
+def test_every_sent_name_has_task(settings: Settings) -> None:
     app = create_app(settings)
     app.loader.import_default_modules()
     registered = {name for name in app.tasks if not name.startswith("celery.")}
@@ -49,7 +49,7 @@ def test_the_clock_needs_no_tasks(settings: Settings) -> None:
     assert set(app.conf.beat_schedule) == set(schedule(settings))
 
 
-def test_nothing_but_json_is_taken_and_work_is_acknowledged_after_it_is_done(settings: Settings) -> None:
+def test_worker_accepts_only_json_and_acknowledges_late(settings: Settings) -> None:
     conf = create_app(settings).conf
     assert list(conf.accept_content) == ["json"]
     assert conf.task_acks_late
@@ -58,7 +58,7 @@ def test_nothing_but_json_is_taken_and_work_is_acknowledged_after_it_is_done(set
     assert set(conf.include) == set(TASKS)
 
 
-def test_every_handled_event_exists_and_the_ledger_hears_of_it_first() -> None:
+def test_handled_events_exist_and_ledger_is_first() -> None:
     deployment = Deployment("devnet", 1, 0, {name: Account.create().address for name in CONTRACTS})
     handlers = context.event_handlers(DEVNET, deployment)
     for contract, event in handlers:

@@ -36,9 +36,7 @@ def unit() -> Unit:
 
 @pytest.mark.parametrize("cheat", Attack)
 @pytest.mark.parametrize("false", [0, 1, 2])
-def test_the_smallest_cheats_fail_the_replay_of_their_segment_and_of_no_other(
-    unit: Unit, tmp_path: Path, cheat: Attack, false: int
-) -> None:
+def test_smallest_alteration_fails_only_its_own_segment(unit: Unit, tmp_path: Path, cheat: Attack, false: int) -> None:
     earlier = np.full(SPEC.num_parameters(), 1e-3, np.float32)
     result = run_unit(unit, tmp_path, train=cheating(cheat, {false}, earlier))
     check_result(unit, result)  # what can be checked without training does not find it

@@ -20,7 +20,7 @@ def payload(seed: int, norm: float = 1.0) -> bytes:
     return encode(SPEC, (vector * norm / np.linalg.norm(vector)).astype(np.float32))
 
 
-def test_the_outer_step_takes_the_weighted_mean_of_clipped_payloads() -> None:
+def test_outer_step_takes_weighted_mean_of_clipped_payloads() -> None:
     payloads = {0: payload(0), 1: payload(1, 1.2), 2: payload(2, 2.0)}
     weights = {0: 1024, 1: 2048, 2: 3072}
     dense = {slot: decode(SPEC, data).dense().astype(np.float64) for slot, data in payloads.items()}
@@ -40,7 +40,7 @@ def test_the_order_of_arrival_changes_no_bit() -> None:
     assert list(other.verdicts) == [0, 1, 2, 3, 4]
 
 
-def test_what_is_malformed_or_out_of_proportion_is_left_out_with_its_reason() -> None:
+def test_malformed_or_disproportionate_payload_is_excluded_with_reason() -> None:
     good = {slot: payload(slot) for slot in range(3)}
     bad = {3: b"", 4: good[0][:66] + b"\xff" * (len(good[0]) - 66), 5: payload(5, 50.0), 6: payload(6, 1e6)}
     result = aggregate(SPEC, PARAMETERS, {**good, **bad})

@@ -47,7 +47,7 @@ def test_the_market_can_import_this_without_torch(module: str) -> None:
     subprocess.run([sys.executable, "-c", check], check=True)
 
 
-def test_the_canonical_form_is_complete_and_its_hash_depends_on_every_setting() -> None:
+def test_canonical_form_and_hash_cover_every_setting() -> None:
     spec = TrainingSpec.from_dict(document())
     assert TrainingSpec.from_dict(spec.to_dict()) == spec
     assert spec.spec_hash() == TrainingSpec.from_dict(document(training_config={"weight_decay": 0.05})).spec_hash()
@@ -92,7 +92,7 @@ IDLE_IN_STEPS = {
         ({"method": "diloco", "down_value_bits": 4}, "down_value_bits"),
     ],
 )
-def test_a_setting_that_does_nothing_beside_the_others_is_refused(given: dict[str, Any], field: str) -> None:
+def test_ineffective_setting_is_refused(given: dict[str, Any], field: str) -> None:
     with pytest.raises(SpecError, match=r"does nothing.*leave it away, or choose") as refusal:
         TrainingSpec.from_dict(document(training_config=given))
     assert (refusal.value.field, refusal.value.code) == (f"training_config.{field}", "unused_setting")
@@ -108,12 +108,12 @@ def test_a_setting_that_does_nothing_beside_the_others_is_refused(given: dict[st
         {"averaging": "steps", "round_delay": 0, "top_k": 4096},
     ],
 )
-def test_what_a_method_names_and_what_is_so_anyway_is_taken(given: dict[str, Any]) -> None:
+def test_settings_equal_to_method_or_default_are_accepted(given: dict[str, Any]) -> None:
     spec = TrainingSpec.from_dict(document(training_config=given))
     assert TrainingSpec.from_dict(spec.to_dict()) == spec
 
 
-def test_a_specification_that_was_made_before_is_read_whatever_of_it_does_nothing() -> None:
+def test_older_specification_with_ineffective_settings_is_read() -> None:
     settings = DEFAULTS | {"powersgd_rank": 4, "optimizer": "adamw", "muon_learning_rate": 0.01}
     spec = TrainingSpec.from_dict(document(training_config=settings))
     assert spec.training.powersgd_rank == 4
@@ -122,11 +122,11 @@ def test_a_specification_that_was_made_before_is_read_whatever_of_it_does_nothin
 @pytest.mark.parametrize(
     ("given", "warmup"), [({}, 10), ({"rounds": 1, "inner_steps": 4}, 4), ({"rounds": 2, "method": "slow_links"}, 10)]
 )
-def test_the_default_warm_up_fits_into_a_short_job(given: dict[str, Any], warmup: int) -> None:
+def test_default_warm_up_fits_short_job(given: dict[str, Any], warmup: int) -> None:
     assert training_of({}, given)["warmup_steps"] == warmup
 
 
-def test_a_warm_up_beyond_the_job_is_refused_where_it_was_set() -> None:
+def test_warm_up_beyond_job_names_its_setting() -> None:
     with pytest.raises(SpecError) as refusal:
         training_of({}, {"rounds": 1, "inner_steps": 4, "warmup_steps": 5})
     assert refusal.value.field == "training_config.warmup_steps"
@@ -135,7 +135,7 @@ def test_a_warm_up_beyond_the_job_is_refused_where_it_was_set() -> None:
 @pytest.mark.parametrize(
     "given", [{"inner_steps": 500}, {"inner_steps": 509}, {"inner_steps": 21}, {"segment_steps": 7}]
 )
-def test_the_segment_that_a_refusal_names_is_taken(given: dict[str, Any]) -> None:
+def test_segment_named_by_refusal_is_accepted(given: dict[str, Any]) -> None:
     with pytest.raises(SpecError) as refusal:
         training_of({}, given)
     assert refusal.value.field == "training_config.segment_steps"
@@ -147,7 +147,7 @@ def test_the_segment_that_a_refusal_names_is_taken(given: dict[str, Any]) -> Non
         training_of({}, steps | {"segment_steps": int(named[1]) - 1})
 
 
-def test_diloco_has_the_rounds_that_were_published() -> None:
+def test_diloco_has_published_rounds() -> None:
     for settings_ in ({"method": "diloco"}, {"method": "diloco", "inner_steps": 500}):
         assert training_of({}, settings_)["inner_steps"] == 500
 
@@ -156,7 +156,7 @@ LARGE = {"hidden_size": 1024, "num_layers": 8, "num_heads": 8}
 """101,204,992 parameters; with one layer less it is none."""
 
 
-def test_a_large_model_takes_settings_for_slow_links_where_nothing_is_set() -> None:
+def test_large_model_gets_slow_link_settings_when_unset() -> None:
     plain, large = training_of({}, {}), training_of(LARGE, {})
     assert large == plain | METHODS["slow_links"]
     smaller = LARGE | {"num_layers": 7}
@@ -169,7 +169,7 @@ def test_a_large_model_takes_settings_for_slow_links_where_nothing_is_set() -> N
     assert training_of(LARGE, {"error_feedback_decay": 0.0}) == training_of({}, {"error_feedback_decay": 0.0})
 
 
-def test_the_length_of_a_round_and_of_its_segments_are_decided_together() -> None:
+def test_round_and_segment_lengths_are_decided_together() -> None:
     assert settings_by_size(ModelConfig(**LARGE), {}) == METHODS["slow_links"]
     for given_one in ({"inner_steps": 20}, {"segment_steps": 4}):
         by_size = settings_by_size(ModelConfig(**LARGE), given_one)
@@ -180,7 +180,7 @@ def test_the_length_of_a_round_and_of_its_segments_are_decided_together() -> Non
 
 
 @pytest.mark.parametrize("training", [{"optimizer": "adamw"}, {"method": "sparseloco"}])
-def test_the_rate_of_adamw_alone_falls_with_the_width(training: dict[str, Any]) -> None:
+def test_only_adamw_rate_falls_with_width(training: dict[str, Any]) -> None:
     for width, rate in ((16, 32e-3), (32, 32e-3), (64, 16e-3), (256, 4e-3), (2048, 0.5e-3)):
         model = {"hidden_size": width, "num_layers": 1, "num_heads": 1}
         assert training_of(model, training)["learning_rate"] == pytest.approx(rate)
@@ -213,9 +213,7 @@ SETTINGS = st.fixed_dictionaries(
 
 
 @given(settings=SETTINGS, large=st.booleans())
-def test_what_is_set_is_kept_and_what_fits_the_plain_defaults_fits_at_any_size(
-    settings: dict[str, Any], large: bool
-) -> None:
+def test_explicit_settings_are_kept_at_any_size(settings: dict[str, Any], large: bool) -> None:
     model = LARGE if large else {}
     named = {key: value for key, value in settings.items() if key != "method"}
     plain = TrainingConfig(**METHODS[settings.get("method", "default")] | named)
@@ -292,7 +290,7 @@ def test_a_wrong_specification_is_refused_by_field(wrong: dict[str, Any], field:
 
 
 @pytest.mark.parametrize("key", ["\ud800", "a\0b", "x" * 1_000_000])
-def test_a_refusal_can_be_printed_and_stored_whatever_it_quotes(key: str) -> None:
+def test_refusal_can_be_printed_and_stored(key: str) -> None:
     manifest = json.dumps({"kind": "zoo-dataset/1", "tokenizer": "bytes", "train": {}, "validation": {}, key: 1})
     for refused in (
         lambda: TrainingSpec.from_dict(document(training_config={key: 1})),
@@ -308,7 +306,7 @@ def test_a_refusal_can_be_printed_and_stored_whatever_it_quotes(key: str) -> Non
 
 
 @pytest.mark.parametrize("model", [{}, {"hidden_size": 24, "num_layers": 3, "num_heads": 2, "sequence_length": 20}])
-def test_parameters_and_operations_are_what_the_network_has_and_does(model: dict[str, int]) -> None:
+def test_parameter_and_operation_counts_match_network(model: dict[str, int]) -> None:
     training = {"inner_steps": 3, "segment_steps": 1, "batch_size": 2, "warmup_steps": 0, "optimizer": "adamw"}
     spec = TrainingSpec.from_dict(document(model_config=model, training_config=training))
     decoder = build_decoder(spec.model, initial_parameters(spec.model, 0), "cpu")

@@ -35,7 +35,6 @@ def spec_of(optimizer: str, batch_size: int) -> TrainingSpec:
 
 
 def _train(kind: Any, specs: list[TrainingSpec], directory: Path, processes: int, rank: int, answers: Any) -> None:
-    """One process: the trace root, loss and bytes sent of each specification's unit."""
     configure(CPU)
     meeting = f"file://{directory}/meeting-{kind.__name__}-{processes}"
     dist.init_process_group("gloo", init_method=meeting, world_size=processes, rank=rank)
@@ -61,8 +60,7 @@ def run(kind: Any, specs: list[TrainingSpec], directory: Path, processes: int) -
     return [of_rank for _, of_rank in found]
 
 
-def test_a_unit_has_the_same_trace_over_any_number_of_processes(tmp_path: Path) -> None:
-    """Eight shards over processes that have equally many of them and over such that have not, batches even and odd."""
+def test_unit_trace_is_equal_over_any_process_count(tmp_path: Path) -> None:
     specs = [spec_of(optimizer, size) for optimizer in ("adamw", "muon") for size in (2, 3)]
     ((alone),) = run(DeterministicGroup, specs, tmp_path, 1)
     assert len({root for root, _, _ in alone}) == len(specs)
@@ -75,7 +73,7 @@ def test_a_unit_has_the_same_trace_over_any_number_of_processes(tmp_path: Path) 
 
 
 def test_an_all_reduce_has_not(tmp_path: Path) -> None:
-    """Or the ordered reduction would be for nothing, and the test above could not fail."""
+    """Otherwise the test above could not fail, and the ordered reduction would be useless."""
     specs = [spec_of("adamw", 3)]
     roots = {run(ProcessGroup, specs, tmp_path, processes)[0][0][0] for processes in (1, 2, 4)}
     assert len(roots) > 1

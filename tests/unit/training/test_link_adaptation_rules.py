@@ -22,7 +22,7 @@ VECTOR = np.random.default_rng(5).normal(0, 1e-3, SPEC.num_parameters()).astype(
 
 
 @given(st.integers(1, 10**9), st.floats(1e-3, 1e4))
-def test_the_highest_rung_that_goes_up_in_its_share_of_the_time(rate: int, compute: float) -> None:
+def test_highest_level_fitting_upload_time_is_chosen(rate: int, compute: float) -> None:
     rungs = top_k_levels(SPEC)
     chosen = choose_top_k(SPEC, rate, compute)
     fits = [top_k for top_k in rungs if payload_size(with_top_k(SPEC, top_k)) / rate <= SHARE * compute * (1 + 1e-9)]
@@ -38,7 +38,7 @@ def test_the_ladder_has_its_bounds() -> None:
 
 @pytest.mark.parametrize("bits", [2, 4, 8])
 @pytest.mark.parametrize("top_k", [CHUNK, 3000, 960, 64])
-def test_a_rung_is_the_most_entries_within_its_part_of_the_bytes(top_k: int, bits: int) -> None:
+def test_level_has_most_entries_within_byte_share(top_k: int, bits: int) -> None:
     spec = TrainingSpec(ModelConfig(), "unused", TrainingConfig(top_k=top_k, value_bits=bits))
 
     def size(entries: int) -> int:
@@ -51,7 +51,7 @@ def test_a_rung_is_the_most_entries_within_its_part_of_the_bytes(top_k: int, bit
 
 
 @pytest.mark.parametrize("method", ["default", "slow_links", "sparseloco"])
-def test_each_rung_of_what_a_unit_learned_is_really_smaller(method: str) -> None:
+def test_each_lower_level_of_unit_is_smaller(method: str) -> None:
     learned, _ = pseudo_gradient(0, quick=True)
     spec = TrainingSpec(ModelConfig(hidden_size=64, num_layers=2), "unused", TrainingConfig(**METHODS[method]))
     sizes = [len(encode(with_top_k(spec, top_k), learned)) for top_k in top_k_levels(spec)]
@@ -59,8 +59,8 @@ def test_each_rung_of_what_a_unit_learned_is_really_smaller(method: str) -> None
     assert [sizes[0] / size for size in sizes[1:]] == pytest.approx([2, 4, 8], rel=0.15)
 
 
-def test_a_node_on_a_slow_link_sends_less_than_the_default_and_in_its_share_of_the_time() -> None:
-    """A model of 3.3 million parameters, a minute of compute: all entries need 2.2 Mb/s, an eighth 0.27 Mb/s."""
+def test_slow_node_sends_less_within_time_share() -> None:
+    """3.3 million parameters in a minute: all entries need 2.2 Mb/s, an eighth 0.27 Mb/s."""
     spec = TrainingSpec(ModelConfig(hidden_size=256, num_layers=4), "unused", TrainingConfig())
     full = payload_size(spec)
     for megabits, part in ((2.3, 1), (2.0, 2), (1.2, 2), (1.0, 4), (0.6, 4), (0.5, 8), (0.01, 8)):
@@ -74,7 +74,7 @@ def test_without_error_feedback_nothing_is_left_out() -> None:
     assert choose_top_k(spec, 1, 0.001) == 512
 
 
-def test_payloads_of_all_rungs_are_joined_and_others_refused() -> None:
+def test_payloads_of_allowed_levels_aggregate_others_refused() -> None:
     payloads = {place: encode(with_top_k(SPEC, top_k), VECTOR) for place, top_k in enumerate(top_k_levels(SPEC))}
     assert [top_k_of(payload) for payload in payloads.values()] == top_k_levels(SPEC)
     joined = aggregate(SPEC, initial_parameters(SPEC.model, 0), payloads)

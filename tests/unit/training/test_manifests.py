@@ -93,7 +93,7 @@ def test_a_wrong_checkpoint_manifest_is_refused_by_field(path: str, value: Any, 
         lambda data: data.replace(b'{"0":', b'{"0":"' + CID.encode() + b'","0":'),
     ],
 )
-def test_a_checkpoint_manifest_is_what_writing_it_again_gives(change: Callable[[bytes], bytes]) -> None:
+def test_checkpoint_manifest_round_trips(change: Callable[[bytes], bytes]) -> None:
     data = change(CHECKPOINT.to_bytes())
     assert json.loads(data) == json.loads(CHECKPOINT.to_bytes())
     with pytest.raises(ManifestError) as refusal:
@@ -107,7 +107,7 @@ def test_what_is_no_manifest_is_refused(data: bytes) -> None:
         DatasetManifest.from_bytes(data)
 
 
-def test_a_strangers_model_file_is_held_to_the_specification() -> None:
+def test_foreign_model_file_must_match_specification() -> None:
     good = initial_checkpoint(SPEC)
     arrays = load_state(SPEC, good)
     assert save_arrays(arrays) == good

@@ -22,7 +22,7 @@ def test_the_layout_names_the_networks_parameters() -> None:
     assert list(parameter_shapes(MODEL)) == sorted(shapes)
 
 
-def test_the_initial_checkpoint_is_the_same_on_every_machine() -> None:
+def test_initial_checkpoint_is_equal_on_every_machine() -> None:
     spec = TrainingSpec(MODEL, "unused", TrainingConfig(seed=7))
     data = initial_checkpoint(spec)
     assert hashlib.sha256(data).hexdigest() == "9a258ba19281eee0e3c0436a2b28141cb61378eb7727646d01ec61c26a626fa9"
@@ -31,7 +31,7 @@ def test_the_initial_checkpoint_is_the_same_on_every_machine() -> None:
     assert loss.item() == pytest.approx(np.log(256), abs=0.1)
 
 
-def test_a_token_is_predicted_from_those_before_it_only() -> None:
+def test_token_prediction_depends_only_on_earlier_tokens() -> None:
     decoder = build_decoder(MODEL, initial_parameters(MODEL, 0), "cpu")
     tokens = torch.arange(12)[None]
     changed = tokens.clone()
@@ -61,7 +61,7 @@ def test_the_inner_optimiser_is_adamw() -> None:
 
 
 @pytest.mark.parametrize("shape", [(16, 16), (48, 16), (16, 64)])
-def test_orthogonalising_keeps_the_singular_vectors_and_evens_the_values(shape: tuple[int, int]) -> None:
+def test_orthogonalisation_keeps_singular_vectors_and_equalises_values(shape: tuple[int, int]) -> None:
     matrix = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     left, _, right = torch.linalg.svd(matrix, full_matrices=False)
     core = left.T @ orthogonalised(matrix) @ right.T
@@ -70,7 +70,7 @@ def test_orthogonalising_keeps_the_singular_vectors_and_evens_the_values(shape: 
     assert 0.6 < values.min() <= values.max() < 1.3
 
 
-def test_muon_moves_hidden_matrices_by_the_momentum_made_orthogonal_and_leaves_the_rest_to_adamw() -> None:
+def test_muon_orthogonalises_only_hidden_matrices() -> None:
     training = TrainingConfig(optimizer="muon", muon_learning_rate=0.1, learning_rate=0.01, weight_decay=0.0)
     generator = torch.Generator().manual_seed(1)
     shapes = {"blocks.0.qkv.weight": (12, 4), "blocks.0.mlp_down.weight": (4, 16), "head.weight": (8, 4)}
@@ -102,7 +102,7 @@ def test_generated_text_follows_from_the_seed() -> None:
         generate(MODEL, parameters, b"", 20)
 
 
-def test_few_windows_of_a_model_with_large_scores_are_evaluated_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evaluation_batches_windows_by_score_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """32 windows of 64 heads of 2,048 positions would take 34 GB for one layer's scores."""
     assert windows_per_batch(ModelConfig()) == WINDOWS_PER_BATCH
     for model in (ModelConfig(num_heads=64, sequence_length=2048), ModelConfig(hidden_size=2048, sequence_length=2048)):

@@ -27,7 +27,7 @@ START = initial_parameters(SPEC.model, 0)
 LEARNED = np.random.default_rng(1).normal(size=SPEC.num_parameters()).astype(np.float32)
 
 
-def test_the_checkpoint_moves_by_what_the_slot_sent_as_the_outer_step_would_at_once() -> None:
+def test_checkpoint_moves_as_by_immediate_outer_step() -> None:
     payload = encode(SPEC, LEARNED)
     moved, sent = flatten(start_parameters(SPEC, START, payload)), decode(SPEC, payload).dense()
     factor = np.float32(0.9 * 1.5)
@@ -40,21 +40,21 @@ def test_without_a_payload_it_is_the_checkpoint() -> None:
     assert start_parameters(SPEC, START, None) is START
 
 
-def test_a_payload_of_another_rung_is_read_by_its_own_header() -> None:
+def test_payload_of_other_level_is_read_by_header() -> None:
     fewer = encode(with_top_k(SPEC, 120), LEARNED)
     moved = flatten(start_parameters(SPEC, START, fewer)) != flatten(START)
     assert 0 < moved.sum() < np.count_nonzero(decode(SPEC, encode(SPEC, LEARNED)).dense())
 
 
-def test_what_would_leave_float32_stays_and_what_is_no_payload_is_refused() -> None:
+def test_non_finite_steps_are_undone() -> None:
     huge = np.full(SPEC.num_parameters(), 3e38, np.float32)
     assert np.isfinite(flatten(start_parameters(SPEC, START, encode(SPEC, huge)))).all()
     with pytest.raises(PayloadError):
         start_parameters(SPEC, START, b"no payload")
 
 
-def test_where_all_entries_are_sent_their_places_take_no_memory() -> None:
-    """8 bytes an entry, twice the model itself."""
+def test_dense_payload_positions_take_no_memory() -> None:
+    """Positions would take 8 bytes an entry, twice the model itself."""
     wide = replace(SPEC, model=replace(SPEC.model, hidden_size=256))
     start = initial_parameters(wide.model, 0)
     payload = encode(wide, np.ones(wide.num_parameters(), np.float32))
@@ -73,7 +73,7 @@ def test_the_setting_is_zero_or_one() -> None:
 
 
 @pytest.mark.parametrize("told", [0, 4097, 65535])
-def test_a_header_that_tells_no_number_of_entries_is_refused(told: int) -> None:
+def test_header_without_entry_count_is_refused(told: int) -> None:
     payload = bytearray(encode(SPEC, LEARNED))
     payload[6:8] = told.to_bytes(2, "little")
     if told > 4096:  # as long as so many entries would take
@@ -87,7 +87,7 @@ def test_a_header_that_tells_no_number_of_entries_is_refused(told: int) -> None:
 
 
 @pytest.mark.parametrize("bits", [2, 4, 8])
-def test_the_market_can_read_what_a_unit_starts_from_however_many_entries_it_has(bits: int) -> None:
+def test_market_reads_unit_start_of_any_entry_count(bits: int) -> None:
     of_job = replace(SPEC, training=replace(SPEC.training, value_bits=bits))
     largest = max(payload_size(with_top_k(of_job, top_k)) for top_k in range(1, 4097))
     assert _max_payload_bytes(with_top_k(of_job, 64)) == largest

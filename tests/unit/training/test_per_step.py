@@ -30,7 +30,6 @@ WORKERS = 4
 
 
 def unit_of(spec: TrainingSpec, after: Path | None = None) -> Unit:
-    """The first round's unit; the second's from the files that the first left in ``after``."""
     zeros, start, held = "0x" + "00" * 32, initial_parameters(spec.model, spec.training.seed), fresh_slot_state(spec)
     if after is not None:
         manifest = CheckpointManifest.from_bytes((after / "checkpoint.json").read_bytes())
@@ -40,7 +39,6 @@ def unit_of(spec: TrainingSpec, after: Path | None = None) -> Unit:
 
 
 def train_on(spec: TrainingSpec, directory: Path, rank: int, answers: Any, first: int) -> None:
-    """One of two processes that train round ``first`` and what follows up to the second round."""
     meeting = f"file://{directory}/meeting-from-{first}"
     dist.init_process_group("gloo", init_method=meeting, world_size=2, rank=rank)
     try:
@@ -58,7 +56,6 @@ def train_on(spec: TrainingSpec, directory: Path, rank: int, answers: Any, first
 
 
 def train(spec: TrainingSpec, directory: Path, processes: int, rank: int, answers: Any = None) -> None:
-    """One process of the group; it answers with its trace root, the bytes it sent and its losses."""
     workdir = directory / f"{processes}-{rank}"
     workdir.mkdir()
     meeting = f"file://{directory}/meeting-{processes}"
@@ -87,7 +84,7 @@ def end_of(spec: TrainingSpec, directory: Path, processes: int, rank: int) -> di
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_a_group_makes_the_steps_of_one_large_batch(
+def test_group_takes_steps_of_one_large_batch(
     run: Callable[[TrainingSpec, int], list[Any]], tmp_path: Path, optimizer: str
 ) -> None:
     spec = replace(SPEC, training=replace(SPEC.training, optimizer=optimizer))
@@ -113,9 +110,7 @@ def test_powersgd_sends_factors_and_learns(run: Callable[[TrainingSpec, int], li
 
 
 @pytest.mark.parametrize(("optimizer", "powersgd_rank"), [("muon", 0), ("adamw", 1)])
-def test_another_group_goes_on_from_the_files_of_a_round_with_the_same_bits(
-    tmp_path: Path, optimizer: str, powersgd_rank: int
-) -> None:
+def test_other_group_continues_from_round_files_bit_exactly(tmp_path: Path, optimizer: str, powersgd_rank: int) -> None:
     changed = {"rounds": 2, "warmup_steps": 12, "optimizer": optimizer, "powersgd_rank": powersgd_rank}
     spec = replace(SPEC, training=replace(SPEC.training, **changed))
     (_, whole), (_, same) = in_processes(train_on, [(spec, tmp_path, rank, ANSWERS, 0) for rank in range(2)])
@@ -130,8 +125,8 @@ def test_another_group_goes_on_from_the_files_of_a_round_with_the_same_bits(
     assert manifest.model == cid_of_file(save_state(parameters_of(state)))
 
 
-def test_the_method_powersgd_has_segments_in_which_it_begins(run: Callable[[TrainingSpec, int], list[Any]]) -> None:
-    """It is whole for two steps of each segment, and the plain default has no more."""
+def test_powersgd_method_has_segments_beyond_its_start(run: Callable[[TrainingSpec, int], list[Any]]) -> None:
+    """PowerSGD starts after two steps of a segment; plain segments have only two."""
     settings = {"method": "powersgd", "batch_size": 1}
     document = {"model_config": SPEC.to_dict()["model_config"], "data_config": {"dataset": "x" * 46}}
     spec = TrainingSpec.from_dict(document | {"training_config": settings})
@@ -139,7 +134,7 @@ def test_the_method_powersgd_has_segments_in_which_it_begins(run: Callable[[Trai
     assert sent < 4 * spec.num_parameters() * spec.training.inner_steps / 2
 
 
-def test_segments_in_which_powersgd_never_begins_are_refused(tmp_path: Path) -> None:
+def test_segments_without_powersgd_start_are_refused(tmp_path: Path) -> None:
     spec = replace(SPEC, training=replace(SPEC.training, powersgd_rank=1, segment_steps=2))
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meeting", world_size=1, rank=0)
     try:
@@ -150,7 +145,7 @@ def test_segments_in_which_powersgd_never_begins_are_refused(tmp_path: Path) -> 
     assert (refusal.value.field, refusal.value.code) == ("training_config.segment_steps", "out_of_range")
 
 
-def test_a_group_is_for_specifications_that_ask_for_it(tmp_path: Path) -> None:
+def test_group_requires_per_step_specification(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="averaging") as refusal:
         run_unit(unit_of(SPEC), tmp_path)
     assert refusal.value.field == "training_config.averaging"

@@ -63,7 +63,7 @@ def test_a_slot_begins_with_nothing() -> None:
     assert load_slot_state(SPEC, save_slot_state(fresh)).digest() == fresh.digest()
 
 
-def test_a_unit_starts_with_the_moments_that_the_one_before_ended_with(tmp_path: Path) -> None:
+def test_unit_starts_with_moments_of_previous_unit(tmp_path: Path) -> None:
     first, _ = trained(fresh_slot_state(SPEC), 0, tmp_path)
     assert first.steps == 4
     second, _ = trained(first, 1, tmp_path)
@@ -85,7 +85,7 @@ def test_the_digest_binds_every_part(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("steps", [-1.0, -0.0, 0.5, 2.0 * MAX_STEPS])
-def test_a_count_that_is_none_is_refused(steps: float) -> None:
+def test_invalid_count_is_refused(steps: float) -> None:
     fresh = fresh_slot_state(SPEC)
     arrays = {"error_feedback": fresh.error_feedback, **fresh.moments}
     with pytest.raises(StateError) as refusal:
@@ -95,7 +95,7 @@ def test_a_count_that_is_none_is_refused(steps: float) -> None:
         load_slot_state(SPEC, save_arrays(arrays))
 
 
-def test_a_file_with_metadata_other_blanks_or_another_order_is_refused() -> None:
+def test_non_canonical_file_is_refused() -> None:
     good = save_slot_state(fresh_slot_state(SPEC))
     (length,) = struct.unpack_from("<Q", good)
     header, values = json.loads(good[8 : 8 + length]), good[8 + length :]
@@ -133,7 +133,7 @@ def pieces_of(content: bytes, size: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("size", [1, 7, 4096, 1 << 20])
-def test_streamed_states_have_the_facts_of_those_read_whole(tmp_path: Path, size: int) -> None:
+def test_streamed_states_equal_those_read_whole(tmp_path: Path, size: int) -> None:
     state, unit = trained(fresh_slot_state(SPEC), 0, tmp_path)
     file = save_slot_state(state)
     assert len(file) == slot_state_bytes(SPEC)
@@ -169,7 +169,7 @@ def test_another_value_is_another_digest() -> None:
     ],
     ids=["cut", "cut in its header", "empty", "too long", "another header", "no number"],
 )
-def test_a_spoiled_file_is_refused_while_it_is_read(spoil: Callable[[bytes], bytes], code: str) -> None:
+def test_corrupted_file_is_refused_while_reading(spoil: Callable[[bytes], bytes], code: str) -> None:
     file = spoil(save_slot_state(fresh_slot_state(SPEC)))
     with pytest.raises(StateError) as refused:
         stream_slot_state(SPEC, pieces_of(file, 1000))

@@ -13,7 +13,6 @@ from training_gym.aggregate.robust import ASSUMED_BAD, OUTLIER, Measurement, dec
 
 
 def measured(sketches: Fixed) -> dict[int, Measurement]:
-    """Of payloads with these sketches, alike in all else."""
     return {slot: Measurement(10**20, 10**20, sketch) for slot, sketch in enumerate(sketches)}
 
 
@@ -26,7 +25,6 @@ def codes(sketches: Fixed) -> dict[str, list[int]]:
 
 
 def as_described(rows: list[list[int]]) -> dict[str, list[int]]:
-    """Copies and outliers as ``training_gym.aggregate.robust`` says in words, one comparison at a time."""
     usual = median([median(row[:own] + row[own + 1 :]) for own, row in enumerate(rows)])
     kept: list[int] = []
     for slot, row in enumerate(rows):
@@ -44,7 +42,6 @@ def as_described(rows: list[list[int]]) -> dict[str, list[int]]:
 
 
 def drawn(seed: int) -> Fixed:
-    """Distances between slots of which some are far from most; every other time with many ties."""
     dice = np.random.default_rng(seed)
     count = int(dice.integers(3, 40))
     reach = np.exp(dice.normal(0, 0.3, count))
@@ -53,7 +50,7 @@ def drawn(seed: int) -> Fixed:
     return whole
 
 
-def test_who_is_left_out_is_as_described_whatever_the_distances(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exclusions_follow_description_for_any_distances(monkeypatch: pytest.MonkeyPatch) -> None:
     total = Counter[str]()
     for seed in range(60):
         apart = drawn(seed)
@@ -71,8 +68,8 @@ def test_who_is_left_out_is_as_described_whatever_the_distances(monkeypatch: pyt
 
 
 @pytest.mark.parametrize("share", [0.0, 0.25])
-def test_what_a_slot_takes_does_not_grow_with_the_slots(share: float) -> None:
-    """Lines of Python per slot, with as many liars as are left out at the most."""
+def test_per_replica_cost_does_not_grow_with_replicas(share: float) -> None:
+    """Counts lines of Python per replica with the maximum of excluded payloads."""
 
     def lines(count: int) -> float:
         dice, taken = np.random.default_rng(0), 0

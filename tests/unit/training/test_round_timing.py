@@ -4,7 +4,7 @@ from training_gym.aggregate.aggregation import WEIGHT_ONE
 from training_gym.exchange.deadlines import MAX_STALENESS, deadline, quorum, staleness_weight
 
 
-def test_the_deadline_follows_the_arrivals_and_no_single_straggler() -> None:
+def test_deadline_follows_arrivals_and_no_single_straggler() -> None:
     assert deadline([10, 11, 12, 13, 14]) == 12 + 3 * 1
     assert deadline([10, 11, 12, 13, 10_000]) == 12 + 3 * 1
     assert deadline([10.0] * 5) == 11.0

@@ -42,7 +42,7 @@ def test_files_are_those_of_the_library(arrays: dict[str, np.ndarray], tmp_path:
     assert (tmp_path / "file").read_bytes() == save_arrays(arrays)
 
 
-def test_a_states_digest_is_the_root_over_its_tensors() -> None:
+def test_state_digest_is_root_over_tensors() -> None:
     arrays = {"c": np.float32([[3, -0.0]]), "a": np.float32([1, 2]), "b": np.float32(0.5)}
 
     def leaf(header: bytes, values: bytes) -> bytes:
@@ -66,7 +66,7 @@ def test_a_states_digest_is_the_root_over_its_tensors() -> None:
     assert streamed.digest() == tensor_digest(arrays)
 
 
-def test_parts_of_the_flat_vector_are_read_and_changed_where_they_lie() -> None:
+def test_flat_vector_parts_are_changed_in_place() -> None:
     arrays = {"b": np.arange(6, dtype=np.float32).reshape(2, 3), "a": np.float32([7, 8]), "c": np.float32([[9]])}
     view, expected = FlatView(arrays), flatten(arrays)
     assert len(view) == 9
@@ -80,12 +80,12 @@ def test_parts_of_the_flat_vector_are_read_and_changed_where_they_lie() -> None:
             assert flatten(arrays).tolist() == expected.tolist()
 
 
-def test_what_would_be_a_copy_is_not_taken_for_the_arrays_themselves() -> None:
+def test_copies_are_not_accepted_as_views() -> None:
     with pytest.raises(ValueError):
         FlatView({"a": STRIDED.T})
 
 
-def test_threads_do_each_item_once_and_in_order_and_hand_on_what_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_process_items_in_order_and_propagate_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "THREADS", 2)
     done: list[int] = []
 

@@ -32,7 +32,7 @@ from training_gym.units.trace import (
     state_path,
 )
 from training_gym.units.unit import rate_share, replay_segment, run_unit
-from zoo_compute.devnet.cheats.fabrication import fabricate_unit
+from zoo_compute.devnet.adversaries.fabrication import fabricate_unit
 
 TEXT = b"".join(b"the %d sheep of the zoo count %d times. " % (n % 10, n % 7) for n in range(400))
 SPEC = TrainingSpec(
@@ -59,7 +59,7 @@ def unit() -> Unit:
     )
 
 
-def test_a_replay_of_any_segment_gives_the_committed_leaf(unit: Unit, tmp_path: Path) -> None:
+def test_replay_of_any_segment_gives_committed_leaf(unit: Unit, tmp_path: Path) -> None:
     result = run_unit(unit, tmp_path)
     assert len(result.leaves) == SPEC.segments + 1
     for segment in range(SPEC.segments):
@@ -77,7 +77,7 @@ def test_a_replay_of_any_segment_gives_the_committed_leaf(unit: Unit, tmp_path: 
         {"optimizer": "muon", "outer_momentum": 0.5, "down_top_k": 1024, "down_value_bits": 2, "value_bits": 2},
     ],
 )
-def test_every_method_leaves_a_trace_that_replays(unit: Unit, tmp_path: Path, settings: dict[str, Any]) -> None:
+def test_every_method_trace_replays(unit: Unit, tmp_path: Path, settings: dict[str, Any]) -> None:
     spec = replace(SPEC, training=replace(SPEC.training, **settings))
     unit = replace(unit, spec=spec)
     result = run_unit(unit, tmp_path)
@@ -91,7 +91,7 @@ def test_every_method_leaves_a_trace_that_replays(unit: Unit, tmp_path: Path, se
     assert validation_loss(spec, joined.parameters, validation) < validation_loss(spec, unit.checkpoint, validation)
 
 
-def test_rates_warm_up_with_the_moments_and_decay_over_the_job() -> None:
+def test_rates_warm_up_with_moments_and_decay() -> None:
     training = TrainingConfig(rounds=4, inner_steps=10, segment_steps=10, warmup_steps=4, final_rate_share=0.2)
     shares = [rate_share(training, round_, step, 10 * round_ + step) for round_ in range(4) for step in range(10)]
     assert shares[0] == 0.2
@@ -113,9 +113,7 @@ def test_rates_warm_up_with_the_moments_and_decay_over_the_job() -> None:
         {"checkpoint": initial_parameters(SPEC.model, 4)},
     ],
 )
-def test_a_trace_is_bound_to_everything_that_determines_the_unit(
-    unit: Unit, tmp_path: Path, change: dict[str, Any]
-) -> None:
+def test_trace_is_bound_to_all_unit_inputs(unit: Unit, tmp_path: Path, change: dict[str, Any]) -> None:
     result = run_unit(unit, tmp_path)
     other = replace(unit, **change)
     with pytest.raises(StartStateMismatch):
@@ -147,7 +145,7 @@ def test_an_altered_start_state_is_not_replayed(unit: Unit, tmp_path: Path) -> N
         (lambda r: replace(r, state_digests=r.state_digests[1:]), "wrong_leaf_count"),
     ],
 )
-def test_what_is_handed_in_must_be_what_the_trace_is_about(
+def test_delivered_result_must_match_trace(
     unit: Unit, tmp_path: Path, tamper: Callable[[UnitResult], UnitResult], code: str
 ) -> None:
     with pytest.raises(ResultMismatch) as refusal:
@@ -155,7 +153,7 @@ def test_what_is_handed_in_must_be_what_the_trace_is_about(
     assert refusal.value.code == code
 
 
-def test_a_fabricated_unit_looks_right_and_no_segment_survives_replay(unit: Unit, tmp_path: Path) -> None:
+def test_fabricated_unit_looks_valid_and_fails_all_replays(unit: Unit, tmp_path: Path) -> None:
     cheat, feedback = fabricate_unit(unit, tmp_path), error_feedback_digest(unit.slot_state.error_feedback)
     check_result(unit, cheat)
     for segment in range(1, SPEC.segments):
@@ -196,8 +194,8 @@ def test_diverged_training_says_so(unit: Unit, tmp_path: Path) -> None:
     assert refusal.value.field == "training_config.learning_rate"
 
 
-def test_training_whose_end_alone_is_not_finite_has_diverged_too(unit: Unit, tmp_path: Path) -> None:
-    """A start, as a job may name one, of so large a head behind so small embeddings that gradients overflow."""
+def test_training_with_non_finite_end_has_diverged(unit: Unit, tmp_path: Path) -> None:
+    """A large head after small embeddings overflows the gradients."""
     embedding, head = (unit.checkpoint[f"{name}.weight"] for name in ("embedding", "head"))
     start = unit.checkpoint | {
         "embedding.weight": embedding * np.float32(1e-10),
@@ -217,7 +215,7 @@ def test_training_whose_end_alone_is_not_finite_has_diverged_too(unit: Unit, tmp
     assert len(losses) == 2
 
 
-def test_batches_depend_on_every_coordinate_and_on_nothing_else() -> None:
+def test_batches_depend_on_all_coordinates_only() -> None:
     tokens = np.arange(100_000).astype(np.uint8)
     coordinates = [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1)]
     batches = [training_batch(SPEC, tokens, *where) for where in coordinates]

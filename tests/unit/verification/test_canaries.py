@@ -38,19 +38,19 @@ def test_answers(results: list[str], found: str | None, found_where_nobody_is_le
     assert answer(results, CLAIM, no_verifier_left=True) == found_where_nobody_is_left
 
 
-def test_who_answers_what_was_claimed_has_no_voice() -> None:
+def test_verifier_answering_claimed_end_has_no_vote() -> None:
     assert answer([CLAIM, CLAIM, CLAIM], CLAIM, no_verifier_left=True) is None
     assert answer([CLAIM, A, CLAIM, CLAIM], CLAIM) is None
     assert answer([CLAIM, A, CLAIM, CLAIM, A], CLAIM) == A
 
 
 @given(st.integers(0, 9_999), st.integers(0, 10_000))
-def test_a_segment_is_posed_once_more_by_a_share(lot: int, canary_bps: int) -> None:
+def test_segment_is_posed_again_by_share(lot: int, canary_bps: int) -> None:
     assert is_due(lot, canary_bps) is (lot < canary_bps)
 
 
 @given(st.lists(st.sampled_from("ABC"), max_size=9), st.booleans())
-def test_who_is_blamed_is_outnumbered(results: list[str], no_verifier_left: bool) -> None:
+def test_blamed_verifier_is_outnumbered(results: list[str], no_verifier_left: bool) -> None:
     right = answer(results, CLAIM, no_verifier_left=no_verifier_left)
     if right is not None:
         counts = Counter(results)
@@ -74,9 +74,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Unit, Path, list[
     return unit, directory, run_unit(unit, directory).leaves
 
 
-def test_an_altered_state_is_replayed_like_any_other_to_an_end_that_nobody_has_claimed(
-    trained: tuple[Unit, Path, list[bytes]],
-) -> None:
+def test_altered_state_replays_to_unclaimed_end(trained: tuple[Unit, Path, list[bytes]]) -> None:
     unit, directory, leaves = trained
     original = state_path(directory, 2).read_bytes()
     ends = set()
@@ -90,7 +88,7 @@ def test_an_altered_state_is_replayed_like_any_other_to_an_end_that_nobody_has_c
     assert len(ends | {leaves[3]}) == 3  # each alteration has an end of its own
 
 
-def test_an_alteration_is_small_and_leaves_what_decays_alone(trained: tuple[Unit, Path, list[bytes]]) -> None:
+def test_alteration_is_small_and_spares_decaying_values(trained: tuple[Unit, Path, list[bytes]]) -> None:
     unit, directory, _ = trained
     original = load_boundary_state(unit.spec, state_path(directory, 3).read_bytes())
     altered = altered_state(unit, 3, state_path(directory, 3).read_bytes(), 7)
@@ -105,7 +103,7 @@ def test_an_alteration_is_small_and_leaves_what_decays_alone(trained: tuple[Unit
     assert all(np.array_equal(original[name], state[name]) for name in moments)
 
 
-def test_a_state_that_has_not_moved_cannot_be_altered(trained: tuple[Unit, Path, list[bytes]]) -> None:
+def test_unmoved_state_cannot_be_altered(trained: tuple[Unit, Path, list[bytes]]) -> None:
     unit, directory, _ = trained
     assert altered_state(unit, 1, state_path(directory, 0).read_bytes(), 1) is None
 

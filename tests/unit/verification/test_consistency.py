@@ -34,14 +34,14 @@ def test_each_statistic_has_a_doubt_of_its_own(changes: dict[str, float], code: 
     assert doubts(replace(USUAL, **changes)) == [code]
 
 
-def test_real_honest_nodes_that_differ_are_not_doubted_and_gross_attacks_are() -> None:
+def test_gross_attacks_are_flagged_and_honest_differences_not() -> None:
     found = consistency.judge(5, 1)
     assert sum(found.nodes.values()) == 2 * consistency.SLOTS
     assert (sum(found.doubted.values()), sum(found.excluded.values())) == (0, 0)
     assert all(found.noticed[attack] == found.attacks[attack] for attack in ("flip", "mimic"))
 
 
-def test_a_payload_of_one_direction_is_seen_in_its_spectrum() -> None:
+def test_one_directional_payload_is_seen_in_spectrum() -> None:
     parameters, dice = initial_parameters(SPEC.model, 0), np.random.default_rng(0)
     vectors = [dice.normal(0, 1e-3, SPEC.num_parameters()).astype(np.float32) for _ in range(5)]
     vectors[3] = np.where(
@@ -54,8 +54,8 @@ def test_a_payload_of_one_direction_is_seen_in_its_spectrum() -> None:
     assert measure(SPEC, parameters, dict(list(payloads.items())[: LEAST_PAYLOADS - 1]), lambda tried: 1.0) == {}
 
 
-def test_a_model_without_any_loss_is_not_doubted_unless_a_payload_breaks_it() -> None:
-    """Text of one byte alone is learned until float32 leaves no loss."""
+def test_lossless_model_is_flagged_when_payload_breaks() -> None:
+    """Text of a single byte is learned until the float32 loss is 0."""
     parameters, dice = initial_parameters(SPEC.model, 0), np.random.default_rng(0)
     vectors = [dice.normal(0, 1e-3, SPEC.num_parameters()).astype(np.float32) for _ in range(4)]
     payloads = {slot: decode(SPEC, encode(SPEC, vector)) for slot, vector in enumerate(vectors)}
@@ -66,7 +66,6 @@ def test_a_model_without_any_loss_is_not_doubted_unless_a_payload_breaks_it() ->
 
 
 def test_one_direction_is_seen_whichever_it_is() -> None:
-    """One whose entries add up to nothing, too."""
     dice = np.random.default_rng(0)
     vectors = [dice.normal(0, 1e-3, SPEC.num_parameters()).astype(np.float32) for _ in range(5)]
     vectors[3] = np.zeros_like(vectors[0])

@@ -40,34 +40,34 @@ NONCE = sha256(b"nonce")
         ([A, B, B, C, B], B, True, True),
     ],
 )
-def test_who_has_copied_an_end(digests: list[str], right: str | None, settles_one: bool, settles_two: bool) -> None:
+def test_copied_end_is_attributed(digests: list[str], right: str | None, settles_one: bool, settles_two: bool) -> None:
     assert agreed_digest(digests) == right
     assert is_settled(digests, second_opinion=False) is settles_one
     assert is_settled(digests, second_opinion=True) is settles_two
 
 
 @given(st.lists(st.sampled_from("ABC"), max_size=9))
-def test_whoever_is_blamed_stands_against_two_more(digests: list[str]) -> None:
+def test_blamed_verifier_stands_against_two_more(digests: list[str]) -> None:
     right = agreed_digest(digests)
     if right is not None:
         assert all(digests.count(right) - digests.count(wrong) >= 2 for wrong in {*digests} - {right})
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(2, 10_000))
-def test_where_others_see_the_end_the_state_is_before_it_and_near(lot: int, steps: int) -> None:
+def test_inner_state_precedes_visible_end_closely(lot: int, steps: int) -> None:
     step = inner_step(lot, steps, end_is_shown=True)
     assert step is not None
     assert 1 <= step < steps
     assert steps - step <= max(1, steps // 8)
 
 
-def test_every_step_of_the_last_eighth_is_asked_for_and_one_step_has_none() -> None:
+def test_last_eighth_steps_are_asked_except_single_step() -> None:
     assert {inner_step(lot, 80, end_is_shown=True) for lot in range(1_000)} == set(range(70, 80))
     assert inner_step(0, 1, end_is_shown=True) is None
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(1, 10_000))
-def test_where_nobody_else_sees_the_end_it_is_asked_for_and_nothing_can_be_saved(lot: int, steps: int) -> None:
+def test_unseen_end_is_asked_when_no_saving_possible(lot: int, steps: int) -> None:
     assert inner_step(lot, steps, end_is_shown=False) == steps
 
 
@@ -79,7 +79,7 @@ def question(*replays: int, other: tuple[int, ...] = ()) -> ReplayRequest:
     return ReplayRequest(None, 0, None, "", asked_by([*replays]), asked_by([*other]))  # type: ignore[arg-type]
 
 
-def test_the_number_in_the_lot_does_not_tell_who_was_asked_first() -> None:
+def test_tie_break_number_hides_first_asked_verifier() -> None:
     assert {_attempt(question()) for _ in range(100)} == {0, 1, 2}
     assert {_attempt(question(1)) for _ in range(100)} == {0, 2}
     assert {_attempt(question(other=(1, 2))) for _ in range(100)} == {0}
@@ -92,7 +92,7 @@ def test_the_number_in_the_lot_does_not_tell_who_was_asked_first() -> None:
 
 @pytest.mark.parametrize("name", ["small", "adamw"])
 @pytest.mark.parametrize(("segment_steps", "step"), [(2, 1), (2, 2), (4, 3), (4, 4), (8, 1), (8, 7), (8, 8)])  # of 8
-def test_going_by_way_of_an_inner_state_changes_no_bit(name: str, segment_steps: int, step: int) -> None:
+def test_inner_state_detour_changes_no_bit(name: str, segment_steps: int, step: int) -> None:
     unit = cut(unit_of(name, 0, ENVIRONMENT), segment_steps)
     start = start_leaf(unit)
     seen: list[int] = []
@@ -103,7 +103,7 @@ def test_going_by_way_of_an_inner_state_changes_no_bit(name: str, segment_steps:
     assert digest == tensor_digest({"!nonce": np.frombuffer(NONCE, "<f4"), **state})
 
 
-def test_the_digest_is_of_the_nonce_and_of_all_of_the_state() -> None:
+def test_digest_covers_nonce_and_whole_state() -> None:
     unit = unit_of("adamw", 0, ENVIRONMENT)
     state = start_state(unit)
     digests = {InnerStateRequest(1, NONCE).digest(state), InnerStateRequest(1, sha256(NONCE)).digest(state)}
@@ -131,7 +131,7 @@ def test_another_start_than_the_committed_one_is_told() -> None:
         (0, [1, to_hex(NONCE)]),
     ],
 )
-def test_only_a_state_in_a_first_segment_can_be_asked_for(segment: int, inner: object) -> None:
+def test_inner_state_is_asked_only_in_first_segment(segment: int, inner: object) -> None:
     unit = unit_of("small", 0, ENVIRONMENT)
     assert InnerStateRequest.of({"inner": {"step": 1, "nonce": to_hex(NONCE)}}, unit, 0) == InnerStateRequest(1, NONCE)
     assert InnerStateRequest.of({"inner": None}, unit, segment) is None

@@ -19,11 +19,11 @@ from market.domain.verification.sampling import Fault, fault_of
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def test_a_state_is_taken_as_long_again_as_it_had() -> None:
+def test_reveal_time_is_extended_by_its_own_length() -> None:
     assert final_deadline(NOW, NOW + timedelta(seconds=130)) == NOW + timedelta(seconds=260)
 
 
-def test_who_says_no_has_an_offence_of_its_own_that_costs_what_silence_costs() -> None:
+def test_refusal_has_own_offence_at_silence_penalty() -> None:
     assert offence_for_missing_state(None) == "withheld_data"
     assert offence_for_missing_state("input_missing") == "refused_data"
     assert {"withheld_data", "refused_data"} < {*FALSE_WORK_OFFENCES}
@@ -45,7 +45,7 @@ def test_the_third_day_within_thirty_is_a_violation(days: list[int], found: tupl
     assert violation(days) == found
 
 
-def test_a_late_state_counts_once_a_day_and_only_of_a_verified_unit_of_who_is_not_jailed() -> None:
+def test_late_state_counts_daily_for_verified_unjailed_units() -> None:
     assert lateness_outcome(verified=True, jailed=False, same_day=False) is LatenessOutcome.COUNTED
     assert lateness_outcome(verified=True, jailed=False, same_day=True) is LatenessOutcome.SAME_DAY
     assert lateness_outcome(verified=True, jailed=True, same_day=False) is LatenessOutcome.PROVIDER_JAILED
@@ -66,13 +66,13 @@ def test_a_late_state_counts_once_a_day_and_only_of_a_verified_unit_of_who_is_no
         ("job_ended", False, True, None),
     ],
 )
-def test_what_a_verifier_without_a_result_is_to_blame_for(
+def test_verifier_without_result_has_expected_fault(
     reason: str, gave_up: bool, committed: bool, fault: Fault | None
 ) -> None:
     assert fault_of(reason, gave_up=gave_up, committed=committed) is fault
 
 
-def test_to_refuse_costs_least_and_to_withhold_a_result_most() -> None:
+def test_refusal_costs_least_and_withheld_result_most() -> None:
     scores = [
         reliability_bps({0: evidence}) for evidence in (Evidence(refused=1), Evidence(lost=1), Evidence(rejected=1))
     ]
@@ -80,7 +80,7 @@ def test_to_refuse_costs_least_and_to_withhold_a_result_most() -> None:
 
 
 @pytest.mark.parametrize(("column", "last"), [("refused", 16), ("lost", 8), ("rejected", 2)])
-def test_how_many_a_newcomer_has_until_others_are_drawn_first(column: str, last: int) -> None:
+def test_new_verifier_allowance_precedes_deprioritisation(column: str, last: int) -> None:
     assert NEWCOMER_BPS > reliability_bps({0: Evidence(**{column: last})}) >= DEMOTION_BPS
     assert reliability_bps({0: Evidence(**{column: last + 1})}) < DEMOTION_BPS
     assert reliability_bps({31: Evidence(**{column: last + 1})}) > DEMOTION_BPS  # and recovers

@@ -26,14 +26,14 @@ shares = st.floats(min_value=0, max_value=1, allow_nan=False)
 
 
 @given(st.integers(1, 10_000), st.lists(shares, max_size=9))
-def test_a_tolerance_never_exceeds_the_cap_nor_falls_below_the_start(steps: int, drifts: list[float]) -> None:
+def test_tolerance_stays_between_start_and_cap(steps: int, drifts: list[float]) -> None:
     found = tolerance(steps, drifts)
     assert min(CAP, START_PER_STEP * steps) <= found.whole <= CAP
     assert found.widest == min(TENSOR_CAP, TENSOR_SHARE * found.whole)
 
 
 @given(st.lists(shares, min_size=3, max_size=9), shares)
-def test_one_measured_drift_moves_it_no_further_than_to_the_next_honest_one(drifts: list[float], lie: float) -> None:
+def test_single_drift_moves_tolerance_to_next_honest_one(drifts: list[float], lie: float) -> None:
     assert tolerance(2, [*drifts, lie]).whole <= tolerance(2, [max(drifts)]).whole
 
 
@@ -69,7 +69,7 @@ def ends(unit: Unit, directory: Path) -> list[Arrays]:
     return [load_boundary_state(unit.spec, state_path(directory, n).read_bytes()) for n in range(unit.spec.segments)]
 
 
-def test_the_last_end_follows_from_what_a_unit_hands_on(trained: tuple[Unit, Path, object]) -> None:
+def test_last_end_follows_from_delivered_unit(trained: tuple[Unit, Path, object]) -> None:
     unit, directory, result = trained
     last = unit.spec.segments - 1
     ended, _ = replayed(unit, last, result.leaves[last], state_path(directory, last).read_bytes())  # type: ignore[attr-defined]
@@ -101,10 +101,8 @@ def test_a_difference_in_one_small_tensor_shows(trained: tuple[Unit, Path, objec
     assert difference(zeros, zeros).whole == 0
 
 
-def test_a_payload_that_is_not_of_the_result_is_refused_though_the_rest_makes_up_for_it(
-    trained: tuple[Unit, Path, object],
-) -> None:
-    """What was sent and what is called unsent still make the right sum, and so the right parameters."""
+def test_payload_foreign_to_result_is_refused(trained: tuple[Unit, Path, object]) -> None:
+    """Payload and error feedback still have the correct sum, and so the correct parameters."""
     unit, _, result = trained
     left = load_slot_state(unit.spec, result.slot_state)  # type: ignore[attr-defined]
     sent = decode(unit.spec, result.payload).dense()  # type: ignore[attr-defined]
@@ -117,7 +115,7 @@ def test_a_payload_that_is_not_of_the_result_is_refused_though_the_rest_makes_up
 
 
 @pytest.mark.parametrize(("top_k", "bits"), [(4096, 2), (960, 2), (64, 2), (64, 4), (4096, 8)])
-def test_what_compressing_gave_is_never_taken_for_another_payload(top_k: int, bits: int) -> None:
+def test_compressed_payload_is_unambiguous(top_k: int, bits: int) -> None:
     unit = unit_of("small", 0, ENVIRONMENT)
     unit = replace(unit, spec=replace(unit.spec, training=replace(unit.spec.training, top_k=top_k, value_bits=bits)))
     for seed in range(40):

@@ -34,18 +34,18 @@ CLAIM, LIE, OTHER = ("0x" + digit * 64 for digit in "abc")
 @pytest.mark.parametrize(
     ("clean", "rate"), [(0, 2_500), (15, 2_500), (16, 1_250), (32, 625), (48, 312), (64, 200), (10**9, 200)]
 )
-def test_rate_halves_with_clean_work_down_to_the_floor(clean: int, rate: int) -> None:
+def test_rate_halves_with_clean_work_to_floor(clean: int, rate: int) -> None:
     assert sampling_rate_bps(clean, MAINNET.newcomer_sampling_bps, MAINNET.sampling_floor_bps) == rate
 
 
-def test_a_doubt_doubles_a_newcomers_rate_whatever_the_history() -> None:
+def test_outlier_flag_doubles_rate_regardless_of_history() -> None:
     for clean in (0, 64, 10**9):
         assert sampling_rate_bps(clean, 2_500, 200, flagged=True) == 5_000
     assert sampling_rate_bps(0, 2_500, 9_000, flagged=True) == 9_000
     assert sampling_rate_bps(0, 8_000, 200, flagged=True) == 10_000
 
 
-def test_an_attestation_does_not_lower_a_doubted_providers_rate() -> None:
+def test_attestation_does_not_lower_flagged_provider_rate() -> None:
     for clean in (0, 16, 10**9):
         assert sampling_rate_bps(clean, 2_500, 200, attested=True, flagged=True) == 5_000
 
@@ -56,7 +56,7 @@ def test_rate_refuses_a_negative_history() -> None:
 
 
 @pytest.mark.parametrize(("clean", "rate"), [(0, 1_250), (16, 625), (48, 200), (1_000, 200)])
-def test_an_attestation_halves_the_rate_but_never_below_the_floor(clean: int, rate: int) -> None:
+def test_attestation_halves_rate_down_to_floor(clean: int, rate: int) -> None:
     network = MAINNET
     floor = network.sampling_floor_bps
     assert sampling_rate_bps(clean, network.newcomer_sampling_bps, floor, attested=True) == rate
@@ -72,9 +72,7 @@ def test_an_attestation_halves_the_rate_but_never_below_the_floor(clean: int, ra
         ("0xC", "class 1", False),
     ],
 )
-def test_only_nodes_of_other_owners_and_of_the_same_class_judge(
-    verifier: str, verifier_class: str | None, expected: bool
-) -> None:
+def test_only_same_class_nodes_of_other_owners_judge(verifier: str, verifier_class: str | None, expected: bool) -> None:
     assert can_verify(verifier, verifier_class, {"0xB", "0xC"}, "class 1") is expected
 
 
@@ -117,7 +115,7 @@ def test_verdict_where_nobody_is_left_to_ask(results: list[str], expected: Verdi
 
 
 @pytest.mark.parametrize("honest", range(1, 6))
-def test_the_honest_are_outvoted_by_more_liars_than_they_are_and_no_fewer(honest: int) -> None:
+def test_honest_verifiers_are_outvoted_only_by_majority(honest: int) -> None:
     for liars in range(1, 10):
         assert (CLAIM in outvoted([LIE] * liars + [CLAIM] * honest)) is (liars >= 2 and liars > honest)
 
@@ -130,7 +128,7 @@ def test_nobody_is_outvoted_by_one_or_evenly() -> None:
     assert outvoted([LIE, DIVERGED, LIE]) == {DIVERGED}
 
 
-def test_a_first_wrong_result_suspends_and_one_after_it_is_slashed() -> None:
+def test_first_wrong_result_suspends_and_second_slashes() -> None:
     warned = datetime(2026, 1, 1, tzinfo=UTC)
     day = timedelta(days=1)
     assert sanction_for(warned, None, warned) is VerifierSanction.SUSPENDED
@@ -142,8 +140,8 @@ def test_a_first_wrong_result_suspends_and_one_after_it_is_slashed() -> None:
     assert sanction_for(warned + WARNING, warned, warned + WARNING + day) is VerifierSanction.SUSPENDED
 
 
-def test_suspension_costs_more_than_the_pay_that_a_wrong_result_can_bring() -> None:
-    """By so much that it does not even pay for a quarter of the verifiers to lie alike once each, and to stop."""
+def test_suspension_costs_more_than_wrong_result_pay() -> None:
+    """Even a quarter of all verifiers cannot profit from one equal false result each."""
     for network in (MAINNET, DEVNET):
         stake = STAKE_COVER * ZEN
         assert stake_covers_segment(stake, ZEN)
@@ -154,7 +152,7 @@ def test_suspension_costs_more_than_the_pay_that_a_wrong_result_can_bring() -> N
         assert stake * dict(network.penalty_bps)["wrong_replay"] // BPS >= 20 * pay
 
 
-def test_silence_costs_what_a_false_step_costs_and_no_less_than_orders_count_on() -> None:
+def test_silence_costs_at_least_false_segment_penalty() -> None:
     for network in (MAINNET, DEVNET):
         table = dict(network.penalty_bps)
         assert table["withheld_data"] == table["incorrect_computation"]
@@ -170,7 +168,7 @@ def test_offences_are_the_rows_of_the_penalty_table() -> None:
 
 
 @pytest.mark.parametrize("network", [MAINNET, DEVNET], ids=lambda network: network.name)
-def test_stakes_outlast_the_disputes_and_the_proofs_that_they_answer_for(network: NetworkParameters) -> None:
+def test_stakes_outlast_answerable_disputes_and_proofs(network: NetworkParameters) -> None:
     terms = network.disputes
     assert terms.longest.total_seconds() < network.unbonding_seconds
     # a wrong verdict can be shown a dispute period after its committee's last second (Verdicts.proveWrongVerdict)

@@ -19,11 +19,11 @@ from zoo_compute.content.blockstore import BlockStore
 from zoo_compute.devnet.ipfs_store import gateway, rpc
 
 HOST = "127.0.0.1"
-DEFAULT_MAX_FILE_BYTES = 1 << 36  # the market alone reaches the RPC, and limits what it adds
+DEFAULT_MAX_FILE_BYTES = 1 << 36  # only the market uses the RPC, with its own limits
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signals alone: two of them share this process."""
+    """Server without signal handlers: two servers share this process."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -39,7 +39,7 @@ def _server(application: ASGIApp) -> _Server:
 
 def _listen(port: int) -> socket.socket:
     listener = socket.create_server((HOST, port), backlog=128)
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit it: small answers go at once
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit it
     listener.setblocking(False)
     return listener
 
@@ -53,11 +53,10 @@ def _write_port_file(path: Path, *, rpc_port: int, gateway_port: int) -> None:
 async def serve(arguments: argparse.Namespace) -> None:
     """Serve both ports until SIGTERM or SIGINT.
 
-    The port file appears once both ports accept connections and is removed at the end; after a crash a stale one
-    may remain, recognisable by its ``pid``.
+    The port file exists while both ports accept connections. After a crash a stale one remains; check its ``pid``.
 
     Raises:
-        OSError: if a port is taken or the directory cannot be written.
+        OSError: a port is taken or the directory is not writable.
     """
     arguments.port_file.unlink(missing_ok=True)
     store = BlockStore(arguments.directory)
@@ -85,13 +84,13 @@ async def serve(arguments: argparse.Namespace) -> None:
 
 
 def main() -> int:
-    """Parse the command line and serve; returns the exit code."""
+    """Parse the command line and serve. Return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m zoo_compute.devnet.ipfs_store", description=__doc__)
-    parser.add_argument("--directory", type=Path, required=True, help="where blocks and pins are kept")
-    parser.add_argument("--port-file", type=Path, required=True, help="where to write both ports and the pid")
-    parser.add_argument("--rpc-port", type=int, default=0, help="0 takes any free port")
-    parser.add_argument("--gateway-port", type=int, default=0, help="0 takes any free port")
-    parser.add_argument("--max-file-bytes", type=int, default=DEFAULT_MAX_FILE_BYTES, help="limit for one added file")
+    parser.add_argument("--directory", type=Path, required=True, help="keep blocks and pins here")
+    parser.add_argument("--port-file", type=Path, required=True, help="write both ports and the pid here")
+    parser.add_argument("--rpc-port", type=int, default=0, help="listen on this port; 0: any free port")
+    parser.add_argument("--gateway-port", type=int, default=0, help="listen on this port; 0: any free port")
+    parser.add_argument("--max-file-bytes", type=int, default=DEFAULT_MAX_FILE_BYTES, help="limit each added file")
     try:
         uvloop.run(serve(parser.parse_args()))
     except OSError as error:

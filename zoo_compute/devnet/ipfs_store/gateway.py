@@ -1,8 +1,10 @@
 """The IPFS trustless gateway (https://specs.ipfs.tech/http-gateways/trustless-gateway/), and plain file reads.
 
-``GET /ipfs/{cid}`` gives the file (with ranges), ``?format=raw`` its root block, ``?format=car`` all its blocks, or
-those that ``dag-scope`` or ``entity-bytes`` ask for; the ``Accept`` header chooses likewise. Of a block that is no file
-only that block is served. Content is from strangers, so nothing is ever served as a type a browser renders.
+- ``GET /ipfs/{cid}`` returns the file (with ranges).
+- ``?format=raw`` returns its root block, also of a block that is not a file.
+- ``?format=car`` returns its blocks, selected by ``dag-scope`` or ``entity-bytes``.
+
+The ``Accept`` header selects a format too. Content is untrusted, so its media type is never one that browsers render.
 """
 
 import re
@@ -21,26 +23,26 @@ from zoo_protocol.content.cid import Cid, ContentTooLarge, InvalidBlock, Invalid
 
 RAW_TYPE = "application/vnd.ipld.raw"
 CAR_TYPE = "application/vnd.ipld.car"
-PROBE_CID = "bafkqaaa"  # the empty identity block, by which clients probe gateways
+PROBE_CID = "bafkqaaa"  # the empty identity block: clients probe gateways with it
 _FORMATS = {"raw": RAW_TYPE, "car": CAR_TYPE}
 _PROBES = {RAW_TYPE: b"", CAR_TYPE: b"\x19\xa2\x65roots\x81\xd8\x2a\x45\x00\x01\x55\x00\x00\x67version\x01"}
 _CAR_VARIANTS = {"version": ("1",), "order": ("dfs", "unk")}
-"""What a client may ask for. Whatever it says of ``dups``, no block comes twice, and the answer says so."""
+"""Accepted parameters. ``dups`` is ignored: each block is sent once, and the response states it."""
 _RANGE = re.compile(r"bytes=(\d{0,1000})-(\d{0,1000})", re.ASCII | re.IGNORECASE)
 _ENTITY_BYTES = re.compile(r"(-?\d{1,1000}):(-?\d{1,1000}|\*)", re.ASCII)
 _SCOPES = ("all", "entity", "block")
 
 
 class InvalidFormat(ValueError):
-    """The client asks for a response format that is not served."""
+    """Requested response format that is not served."""
 
 
 class InvalidScope(ValueError):
-    """The client asks for a part of a file that no archive can be of."""
+    """Requested part of a file that an archive cannot have."""
 
 
 class Gateway:
-    """The gateway's answers, over one store."""
+    """Route handlers of the gateway over one store."""
 
     def __init__(self, store: BlockStore) -> None:
         self._store = store
@@ -87,17 +89,16 @@ class Gateway:
         return _answer(request, car.write(root, blocks), size, full_type, headers)
 
     def _file_size(self, root: Cid) -> int:
-        """Bytes in the file. Raises InvalidFormat: the block is no file."""
+        """Return the file's size in bytes. Raises InvalidFormat if the block is not a file."""
         try:
             return unixfs.file_size(root, self._store.get)
         except InvalidBlock as error:
             raise InvalidFormat(
-                f"{root} is {error}, of which only this block is served: take format=raw, or format=car with "
-                "dag-scope=block"
+                f"{root} is {error}; only this block is served: use format=raw, or format=car with dag-scope=block"
             ) from error
 
     def _proof(self, root: Cid, size: int, start: int, stop: int) -> list[Cid]:
-        """The blocks that bytes ``start`` to ``stop`` of a file are read by, in the order of archives."""
+        """Return the blocks that contain bytes ``start`` to ``stop`` of a file, in the order of archives."""
         needed = {root: None}
 
         def get(cid: Cid) -> bytes:
@@ -115,7 +116,7 @@ class Gateway:
         start, stop, status = 0, size, 200
         is_of_this = request.headers.get("if-range", headers["ETag"]) == headers["ETag"]
         match = _RANGE.fullmatch(request.headers.get("range", "")) if is_of_this else None
-        if match and (match[1] or match[2]):  # any other range, such as several at once, may be answered in full
+        if match and (match[1] or match[2]):  # several ranges, or malformed ones, get the whole file
             if match[1]:
                 start = int(match[1])
                 stop = min(size, int(match[2]) + 1) if match[2] else size
@@ -131,7 +132,7 @@ class Gateway:
 
 
 def application(store: BlockStore) -> ASGIApp:
-    """The gateway as an ASGI application; it only reads, and may face the public."""
+    """Return the gateway as an ASGI application. It is read-only, so it may be public."""
     gateway = Gateway(store)
     return Starlette(
         routes=[
@@ -142,8 +143,8 @@ def application(store: BlockStore) -> ASGIApp:
             InvalidCid: _explain(400),
             InvalidFormat: _explain(406),
             InvalidScope: _explain(400),
-            InvalidBlock: _explain(422),  # a block of a file is no part of one; format=raw still gives it
-            ContentTooLarge: _explain(422),  # more blocks than any file has here
+            InvalidBlock: _explain(422),  # a file has a malformed block; format=raw still returns it
+            ContentTooLarge: _explain(422),  # more blocks than a file may have
             BlockNotFound: _explain(404),
             404: _no_path,
         },
@@ -158,12 +159,12 @@ def _explain(status: int) -> Callable[[Request, Exception], Awaitable[Response]]
 
 
 async def _no_path(_request: Request, _error: Exception) -> Response:
-    text = "nothing is served at this path: content is at /ipfs/{cid}, and no path below it is followed"
+    text = "unknown path: content is at /ipfs/{cid}, without paths below it"
     return PlainTextResponse(f"{text}\n", status_code=404)
 
 
 def _wanted_type(request: Request) -> str | None:
-    """The block or archive type the client asks for; None for the file itself."""
+    """Return the requested block or archive type; None for the file itself."""
     chosen = request.query_params.get("format")
     if chosen is not None and chosen not in _FORMATS:
         raise InvalidFormat(f"format {chosen[:40]!r} is not served; use raw or car, or none for the file itself")
@@ -180,8 +181,7 @@ def _wanted_type(request: Request) -> str | None:
 
 
 def _accepted(entry: str) -> tuple[str, float, dict[str, str]]:
-    """The type of one entry of an ``Accept`` header, how much it is wanted (0 where that is no number), and its other
-    parameters."""
+    """Return type, quality (0 if malformed) and other parameters of one entry of an ``Accept`` header."""
     kind, *parameters = (part.strip().lower() for part in entry.split(";"))
     named = {name.strip(): value.strip(' "') for name, _, value in (part.partition("=") for part in parameters)}
     try:
@@ -191,29 +191,26 @@ def _accepted(entry: str) -> tuple[str, float, dict[str, str]]:
 
 
 def _is_served(request: Request, kind: str, variant: dict[str, str]) -> bool:
-    """Whether an answer of this type can be as the query asks, or else as the ``variant`` of the header does."""
+    """Return true if the query's parameters of this type, or else the header's ``variant``, are accepted."""
     asked = {name: request.query_params.get(f"car-{name}", variant.get(name)) for name in _CAR_VARIANTS}
     return kind != CAR_TYPE or all(asked[name] in (None, *known) for name, known in _CAR_VARIANTS.items())
 
 
 def _scope(request: Request) -> str:
-    """What the client wants an archive of: one of ``_SCOPES``, or bytes as ``from:to``."""
+    """Return the requested part of the file: one of ``_SCOPES``, or bytes as ``from:to``."""
     part = request.query_params.get("entity-bytes")
     scope = request.query_params.get("dag-scope", "all") if part is None else part
     if (part is not None and not _ENTITY_BYTES.fullmatch(part)) or (part is None and scope not in _SCOPES):
-        raise InvalidScope(
-            f"no archive is of {scope[:40]!r}; use dag-scope=block, entity or all, or entity-bytes=from:to"
-        )
+        raise InvalidScope(f"unknown scope {scope[:40]!r}; use dag-scope=block, entity or all, or entity-bytes=from:to")
     return scope
 
 
 def _part(entity_bytes: str, size: int) -> tuple[int, int]:
-    """From which byte to before which one ``from:to`` is, within a file of ``size`` bytes; negative ones count from its
-    end."""
+    """Return start and stop of ``from:to`` in a file of ``size`` bytes; negative numbers count from its end."""
     first, last = entity_bytes.split(":")
     start = int(first) if int(first) >= 0 else max(0, size + int(first))
     if start >= size > 0:
-        raise InvalidScope(f"the file has {size} bytes, so none from {first} on")
+        raise InvalidScope(f"the file has {size} bytes; expected a start before its end, not {first}")
     stop = size if last == "*" else min(size, int(last) + 1 + (size if int(last) < 0 else 0))
     return start, max(start, stop)
 
@@ -230,6 +227,6 @@ def _answer(
     headers: dict[str, str],
     status: int = 200,
 ) -> Response:
-    if request.method == "HEAD":  # a plain response would claim a length of 0 where none is given
+    if request.method == "HEAD":  # a plain response would have a length of 0
         return StreamingResponse((), status_code=status, headers=headers, media_type=kind)
     return answer(pieces, size, kind, headers, status)

@@ -1,7 +1,7 @@
 """The part of Kubo's RPC (https://docs.ipfs.tech/reference/kubo/rpc/) that IPFS clients need to store files.
 
-Served: add, cat, block/get, block/put, block/stat, pin/add, pin/rm, pin/ls, version. Files are built only as
-``--cid-version=1 --raw-leaves``; options that would give another CID are refused, never ignored.
+Served: add, cat, block/get, block/put, block/stat, pin/add, pin/rm, pin/ls, version. Files are built as
+``--cid-version=1 --raw-leaves``. Options for another CID are refused.
 """
 
 import json
@@ -22,7 +22,7 @@ from zoo_compute.devnet.ipfs_store.uploads import BadUpload, receive_files
 from zoo_protocol.content import unixfs
 from zoo_protocol.content.cid import DAG_PB, RAW, Cid, ContentError, ContentTooLarge, InvalidCid, of_block, parse
 
-VERSION = "0.1.0"  # of this service; Kubo's own numbers would claim more than is served
+VERSION = "0.1.0"  # of this service, not of Kubo
 MAX_BLOCK_PUT_BYTES = 1024 * 1024  # Kubo's limit for block/put
 _OPTIONS_OF_ADD = {"cid-version", "raw-leaves", "pin", "chunker", "hash", "cid-base"}
 _OPTIONS_OF_BLOCK_PUT = {"cid-codec", "mhtype", "mhlen", "pin", "allow-big-block", "cid-base"}
@@ -34,7 +34,7 @@ class Refused(ValueError):
 
 
 class _FileSink:
-    """Builds one uploaded file in the store, up to a size."""
+    """Sink that writes one uploaded file to the store, up to a size."""
 
     def __init__(self, store: BlockStore, max_bytes: int) -> None:
         self._writer = store.writer()
@@ -51,7 +51,7 @@ class _FileSink:
 
 
 class _BlockSink:
-    """Collects one uploaded block."""
+    """Sink for one uploaded block."""
 
     def __init__(self) -> None:
         self._data = bytearray()
@@ -65,11 +65,11 @@ class _BlockSink:
         return bytes(self._data)
 
     def discard(self) -> None:
-        """Nothing of it is stored yet."""
+        """Do nothing: the block is not stored yet."""
 
 
 class Rpc:
-    """The commands, over one store."""
+    """Route handlers of the RPC over one store."""
 
     def __init__(self, store: BlockStore, max_file_bytes: int) -> None:
         self._store = store
@@ -89,7 +89,7 @@ class Rpc:
             for name, (root, writer) in files:
                 await run_in_threadpool(writer.commit, pin=pin)
                 lines.append({"Name": name or str(root.cid), "Hash": str(root.cid), "Size": str(root.dag_bytes)})
-        finally:  # the disk may refuse one amid them, or the client be gone
+        finally:  # the disk may be full, or the client disconnected
             for _name, (_root, writer) in files[len(lines) :]:
                 writer.discard()
         return Response("".join(json.dumps(line) + "\n" for line in lines), media_type="application/json")
@@ -153,7 +153,7 @@ class Rpc:
 
 
 def application(store: BlockStore, *, max_file_bytes: int) -> ASGIApp:
-    """The RPC as an ASGI application. It has no authentication, as Kubo's has none: bind it to localhost only."""
+    """Return the RPC as an ASGI application. It has no authentication: bind it to localhost only."""
     rpc = Rpc(store, max_file_bytes)
     commands: dict[str, Callable[[Request], Response | Awaitable[Response]]] = {
         "add": rpc.add,
@@ -180,7 +180,7 @@ def application(store: BlockStore, *, max_file_bytes: int) -> ASGIApp:
 
 
 class _NoBrowsers:
-    """Refuses requests that a web page makes: any page could otherwise reach a service on localhost."""
+    """Middleware that refuses requests of web pages, because any page can reach a service on localhost."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -202,7 +202,7 @@ async def _client_error(_request: Request, error: Exception) -> Response:
 
 
 async def _not_found(_request: Request, error: Exception) -> Response:
-    return _error(str(error), code=0, status=500)  # Kubo's status for whatever a valid request cannot get
+    return _error(str(error), code=0, status=500)  # Kubo's status for missing content
 
 
 def _cid(request: Request) -> Cid:

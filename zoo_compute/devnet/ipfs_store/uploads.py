@@ -1,7 +1,7 @@
-"""Files that arrive as multipart/form-data, the form in which Kubo's RPC takes them."""
+"""Uploads of files as multipart/form-data."""
 
 from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import unquote
 
 from python_multipart.exceptions import FormParserError
@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 _AT_ONCE_BYTES = 256 * 1024
-"""What arrives is handed to a thread in pieces of about so many bytes: handing over takes longer than parsing a few."""
+"""Size of a piece for the parser's thread, because a thread switch takes longer than parsing a few bytes."""
 
 Result_co = TypeVar("Result_co", covariant=True)
 Result = TypeVar("Result")
@@ -21,18 +21,18 @@ class BadUpload(ValueError):
 
 
 class Sink(Protocol[Result_co]):
-    """Takes the bytes of one part and makes something of them."""
+    """Consumer of one part's bytes."""
 
     def write(self, data: bytes) -> None: ...
 
     def finish(self) -> Result_co: ...
 
     def discard(self) -> None:
-        """The upload failed: leave nothing of this part, finished or not."""
+        """Remove this part after a failed upload, finished or not."""
 
 
 class _Parts(Generic[Result]):
-    """The parser's callbacks: a new sink for each part, its file name and result when the part ends."""
+    """Parser callbacks that write each part to a new sink."""
 
     def __init__(self, new_sink: Callable[[], Sink[Result]]) -> None:
         self.finished: list[tuple[str, Result]] = []
@@ -58,7 +58,7 @@ class _Parts(Generic[Result]):
 
     def on_headers_finished(self) -> None:
         if self._headers.get(b"content-type") == b"application/x-directory":
-            raise BadUpload("directories are not stored here; add the files one by one")
+            raise BadUpload("directories are not supported; add the files one by one")
 
     def on_part_data(self, data: bytes, start: int, end: int) -> None:
         self._sink.write(data[start:end])
@@ -77,29 +77,18 @@ class _Parts(Generic[Result]):
 
 
 async def receive_files(request: Request, new_sink: Callable[[], Sink[Result]]) -> list[tuple[str, Result]]:
-    """Feed each file of the request to a sink of its own while it arrives; returns names and results in order.
+    """Write each file of the request to its own sink while it arrives. Return names and results in order.
 
     Raises:
-        BadUpload: if the body is no multipart upload of at least one file, or ends early.
+        BadUpload: the body is not a complete multipart upload of at least one file.
     """
     kind, options = parse_options_header(request.headers.get("content-type"))
     if kind != b"multipart/form-data" or not options.get(b"boundary"):
         raise BadUpload("expected the file as multipart/form-data")
     parts = _Parts(new_sink)
     try:
-        parser = MultipartParser(
-            options[b"boundary"],
-            {
-                "on_part_begin": parts.on_part_begin,
-                "on_header_field": parts.on_header_field,
-                "on_header_value": parts.on_header_value,
-                "on_header_end": parts.on_header_end,
-                "on_headers_finished": parts.on_headers_finished,
-                "on_part_data": parts.on_part_data,
-                "on_part_end": parts.on_part_end,
-                "on_end": parts.on_end,
-            },
-        )
+        callbacks: Any = {name: getattr(parts, name) for name in dir(parts) if name.startswith("on_")}
+        parser = MultipartParser(options[b"boundary"], callbacks)
         pieces: list[bytes] = []
         async for piece in request.stream():
             pieces.append(piece)
@@ -108,7 +97,7 @@ async def receive_files(request: Request, new_sink: Callable[[], Sink[Result]]) 
                 pieces.clear()
         await run_in_threadpool(parser.write, b"".join(pieces))
         if not parts.complete or not parts.finished:
-            raise BadUpload("the upload holds no complete file")
+            raise BadUpload("the upload has no complete file")
     except BaseException as error:
         await run_in_threadpool(parts.discard)
         if isinstance(error, FormParserError):

@@ -1,4 +1,4 @@
-"""The training child of a cheat: ``python -m zoo_compute.devnet.cheats.child PROFILE MEMORY_BYTES KIND``."""
+"""Training child of an adversary: ``python -m zoo_compute.devnet.adversaries.child PROFILE MEMORY_BYTES KIND``."""
 
 import sys
 from dataclasses import replace
@@ -11,23 +11,19 @@ if TYPE_CHECKING:
     from zoo_compute.node.execution.trainer import Trainer
 
 
-FABRICATE = "fabricate"
-"""The kind that never trains."""
-
-COPY = "copy"
-"""The kind that hands in what the slot beside its own learns, as if an accomplice there had told it. The others are
-those of ``training_gym.verify.adversaries``."""
+FABRICATE = "fabricate"  # never trains
+COPY = "copy"  # delivers the result of the neighbouring replica, as if an accomplice had sent it
 
 
 def _load(profile_name: str) -> "Trainer":
-    """A trainer that makes its units up, or cheats in every segment; a stale one trains its first, to repeat it."""
+    """Return a dishonest trainer; ``stale`` trains its first unit to repeat it later."""
     from training_gym.model.layout import Arrays
     from training_gym.model.tensors import Vector
     from training_gym.runtime.profile import profile_named
     from training_gym.units.trace import Unit, UnitResult
     from training_gym.units.unit import OnStep, run_unit, train_steps
     from training_gym.verify.adversaries import Attack, cheating, movement
-    from zoo_compute.devnet.cheats.fabrication import fabricate_unit
+    from zoo_compute.devnet.adversaries.fabrication import fabricate_unit
     from zoo_compute.node.execution.trainer import Trainer
 
     class FabricatingTrainer(Trainer):
@@ -39,24 +35,24 @@ def _load(profile_name: str) -> "Trainer":
     if sys.argv[3] == FABRICATE:
         return FabricatingTrainer(profile_named(profile_name))
 
-    def train_of_the_slot_beside(unit: Unit, state: Arrays, steps: range, on_step: OnStep) -> tuple[Arrays, float]:
+    def train_as_neighbour(unit: Unit, state: Arrays, steps: range, on_step: OnStep) -> tuple[Arrays, float]:
         return train_steps(replace(unit, slot=unit.slot ^ 1), state, steps, on_step)
 
     class CopyingTrainer(Trainer):
         def run_unit(self, unit: Unit, output: Path, on_step: OnStep) -> UnitResult:
-            return run_unit(unit, output, on_step, train=train_of_the_slot_beside)
+            return run_unit(unit, output, on_step, train=train_as_neighbour)
 
     if sys.argv[3] == COPY:
         return CopyingTrainer(profile_named(profile_name))
-    cheat = Attack(sys.argv[3])
+    attack = Attack(sys.argv[3])
 
-    class CheatingTrainer(Trainer):
+    class DishonestTrainer(Trainer):
         earlier: Vector | None = None
 
         def run_unit(self, unit: Unit, output: Path, on_step: OnStep) -> UnitResult:
-            if cheat is not Attack.STALE or self.earlier is not None:
-                everywhere = range(unit.spec.segments)
-                return run_unit(unit, output, on_step, train=cheating(cheat, everywhere, self.earlier))
+            if attack is not Attack.STALE or self.earlier is not None:
+                segments = range(unit.spec.segments)
+                return run_unit(unit, output, on_step, train=cheating(attack, segments, self.earlier))
 
             def remember(unit: Unit, state: Arrays, steps: range, on_step: OnStep) -> tuple[Arrays, float]:
                 after, loss = train_steps(unit, state, steps, on_step)
@@ -65,7 +61,7 @@ def _load(profile_name: str) -> "Trainer":
 
             return run_unit(unit, output, on_step, train=remember)
 
-    return CheatingTrainer(profile_named(profile_name))
+    return DishonestTrainer(profile_named(profile_name))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""An honest node that something holds up once between its commitment and its upload, as an uplink that fails would.
+"""Honest provider node that delays one upload after its commitment, like a node with a failed uplink.
 
-Its lease is kept and all its other work goes on. Started by the devnet, so that a demonstration has a late payload
-without guessing how long a machine takes: the node is held up until the demonstration makes a file.
+The node keeps its lease and its other work. The demonstration ends the delay by a file, independent of the machine's
+speed.
 """
 
 import logging
@@ -11,37 +11,37 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from zoo_compute.devnet.cheats.arguments import config_of, node_arguments
+from zoo_compute.devnet.adversaries.arguments import node_arguments, node_config
 from zoo_compute.node.serving import serve
 from zoo_compute.node.work.effort import UnitResourceUsage
 from zoo_compute.node.work.held_lease import HeldLease
 from zoo_compute.node.work.worker import Worker
 from zoo_compute.terminal.output import log_to_stderr
 
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 _RELEASE = "go-on"
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class DelayedUploadWorker(Worker):
-    """Delivers no unit of ``from_round`` or later until there is the file ``until``."""
+    """Worker that delays units of ``from_round`` and later until the file ``until`` exists."""
 
     from_round: int
     until: Path
 
     def _deliver(self, held: HeldLease, result: dict[str, Any], salt: bytes, effort: UnitResourceUsage) -> None:
         if held.lease.task["round"] >= self.from_round and not self.until.exists():
-            log.warning("held up with the unit of round %d", held.lease.task["round"])
+            log.warning("upload_delayed round=%d", held.lease.task["round"])
             while not self.until.exists():
                 held.check()
-                self.link.yield_to_urgent()  # ends this if the node is told to stop
-                time.sleep(_LOOK_SECONDS)
+                self.link.yield_to_urgent()  # raises when the node stops
+                time.sleep(_POLL_SECONDS)
         super()._deliver(held, result, salt, effort)
 
 
 def release(state_dir: Path) -> None:
-    """Let the node with this state directory deliver, from now on."""
+    """End the delay of the node with this state directory."""
     (state_dir / _RELEASE).touch()
 
 
@@ -52,7 +52,7 @@ def main() -> None:
     arguments = parser.parse_args()
     log_to_stderr()
     worker = partial(DelayedUploadWorker, from_round=arguments.from_round, until=arguments.state_dir / _RELEASE)
-    serve(config_of(arguments), make_worker=worker)
+    serve(node_config(arguments), make_worker=worker)
 
 
 if __name__ == "__main__":

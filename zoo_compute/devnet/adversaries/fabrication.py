@@ -1,6 +1,6 @@
-"""Making a unit's result up: of ordinary size and norm, its states leading smoothly from the checkpoint to its payload.
+"""Fabricated unit results: usual size and norm, and a smooth sequence of states from the checkpoint to the payload.
 
-Its first and last leaves are true to what it hands in. Only a replay shows that no segment follows from the one before.
+The first and last leaves match the delivered files. Only a replay reveals the false segments.
 """
 
 from pathlib import Path
@@ -15,11 +15,11 @@ from training_gym.units.unit import finished
 from zoo_protocol.hashing import from_hex
 
 STEP_SHARE = 0.5
-"""Noise per parameter and step, as a share of the learning rate: about what real steps add up to."""
+"""Noise per parameter and step, as a share of the learning rate; near the sum of real steps."""
 
 
 def fabricate_unit(unit: Unit, workdir: Path) -> UnitResult:
-    """A plausible result of ``unit`` without one training step; its start states lie in ``workdir`` like real ones."""
+    """Return a plausible result of ``unit`` without training, and write its start states into ``workdir``."""
     spec, training = unit.spec, unit.spec.training
     noise = np.random.default_rng([*from_hex(unit.job_id), unit.round, unit.slot])
     deviation = STEP_SHARE * training.learning_rate * training.segment_steps
@@ -32,7 +32,7 @@ def fabricate_unit(unit: Unit, workdir: Path) -> UnitResult:
 
 
 def _drift(state: Arrays, noise: np.random.Generator, deviation: float) -> Arrays:
-    """Parameters moved by noise, and moments of the size that training leaves."""
+    """Return parameters with added noise, and random moments of a usual size."""
     scale = {"parameters": deviation, "exp_avg": 1e-3, "exp_avg_sq": 1e-6}
     drifted = {}
     for name, array in state.items():

@@ -1,4 +1,4 @@
-"""The arguments with which the devnet starts a provider's node that has something of its own: a cheat, say."""
+"""Command line of the devnet's special provider nodes."""
 
 import argparse
 from pathlib import Path
@@ -8,7 +8,7 @@ from zoo_compute.node.config import NodeConfig
 
 
 def node_arguments(description: str | None) -> argparse.ArgumentParser:
-    """A parser of those arguments of ``zoo-compute node run`` that :func:`config_of` needs."""
+    """Return a parser of the ``zoo-compute node run`` arguments that :func:`node_config` needs."""
     parser = argparse.ArgumentParser(description=description)
     for name in ("--api-url", "--name", "--min-price"):
         parser.add_argument(name, required=True)
@@ -17,8 +17,8 @@ def node_arguments(description: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def config_of(arguments: argparse.Namespace) -> NodeConfig:
-    """The node that these arguments describe."""
+def node_config(arguments: argparse.Namespace) -> NodeConfig:
+    """Return the configuration of a provider node."""
     return NodeConfig(
         api_url=arguments.api_url,
         role="provider",

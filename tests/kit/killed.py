@@ -1,0 +1,5 @@
+"""Simulated end of a process."""
+
+
+class Killed(Exception):
+    """Raised where a process ends."""

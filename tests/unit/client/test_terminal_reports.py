@@ -1,0 +1,120 @@
+"""Texts of the terminal: amounts, efficiency, events and the results of a replay."""
+
+import json
+from typing import Any
+
+import pytest
+
+from zoo_compute.audit.unit_record import Place
+from zoo_compute.base.errors import Mismatch
+from zoo_compute.base.models import Event
+from zoo_compute.cli.verify import describe_attempt, report_unit
+from zoo_compute.replay.check import Attempt, Difference, UnitCheck
+from zoo_compute.terminal.efficiency import print_efficiency
+from zoo_compute.terminal.output import in_zen
+from zoo_compute.terminal.watch import describe
+
+HONEST = "0x" + "a0" * 20
+
+
+def test_people_read_amounts_in_zen() -> None:
+    facts = {"budget_wei": 25 * 10**17, "clearing_price_wei_per_gpu_hour": "5" + "0" * 18, "fee_wei": None, "nodes": 4}
+    assert in_zen(facts) == {"budget": "2.5 ZEN", "clearing_price_per_gpu_hour": "5 ZEN", "fee": None, "nodes": 4}
+
+
+def test_efficiency_report_uses_readable_units(capsys: pytest.CaptureFixture[str]) -> None:
+    node = {"provider": HONEST, "units": 8, "seconds_compute": 7265.04, "seconds_transfer": 3.25}
+    node |= {"bytes_up": 1_234_567, "bytes_down": 0, "up_bytes_per_second": 2_500_000, "down_bytes_per_second": None}
+    report: dict[str, Any] = {"seconds": 12.3, "units_delivered": 8, "units_reported": 7, "units_late": 1}
+    report |= {"tokens": 196_608, "tokens_per_second": 1234.5, "ideal_tokens_per_second": None, "share_of_ideal": 0.934}
+    report |= {"share_compute": 0.5, "share_transfer": 0.1, "share_wait": None, "bytes_up": 1_234_567}
+    report |= {"bytes_down": 5_000_000, "bytes_up_measured": 1_000_000, "claims": "bytes_up", "nodes": [node]}
+    print_efficiency(report)
+    shown = capsys.readouterr().out
+    for words in (
+        "12.3 s (or to",
+        "8 delivered, 1 of them late, 7 with a report",
+        "1,234.5",
+        "93.4%",
+        "1.23 MB; of results 1.00 MB",
+        f"{HONEST}\t8\t2:01:05\t3.2 s\t1.23 MB\t0.00 MB\t20.0 Mb/s\t-",
+    ):
+        assert words in shown
+    print_efficiency(report | {"nodes": []})
+
+
+def test_events_are_told_in_sentences() -> None:
+    event = Event(id=1, kind="round", data={"round": 2, "rounds": 8, "validation_loss": "3.1"})
+    assert describe(event) == "round 2 of 8 done, validation loss 3.1"
+    known_later = Event(id=1, kind="round", data={"round": 2, "rounds": 8, "validation_loss": None})
+    assert describe(known_later) == "round 2 of 8 done"
+    known = Event(id=1, kind="validation", data={"round": 2, "cid": "b", "validation_loss": "3.1"})
+    assert describe(known) == "validation loss after round 2: 3.1"
+    assert describe(Event(id=2, kind="step", data={"step": 1})) is None
+    lost = {"round": 0, "slot": 3, "provider": "0xab", "status": "rejected", "reason": "incorrect_computation"}
+    assert describe(Event(id=3, kind="unit", data=lost)) == (
+        "unit rejected: round 0, slot 3, 0xab (incorrect_computation)"
+    )
+    late = {"round": 0, "slot": 3, "segment": 1, "provider": "0xab"}
+    told = "provider 0xab is late with a state: round 0, slot 3, segment 1, "
+    assert describe(Event(id=4, kind="late", data=late)) == told + "not revealed yet"
+    assert describe(Event(id=5, kind="late", data=late | {"shown_at": "noon"})) == told + "revealed at noon"
+
+
+@pytest.mark.parametrize(
+    ("difference", "sentence"),
+    [
+        (None, "0xA (verified): every step is as committed in window 3, trace root 0x1"),
+        (
+            Difference(),
+            "0xA (verified): differs; the first wrong step is unknown without its leaves; the first wrong tensor is "
+            "unknown without its files",
+        ),
+        (
+            Difference(5, 8, "state 2", "parameters.head", 7, 4_096, 0.25),
+            "0xA (verified): differs first in one of the steps 5 to 8, without a committed state between (STEP 1 of "
+            "`dispute name`); in the served state 2, parameters.head differs in 7 of 4,096 entries, by up to 0.25",
+        ),
+        (
+            Difference(3, 3, "payload", "head", 7, 4_096, 0.25),
+            "0xA (verified): differs first in step 3 (STEP 2 of `dispute name`); in the payload, after the last step, "
+            "head differs in 7 of 4,096 entries, by up to 0.25",
+        ),
+        (
+            Difference(0, 0),
+            "0xA (verified): differs from the start: another checkpoint or replica state (STEP 0 of `dispute name`); "
+            "the first wrong tensor is unknown without its files",
+        ),
+        (
+            Difference(diverges="loss is not finite at step 2"),
+            "0xA (verified): false, training diverges: loss is not finite at step 2 (steps from 0)",
+        ),
+    ],
+)
+def test_what_a_replay_found_is_said_in_words(difference: Difference | None, sentence: str) -> None:
+    right = "0x1" if difference is None else "0x2"
+    assert describe_attempt(Attempt("0xA", "verified", None, "0x1", right, 3, difference, 0)) == sentence
+
+
+def test_unit_forfeited_by_dispute_is_marked() -> None:
+    struck = Attempt("0xA", "verified", None, "0x1", "0x2", 3, Difference(), 0, struck=True)
+    assert describe_attempt(struck).startswith("0xA (verified, forfeited after a dispute): differs")
+
+
+def test_unsigned_payload_is_reported() -> None:
+    other = Attempt("0xA", "verified", None, "0x1", "0x1", 3, None, 0, other_payload=True)
+    assert describe_attempt(other).startswith("0xA (verified): every step is as committed, but the payload")
+
+
+def test_replay_contradicting_market_has_own_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    paid = Attempt("0xA", "verified", None, "0x1", "0x2", 3, Difference(), 86_400)
+    caught = Attempt("0xB", "rejected", "incorrect_computation", "0x3", "0x2", 3, Difference(), 0)
+    fine = UnitCheck(Place("0x", 0, 0), "0x", [caught], [], [], True)
+    report_unit(fine, as_json=True)
+    assert json.loads(capsys.readouterr().out)["attempts"][0]["provider"] == "0xB"
+    with pytest.raises(Mismatch) as error:
+        report_unit(UnitCheck(Place("0x", 0, 0), "0x", [caught, paid], [], [], True), as_json=False)
+    assert error.value.code == "unit-misjudged"
+    assert "0xA" in error.value.detail
+    assert "0xB" not in error.value.detail
+    assert "by 1970-01-02T00:00:00+00:00" in (error.value.remedy or "")

@@ -1,0 +1,67 @@
+"""Checks of the demonstration's result, and its built-in dataset."""
+
+import pytest
+from kit.nodes.demo_training import TRAINING
+
+from zoo_compute.base.errors import Mismatch
+from zoo_compute.demo.run import check_story, topics_dataset
+
+
+def test_dataset_is_built_in_help_with_disjoint_splits() -> None:
+    train, validation = topics_dataset()
+    assert len(train) > 8 * len(validation) > 100_000
+    assert b'The "assert" statement' in train
+
+
+CHEAT, HONEST = "0x" + "c0" * 20, "0x" + "a0" * 20
+
+
+CONVICTED = {"provider": CHEAT, "path": "dispute"}
+
+
+def _receipt() -> dict[str, object]:
+    return {
+        "budget_wei": "1000",
+        "escrowed_wei": "1000",
+        "paid_wei": "190",
+        "fee_wei": "10",
+        "refund_wei": "800",
+        "units": [{"provider": HONEST, "round": 0, "slot": 0, "paid_wei": "190"}],
+        "slashes": [CONVICTED],
+        "story": {"honest": {"slashed": []}},
+        "training": TRAINING,
+        "checkpoints": [{"pins": ["a", "b", "c"]}] * 9,
+        "initial_loss": 5.5,
+        "final_loss": 2.5,
+        "ledger_reconciled": True,
+    }
+
+
+def test_a_good_receipt_is_believed() -> None:
+    check_story(_receipt(), adversary=CHEAT)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"refund_wei": "801"}, "paid \\+ fee \\+ refund"),
+        ({"budget_wei": "999"}, "escrowed <= budget"),
+        ({"fee_wei": "5", "refund_wei": "805"}, "fee == 5 %"),
+        ({"slashes": []}, "only the dishonest provider"),
+        ({"slashes": [CONVICTED, CONVICTED | {"provider": HONEST}]}, "only the dishonest provider"),
+        ({"slashes": [CONVICTED | {"path": "operator"}]}, "a committee decided"),
+        ({"story": {"honest": {"slashed": [HONEST]}}}, "no other node ever lost stake"),
+        (
+            {"units": [{"provider": CHEAT, "round": 0, "slot": 0, "paid_wei": "190"}]},
+            "the dishonest provider is not paid",
+        ),
+        ({"checkpoints": [{"pins": ["a", "a", "b"]}] * 9}, "pinned on 3 nodes"),
+        ({"checkpoints": [{"pins": ["a", "b", "c"]}] * 8}, "every round"),
+        ({"final_loss": 5.4}, "the loss fell"),
+        ({"ledger_reconciled": False}, "the ledger equals the chain"),
+        ({"training": TRAINING | {"late": None}}, "came late"),
+    ],
+)
+def test_demo_with_broken_expectation_fails(change: dict[str, object], named: str) -> None:
+    with pytest.raises(Mismatch, match=named):
+        check_story(_receipt() | change, adversary=CHEAT)

@@ -1,0 +1,21 @@
+"""Tasks of disputes and referees."""
+
+from celery import shared_task
+
+from market.payments.settlement import dispute_keeper
+from market.verification.disputes import referee_list
+from worker.context import context
+
+
+@shared_task(name="disputes.keep")
+def keep_disputes() -> None:
+    """Draw committees, send verdicts, enforce response deadlines, restore held payouts."""
+    c = context()
+    dispute_keeper.keep(c.database, c.network, c.chain)
+
+
+@shared_task(name="disputes.keep_list")
+def keep_list_of_referees() -> None:
+    """Delist referees that can no longer be drawn."""
+    c = context()
+    referee_list.evict_idle(c.database, c.chain)

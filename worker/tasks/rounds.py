@@ -1,0 +1,37 @@
+"""Tasks of a job's outer rounds."""
+
+from celery import shared_task
+
+from market.training.aggregation import service as aggregation
+from market.training.aggregation import tree
+from market.training.evaluation import validation
+from market.training.rounds import service as rounds
+from worker.context import context
+
+
+@shared_task(name="jobs.dispatch")
+def dispatch(job_id: str) -> None:
+    """Offer the units of the job's round, and fill vacant replicas."""
+    c = context()
+    rounds.dispatch(c.database, c.settings, c.storage, job_id)
+
+
+@shared_task(name="jobs.aggregate")
+def aggregate(job_id: str) -> None:
+    """Close the job's round if it is due: aggregate, and store the next checkpoint."""
+    c = context()
+    aggregation.aggregate(c.database, c.settings, c.storage, job_id)
+
+
+@shared_task(name="jobs.aggregate_leaf")
+def aggregate_leaf(job_id: str, round_: str, leaf: str) -> None:
+    """Summarise or sum the payloads of one leaf of a round's tree, whichever is due."""
+    c = context()
+    tree.work_leaf(c.database, c.storage, job_id, int(round_), int(leaf))
+
+
+@shared_task(name="jobs.validate")
+def validate(job_id: str) -> None:
+    """Compute the pending validation losses of the job."""
+    c = context()
+    validation.validate(c.database, c.storage, job_id)

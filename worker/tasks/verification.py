@@ -1,0 +1,13 @@
+"""Task of verification."""
+
+from celery import shared_task
+
+from market.verification.judgement import service as judgement
+from worker.context import context
+
+
+@shared_task(name="verification.advance")
+def advance() -> None:
+    """Close windows, record seeds, sample segments, assign replays, decide units."""
+    c = context()
+    judgement.advance(c.database, c.storage, c.settings, c.network, c.chain, c.challenger, former=c.former_challengers)
