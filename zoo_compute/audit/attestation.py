@@ -34,7 +34,6 @@ class AttestationCheck:
     counts: bool
 
     def as_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
         fields = asdict(self)
         return {**fields.pop("verified"), **fields}
 

@@ -35,11 +35,7 @@ class Place:
 
     @classmethod
     def parse(cls, text: str) -> "Place":
-        """Parse ``JOB:ROUND:SLOT``.
-
-        Raises:
-            ConfigError: it has another form.
-        """
+        """Parse ``JOB:ROUND:SLOT``. Raises ConfigError: it has another form."""
         if found := re.fullmatch(r"(0x[0-9a-fA-F]{64}):([0-9]{1,9}):([0-9]{1,9})", text):
             return cls(found[1].lower(), int(found[2]), int(found[3]))
         raise ConfigError("unit-malformed", f"{text!r:.100} is not a unit", remedy="Give it as JOB:ROUND:SLOT.")

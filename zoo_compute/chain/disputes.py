@@ -49,7 +49,6 @@ class Challenge:
         return to_hex(leaf_of(self.unit))
 
     def as_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
         return {"unit_id": self.unit_id, **asdict(self)}
 
 
@@ -71,7 +70,6 @@ class Turn(IntEnum):
 
     @property
     def is_end(self) -> bool:
-        """True if the dispute is over."""
         return self >= Turn.PROVIDER_LOST
 
 
@@ -276,11 +274,7 @@ class DisputeChain(Chain):
         return self._send(self._disputes.functions.nameStep(from_hex(dispute_id), step))
 
     def show(self, dispute_id: str, unit: UnitCommitment, environment: str, states: list[str], fee_percent: int) -> str:
-        """Reveal a unit's trace; returns the mined transaction's hash.
-
-        Raises:
-            ZooError: the contract refuses, the transaction reverts, or the wallet lacks native tokens for its gas.
-        """
+        """Reveal a unit's trace; returns the mined transaction's hash. Raises ZooError."""
         digests = [from_hex(state) for state in states]
         call = self._disputes.functions.showTrace(from_hex(dispute_id), astuple(unit), from_hex(environment), digests)
         return self._send(call, fee_percent)

@@ -75,11 +75,7 @@ class OmissionChain(Chain):
         return ClaimState(found[3]), int(found[2])
 
     def open_claim(self, unit: UnitCommitment, include_by: int, acknowledgement: str) -> str:
-        """Claim an omission and approve the stake; returns the mined transaction's hash.
-
-        Raises:
-            ZooError: the wallet has less ZEN than the stake, the contract refuses, or a transaction fails.
-        """
+        """Claim an omission and approve the stake; returns the mined transaction's hash. Raises ZooError."""
         stake = self.terms().stake
         if (balance := self.balance()) < stake:
             raise ZooError(

@@ -44,11 +44,7 @@ class RefereeChain(DisputeChain):
             return bool(self._staking.functions.qualifies(self._sender, 0).call())
 
     def enlist(self) -> str:
-        """Register as a referee or renew the listing; returns the mined transaction's hash.
-
-        Raises:
-            ZooError: the contract refuses, the transaction reverts, or the wallet lacks native tokens for its gas.
-        """
+        """Register as a referee or renew the listing; returns the mined transaction's hash. Raises ZooError."""
         return self._send(self._disputes.functions.registerReferee())
 
     def seats(self, first: int, last: int) -> list[Seat]:

@@ -102,11 +102,7 @@ class ChainReader:
         return str(self._contracts[contract].address)
 
     def opened(self, job_id: str) -> Opened:
-        """Return the job's deposit.
-
-        Raises:
-            ChainDisagrees: ``not_opened`` unless the escrow holds exactly one such event.
-        """
+        """Return the job's deposit. Raises ChainDisagrees: ``not_opened``."""
         event = self._only("JobEscrow", "JobOpened", "not_opened", jobId=from_hex(job_id))
         return Opened.from_event(_plain(event), to_hex(event["transactionHash"]))
 
@@ -153,11 +149,7 @@ class ChainReader:
         return transfers
 
     def batch(self, batch_id: int) -> Posted:
-        """Return a settlement batch.
-
-        Raises:
-            ChainDisagrees: ``no_batch`` unless the escrow posted exactly one with this id.
-        """
+        """Return a settlement batch. Raises ChainDisagrees: ``no_batch``."""
         posted = self._only("JobEscrow", "BatchPosted", "no_batch", batchId=batch_id)["args"]
         claims = self._events("JobEscrow", "Claimed", batchId=batch_id)
         withheld = self._events("JobEscrow", "UnitWithheld", batchId=batch_id)
@@ -180,11 +172,7 @@ class ChainReader:
         return sum(e["args"]["value"] for e in moved if e["args"]["from"] == opened.payer and e["args"]["to"] == escrow)
 
     def window(self, window_id: int) -> WindowOnChain:
-        """Return root and seed of a committed window.
-
-        Raises:
-            ChainDisagrees: ``no_window`` if no such window was committed.
-        """
+        """Return root and seed of a committed window. Raises ChainDisagrees: ``no_window``."""
         event = self._only("WorkWindows", "WindowCommitted", "no_window", id=window_id)
         latched = self._events("WorkWindows", "SeedLatched", id=window_id)
         seed = to_hex(latched[0]["args"]["seed"]) if latched else None
@@ -216,7 +204,6 @@ class ChainReader:
         )
 
     def slashed(self) -> set[str]:
-        """Return all accounts that were ever slashed."""
         return {event["args"]["provider"] for event in self._events("ProviderStaking", "Slashed")}
 
     def stake_of(self, provider: str) -> int:
@@ -224,20 +211,12 @@ class ChainReader:
         return int(self._contracts["ProviderStaking"].functions.stakeOf(provider).call())
 
     def window_tx(self, root: str) -> str:
-        """Return the transaction that committed the window of this root.
-
-        Raises:
-            ChainDisagrees: ``no_window`` if no such window was committed.
-        """
+        """Return the transaction that committed the window of this root. Raises ChainDisagrees: ``no_window``."""
         event = self._only("WorkWindows", "WindowCommitted", "no_window", root=from_hex(root))
         return to_hex(event["transactionHash"])
 
     def disputable_until(self, root: str) -> int:
-        """Return the end of the dispute period of the window with this root, Unix seconds.
-
-        Raises:
-            ChainDisagrees: ``no_window`` if no such window was committed.
-        """
+        """Return the last second of the dispute period of this root's window. Raises ChainDisagrees: ``no_window``."""
         _, _, _, committed_at, _ = self._contracts["WorkWindows"].functions.windows(from_hex(root)).call()
         if not committed_at:
             raise ChainDisagrees("no_window", f"no window with the root {root} was committed")
@@ -248,7 +227,6 @@ class ChainReader:
         return int(self._web3.eth.get_block("latest")["timestamp"])
 
     def dispute_bond(self) -> int:
-        """Return a challenger's bond, wei."""
         return int(self._contracts["Disputes"].functions.terms().call()[0])
 
     def dispute_events(self, dispute_id: str) -> list[tuple[str, Mapping[str, Any], str]]:
@@ -271,7 +249,6 @@ class ChainReader:
         return to_hex(event["args"]["unitId"]), to_hex(event["transactionHash"])
 
     def treasury_balance(self) -> int:
-        """Return the treasury's ZEN, wei."""
         return int(self._contracts["ZenToken"].functions.balanceOf(self.address("Treasury")).call())
 
     def _receipt(self, tx: str) -> TxReceipt:

@@ -49,11 +49,7 @@ class Chain:
             return int(self._staking.functions.stakeOf(self._sender).call())
 
     def stake(self, amount: int) -> str:
-        """Add to the wallet's stake, with a permit, in one transaction; returns its hash once it is mined.
-
-        Raises:
-            ZooError: the wallet has less ZEN, or the transaction fails.
-        """
+        """Add to the wallet's stake with a permit; returns the mined transaction's hash. Raises ZooError."""
         if (balance := self.balance()) < amount:
             raise ZooError(
                 "balance-too-low",
@@ -72,15 +68,12 @@ class Chain:
                 self._token.functions.nonces(self._sender).call(),
                 deadline,
             )
-        r, s, v = _split_signature(self._wallet.sign_typed_data(permit))
-        return self._send(self._staking.functions.stakeWithPermit(amount, deadline, v, r, s))
+        raw = bytes.fromhex(self._wallet.sign_typed_data(permit).removeprefix("0x"))
+        call = self._staking.functions.stakeWithPermit(amount, deadline, raw[64], raw[:32], raw[32:64])
+        return self._send(call)
 
     def commit(self, until: int) -> str:
-        """Commit to be up until a Unix time, later than before; returns the mined transaction's hash.
-
-        Raises:
-            ZooError: the contract refuses, or the transaction fails.
-        """
+        """Commit to be up until a Unix time, later than before; returns the transaction's hash. Raises ZooError."""
         return self._send(self._staking.functions.commit(until))
 
     def claim(self, claims: Sequence[Claim], to: str | None = None) -> str:
@@ -128,7 +121,6 @@ class Chain:
         return self.latest_block().timestamp
 
     def latest_block(self) -> Block:
-        """Return the newest block."""
         return self._block("latest")
 
     def final_block(self) -> Block:
@@ -146,11 +138,7 @@ class Chain:
             return Block(found["number"], found["timestamp"])
 
     def transfer(self, to: str, amount: int) -> str:
-        """Send ZEN; returns the mined transaction's hash.
-
-        Raises:
-            ZooError: the transaction fails.
-        """
+        """Send ZEN; returns the mined transaction's hash. Raises ZooError: the transaction fails."""
         return self._send(self._token.functions.transfer(to, amount))
 
     def _block(self, which: Any) -> Block:
@@ -200,9 +188,3 @@ class Chain:
                 f"{self._sender} has {format_zen(held)} native tokens; a transaction may cost {format_zen(needed)}",
                 remedy="Send native tokens of the chain (not ZEN) to this address.",
             )
-
-
-def _split_signature(signature: str) -> tuple[bytes, bytes, int]:
-    """Split a 65-byte signature in 0x hex into (r, s, v)."""
-    raw = bytes.fromhex(signature.removeprefix("0x"))
-    return raw[:32], raw[32:64], raw[64]

@@ -101,7 +101,6 @@ class Wallet:
         return "0x" + bytes(self._account.sign_message(encode_defunct(text=text)).signature).hex()
 
     def sign_transaction(self, transaction: dict[str, Any]) -> bytes:
-        """Return the raw bytes of a signed transaction."""
         return bytes(self._account.sign_transaction(transaction).raw_transaction)
 
     @property
@@ -110,11 +109,7 @@ class Wallet:
 
 
 def checked_address(text: str) -> str:
-    """Return an address with its EIP-55 checksum.
-
-    Raises:
-        ConfigError: malformed, or the checksum is wrong.
-    """
+    """Return an address with its EIP-55 checksum. Raises ConfigError: malformed, or the checksum is wrong."""
     from eth_utils.address import is_hex_address, to_checksum_address
 
     digits = text.removeprefix("0x")

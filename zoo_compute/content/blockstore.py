@@ -67,7 +67,6 @@ class BlockStore:
                 remove_unused(path, self._index)
 
     def has(self, cid: Cid) -> bool:
-        """Return whether the store has the block."""
         return cid in self._index.find([cid])
 
     def block_size(self, cid: Cid) -> int:
@@ -89,11 +88,7 @@ class BlockStore:
                 raise BlockNotFound(f"could not find block {cid}: it was damaged on disk")
 
     def put(self, cid: Cid, data: Buffer) -> None:
-        """Store one block; idempotent.
-
-        Raises:
-            BlockMismatch, ContentTooLarge: ``data`` is not that block.
-        """
+        """Store one block; idempotent. Raises BlockMismatch, ContentTooLarge: ``data`` is not that block."""
         verify_block(cid, data)
         if self.has(cid):
             return
@@ -183,11 +178,9 @@ class BlockStore:
         return self._index.unpin(root)
 
     def is_pinned(self, root: Cid) -> bool:
-        """Return whether ``root`` itself is pinned."""
         return self._index.is_pinned(root)
 
     def pins(self) -> list[Cid]:
-        """Return all pinned roots."""
         return self._index.pins()
 
     def collect(self, *, older_than: float = 0.0) -> int:

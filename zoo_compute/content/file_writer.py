@@ -28,7 +28,6 @@ class FileWriter:
 
     @property
     def size(self) -> int:
-        """Number of bytes written."""
         return self._builder.size
 
     def finish(self) -> unixfs.Link:

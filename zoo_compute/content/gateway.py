@@ -86,7 +86,6 @@ class GatewayClient:
         self.close()
 
     def close(self) -> None:
-        """Close all connections."""
         self._http.close()
 
     @property
@@ -247,7 +246,9 @@ class GatewayClient:
         failures: list[Exception] = []
         for gateway in self._peers.in_order():
             try:
-                return self._ask_one(gateway, cid)
+                block = self._ask(gateway, cid, lambda: False)
+                assert block is not None  # never useless
+                return block
             except FAILURES as error:
                 self._peers.report(gateway, error)
                 failures.append(error)
@@ -255,11 +256,6 @@ class GatewayClient:
             if isinstance(failure, httpx.HTTPError):
                 raise GatewayUnavailable(f"no gateway gave {cid}; {type(failure).__name__}: {failure}") from failure
         raise next((failure for failure in failures if isinstance(failure, ContentError)), failures[0])
-
-    def _ask_one(self, gateway: str, cid: Cid) -> bytes:
-        block = self._ask(gateway, cid, lambda: False)
-        assert block is not None  # never useless
-        return block
 
     def _ask(self, gateway: str, cid: Cid, useless: Callable[[], bool]) -> bytes | None:
         """Return a verified block, or None if it became ``useless`` during the transfer; raises ``FAILURES``."""

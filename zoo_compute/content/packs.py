@@ -35,11 +35,7 @@ class Place:
 
 
 class Pack:
-    """Pack being written, by one thread at a time.
-
-    Raises:
-        OSError: the disk refuses; in every method.
-    """
+    """Pack being written, by one thread at a time. Raises OSError: the disk refuses; in every method."""
 
     def __init__(self, folder: Path) -> None:
         while True:
@@ -153,20 +149,16 @@ class Index:
         return {Cid.from_bytes(cid): Place(pack, start, size) for cid, start, size in rows}
 
     def packs(self) -> set[str]:
-        """Return all packs with indexed blocks."""
         return {name for (name,) in self._rows("SELECT DISTINCT pack FROM blocks", [])}
 
     def uses(self, pack: str) -> bool:
-        """Return whether the pack has an indexed block."""
         return bool(self._rows("SELECT 1 FROM blocks WHERE pack=? LIMIT 1", [pack]))
 
     def remove(self, cids: Iterable[Cid]) -> None:
-        """Remove blocks from the index."""
         with self._lock:
             self._db.executemany("DELETE FROM blocks WHERE cid=?", [(cid.to_bytes(),) for cid in cids])
 
     def pin(self, root: Cid) -> None:
-        """Record a pin."""
         self._rows("INSERT OR IGNORE INTO pins VALUES (?)", [root.to_bytes()])
 
     def unpin(self, root: Cid) -> bool:
@@ -175,11 +167,9 @@ class Index:
             return self._db.execute("DELETE FROM pins WHERE cid=?", [root.to_bytes()]).rowcount > 0
 
     def is_pinned(self, root: Cid) -> bool:
-        """Return whether this root is pinned."""
         return bool(self._rows("SELECT 1 FROM pins WHERE cid=?", [root.to_bytes()]))
 
     def pins(self) -> list[Cid]:
-        """Return all pinned roots."""
         return [Cid.from_bytes(cid) for (cid,) in self._rows("SELECT cid FROM pins", [])]
 
     def _rows(self, statement: str, parameters: Sequence[object]) -> list[tuple[Any, ...]]:

@@ -54,7 +54,6 @@ class Peers:
 
     @property
     def faults(self) -> list[Fault]:
-        """Return the last faults, oldest first."""
         with self._lock:
             return list(self._faults)
 

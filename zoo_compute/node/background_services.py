@@ -119,7 +119,6 @@ class BackgroundServices:
         self._duties_due.set()
 
     def join(self) -> None:
-        """Wait until all threads have ended."""
         for thread in self._threads:
             thread.join()
 

@@ -127,7 +127,6 @@ class UnitCheck:
     settled: bool
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
         return asdict(self)
 
 

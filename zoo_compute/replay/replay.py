@@ -70,9 +70,7 @@ class Inputs:
     """Shared inputs of one check's replays.
 
     Attributes:
-        record: record of the settled job.
-        spec: its specification, as a document.
-        gateway: any IPFS gateways; each block is verified against its CID.
+        spec: the job's specification, as a document.
         workdir: existing directory for states.
         workspace: cache of inputs.
         environment_class: class of the process behind ``run``.
@@ -229,7 +227,6 @@ class Replay:
         self.payload_sha256 = from_hex(result["payload_sha256"])
 
     def remove(self) -> None:
-        """Delete the unit's files."""
         shutil.rmtree(self._output)
 
     def state(self, boundary: int) -> Arrays:

@@ -44,11 +44,7 @@ class QuoteSource:
         self._gramine = gramine
 
     def quote(self, report_data: bytes) -> bytes:
-        """Return a quote over 64 bytes.
-
-        Raises:
-            ZooError: ``no-environment``: no interface is present, or it refuses.
-        """
+        """Return a quote over 64 bytes. Raises ZooError: ``no-environment``: no interface is present, or it refuses."""
         try:
             if self._gramine.is_dir():
                 (self._gramine / "user_report_data").write_bytes(report_data)
@@ -97,14 +93,7 @@ async def _collateral(url: str, quote: bytes) -> dcap_qvl.QuoteCollateralV3:
 
 
 class AttestationRenewal:
-    """Periodic renewal of this node's attestation. Failures are not fatal: only the sampling rate stays ordinary.
-
-    Args:
-        address: this node's wallet.
-        source: source of TEE quotes.
-        collateral: fetches the collateral of a quote.
-        gpus: source of GPU attestations; None without GPUs.
-    """
+    """Periodic renewal of this node's attestation. Failures are not fatal: only the sampling rate stays ordinary."""
 
     def __init__(
         self,

@@ -18,12 +18,7 @@ _PERIODS = 2
 
 
 class FinishedJobs:
-    """Finished jobs of which a node keeps files.
-
-    Args:
-        connect: returns the chain; called on first use.
-        disputed: returns whether a dispute of this node's units is open.
-    """
+    """Finished jobs of which a node keeps files. ``disputed`` returns whether a dispute of its units is open."""
 
     def __init__(self, workspace: Workspace, connect: Callable[[], JobChain], disputed: Callable[[], bool]) -> None:
         self._workspace = workspace

@@ -34,20 +34,16 @@ def used_alone(root: Path) -> Iterator[None]:
 
 
 def acknowledgements_in(state_dir: Path) -> Path:
-    """Return the folder of the market's acknowledgements."""
     return state_dir / "acknowledgements"
 
 
 def traces_in(state_dir: Path) -> Path:
-    """Return the folder of traces of the node's units."""
     return state_dir / "traces"
 
 
 def disputes_in(state_dir: Path) -> Path:
-    """Return the folder of open disputes of the node's units."""
     return state_dir / "disputes"
 
 
 def verdicts_in(state_dir: Path) -> Path:
-    """Return the folder of verdicts that the node signed as a referee."""
     return state_dir / "verdicts"

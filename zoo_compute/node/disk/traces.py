@@ -17,11 +17,7 @@ from zoo_protocol.verification.trace import state_leaf, trace_root
 
 
 class TraceLost(Exception):
-    """The trace of a unit is not available.
-
-    Attributes:
-        code: ``trace_unknown`` or ``trace_damaged``.
-    """
+    """The trace of a unit is not available; ``code`` is ``trace_unknown`` or ``trace_damaged``."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -49,7 +45,6 @@ class Trace:
 
     @property
     def unit_id(self) -> str:
-        """Leaf of the commitment, 0x hex."""
         return to_hex(leaf_of(self.unit))
 
     @property
@@ -78,11 +73,7 @@ class Traces:
         write_json(self._directory / f"{trace.unit_id}.json", asdict(trace))
 
     def find(self, unit_id: str) -> Trace:
-        """Return the trace of a unit.
-
-        Raises:
-            TraceLost: the file is missing or changed.
-        """
+        """Return the trace of a unit. Raises TraceLost: the file is missing or changed."""
         path = self._directory / f"{unit_id}.json"
         try:
             document = json.loads(path.read_text())

@@ -117,22 +117,18 @@ class Workspace:
 
     @property
     def acknowledgements(self) -> Path:
-        """Folder of acknowledgements."""
         return acknowledgements_in(self._root)
 
     @property
     def traces(self) -> Path:
-        """Folder of traces."""
         return traces_in(self._root)
 
     @property
     def disputes(self) -> Path:
-        """Folder of disputes."""
         return disputes_in(self._root)
 
     @property
     def verdicts(self) -> Path:
-        """Folder of verdicts."""
         return verdicts_in(self._root)
 
     @property
@@ -286,7 +282,6 @@ class Workspace:
         write_json(self._lease_file(lease), lease.as_dict())
 
     def forget(self, lease: Lease) -> None:
-        """Delete the record of a lease."""
         self._lease_file(lease).unlink(missing_ok=True)
 
     def remembered(self) -> list[Lease]:

@@ -54,8 +54,6 @@ class Disputes:
 
     Args:
         directory: records of open disputes.
-        traces: traces of the node's units.
-        connect: returns the chain; called on first use.
         interval: minimum seconds between two runs of ``watch``.
 
     Attributes:
@@ -120,7 +118,6 @@ class Disputes:
 
     @property
     def chain(self) -> DisputeChain:
-        """Contract of disputes."""
         self._chain = self._chain or self._connect()
         return self._chain
 

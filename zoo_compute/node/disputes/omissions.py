@@ -46,7 +46,6 @@ class Finding:
     over: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        """Return the JSON form; times in Unix seconds."""
         promise = self.promise
         return {
             "unit_id": promise.unit_id,
@@ -60,12 +59,7 @@ class Finding:
 
 
 class Omissions:
-    """Acknowledgements of one node.
-
-    Args:
-        connect: returns the chain; called if an acknowledgement is pending.
-        interval: minimum seconds between two runs of ``watch``.
-    """
+    """Acknowledgements of one node. ``interval``: minimum seconds between two runs of ``watch``."""
 
     def __init__(
         self, journal: Journal, connection: Connection, connect: Callable[[], OmissionChain], interval: float = 0.0
@@ -129,7 +123,6 @@ class Omissions:
 
     @property
     def chain(self) -> OmissionChain:
-        """Contracts of omissions and commitments."""
         self._chain = self._chain or self._connect()
         return self._chain
 

@@ -64,7 +64,6 @@ class Verdicts:
         return _read(path) if path.exists() else None
 
     def keep(self, verdict: SignedVerdict) -> None:
-        """Store a verdict."""
         write_json(self._file(verdict.dispute_id, verdict.draw), asdict(verdict))
 
     def all(self) -> list[SignedVerdict]:
@@ -96,9 +95,7 @@ class Referee:
     """Committee duties of one verifier.
 
     Args:
-        verdicts: the journal.
         bench: returns the tools of a replay; called for each verdict.
-        wallet: signs.
         owner: declared owner of this node. The referee signs nothing in favour of a provider with the same owner.
     """
 
@@ -124,7 +121,6 @@ class Referee:
 
     @property
     def chain(self) -> RefereeChain:
-        """Contract of disputes and referees."""
         self._connected = self._connected or self._sources.connect()
         return self._connected
 

@@ -25,7 +25,6 @@ _ALLOCATION_FAILURES = ("can't allocate memory", "not enough memory", "out of me
 
 
 def load_trainer(profile_name: str) -> "Trainer":
-    """Build the trainer; imports torch."""
     from training_gym.runtime.profile import profile_named
     from zoo_compute.node.execution.trainer import Trainer
 

@@ -79,11 +79,7 @@ class Executor:
         return ["zoo_compute.node.execution.child", self._profile.name, str(self._memory_bytes)]
 
     def start(self) -> None:
-        """Start warming up a child; returns at once.
-
-        Raises:
-            ExecutorError: ``closed``.
-        """
+        """Start warming up a child; returns at once. Raises ExecutorError: ``closed``."""
         with self._lock:
             self._started()
 

@@ -30,7 +30,6 @@ class Hardware:
 
 
 def detect() -> Hardware:
-    """Detect the hardware of this machine."""
     ram = round(psutil.virtual_memory().total / _GIB, 1)
     network = max((interface.speed for interface in psutil.net_if_stats().values() if interface.isup), default=0) / 1000
     gpus = _nvidia_gpus()

@@ -41,11 +41,7 @@ class TaskError(GymError):
 
 
 def take(task: Task, field: str, kind: type[_T]) -> _T:
-    """Return ``task[field]``, which must be exactly a ``kind``.
-
-    Raises:
-        TaskError: missing or of another type.
-    """
+    """Return ``task[field]``, which must be exactly a ``kind``. Raises TaskError: missing or of another type."""
     value = task.get(field)
     if type(value) is not kind:
         raise TaskError("invalid_task", f"task.{field}", f"must be a {kind.__name__}, got {value!r:.80}")
@@ -97,7 +93,6 @@ def catch_up_model(task: Task) -> None:
 
 
 def take_spec(task: Task) -> TrainingSpec:
-    """Return the task's specification."""
     return TrainingSpec.from_dict(take(task, "spec", dict))
 
 

@@ -82,7 +82,6 @@ class Market:
         return self._connection.hurries_within(seconds)
 
     def network(self) -> Network:
-        """Return the network's parameters and addresses."""
         with understood("GET /v1/network"):
             return Network.model_validate(self._connection.get("/v1/network"))
 
@@ -126,27 +125,26 @@ class Market:
             body |= self._session
             body |= {"challenge": self._challenge, "signature": sign(self._challenge)}
         started = time.monotonic()
-        answer: dict[str, Any] = self._connection.post("/v1/providers/me/heartbeat", body, repeatable=True)
+        answer = self._post("/v1/providers/me/heartbeat", body)
         self._round_trips_ms.append(min(round((time.monotonic() - started) * 1000), _MAX_ROUND_TRIP_MS))
         self._challenge = answer["challenge"]
         return answer
 
+    def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        answer: dict[str, Any] = self._connection.post(path, body, repeatable=True)
+        return answer
+
     def start_benchmark(self, tier: str) -> dict[str, Any]:
         """Return a benchmark challenge; its clock starts later."""
-        answer: dict[str, Any] = self._connection.post("/v1/benchmarks", {"tier": tier}, repeatable=True)
-        return answer
+        return self._post("/v1/benchmarks", {"tier": tier})
 
     def begin_benchmark(self, benchmark_id: str) -> dict[str, Any]:
         """Report the pool as ready, which starts the clock; returns the nonce."""
-        answer: dict[str, Any] = self._connection.post(f"/v1/benchmarks/{benchmark_id}/ready", {}, repeatable=True)
-        return answer
+        return self._post(f"/v1/benchmarks/{benchmark_id}/ready", {})
 
     def commit_benchmark(self, benchmark_id: str, commitment: str) -> dict[str, Any]:
         """Commit to the completed work; returns what to open."""
-        body = {"commitment": commitment}
-        path = f"/v1/benchmarks/{benchmark_id}/commit"
-        answer: dict[str, Any] = self._connection.post(path, body, repeatable=True)
-        return answer
+        return self._post(f"/v1/benchmarks/{benchmark_id}/commit", {"commitment": commitment})
 
     def answer_benchmark(self, benchmark_id: str, cid: str) -> dict[str, Any]:
         """Return the verdict on an uploaded answer. The upload time counts, not the time of the check."""
@@ -163,8 +161,7 @@ class Market:
 
     def start_attestation(self) -> dict[str, Any]:
         """Return a challenge to which a TEE quote must be bound."""
-        answer: dict[str, Any] = self._connection.post("/v1/attestations", {}, repeatable=True)
-        return answer
+        return self._post("/v1/attestations", {})
 
     def answer_attestation(
         self, challenge_id: str, quote: str, collateral: dict[str, str], gpus: dict[str, Any] | None
@@ -175,7 +172,6 @@ class Market:
         return answer
 
     def open_asks(self) -> list[dict[str, Any]]:
-        """Return this node's open asks."""
         with understood("GET /v1/asks"):
             return [ask for ask in self._connection.get("/v1/asks") if ask["status"] == "open"]
 
@@ -185,7 +181,6 @@ class Market:
         self._connection.post("/v1/asks", {"ask": fields, "signature": signature})
 
     def upload(self, content: bytes | Background) -> str:
-        """Upload content; returns its CID."""
         with understood("POST /v1/blobs"):
             return str(self._send("POST", "/v1/blobs", content)["cid"])
 

@@ -45,7 +45,6 @@ class Promise:
 
     @property
     def unit_id(self) -> str:
-        """Leaf of the commitment, 0x hex."""
         return to_hex(leaf_of(self.unit))
 
 
@@ -57,11 +56,9 @@ class Journal:
         directory.mkdir(parents=True, exist_ok=True)
 
     def keep(self, promise: Promise) -> None:
-        """Store an acknowledgement."""
         write_json(self._file(promise), asdict(promise))
 
     def drop(self, promise: Promise) -> None:
-        """Delete an acknowledgement."""
         self._file(promise).unlink(missing_ok=True)
 
     def all(self) -> list[Promise]:
@@ -83,11 +80,7 @@ def _promise(path: Path, document: Any) -> Promise:
 
 
 class Acknowledgements:
-    """Verifier of acknowledgements. Caches signers whose role the chain confirmed.
-
-    Args:
-        connect: returns the chain; called on first use.
-    """
+    """Verifier of acknowledgements. Caches signers whose role the chain confirmed."""
 
     def __init__(self, journal: Journal, network: Network, connect: Callable[[], OmissionChain]) -> None:
         self._journal = journal

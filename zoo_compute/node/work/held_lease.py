@@ -44,11 +44,7 @@ class HeldLease:
         self._thread.join()
 
     def progress(self, report: dict[str, Any]) -> None:
-        """Record the executor's progress report (``step``, ``steps``, ``loss``).
-
-        Raises:
-            LeaseLost: stop the work.
-        """
+        """Record the executor's progress report (``step``, ``steps``, ``loss``). Raises LeaseLost: stop the work."""
         self.check()
         self._step = int(report["step"])
         self._news.set()
