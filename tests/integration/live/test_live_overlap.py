@@ -116,6 +116,6 @@ def test_a_unit_that_ignores_what_it_should_start_from_is_found_false(
     monkeypatch.setattr(node.worker.executor, "run", bare)
     live.work_off(node, LeaseKind.TRAIN)
     live.dispatch(job_id)
-    with pytest.raises(Exception, match="leaf 0 is not this round's checkpoint"):
+    with pytest.raises(Exception, match="leaf 0 does not match this round's checkpoint"):
         live.work_off(node, LeaseKind.TRAIN)
     assert [unit.status for unit in live.units(job_id)] == ["uploaded", "lost"]
