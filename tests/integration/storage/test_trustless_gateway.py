@@ -158,8 +158,8 @@ def test_of_a_directory_its_block_is_served_and_a_sentence_says_so(store):
         answer = httpx.get(f"{url}{query}")
         assert answer.status_code == 406
         assert answer.text == (
-            f"{cid} is not a file node with raw leaves but a directory, say, of which only this block is served: take "
-            "format=raw, or format=car with dag-scope=block\n"
+            f"{cid} is not a file node with raw leaves (for example a directory), of which only this block is served: "
+            "take format=raw, or format=car with dag-scope=block\n"
         )
     for path in ("/a.txt", "/a.txt?format=car"):
         answer = httpx.get(f"{url}{path}")
