@@ -89,7 +89,7 @@ def test_verifiers_that_are_wrong_lose_and_honest_ones_gain(prices: strategies.P
 
 
 def test_a_lone_liar_is_suspended_then_slashed_and_nobody_else_is() -> None:
-    bench, refuted = strategies._accuse(Bench(USUAL, liars=1), 400, random.Random(0))
+    bench, refuted = strategies._accuse(Bench(USUAL, dishonest=1), 400, random.Random(0))
     assert refuted == 0
     stake = USUAL.verifier_stake_wei
     assert bench.earned == -(stake // 5 * 30 // 365) - stake // 5
