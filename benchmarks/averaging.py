@@ -1,17 +1,19 @@
-"""Averaging 40 MB among four processes: our round against hivemind's, both over loopback.
+"""Averaging of 40 MB among four processes: our round and hivemind's, both over loopback.
 
-``python -m benchmarks.averaging --json``; the peer needs ``make bench-peers`` once. Without it its rows are left out,
-and the command ends with a failure, unless with ``--quick``.
-A round is timed from the moment at which all four hold their vector of 10.8 million fp32 to the one at which all four
-have applied the mean. MB/s are those vectors' bytes over that time. Ours: encode, upload to the embedded store, exact
-robust aggregation in a process of its own, download, apply; the market's calls between are lines on pipes.
-``ours_mb_s`` is of the payload that a job sends by default, ``ours_8bit_mb_s`` of every value in eight bits in both
-directions, hivemind's like (``8bit``). Their errors do not compare: ``error`` is mostly what the default payload leaves
-for later rounds (error feedback), ``ours_8bit_error`` like hivemind's what rounding lost.
+``python -m benchmarks.averaging --json``. The peer needs ``make bench-peers`` once. Without it its rows are missing,
+and the command fails at the end, except with ``--quick``.
 
-A round has failed unless all four (after a kill: the three others) end with the same mean of all payloads that were
-there; of hivemind's it is asked only that its group was complete. A kill comes halfway through the shortest round, ours
-before the shortest upload is over.
+A round is timed from the moment that all four hold their vector of 10.8 million fp32 until all four have applied the
+mean. MB/s are those vectors' bytes over that time. Our round encodes, uploads to the embedded store, aggregates exactly
+and robustly in another process, downloads and applies. Lines on pipes replace the market's calls.
+
+``ours_mb_s`` uses a job's default payload. ``ours_8bit_mb_s`` sends every value in eight bits in both directions, like
+hivemind's ``8bit``. Their errors are not comparable: ``error`` is mostly error feedback, which later rounds send.
+``ours_8bit_error`` is the rounding error, like hivemind's.
+
+A round succeeds if all four processes (three after a kill) end with the same mean of all present payloads. For
+hivemind only the group must be complete. A kill happens halfway through the shortest round, in ours halfway through the
+shortest upload.
 """
 
 import json
@@ -40,7 +42,7 @@ PEER_SCRIPT = ROOT / "benchmarks" / "peers" / "hivemind_peer.py"
 WORKERS = 4
 COMPRESSIONS = ("none", "fp16", "8bit")
 PLAIN: dict[str, float] = {"outer_learning_rate": 1.0, "outer_momentum": 0.0}
-"""The outer step that applies the mean as it is, like the peer."""
+"""Outer step that applies the mean unchanged, like the peer."""
 DENSE = PLAIN | {"top_k": 4096, "value_bits": 8, "down_top_k": 4096, "down_value_bits": 8}
 DEFAULT = PLAIN
 _ANY_CID = "bafkreihdwdcefgh4dqkjv67uzcmw7ojee6xedzdetojuzjevtenxquvyku"
@@ -50,7 +52,7 @@ _OURS = {"ours_error", "ours_failed_rounds", "ours_failed_rounds_with_a_kill"}
 
 
 class Actor:
-    """A process that answers lines of JSON with lines of JSON; ``heard`` is set at each answer, and at its end."""
+    """A process that answers lines of JSON with lines of JSON; sets ``heard`` at each answer, and at its end."""
 
     def __init__(self, command: Sequence[str], heard: threading.Event | None = None) -> None:
         self._heard = heard or threading.Event()
@@ -75,21 +77,21 @@ class Actor:
         self._answers.put(None)
         self._heard.set()
 
-    def tell(self, do: str, **arguments: Any) -> None:
+    def send(self, do: str, **arguments: Any) -> None:
         """Send a command."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
         self._process.stdin.flush()
 
     def answer(self, seconds: float = _PATIENCE_SECONDS) -> dict[str, Any] | None:
-        """The next answer; None if there is none in time or the process has ended."""
+        """Return the next answer, or None after a timeout or the end of the process."""
         try:
             return self._answers.get(timeout=max(seconds, 0.0))
         except queue.Empty:
             return None
 
     def kill(self) -> None:
-        """End it and the processes that it has forked (hivemind works in those), as a crash of its machine would."""
+        """Kill it and its forks (hivemind's workers), as a crash of its machine would."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -97,7 +99,7 @@ class Actor:
 
 @contextmanager
 def running_store() -> Iterator[dict[str, str]]:
-    """The embedded store as a process: its two addresses."""
+    """Run the embedded store as a process; yield its two addresses."""
     with tempfile.TemporaryDirectory() as directory:
         ports = Path(directory, "ports")
         command = [sys.executable, "-m", "zoo_compute.devnet.ipfs_store", "--directory", f"{directory}/data"]
@@ -105,7 +107,7 @@ def running_store() -> Iterator[dict[str, str]]:
         try:
             while not ports.exists():
                 if process.poll() is not None:
-                    raise RuntimeError("the store ended at once")
+                    raise RuntimeError("the store ended during start-up")
                 time.sleep(0.02)
             found = json.loads(ports.read_text())
             urls = {name: f"http://127.0.0.1:{found[f'{name}_port']}" for name in ("rpc", "gateway")}
@@ -116,7 +118,7 @@ def running_store() -> Iterator[dict[str, str]]:
 
 
 def specification(quick: bool, settings: dict[str, float]) -> TrainingSpec:
-    """A model of 10.5 million parameters (quick: 0.2 million) with these payloads."""
+    """Return a model of 10.5 million parameters (quick: 0.2 million) with these payloads."""
     if quick:
         model = ModelConfig(hidden_size=64, num_layers=3)
     else:
@@ -140,35 +142,35 @@ class OurGroup:
         actor = Actor([sys.executable, "-m", "benchmarks.training.averaging_round", role, self._settings], self._heard)
         self._stack.callback(actor.kill)
         if actor.answer(_START_SECONDS) is None:
-            raise RuntimeError(f"the {role} ended at once")
+            raise RuntimeError(f"the {role} ended during start-up")
         return actor
 
     def round(self, *, kill: int | None = None) -> tuple[float, float | None]:
-        """Seconds, and the error (None if the round failed). ``kill`` ends that worker while it encodes."""
-        if len(self.workers) < WORKERS:  # the one killed last time is replaced
+        """Return the seconds, and the error (None if the round failed). ``kill`` ends that worker while it encodes."""
+        if len(self.workers) < WORKERS:  # replace the worker killed before
             missing = next(slot for slot in range(WORKERS) if slot not in self.workers)
             self.workers[missing] = self._start("worker")
         for slot, worker in self.workers.items():
-            worker.tell("prepare", seed=slot + 1)
+            worker.send("prepare", seed=slot + 1)
         if any(worker.answer() is None for worker in self.workers.values()):
             return 0.0, None
         started = time.perf_counter()
         for worker in self.workers.values():
-            worker.tell("upload")
+            worker.send("upload")
         if kill is not None:
-            time.sleep(0.5 * min(self._arrivals))  # it encodes or uploads
+            time.sleep(0.5 * min(self._arrivals))  # the worker encodes or uploads
             self.workers.pop(kill).kill()
         delivered = self._collect(started, WORKERS)
         if len(delivered) < quorum(WORKERS):
             return time.perf_counter() - started, None
-        self.aggregator.tell("close")
+        self.aggregator.send("close")
         closed = self.aggregator.answer()
         if closed is None:
             return time.perf_counter() - started, None
         for slot, worker in self.workers.items():
             if slot not in delivered:
-                worker.answer()  # its upload came too late
-            worker.tell("apply", cid=closed["cid"])
+                worker.answer()  # its upload was late
+            worker.send("apply", cid=closed["cid"])
         applied = [worker.answer() for worker in self.workers.values()]
         seconds = time.perf_counter() - started
         if None in applied or not sorted(closed["included"]) == sorted(delivered) == sorted(self.workers):
@@ -177,7 +179,7 @@ class OurGroup:
         return seconds, self._error([slot + 1 for slot in sorted(delivered)])
 
     def _collect(self, started: float, expected: int) -> list[int]:
-        """Slots whose payloads the aggregator has when all are there, or the quorum is and the deadline has passed."""
+        """Return the slots whose payloads the aggregator has: all, or a quorum once the deadline has passed."""
         limit = deadline(self._arrivals, least_slack=10.0) if self._arrivals else _PATIENCE_SECONDS
         delivered: list[int] = []
         waiting = dict(self.workers)
@@ -189,7 +191,7 @@ class OurGroup:
                 if found is not None:
                     waiting.pop(slot)
                     self.payload_bytes = found["bytes"]
-                    self.aggregator.tell("take", slot=slot, cid=found["cid"])
+                    self.aggregator.send("take", slot=slot, cid=found["cid"])
                     delivered.append(slot)
                     self._arrivals.append(time.perf_counter() - started)
             elapsed = time.perf_counter() - started
@@ -200,7 +202,7 @@ class OurGroup:
     def _error(self, seeds: list[int]) -> float | None:
         found = []
         for worker in self.workers.values():
-            worker.tell("error", seeds=seeds)
+            worker.send("error", seeds=seeds)
             found.append(worker.answer())
         if None in found or len({one["digest"] for one in found if one}) != 1:
             return None
@@ -226,22 +228,22 @@ class PeerGroup:
         self._stack.callback(actor.kill)
         ready = actor.answer(_START_SECONDS)
         if ready is None:
-            raise RuntimeError("a hivemind peer ended at once")
+            raise RuntimeError("a hivemind peer ended during start-up")
         self._addresses[slot] = ready["addresses"]
         return actor
 
     def round(self, *, kill: int | None = None) -> tuple[float, float | None]:
-        """As :meth:`OurGroup.round`; a kill comes amid matchmaking or the exchange."""
+        """Do what :meth:`OurGroup.round` does; a kill happens during matchmaking or the exchange."""
         if len(self.peers) < WORKERS:
             missing = next(slot for slot in range(WORKERS) if slot not in self.peers)
             self.peers[missing] = self._start(missing)
         for slot, peer in self.peers.items():
-            peer.tell("prepare", seed=slot + 1)
+            peer.send("prepare", seed=slot + 1)
         if any(peer.answer() is None for peer in self.peers.values()):
             return 0.0, None
         started = time.perf_counter()
         for peer in self.peers.values():
-            peer.tell("round", timeout=30.0)
+            peer.send("round", timeout=30.0)
         if kill is not None:
             time.sleep(0.5 * self._shortest)
             self.peers.pop(kill).kill()
@@ -253,7 +255,7 @@ class PeerGroup:
         averaged = [slot + 1 for slot in sorted(self.peers)]
         errors = []
         for peer in self.peers.values():
-            peer.tell("error", seeds=averaged)
+            peer.send("error", seeds=averaged)
             errors.append(peer.answer())
         if any(one is None for one in errors):
             return took, None
@@ -261,7 +263,7 @@ class PeerGroup:
 
 
 class Series:
-    """What rounds of one kind showed."""
+    """Results of the rounds of one kind."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
@@ -269,16 +271,16 @@ class Series:
         self.failed = self.failed_with_a_kill = 0
 
     def speeds(self, size: int) -> list[float]:
-        """MB/s of each round that did not fail."""
+        """Return the MB/s of each successful round."""
         return [4e-6 * size / seconds for seconds in self.seconds]
 
 
 def _series(name: str, group: OurGroup | PeerGroup, rounds: int, kills: int) -> Series:
-    """Rounds as they should be, then rounds in each of which another process is killed."""
+    """Run undisturbed rounds, then rounds with one killed process each."""
     seen = Series()
     for number in range(rounds + 1):
         seconds, error = group.round()
-        if number == 0:  # processes warm up, and peers find each other
+        if number == 0:  # warm-up; peers find each other
             continue
         if error is None:
             seen.failed += 1
@@ -288,7 +290,7 @@ def _series(name: str, group: OurGroup | PeerGroup, rounds: int, kills: int) -> 
         progress(f"{name}: round {number}: {seconds:.2f} s, error {error}")
     for number in range(kills):
         if number:
-            group.round()  # the one that replaces the dead joins
+            group.round()  # lets the replacement join
         seconds, error = group.round(kill=number % WORKERS)
         seen.failed_with_a_kill += error is None
         progress(f"{name}: kill {number}: {seconds:.2f} s, error {error}")
@@ -305,12 +307,12 @@ def _rows(prefix: str, seen: Series, size: int, rounds: int, kills: int, note: s
 
 
 def measure(quick: bool) -> list[Row]:
-    """The rows; one repetition is one round."""
+    """Return the rows; one repetition is one round."""
     return measure_rounds(quick, rounds=1 if quick else 100, kills=1 if quick else 10)
 
 
 def measure_rounds(quick: bool, rounds: int, kills: int) -> list[Row]:
-    """As :func:`measure`, with so many rounds of each kind."""
+    """Do what :func:`measure` does, with these numbers of rounds of each kind."""
     rows: list[Row] = []
     speeds: dict[str, float] = {}
     size = specification(quick, DENSE).num_parameters()
@@ -341,12 +343,12 @@ def measure_rounds(quick: bool, rounds: int, kills: int) -> list[Row]:
 
 
 def lacking() -> str:
-    """What is not measured here, and why; empty if everything is."""
+    """Return the missing measurements and the reason; empty if complete."""
     return "" if PEER_PYTHON.exists() else "hivemind and the ratio to it are left out: make bench-peers was not run"
 
 
 def _by_their_names(rows: Sequence[Row]) -> list[Row]:
-    """The rows, with those of our default payload under the names that are asked for: without a prefix."""
+    """Return the rows; those of our default payload lose their prefix, as the row names require."""
     return [replace(found, name=found.name.removeprefix("ours_")) if found.name in _OURS else found for found in rows]
 
 

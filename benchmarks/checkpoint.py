@@ -1,13 +1,13 @@
-"""Writing and reading a real checkpoint against SHA-256 and a file copy of the same bytes.
+"""Writing and reading of a real checkpoint, compared with SHA-256 and a file copy of the same bytes.
 
-``python -m benchmarks.checkpoint --json``. The checkpoint is a model of about 256 MB (quick: 8 MB) with its manifest,
-as a job makes it. ``write`` takes the parameters to blocks that are pinned and forced to
-disk in a block store; ``read`` takes the pinned blocks back to verified safetensors bytes. ``upload`` and ``download``
-are the same over HTTP, to and from the embedded store in a process of its own. Plain SHA-256 is one pass of hashlib
-over the bytes; a plain copy reads, writes and forces a file to disk. ``resume`` is from nothing but the manifest's
-CID to parameters that are bit-equal, over HTTP.
+``python -m benchmarks.checkpoint --json``. The checkpoint is a model of about 256 MB (quick: 8 MB) with its manifest.
 
-``shared_block_share`` is the share of blocks that successive checkpoints of a really trained model have in common.
+- ``write`` stores the parameters as pinned blocks, flushed to disk, in a block store.
+- ``read`` turns the pinned blocks into verified safetensors bytes.
+- ``upload`` and ``download`` do the same over HTTP, with the embedded store in another process.
+- Plain SHA-256 is one pass of hashlib; a plain copy reads, writes and flushes a file.
+- ``resume`` goes from the manifest's CID alone to bit-equal parameters, over HTTP.
+- ``shared_block_share`` is the share of common blocks of successive checkpoints of a trained model.
 """
 
 import hashlib
@@ -56,7 +56,7 @@ def _manifest(spec: TrainingSpec, round_: int, model: str) -> bytes:
 
 
 def _speeds(spec: TrainingSpec, seed: int, store: Mapping[str, str]) -> dict[str, float]:
-    """MB/s of everything, and the seconds of a resume, on one checkpoint."""
+    """Return the MB/s of each step, and the seconds of a resume, on one checkpoint."""
     parameters = initial_parameters(spec.model, seed)
     data = save_state(parameters)
     megabytes = len(data) / 1e6
@@ -90,7 +90,7 @@ def _speeds(spec: TrainingSpec, seed: int, store: Mapping[str, str]) -> dict[str
             manifest = CheckpointManifest.from_bytes(gateway.fetch(cid, max_bytes=MAX_MANIFEST_BYTES))
             found = load_state(spec, gateway.fetch(manifest.model, max_bytes=_MAX_BYTES))
         if tensor_digest(found) != tensor_digest(parameters):
-            raise AssertionError("the parameters are not those that were saved")
+            raise AssertionError("the loaded parameters differ from the saved ones")
 
     seconds["upload"] = _seconds(upload)
     with tempfile.TemporaryDirectory() as directory, GatewayClient([store["gateway"]]) as gateway:
@@ -106,7 +106,7 @@ def _force(path: Path) -> None:
 
 
 def _shared(seed: int, quick: bool, **settings: Any) -> float:
-    """Blocks of a round's checkpoint (model and outer state) that the checkpoint before has too, as a share."""
+    """Return the share of a checkpoint's blocks (model and outer state) that the previous checkpoint also has."""
     model = ModelConfig(hidden_size=64, num_layers=2) if quick else ModelConfig(hidden_size=256, num_layers=4)
     training = TrainingConfig(inner_steps=4 if quick else 16, segment_steps=4, batch_size=8, seed=seed, **settings)
     spec = TrainingSpec(model, _ANY_CID, training)
@@ -122,8 +122,8 @@ def _shared(seed: int, quick: bool, **settings: Any) -> float:
                 result = run_unit(unit, Path(directory))
                 payloads[slot] = result.payload
                 states[slot] = load_slot_state(spec, result.slot_state)
-            joined = aggregate(spec, parameters, payloads, outer_state=state)
-            parameters, state = joined.parameters, joined.outer_state
+            aggregated = aggregate(spec, parameters, payloads, outer_state=state)
+            parameters, state = aggregated.parameters, aggregated.outer_state
             blocks: set[object] = set()
             for file in (save_state(parameters), save_outer_state(spec, state)):
                 unixfs.build(file, lambda cid, _block, blocks=blocks: blocks.add(cid))  # type: ignore[misc]
@@ -134,7 +134,7 @@ def _shared(seed: int, quick: bool, **settings: Any) -> float:
 
 
 def measure(quick: bool) -> list[Row]:
-    """The rows, over three checkpoints."""
+    """Return the rows, over three checkpoints."""
     torch.set_num_threads(1)
     repetitions = 1 if quick else 3
     model = (

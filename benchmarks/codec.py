@@ -1,11 +1,11 @@
-"""Payloads of real pseudo-gradients: speed on one core, size, and how far the size is from the entropy bound.
+"""Payloads of real pseudo-gradients: speed on one core, size, and distance of the size from the entropy bound.
 
-``python -m benchmarks.codec --json``. The pseudo-gradient is what one unit of a 3.3-million-parameter byte model has
-learned from the standard library's sources. Speeds are GB of fp32 input per second of this process, selection of the
-largest entries and all checks included.
+``python -m benchmarks.codec --json``. The pseudo-gradient is that of one unit of a 3.3-million-parameter byte model on
+the standard library's sources. Speeds are GB of fp32 input per second of this process, including the selection of the
+largest entries and all checks.
 
-The bound of E entries over C chunks is log2 C(4096, k) bits for each chunk's set of indices, one bit per sign, the
-order-0 entropy of the levels that were sent, and the 32 bits of scales per chunk that both sides need.
+The bound of E entries over C chunks has log2 C(4096, k) bits per chunk for the indices, and one bit per sign. It adds
+the order-0 entropy of the sent levels, and 32 bits of scales per chunk.
 """
 
 import math
@@ -32,14 +32,14 @@ from training_gym.units.trace import Unit
 from training_gym.units.unit import run_unit
 
 SETTINGS = [(CHUNK, 2), (960, 2), (1024, 2), (1024, 4), (1024, 8), (512, 2), (256, 2), (64, 2), (4096, 8)]
-"""(entries per 4096, bits); the first is the default of a training specification, and its rows have no suffix."""
+"""(entries per 4096, bits); the first is a training specification's default, and its rows have no suffix."""
 
 _UNITS = {"encode_gb_s": "GB/s", "decode_gb_s": "GB/s", "bits_per_parameter": "bits", "entropy_excess": "share"}
 _NO_HASH = "0x" + "00" * 32
 
 
 def pseudo_gradient(seed: int, quick: bool) -> tuple[Vector, bytes]:
-    """What one unit learned, and its layout digest."""
+    """Return the pseudo-gradient of one unit, and its layout digest."""
     model = ModelConfig(hidden_size=64, num_layers=2) if quick else ModelConfig(hidden_size=256, num_layers=4)
     training = TrainingConfig(inner_steps=4 if quick else 16, segment_steps=4, batch_size=8, top_k=1, seed=seed)
     spec = TrainingSpec(model, "unused", training)
@@ -49,12 +49,12 @@ def pseudo_gradient(seed: int, quick: bool) -> tuple[Vector, bytes]:
     unit = Unit(spec, _NO_HASH, 0, seed, start, train, nothing, _NO_HASH)
     with tempfile.TemporaryDirectory() as directory:
         result = run_unit(unit, Path(directory))
-    learned = load_slot_state(spec, result.slot_state).error_feedback + decode(spec, result.payload).dense()
-    return learned, layout_digest(spec)
+    vector = load_slot_state(spec, result.slot_state).error_feedback + decode(spec, result.payload).dense()
+    return vector, layout_digest(spec)
 
 
 def entropy_bound(vector: Vector, top_k: int, bits: int) -> float:
-    """Bits that the payload of ``vector`` needs at least."""
+    """Return the minimum bits of the payload of ``vector``."""
     sent, size = quantise(vector, top_k, bits), len(vector)
     full, tail = divmod(size, CHUNK)
     index_bits = full * _log2_choose(CHUNK, top_k) + _log2_choose(tail, min(tail, top_k))
@@ -68,7 +68,7 @@ def _log2_choose(total: int, chosen: int) -> float:
 
 
 def measure(quick: bool) -> list[Row]:
-    """The rows, over three seeds."""
+    """Return the rows, over three seeds."""
     torch.set_num_threads(1)
     inputs = [pseudo_gradient(seed, quick) for seed in range(1 if quick else 3)]
     rows = []
@@ -93,7 +93,7 @@ def measure(quick: bool) -> list[Row]:
 
 
 def _speed(vector: Vector, work: Callable[[], object]) -> float:
-    """GB of ``vector`` per second of processor time: the median of five runs."""
+    """Return GB of ``vector`` per second of processor time, the median of five runs."""
     seconds = []
     for _ in range(5):
         start = time.process_time()

@@ -1,28 +1,28 @@
-"""How much loss a thousandth of the traffic costs: eight workers, equal tokens, one model, in a dozen ways.
+"""Loss at reduced traffic: eight workers with equal tokens train one model by a dozen methods.
 
-``python -m benchmarks.communication [--json] [--quick] [--seeds N] [--processes N] [--fresh] [--kept] [--tune]``. A
-byte model is trained on the sources of Python's standard library (28 MB, of which a run draws 3.1 MB, so that few
-tokens are seen twice). Loss is in nats per byte on files that neither training nor tuning saw. A ratio is the bytes of
-dense fp32 gradients at every step over those that one worker sent (up) or fetched (down): whole payloads as they
-travel, headers and scales included; for gradients that are averaged at every step, what was handed to all-reduce.
+``python -m benchmarks.communication [--json] [--quick] [--seeds N] [--processes N] [--fresh] [--kept] [--tune]``.
+
+A byte model trains on the sources of Python's standard library (28 MB). A run draws 3.1 MB of them, so that few tokens
+occur twice. Loss is in nats per byte on files outside training and tuning. A ratio is the bytes of dense fp32 gradients
+at every step over the bytes that one worker sent (up) or fetched (down). Payloads count whole, with headers and scales.
+For gradients averaged at every step, the input of all-reduce counts.
 
 - ``ddp_adamw``, ``ddp_muon``: dense, each with its best rate; ``ddp`` is the better one.
 - ``powersgd_1``, ``powersgd_4``: gradients as factors of that rank, torch's own hook.
 - ``diloco``: ours, all entries at 8 bits; nodes fetch the whole model.
 - ``torchft_diloco``: torchft's, whole fp32 parameters, AdamW inside; needs ``make bench-peers``. Without it the deficit
-  is of the other peers, its note says so, and the command ends with a failure, unless with ``--quick``.
-- ``sparseloco``: as published (Sarfi et al., 2025): AdamW, 30 steps a round, 64 of 4,096 entries at 2 bits, outer
-  rate 1; every worker fetches the other seven payloads.
+  covers the other peers, with a note, and the command fails at the end, except with ``--quick``.
+- ``sparseloco``: as published (Sarfi et al., 2025), with AdamW, 30 steps a round, 64 of 4,096 entries at 2 bits and
+  outer rate 1. Every worker fetches the other seven payloads.
 - ``default``: the defaults of a training specification.
 - ``at_20x`` to ``at_4000x``: our method along the curve.
 
-``default_loss_gap`` and ``at_1000x_loss_gap`` are relative to ``ddp`` of the same seed. ``equal_bytes_deficit`` takes,
-for each peer, our best point that sends and fetches no more bytes than it, and is the largest relative loss of these.
+``default_loss_gap`` and ``at_1000x_loss_gap`` are relative to ``ddp`` of the same seed. ``equal_bytes_deficit``
+compares each peer with our best point that sends and fetches no more bytes. It is the largest relative loss of these.
 
-An interrupted run goes on where it was: every result is kept in ``.benchmarks/`` by method, settings, seed and version
-of the code (``--fresh`` measures again, ``--kept`` reports what is there and measures nothing). As many runs go on at
-once as there are cores, one on each (``--processes``); none depends on speed. ``--tune`` prints instead the losses of
-the settings that were tried, on files that no result is reported on.
+An interrupted benchmark continues: ``.benchmarks/`` keeps every result by method, settings, seed and code version.
+``--fresh`` measures again; ``--kept`` only reports kept results. One run per core executes at a time (``--processes``);
+no result depends on speed. ``--tune`` prints the losses of tried settings instead, on files without reported results.
 """
 
 import functools
@@ -61,7 +61,7 @@ ROOT = Path(__file__).parents[1]
 KEPT = ROOT / ".benchmarks" / "communication.jsonl"
 PLOT = ROOT / "benchmarks" / "communication.png"
 DIVERGED = Outcome(float("inf"), float("inf"), float("inf"))
-"""It saved nothing, whatever it sent until then."""
+"""A diverged run counts as saving no bytes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,29 +75,29 @@ class Run:
     split: str
 
     def key(self) -> str:
-        """Digest of everything that determines the outcome."""
+        """Return digest of everything that determines the outcome."""
         spec = specification(self.method, self.scale, self.seed).to_dict()
         identity = {"how": self.method.how, "processes": self.method.processes, "spec": spec, "split": self.split}
         return hashlib.sha256(json.dumps([_code_version(), identity], sort_keys=True).encode()).hexdigest()
 
 
 class Kept:
-    """The outcomes of runs of the same code, one JSON line each; an interrupted benchmark goes on from them."""
+    """Outcomes of runs of the same code, one JSON line each, from which an interrupted benchmark continues."""
 
     def __init__(self, path: Path | None) -> None:
-        """Without a path nothing is looked up or kept."""
+        """Read the outcomes; without a path there is no lookup or storage."""
         self._path, self.found = path, 0
         lines = path.read_text().splitlines() if path and path.exists() else []
         self._outcomes = {line["key"]: Outcome(**line["outcome"]) for line in map(json.loads, lines)}
 
     def of(self, run: Run) -> Outcome | None:
-        """The outcome of an earlier ``run``, counted in ``found``."""
+        """Return the outcome of an earlier ``run``, and count it in ``found``."""
         outcome = self._outcomes.get(run.key())
         self.found += outcome is not None
         return outcome
 
     def add(self, run: Run, outcome: Outcome) -> None:
-        """Keep the outcome of a ``run``."""
+        """Store the outcome of a ``run``."""
         if self._path:
             self._path.parent.mkdir(exist_ok=True)
             with self._path.open("a") as file:
@@ -106,9 +106,9 @@ class Kept:
 
 @functools.cache
 def _code_version() -> str:
-    """Digest of the code that trains: the trainers and what they import, directly or not.
+    """Return the digest of the code that trains: the trainers and all their imports.
 
-    ``config`` is left out: every setting is part of a run's identity.
+    ``config`` is excluded, since every setting is part of a run's identity.
     """
     graph = grimp.build_graph("benchmarks", "training_gym", cache_dir=None)
     modules = {"benchmarks.training.trainers", *graph.find_upstream_modules("benchmarks.training.trainers")} - {
@@ -120,7 +120,7 @@ def _code_version() -> str:
 
 
 def train(run: Run) -> Outcome | None:
-    """One run; None where a peer's environment is missing, :data:`DIVERGED` where training did."""
+    """Execute one run; None if a peer's environment is missing, :data:`DIVERGED` if training diverged."""
     method, spec = run.method, specification(run.method, run.scale, run.seed)
     tokens, tuning, validation = whole_library()
     held_out = {"tuning": tuning, "validation": validation}[run.split]
@@ -129,9 +129,9 @@ def train(run: Run) -> Outcome | None:
         if method.how == "torchft":
             outcome = by_torchft(spec, run.scale.warmup, tokens, held_out)
         elif method.how == "steps":
-            outcome = by_steps(spec, tokens, held_out, min(method.processes, run.scale.most_processes))
+            outcome = by_steps(spec, tokens, held_out, min(method.processes, run.scale.max_processes))
         else:
-            outcome = by_rounds(spec, tokens, held_out, everybody_fetches_all=method.how == "all_gather")
+            outcome = by_rounds(spec, tokens, held_out, all_gather=method.how == "all_gather")
     except TrainingDiverged:
         outcome = DIVERGED
     progress(f"{run.name}, seed {run.seed}: {outcome} in {time.perf_counter() - started:.0f} s")
@@ -139,7 +139,7 @@ def train(run: Run) -> Outcome | None:
 
 
 def outcomes_of(runs: Sequence[Run], kept: Kept, processes: int) -> dict[Run, Outcome]:
-    """The outcomes of ``runs``, of those that are not kept measured by so many processes; with 0 these are left out."""
+    """Return the outcomes of ``runs``; ``processes`` processes measure those not kept, none with 0."""
     found = {run: outcome for run in runs if (outcome := kept.of(run)) is not None}
     for run, outcome in _trained([run for run in runs if run not in found], processes):
         if outcome is not None:
@@ -149,7 +149,7 @@ def outcomes_of(runs: Sequence[Run], kept: Kept, processes: int) -> dict[Run, Ou
 
 
 def _trained(runs: Sequence[Run], processes: int) -> Iterator[tuple[Run, Outcome | None]]:
-    """Each of the ``runs`` with its outcome, as they end."""
+    """Yield each of the ``runs`` with its outcome, in the order of completion."""
     if processes == 1:
         yield from ((run, train(run)) for run in runs)
     if processes < 2:
@@ -165,19 +165,19 @@ def _trained(runs: Sequence[Run], processes: int) -> Iterator[tuple[Run, Outcome
 
 
 def _take_core(cores: "multiprocessing.Queue[int]") -> None:
-    """Stay on one core, with all processes of a run: groups that average at every step spin while they wait."""
+    """Pin this process and its children to one core, since groups that average at every step spin while waiting."""
     torch.set_num_threads(1)
     os.sched_setaffinity(0, {cores.get()})
 
 
 def dense_bytes(scale: Scale) -> int:
-    """What one worker sends and fetches if gradients travel whole, in fp32, at every step."""
+    """Return the bytes that one worker sends and fetches with whole fp32 gradients at every step."""
     spec = specification(METHODS["ddp_adamw"], scale, 0)
     return 4 * spec.num_parameters() * scale.steps
 
 
 def rows_of(seeds: Sequence[dict[str, Outcome]], unit: int) -> list[Row]:
-    """The rows from the outcomes by method of each seed; ``unit`` is :func:`dense_bytes`."""
+    """Return the rows from the outcomes by method of each seed; ``unit`` is :func:`dense_bytes`."""
     for found in seeds:
         dense = [found[name] for name in ("ddp_adamw", "ddp_muon") if name in found]
         if dense:
@@ -207,14 +207,14 @@ def rows_of(seeds: Sequence[dict[str, Outcome]], unit: int) -> list[Row]:
 
 
 def lacking(seeds: Sequence[Mapping[str, Outcome]]) -> str:
-    """Which peers some seed has no outcome of, and how to get them; empty if there are all."""
+    """Return the peers without an outcome of some seed, and the remedy; empty if complete."""
     names = [name for name in PEERS if any(name not in found for found in seeds)]
     remedy = ": make bench-peers was not run" if "torchft_diloco" in names and not TORCHFT_PYTHON.exists() else ""
     return f"{', '.join(names)} left out{remedy}" if names else ""
 
 
 def equal_bytes_deficit(found: Mapping[str, Outcome]) -> tuple[float, str] | None:
-    """The largest relative loss of our best point against a peer that sends and fetches no less, and that peer."""
+    """Return the largest relative loss of our best point against a peer with no fewer bytes, and that peer."""
     ours, deficits = [found[name] for name in OURS if name in found], []
     for name, peer in ((name, found[name]) for name in PEERS if name in found):
         cheaper = [point.loss for point in ours if point.up <= peer.up and point.down <= peer.down]
@@ -225,11 +225,11 @@ def equal_bytes_deficit(found: Mapping[str, Outcome]) -> tuple[float, str] | Non
 
 def main() -> None:
     options = report_options("communication")
-    options.add_argument("--seeds", type=int, default=3, help="how many seeds (3)")
-    options.add_argument("--processes", type=int, help="how many runs at once (one a core)")
-    options.add_argument("--fresh", action="store_true", help="measure again what is kept from earlier runs")
-    options.add_argument("--kept", action="store_true", help="report what is kept, and measure nothing")
-    options.add_argument("--tune", action="store_true", help="print what was tried to find the settings")
+    options.add_argument("--seeds", type=int, default=3, help="number of seeds (default: 3)")
+    options.add_argument("--processes", type=int, help="number of runs at a time (default: number of cores)")
+    options.add_argument("--fresh", action="store_true", help="measure kept results again")
+    options.add_argument("--kept", action="store_true", help="report kept results without measuring")
+    options.add_argument("--tune", action="store_true", help="print the losses of tried settings")
     chosen = options.parse_args()
     torch.set_num_threads(1)
     started = time.perf_counter()
@@ -261,7 +261,7 @@ def main() -> None:
 
 
 def plot(rows: Sequence[Row]) -> None:
-    """Draw the curve, in the environment that has what it takes."""
+    """Draw the curve, in the environment with the plotting library."""
     report = json.dumps({"rows": [asdict(found) for found in rows]})
     command = [str(TORCHFT_PYTHON), "-m", "benchmarks.peers.plot_communication", str(PLOT)]
     subprocess.run(command, input=report, text=True, check=True, cwd=ROOT)

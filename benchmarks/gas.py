@@ -1,8 +1,8 @@
-"""What each call of the contracts costs in gas, on the embedded chain, as transactions of their own.
+"""Gas of each contract call, as separate transactions on the embedded chain.
 
-The cost for a unit counts everything from the commitment of its window to the claims of all providers and the fee. Gas
-is the same on any machine. ``benchmarks/gas.json`` is what ``python -m benchmarks.gas --json`` printed last: a test
-fails where a row has become more than five per cent dearer.
+The cost per unit counts everything from the commitment of its window to the claims of all providers and the fee. Gas is
+equal on all machines. ``benchmarks/gas.json`` is the last output of ``python -m benchmarks.gas --json``. A test fails
+if a row rises by more than five per cent.
 """
 
 import sys
@@ -39,11 +39,11 @@ NET = net_unit_price(PRICE, 1_000_000, DEVNET.fee_bps)
 ENVIRONMENT = to_hex(sha256(b"environment class"))
 _GAS_LIMIT = 12_000_000
 
-_Posted = tuple[str, list[tuple[int, list[str]]]]  # root of a batch; amount and proof of each provider
+_Posted = tuple[str, list[tuple[int, list[str]]]]  # root of a batch; amount and proof by provider
 
 
 def measure(quick: bool) -> list[Row]:
-    """All rows; a quick run is a whole one, it takes seconds."""
+    """Return all rows; quick runs are complete, since they take seconds."""
     with deployed() as bench:
         rows = bench.single_calls()
         for units in (1_000, 100_000):
@@ -56,7 +56,7 @@ def measure(quick: bool) -> list[Row]:
 
 @contextmanager
 def deployed() -> Iterator["Bench"]:
-    """A chain of its own with all contracts on it."""
+    """Yield a fresh chain with all contracts."""
     with AnvilProcess() as anvil, tempfile.TemporaryDirectory() as directory:
         progress("deploying the contracts")
         deployment = deploy_contracts(anvil)
@@ -65,7 +65,7 @@ def deployed() -> Iterator["Bench"]:
 
 
 class Bench:
-    """Calls on one chain, and what they cost."""
+    """Calls on one chain, and their gas."""
 
     def __init__(self, chain: Chain) -> None:
         self._chain = chain
@@ -74,14 +74,14 @@ class Bench:
         self._judged: tuple[str, list[LocalAccount]] = "", []
         for key in self._keys:
             chain.anvil.rpc("anvil_setBalance", key.address, hex(10**20))
-        self._fund(self._keys[:PROVIDERS], 1)  # a provider that has some ZEN, as after staking
+        self._fund(self._keys[:PROVIDERS], 1)  # providers hold some ZEN, as after staking
 
     def _fund(self, keys: Sequence[LocalAccount], wei: int) -> None:
         for key in keys:
             self._gas(OPERATOR.address, "ZenToken", "transfer", key.address, wei)
 
     def _gas(self, sender: str, contract: str, function: str, *arguments: Any) -> int:
-        """Gas used by one transaction.
+        """Return the gas of one transaction.
 
         Raises:
             RuntimeError: it reverted.
@@ -99,7 +99,7 @@ class Bench:
         return int(receipt["gasUsed"], 16)
 
     def _receipt(self, tx: str) -> Any:
-        for _ in range(600):  # mined at once, but not before the answer
+        for _ in range(600):  # mined immediately, but after the answer
             if receipt := self._chain.anvil.rpc("eth_getTransactionReceipt", tx):
                 return receipt
             time.sleep(0.05)
@@ -108,7 +108,7 @@ class Bench:
     # --- one call each
 
     def single_calls(self) -> list[Row]:
-        """Stake, open, commit, settle, claim and slash."""
+        """Return the rows of stake, open, commit, settle, claim and slash."""
         stakers = self._keys[PROVIDERS : PROVIDERS + 5]
         staking = self._chain.deployment.address("ProviderStaking")
         self._fund(stakers, 2_000 * ZEN)
@@ -152,7 +152,7 @@ class Bench:
     # --- a whole window
 
     def window(self, units: int) -> float:
-        """Gas from the commitment of a window of ten jobs to the last claim of twenty providers."""
+        """Return the gas from the commitment of a window of ten jobs to the last claim of twenty providers."""
         jobs = [self._open(units // JOBS)[0] for _ in range(JOBS)]
         root = to_hex(sha256(f"window of {units}".encode()))
         spent = self._gas(OPERATOR.address, "WorkWindows", "commitWindow", root, units)
@@ -168,18 +168,18 @@ class Bench:
         return job, self._gas(OTHER.address, "JobEscrow", "openJob", *arguments)
 
     def _settle(self, jobs: Sequence[str], units: int, *, last: bool) -> tuple[int, _Posted]:
-        """Gas of one batch over all units of these jobs, and (its root, each provider's amount and proof)."""
+        """Return the gas of one batch over all units of these jobs, and (its root, each provider's claim)."""
         self._batches += 1
         lines = [JobLine(job, PRICE, units, 0, 1, last, ENVIRONMENT) for job in jobs]
         share = units * len(jobs) // PROVIDERS * NET
         leaves = [claim_leaf(key.address, share) for key in self._keys[:PROVIDERS]]
-        units_root = sha256(f"units {self._batches}".encode())  # nobody disputes them
-        beside = merkle.parent_hash(units_root, lines_hash(lines))
+        units_root = sha256(f"units {self._batches}".encode())  # never disputed
+        sibling = merkle.parent_hash(units_root, lines_hash(lines))
         claims_root = merkle.root(leaves)
         arguments = [to_hex(claims_root), to_hex(units_root), [line.as_argument() for line in lines]]
         gas = self._gas(OPERATOR.address, "JobEscrow", "settle", *arguments)
-        proofs = [[to_hex(node) for node in (*merkle.proof(leaves, i), beside)] for i in range(PROVIDERS)]
-        return gas, (to_hex(merkle.parent_hash(claims_root, beside)), [(share, proof) for proof in proofs])
+        proofs = [[to_hex(node) for node in (*merkle.proof(leaves, i), sibling)] for i in range(PROVIDERS)]
+        return gas, (to_hex(merkle.parent_hash(claims_root, sibling)), [(share, proof) for proof in proofs])
 
     def _claim(self, index: int, batches: Sequence[_Posted]) -> int:
         items = [{"amount": amount, "proof": proof} for _, claims in batches for amount, proof in (claims[index],)]
@@ -193,7 +193,7 @@ class Bench:
     # --- a dispute
 
     def dispute(self) -> list[Row]:
-        """One challenge of a unit of 64 segments, the most there are, from bond to verdict; and a silent committee."""
+        """Return the rows of a challenge of a unit of 64 segments (the maximum), and of a silent committee."""
         spent = self.transactions_of_a_dispute(64)
         step = max(spent["show"], spent["name"])
         contradiction, wrong = self._proofs()
@@ -216,7 +216,7 @@ class Bench:
         ]
 
     def _silence(self) -> dict[str, int]:
-        """Gas of keeping the one signature of a committee, and of replacing that."""
+        """Return the gas of storing a committee's only signature, and of replacing the committee."""
         dispute, spent = self._named(1)
         _, correct, committee, signatures = self._verdict(dispute, self._keys[PROVIDERS + 5 : PROVIDERS + 10])
         self._gas(OTHER.address, "Disputes", "drawCommittee", dispute)
@@ -226,10 +226,10 @@ class Bench:
         return spent | {"replace": self._gas(OTHER.address, "Disputes", "replaceCommittee", dispute, committee)}
 
     def transactions_of_a_dispute(self, segments: int) -> dict[str, int]:
-        """Gas of each transaction of one dispute about a unit whose last segment is false, in their order.
+        """Return the gas of each transaction, in order, of a dispute about a unit whose last segment is false.
 
-        As the market's parts and nodes send them: of one segment there is no step to name, and the draw and its verdict
-        are two, since referees sign for a committee once a final block has it.
+        The transactions are those of the market and the nodes. A unit of one segment needs no segment selection. The
+        draw and the verdict are two transactions, since referees sign once a final block has the committee.
         """
         dispute, spent = self._named(segments)
         verdict = self._verdict(dispute, self._keys[PROVIDERS + 5 : PROVIDERS + 10])
@@ -237,7 +237,7 @@ class Bench:
         return spent | {"verdict": self._gas(OTHER.address, "Disputes", "submitVerdict", *verdict)}
 
     def _named(self, segments: int) -> tuple[str, dict[str, int]]:
-        """A dispute whose committee can be drawn, and the gas of each transaction until then, in their order."""
+        """Return a dispute whose committee can be drawn, and the gas of each transaction until then, in order."""
         provider, challenger, *referees = self._keys[PROVIDERS + 3 : PROVIDERS + 10]
         deployment = self._chain.deployment
         self._fund([challenger], DEVNET.disputes.bond_wei)
@@ -267,7 +267,7 @@ class Bench:
         return dispute, spent
 
     def _register(self, referees: Sequence[LocalAccount]) -> None:
-        """Have the referees stake and stand in the list, unless they do."""
+        """Stake and register the referees, unless they are registered."""
         if self._view("Disputes", "refereeCount"):
             return
         self._fund(referees, 600 * ZEN)
@@ -279,7 +279,7 @@ class Bench:
             self._gas(referee.address, "Disputes", "registerReferee")
 
     def _verdict(self, dispute: str, referees: Sequence[LocalAccount]) -> list[Any]:
-        """Arguments of ``submitVerdict`` by the committee that is drawn as soon as somebody says so."""
+        """Return the arguments of ``submitVerdict`` by the committee that a draw in the next block gives."""
         committee = self._view("Disputes", "drawCommittee", dispute)
         keys = {referee.address: referee for referee in referees}
         self._judged = dispute, [keys[address] for address in committee]
@@ -287,13 +287,13 @@ class Bench:
         return [dispute, False, committee, signatures]
 
     def _signed(self, seat: int, provider_correct: bool) -> str:
-        """Verdict of a member of the last committee."""
+        """Return the verdict of a member of the last committee."""
         dispute, members = self._judged
         digest = self._view("Disputes", "verdictDigest", dispute, 0, provider_correct)
         return to_hex(bytes(members[seat].unsafe_sign_hash(Hash32(from_hex(digest))).signature))
 
     def _proofs(self) -> tuple[int, int]:
-        """Gas of punishing two members of the last committee: for both verdicts, and for one against all others."""
+        """Return the gas of slashing two members of the last committee, for equivocation and for a wrong verdict."""
         dispute, members = self._judged
         both = [self._signed(0, True), self._signed(0, False)]
         contradiction = self._gas(OTHER.address, "Disputes", "proveContradiction", dispute, 0, *both)

@@ -1,11 +1,11 @@
-"""A production cluster's stream of jobs on a small market, placed by our objective, by first fit and at random.
+"""Placement of a production cluster's jobs on a small market: our objective, first fit, and random.
 
-:mod:`benchmarks.trace` says what the stream is made of. All rules see the same stream, the same limits and the same
-queue: who came first is placed first, who does not fit is passed over, and nodes are held back for who has waited an
-hour. Ours alone looks at what the last jobs asked for, to see which nodes are scarce; "blind" is ours without that.
+:mod:`benchmarks.trace` describes the jobs. All rules see the same jobs, limits and queue. Jobs are placed in the order
+of arrival, and a job that does not fit is skipped. A job that has waited an hour gets a reservation. Only ours uses the
+requirements of recent jobs to see which nodes are scarce; "blind" is ours without that.
 
-The weight of scarcity was chosen on the first half of the trace, on 32, 64 and 128 of its machines. The rows
-``held_out_*`` are from its second half, on other numbers of machines.
+The weight of scarcity was chosen on the first half of the trace, on 32, 64 and 128 machines. The rows ``held_out_*``
+are from its second half, on other numbers of machines.
 """
 
 import statistics
@@ -29,14 +29,14 @@ SUPPLY = 64
 HELD_OUT = (48, 96)
 PATIENCE_SECONDS = 3_600
 LARGE = 10_000
-REFRESH = 50  # jobs asked since scarcity was last judged
+REFRESH = 50  # jobs between two computations of scarcity
 
 Policy = Callable[[int, Sequence[Candidate], Random], list[Candidate]]
 
 
 @dataclass
 class Outcome:
-    """What came of one replay. ``utilisation``: share of the nodes' time from the first arrival to the last."""
+    """Result of one replay. ``utilisation``: share of the nodes' time from the first arrival to the last."""
 
     waits: list[float] = field(default_factory=list)
     utilisation: float = 0.0
@@ -47,7 +47,7 @@ class Outcome:
 
 
 class Asked:
-    """What jobs asked lately, and how scarce that makes the machines."""
+    """Requirements of recent jobs, and the scarcity of machines that follows."""
 
     def __init__(self, supply: Sequence[Machine]) -> None:
         self._supply = supply
@@ -56,19 +56,19 @@ class Asked:
         self._scarcity: dict[Hashable, float] = {}
 
     def note(self, task: Task) -> None:
-        """A job has come."""
+        """Record an arrived job."""
         self._recent.append(Ask(task.wants, task.workers))
         self._count += 1
         if self._count % REFRESH == 0:
             self._scarcity = scarcity(self._recent, self._supply)
 
     def scarcity(self) -> Mapping[Hashable, float]:
-        """By kind of machine, as last judged."""
+        """Return the last computed scarcity by kind of machine."""
         return self._scarcity
 
 
 def ours(size: int, candidates: Sequence[Candidate], _random: Random) -> list[Candidate]:
-    """The market's own choice, of the best gang of any one model."""
+    """Return the market's own choice: the best gang of one model."""
     by_model: dict[str, list[Candidate]] = {}
     for one in candidates:
         by_model.setdefault(one.node.environment_class, []).append(one)
@@ -77,12 +77,12 @@ def ours(size: int, candidates: Sequence[Candidate], _random: Random) -> list[Ca
 
 
 def blind(size: int, candidates: Sequence[Candidate], random: Random) -> list[Candidate]:
-    """As ours, but no node counts as scarce."""
+    """Return the choice of ours without scarcity."""
     return ours(size, [replace(one, scarcity=0.0) for one in candidates], random)
 
 
 def first_fit(size: int, candidates: Sequence[Candidate], _random: Random) -> list[Candidate]:
-    """The first that come, of the first model that has enough."""
+    """Return the first candidates of the first model that has enough."""
     taken: dict[str, list[Candidate]] = {}
     for one in candidates:
         gang = taken.setdefault(one.node.environment_class, [])
@@ -93,7 +93,7 @@ def first_fit(size: int, candidates: Sequence[Candidate], _random: Random) -> li
 
 
 def at_random(size: int, candidates: Sequence[Candidate], random: Random) -> list[Candidate]:
-    """Any, of any model that has enough."""
+    """Return random candidates of a random model that has enough."""
     counts = Counter(one.node.environment_class for one in candidates)
     models = sorted(model for model, count in counts.items() if count >= size)
     if not models:
@@ -106,7 +106,7 @@ POLICIES: dict[str, Policy] = {"": ours, "first_fit_": first_fit, "random_": at_
 
 
 def measure(quick: bool) -> list[Row]:
-    """All rows."""
+    """Return all rows."""
     found = trace.read()
     if found is None:
         if not quick:
@@ -139,7 +139,7 @@ def measure(quick: bool) -> list[Row]:
 def _replays(
     found: Trace, seeds: Sequence[int], count: int, jobs: int | None, *, second_half: bool = False
 ) -> dict[str, list[Outcome]]:
-    """By policy, a replay for each seed on ``count`` of the machines."""
+    """Return, by policy, a replay for each seed on ``count`` of the machines."""
     outcomes: dict[str, list[Outcome]] = {prefix: [] for prefix in POLICIES}
     for seed in seeds:
         tasks = trace.tasks(found, seed)[:jobs]
@@ -181,13 +181,13 @@ def _percentile(outcomes: Sequence[Outcome], share: int) -> list[float]:
 
 
 def _fits_somewhere(task: Task, machines: Sequence[Machine]) -> bool:
-    """Whether enough nodes of one model could ever serve the task."""
+    """Return whether enough nodes of one model could ever run the task."""
     models = Counter(machine.environment_class for machine in machines if task.wants.accepts(machine))
     return max(models.values(), default=0) >= task.workers
 
 
 def replay(machines: Sequence[Machine], tasks: Sequence[Task], policy: Policy, seed: int) -> Outcome:
-    """Let the tasks come and go on a virtual clock until all have run, and check every placement."""
+    """Run the tasks on a virtual clock until all have finished, and check every placement."""
     random, outcome, asked = Random(seed), Outcome(), Asked(machines)
     by_name = {machine.provider: machine for machine in machines}
     free, running, waiting = set(by_name), list[tuple[int, int, list[str]]](), list[Task]()
@@ -200,30 +200,30 @@ def replay(machines: Sequence[Machine], tasks: Sequence[Task], policy: Policy, s
         while coming and coming[-1].start <= now:
             asked.note(coming[-1])
             waiting.append(coming.pop())
-        held: set[str] = set()
+        reserved: set[str] = set()
         scarce = asked.scarcity()
         for task in list(waiting):
-            if len(free) - len(held) < task.workers:
+            if len(free) - len(reserved) < task.workers:
                 continue
-            usable = [one for one in suitable[task.id] if one.provider in free and one.provider not in held]
+            usable = [one for one in suitable[task.id] if one.provider in free and one.provider not in reserved]
             seen = [Candidate(one, price=one.price, scarcity=scarce.get(one.kind, 0.0)) for one in usable]
             names = [one.node.provider for one in policy(task.workers, seen, random)]
             if not names:
-                if not held and now - task.start >= PATIENCE_SECONDS:
-                    held = {machine.provider for machine in usable}
+                if not reserved and now - task.start >= PATIENCE_SECONDS:
+                    reserved = {machine.provider for machine in usable}
                 continue
             waiting.remove(task)
             gang = [by_name[name] for name in names]
             _check(outcome, task, gang, free)
             free.difference_update(names)
             heappush(running, (now + task.seconds, task.id, names))
-            _book(outcome, task, gang, now, tasks[-1].start)
+            _record(outcome, task, gang, now, tasks[-1].start)
     outcome.utilisation /= (tasks[-1].start - tasks[0].start) * len(machines)
     return outcome
 
 
 def _check(outcome: Outcome, task: Task, gang: Sequence[Machine], free: set[str]) -> None:
-    """Count what no placement may do, from the trace's own figures and not from what the policy was offered."""
+    """Count violations of placement rules from the trace's own figures, not from the policy's input."""
     names = {machine.provider for machine in gang}
     small = any(machine.cpu < task.wants.cpu or machine.memory < task.wants.memory for machine in gang)
     outcome.capacity_violations += len(names) != task.workers or not names <= free or small
@@ -232,8 +232,8 @@ def _check(outcome: Outcome, task: Task, gang: Sequence[Machine], free: set[str]
     outcome.model_violations += len(models) != 1 or bool(wanted and not models <= wanted)
 
 
-def _book(outcome: Outcome, task: Task, gang: Sequence[Machine], now: int, last_arrival: int) -> None:
-    """Note a placement. Its cost is that of the job's own four terms, so that all policies compare."""
+def _record(outcome: Outcome, task: Task, gang: Sequence[Machine], now: int, last_arrival: int) -> None:
+    """Record a placement. Its cost has only the job's own four terms, so that all policies compare."""
     outcome.waits.append(now - task.start)
     outcome.utilisation += max(0, min(now + task.seconds, last_arrival) - now) * task.workers
     outcome.costs.append(gang_cost([Candidate(one, price=one.price) for one in gang]) / task.workers)
@@ -242,10 +242,10 @@ def _book(outcome: Outcome, task: Task, gang: Sequence[Machine], now: int, last_
 
 
 def _speed(found: Trace, count: int, seed: int, decisions: int) -> float:
-    """Decisions a second among ``count`` nodes.
+    """Return the decisions per second among ``count`` nodes.
 
-    Timed are: judging scarcity, choosing by the requirements and the objective, taking the nodes, and giving back those
-    of the gang before last. Not timed: putting all nodes in order once, which a market does before its first decision.
+    Timed: scarcity, the choice by requirements and objective, taking the nodes, and returning those of the gang before
+    last. Not timed: sorting all nodes once, which a market does before its first decision.
     """
     machines = trace.machines(found, seed)
     copies = range(count // len(machines) + 1)
@@ -269,7 +269,7 @@ def _speed(found: Trace, count: int, seed: int, decisions: int) -> float:
 
 
 def _gaps(seed: int, cases: int) -> list[float]:
-    """How much dearer the chosen gang is than the best of all, as a share, in random small markets."""
+    """Return the extra cost of the chosen gang over the best of all, as a share, in random small markets."""
     random, gaps = Random(seed), []
     for _ in range(cases):
         candidates = [

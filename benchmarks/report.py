@@ -1,8 +1,8 @@
-"""The one form in which every benchmark says what it measured.
+"""Report format of all benchmarks.
 
-A benchmark is a module with ``measure(quick) -> list[Row]`` that ends in ``run("name", measure)``. Then
-``python -m benchmarks.NAME --json`` prints one JSON object and nothing else on standard output, without ``--json`` a
-table in Markdown; progress goes to standard error. ``--quick`` runs a small version which shows only that it runs.
+A benchmark is a module with ``measure(quick) -> list[Row]`` that ends in ``run("name", measure)``. ``python -m
+benchmarks.NAME --json`` prints one JSON object on standard output; without ``--json`` it prints a Markdown table.
+Progress goes to standard error. ``--quick`` runs a small version that only proves that the benchmark works.
 """
 
 import argparse
@@ -28,7 +28,7 @@ _Z99 = statistics.NormalDist().inv_cdf(0.995)
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure: the median over repetitions or seeds, and how far they spread."""
+    """One figure: the median over repetitions or seeds, and its spread."""
 
     name: str
     value: float
@@ -40,32 +40,32 @@ class Row:
 
 
 def row(name: str, unit: str, values: Sequence[float], note: str = "") -> Row:
-    """The row of several repetitions of one measurement.
+    """Return the row of several repetitions of one measurement.
 
     Raises:
-        ValueError: there are none.
+        ValueError: ``values`` is empty.
     """
     if not values:
-        raise ValueError(f"{name}: nothing was measured")
+        raise ValueError(f"values of {name} is empty; expected at least one measurement")
     return Row(name, statistics.median(values), unit, min(values), max(values), note, len(values))
 
 
 def wilson(found: int, of: int) -> tuple[float, float]:
-    """Wilson's 99 % bounds of the share ``found / of``."""
+    """Return Wilson's 99 % bounds of the share ``found / of``."""
     share, z = found / of, _Z99
     middle = (share + z * z / (2 * of)) / (1 + z * z / of)
     spread = z / (1 + z * z / of) * math.sqrt(share * (1 - share) / of + z * z / (4 * of * of))
-    # Exact where the share is 0 or 1, which rounding would miss.
+    # Exact bounds for shares of 0 and 1, which rounding would miss.
     return middle - spread if found else 0.0, middle + spread if found < of else 1.0
 
 
 def progress(text: str) -> None:
-    """A line on standard error about what is being done."""
+    """Print a progress line on standard error."""
     print(text, file=sys.stderr, flush=True)
 
 
 def machine() -> dict[str, Any]:
-    """What the figures depend on."""
+    """Return the properties of the machine on which the figures depend."""
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {
         "cpu": _cpu_model(),
@@ -87,9 +87,9 @@ def run(
     """Measure, and print the report on standard output.
 
     Args:
-        needs: looks for what is not installed with Python, before anything is measured. FileNotFoundError: it is not
-            there; the message tells how to get it.
-        lacks: asked after the report for what it had to leave out, and how to get that; empty if nothing.
+        needs: checks requirements outside Python before any measurement. FileNotFoundError: one is missing; the
+            message gives the remedy.
+        lacks: returns, after the report, the missing rows and their remedy; empty if complete.
     """
     options = report_options(name).parse_args(arguments)
     try:
@@ -97,7 +97,7 @@ def run(
             needs()
     except FileNotFoundError as error:
         sys.exit(f"python -m benchmarks.{name}: {error}")
-    for number in (signal.SIGTERM, signal.SIGHUP):  # so that whatever was started is ended, as after an interrupt
+    for number in (signal.SIGTERM, signal.SIGHUP):  # ends started processes, as an interrupt does
         signal.signal(number, _stop)
     started = time.perf_counter()
     rows = measure(options.quick)
@@ -106,7 +106,7 @@ def run(
 
 
 def end(name: str, lacking: str) -> None:
-    """End with a failure if the report lacks rows; ``lacking`` says which, and how to get them."""
+    """Fail if the report lacks rows; ``lacking`` names them and the remedy."""
     if lacking:
         sys.exit(f"python -m benchmarks.{name}: {lacking}")
 
@@ -116,17 +116,18 @@ def _stop(number: int, _frame: object) -> NoReturn:
 
 
 def report_options(name: str) -> argparse.ArgumentParser:
-    """What every benchmark's command line takes. From here on logs go to standard error: the report is alone on the
-    other."""
+    """Return the common command line of all benchmarks, and send logs to standard error."""
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    parser.add_argument("--quick", action="store_true", help="a small version that shows only that it runs")
+    parser.add_argument(
+        "--quick", action="store_true", help="run a small version that only proves that the benchmark works"
+    )
     return parser
 
 
 def print_report(name: str, rows: Sequence[Row], seconds: float, as_json: bool) -> None:
-    """The report on standard output: one JSON object, or a table."""
+    """Print the report on standard output: one JSON object, or a table."""
     seconds = round(seconds, 1)
     seeds = max((found.repetitions for found in rows), default=0)
     if as_json:
@@ -152,7 +153,7 @@ def _number(amount: float) -> str:
 def _cpu_model() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:  # no Linux
+    except OSError:  # not Linux
         return platform.processor() or platform.machine()
     models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(models, platform.machine())

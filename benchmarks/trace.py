@@ -1,10 +1,10 @@
-"""A production cluster's machines and tasks as nodes and jobs of this market, or a small made-up stand-in for them.
+"""A production cluster's machines and tasks as nodes and jobs of this market, or a small synthetic substitute.
 
 The trace (Alibaba cluster-trace-gpu-v2023; Weng et al., USENIX ATC 2023) is read from ``$ZOO_TRACE_DIR``, by default
-``../shared/data/gpu-cluster-trace-2023`` beside the repository. This market sells whole nodes in gangs of one kind. So
-a task of n GPUs is a gang of n nodes of one GPU model, one worker each; a node takes one job at a time and must have
-the CPU and memory of one worker. Tasks without a GPU and tasks that never ran are left out. The trace names no sites or
-prices, and its column for models is empty: a seed draws them (a third of the tasks accept one to three models only).
+``../shared/data/gpu-cluster-trace-2023`` next to the repository. This market sells whole nodes in gangs of one kind. A
+task of n GPUs is therefore a gang of n nodes of one GPU model, one worker each. A node takes one job at a time and must
+have the CPU and memory of one worker. Tasks without a GPU and tasks that never ran are excluded. The trace has
+no sites or prices, and its model column is empty. A seed draws them; a third of the tasks accept one to three models.
 """
 
 import csv
@@ -17,7 +17,7 @@ from random import Random
 from market.domain.nodes.placement import Node, Requirements
 
 VARIABLE = "ZOO_TRACE_DIR"
-FROM_SECONDS = 10_000_000  # nearly all tasks come after this
+FROM_SECONDS = 10_000_000  # nearly all tasks arrive later
 _DEFAULT = Path(__file__).parents[2] / "shared" / "data" / "gpu-cluster-trace-2023"
 _PRICES = {"P100": 1.0, "T4": 1.2, "V100M16": 1.8, "V100M32": 2.2, "A10": 2.0, "G2": 2.5, "G3": 4.0}
 
@@ -26,7 +26,7 @@ _Record = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Machine(Node):
-    """A node with what a worker on it may use (thousandths of a CPU, MiB) and its ask as a share of what jobs pay."""
+    """A node with one worker's resources (thousandths of a CPU, MiB) and its ask as a share of jobs' prices."""
 
     _: KW_ONLY
     cpu: int
@@ -35,19 +35,19 @@ class Machine(Node):
 
     @property
     def make(self) -> Hashable:
-        """What tasks look at."""
+        """Properties that tasks select by."""
         return self.environment_class, self.cpu, self.memory
 
 
 @dataclass(frozen=True, slots=True)
 class Wants(Requirements):
-    """What a task asks of each machine: CPU and memory for one worker too."""
+    """Requirements of a task for each machine, including one worker's CPU and memory."""
 
     cpu: int = 0
     memory: int = 0
 
     def accepts(self, node: Node) -> bool:
-        """Whether one worker fits on the machine, and its model is accepted."""
+        """Return whether one worker fits on the machine, and its model is accepted."""
         assert isinstance(node, Machine)
         return node.cpu >= self.cpu and node.memory >= self.memory and Requirements.accepts(self, node)
 
@@ -65,7 +65,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The records as they are in the files; ``note`` says so where they are made up."""
+    """Records of the files; ``note`` marks synthetic ones."""
 
     nodes: Sequence[_Record]
     tasks: Sequence[_Record]
@@ -73,7 +73,7 @@ class Trace:
 
 
 def read() -> Trace | None:
-    """The trace, if it is there."""
+    """Return the trace, or None if its files are missing."""
     directory = folder()
     if not (directory / "nodes.csv").is_file() or not (directory / "tasks.csv").is_file():
         return None
@@ -81,7 +81,7 @@ def read() -> Trace | None:
 
 
 def folder() -> Path:
-    """Where the trace is looked for."""
+    """Return the folder of the trace."""
     return Path(os.environ.get(VARIABLE, _DEFAULT))
 
 
@@ -91,7 +91,7 @@ def _records(path: Path) -> list[_Record]:
 
 
 def made_up() -> Trace:
-    """300 machines and 500 tasks from a fixed seed, for a run without the trace. Its figures mean nothing."""
+    """Return 300 synthetic machines and 500 tasks from a fixed seed, whose figures are meaningless."""
     random = Random(0)
     models = random.choices(list(_PRICES), [11, 33, 5, 2, 1, 45, 3], k=300)
     nodes = [
@@ -116,7 +116,7 @@ def made_up() -> Trace:
 
 
 def machines(trace: Trace, seed: int) -> list[Machine]:
-    """The trace's machines; sixteen in a row of the file share a site, four sites a network and an owner."""
+    """Return the trace's machines; sixteen in a row of the file share a site, four sites a network and an owner."""
     random = Random(seed)
     found = []
     for index, record in enumerate(trace.nodes):
@@ -141,7 +141,7 @@ def machines(trace: Trace, seed: int) -> list[Machine]:
 
 
 def tasks(trace: Trace, seed: int) -> list[Task]:
-    """The trace's GPU tasks that ran, by arrival; a seed draws which models a third of them accept."""
+    """Return the trace's GPU tasks that ran, by arrival; a seed draws which models a third of them accept."""
     random = Random(seed)
     found = []
     for index, record in enumerate(trace.tasks):

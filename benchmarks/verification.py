@@ -1,9 +1,12 @@
-"""How surely cheats are found, that honest work is not slashed, and what both cost.
+"""Detection of false work, safety of honest work, and the cost of both.
 
-``python -m benchmarks.verification --json``. Draws, verdicts, penalties, sampling rates and prices are the market's own
-rules; units are trained and replayed for real in processes of eight environment classes (``replays.py``); disputes are
-played against the contracts on anvil; a proof of hardware is made and checked on one core (``hardware_check.py``);
-strategies are simulated (``strategies.py``, which says what it assumes).
+``python -m benchmarks.verification --json``.
+
+- Draws, verdicts, penalties, sampling rates and prices are the market's own rules.
+- Units are trained and replayed in processes of eight environment classes (``replays.py``).
+- Disputes run against the contracts on anvil.
+- A hardware benchmark is made and checked on one core (``hardware_check.py``).
+- Strategies are simulated under the assumptions of ``strategies.py``.
 """
 
 import math
@@ -26,27 +29,27 @@ from training_gym.runtime.profile import CPU
 from zoo_compute.devnet.binaries import find_anvil
 from zoo_protocol.verification.sampling import detection_probability, draw_segments
 
-RATES = range(1, 26)  # per cent
+RATES = range(1, 26)  # percent
 CHEATERS = 22_500
-"""So many that the bounds of all comparisons together are no wider than Wilson's 99 % bounds of each with 10,000."""
-SEGMENTS = 100  # so that a rate of r per cent draws r segments
+"""With this many the joint bounds are no wider than Wilson's 99 % bounds of each comparison with 10,000."""
+SEGMENTS = 100  # a rate of r percent samples r segments
 FALSIFIED = (1, 5, 20)
 LENGTHS = (1, 2, 4, 16, 64)  # segments of a unit in dispute
 
 
 def measure(quick: bool) -> list[Row]:
-    """All rows. What is timed is done alone, and simulations beside the real replays, in a process of their own."""
+    """Return all rows. Timed parts run alone; simulations run in a process in parallel to the replays."""
     with tempfile.TemporaryDirectory(prefix="zoo-verification-") as directory:
         alone = [
-            *_disputes(LENGTHS[:3] if quick else LENGTHS),  # first: a chain that does not start shows at once
+            *_disputes(LENGTHS[:3] if quick else LENGTHS),  # first, to fail early if the chain does not start
             *_cost(Path(directory), quick),
             *hardware_check.rows(1_024 if quick else None),
         ]
-        with multiprocessing.get_context("spawn").Pool(1) as beside:  # ended where this process is
+        with multiprocessing.get_context("spawn").Pool(1) as pool:  # ends with this process
             simulated = [
-                beside.apply_async(_detection, [200 if quick else CHEATERS]),
-                beside.apply_async(profits.rows, [40 if quick else 1_000]),
-                beside.apply_async(lazy_verifiers.rows, [100 if quick else CHEATERS]),
+                pool.apply_async(_detection, [200 if quick else CHEATERS]),
+                pool.apply_async(profits.rows, [40 if quick else 1_000]),
+                pool.apply_async(lazy_verifiers.rows, [100 if quick else CHEATERS]),
             ]
             replayed = [
                 *_honest(Path(directory), quick),
@@ -71,7 +74,7 @@ def _detection(cheaters: int) -> list[Row]:
 
 
 def _found(cheaters: int) -> dict[tuple[int, int], int]:
-    """How many of so many cheaters are found, by rate (per cent) and segments falsified; each is all of these kinds."""
+    """Return how many dishonest providers are found, by rate (percent) and false segments."""
     dice = random.Random(0)
     found = dict.fromkeys(product(RATES, FALSIFIED), 0)
     for rate in RATES:
@@ -87,7 +90,7 @@ def _found(cheaters: int) -> dict[tuple[int, int], int]:
 
 
 def _honest(directory: Path, quick: bool) -> list[Row]:
-    """Honest units of every class, replayed by fresh processes of the same class and of others."""
+    """Replay honest units of every class by new processes of the same class and of others."""
     names = _class_names(quick)
     trained = {}
     for name in names:
@@ -109,7 +112,7 @@ def _honest(directory: Path, quick: bool) -> list[Row]:
             within, across = within + same, across + (not same)
             differing_within += same and leaf != claim
             differing_across += not same and leaf != claim
-        # Every process stands for as many verifiers as the rule asks: all of its class give the same bits.
+        # Every process stands for as many verifiers as the rule requires: all of a class compute the same bits.
         judges = [
             leaf
             for verifier, leaf in found
@@ -141,7 +144,7 @@ def _class_names(quick: bool) -> list[str]:
 
 
 def _classes(directory: Path, quick: bool) -> list[Row]:
-    """How far honest ends of segments are apart across classes, and the smallest cheats' from honest ones."""
+    """Compare the distances of honest end states across classes with those of the smallest attacks."""
     names = _class_names(quick)
     limit = tolerance(replays.SPECS["small"].training.segment_steps, [])
     honest: dict[str, list[tuple[float, float]]] = defaultdict(list)
@@ -200,7 +203,7 @@ def _classes(directory: Path, quick: bool) -> list[Row]:
 
 
 def _consistency(quick: bool) -> list[Row]:
-    """How often the statistics doubt honest nodes that differ, and exclude them, and what they notice."""
+    """Return the rates at which the statistics flag and exclude honest, heterogeneous nodes, and notice attacks."""
     progress("judging payloads of honest nodes that differ")
     found = consistency.judge(6 if quick else 16, 1 if quick else 4)
     of, doubted, excluded = (sum(counts.values()) for counts in (found.nodes, found.doubted, found.excluded))
@@ -220,21 +223,21 @@ def _consistency(quick: bool) -> list[Row]:
 
 
 def _share(name: str, found: int, of: int, note: str) -> Row:
-    """A share in per cent with Wilson's 99 % bounds."""
+    """Return a share in percent with Wilson's 99 % bounds."""
     low, high = wilson(found, of)
     return Row(name, 100 * found / of, "%", 100 * low, 100 * high, f"{found} of {of}, 99 % bounds; {note}")
 
 
 def _cheats(directory: Path, quick: bool) -> list[Row]:
-    """Each of the smallest cheats, in each segment alone, replayed there."""
-    progress("cheating as little as possible")
+    """Return the detection of each minimal attack, in each segment alone, by its replay."""
+    progress("running the minimal attacks")
     specs = ["small"] if quick else list(replays.SPECS)
     found = replays.call("cheat", CPU, directory, *specs)
     return [_caught("smallest_cheats_found", found, "segments, each replayed")]
 
 
 def _caught(name: str, found: dict[str, list[bool]], what: str) -> Row:
-    """The share of false results that were found, by cheat."""
+    """Return the share of false results that were found, by attack."""
     shares = {cheat: 100 * fmean(caught) for cheat, caught in found.items()}
     tried = sum(len(caught) for caught in found.values())
     note = f"of {tried} false {what}: " + ", ".join(f"{cheat} {share:.0f} %" for cheat, share in shares.items())
@@ -243,7 +246,7 @@ def _caught(name: str, found: dict[str, list[bool]], what: str) -> Row:
 
 
 def _cost(directory: Path, quick: bool) -> list[Row]:
-    """What replaying and hashing add to the work itself, in processor time of the same process."""
+    """Return the extra cost of replaying and hashing relative to training, in processor time of one process."""
     extra, shares = [], {}
     for spec in ("demo",) if quick else ("demo", "wide"):
         progress(f"timing a unit of the {spec} model")

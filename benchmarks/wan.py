@@ -1,33 +1,34 @@
-"""Outer rounds over slow links, simulated: what share of the ideal throughput is left, and how true the simulator is.
+"""Simulation of outer rounds over slow links: efficiency, and the simulator's error.
 
-``python -m benchmarks.wan --json``. The ideal is what the slots' devices compute in the same time without ever waiting.
-Every row is the product as it is (``benchmarks.simulator.rounds`` says what is modelled). ``efficiency_1b`` is taken at
-the settings that docs/planning.md recommends for such links and so many parameters (``method: slow_links``): rounds of
-30 steps, 64 of 4,096 entries at 2 bits both ways, ``round_delay`` 1; and a checkpoint kept every 24 rounds. ``_unset``
-is a job that sets nothing: a model of this size takes the same settings then, and keeps every round's checkpoint.
-``_plain_defaults`` is one with ``method: default``. Payloads have as many entries as the market tells nodes of such a
-link (``training_gym.compress.link_adaptation``), from the first round on. Sizes and the market's times are measured
-on real payloads
-and extrapolated by parameter (``benchmarks.simulator.measured``). Whether a model learns as well at sparser settings is
-not asked here. ``quote_error`` is how far a quote's estimate (``training_gym.exchange.round_time``) is from these
-rows, and
-``quote_error_no_churn`` from the same scenarios without nodes that leave, of which it speaks.
+``python -m benchmarks.wan --json``. Efficiency is relative to the full compute of the slots' devices in the same time.
+Every row simulates the current product (``benchmarks.simulator.rounds``).
+
+- ``efficiency_1b``: the settings of docs/planning.md for such links and model sizes (``method: slow_links``).
+  These are rounds of 30 steps, 64 of 4,096 entries at 2 bits both ways, and ``round_delay`` 1. A checkpoint is kept
+  every 24 rounds.
+- ``_unset``: a job without settings. A model of this size takes the same settings then, and keeps every checkpoint.
+- ``_plain_defaults``: a job with ``method: default``.
+- ``quote_error``: difference of a quote's estimate (``training_gym.exchange.round_time``) from these rows.
+- ``quote_error_no_churn``: the same for scenarios without departures, which the estimate assumes.
+
+Payloads have the entries that the market assigns to such a link (``training_gym.compress.link_adaptation``). Sizes and
+the market's times are measured on real payloads and extrapolated by parameter (``benchmarks.simulator.measured``). The
+loss at sparser settings is not measured here.
 
 Assumed, and not measured:
 
-- a node is one H100 at 50 TFLOP/s: fp32 without tensor cores (67 TFLOP/s at the most), as our execution profile has it;
-  it does 6 FLOP per parameter and token, and 131,072 tokens (64 sequences of 2,048) per inner step;
-- a gang is of one environment class, so its devices are alike; each unit's time varies by 1 % (standard deviation);
-- 100/20 Mb/s down/up and 80 ms per node, 10 % of the nodes leave per hour without a word and as many come;
-- the market's storage has 10 Gb/s each way, and beyond a thousand nodes that for each thousand; its worker joins
-  rounds on one core, and validates models on others;
-- two of a hundred segments are sampled, three nodes pin each checkpoint, the training split is 2 GB;
-- the operator has raised what waits for rounds of minutes (``ZOO_ROUND_DEADLINE_SECONDS`` and
-  ``ZOO_INCLUSION_DEADLINE_SECONDS`` to a day) and the largest upload (64 MB).
+- A node is one H100 at 50 TFLOP/s: fp32 without tensor cores (at most 67 TFLOP/s), as in our execution profile.
+- A node does 6 FLOP per parameter and token, and 131,072 tokens (64 sequences of 2,048) per inner step.
+- A gang has one environment class, so its devices are equal; a unit's time varies by 1 % (standard deviation).
+- A link has 100/20 Mb/s down/up and 80 ms. 10 % of the nodes leave per hour without notice, and as many arrive.
+- The market's storage has 10 Gb/s each way, per thousand nodes. Its worker aggregates on one core, and validates on
+  others.
+- Two of a hundred segments are sampled, three nodes pin each checkpoint, the training split is 2 GB.
+- The operator has raised ``ZOO_ROUND_DEADLINE_SECONDS`` and ``ZOO_INCLUSION_DEADLINE_SECONDS`` to a day, and the
+  largest upload to 64 MB.
 
-The product refuses these jobs today, whatever its operator sets: a model has at most 500,000,000 parameters
-(``TrainingSpec`` refuses the 1,007,765,504 of these rows) and a job at most 64 nodes. Both are constants of the code.
-The rows of a billion parameters, and those of more nodes, are planning beyond it.
+The product refuses these jobs today. ``TrainingSpec`` allows at most 500,000,000 parameters (these rows have
+1,007,765,504), and a job has at most 64 nodes; both are constants. The rows beyond these limits serve planning.
 """
 
 import statistics
@@ -41,8 +42,8 @@ import torch
 from benchmarks.report import Row, progress, row, run
 from benchmarks.simulator.measured import Costs, Samples, Settings
 from benchmarks.simulator.real_run import compare
-from benchmarks.simulator.rounds import Outcome, simulate
-from benchmarks.simulator.scenario import Market, Nodes, Scenario, Work
+from benchmarks.simulator.rounds import simulate
+from benchmarks.simulator.scenario import Market, Nodes, Outcome, Scenario, Work
 from market.orders.schemas import MAX_NODES
 from training_gym.compress.link_adaptation import choose_top_k
 from training_gym.exchange.round_time import MBIT, Link, round_time
@@ -56,8 +57,10 @@ TOKENS_PER_STEP = 64 * 2048
 DATASET_BYTES = 2e9
 DAY = 86_400.0
 NODES_PER_STORAGE = 1000
-"""So many nodes fetch and send over 10 Gb/s; for more of them the market's storage is taken to grow with them. What
-newcomers and spares fetch (6 GB each) would otherwise fill it."""
+"""Nodes per 10 Gb/s of the market's storage, which is assumed to grow with them.
+
+Downloads by newcomers and spares (6 GB each) would otherwise saturate it.
+"""
 H100_FP32, A100_FP32, H100_BF16 = 50e12, 15e12, 400e12
 PLAIN = TrainingConfig()
 SLOW_LINKS = TrainingConfig(**METHODS["slow_links"])
@@ -65,7 +68,7 @@ SPARSE, FULLER = {"top_k": 256, "down_top_k": 256}, {"top_k": 960, "down_top_k":
 
 
 def unset(model: ModelConfig) -> TrainingConfig:
-    """The settings of a job that sets none."""
+    """Return the settings of a job that sets none."""
     return TrainingConfig(**settings_by_size(model, {}))
 
 
@@ -74,11 +77,11 @@ class Plan:
     """One row's job.
 
     Attributes:
-        training: its settings; of rounds, what ``rounds`` says.
-        storage_gbps: of the market's storage, each way.
-        tree: so many processes join the round in parts; 0 is one, in one go.
-        unmeasured: rounds in the beginning that the figures leave out.
-        patient: the operator has raised the two settings named above.
+        training: its settings, except ``rounds``.
+        storage_gbps: bandwidth of the market's storage, each way.
+        tree: number of processes that aggregate in parts; 0 is one process without parts.
+        unmeasured: first rounds that the figures exclude.
+        patient: True if the operator has raised the two deadlines named above.
     """
 
     training: TrainingConfig = SLOW_LINKS
@@ -97,7 +100,7 @@ class Plan:
     unmeasured: int = 4
 
     def with_settings(self, **settings: Any) -> "Plan":
-        """The same with other training settings."""
+        """Return the plan with other training settings."""
         return replace(self, training=replace(self.training, **settings))
 
     @property
@@ -106,17 +109,17 @@ class Plan:
 
     @property
     def sent(self) -> Settings:
-        """What costs depend on, with the ``top_k`` that the market tells nodes of such a link."""
+        """Settings that costs depend on, with the ``top_k`` that the market assigns to nodes of such a link."""
         rate = round(self.link.up_mbps * MBIT)
         return Settings.of(replace(self.training, top_k=choose_top_k(self.spec, rate, self.compute_seconds)))
 
     @property
     def compute_seconds(self) -> float:
-        """Of a unit's inner steps."""
+        """Seconds of a unit's inner steps."""
         return self.training.inner_steps * TOKENS_PER_STEP * 6 * self.model.num_parameters() / self.flops
 
     def scenario(self, costs: Costs, seed: int) -> Scenario:
-        """What the simulator takes, with what this plan's nodes send (``sent``) costing ``costs``."""
+        """Return the simulator's input; ``costs`` are those of this plan's payloads (``sent``)."""
         size = self.model.num_parameters()
         vector, training = 4.0 * size, self.training
         work = Work(
@@ -158,16 +161,15 @@ class Plan:
 
 
 RECOMMENDED = Plan(pin_interval=24)
-"""What docs/planning.md recommends for a billion parameters over such links."""
+"""The plan that docs/planning.md recommends for a billion parameters over such links."""
 
 HEADLINES = ("efficiency_1b", "efficiency_1b_unset", "efficiency_1b_plain_defaults")
 SEEDS, HEADLINE_SEEDS = 3, 15
-"""Who leaves, and when, moves a run's share by a point (standard deviation): three of them leave the median uncertain
-by more than the aim is away."""
+"""Departures change a run's share by a point (standard deviation), so three seeds leave the median too uncertain."""
 
 
 def plans(quick: bool) -> Iterator[tuple[str, str, Plan]]:
-    """Rows: name, note and plan."""
+    """Yield rows: name, note and plan."""
     best = replace(RECOMMENDED, nodes=8, rounds=6, unmeasured=2) if quick else RECOMMENDED
     plain = replace(best, training=PLAIN, pin_interval=1)
     small = replace(plain, model=FIVE_MILLION)
@@ -182,8 +184,8 @@ def plans(quick: bool) -> Iterator[tuple[str, str, Plan]]:
     yield "efficiency_1b_h48_k960", "H 48, k 960, joined by four processes", fuller
     yield "efficiency_1b_h96_no_delay", "H 96, round_delay 0", best.with_settings(round_delay=0, inner_steps=96)
     nothing = unset(BILLION)
-    told = f"nothing set: H {nothing.inner_steps}, k {nothing.top_k}, round_delay {nothing.round_delay}"
-    yield "efficiency_1b_unset", f"{told}; kept every round", replace(best, training=nothing, pin_interval=1)
+    setting_note = f"nothing set: H {nothing.inner_steps}, k {nothing.top_k}, round_delay {nothing.round_delay}"
+    yield "efficiency_1b_unset", f"{setting_note}; kept every round", replace(best, training=nothing, pin_interval=1)
     installed = replace(best, training=nothing, pin_interval=1, patient=False)
     yield "efficiency_1b_as_installed", "nothing set, the market's deadlines too", installed
     dense = f"method default: H {PLAIN.inner_steps}, k {PLAIN.top_k}, {PLAIN.value_bits} bits, round_delay 0"
@@ -212,7 +214,7 @@ def plans(quick: bool) -> Iterator[tuple[str, str, Plan]]:
 
 
 def measure(quick: bool) -> list[Row]:
-    """All rows."""
+    """Return all rows."""
     torch.set_num_threads(1)
     rows: list[Row] = []
     samples, known = Samples(quick), dict[Settings, Costs]()
@@ -247,18 +249,18 @@ def measure(quick: bool) -> list[Row]:
 
 
 def _is_quotable(plan: Plan) -> bool:
-    """Whether the market could quote it, and a quote speaks of nodes like these."""
+    """Return whether the market could quote the plan, under the estimate's assumptions."""
     return plan.nodes <= MAX_NODES and plan.patient and not plan.straggler_share
 
 
 def _quote_error(name: str, errors: dict[str, float]) -> Row:
-    """What a quote expects (``training_gym.exchange.round_time``) less what is simulated, over the scenarios above."""
+    """Return the estimates of quotes (``training_gym.exchange.round_time``) less the simulated shares."""
     worst = max(errors, key=lambda scenario: abs(errors[scenario]))
     return row(name, "share", list(errors.values()), f"of {len(errors)} scenarios; farthest off in {worst}")
 
 
 def _parts(name: str, plan: Plan, costs: Costs, outcomes: list[Outcome]) -> list[Row]:
-    """What a round takes, and of it the training and the market's closing."""
+    """Return the duration of a round, and its parts of training and closing."""
     scenario = plan.scenario(costs, 0)
     rounds = [round_ for outcome in outcomes for round_ in outcome.rounds]
     closing = [round_.joined_at - round_.closed_at for round_ in rounds]

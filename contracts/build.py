@@ -1,9 +1,9 @@
 """Build and test the contracts with forge and solc from npm.
 
-    python contracts/build.py --write      compile and write zoo_protocol/artifacts/*.json
-    python contracts/build.py --check      compile and compare with the committed artifacts (exit 1 on a difference)
-    python contracts/build.py --test       run the Solidity tests; further arguments go to `forge test`
-    python contracts/build.py --coverage   measure the coverage of the tests (exit 1 below 98 % lines, 95 % branches)
+- `python contracts/build.py --write`: compile and write zoo_protocol/artifacts/*.json.
+- `python contracts/build.py --check`: compile and compare with the committed artifacts (exit 1 on a difference).
+- `python contracts/build.py --test`: run the Solidity tests; further arguments go to `forge test`.
+- `python contracts/build.py --coverage`: measure the tests' coverage (exit 1 below 98 % lines, 95 % branches).
 
 FOUNDRY_PROFILE selects the number of fuzz and invariant runs: `ci` (few), `default` or `long` (foundry.toml). Every
 mode first runs `npm ci` if the packages are missing or older than the lock file. Node comes from PATH, else from the

@@ -1,9 +1,9 @@
 """Mutation tests of the contracts: change one rule at a time and check that a test fails.
 
-    python contracts/mutate.py                       all mutants; writes contracts/MUTATIONS.md
-    python contracts/mutate.py --only JobEscrow      mutants of one file; prints the result only
-    python contracts/mutate.py --sample 40 --seed 7  40 random mutants; prints the seed and the result only
-    python contracts/mutate.py --list                list the mutants without running them
+- `python contracts/mutate.py`: all mutants; writes contracts/MUTATIONS.md.
+- `python contracts/mutate.py --only JobEscrow`: mutants of one file; prints the result only.
+- `python contracts/mutate.py --sample 40 --seed 7`: 40 random mutants; prints the seed and the result only.
+- `python contracts/mutate.py --list`: list the mutants without running them.
 
 A mutant removes a `require` or a modifier, or changes a condition, an operator, a rounding or a flag. It is killed if a
 test fails. All mutants are compiled into one build, in which the block's `prevrandao` selects the active one (mutant

@@ -1,5 +1,6 @@
-"""The training library: what a job is, how a unit of it is trained, replayed, compressed and joined.
+"""Training library: job specifications, and training, replay, compression and aggregation of units.
 
-Importing this package does not import torch; only ``models.decoder``, ``models.generate``, ``determinism``,
-``environment``, ``distributed.unit`` and ``evaluation.loss`` do.
+Importing this package does not import torch. Only ``model.decoder``, ``model.generate``, ``runtime.determinism``,
+``optimise``, ``units.environment_class``, ``units.unit``, ``verify.adversaries``, ``evaluate.loss`` and
+``hardware.prover`` do.
 """

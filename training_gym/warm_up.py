@@ -1,4 +1,4 @@
-"""Compilation of all compiled loops beforehand: ``python -m training_gym.warm_up``. No torch."""
+"""Compilation of all compiled loops in advance: ``python -m training_gym.warm_up``. No torch."""
 
 import numpy as np
 
@@ -16,13 +16,15 @@ def compile_all() -> None:
         training = TrainingConfig(top_k=top_k, value_bits=bits, down_top_k=top_k, down_value_bits=bits)
         spec = TrainingSpec(model, "unused", training)
         vector = np.linspace(-1, 1, spec.num_parameters(), dtype=np.float32) ** 3
-        payloads = {slot: encode(spec, vector) for slot in range(5)}  # four of the simplest are added together
+        payloads = {
+            slot: encode(spec, vector) for slot in range(5)
+        }  # payloads of all entries in two levels are added in fours
         decode(spec, payloads[0]).dense()  # as a node decodes it
         state = None
         for _ in range(2):  # the second round has a last aggregate
-            joined = aggregate(spec, initial_parameters(model, 0), payloads, None, state)
-            catch_up(spec, initial_parameters(model, 0), [joined.update])
-            state = joined.outer_state
+            result = aggregate(spec, initial_parameters(model, 0), payloads, None, state)
+            catch_up(spec, initial_parameters(model, 0), [result.update])
+            state = result.outer_state
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
-"""What the market, the nodes and the users must agree on byte for byte.
+"""Byte-exact rules that the market, the nodes and the users share.
 
-Canonical JSON, content identifiers, EIP-712 messages, Merkle trees, unit traces and the public
-random draws. No network, no database, no torch: every function here is a pure rule that an outsider
-can recompute.
+Canonical JSON, content identifiers, EIP-712 messages, Merkle trees, unit traces and public random draws. All functions
+are pure rules without network, database or torch, so any outsider can recompute them.
 """

@@ -1,6 +1,6 @@
-"""ABI and creation bytecode of our contracts, as committed in ``zoo_protocol/artifacts``.
+"""ABI and creation bytecode of the contracts, as committed in ``zoo_protocol/artifacts``.
 
-They are built by ``python contracts/build.py --write``; a test rebuilds them from the Solidity source and compares.
+``python contracts/build.py --write`` builds them; a test rebuilds them from the Solidity source and compares.
 """
 
 import json
@@ -22,12 +22,12 @@ CONTRACTS = (
     "Rewards",
     "Attestations",
 )
-"""Names of the deployable contracts, in the order in which they are deployed."""
+"""Names of the deployable contracts, in the order of deployment."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContractArtifact:
-    """What a client needs of one contract."""
+    """Name, ABI and creation code of one contract."""
 
     name: str
     abi: list[dict[str, Any]]
@@ -37,13 +37,13 @@ class ContractArtifact:
 
 @cache
 def artifact(name: str) -> ContractArtifact:
-    """The committed artifact of contract ``name``.
+    """Return the committed artifact of contract ``name``.
 
     Raises:
-        ValueError: if there is no such contract.
+        ValueError: there is no such contract.
     """
     if name not in CONTRACTS:
-        raise ValueError(f"no contract {name!r}; there are {', '.join(CONTRACTS)}")
+        raise ValueError(f"contract {name!r} is unknown; expected one of {', '.join(CONTRACTS)}")
     text = (files("zoo_protocol") / "artifacts" / f"{name}.json").read_text(encoding="utf-8")
     document = json.loads(text)
     return ContractArtifact(document["contractName"], document["abi"], document["bytecode"])

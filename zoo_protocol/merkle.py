@@ -1,9 +1,8 @@
 """Merkle trees that OpenZeppelin's ``MerkleProof`` verifies.
 
-Same rules as OpenZeppelin's standard tree: a leaf is ``keccak(keccak(encoded))``, so that no inner node can
-pass as a leaf (second pre-image resistance), and a parent is the hash of its sorted children, so that a proof
-needs no left/right bits. Leaves keep their given order; their position is bound by an index inside the leaf
-where order matters (unit traces).
+Same rules as OpenZeppelin's standard tree. A leaf is ``keccak(keccak(encoded))``, so that no inner node can pass as a
+leaf (second pre-image resistance). A parent is the hash of its sorted children, so that a proof needs no left/right
+bits. Leaves keep their given order; where it matters (unit traces), an index inside the leaf commits to it.
 """
 
 from collections.abc import Sequence
@@ -12,20 +11,20 @@ from zoo_protocol.hashing import keccak
 
 
 def leaf_hash(encoded: bytes) -> bytes:
-    """The leaf of ABI-encoded (or otherwise canonical) bytes: hashed twice."""
+    """Return the leaf of ABI-encoded or otherwise canonical bytes, which are hashed twice."""
     return keccak(keccak(encoded))
 
 
 def parent_hash(left: bytes, right: bytes) -> bytes:
-    """The commutative parent of two nodes."""
+    """Return the commutative parent of two nodes."""
     return keccak(left + right) if left <= right else keccak(right + left)
 
 
 def levels(leaves: Sequence[bytes]) -> list[list[bytes]]:
-    """All nodes from the leaves up to the root alone, for many proofs of one tree.
+    """Return all nodes by level, from the leaves to the root, for many proofs of one tree.
 
     Raises:
-        ValueError: if there is no leaf.
+        ValueError: there is no leaf.
     """
     if not leaves:
         raise ValueError("a Merkle tree needs at least one leaf")
@@ -40,19 +39,19 @@ def levels(leaves: Sequence[bytes]) -> list[list[bytes]]:
 
 
 def root(leaves: Sequence[bytes]) -> bytes:
-    """Root of the tree over ``leaves`` (each 32 bytes, see :func:`leaf_hash`).
+    """Return the root of the tree over ``leaves`` (each 32 bytes, see :func:`leaf_hash`).
 
     Raises:
-        ValueError: if there is no leaf.
+        ValueError: there is no leaf.
     """
     return levels(leaves)[-1][0]
 
 
 def proof(leaves: Sequence[bytes], index: int) -> list[bytes]:
-    """Sibling path of leaf ``index``, from the leaf to the root.
+    """Return the sibling path of leaf ``index``, from the leaf to the root.
 
     Raises:
-        IndexError: if there is no such leaf.
+        IndexError: there is no such leaf.
     """
     if not 0 <= index < len(leaves):
         raise IndexError(f"leaf {index} of {len(leaves)}")
@@ -60,7 +59,7 @@ def proof(leaves: Sequence[bytes], index: int) -> list[bytes]:
 
 
 def proof_in(tree: Sequence[Sequence[bytes]], index: int) -> list[bytes]:
-    """Sibling path of leaf ``index`` in the nodes that :func:`levels` gave."""
+    """Return the sibling path of leaf ``index`` in the nodes of :func:`levels`."""
     path = []
     for level in tree[:-1]:
         sibling = index ^ 1
@@ -71,7 +70,7 @@ def proof_in(tree: Sequence[Sequence[bytes]], index: int) -> list[bytes]:
 
 
 def verify(expected_root: bytes, leaf: bytes, path: Sequence[bytes]) -> bool:
-    """Whether ``leaf`` with its ``path`` leads to ``expected_root``."""
+    """Return whether ``leaf`` with its ``path`` leads to ``expected_root``."""
     node = leaf
     for sibling in path:
         node = parent_hash(node, sibling)

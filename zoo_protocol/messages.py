@@ -1,8 +1,8 @@
-"""EIP-712 messages: what users, providers and the market sign.
+"""EIP-712 messages of users, providers and the market.
 
-All but acknowledgements, verdicts and objections share one domain (name, version, chain id, the JobEscrow contract), so
-a signature is worth nothing on another chain or deployment; those have that of the contract that judges them, Omissions
-or Disputes. The Solidity side declares the same structs; tests run the same vectors on both.
+The domain (name, version, chain id, contract) makes a signature worthless on another chain or deployment. Most messages
+have the JobEscrow contract as domain; acknowledgements have Omissions, verdicts and objections Disputes. The Solidity
+side declares the same structs; tests run the same vectors on both.
 """
 
 import re
@@ -24,7 +24,7 @@ OMISSIONS_DOMAIN_NAME = "ZooOmissions"
 DISPUTES_DOMAIN_NAME = "ZooDisputes"
 
 MAX_PROMISE_SECONDS = 86_400
-"""An acknowledgement that promises inclusion later than so long after the delivery is worth nothing to a node."""
+"""Latest inclusion, after delivery, that an acknowledgement may grant and still protect a node."""
 
 _CURVE_ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141  # of secp256k1 (SEC 2)
 
@@ -89,7 +89,7 @@ OBJECTION_TYPE = [
 ]
 
 REPLAYED = frozenset({"step_correct", "step_false", "diverged"})
-"""Reasons of a referee that say what its replay gave, so that it signs a :class:`Verdict`."""
+"""Reasons of a referee that come from its replay, so that it signs a :class:`Verdict`."""
 
 PERMIT_TYPE = [
     {"name": "owner", "type": "address"},
@@ -125,11 +125,11 @@ class Domain:
 
 @dataclass(frozen=True, slots=True)
 class JobOrder:
-    """A payer's consent to escrow ``budget`` for at most ``units`` units at no more than ``maxPrice``.
+    """A payer's signed order to escrow ``budget`` for at most ``units`` units at no more than ``maxPrice``.
 
     Units: ``unitWeight`` in reference GPU-microseconds, ``budget`` in wei of ZEN, ``maxPrice`` in wei of ZEN per
-    GPU-hour, ``waitUntil`` in Unix seconds. ``tier``: 1 Bronze, 2 Silver, 3 Gold. ``segments`` of a unit's trace can be
-    drawn for a replay, at least ``samplingBps`` of them on average. Its struct hash is the job id.
+    GPU-hour, ``waitUntil`` in Unix seconds. ``tier``: 1 Bronze, 2 Silver, 3 Gold. A unit's trace has ``segments``, of
+    which at least ``samplingBps`` are sampled for a replay on average. The struct hash is the job id.
     """
 
     payer: str
@@ -147,7 +147,7 @@ class JobOrder:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A provider's standing offer: ``gpus`` of ``tier`` at no less than ``minPrice`` wei per GPU-hour, net of fee."""
+    """A provider's offer: ``gpus`` of ``tier`` at no less than ``minPrice`` wei per GPU-hour, net of fee."""
 
     provider: str
     tier: int
@@ -159,7 +159,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A node's answer to the market's challenge: its wallet's key is at hand now."""
+    """A node's answer to the market's challenge, which proves access to its wallet's key."""
 
     provider: str
     challenge: str
@@ -167,7 +167,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class UnitCommitment:
-    """A provider's signed result of one unit, given before anything is revealed or drawn."""
+    """A provider's signed commitment to one unit's result, before any reveal or sampling."""
 
     jobId: str
     round: int
@@ -179,7 +179,7 @@ class UnitCommitment:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """The operator's receipt for a commitment: the leaf ``unitId`` will be in a window committed by ``includeBy``.
+    """The operator's receipt for a unit commitment: its leaf ``unitId`` enters a window committed by ``includeBy``.
 
     ``unitId`` is :func:`zoo_protocol.payments.job_record.unit_leaf` of the commitment, ``includeBy`` in Unix seconds.
     """
@@ -190,7 +190,7 @@ class Acknowledgement:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the replay of the step in dispute gave a referee, as a member of committee ``draw``."""
+    """A referee's decision from its replay of the disputed segment, as a member of committee ``draw``."""
 
     disputeId: str
     draw: int
@@ -199,7 +199,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Objection:
-    """A referee's finding against the provider that no replay of the step gave: it follows from what it was given."""
+    """A referee's decision against the provider without a replay, from invalid or missing input."""
 
     disputeId: str
     draw: int
@@ -219,7 +219,7 @@ Message = JobOrder | Ask | Heartbeat | UnitCommitment | Acknowledgement | Verdic
 
 
 def finding_of(dispute_id: str, draw: int, provider_correct: bool, reason: str) -> Verdict | Objection:
-    """What a referee signs for a reason: a verdict where that is in :data:`REPLAYED`, else an objection.
+    """Return the message that a referee signs for ``reason``: a verdict if in :data:`REPLAYED`, else an objection.
 
     Raises:
         ValueError: an objection cannot be for the provider.
@@ -227,22 +227,22 @@ def finding_of(dispute_id: str, draw: int, provider_correct: bool, reason: str) 
     if reason in REPLAYED:
         return Verdict(dispute_id, draw, provider_correct)
     if provider_correct:
-        raise ValueError(f"{reason} is no reason to find for the provider")
+        raise ValueError(f"{reason} is not a reason to decide for the provider")
     return Objection(dispute_id, draw)
 
 
 def omissions_domain(chain_id: int, contract: str) -> Domain:
-    """The domain of acknowledgements, given the address of the Omissions contract."""
+    """Return the domain of acknowledgements, given the address of the Omissions contract."""
     return Domain(chain_id, contract, OMISSIONS_DOMAIN_NAME)
 
 
 def disputes_domain(chain_id: int, contract: str) -> Domain:
-    """The domain of verdicts and objections, given the address of the Disputes contract."""
+    """Return the domain of verdicts and objections, given the address of the Disputes contract."""
     return Domain(chain_id, contract, DISPUTES_DOMAIN_NAME)
 
 
 def typed_data(domain: Domain, message: Message) -> dict[str, Any]:
-    """The full EIP-712 document, as ``eth_signTypedData_v4`` takes it (integers as int, hashes as 0x hex)."""
+    """Return the full EIP-712 document for ``eth_signTypedData_v4`` (integers as int, hashes as 0x hex)."""
     name, fields = _TYPES[type(message)]
     return {
         "types": {"EIP712Domain": _DOMAIN_TYPE, name: fields},
@@ -259,7 +259,7 @@ def _values(message: Message) -> dict[str, Any]:
 def permit_typed_data(
     chain_id: int, token: str, token_name: str, owner: str, spender: str, value: int, nonce: int, deadline: int
 ) -> dict[str, Any]:
-    """The EIP-2612 permit document of an OpenZeppelin token (domain version "1")."""
+    """Return the EIP-2612 permit document of an OpenZeppelin token (domain version "1")."""
     return {
         "types": {"EIP712Domain": _DOMAIN_TYPE, "Permit": PERMIT_TYPE},
         "primaryType": "Permit",
@@ -269,12 +269,12 @@ def permit_typed_data(
 
 
 def signable(document: dict[str, Any]) -> SignableMessage:
-    """The signable form of an EIP-712 document of structs, unsigned integers, truths, addresses, hashes and strings.
+    """Return the signable form of an EIP-712 document of structs, unsigned integers, bools, addresses and strings.
 
-    It is what ``eth_account.messages.encode_typed_data`` gives, ten times as fast; tests compare the two.
+    Equals the result of ``eth_account.messages.encode_typed_data`` at a tenth of the time; tests compare the two.
 
     Raises:
-        ValueError: a value does not fit its type, or a type is none of these.
+        ValueError: a value does not fit its type, or a type is unsupported.
     """
     name = document["primaryType"]
     body = _hash_struct(name, document["types"], document["message"])
@@ -299,7 +299,7 @@ def _hash_struct(name: str, types: _Types, values: Mapping[str, Any]) -> bytes:
 
 
 def _encode_type(name: str, types: _Types) -> str:
-    """The struct's declaration, then those that it refers to, by name (EIP-712, encodeType)."""
+    """Return the struct's declaration, then those of its members, by name (EIP-712, encodeType)."""
     named: set[str] = set()
     waiting = [name]
     while waiting:
@@ -318,32 +318,32 @@ def _type_hash(declaration: str) -> bytes:
 
 
 def _word(kind: str, value: Any) -> bytes:
-    """The 32 bytes that encode one value (EIP-712, encodeData)."""
+    """Return the 32 bytes that encode one value (EIP-712, encodeData)."""
     if kind == "string":
         return keccak(str(value).encode())
     if kind in ("bytes32", "address"):
         if not isinstance(value, str):
-            raise ValueError(f"{value!r} is no 0x hex")
+            raise ValueError(f"{value!r} is not 0x hex")
         return from_hex(value) if kind == "bytes32" else bytes(12) + from_hex(value, 20)
     if kind == "bool":
         if not isinstance(value, bool):
-            raise ValueError(f"{value!r} is no bool")
+            raise ValueError(f"{value!r} is not a bool")
         return int(value).to_bytes(32)
     if not kind.startswith("uint"):
         raise ValueError(f"no encoding for {kind}")
     if not isinstance(value, int) or value < 0 or value.bit_length() > int(kind[4:]):
-        raise ValueError(f"{value!r} is no {kind}")
+        raise ValueError(f"{value!r} is not a {kind}")
     return value.to_bytes(32)
 
 
 def struct_hash(message: Message) -> str:
-    """EIP-712 ``hashStruct`` of the message, 0x hex. Of a :class:`JobOrder` it is the job id on chain and off."""
+    """Return the EIP-712 ``hashStruct`` of the message, 0x hex; for a :class:`JobOrder` the job id."""
     name, fields = _TYPES[type(message)]
     return to_hex(_hash_struct(name, {name: fields}, _values(message)))
 
 
 def digest(domain: Domain, message: Message) -> bytes:
-    """The 32 bytes that are signed: keccak(0x1901 || domainSeparator || hashStruct)."""
+    """Return the 32 signed bytes: keccak(0x1901 || domainSeparator || hashStruct)."""
     return _digest(typed_data(domain, message))
 
 
@@ -353,33 +353,31 @@ def _digest(document: dict[str, Any]) -> bytes:
 
 
 def sign(private_key: str, document: dict[str, Any]) -> str:
-    """65-byte signature (r, s, v) of an EIP-712 document as 0x hex."""
+    """Return the 65-byte signature (r, s, v) of an EIP-712 document as 0x hex."""
     return to_hex(bytes(Account.sign_message(signable(document), private_key).signature))
 
 
 def recover_strictly(document: dict[str, Any], signature: str) -> str:
-    """As :func:`recover`, but only of a signature that OpenZeppelin's ``ECDSA`` takes: what else verifies here is
-    worth nothing to a contract.
+    """Return :func:`recover` of a signature that OpenZeppelin's ``ECDSA`` accepts; contracts refuse others.
 
     Raises:
-        ValueError: if it is not 65 bytes with the lower of both s and v 27 or 28 (EIP-2), 0x hex.
+        ValueError: it is not 0x hex of 65 bytes with the lower s and v 27 or 28 (EIP-2).
     """
     if not re.fullmatch("0x[0-9a-fA-F]{130}", signature):
         raise ValueError("malformed signature: it is not 65 bytes of 0x hex")
     raw = bytes.fromhex(signature[2:])
     if int.from_bytes(raw[32:64]) > _CURVE_ORDER // 2 or raw[64] not in (27, 28):
-        raise ValueError("malformed signature: no contract takes its s or v")
+        raise ValueError("malformed signature: contracts refuse its s or v")
     return recover(document, signature)
 
 
 def recover(document: dict[str, Any], signature: str) -> str:
-    """Checksummed address that signed the document.
+    """Return the checksummed address that signed the document.
 
-    It is what ``Account.recover_message`` gives, without building a key's object and its checksum each time; tests
-    compare the two.
+    Equals the result of ``Account.recover_message`` without building a key object each time; tests compare the two.
 
     Raises:
-        ValueError: if the signature is malformed.
+        ValueError: the signature is malformed.
     """
     raw = from_hex(signature, 65)
     parity = raw[64] - 27 if raw[64] >= 27 else raw[64]
@@ -387,6 +385,6 @@ def recover(document: dict[str, Any], signature: str) -> str:
         raise ValueError(f"malformed signature: v is {raw[64]}")
     try:
         key = PublicKey.from_signature_and_message(raw[:64] + bytes([parity]), _digest(document), hasher=None)
-    except Exception as error:  # libsecp256k1 says so by a bare Exception
+    except Exception as error:  # libsecp256k1 raises a bare Exception
         raise ValueError(f"malformed signature: {error}") from error
     return _checksummed(to_hex(keccak(key.format(compressed=False)[1:])[12:]))

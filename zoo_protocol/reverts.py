@@ -1,4 +1,4 @@
-"""Why a contract of ours refused a call: its custom errors by name, read from the revert data."""
+"""Decoding of revert data into the custom errors of the contracts."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -13,7 +13,7 @@ from zoo_protocol.contracts import CONTRACTS, artifact
 
 
 def decode_revert(data: bytes) -> tuple[str, str]:
-    """(error name, arguments as text) of revert data, for the custom errors of all our contracts."""
+    """Return (error name, arguments as text) of revert data, for the custom errors of all contracts."""
     if not data:
         return "Unknown", "no reason given"
     abi = _errors().get(data[:4])
@@ -21,7 +21,7 @@ def decode_revert(data: bytes) -> tuple[str, str]:
         return "Unknown", "0x" + data.hex()
     try:
         values = decode([collapse_if_tuple(field) for field in abi["inputs"]], data[4:])
-    except DecodingError:  # somebody else's error with the same selector
+    except DecodingError:  # another contract's error with the same selector
         return "Unknown", "0x" + data.hex()
     pairs = zip(abi["inputs"], values, strict=True)
     return str(abi["name"]), ", ".join(f"{field['name']}={plain(field, value)}" for field, value in pairs)
@@ -40,11 +40,11 @@ def _errors() -> dict[bytes, dict[str, Any]]:
 
 
 def _as_function(error: dict[str, Any]) -> Any:
-    return {**error, "type": "function"}  # a custom error's selector is formed like a function's
+    return {**error, "type": "function"}  # a custom error's selector has the form of a function's
 
 
 def plain(field: Mapping[str, Any], value: Any) -> Any:
-    """A decoded value as JSON has it: byte strings as 0x hex, addresses with their checksum."""
+    """Return a decoded value as JSON: byte strings as 0x hex, addresses with checksum."""
     kind = str(field["type"])
     if kind.endswith("]"):
         element = {**field, "type": kind[: kind.rindex("[")]}

@@ -1,9 +1,9 @@
-"""Whether counts follow a formula, by exact binomial bounds: of one comparison, and of many together.
+"""Comparison of counts with a formula by exact binomial bounds, alone and jointly.
 
-A count is outside if one as far out or farther, on its side, has less than half of the error that its comparison may
-have. That error is 1 % where a comparison stands alone, so of many some are outside by chance. For all of them together
-it is 1 % divided by their number (Bonferroni): then none is outside in 99 % of the runs at least, however the
-comparisons depend on each other. Wilson's bounds would not do: so far out they are off where a share is near 0 or 1.
+A count is outside if the probability of one as extreme, on its side, is below half of the comparison's error. The error
+is 1 % for a single comparison, so of many some are outside by chance. For all jointly it is 1 % divided by their number
+(Bonferroni). None is then outside in at least 99 % of the runs, for any dependence between them. Wilson's bounds are
+inaccurate that far out if a share is near 0 or 1.
 """
 
 import math
@@ -21,7 +21,7 @@ ERROR = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A share by the formula, and how many of the lots were counted."""
+    """A share by the formula, and the count of successes found."""
 
     expected: float
     found: int
@@ -29,10 +29,10 @@ class Comparison:
 
 @cache
 def accepted(expected: float, of: int, comparisons: int = 1) -> tuple[int, int]:
-    """The least and the greatest count of so many lots that is inside, if each counts with chance ``expected``.
+    """Return the least and the greatest count inside the bounds, for ``of`` draws with probability ``expected``.
 
     Args:
-        comparisons: those that are to be inside together.
+        comparisons: number of comparisons whose bounds hold jointly.
     """
     tail = ERROR / comparisons / 2
     chances = _binomial(of, expected)
@@ -41,8 +41,7 @@ def accepted(expected: float, of: int, comparisons: int = 1) -> tuple[int, int]:
 
 
 def rows(name: str, unit: str, compared: Sequence[Comparison], of: int, what: str) -> list[Row]:
-    """How many comparisons of ``of`` lots each are outside the bounds of all together, and outside those of each alone,
-    and by how much the worst share is off."""
+    """Return the rows: comparisons outside the joint bounds, outside their own bounds, and the worst deviation."""
     joint = sum(_is_outside(one, of, len(compared)) for one in compared)
     alone = sum(_is_outside(one, of) for one in compared)
     by_chance = sum(_chance_outside(one.expected, of) for one in compared)
@@ -75,11 +74,11 @@ def _chance_outside(expected: float, of: int) -> float:
 
 
 def _binomial(of: int, chance: float) -> NDArray[np.float64]:
-    """The chance of each count from 0 to ``of``."""
+    """Return the probability of each count from 0 to ``of``."""
     counts = np.arange(of + 1)
     if chance in (0.0, 1.0):
         return np.where(counts == chance * of, 1.0, 0.0)
-    logs = np.concatenate([[0.0], np.cumsum(np.log(counts[1:]))])  # of the factorials
+    logs = np.concatenate([[0.0], np.cumsum(np.log(counts[1:]))])  # logarithms of the factorials
     ways = logs[of] - logs - logs[::-1]
     chances: NDArray[np.float64] = np.exp(ways + counts * math.log(chance) + counts[::-1] * math.log1p(-chance))
     return chances

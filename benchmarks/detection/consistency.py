@@ -1,9 +1,9 @@
-"""How often the consistency statistics doubt honest nodes that differ, and how often they notice attackers.
+"""Rates at which the consistency statistics flag honest, heterogeneous nodes, and notice attackers.
 
-Real units on real text: eight slots of a job train round after round, and everything that honest nodes differ in is
-there at once: entries sent (all rungs of the ladder), payloads that come one and two rounds late, and data (one slot
-reads another kind of text). ``robust.decide`` and ``consistency.doubts`` judge every round. Beside the honest ones, and
-not joined with them, each attack of ``benchmarks.byzantine`` is judged in the place of one slot.
+Eight replicas of a job train real units on real text. Honest nodes differ in three ways at once. All compression levels
+occur, two replicas are one and two rounds late, and one reads another kind of text. ``robust.decide`` and
+``consistency.doubts`` check every round. Each attack of ``benchmarks.byzantine`` is also checked in place of one
+replica, without being aggregated.
 """
 
 import tempfile
@@ -34,35 +34,24 @@ from training_gym.verify.consistency import Statistics, doubts, held_out, measur
 from zoo_protocol.hashing import sha256
 
 SLOTS = 8
-
-
-RUNG = (0, 0, 0, 1, 2, 3, 0, 0)
-"""Which rung of the ladder each slot sends by."""
-
+LEVEL = (0, 0, 0, 1, 2, 3, 0, 0)
+"""Compression level of each slot."""
 
 LATE = {1: 1, 4: 2}
-"""Slots whose payloads come so many rounds late."""
-
+"""Lateness in rounds, by slot."""
 
 OTHER_DATA = 7
-
-
 ATTACKED = 2
-
-
 FIRST_SEED = 10
-"""The thresholds were chosen on seeds 0 and 1; no result is reported on those."""
-
+"""Seeds 0 and 1 chose the thresholds, so no result uses them."""
 
 _NO_HASH = "0x" + "00" * 32
-
-
 MODEL = ModelConfig(hidden_size=32, num_layers=1, num_heads=2, sequence_length=32)
 
 
 @dataclass
 class Judged:
-    """What was found: statistics of honest payloads, doubts by kind of node, exclusions, and attacks noticed."""
+    """Findings: statistics of honest payloads, flags by kind of node, exclusions, and noticed attacks."""
 
     honest: list[Statistics] = field(default_factory=list)
     nodes: Counter[str] = field(default_factory=Counter)
@@ -74,12 +63,12 @@ class Judged:
 
 
 def kind_of(slot: int) -> str:
-    """What sets an honest slot apart."""
+    """Return the property in which an honest slot differs."""
     if slot == OTHER_DATA:
         return "other data"
     if slot in LATE:
         return f"{LATE[slot]} late"
-    return f"rung {RUNG[slot]}"
+    return f"level {LEVEL[slot]}"
 
 
 def judge(rounds: int, seeds: int) -> Judged:
@@ -98,16 +87,16 @@ def judge(rounds: int, seeds: int) -> Judged:
 
 
 def _other_text(size: int) -> Tokens:
-    """Numbers in text, as data files have them: nothing like programs."""
-    dice = np.random.default_rng(0)
-    text = " ".join(f"{number:.4f}" for number in dice.normal(size=size // 8))
+    """Return numbers as text, as in data files, which differ from programs."""
+    random = np.random.default_rng(0)
+    text = " ".join(f"{number:.4f}" for number in random.normal(size=size // 8))
     return np.frombuffer(text.encode(), np.uint8)
 
 
 def _rounds(
     spec: TrainingSpec, usual: Tokens, other: Tokens
 ) -> Iterator[tuple[TrainingSpec, Arrays, dict[int, bytes]]]:
-    """Each round with the parameters that it began with and what arrived in it by slot."""
+    """Yield each round with its start parameters and the payloads that arrived, by slot."""
     parameters, outer = initial_parameters(MODEL, spec.training.seed), initial_outer_state(spec)
     states = dict.fromkeys(range(SLOTS), fresh_slot_state(spec))
     on_the_way: dict[int, list[bytes]] = {slot: [] for slot in LATE}
@@ -115,22 +104,22 @@ def _rounds(
         for round_ in range(spec.training.rounds):
             arrived = {}
             for slot in range(SLOTS):
-                told = with_top_k(spec, top_k_levels(spec)[RUNG[slot]])
+                adapted = with_top_k(spec, top_k_levels(spec)[LEVEL[slot]])
                 text = other if slot == OTHER_DATA else usual
-                unit = Unit(told, _NO_HASH, round_, slot, parameters, text, states[slot], _NO_HASH)
+                unit = Unit(adapted, _NO_HASH, round_, slot, parameters, text, states[slot], _NO_HASH)
                 result = run_unit(unit, Path(directory))
-                states[slot] = load_slot_state(told, result.slot_state)
+                states[slot] = load_slot_state(adapted, result.slot_state)
                 if slot not in LATE:
                     arrived[slot] = result.payload
                     continue
                 on_the_way[slot].append(result.payload)
                 if len(on_the_way[slot]) > LATE[slot]:
                     arrived[slot] = on_the_way[slot].pop(0)
-            if round_ > max(LATE.values()):  # every kind of node is there
+            if round_ > max(LATE.values()):  # from here on every kind of node takes part
                 yield spec, parameters, arrived
             weights = {slot: staleness_weight(LATE.get(slot, 0)) for slot in arrived}
-            joined = aggregate(spec, parameters, arrived, weights, outer)
-            parameters, outer = joined.parameters, joined.outer_state
+            aggregated = aggregate(spec, parameters, arrived, weights, outer)
+            parameters, outer = aggregated.parameters, aggregated.outer_state
 
 
 def _judge_round(
@@ -163,7 +152,7 @@ def _judge_round(
 def _judged(
     spec: TrainingSpec, parameters: Arrays, payloads: Mapping[int, bytes], held: Tokens
 ) -> tuple[dict[int, Statistics], set[int]]:
-    """Statistics by slot, and which slots the aggregate leaves out."""
+    """Return statistics by slot, and the slots that the aggregate excludes."""
     seed = sketch_seed({slot: sha256(payload) for slot, payload in payloads.items()})
     windows = held_out(spec, held, seed)
     decoded = {slot: decode_adapted(spec, payload) for slot, payload in payloads.items()}
@@ -174,7 +163,7 @@ def _judged(
 
 
 def spread(judged: Judged) -> dict[str, tuple[float, float]]:
-    """Smallest and largest of each statistic among the honest."""
+    """Return the smallest and the largest value of each statistic among honest nodes."""
     names = Statistics.__dataclass_fields__
     return {
         name: (min(getattr(one, name) for one in judged.honest), max(getattr(one, name) for one in judged.honest))

@@ -1,9 +1,8 @@
-"""What checking a proof of hardware costs beside making it, in seconds of one core.
+"""Cost of checking a hardware benchmark relative to making it, in seconds of one core.
 
-Some products are computed, and an answer of one lane is checked, at a tier's own size, by a process with one thread.
-The chain has that product many times. The work is the chain's products alone: pools and walks, which take a prover time
-as well, are left out. Run by ``benchmarks.verification`` as ``python -m benchmarks.detection.hardware_check SIZE
-OPENED``.
+A process with one thread computes some products and checks an answer of one lane at a tier's size. The chain repeats
+that product many times. Only the chain's products count as work; pools and walks, which also take a prover time, are
+excluded. ``benchmarks.verification`` runs it as ``python -m benchmarks.detection.hardware_check SIZE OPENED``.
 """
 
 import json
@@ -20,22 +19,16 @@ from market.providers.benchmarks.service import work_of
 from training_gym.hardware.challenge import Challenge, ProofParameters, state_digest, verify
 
 _SEED, _NONCE, _SECRET = (bytes([value]) * 32 for value in (1, 2, 3))
-
-
 _PRODUCTS = 3
-
-
 _CHECKS = 3
-
-
 _T = TypeVar("_T")
 
 
 def rows(size: int | None) -> list[Row]:
-    """How many times dearer each tier's chain is than its check.
+    """Return the cost of each tier's chain as a multiple of its check.
 
     Args:
-        size: rows of the matrices, in the place of the tiers' own.
+        size: rows of the matrices, instead of the tiers' own.
     """
     measured: dict[tuple[int, int], tuple[float, list[float], float]] = {}
     found = []
@@ -69,7 +62,7 @@ def _in_a_process(size: int, opened: int) -> tuple[float, list[float], float]:
 
 
 def _measure(size: int, opened: int) -> tuple[float, list[float], float]:
-    """Seconds of a product, of each check of one lane, and of the start of one more lane."""
+    """Return the seconds of a product, of each check of one lane, and of the start of one more lane."""
     import torch
 
     from training_gym.hardware.prover import Prover

@@ -1,8 +1,8 @@
 """Real units trained and replayed in processes of different environment classes.
 
-Each process is started with the variables of one class, as a node's training child is, and speaks files: it writes what
-it trained as a worker keeps it, and prints the leaves that it computed as one line of JSON. Run by
-``benchmarks.verification`` as ``python -m benchmarks.detection.replays WORK DIRECTORY CLASS ...``.
+Each process starts with the variables of one class, like a node's training child, and communicates by files. It writes
+trained units as a node keeps them and prints the computed leaves as one line of JSON. ``benchmarks.verification`` runs
+it as ``python -m benchmarks.detection.replays WORK DIRECTORY CLASS ...``.
 """
 
 import json
@@ -28,14 +28,8 @@ from training_gym.units.trace import Unit, state_path
 from zoo_protocol.hashing import from_hex, to_hex
 
 _TEXT_BYTES = 1 << 20
-
-
 _SETTINGS = TrainingConfig(rounds=64, inner_steps=8, segment_steps=2, batch_size=8, warmup_steps=2)
-
-
 _SMALL = ModelConfig(hidden_size=16, num_layers=1, num_heads=2, sequence_length=16)
-
-
 SPECS = {
     "small": TrainingSpec(_SMALL, "corpus", _SETTINGS),
     "adamw": TrainingSpec(_SMALL, "corpus", replace(_SETTINGS, optimizer="adamw")),
@@ -45,7 +39,7 @@ SPECS = {
 
 
 def _class(name: str, threads: int, mkl: str | None, aten: str | None) -> ExecutionProfile:
-    """An execution profile: threads, the matrix library's code path and torch's instruction set (None: its choice)."""
+    """Return a profile of threads, the matrix library's code path and torch's instruction set (None: its choice)."""
     variables = {**CPU.variables, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
     for variable, value in (("MKL_CBWR", mkl), ("ATEN_CPU_CAPABILITY", aten)):
         variables.pop(variable)
@@ -67,45 +61,37 @@ CLASSES = {
         _class("free-2", 2, None, None),
     )
 }
-"""The first is what nodes run with; the others are what goes wrong where a node does not hold to it."""
+"""Nodes use the first profile; the others are deviations of a misconfigured node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How many units of each specification a class trains."""
+    """Number of units of each specification that a class trains."""
 
     units: dict[str, int]
 
     def names(self) -> Iterator[tuple[str, int]]:
-        """(specification, number) of each unit."""
+        """Yield (specification, number) of each unit."""
         for spec, count in self.units.items():
             yield from ((spec, number) for number in range(count))
 
 
 FULL = Plan({"small": 36, "adamw": 16, "demo": 8, "wide": 4})
-
-
 QUICK = Plan({"small": 2, "adamw": 1})
-
-
 PLANS = {"full": FULL, "quick": QUICK}
-
-
 _PAYLOAD, _SLOT_STATE = "payload.bin", "slot-state.safetensors"
-
-
 DRIFT_UNITS = 4
-"""Units of each specification and class whose ends are compared across classes."""
+"""Units of each specification and class whose end states are compared across classes."""
 
 
 def call(work: str, profile: ExecutionProfile, directory: Path, *arguments: str) -> Any:
-    """What a process of that class answers to ``work``.
+    """Return the answer of a process of that class to ``work``.
 
     Raises:
-        RuntimeError: it failed; with the end of what it wrote.
+        RuntimeError: it failed; the message has the end of its output.
     """
     environment = {name: value for name, value in os.environ.items() if name not in CPU.variables}
-    environment["OMP_WAIT_POLICY"] = "passive"  # two threads on a busy machine would mostly spin; it changes no number
+    environment["OMP_WAIT_POLICY"] = "passive"  # avoids spinning threads; changes no result
     done = subprocess.run(
         [
             "nice",
@@ -135,7 +121,7 @@ def _text() -> Tokens:
 
 
 def unit_of(spec_name: str, number: int, environment: str) -> Unit:
-    """The ``number``-th unit of a specification: a round and a slot of their own, the checkpoint of round 0."""
+    """Return the ``number``-th unit of a specification, with its own round and slot and the initial checkpoint."""
     spec = SPECS[spec_name]
     return Unit(
         spec=spec,
@@ -154,7 +140,7 @@ def _folder(directory: Path, class_name: str, spec: str, number: int) -> Path:
 
 
 def _train(directory: Path, class_name: str, environment: str, plan: Plan) -> Any:
-    """Train the plan's units; the process's environment class, and each unit's leaves."""
+    """Train the plan's units; return the process's environment class and each unit's leaves."""
     from training_gym.units.unit import run_unit
 
     leaves = {}
@@ -171,7 +157,7 @@ def _train(directory: Path, class_name: str, environment: str, plan: Plan) -> An
 
 
 def _replay(directory: Path, other: str) -> Any:
-    """Replay every segment of what ``other`` trained; its end leaf by unit and segment."""
+    """Replay every segment that ``other`` trained; return its end leaf by unit and segment."""
     from training_gym.units.unit import replay_segment
 
     trained = json.loads((directory / other / "trained.json").read_text())
@@ -188,10 +174,10 @@ def _replay(directory: Path, other: str) -> Any:
 
 
 def _cheat(directory: Path, environment: str, specs: list[str]) -> Any:
-    """Every smallest cheat in every single segment of a unit of each specification: whether its replay finds it."""
+    """Apply each minimal attack to every single segment of a unit; return by attack whether the replay detects it."""
     from training_gym.units.trace import check_result, load_boundary_state
     from training_gym.units.unit import replay_segment, run_unit
-    from training_gym.verify.adversaries import Attack, cheating, movement
+    from training_gym.verify.adversaries import Attack, dishonest_training, movement
 
     found: dict[str, list[bool]] = {cheat.value: [] for cheat in Attack}
     for spec in specs:
@@ -202,8 +188,8 @@ def _cheat(directory: Path, environment: str, specs: list[str]) -> Any:
         unit = unit_of(spec, 1, environment)
         for cheat in Attack:
             for segment in range(unit.spec.segments):
-                result = run_unit(unit, directory, train=cheating(cheat, {segment}, earlier))
-                check_result(unit, result)  # all that is checked without a replay
+                result = run_unit(unit, directory, train=dishonest_training(cheat, {segment}, earlier))
+                check_result(unit, result)  # the checks without a replay
                 state = state_path(directory, segment).read_bytes()
                 end = replay_segment(unit, segment, result.leaves[segment], state)
                 found[cheat.value].append(end != result.leaves[segment + 1])
@@ -211,10 +197,10 @@ def _cheat(directory: Path, environment: str, specs: list[str]) -> Any:
 
 
 def _drift(directory: Path, others: list[str]) -> Any:
-    """How far this class's replays end from the honest states of others, by specification: (whole, widest) each.
+    """Return the distances of this class's replays from honest end states of others, by specification: (whole, widest).
 
-    Segment by segment from the other's own start state, as a verifier replays; the last end is what payload and slot
-    state say.
+    Each segment is replayed from the other's start state, like a verifier's. Payload and replica state give the last
+    end state.
     """
     from training_gym.units.replica_state import load_slot_state
     from training_gym.units.trace import load_boundary_state
@@ -244,10 +230,10 @@ def _drift(directory: Path, others: list[str]) -> Any:
 
 
 def _cheats_apart(directory: Path, environment: str, specs: list[str]) -> Any:
-    """How far each smallest cheat's state at a segment's end is from the honest one: (whole, widest) by spec, cheat."""
+    """Return the distance of each attack's end state from the honest one: (whole, widest) by specification, attack."""
     from training_gym.units.trace import load_boundary_state
     from training_gym.units.unit import run_unit, steps_of, train_steps
-    from training_gym.verify.adversaries import Attack, cheating, movement
+    from training_gym.verify.adversaries import Attack, dishonest_training, movement
     from training_gym.verify.tolerance import difference
 
     found: dict[str, dict[str, list[tuple[float, float]]]] = {}
@@ -265,16 +251,16 @@ def _cheats_apart(directory: Path, environment: str, specs: list[str]) -> Any:
                     steps_of(unit.spec, segment),
                 )
                 honest, _ = train_steps(unit, start, steps, lambda step, loss: None)
-                false, _ = cheating(cheat, {segment}, earlier)(unit, start, steps, lambda step, loss: None)
+                false, _ = dishonest_training(cheat, {segment}, earlier)(unit, start, steps, lambda step, loss: None)
                 apart = difference(false, honest)
                 found.setdefault(spec, {}).setdefault(cheat.value, []).append((apart.whole, apart.widest))
     return found
 
 
 def _payloads(directory: Path, environment: str, specs: list[str]) -> Any:
-    """Whether a verifier of another class refuses payloads that are not of the unit's result, by cheat.
+    """Return whether a verifier of another class refuses payloads that differ from the unit's result, by attack.
 
-    What is sent is called sent, and the rest unsent, so that both together are what the unit learned.
+    The error feedback has the difference, so that payload and error feedback sum to the unit's result.
     """
     from training_gym.compress.payload_format import decode, encode
     from training_gym.spec.errors import ResultMismatch
@@ -308,7 +294,7 @@ def _payloads(directory: Path, environment: str, specs: list[str]) -> Any:
 
 
 def _time(directory: Path, environment: str, spec: str, repetitions: int) -> Any:
-    """Processor seconds of a unit: trained whole, replayed by segments, and spent on hashing its trace's states."""
+    """Return the processor seconds of a unit: training, replay by segments, and hashing of its trace's states."""
     from training_gym.units.trace import inner_leaf, load_boundary_state
     from training_gym.units.unit import OnStep, replay_segment, run_unit, train_steps
 
@@ -316,13 +302,13 @@ def _time(directory: Path, environment: str, spec: str, repetitions: int) -> Any
     unit = replace(
         unit, spec=replace(unit.spec, training=replace(unit.spec.training, inner_steps=48, segment_steps=12))
     )
-    known = run_unit(unit, directory)  # whose leaves and states all later ones have too
+    known = run_unit(unit, directory)  # later runs have the same leaves and states
     found = []
     for _ in range(repetitions):
         replaying = 0.0
 
         def train(unit: Unit, state: Arrays, steps: range, on_step: OnStep) -> tuple[Arrays, float]:
-            # Replayed right before it is trained, since the machine's speed changes by the second.
+            # Replayed right before training, since the machine's speed fluctuates within seconds.
             nonlocal replaying
             began, segment = time.process_time(), steps.start // unit.spec.training.segment_steps
             replay_segment(unit, segment, known.leaves[segment], state_path(directory, segment).read_bytes())
@@ -337,13 +323,13 @@ def _time(directory: Path, environment: str, spec: str, repetitions: int) -> Any
         feedback = error_feedback_digest(unit.slot_state.error_feedback)
         for boundary in range(unit.spec.segments + 1):
             inner_leaf(unit, boundary, state, feedback)
-        unit.slot_state.digest()  # as the last leaf needs it anew
+        unit.slot_state.digest()  # the last leaf hashes it again
         found.append({"train": training, "replay": replaying, "hash": time.process_time() - hashing})
     return {"parameters": unit.spec.num_parameters(), "segments": unit.spec.segments, "seconds": found}
 
 
 def main() -> None:
-    """Do one piece of work in this process and print what came of it."""
+    """Do one task in this process and print its result."""
     import torch
 
     from training_gym.runtime.determinism import configure
@@ -371,7 +357,7 @@ def main() -> None:
         case "time":
             answer = _time(folder, environment, arguments[0], int(arguments[1]))
         case _:
-            raise SystemExit(f"{work!r} is no work")
+            raise SystemExit(f"{work!r} is not a task")
     print(json.dumps(answer))
 
 

@@ -1,20 +1,20 @@
-"""How soon a verifier that does not replay is found, and what it gains until then: ``benchmarks.verification``'s rows.
+"""Detection time and gain of a verifier that does not replay: rows of ``benchmarks.verification``.
 
 One verifier of ``VERIFIERS`` of its class is lazy at a share of its replays; the others, and all providers, are honest.
-Segments of ``SEGMENTS`` each are drawn, canaries planted beside them, verifiers asked one after the other, verdicts and
-answers found, and penalties chosen by the market's own rules. What it answers instead of a replay:
+Units have ``SEGMENTS``. The market's own rules sample segments, schedule canaries, choose verifiers, reach verdicts and
+set penalties. Instead of a replay the lazy verifier answers:
 
-- ``told``: what the provider has claimed, which it has from somewhere, and any digest where a state's is asked for.
-  Only a canary finds that, or at a first segment a second verifier.
-- ``told, first segments only``: the same, and it replays all others.
+- ``told``: the provider's claim, obtained elsewhere, and any digest if a state's is requested. Only a canary detects
+  that, or at a first segment a duplicate replay.
+- ``told, first segments only``: the same, but it replays all others.
 - ``echoes``: the leaf that the segment starts from.
-- ``guesses``: anything.
+- ``guesses``: a random leaf.
 
-Exactly: let a share c of the drawn segments be posed once more, and s of all be first ones. A drawn segment then has
-1 + (1 - s) 2c + s c replays: two more of a canary, one more of a second opinion. The two of either tell a copy. So a
-replay is one of them with q = 2c / (1 + (2 - s) c), and is one of those of first segments with s q. After n replays
-1 - (1 - f q)^n of who is told are found, 1 - (1 - f s q)^n of who is told and lazy at first segments only, and
-1 - (1 - f)^n of who echoes or guesses.
+Exactly: a share c of the sampled segments is checked again, and s of all are first segments. A sampled segment then has
+1 + (1 - s) 2c + s c replays: two more for a canary, one more for a duplicate. Both replays of either detect a copy. A
+replay is one of them with probability q = 2c / (1 + (2 - s) c), and one at a first segment with s q. The share
+found after n replays is 1 - (1 - f q)^n for ``told`` and 1 - (1 - f)^n for the last two. For ``told, first segments
+only`` it is 1 - (1 - f s q)^n.
 """
 
 import random
@@ -34,36 +34,22 @@ from market.settings import Settings
 from zoo_protocol.verification.sampling import draw
 
 VERIFIERS = 5
-
-
 SHARES = (0.1, 0.25, 0.5, 1.0)
-
-
 CHECKED = (1, 10, 25, 50)
-"""Replays after which the found are counted."""
-
+"""Replays after which found verifiers are counted."""
 
 REPLAYS = max(CHECKED)
-"""Of a life at most; it ends when its verifier is slashed."""
-
+"""Maximum replays of a life, which also ends when its verifier is slashed."""
 
 _CANARY_BPS: int = Settings.model_fields["canary_bps"].default
-
-
-_LAZY = 0  # which of the verifiers
-
-
+_LAZY = 0  # index of the lazy verifier
 _START, _TRUE, _ALTERED = "start leaf", "true leaf", "true leaf of the altered state"
-
-
 _INNER = "digest of the true state"
-
-
 _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Laziness(Enum):
-    """What a verifier answers that does not replay."""
+    """Answer of a verifier that does not replay."""
 
     TOLD = "told"
     TOLD_FIRST = "told, first segments only"
@@ -73,14 +59,14 @@ class Laziness(Enum):
 
 @dataclass
 class Life:
-    """What became of a lazy verifier.
+    """Life of a lazy verifier.
 
     Attributes:
-        replays: that it was asked for.
-        lazy: of these, not computed.
-        lazy_when_found: not computed until the first was found.
-        found_after: replays until then; None: it was never found.
-        follows: of each result that was overruled.
+        replays: replays requested from it.
+        lazy: replays that it did not compute.
+        lazy_when_found: replays that it did not compute before its first detection.
+        found_after: replays until then; None if it was never found.
+        follows: sanctions, one per overruled result.
     """
 
     replays: int = 0
@@ -90,20 +76,19 @@ class Life:
     follows: tuple[VerifierSanction, ...] = ()
 
     def profit_wei(self, prices: Prices, *, careful: bool) -> int:
-        """Gain on replaying everything. Who is ``careful`` replays from its first suspension on."""
+        """Return the gain relative to replaying everything. A ``careful`` one replays after its first suspension."""
         lazy, follows = (self.lazy_when_found, self.follows[:1]) if careful else (self.lazy, self.follows)
         saved = lazy * (prices.cost_wei // SEGMENTS)
         return saved - len(follows) * prices.replay_wei - sum(overruling_wei(one, prices) for one in follows)
 
 
 def replays_of_a_segment(segments: int) -> float:
-    """How many replays a drawn segment of such a unit has on the mean: its own, and of those posed once more two of a
-    canary, or one of a second opinion where it is the first."""
+    """Return the mean number of replays of a sampled segment: its own, and those of a canary or duplicate."""
     return 1 + (2 - 1 / segments) * _CANARY_BPS / BPS
 
 
 def chance(laziness: Laziness, share: float, replays: int) -> float:
-    """The exact chance that it is found within so many replays."""
+    """Return the exact probability of detection within this many replays."""
     posed, first = _CANARY_BPS / BPS, 1 / SEGMENTS
     compared = 2 * posed / replays_of_a_segment(SEGMENTS)
     each = {
@@ -116,7 +101,7 @@ def chance(laziness: Laziness, share: float, replays: int) -> float:
 
 
 def live(laziness: Laziness, share: float, dice: random.Random) -> Life:
-    """One life, of ``REPLAYS`` at most."""
+    """Return one life, of at most ``REPLAYS``."""
     life, warned_at, now = Life(), None, _BEGIN
     while life.replays < REPLAYS and VerifierSanction.SLASHED not in life.follows:
         now += timedelta(minutes=1)
@@ -130,21 +115,23 @@ def live(laziness: Laziness, share: float, dice: random.Random) -> Life:
 
 
 def _candidates(asked: list[int], elsewhere: list[int]) -> list[int]:
-    """Return the verifiers that can be drawn: those not asked ``elsewhere`` come first."""
+    """Return the verifiers to draw from: those not asked ``elsewhere`` come first."""
     free = [verifier for verifier in range(VERIFIERS) if verifier not in asked]
     return [verifier for verifier in free if verifier not in elsewhere] or free
 
 
 def _lazy_result(laziness: Laziness, segment: int, inner: dict[int, str], dice: random.Random) -> str:
-    """Return the result of a verifier that does not replay; for the first segment it makes up an inner state."""
+    """Return the result of a verifier that does not replay; for the first segment it invents an inner state."""
     if segment == 0:
         inner[_LAZY] = dice.randbytes(8).hex()
     return {Laziness.ECHOES: _START, Laziness.GUESSES: dice.randbytes(8).hex()}.get(laziness, _TRUE)
 
 
 def _drawn_segment(laziness: Laziness, share: float, life: Life, dice: random.Random) -> Iterable[bool]:
-    """Ask about one drawn segment, and about the canary on it if it has one; for each result of the lazy one that is
-    overruled, whether it was copied."""
+    """Request replays of one sampled segment, and of its canary if it has one.
+
+    Yields, for each overruled result of the lazy verifier, whether it was copied.
+    """
     segment, seed, root = dice.randrange(SEGMENTS), dice.randbytes(32), dice.randbytes(32)
     posed_once_more = is_due(dice.randrange(BPS), _CANARY_BPS)
     asked: list[int] = []
@@ -155,7 +142,7 @@ def _drawn_segment(laziness: Laziness, share: float, life: Life, dice: random.Ra
         candidates = _candidates(asked, elsewhere)
         attempt = len(asked) + len(elsewhere)
         subject = root + segment.to_bytes(8, "big") + attempt.to_bytes(8, "big")
-        # of equal stake and at work all the time, so each is as likely as another
+        # stakes are equal and all verifiers live, so each is equally likely
         asked.append(candidates[draw(seed, "verifier", subject) % len(candidates)])
         if asked[-1] != _LAZY:
             return true
@@ -186,12 +173,12 @@ def _drawn_segment(laziness: Laziness, share: float, life: Life, dice: random.Ra
         results = [ask(_ALTERED)]
         while (right := answer(results, _TRUE)) is None:
             results.append(ask(_ALTERED))
-        if _LAZY in asked and (said := results[asked.index(_LAZY)]) != right:
-            yield said == _TRUE
+        if _LAZY in asked and (lazy_answer := results[asked.index(_LAZY)]) != right:
+            yield lazy_answer == _TRUE
 
 
 def rows(lives: int) -> list[Row]:
-    """How many of so many lazy verifiers are found when, and their profits."""
+    """Return the rows of detection and profit over ``lives`` lazy verifiers each."""
     lived = {}
     for laziness in Laziness:
         for share in SHARES:

@@ -1,6 +1,6 @@
-"""What cheats and honest participants earn in the simulated strategies: rows of ``benchmarks.verification``.
+"""Profits of dishonest and honest participants in the simulated strategies: rows of ``benchmarks.verification``.
 
-At the reserve price, and at the highest prices that orders of each tier may have (``strategies.DEAREST``).
+Prices are the reserve and the highest that orders of each tier may have (``strategies.DEAREST``).
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -15,7 +15,7 @@ _EACH = (strategies.USUAL, *strategies.DEAREST)
 
 
 def rows(lives: int) -> list[Row]:
-    """All of them, over so many lives of every strategy."""
+    """Return all rows, over ``lives`` lives of every strategy."""
     progress(f"living {lives} lives of every strategy")
     usual = [
         *strategies.provider_outcomes(lives, 0, strategies.USUAL),
@@ -35,7 +35,7 @@ def rows(lives: int) -> list[Row]:
     before = {bought: 100 * referee_strategies.undecided_share(bought, struck=False) for bought in (5, 10)}
     honest = strategies.honest_outcome(max(lives // 10, 4), 4)
     wrongly = 100 * strategies.wrongly_convicted_share(5, 10 * lives, 5)
-    slashed = [strategies.wrongly_slashed(liars, max(lives // 5, 20), 7) for liars in (1, 2, 5)]
+    slashed = [strategies.wrongly_slashed(dishonest, max(lives // 5, 20), 7) for dishonest in (1, 2, 5)]
     late = _at(_EACH, lives, 10, timeouts.late_outcomes)
     refusing = _at(_EACH, max(lives // 10, 20), 11, timeouts.refusing_outcomes)
     bounds = ", ".join(f"{prices.gross_wei / ZEN:.1f} ({prices.tier.name})" for prices in strategies.DEAREST)
@@ -100,7 +100,7 @@ def _at(
 
 
 def _best(name: str, outcomes: list[Outcome], note: str) -> Row:
-    """The most profitable of several cheats."""
+    """Return the most profitable of several attacks."""
     best = max(outcomes, key=lambda outcome: outcome.mean)
     losing = sum(outcome.high < 0 for outcome in outcomes)
     return _of(name, best, f"{note}; {best.name}; {losing} of {len(outcomes)} lose with 99 % confidence")

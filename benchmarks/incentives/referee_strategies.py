@@ -1,12 +1,14 @@
-"""What referees earn that judge, lie, guess, object, say nothing or contradict themselves, by the real terms and table.
+"""Profits of referees that replay, lie, guess, object, stay silent or equivocate, by the market's terms and penalties.
 
-A life is ``DISPUTES`` disputes, whose committees are drawn from ``VERIFIERS`` referees with equal stakes. The profit of
-those that do not judge is against doing the same seats honestly: fees that lies brought, less penalties, less what
-honest replays would have earned there. Who was punished is jailed, and its life as a referee is over.
+A life is ``DISPUTES`` disputes, with committees drawn from ``VERIFIERS`` referees of equal stake. The profit of a
+dishonest referee is relative to replaying the same seats honestly: fees from lies, less penalties, less the earnings of
+honest replays. A slashed referee is jailed, which ends its life.
 
-Assumed: an honest referee signs in time in ``PRESENT`` of its seats (else nobody can be shown to be alone against all),
-the market sends every signature that it has, and a referee has the least stake of a verifier at risk. What a briber
-pays is not counted: ``escaped_share`` says what a cheat would buy by lies, ``undecided_share`` by silence.
+Assumptions:
+
+- An honest referee signs in time in ``PRESENT`` of its seats; otherwise no member is provably alone against all.
+- The market sends every signature, and a referee has the least slashable stake of a verifier.
+- Bribes are not counted: ``escaped_share`` gives the value of bought lies, ``undecided_share`` of bought silence.
 """
 
 import math
@@ -23,34 +25,26 @@ from market.domain.verification.committees import MAX_INCONCLUSIVE_PROBABILITY, 
 from market.verification.disputes.referee_evidence import MIN_MEMBERS
 
 DISPUTES = 50
-
-
 LONGEST_LIST = 60
-
-
 _TERMS = MAINNET.disputes
-
-
 _PENALTY = dict(MAINNET.penalty_bps)
-
-
 _STAKE = MAINNET.verifier_minimum_stake_wei
 
 
 class Says(Enum):
-    """What a referee does instead of replaying."""
+    """Behaviour of a referee that does not replay."""
 
     LIES = auto()  # signs the opposite of the truth
-    LIES_WITH_A_QUORUM = auto()  # the same where its accomplices are enough to decide, else nothing
-    GUESSES = auto()  # signs for either side by a coin
+    LIES_WITH_A_QUORUM = auto()  # the same if its accomplices form a quorum, else nothing
+    GUESSES = auto()  # signs for a random side
     OBJECTS = auto()
-    CONTRADICTS = auto()  # signs both, one of them for the market to show
+    CONTRADICTS = auto()  # signs both outcomes, one of them for the market to prove
     NOTHING = auto()
 
 
 @dataclass(frozen=True, slots=True)
 class Cartel:
-    """The first ``count`` of ``VERIFIERS`` referees, who know of each other."""
+    """The first ``count`` of ``VERIFIERS`` referees, which collude."""
 
     name: str
     says: Says
@@ -70,27 +64,27 @@ CARTELS = (
 
 
 def seat_profit_wei(prices: Prices) -> int:
-    """What a seat in a decided dispute brings the honest: the fee, less the replay of one segment."""
+    """Return an honest referee's profit from a seat in a decided dispute: the fee, less the replay of one segment."""
     return _TERMS.referee_fee_wei - prices.cost_wei // SEGMENTS
 
 
 def cartel_outcomes(lives: int, seed: int, prices: Prices) -> Iterator[Outcome]:
-    """Profit of every cartel by a life, all its members together."""
+    """Yield the profit of every cartel per life, all its members together."""
     dice = random.Random(seed)
     for cartel in CARTELS:
         yield Outcome.of(f"{cartel.name}, {prices.name}", [cartel_life(cartel, prices, dice) for _ in range(lives)])
 
 
 def honest_outcomes(lives: int, seed: int, prices: Prices) -> Iterator[Outcome]:
-    """What one honest referee earns by a life, its replays deducted, beside so many that lie alike."""
+    """Yield the earnings of one honest referee per life, its replays deducted, next to several that lie alike."""
     dice = random.Random(seed)
-    for liars in (0, 1, 5):
-        name = f"an honest referee beside {liars} of {VERIFIERS} that lie, {prices.name}"
-        yield Outcome.of(name, [honest_life(liars, prices, dice) for _ in range(lives)])
+    for dishonest in (0, 1, 5):
+        name = f"an honest referee beside {dishonest} of {VERIFIERS} that lie, {prices.name}"
+        yield Outcome.of(name, [honest_life(dishonest, prices, dice) for _ in range(lives)])
 
 
 def cartel_life(cartel: Cartel, prices: Prices, dice: random.Random) -> int:
-    """Profit of a cartel's members together in one life, wei."""
+    """Return the profit of a cartel's members together in one life, wei."""
     standing, profit = set(range(VERIFIERS)), 0
     for _ in range(DISPUTES):
         committee = dice.sample(sorted(standing), _TERMS.seats)
@@ -113,7 +107,7 @@ def cartel_life(cartel: Cartel, prices: Prices, dice: random.Random) -> int:
 
 
 def _lying(cartel: Cartel, seats: int, dice: random.Random) -> int:
-    """How many of the cartel sign the opposite of the truth."""
+    """Return how many of the cartel's members sign the opposite of the truth."""
     match cartel.says:
         case Says.LIES:
             return seats
@@ -125,16 +119,16 @@ def _lying(cartel: Cartel, seats: int, dice: random.Random) -> int:
 
 
 def _is_shown(alone: int, others: int) -> bool:
-    """Whether one stands against all others of a committee, who have all signed (``Verdicts.proveWrongVerdict``)."""
+    """Return whether one member provably contradicts all others, who have all signed (``proveWrongVerdict``)."""
     return alone == 1 and others == _TERMS.seats - 1 and _TERMS.seats >= MIN_MEMBERS
 
 
-def honest_life(liars: int, prices: Prices, dice: random.Random) -> int:
-    """What the last of the referees earns by a life in which the first ones lie alike in every dispute; wei."""
+def honest_life(dishonest: int, prices: Prices, dice: random.Random) -> int:
+    """Return the last referee's earnings in a life in which the first ``dishonest`` lie alike in every dispute, wei."""
     me, standing, earned = VERIFIERS - 1, set(range(VERIFIERS)), 0
     for _ in range(DISPUTES):
         committee = dice.sample(sorted(standing), _TERMS.seats)
-        lying = {referee for referee in committee if referee < liars}
+        lying = {referee for referee in committee if referee < dishonest}
         signing = _present([referee for referee in committee if referee not in lying], dice)
         if me in committee:
             earned -= prices.cost_wei // SEGMENTS
@@ -152,9 +146,9 @@ def _present(referees: Collection[int], dice: random.Random) -> set[int]:
 
 
 def escaped_share(bought: int) -> float:
-    """Share of its convictions that a cheat escapes that has bought so many of ``VERIFIERS`` referees.
+    """Return the share of upheld disputes that a provider escapes which has bought ``bought`` of ``VERIFIERS``.
 
-    Exact: the committees in which they are a quorum, of all that can be drawn.
+    Exact: the drawable committees in which they form a quorum.
     """
     committees = range(_TERMS.quorum, _TERMS.seats + 1)
     bad = sum(math.comb(bought, seats) * math.comb(VERIFIERS - bought, _TERMS.seats - seats) for seats in committees)
@@ -162,10 +156,10 @@ def escaped_share(bought: int) -> float:
 
 
 def undecided_share(silent: int, *, struck: bool = True) -> float:
-    """Share of disputes that stay undecided if so many of ``VERIFIERS`` referees sign nothing, the others as assumed.
+    """Return the share of inconclusive disputes if ``silent`` of ``VERIFIERS`` referees never sign.
 
-    Exact, over all that can be drawn. ``struck``: who was silent in a committee, honest or not, is in no later one of
-    the dispute (decision 11); else all are in every draw, as it was before.
+    Exact, over all possible draws. With ``struck`` a member that was silent, honest or not, is excluded from later
+    committees of the dispute (decision 11). Otherwise every draw is over all.
     """
     if struck:
         return inconclusive_probability(VERIFIERS - silent, silent, _TERMS)
@@ -173,8 +167,10 @@ def undecided_share(silent: int, *, struck: bool = True) -> float:
 
 
 def worst_mix() -> tuple[int, int, float]:
-    """Of all lists of up to ``LONGEST_LIST`` referees over whose units a committee still decides: the able, the mute,
-    and the share of disputes that stay undecided, which is the largest."""
+    """Return (able, mute, inconclusive share) of the list with the largest inconclusive share.
+
+    The lists have up to ``LONGEST_LIST`` referees and still route their units to a committee.
+    """
     shares = []
     for count in range(_TERMS.seats, LONGEST_LIST + 1):
         is_routed = partial(_is_routed, count)
@@ -185,5 +181,5 @@ def worst_mix() -> tuple[int, int, float]:
 
 
 def _is_routed(count: int, able: int) -> bool:
-    """Whether a committee decides where so many of ``count`` referees can judge; the more, the rather."""
+    """Return whether a committee decides if ``able`` of ``count`` referees can vote; monotonic in ``able``."""
     return inconclusive_probability(able, count - able, _TERMS) <= MAX_INCONCLUSIVE_PROBABILITY

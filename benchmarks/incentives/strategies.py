@@ -1,21 +1,21 @@
-"""What cheating brings under the real rules: lives of providers, verifiers and accusers, many times over.
+"""Profit of dishonest strategies under the market's rules: simulated lives of providers, verifiers and challengers.
 
-The rules are those that the market runs on: sampling rates and their decay, the draw of segments and of verifiers, the
-verdict and what follows for who is overruled, the penalty table, the stakes, the price bound of an order, the pay of
-replays, all from ``market.domain`` and ``zoo_protocol``. Nothing is trained here: that a false segment fails its replay
-is what ``benchmarks.detection.replays`` shows.
+The rules come from ``market.domain`` and ``zoo_protocol``. They cover sampling rates and their decay, draws of segments
+and verifiers, verdicts and sanctions, penalties, stakes, price bounds and replay pay. Nothing is trained here;
+``benchmarks.detection.replays`` shows that false segments fail their replays.
 
-A provider's life is a run of units, ended by its conviction. Its **profit from cheating** is what it saves on
-computing, less the penalty and the pay that it forfeits, against doing the same units honestly. So it is neither
-diluted by what honest work earns nor helped by the work that a jailed provider loses later. Accomplices among the
-verifiers share its purse: what they are paid for results that they did not compute counts as gain, what they lose of
-their stakes as loss.
+A provider's life is a run of units, ended by its slash. Its **profit** is the saved compute, less the penalty and the
+forfeited pay, relative to doing the same units honestly. Honest earnings do not dilute it, and work that a jailed
+provider loses later does not count. Colluding verifiers share its purse: pay for results that they did not compute is
+gain, their lost stake is loss.
 
-Assumed, and stated with the figures: computing costs 80 % of a unit's net pay; a provider has only the least stake of
-its tier at risk, a verifier the least that covers its segments; a unit is decided before the next is delivered, so
-nothing else is forfeited with it; verifiers hold equal stakes; who is suspended can be drawn again at once, who is
-slashed never; no wrong result makes a verifier's later draws rarer. All make cheating look better than it is, or are
-neutral.
+Assumptions, all of which favour the dishonest or are neutral:
+
+- Computing costs 80 % of a unit's net pay.
+- A provider has only its tier's least stake to lose, a verifier the least stake that covers its segments.
+- A unit is decided before the next is delivered, so no other pay is forfeited with it.
+- Verifiers hold equal stakes. A suspended one can be drawn again at once, a slashed one never. A wrong result does not
+  make a verifier's later draws rarer.
 """
 
 import math
@@ -40,37 +40,23 @@ from market.domain.verification.sampling import (
 from zoo_protocol.verification.sampling import draw, draw_segments
 
 SEGMENTS = 4
-
-
 UNITS = 100
-"""Units of a life at most."""
-
+"""Maximum units of a life."""
 
 COST_BPS = 8_000
-
-
 VERIFIERS = 20
-
-
 ESTABLISHED = 64
-"""Verified units after which the sampling rate is at its floor."""
-
+"""Verified units after which the sampling rate is minimal."""
 
 _BRONZE = MAINNET.tier("bronze")
-
-
 _PENALTY = dict(MAINNET.penalty_bps)
-
-
 _TRUE, _FALSE = "true leaf", "false leaf"
-
-
 _Z99 = statistics.NormalDist().inv_cdf(0.995)
 
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What a unit of a tier pays. ``name`` says which price it is; ``gross_wei`` is the payer's price of one unit."""
+    """Pay of a unit of a tier. ``name`` describes the price; ``gross_wei`` is the payer's price of one unit."""
 
     name: str
     gross_wei: int
@@ -83,7 +69,7 @@ class Prices:
 
     @property
     def cost_wei(self) -> int:
-        """What computing a whole unit costs."""
+        """Cost of computing a whole unit."""
         return self.net_wei * COST_BPS // BPS
 
     @property
@@ -103,14 +89,14 @@ class Prices:
 
 
 def _dearest(tier: Tier) -> Prices:
-    """The highest price that the market takes in an order of the tier, whose units have ``SEGMENTS``."""
+    """Return the highest price that the market accepts in an order of the tier for units of ``SEGMENTS``."""
     deterred = max_deterred_unit_price(tier.least_cheat_penalty_wei, SEGMENTS, MAINNET.sampling_floor_bps)
     judged = max_disputable_unit_price(MAINNET.disputes.referee_fee_wei, SEGMENTS)
     return Prices(f"the dearest unit of {tier.name}", min(deterred, judged), tier)
 
 
 def overruling_wei(follows: VerifierSanction, prices: Prices) -> int:
-    """What follows for an overruled verifier, as its loss: the reward on stake that it misses, or the penalty."""
+    """Return an overruled verifier's loss: the missed reward on stake, or the penalty."""
     match follows:
         case VerifierSanction.SUSPENDED:
             yearly = prices.verifier_stake_wei * MAINNET.base_apy_bps // BPS
@@ -121,21 +107,19 @@ def overruling_wei(follows: VerifierSanction, prices: Prices) -> int:
 
 
 USUAL = Prices("a GPU-hour at the reserve", _BRONZE.reserve_price_wei)
-
-
 DEAREST = tuple(_dearest(tier) for tier in MAINNET.tiers)
 
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """How a provider treats its units.
+    """Behaviour of a provider.
 
     Attributes:
-        name: what a row calls it.
-        falsified: which of a unit's segments are false.
-        saved: share of a unit's cost that it saves.
-        withholds: offence by which it is fined, and not for a false step, since it shows no state once challenged.
-        accomplices: verifiers of ``VERIFIERS`` that confirm whatever it claims.
+        name: name in a row.
+        falsified: indices of a unit's false segments.
+        saved: saved share of a unit's cost.
+        withholds: offence instead of a false segment, since it reveals no state once challenged.
+        accomplices: verifiers of ``VERIFIERS`` that confirm every claim.
     """
 
     name: str
@@ -146,11 +130,7 @@ class Strategy:
 
 
 _ALL = frozenset(range(SEGMENTS))
-
-
 HONEST = Strategy("honest")
-
-
 CHEATS = (
     Strategy("lazy in 1 of 4 segments", frozenset({2}), 0.25),
     Strategy("lazy in 2 of 4 segments", frozenset({1, 3}), 0.5),
@@ -166,7 +146,7 @@ CHEATS = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Mean of some lives in ZEN, and the bounds of its 99 % confidence interval."""
+    """Mean of several lives in ZEN, and the bounds of its 99 % confidence interval."""
 
     name: str
     mean: float
@@ -183,17 +163,17 @@ class Outcome:
 
 @dataclass
 class Bench:
-    """The verifiers, of whom the first ``liars`` say what they agreed on and compute nothing.
+    """The verifiers; the first ``dishonest`` give an agreed answer and compute nothing.
 
     Attributes:
-        prices: what a replay is paid, and what stake covers it.
-        liars: how many of ``VERIFIERS``.
-        careful: each tells the truth from its suspension on.
-        earned: what their lies brought the liars, less what these cost them, wei.
+        prices: pay of a replay and the stake that covers it.
+        dishonest: number of dishonest verifiers among ``VERIFIERS``.
+        careful: each is honest after its suspension.
+        earned: gain of the dishonest ones, less their losses, wei.
     """
 
     prices: Prices
-    liars: int = 0
+    dishonest: int = 0
     careful: bool = False
     earned: int = 0
     _warned: dict[int, datetime] = field(default_factory=dict)
@@ -201,12 +181,12 @@ class Bench:
     _now: datetime = datetime(2026, 1, 1, tzinfo=UTC)
 
     def judge(self, claim: str, lie: str, seed: bytes, root: bytes, segment: int) -> bool:
-        """Whether the claim is refuted. Verifiers are drawn until there is a verdict, or nobody is left to ask.
+        """Return whether the claim is refuted. Draws verifiers until there is a verdict or no verifier is left.
 
         Args:
             claim: the leaf that the provider committed to.
-            lie: what a liar says; the others say ``_TRUE``.
-            seed, root, segment: of the draw.
+            lie: answer of a dishonest verifier; the others answer ``_TRUE``.
+            seed, root, segment: input of the draw.
         """
         self._now += timedelta(minutes=1)
         results: dict[int, str] = {}
@@ -215,18 +195,18 @@ class Bench:
         while found is Verdict.OPEN and len(results) < len(standing):
             left = [verifier for verifier in standing if verifier not in results]
             subject = root + segment.to_bytes(8, "big") + len(results).to_bytes(8, "big")
-            drawn = left[draw(seed, "verifier", subject) % len(left)]  # their stakes are equal
+            drawn = left[draw(seed, "verifier", subject) % len(left)]  # stakes are equal
             results[drawn] = lie if self._lies(drawn) else _TRUE
             found = verdict(claim, list(results.values()), no_verifier_left=len(left) == 1)
         self._conclude(results, claim, found)
         return found is Verdict.FAILED
 
     def wrongly_slashed(self) -> int:
-        """Verifiers slashed that never lied."""
-        return sum(verifier >= self.liars for verifier in self._jailed)
+        """Return the number of slashed verifiers that never lied."""
+        return sum(verifier >= self.dishonest for verifier in self._jailed)
 
     def _lies(self, verifier: int) -> bool:
-        return verifier < self.liars and not (self.careful and verifier in self._warned)
+        return verifier < self.dishonest and not (self.careful and verifier in self._warned)
 
     def _conclude(self, results: dict[int, str], claim: str, found: Verdict) -> None:
         assigned_at = self._now
@@ -240,7 +220,7 @@ class Bench:
                 self.earned += self.prices.replay_wei * is_paid - cost
 
     def _overrule(self, verifier: int, assigned_at: datetime) -> int:
-        """What it costs the verifier, wei."""
+        """Return the verifier's loss, wei."""
         follows = sanction_for(assigned_at, self._warned.get(verifier), self._now)
         if follows is VerifierSanction.SUSPENDED:
             self._warned[verifier] = self._now
@@ -250,7 +230,7 @@ class Bench:
 
 
 def provider_outcomes(lives: int, seed: int, prices: Prices, undecided: float = 0.0) -> Iterator[Outcome]:
-    """Profit from cheating of every strategy, as a newcomer and with a clean history."""
+    """Yield the profit of every strategy, as a newcomer and with a clean history."""
     dice = random.Random(seed)
     for clean, history in ((0, "newcomer"), (ESTABLISHED, "clean history")):
         for cheat in CHEATS:
@@ -259,7 +239,7 @@ def provider_outcomes(lives: int, seed: int, prices: Prices, undecided: float = 
 
 
 def honest_outcome(lives: int, seed: int, prices: Prices = USUAL) -> Outcome:
-    """What honest providers earn by a life, their costs deducted."""
+    """Return the earnings of honest providers per life, their costs deducted."""
     dice = random.Random(seed)
     earned = [
         UNITS * (prices.net_wei - prices.cost_wei) + life(HONEST, prices, clean, dice)
@@ -270,14 +250,13 @@ def honest_outcome(lives: int, seed: int, prices: Prices = USUAL) -> Outcome:
 
 
 def life(strategy: Strategy, prices: Prices, clean: int, dice: random.Random, undecided: float = 0.0) -> int:
-    """Profit from cheating in one life, wei; zero for the honest.
+    """Return the profit of one life, wei; zero for the honest.
 
     Args:
-        strategy: how the provider treats its units.
-        prices: what a unit pays and costs.
-        clean: verified units that it begins with.
-        dice: makes the windows' seeds and the trace roots.
-        undecided: share of disputes of false steps that end without a verdict: the unit is unpaid, and that is all.
+        prices: pay and cost of a unit.
+        clean: verified units at the start.
+        dice: source of the windows' seeds and the trace roots.
+        undecided: share of disputes of false segments that are inconclusive: the unit is unpaid, without a penalty.
     """
     saved = int(prices.cost_wei * strategy.saved)
     bench = Bench(prices, strategy.accomplices)
@@ -294,7 +273,7 @@ def life(strategy: Strategy, prices: Prices, clean: int, dice: random.Random, un
 
 
 def _offence(strategy: Strategy, clean: int, bench: Bench, dice: random.Random) -> str | None:
-    """What the provider is convicted of for one unit, if of anything."""
+    """Return the provider's proven offence in one unit, if any."""
     seed, root = dice.randbytes(32), dice.randbytes(32)
     for segment in drawn_segments(clean, seed, root):
         if segment not in strategy.falsified:
@@ -307,13 +286,13 @@ def _offence(strategy: Strategy, clean: int, bench: Bench, dice: random.Random) 
 
 
 def drawn_segments(clean: int, seed: bytes, root: bytes) -> list[int]:
-    """The segments drawn of a unit of a provider with so many verified ones."""
+    """Return the sampled segments of a unit of a provider with ``clean`` verified ones."""
     rate = sampling_rate_bps(clean, MAINNET.newcomer_sampling_bps, MAINNET.sampling_floor_bps)
     return draw_segments(seed, root, SEGMENTS, rate)
 
 
 def accuser_outcomes(lives: int, seed: int) -> Iterator[Outcome]:
-    """What a false accusation on chain brings the accuser and its accomplices among the referees."""
+    """Yield the profit of a false challenge on chain for the challenger and its accomplices among the referees."""
     dice = random.Random(seed)
     for accomplices in (0, 2, 5):
         name = f"false accuser on chain with {accomplices} of {VERIFIERS} referees"
@@ -321,7 +300,7 @@ def accuser_outcomes(lives: int, seed: int) -> Iterator[Outcome]:
 
 
 def _dispute(accomplices: int, dice: random.Random) -> int:
-    """Profit of one false challenge in wei: the committee's majority decides (``Disputes.sol``)."""
+    """Return the profit of one false challenge in wei; the committee's majority decides (``Disputes.sol``)."""
     terms = MAINNET.disputes
     committee = dice.sample(range(VERIFIERS), terms.seats)
     bribed = sum(referee < accomplices for referee in committee)
@@ -331,34 +310,33 @@ def _dispute(accomplices: int, dice: random.Random) -> int:
 
 
 def verifier_outcomes(lives: int, seed: int, prices: Prices, samples: int = 50) -> Iterator[Outcome]:
-    """What wrong verifiers earn in ``samples`` of honest segments; they compute nothing, so it costs them nothing."""
+    """Yield the earnings of wrong verifiers in ``samples`` honest segments, which they do not compute."""
     dice = random.Random(seed)
-    for liars, careful in ((1, False), (2, False), (5, False), (1, True), (2, True), (5, True)):
-        name = "a guessing verifier" if liars == 1 else f"{liars} of {VERIFIERS} verifiers that refute all"
+    for dishonest, careful in ((1, False), (2, False), (5, False), (1, True), (2, True), (5, True)):
+        name = "a guessing verifier" if dishonest == 1 else f"{dishonest} of {VERIFIERS} verifiers that refute all"
         name += ", each until it is suspended" if careful else ""
-        benches = [_accuse(Bench(prices, liars, careful), samples, dice)[0] for _ in range(lives)]
+        benches = [_accuse(Bench(prices, dishonest, careful), samples, dice)[0] for _ in range(lives)]
         yield Outcome.of(f"{name}, {samples} samples, {prices.name}", [bench.earned for bench in benches])
 
 
 def _accuse(bench: Bench, samples: int, dice: random.Random) -> tuple[Bench, int]:
-    """The bench after samples of honest segments that its liars refute with one and the same leaf, and how many of them
-    were convicted."""
+    """Return the bench after ``samples`` honest segments that the first ones refute, and the number refuted."""
     refuted = sum(bench.judge(_TRUE, _FALSE, dice.randbytes(32), dice.randbytes(32), 0) for _ in range(samples))
     return bench, refuted
 
 
-def wrongly_convicted_share(liars: int, samples: int, seed: int) -> float:
-    """Share of honest segments, once drawn, that so many of ``VERIFIERS`` get convicted by their first lies."""
+def wrongly_convicted_share(dishonest: int, samples: int, seed: int) -> float:
+    """Return the share of sampled honest segments that ``dishonest`` of ``VERIFIERS`` refute by their first lies."""
     dice = random.Random(seed)
-    return sum(_accuse(Bench(USUAL, liars), 1, dice)[1] for _ in range(samples)) / samples
+    return sum(_accuse(Bench(USUAL, dishonest), 1, dice)[1] for _ in range(samples)) / samples
 
 
-def wrongly_slashed(liars: int, lives: int, seed: int, samples: int = 50) -> float:
-    """Honest verifiers slashed in ``samples`` honest segments, on average, where so many of ``VERIFIERS`` lie alike."""
+def wrongly_slashed(dishonest: int, lives: int, seed: int, samples: int = 50) -> float:
+    """Return the mean number of honest verifiers slashed in ``samples`` honest segments if ``dishonest`` lie alike."""
     dice = random.Random(seed)
-    return statistics.fmean(_accuse(Bench(USUAL, liars), samples, dice)[0].wrongly_slashed() for _ in range(lives))
+    return statistics.fmean(_accuse(Bench(USUAL, dishonest), samples, dice)[0].wrongly_slashed() for _ in range(lives))
 
 
 def honest_verifier_wei(prices: Prices) -> int:
-    """What an honest replay of one segment earns, its cost deducted; the yearly reward on stake is not counted."""
+    """Return the earnings of an honest replay of one segment, less its cost, without the yearly reward on stake."""
     return prices.replay_wei - prices.cost_wei // SEGMENTS

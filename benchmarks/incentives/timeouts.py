@@ -22,7 +22,7 @@ from market.domain.verification.sampling import VerifierSanction
 
 
 def late_outcomes(lives: int, seed: int, prices: Prices) -> Iterator[Outcome]:
-    """Profit of who is late with every state and honest otherwise, one unit a day. It saves nothing by it."""
+    """Yield the profit of a provider that is late with every state and otherwise honest, one unit a day."""
     dice = random.Random(seed)
     for clean, history in ((0, "newcomer"), (ESTABLISHED, "clean history")):
         lived = [late_life(prices, clean, dice) for _ in range(lives)]
@@ -30,7 +30,7 @@ def late_outcomes(lives: int, seed: int, prices: Prices) -> Iterator[Outcome]:
 
 
 def late_life(prices: Prices, clean: int, dice: random.Random) -> int:
-    """Its loss in one life, wei: until it is slashed, which jails it. First segments start from public files."""
+    """Return the loss in one life, wei, until the slash that jails it. First segments start from public files."""
     days: list[int] = []
     for day in range(UNITS):
         if any(drawn_segments(clean + day, dice.randbytes(32), dice.randbytes(32))):
@@ -42,12 +42,12 @@ def late_life(prices: Prices, clean: int, dice: random.Random) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """How a verifier picks what it replays.
+    """Behaviour of a verifier that refuses replays.
 
     Attributes:
-        share: of the replays that it is drawn for and gives back, whatever they are.
-        only_first: it gives back all but first segments, which are never canaries.
-        copies: it answers the others with what their providers claim.
+        share: share of its assigned replays that it refuses at random.
+        only_first: refuses all but first segments, which are never canaries.
+        copies: answers the others with their providers' claims.
     """
 
     name: str
@@ -63,14 +63,12 @@ REFUSALS = (
     Refusal("one that refuses all but first segments", only_first=True),
     Refusal("one that refuses all but first segments and copies those", only_first=True, copies=True),
 )
-
-
 SECOND_OPINIONS = 0.095
-"""Share of the replays of first segments that are for a second opinion (decision 8)."""
+"""Share of the replays of first segments that are duplicate replays (decision 8)."""
 
 
 def refusing_outcomes(lives: int, seed: int, prices: Prices, samples: int = 1_000) -> Iterator[Outcome]:
-    """Profit of verifiers that refuse, in ``samples`` of a day, against replaying all of what they are drawn for."""
+    """Yield the profit of refusing verifiers, in ``samples`` a day, relative to replaying all assigned ones."""
     for refusal in REFUSALS:
         profits = [
             refusing_life(refusal, prices, samples, random.Random(seed + life))
@@ -81,7 +79,7 @@ def refusing_outcomes(lives: int, seed: int, prices: Prices, samples: int = 1_00
 
 
 def refusing_life(refusal: Refusal, prices: Prices, samples: int, dice: random.Random) -> int:
-    """What it earns, wei, beside ``VERIFIERS`` - 1 others that replay everything and keep a newcomer's score."""
+    """Return its earnings, wei, next to ``VERIFIERS`` - 1 others with a newcomer's score that replay everything."""
     earned = replays = refused = 0
     for _ in range(samples):
         score = reliability_bps({0: Evidence(replays=replays, refused=refused)})

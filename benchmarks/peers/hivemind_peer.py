@@ -37,7 +37,7 @@ def vector(size: int, seed: int) -> np.ndarray:
 
 @functools.cache
 def exact_mean(size: int, seeds: tuple[int, ...]) -> np.ndarray:
-    """The mean of those vectors in float64."""
+    """Return the mean of those vectors in float64."""
     return np.mean([vector(size, seed).astype(np.float64) for seed in seeds], axis=0)
 
 

@@ -1,4 +1,4 @@
-"""Virtual time: actions in the order of their times, those of one time in the order in which they were asked for."""
+"""Virtual time: actions run in the order of their times, then of their scheduling."""
 
 from collections.abc import Callable
 from heapq import heappop, heappush
@@ -7,7 +7,7 @@ Action = Callable[[], None]
 
 
 class Timer:
-    """One action to come, unless it is cancelled first."""
+    """One scheduled action, which can be cancelled."""
 
     __slots__ = ("_action",)
 
@@ -18,7 +18,7 @@ class Timer:
         self._action = None
 
     def fire(self) -> bool:
-        """Act, once; False if there is nothing to do any more."""
+        """Run the action once; return False if it ran before or was cancelled."""
         action, self._action = self._action, None
         if action is not None:
             action()
@@ -26,7 +26,7 @@ class Timer:
 
 
 class Clock:
-    """Seconds since the start, and what is still to happen. ``events`` counts what happened."""
+    """Seconds since the start, and scheduled actions. ``events`` counts the actions that ran."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -35,20 +35,20 @@ class Clock:
         self._asked = 0
 
     def after(self, seconds: float, action: Action) -> Timer:
-        """Act in so many ``seconds``.
+        """Schedule an action in ``seconds``.
 
         Raises:
-            ValueError: that was in the past.
+            ValueError: ``seconds`` is negative.
         """
         if seconds < 0:
-            raise ValueError("nothing can be done in the past")
+            raise ValueError(f"seconds is {seconds}; expected at least 0")
         timer = Timer(action)
         self._asked += 1
         heappush(self._coming, (self.now + seconds, self._asked, timer))
         return timer
 
     def run(self, over: Callable[[], bool]) -> None:
-        """Let time pass until ``over`` or until nothing is to come."""
+        """Run actions until ``over`` returns True or none is left."""
         while self._coming and not over():
             self.now, _, timer = heappop(self._coming)
             self.events += timer.fire()

@@ -1,8 +1,8 @@
 """One direction of the link that all nodes share, at the market's storage.
 
-Rates are max-min fair (Bertsekas and Gallager, Data Networks, 1992, 6.5.2): every flow gets as much as every other, but
-none more than its node's own link lets through. Flows are kept by that limit; within one limit all have the same rate,
-so a change costs as much as there are different limits, and not as there are flows.
+Rates are max-min fair (Bertsekas and Gallager, Data Networks, 1992, 6.5.2): all flows get equal rates, up to the limit
+of each node's own link. Flows are grouped by that limit. Within a group all rates are equal, so a change costs as much
+as there are different limits, not flows.
 """
 
 import math
@@ -15,7 +15,7 @@ from benchmarks.simulator.clock import Action, Clock, Timer
 
 @dataclass(slots=True)
 class Flow:
-    """Bytes on their way. ``ends_at``: what its lane will have carried for each of its flows when it is done."""
+    """Bytes in transfer. ``ends_at``: bytes per flow of its lane at which the flow is done."""
 
     limit: float
     ends_at: float
@@ -24,7 +24,7 @@ class Flow:
 
 @dataclass(slots=True)
 class _Lane:
-    """All flows of one limit (bytes per second): each has been carried ``carried`` bytes since the lane began."""
+    """All flows of one limit (bytes per second); each received ``carried`` bytes since the lane began."""
 
     rate: float = 0.0
     carried: float = 0.0
@@ -44,20 +44,20 @@ class SharedLink:
         self._next: Timer | None = None
 
     def begin(self, size: float, limit: float, done: Callable[[], None]) -> Flow:
-        """Carry ``size`` bytes at no more than ``limit`` bytes per second, then call ``done``."""
+        """Transfer ``size`` bytes at no more than ``limit`` bytes per second, then call ``done``."""
         self._count()
         flow = self._enter(size, limit, done)
         self._share()
         return flow
 
     def end(self, flow: Flow) -> None:
-        """Carry no more of a flow that is not done yet."""
+        """Stop an unfinished flow."""
         self._count()
         self._leave(flow)
         self._share()
 
     def relimit(self, flow: Flow, limit: float) -> Flow:
-        """The rest of ``flow``, from now on under another limit, in place of it."""
+        """Replace ``flow`` by its rest under another limit, and return that."""
         self._count()
         rest = self._leave(flow)
         changed = self._enter(rest, limit, flow.done)
@@ -73,14 +73,14 @@ class SharedLink:
         return flow
 
     def _leave(self, flow: Flow) -> float:
-        """Take a flow out; returns the bytes that it had left. Its entry in ``ends`` goes when it comes up."""
+        """Remove a flow and return its remaining bytes. Its entry in ``ends`` is dropped later."""
         lane = self._lanes[flow.limit]
         lane.flows -= 1
         rest, flow.ends_at = max(0.0, flow.ends_at - lane.carried), -1.0
         return rest
 
     def _count(self) -> None:
-        """Carry what was carried since the last change."""
+        """Add the bytes since the last change."""
         passed = self._clock.now - self._counted_until
         self._counted_until = self._clock.now
         if passed:
@@ -88,7 +88,7 @@ class SharedLink:
                 lane.carried += lane.rate * passed
 
     def _share(self) -> None:
-        """Set all rates, from the lowest limit up, and wake for the flow that is done first."""
+        """Set all rates, from the lowest limit up, and schedule the end of the first flow to finish."""
         left, flows = self._capacity, sum(lane.flows for lane in self._lanes.values())
         soonest: tuple[float, _Lane] | None = None
         for limit in sorted(self._lanes):
@@ -112,7 +112,7 @@ class SharedLink:
             self._next = self._clock.after(wait, lambda: self._finish(lane))
 
     def _finish(self, lane: _Lane) -> None:
-        """The first flow of ``lane`` is done; others that end now come up next."""
+        """Finish the first flow of ``lane``; others that end at the same time follow."""
         self._next = None
         self._count()
         flow = heappop(lane.ends)[2]

@@ -1,9 +1,9 @@
-"""What units of another size cost, from real ones: payloads are encoded and joined here, and extrapolated by parameter.
+"""Costs of units of any size, extrapolated by parameter from real payloads that are encoded and aggregated here.
 
-A payload's bytes are a header and, for every chunk of 4,096 parameters, scales, signs, gaps and levels, so they grow
-with the parameters alone; so do the passes over vectors that compress, check and join. The pseudo-gradients are what
-units of ``benchmarks.codec``'s model have learned. The way down is encoded from the mean of the decoded payloads, as
-``training_gym.aggregate.outer_step`` does. Seconds are of one core of the machine that measures (process time).
+A payload's bytes are a header and, for every chunk of 4,096 parameters, scales, signs, gaps and levels. They grow with
+the parameters alone, as do the passes over vectors that compress, check and aggregate. The pseudo-gradients are those
+of units of ``benchmarks.codec``'s model. The update is encoded from the mean of the decoded payloads, as in
+``training_gym.aggregate.outer_step``. Seconds are process time of one core.
 """
 
 import time
@@ -28,7 +28,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings that sizes depend on; ``down_top_k`` 0 sends the whole model down."""
+    """Settings that sizes depend on; with ``down_top_k`` 0 nodes fetch the whole model."""
 
     top_k: int
     bits: int
@@ -45,12 +45,12 @@ class Costs:
     """Bytes and seconds per parameter.
 
     Attributes:
-        payload, update: bytes up, and down; ``update`` is 0 where the whole model goes down.
-        encode: seconds of compressing a unit's result.
-        admit: of checking it: its payload decodes, and its first leaf is of the checkpoint's parameters. What else the
-            ends of its trace are of is known by digests.
-        join: of one payload more in a round that has a last aggregate: it is decoded, measured, sketched and added.
-        close: of the rest of ``aggregate``, the outer step and encoding the update in it.
+        payload, update: bytes up and down; ``update`` is 0 if nodes fetch the whole model.
+        encode: seconds to compress a unit's result.
+        admit: seconds to check it: decode its payload, compare its first leaf with the checkpoint's parameters. Digests
+            suffice for the rest of its trace's ends.
+        join: seconds for one more payload in a round with a last aggregate: decode, measure, sketch and add it.
+        close: seconds for the rest of ``aggregate``: the outer step and the encoding of the update.
     """
 
     payload: float
@@ -62,17 +62,17 @@ class Costs:
 
 
 class Samples:
-    """Real pseudo-gradients, and what they cost under different settings."""
+    """Real pseudo-gradients, and their costs under different settings."""
 
     def __init__(self, quick: bool) -> None:
         self._model = ModelConfig(hidden_size=64, num_layers=2) if quick else ModelConfig(hidden_size=256, num_layers=4)
         real = [pseudo_gradient(seed, quick) for seed in range(FEW)]
         self._layout = real[0][1]
-        # Moved by whole chunks they are others to the aggregate, which leaves out copies, and as hard to compress.
-        self._learned = [np.roll(real[number % FEW][0], number * CHUNK) for number in range(MANY)]
+        # Rolled by whole chunks they are not copies to the aggregate, and compress equally well.
+        self._vectors = [np.roll(real[number % FEW][0], number * CHUNK) for number in range(MANY)]
 
     def costs(self, settings: Settings) -> Costs:
-        """Of these settings."""
+        """Return the costs under these settings."""
         training = TrainingConfig(
             top_k=settings.top_k,
             value_bits=settings.bits,
@@ -82,22 +82,22 @@ class Samples:
         spec = TrainingSpec(self._model, "unused", training)
         size, layout = spec.num_parameters(), self._layout
         up = Format(size, settings.top_k, settings.bits, layout)
-        payloads, encode = _timed(lambda: [encode_vector(up, vector) for vector in self._learned])
+        payloads, encode = _timed(lambda: [encode_vector(up, vector) for vector in self._vectors])
         decoded, decode = _timed(lambda: [decode_vector(up, payload) for payload in payloads])
-        hashing = _timed(lambda: sha256(self._learned[0].tobytes()))[1]
+        hashing = _timed(lambda: sha256(self._vectors[0].tobytes()))[1]
         update = 0
         if settings.down_top_k:
             mean: Vector = np.mean([payload.dense() for payload in decoded], axis=0, dtype=np.float32)
             update = len(encode_vector(Format(size, settings.down_top_k, settings.down_bits, layout), mean))
         start = initial_parameters(self._model, 0)
-        state = OuterState(*self._learned[:3])  # as after some rounds: nothing in it is zero
+        state = OuterState(*self._vectors[:3])  # nonzero, as after several rounds
 
-        def joined(count: int) -> Aggregate:
+        def aggregated(count: int) -> Aggregate:
             found = aggregate(spec, start, dict(enumerate(payloads[:count])), outer_state=state)
-            assert all(verdict.included for verdict in found.verdicts.values()), "only what counts is added"
+            assert all(verdict.included for verdict in found.verdicts.values()), "every payload must be included"
             return found
 
-        few, many = (_timed(lambda count=count: joined(count))[1] for count in (FEW, MANY))  # type: ignore[misc]
+        few, many = (_timed(lambda count=count: aggregated(count))[1] for count in (FEW, MANY))  # type: ignore[misc]
         join = (many - few) / (MANY - FEW)
         return Costs(
             payload=sum(map(len, payloads)) / len(payloads) / size,
@@ -110,7 +110,7 @@ class Samples:
 
 
 def _timed(work: Callable[[], _T]) -> tuple[_T, float]:
-    """The result, and the least processor time of nine runs: differences of two are taken."""
+    """Return the result, and the least processor time of nine runs, since callers subtract two times."""
     seconds = []
     for _ in range(9):
         started = time.process_time()

@@ -1,4 +1,4 @@
-"""A node: its link, which its transfers share, and the tasks that it works through step by step."""
+"""A node: its link, shared by its transfers, and the tasks that it executes step by step."""
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ from zoo_compute.base.link import BACKGROUND_BYTES, LONGEST_PAUSE_SECONDS
 
 
 class Step(Enum):
-    """What a task does next: let seconds pass, or move bytes; what is published gives way to all else that moves."""
+    """Next action of a task: wait, or transfer bytes. Publishing has the lowest priority of all transfers."""
 
     WAIT = 0
     UP = 1
@@ -19,8 +19,8 @@ class Step(Enum):
     PUBLISH = 3
 
 
-LEAST_RATE = BACKGROUND_BYTES / LONGEST_PAUSE_SECONDS
-"""Bytes per second of what gives way, so that its connection lives."""
+MIN_RATE = BACKGROUND_BYTES / LONGEST_PAUSE_SECONDS
+"""Bytes per second of low-priority transfers, which keep their connections alive."""
 
 Steps = Iterator[tuple[Step, float]]
 
@@ -29,12 +29,12 @@ class Node:
     """One node.
 
     Attributes:
-        speed: of its device; 1 is the reference.
-        alive: whether it is still there.
+        speed: speed of its device; 1 is the reference.
+        alive: False once it has left.
         model_round: the newest round whose model it has; None before the first.
-        follows: whether it has followed the job as a spare.
-        asked_for: the last round whose model it was asked to fetch so.
-        model_used_at, dataset_used_at: when it last asked for the files that it keeps; None where it has none.
+        follows: True once it has prefetched as a hot spare.
+        asked_for: the last round whose model it was asked to prefetch.
+        model_used_at, dataset_used_at: time of the last use of the files that it keeps; None without the file.
     """
 
     def __init__(self, clock: Clock, up: SharedLink, down: SharedLink, link: Link, speed: float) -> None:
@@ -53,29 +53,29 @@ class Node:
         self._to_serve: deque[Steps] = deque()
 
     def start(self, steps: Steps, done: Action) -> "Task":
-        """Work through ``steps`` from now on."""
+        """Start to execute ``steps``."""
         return Task(self._clock, self, steps, done)
 
     def serve(self, steps: Steps) -> None:
-        """Do ``steps`` beside the training, after what is to be served already: a node has one thread for it."""
+        """Execute ``steps`` in parallel to the training, after earlier ones: a node has one thread for this."""
         self._to_serve.append(steps)
         if self._serving is None:
             self._serve_next()
 
     @property
     def unserved(self) -> int:
-        """Of the tasks beside the training, those that are not done."""
+        """Number of unfinished tasks that run in parallel to the training."""
         return len(self._to_serve) + (self._serving is not None)
 
     def leave(self) -> None:
-        """Gone, and all that was on its way with it; who works with it notices nothing."""
+        """Leave and drop all parallel tasks, without notice to others."""
         self.alive = False
         self._to_serve.clear()
         if self._serving is not None:
             self._serving.cancel()
 
     def move(self, step: Step, size: float, done: Action) -> "Transfer":
-        """Send or fetch ``size`` bytes; all transfers of one direction share the node's link equally."""
+        """Transfer ``size`` bytes; all transfers of one direction share the node's link equally."""
         transfer = Transfer(self, step)
         self._moving.append(transfer)
         self._share(self._moving[:-1])
@@ -83,7 +83,7 @@ class Node:
         return transfer
 
     def stop(self, transfer: "Transfer") -> None:
-        """Give up a transfer that is not done yet."""
+        """Abort an unfinished transfer."""
         self._shared[transfer.step].end(transfer.flow)
         self._free(transfer)
 
@@ -96,19 +96,19 @@ class Node:
         self._share(self._moving)
 
     def _share(self, transfers: "list[Transfer]") -> None:
-        """Give these the rates that are theirs now."""
+        """Set the current rates of these transfers."""
         for one in transfers:
             limit = self._limit(one.step)
             if one.flow.limit != limit:
                 one.flow = self._shared[one.step].relimit(one.flow, limit)
 
     def _limit(self, step: Step) -> float:
-        """Bytes per second of each transfer of a kind (``zoo_compute.base.link``)."""
+        """Return the bytes per second of each transfer of a kind (``zoo_compute.base.link``)."""
         count = Counter(one.step for one in self._moving)
         if step is Step.DOWN:
             return self.link.down_mbps * MBIT / count[step]
         rate, gives_way = self.link.up_mbps * MBIT, count[Step.PUBLISH] < len(self._moving)
-        least = min(LEAST_RATE, rate / (count[Step.UP] + count[Step.PUBLISH]))  # of a very slow link its equal share
+        least = min(MIN_RATE, rate / (count[Step.UP] + count[Step.PUBLISH]))  # at most an equal share
         if step is Step.PUBLISH:
             return least if gives_way else rate / count[step]
         return (rate - count[Step.PUBLISH] * least) / count[step]
@@ -131,31 +131,31 @@ class Transfer:
 
 
 class Task:
-    """Steps that a node takes one after another, then ``done``."""
+    """Steps that a node executes in order, then ``done``."""
 
     def __init__(self, clock: Clock, node: Node, steps: Steps, done: Callable[[], None]) -> None:
         self._clock = clock
         self._node = node
         self._steps = steps
         self._done = done
-        self._at: Timer | Transfer | None = clock.after(0.0, self._go_on)
+        self._at: Timer | Transfer | None = clock.after(0.0, self._advance)
 
     def cancel(self) -> None:
-        """Take no further step."""
+        """Stop before the next step."""
         at, self._at = self._at, None
         if isinstance(at, Transfer):
             self._node.stop(at)
         elif at is not None:
             at.cancel()
 
-    def _go_on(self) -> None:
+    def _advance(self) -> None:
         self._at = None
         for step, amount in self._steps:
             if not amount:
                 continue
             if step is Step.WAIT:
-                self._at = self._clock.after(amount, self._go_on)
+                self._at = self._clock.after(amount, self._advance)
             else:
-                self._at = self._node.move(step, amount, self._go_on)
+                self._at = self._node.move(step, amount, self._advance)
             return
         self._done()

@@ -1,4 +1,4 @@
-"""The market's part in a real run: it closes and fills rounds as ``market.training.rounds.service`` does."""
+"""The market's part in a real run: it closes rounds and fills slots like ``market.training.rounds.service``."""
 
 import contextlib
 import json
@@ -38,14 +38,14 @@ STEPS = 20
 LEASE_SECONDS, SWEEP_SECONDS, SLACK_SECONDS, LONGEST_SECONDS = 1.5, 0.1, 0.5, 60.0
 LEAVES_AFTER = 8.0
 STARTING_SECONDS = 600.0
-"""Each loads torch: seconds on an idle machine."""
+"""Start-up limit of the workers; loading torch takes seconds on an idle machine."""
 MODEL = {"hidden_size": 64, "num_layers": 2, "num_heads": 4, "sequence_length": 16}
 TRAINING = {"rounds": 100, "inner_steps": STEPS, "segment_steps": 10, "batch_size": 2, "down_top_k": 1024}
 MAX_BYTES = 1 << 26
 
 
 class Store:
-    """The embedded store in its own process; reads and writes here are not behind a link."""
+    """The embedded store in its own process; reads and writes of this process bypass the links."""
 
     def __init__(self, directory: Path) -> None:
         port_file = directory / "ports.json"
@@ -56,7 +56,7 @@ class Store:
         until = time.monotonic() + 60
         while not port_file.exists():
             if self.process.poll() is not None or time.monotonic() > until:
-                raise RuntimeError("the store does not start")
+                raise RuntimeError("the store did not start")
             time.sleep(0.05)
         ports = json.loads(port_file.read_text())
         self.rpc, self.gateway = int(ports["rpc_port"]), int(ports["gateway_port"])
@@ -73,7 +73,7 @@ class Store:
 
 
 class Worker:
-    """A worker process; its answers go to ``answers`` with its number."""
+    """A worker process; it puts its answers into ``answers`` with its number."""
 
     def __init__(self, number: int, directory: Path, gateway: str, rpc: str, pace: float, answers: Any) -> None:
         self.number = number
@@ -86,12 +86,12 @@ class Worker:
 
     def tell(self, order: dict[str, Any]) -> None:
         assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it has left; that shows later
+        with contextlib.suppress(BrokenPipeError):  # it has left; `_lose_expired` handles that
             self.process.stdin.write(json.dumps(order) + "\n")
             self.process.stdin.flush()
 
     def leave(self) -> None:
-        """Be gone at once."""
+        """Kill the process."""
         self.left_at = time.monotonic()
         self.process.kill()
         self.process.wait()
@@ -104,7 +104,7 @@ class Worker:
 
 @dataclass(slots=True, eq=False)
 class _Unit:
-    """``result``: the worker's answers, which are two: the result is fixed, and it is uploaded."""
+    """A unit. ``result`` merges the worker's two answers: the result is fixed, and it is uploaded."""
 
     number: int
     round: int
@@ -121,7 +121,7 @@ class _Unit:
 
 @dataclass(slots=True, eq=False)
 class _Round:
-    """Units by slot; lost ones are gone. ``offers``: when each was offered, also of the lost ones."""
+    """Units by slot, without lost ones. ``offers``: times of all offers, including lost units."""
 
     number: int
     opened_at: float = 0.0
@@ -133,8 +133,8 @@ class Run:
     """One run of real rounds, with the market's part in this process.
 
     Attributes:
-        closings: seconds that each round's closing took.
-        trained: seconds of training of each unit that was joined.
+        closings: seconds of each round's closing.
+        trained: training seconds of each aggregated unit.
         sizes: bytes of the model, of an update and of the largest payload.
     """
 
@@ -158,7 +158,7 @@ class Run:
         self._closer = ThreadPoolExecutor(1)
 
     def _await_workers(self) -> str:
-        """Their environment class, once all are up: however busy the machine is, as long as they live."""
+        """Return the workers' environment class once all are up; a busy machine may delay them."""
         until, ready = time.monotonic() + STARTING_SECONDS, list[str]()
         while len(ready) < len(self.workers):
             with contextlib.suppress(queue.Empty):
@@ -178,7 +178,7 @@ class Run:
         self.spec = TrainingSpec.from_dict(document)
         self._model = load_state(self.spec, initial_checkpoint(self.spec))
         self._outer: OuterState | None = None
-        self._slot_states: dict[int, tuple[str, Worker]] = {}  # with who holds it
+        self._slot_states: dict[int, tuple[str, Worker]] = {}  # with the worker that holds it
         self.sizes = {"model": len(initial_checkpoint(self.spec)), "update": 0}
         self._checkpoint = self._store_checkpoint(0, None, b"")
 
@@ -198,11 +198,11 @@ class Run:
         return self._store.add(manifest.to_bytes())
 
     def rounds(self, slots: int, count: int, leaver: int | None = None) -> list[float]:
-        """Seconds of each of ``count`` rounds; the holder of slot ``leaver`` leaves ``LEAVES_AFTER`` the start."""
+        """Return the seconds of ``count`` rounds; the holder of slot ``leaver`` leaves after ``LEAVES_AFTER``."""
         self._slots, self._count = slots, count
         self._holders: dict[int, Worker] = {}
         self._spares = list(self.workers)
-        self._late: dict[int, _Unit] = {}  # by slot: their round was joined before they were delivered
+        self._late: dict[int, _Unit] = {}  # by slot: units delivered after their round
         began = time.monotonic()
         self._now, self._next = _Round(0, began), _Round(1)
         self._closing: Future[None] | None = None
@@ -222,7 +222,7 @@ class Run:
         return taken
 
     def _offer_units(self) -> None:
-        """Give vacant slots to spares, and every slot the unit that is due, as the market's dispatch does."""
+        """Assign vacant slots to spares, and offer every due unit, like the market's dispatch."""
         for slot in range(self._slots):
             which = self._which(slot)
             if slot not in self._holders:
@@ -268,7 +268,7 @@ class Run:
         round_.offers.append(time.monotonic())
 
     def _hear(self) -> None:
-        """Wait for the next answer, for a sweep at the most; a closing that is done answers too."""
+        """Wait for the next answer, at most one sweep; a finished closing also puts an answer."""
         with contextlib.suppress(queue.Empty):
             _, answer = self._answers.get(timeout=SWEEP_SECONDS)
             for unit in (*self._now.units.values(), *self._next.units.values(), *self._late.values()):
@@ -279,7 +279,7 @@ class Run:
     def _take(self, unit: _Unit, answer: dict[str, Any]) -> None:
         if unit.result is None:
             unit.result = answer
-            if self._delay:  # the slot goes on from it
+            if self._delay:  # the slot's next unit starts from it
                 self._slot_states[unit.slot] = answer["slot_state"], unit.worker
             return
         unit.delivered = True
@@ -289,7 +289,7 @@ class Run:
             del self._late[unit.slot]
 
     def _lose_expired(self) -> None:
-        """What was out with a worker that left is lost when its lease has expired."""
+        """Drop the units of workers that left once their leases have expired."""
         for worker in self.workers:
             if worker.left_at is None:
                 if worker.process.poll() is not None:
@@ -303,7 +303,7 @@ class Run:
                 self._holders = {slot: holder for slot, holder in self._holders.items() if holder is not worker}
 
     def _state(self) -> RoundState:
-        """As ``market.training.rounds.state.round_state``."""
+        """Return the state as ``market.training.rounds.state.round_state`` does."""
         now, units = self._now, self._now.units.values()
         taken = [
             seconds
@@ -331,7 +331,7 @@ class Run:
         )
 
     def _begin_closing(self) -> None:
-        """Join what is delivered, in a thread: the market's worker does it beside what is dispatched."""
+        """Aggregate the delivered units in a thread, in parallel to dispatch, as the market's worker does."""
         self._included = [unit for unit in self._now.units.values() if unit.delivered]
         self._closing = self._closer.submit(self._close, self._now.number, self._included)
         self._closing.add_done_callback(lambda _: self._answers.put((-1, {"unit": None})))
@@ -340,17 +340,17 @@ class Run:
         started = time.monotonic()
         results = {unit.slot: (unit.result, unit.worker) for unit in included if unit.result is not None}
         payloads = {slot: self._store.get(result["payload"]) for slot, (result, _) in results.items()}
-        joined = aggregate(self.spec, self._model, payloads, outer_state=self._outer)
-        self._model, self._outer = joined.parameters, joined.outer_state
+        result = aggregate(self.spec, self._model, payloads, outer_state=self._outer)
+        self._model, self._outer = result.parameters, result.outer_state
         if not self._delay:
             self._slot_states |= {slot: (result["slot_state"], worker) for slot, (result, worker) in results.items()}
-        self.sizes["update"] = len(joined.update)
+        self.sizes["update"] = len(result.update)
         self.sizes["payload"] = max(map(len, payloads.values()))
-        self._checkpoint = self._store_checkpoint(round_ + 1, self._checkpoint, joined.update)
+        self._checkpoint = self._store_checkpoint(round_ + 1, self._checkpoint, result.update)
         self.closings.append(time.monotonic() - started)
 
     def _open_next(self) -> float:
-        """Who is at work on the joined round stops, or uploads what is fixed. Returns the round's seconds."""
+        """Open the next round and return the seconds of this one; unfixed units stop, fixed ones upload."""
         self._closing = None
         ended, now = self._now, time.monotonic()
         for slot, unit in ended.units.items():
@@ -372,7 +372,7 @@ class Run:
         return took
 
     def end(self) -> None:
-        """Leave no process and no thread behind."""
+        """End all processes and threads."""
         self._closer.shutdown()
         self._end_workers()
 
@@ -383,13 +383,13 @@ class Run:
 
 
 def _moment(monotonic: float) -> datetime:
-    """When the process's clock showed this."""
+    """Return the wall-clock time of a reading of the monotonic clock."""
     return datetime.now(UTC) - timedelta(seconds=time.monotonic() - monotonic)
 
 
 @contextlib.contextmanager
 def running(store: Store, links: list[tuple[str, str]], paces: tuple[float, ...], delay: int = 0) -> Iterator[Run]:
-    """A run whose processes end with it."""
+    """Yield a run; its processes end with it."""
     with tempfile.TemporaryDirectory() as directory:
         run = Run(Path(directory), store, links, paces, delay)
         try:

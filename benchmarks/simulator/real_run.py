@@ -1,11 +1,12 @@
-"""The simulator held against real processes: the same rounds in both, and how far their mean round times differ.
+"""Comparison of the simulator with real processes: the same rounds in both, and the error of mean round times.
 
-Real are the training, the node's way to its inputs (manifests, updates, slot states, its own payloads), payloads, the
-embedded store as a process of its own, the aggregation and the rules that close a round and offer units; every worker
-is a process behind a slow, far link of its own (``shaping``). Not there are the market's API and database. One device
-is slow, one leaves without a word, and the slow one takes its place. What the simulator is told was measured before, on
-as many workers without the link: what a unit takes beyond its steps, what closing a round takes, and the sizes. A
-transfer's own computing is taken to be hidden behind the slow link.
+Training, fetching of inputs, payloads and aggregation are real, and so are the market's rules for closing rounds and
+offering units. The embedded store is another process. Every worker is a process behind its own slow, distant
+link (``shaping``). The market's API and database are absent. One device is slow, one leaves without notice, and the
+slow one replaces it.
+
+A run on equally many workers without the link measures the simulator's inputs. These are a unit's time beyond its
+steps, the closing of a round, and the sizes. The compute of a transfer is assumed to be hidden behind the slow link.
 """
 
 import signal
@@ -32,16 +33,16 @@ from benchmarks.simulator.shaping import ShapedLink, shaping
 from training_gym.exchange.round_time import MBIT, Link
 
 LINKS = (Link(8.0, 4.0, 0.08), Link(8.0, 0.5, 0.08))
-"""Without a round delay, and with one: there a payload takes half a second, so that it matters what overlaps."""
+"""Without and with a round delay; with one, a payload takes half a second, so that overlap matters."""
 PACE, SLOW_PACE = 0.1, 0.4
 """Seconds per inner step."""
 
 
 def compare(quick: bool) -> list[Row]:
-    """Real rounds and the same ones simulated, a few times, without a round delay and with one."""
+    """Return the rows of real and simulated rounds, without and with a round delay."""
     slots, rounds, repetitions = (3, 3, 1) if quick else (4, 8, 3)
-    paces = (*[PACE] * (slots - 1), SLOW_PACE, PACE)  # the last one is a spare at first
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the processes started here are ended
+    paces = (*[PACE] * (slots - 1), SLOW_PACE, PACE)  # the last one starts as a spare
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the processes started here
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as directory:
         store = Store(Path(directory))
@@ -57,44 +58,44 @@ def compare(quick: bool) -> list[Row]:
 
 
 def _compared(store: Store, scenario: Scenario, paces: tuple[float, ...], link: Link, repetitions: int) -> list[Row]:
-    # Each upload opens a connection of its own, as it does where a node's last one was minutes ago.
+    # Each upload opens a connection, like a node whose last upload was minutes ago.
     market = replace(scenario.market, admit=link.round_trip_seconds)
     scenario = replace(scenario, nodes=replace(scenario.nodes, links={link: 1.0}), market=market)
     slots, delay = scenario.nodes.slots, scenario.round_delay
-    real, simulated, told = [], [], []
+    real, simulated, informed = [], [], []
     for number in range(repetitions):
         progress(f"real run {number + 1} of {repetitions}, round_delay {delay}")
         taken, train, closing = _real(store, scenario, paces, link)
         real.append(taken)
         simulated.append(_simulated(replace(scenario, seed=number)))
         work = replace(scenario.work, encode=max(0.0, train - scenario.work.compute))
-        told.append(_simulated(replace(scenario, work=work, market=replace(scenario.market, close=closing))))
-        progress(f"  mean {taken:.3f} s, simulated {simulated[-1]:.3f} s, told {told[-1]:.3f} s")
+        informed.append(_simulated(replace(scenario, work=work, market=replace(scenario.market, close=closing))))
+        progress(f"  mean {taken:.3f} s, simulated {simulated[-1]:.3f} s, informed {informed[-1]:.3f} s")
     note = (
         f"{slots} slots, {len(paces)} workers, {scenario.rounds} rounds; one slow, one leaves; "
         f"{link.down_mbps:g}/{link.up_mbps:g} Mb/s; round_delay {delay}"
     )
-    beside = "the same, told what units and closing took in the run itself: what is left is links and rules"
+    informed_note = "the same, told what units and closing took in the run itself: what is left is links and rules"
     name = "_delay" if delay else ""
-    errors, errors_told = (
-        [abs(one - other) / one for one, other in zip(real, others, strict=True)] for others in (simulated, told)
+    errors, errors_informed = (
+        [abs(one - other) / one for one, other in zip(real, others, strict=True)] for others in (simulated, informed)
     )
     return [
         row(f"real_run{name}_error", "share", errors, note),
-        row(f"real_run{name}_error_told", "share", errors_told, beside),
+        row(f"real_run{name}_error_told", "share", errors_informed, informed_note),
         row(f"real_round{name}_seconds", "s", real),
         row(f"simulated_round{name}_seconds", "s", simulated),
-        row(f"simulated_round{name}_seconds_told", "s", told),
+        row(f"simulated_round{name}_seconds_told", "s", informed),
     ]
 
 
 def _simulated(scenario: Scenario) -> float:
-    """Mean seconds of the simulated rounds."""
+    """Return the mean seconds of the simulated rounds."""
     return statistics.fmean(round_.seconds for round_ in simulate(scenario).rounds)
 
 
 def _calibrated(store: Store, slots: int, paces: tuple[float, ...], rounds: int) -> Scenario:
-    """The scenario of the real run, from a few rounds of equal workers without a link."""
+    """Return the scenario of the real run, from a few rounds of equal workers without a link."""
     direct = (f"http://127.0.0.1:{store.gateway}", f"http://127.0.0.1:{store.rpc}")
     with running(store, [direct] * slots, (PACE,) * slots) as run:
         run.rounds(slots, 3)
@@ -108,7 +109,7 @@ def _calibrated(store: Store, slots: int, paces: tuple[float, ...], rounds: int)
         payload=sizes["payload"],
         update=sizes["update"],
         model=sizes["model"],
-        slot_state=0.0,  # nobody asks for it
+        slot_state=0.0,  # never requested
         dataset=dataset,
     )
     market = Market(
@@ -131,7 +132,7 @@ def _calibrated(store: Store, slots: int, paces: tuple[float, ...], rounds: int)
 
 
 def _real(store: Store, scenario: Scenario, paces: tuple[float, ...], link: Link) -> tuple[float, float, float]:
-    """Mean seconds of the real rounds, and the medians of what units trained and of what closing took."""
+    """Return the mean seconds of the real rounds, and the medians of a unit's training and of closing."""
     with shaping() as loop:
         links = [ShapedLink(loop, link.up_mbps * MBIT, link.down_mbps * MBIT, link.round_trip_seconds) for _ in paces]
         urls = [(one.to(store.gateway), one.to(store.rpc)) for one in links]

@@ -1,22 +1,21 @@
-"""The market and its nodes at work on one job, as ``market.training.rounds.service`` and ``zoo_compute.node`` do it.
+"""Simulation of the market and its nodes on one job, like ``market.training.rounds.service`` and ``zoo_compute.node``.
 
-When a round closes is decided by the market's own code: ``RoundState`` over ``lateness``. What follows it here is how
-slots are filled and freed, what a node fetches and sends, and in which order. For which round a slot gets a unit, and
-how many spares follow, is decided by the market's own code too.
-Left out: which of several spares is taken (the market ranks them; here who waits longest), refused results, verifiers.
+The market's own code decides when a round closes (``RoundState`` over ``deadlines``), for which round a slot gets a
+unit, and how many spares prefetch. This module fills and frees slots, and orders each node's transfers. Not simulated:
+the ranking of spares (the longest waiting one is taken), refused results, verifiers.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from random import Random
 
 from benchmarks.simulator.clock import Clock
 from benchmarks.simulator.link import SharedLink
 from benchmarks.simulator.node import Node, Step
-from benchmarks.simulator.scenario import Scenario
+from benchmarks.simulator.scenario import Outcome, Round, Scenario
 from benchmarks.simulator.state import Recent, Slot, State, Unit
-from benchmarks.simulator.work import LEAST_SPEED, NodeWork
+from benchmarks.simulator.work import MIN_SPEED, NodeWork
 from market.domain.lifecycle import UnitStatus
 from market.settings import NO_CAPACITY_AFTER
 from market.training.matching import spares
@@ -30,53 +29,15 @@ _HOUR = 3600.0
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
-    """One round: when it was opened, was found to be over and had its checkpoint, and how its units ended."""
-
-    opened_at: float
-    closed_at: float
-    joined_at: float
-    included: int
-    lost: int
-    stragglers: int
-
-    @property
-    def seconds(self) -> float:
-        """From its opening to the next one's."""
-        return self.joined_at - self.opened_at
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of a run.
-
-    Attributes:
-        rounds: those that are measured, see :class:`~benchmarks.simulator.scenario.Scenario`.
-        efficiency: useful compute (of units that entered a checkpoint) as a share of what the slots' devices do in the
-            same time without ever waiting.
-        failed: whether the market gave the job up (``no_capacity``).
-        unserved: tasks beside the training (reveals, pins) that nodes had not done at the end.
-        events: what happened, in the simulator's terms; ``simulated``: seconds of virtual time.
-    """
-
-    rounds: list[Round]
-    efficiency: float
-    failed: bool
-    unserved: int
-    events: int
-    simulated: float
-
-
 def _status(unit: Unit | None) -> UnitStatus | None:
     if unit is None:
         return None
-    # With a round delay a unit's node goes on at the commitment; without one that makes no difference.
+    # With a round delay a unit's node continues at the commitment; without one that makes no difference.
     return UnitStatus.UPLOADED if unit.committed else UnitStatus.LEASED
 
 
 def simulate(scenario: Scenario) -> Outcome:
-    """Run the scenario to its last round, or to where the market gives up. The same scenario gives the same outcome."""
+    """Run the scenario to its last round, or until the market gives up; deterministic."""
     return _Job(scenario).run()
 
 
@@ -91,11 +52,11 @@ class _Job:
         self._nodes = [self._node(number) for number in range(nodes.slots + nodes.spares)]
         self._speed = sum(node.speed for node in self._nodes) / len(self._nodes)
         self._work = NodeWork(scenario, self._clock, self._random)
-        self._spares = dict.fromkeys(self._nodes)  # in the order in which they became free
-        self._at_work: dict[Node, list[Unit]] = {}  # their units that are neither delivered nor lost
+        self._spares = dict.fromkeys(self._nodes)  # in the order of becoming free
+        self._at_work: dict[Node, list[Unit]] = {}  # units that are neither delivered nor lost
         self._slots = [Slot() for _ in range(nodes.slots)]
         self._vacant = set(range(nodes.slots))
-        self._late: dict[int, Unit] = {}  # by slot: committed in time, and uploaded after their round
+        self._late: dict[int, Unit] = {}  # by slot: committed in time, uploaded after the round
         self._rounds: list[Round] = []
         self._failed = False
         self._round, self._next = State(-1, nodes.slots), State(0, nodes.slots)
@@ -107,7 +68,7 @@ class _Job:
         nodes = self._scenario.nodes
         if nodes.leave_per_hour:
             self._await_departure()
-            self._await_arrival(nodes.leave_per_hour * len(self._nodes) / _HOUR)  # as many come as leave at first
+            self._await_arrival(nodes.leave_per_hour * len(self._nodes) / _HOUR)  # equals the initial departures
         for slot, seconds in nodes.departures.items():
             self._clock.after(seconds, lambda slot=slot: self._depart(slot))  # type: ignore[misc]
         self._open_round()
@@ -127,7 +88,7 @@ class _Job:
             simulated=self._clock.now,
         )
 
-    # --- nodes come and go
+    # --- arrivals and departures of nodes
 
     def _node(self, number: int) -> Node:
         nodes = self._scenario.nodes
@@ -137,14 +98,14 @@ class _Job:
         elif self._random.random() < nodes.straggler_share:
             speed = nodes.straggler_speed
         else:
-            speed = max(LEAST_SPEED, self._random.gauss(1.0, nodes.speed_spread))
+            speed = max(MIN_SPEED, self._random.gauss(1.0, nodes.speed_spread))
         return Node(self._clock, self._up, self._down, link, speed)
 
     def _await_departure(self) -> None:
-        rate = self._scenario.nodes.leave_per_hour * max(1, len(self._nodes)) / _HOUR  # others may come when all left
-        self._clock.after(self._random.expovariate(rate), self._somebody_leaves)
+        rate = self._scenario.nodes.leave_per_hour * max(1, len(self._nodes)) / _HOUR  # not zero: others may arrive
+        self._clock.after(self._random.expovariate(rate), self._leave_at_random)
 
-    def _somebody_leaves(self) -> None:
+    def _leave_at_random(self) -> None:
         if self._nodes:
             self._leave(self._random.randrange(len(self._nodes)))
         self._await_departure()
@@ -155,7 +116,7 @@ class _Job:
             self._leave(self._nodes.index(holder))
 
     def _leave(self, index: int) -> None:
-        """A node is gone without a word. Of its work the market learns when the lease has expired."""
+        """Remove a node without notice. The market learns of its work when the lease has expired."""
         node = self._nodes[index]
         self._nodes[index] = self._nodes[-1]
         self._nodes.pop()
@@ -181,14 +142,14 @@ class _Job:
         self._round, self._next = self._next, State(self._next.number + 1, len(self._slots))
         self._round.opened_at = self._clock.now
         self._recent.add(self._next)
-        self._go_on()
+        self._dispatch()
         market, state = self._scenario.market, self._round
         patience = NO_CAPACITY_AFTER * market.round_deadline_seconds
         self._clock.after(patience + market.sweep_seconds, lambda: self._consider() if state is self._round else None)
         self._consider()
 
-    def _go_on(self) -> None:
-        """Fill vacant slots and offer all units that are due, as ``market.training.rounds.service`` does."""
+    def _dispatch(self) -> None:
+        """Fill vacant slots and offer all due units, as ``market.training.rounds.service`` does."""
         self._fill()
         found = self._round_state(always=True)
         for number, slot in enumerate(self._slots):
@@ -198,7 +159,7 @@ class _Job:
                 self._offer_next(number, slot.holder, found)
 
     def _fill(self) -> None:
-        """Give vacant slots to spares, those first that failed least in these rounds, then those that follow."""
+        """Assign vacant slots to spares: those with the fewest recent failures first, then those that prefetched."""
         state, ahead = self._round, self._next
         if self._vacant:
             found = self._round_state(always=True)
@@ -211,10 +172,10 @@ class _Job:
                 self._vacant.remove(number)
                 self._slots[number].holder = node
                 self._offer_next(number, node, replace(found, open=state.open))
-        self._have_spares_follow()
+        self._offer_prefetches()
 
     def _is_due(self, number: int, found: RoundState) -> bool:
-        """Whether a vacant slot has a unit to come now, or waits for the next round without one."""
+        """Return whether a vacant slot has a due unit, or waits without one for the next round."""
         rests = number in self._round.units or number in self._next.units
         return not rests or self._which(number, found) is not None
 
@@ -232,12 +193,11 @@ class _Job:
         return round_to_offer(found, now, own, ahead, next_round_open=next_round_open)
 
     def _offer_next(self, number: int, node: Node, found: RoundState) -> None:
-        which = self._which(number, found)
-        if which is not None:
+        if (which := self._which(number, found)) is not None:
             self._offer((self._round, self._next)[which], number, node)
 
-    def _have_spares_follow(self) -> None:
-        """Offer prefetches as ``market.training.matching.spares`` does: once a checkpoint, followers first."""
+    def _offer_prefetches(self) -> None:
+        """Offer prefetches as ``market.training.matching.spares`` does: once per checkpoint, repeaters first."""
         state, market = self._round, self._scenario.market
         if not market.spares_follow:
             return
@@ -261,11 +221,11 @@ class _Job:
 
     def _expect_expiry(self, unit: Unit) -> None:
         market = self._scenario.market
-        silence = market.lease_seconds + market.sweep_seconds / 2  # on the mean the sweep is half its interval away
-        self._clock.after(silence, lambda: self._lose(unit))
+        wait = market.lease_seconds + market.sweep_seconds / 2  # the mean wait for a sweep is half its interval
+        self._clock.after(wait, lambda: self._lose(unit))
 
     def _lose(self, unit: Unit) -> None:
-        """A unit will not be delivered: its slot goes to somebody else."""
+        """Drop a unit that will not be delivered; its slot goes to another node."""
         if unit not in self._at_work.get(unit.node, ()):
             return
         lacked_quorum = self._counts.lacks_quorum
@@ -273,7 +233,7 @@ class _Job:
         self._end_work(unit)
         self._vacate(unit)
         if self._counts.lacks_quorum and not lacked_quorum:
-            self._go_on()  # once: from then on each slot is looked at when something changes with its own units
+            self._dispatch()  # once; afterwards each slot is checked when its own units change
         else:
             self._fill()
         self._consider()
@@ -296,7 +256,7 @@ class _Job:
             del self._at_work[unit.node]
 
     def _commit(self, unit: Unit) -> None:
-        """The result is fixed, and goes up now; beside the next unit if the job has a round delay."""
+        """Fix the result and upload it, in parallel to the next unit if the job has a round delay."""
         unit.committed = True
         unit.overdue = self._clock.after(self._scenario.market.upload_seconds, lambda: self._lose(unit))
         unit.task = unit.node.start(self._work.delivery(unit.node), lambda: self._deliver(unit))
@@ -315,10 +275,10 @@ class _Job:
             self._consider()
 
     def _consider(self) -> None:
-        """Close the round if the market would; otherwise look again when its deadline has passed.
+        """Close the round if the market would; otherwise check again after its deadline.
 
-        The market looks at every delivery and every sweep. Between the quorum and the deadline found then nothing but
-        the last delivery can close the round, unless faster deliveries draw the deadline nearer: that is not seen.
+        The market checks at every delivery and every sweep. Between the quorum and the deadline only the last delivery
+        can close the round. The simulation ignores that faster deliveries may move the deadline forward.
         """
         state, market = self._round, self._scenario.market
         if state.closed_at is not None:
@@ -330,7 +290,7 @@ class _Job:
         if found.can_close(now):
             state.closed_at = self._clock.now
             included = [unit for unit in state.units.values() if unit.delivered]
-            self._clock.after(market.joining_seconds(len(included)), lambda: self._join(included))
+            self._clock.after(market.joining_seconds(len(included)), lambda: self._aggregate(included))
         elif found.is_infeasible(now):
             self._failed = True
         elif found.delivered >= found.quorum:
@@ -340,8 +300,10 @@ class _Job:
 
     @property
     def _counts(self) -> RoundState:
-        """The round's state without its times, for a slot whose own unit is there: what counts for it is only until
-        when a unit of the next round may be offered, by the limits that were found last."""
+        """The round's state without its times, for a slot that has its own unit.
+
+        Only the latest offer of a next round's unit matters then, by the limits found last.
+        """
         state, nothing, limits = self._round, timedelta(0), self._recent.found
         last_early_offer = None if limits is None else timedelta(seconds=limits.last_early_offer)
         return RoundState(
@@ -349,9 +311,10 @@ class _Job:
         )
 
     def _round_state(self, *, always: bool) -> RoundState:
-        """As ``market.training.rounds.state.round_state`` makes it of the job's rows; without a quorum no deadline
-        is needed
-        to see that a round cannot close, so it is found then only if it is ``always`` wanted."""
+        """Return the state that ``market.training.rounds.state.round_state`` derives from the job's rows.
+
+        Without a quorum a round cannot close, so the deadline is computed only if ``always``.
+        """
         state, market = self._round, self._scenario.market
         longest, quorum = market.round_deadline_seconds, deadlines.quorum(len(self._slots))
         limits = self._recent.limits() if always or state.delivered >= quorum else None
@@ -360,7 +323,7 @@ class _Job:
         if limits is not None:
             deadline, last_early_offer = limits.deadline, timedelta(seconds=limits.last_early_offer)
             last_offer = -1.0 if state.closed_at is not None else limits.last_offer
-            state.count_hopeless(began + last_offer)
+            state.count_infeasible(began + last_offer)
         return RoundState(
             nodes=len(self._slots),
             open=state.open,
@@ -373,11 +336,11 @@ class _Job:
             last_early_offer=last_early_offer,
         )
 
-    def _join(self, included: list[Unit]) -> None:
-        """The next checkpoint is there: who is still at work is told to stop and leaves its slot.
+    def _aggregate(self, included: list[Unit]) -> None:
+        """Publish the next checkpoint. Nodes without a commitment stop and leave their slots.
 
-        What was committed is still uploaded, and its slot goes on after that. Here it counts for nothing, though the
-        market joins it with the next round, at less weight.
+        Committed units still upload before their slots continue. They count for nothing here, although the market
+        aggregates them with the next round at lower weight.
         """
         state = self._round
         for unit in included:
@@ -397,7 +360,7 @@ class _Job:
         self._open_round()
 
     def _pin(self) -> None:
-        """The job's own nodes fetch the checkpoint, and each uploads its slot's state, beside their training."""
+        """Let the job's own nodes fetch the checkpoint and upload their slots' states, in parallel to training."""
         market, work = self._scenario.market, self._scenario.work
         if not market.pins or len(self._rounds) % market.pin_interval:
             return

@@ -1,4 +1,4 @@
-"""What is simulated. Sizes in bytes, times in seconds, links in Mb/s; the market's own settings are the defaults."""
+"""Scenarios and outcomes. Bytes, seconds and Mb/s; the market's own settings are the defaults."""
 
 import math
 from collections.abc import Mapping
@@ -15,20 +15,20 @@ def _setting(name: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One unit, as a node does it.
+    """One unit's cost at a node.
 
     Attributes:
-        compute: of the inner steps on a device of speed 1.
-        encode: of compressing and writing the result, likewise.
-        payload: what a unit sends.
-        update: what a node fetches of a checkpoint whose parent's model it has; 0 has it fetch the model.
+        compute: seconds of the inner steps on a device of speed 1.
+        encode: seconds to compress and write the result, likewise.
+        payload: bytes that a unit sends.
+        update: bytes from a parent's model to a checkpoint's; with 0 a node fetches the model.
         model: the model file.
-        slot_state: the slot state file, which stays on its node; beside the training the node sends the one that a
-            drawn unit started from, and those that checkpoints to be pinned name.
+        slot_state: the replica state file. It stays on its node. In parallel to training the node uploads the start
+            state of a sampled unit, and the states of pinned checkpoints.
         dataset: the training split, which a node fetches before its first unit.
-        state: what a node sends of a segment that was drawn for verification.
-        segments: of a unit.
-        outer_state: what the market keeps beside the model, and has pinned with it.
+        state: bytes that a node sends for a sampled segment.
+        segments: segments of a unit.
+        outer_state: bytes that the market keeps and pins next to the model.
     """
 
     compute: float
@@ -45,18 +45,18 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """Who trains.
+    """The job's nodes.
 
     Attributes:
-        slots: of the job: so many nodes train at a time.
-        spares: further nodes that the job may have, at the start and on the mean.
-        links: the kinds of links, and how many of a node's kind there are for each of the others.
+        slots: slots of the job, and nodes that train at a time.
+        spares: further nodes of the job, at the start and on average.
+        links: kinds of links, with relative frequencies.
         speed_spread: standard deviation of a device's speed about 1, as a share.
         jitter: the same of each unit's time about its device's.
-        straggler_share, straggler_speed: so many of the devices have that speed instead.
-        leave_per_hour: share of all nodes that leave within an hour, without a word; as many others come.
-        speeds: of the first nodes, instead of drawn ones.
-        departures: times at which the holder of a slot leaves, by slot, beside those that are drawn.
+        straggler_share, straggler_speed: share of the devices with that other speed.
+        leave_per_hour: share of all nodes that leave within an hour, without notice; as many others arrive.
+        speeds: speeds of the first nodes, instead of drawn ones.
+        departures: fixed times at which the holder of a slot leaves, by slot, in addition to drawn ones.
     """
 
     slots: int
@@ -73,22 +73,22 @@ class Nodes:
 
 @dataclass(frozen=True, slots=True)
 class Market:
-    """The market's side.
+    """Settings of the market.
 
     Attributes:
-        up_mbps, down_mbps: of its storage's link, over which everything goes: from the nodes, to the nodes.
-        requests_before, requests_after: round trips of a unit that carry no file: for its lease and the checkpoint's
+        up_mbps, down_mbps: link of its storage, which all transfers use: from the nodes, to the nodes.
+        requests_before, requests_after: a unit's round trips without a file: for its lease and the checkpoint's
             manifest; for its commitment and its completion. Each file takes one more.
-        files_kept: a model or dataset that was not asked for in so long is removed from the node.
-        admit: checking one delivered unit, before its node is told.
-        join: decoding and summing one payload when the round closes.
-        close: the rest of closing: outer step, storing the checkpoint.
-        leaf, workers: a round is joined in parts of at most ``leaf`` payloads by so many processes at once; without
-            a ``leaf`` in one.
-        merge: adding up two parts.
-        spares_follow: whether it has spares follow the job (``market.training.matching.spares``).
-        sampling: share of all segments that is drawn for verification.
-        pins, pin_interval: so many nodes fetch every so manyth checkpoint with all its files; 0 is none.
+        files_kept: seconds after its last use at which a node removes a model or dataset.
+        admit: seconds to check one delivered unit, before its node gets the answer.
+        join: seconds to decode and sum one payload when the round closes.
+        close: seconds of the rest of closing: outer step, storing the checkpoint.
+        leaf, workers: a round is aggregated in parts of at most ``leaf`` payloads by this many processes; with 0 in
+            one part.
+        merge: seconds to add two parts.
+        spares_follow: whether hot spares prefetch (``market.training.matching.spares``).
+        sampling: share of all segments that is sampled for verification.
+        pins, pin_interval: number of nodes that fetch every n-th checkpoint with all its files; 0 disables it.
     """
 
     up_mbps: float = math.inf
@@ -113,18 +113,18 @@ class Market:
     upload_seconds: float = _setting("inclusion_deadline_seconds") / 2
 
     def joining_seconds(self, payloads: int) -> float:
-        """From a closed round to its next checkpoint: parts one after another per process, then pairwise merges."""
+        """Return the seconds from a closed round to its next checkpoint: parts per process, then pairwise merges."""
         if not self.leaf:
             return self.join * payloads + self.close
         parts = -(-payloads // self.leaf)
-        turns = -(-parts // self.workers)
+        batches = -(-parts // self.workers)
         merges = math.ceil(math.log2(parts)) if parts > 1 else 0
-        return turns * self.leaf * self.join + merges * self.merge + self.close
+        return batches * self.leaf * self.join + merges * self.merge + self.close
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One run: so many rounds. In the first ``unmeasured`` model and data are fetched; the figures leave them out.
+    """One run of ``rounds`` rounds. The figures exclude the first ``unmeasured``, in which nodes fetch model and data.
 
     ``round_delay`` is the job's setting.
     """
@@ -136,3 +136,40 @@ class Scenario:
     unmeasured: int = 1
     seed: int = 0
     round_delay: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round: times of its opening, of its end and of its checkpoint, and the outcomes of its units."""
+
+    opened_at: float
+    closed_at: float
+    joined_at: float
+    included: int
+    lost: int
+    stragglers: int
+
+    @property
+    def seconds(self) -> float:
+        """Seconds from its opening to the next round's."""
+        return self.joined_at - self.opened_at
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Result of a run.
+
+    Attributes:
+        rounds: the measured rounds, see :class:`Scenario`.
+        efficiency: useful compute (of units that entered a checkpoint) as a share of the slots' devices' full compute.
+        failed: True if the market gave the job up (``no_capacity``).
+        unserved: parallel tasks (reveals, pins) that nodes had not finished at the end.
+        events: simulated actions; ``simulated``: seconds of virtual time.
+    """
+
+    rounds: list[Round]
+    efficiency: float
+    failed: bool
+    unserved: int
+    events: int
+    simulated: float

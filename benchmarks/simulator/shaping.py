@@ -1,7 +1,7 @@
-"""A slow and far link for real connections: TCP proxies on this machine that pace and delay what passes.
+"""Slow, distant links for real connections: TCP proxies on this machine that pace and delay bytes.
 
-All ports of one link share its two rates. A chunk leaves when the rate has let it through and arrives half a round
-trip later; chunks of several connections go in turn, so they share the rate equally.
+All ports of one link share its two rates. A chunk leaves once the rate permits and arrives half a round trip later.
+Chunks of several connections alternate, so they share the rate equally.
 """
 
 import asyncio
@@ -10,16 +10,16 @@ import threading
 from collections.abc import Iterator
 
 _CHUNK = 8 * 1024
-_AHEAD = 64  # chunks on their way before a sender has to wait; more than half a round trip holds
-
-
+_AHEAD = 64  # chunks in transit before a sender waits; more than half a round trip holds
 _IDLE_SECONDS = 0.25
-"""A rate that nobody used for so long begins anew. Whoever wakes up less late than this was ready to send before, and
-catches up: on a busy machine every pause is longer than it was asked to be."""
+"""Idle time after which a rate restarts. A sender that wakes up earlier was ready before and catches up.
+
+On a busy machine every pause takes longer than requested.
+"""
 
 
 class _Pace:
-    """Lets bytes pass one after another at a rate (bytes per second)."""
+    """Pacer of bytes at a rate (bytes per second)."""
 
     def __init__(self, rate: float) -> None:
         self._rate = rate
@@ -34,7 +34,7 @@ class _Pace:
 
 
 class ShapedLink:
-    """Ports behind which servers of this machine seem to be at the end of a link. Use within :func:`shaping`."""
+    """Ports that put servers of this machine behind a link. Use within :func:`shaping`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, up_rate: float, down_rate: float, round_trip: float) -> None:
         self._loop = loop
@@ -42,13 +42,13 @@ class ShapedLink:
         self._delay = round_trip / 2
 
     def to(self, port: int) -> str:
-        """The URL of a server at ``port`` of this machine, as seen over the link."""
+        """Return the URL of a server at ``port`` of this machine, behind the link."""
         opening = asyncio.run_coroutine_threadsafe(self._listen(port), self._loop)
         return f"http://127.0.0.1:{opening.result(timeout=10)}"
 
     async def _listen(self, port: int) -> int:
         async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            with contextlib.suppress(OSError, asyncio.CancelledError):  # it ends with the link
+            with contextlib.suppress(OSError, asyncio.CancelledError):  # the connection ends with the link
                 far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port)
                 await asyncio.gather(
                     self._carry(reader, far_writer, self._up), self._carry(far_reader, writer, self._down)
@@ -58,7 +58,7 @@ class ShapedLink:
         return int(server.sockets[0].getsockname()[1])
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pace: _Pace) -> None:
-        """Bytes of one direction of one connection, until either end closes it."""
+        """Carry the bytes of one direction of one connection until either end closes it."""
         sent: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(_AHEAD)
 
         async def arrive() -> None:
@@ -87,7 +87,7 @@ class ShapedLink:
 
 @contextlib.contextmanager
 def shaping() -> Iterator[asyncio.AbstractEventLoop]:
-    """A loop in a thread of its own for :class:`ShapedLink`; all links end with it."""
+    """Yield a loop in its own thread for :class:`ShapedLink`; all links end with it."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="shaping", daemon=True)
     thread.start()

@@ -1,7 +1,7 @@
-"""What the market knows of a job's rounds: slots, units, and how long recent ones took.
+"""The market's view of a job's rounds: slots, units, and durations of recent ones.
 
-Counts are kept as units come and go: a round of ten thousand units is looked at whenever one of them is lost or a node
-comes, so that nothing here may go through all of them.
+Counts are updated as units come and go. A round of ten thousand units is checked at every lost unit and arriving node,
+so nothing here may iterate over all units.
 """
 
 from collections import Counter, deque
@@ -15,7 +15,7 @@ from training_gym.exchange import deadlines
 
 @dataclass(slots=True)
 class Slot:
-    """One of the job's places. ``uploading``: who is sending its state."""
+    """One of the job's slots. ``uploading``: the node that sends its state."""
 
     holder: Node | None = None
     has_state: bool = False
@@ -24,7 +24,7 @@ class Slot:
 
 @dataclass(slots=True, eq=False)
 class Unit:
-    """One slot's unit of one round, with the node that does it."""
+    """One slot's unit of one round, with its node."""
 
     state: "State"
     slot: int
@@ -36,7 +36,7 @@ class Unit:
     overdue: Timer | None = None
 
     def stop(self) -> None:
-        """Nothing more is done for it."""
+        """Stop all work on the unit."""
         if self.task is not None:
             self.task.cancel()
         if self.overdue is not None:
@@ -45,10 +45,10 @@ class Unit:
 
 @dataclass(slots=True, eq=False)
 class State:
-    """Of the round at hand or the next: units by slot (lost ones are gone), counts, and what its nodes failed.
+    """The current or the next round: units by slot without lost ones, counts, and its nodes' failures.
 
-    ``infeasible``: of the open units, those that are not awaited: offered too late, and not committed. ``offered``: how
-    many units were, lost ones too; ``began_at``: when a quorum of them was. ``taken``: seconds from offer to delivery.
+    ``infeasible`` counts open units that were offered too late and are not committed. ``offered`` counts all offers,
+    also of lost units; ``began_at`` is the time of the quorum's offer. ``taken``: seconds from offer to delivery.
     """
 
     number: int
@@ -67,51 +67,51 @@ class State:
     timer: Timer | None = None
 
     def offer(self, unit: Unit) -> None:
-        """One more unit is out."""
+        """Record an offered unit."""
         self.units[unit.slot] = unit
         self.open += 1
         self.offered += 1
-        if self.offered == deadlines.quorum(self.expected):  # what ``lateness.begun`` finds: offers come in their order
+        if self.offered == deadlines.quorum(self.expected):  # equals `deadlines.round_start`: offers are in order
             self.began_at = unit.offered_at
 
     def deliver(self, unit: Unit, now: float) -> None:
-        """One of them is there."""
+        """Record a delivered unit."""
         unit.delivered = True
         self.open -= 1
         self.delivered += 1
         self.taken.append(now - unit.offered_at)
 
     def lose(self, unit: Unit) -> None:
-        """One of them will not come."""
+        """Record a lost unit."""
         del self.units[unit.slot]
         self.open -= 1
         self.lost += 1
         self.failures[unit.node] += 1
 
-    def count_hopeless(self, too_late: float) -> None:
-        """Those are infeasible that were offered after ``too_late``: the last ones, since units are kept as offered."""
+    def count_infeasible(self, too_late: float) -> None:
+        """Count the units offered after ``too_late``: the last ones, since units are in the order of their offers."""
         self.infeasible = 0
         for unit in reversed(self.units.values()):
             if unit.offered_at <= too_late:
                 return
-            self.infeasible += not unit.committed  # one that is coming in time, whenever it was offered
+            self.infeasible += not unit.committed  # a committed one comes in time
 
 
 class Recent:
-    """The rounds that a deadline is found from: those before, the one at hand and the next."""
+    """Rounds that determine the deadline: earlier ones, the current and the next."""
 
-    def __init__(self, least_slack: float, share: float, longest: float) -> None:
-        self._slack, self._longest = (least_slack, share), longest
+    def __init__(self, min_slack: float, share: float, longest: float) -> None:
+        self._slack, self._longest = (min_slack, share), longest
         self._states: deque[State] = deque(maxlen=DEADLINE_ROUNDS + 2)
         self._found_for = (-1, -1)
         self.found: Limits | None = None
 
     def add(self, state: State) -> None:
-        """A further round; the oldest one goes."""
+        """Add a round and drop the oldest."""
         self._states.append(state)
 
     def limits(self) -> "Limits | None":
-        """What units took until now; None as long as none was delivered."""
+        """Return the limits by the durations so far; None before the first delivery."""
         seen = self._states[-1].number, sum(len(state.taken) for state in self._states)
         if seen != self._found_for:
             taken = [seconds for state in self._states for seconds in state.taken]
@@ -126,7 +126,7 @@ class Recent:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds after a round's beginning, as of ``market.training.rounds.state.RoundState``."""
+    """Seconds after a round's start, as in ``market.training.rounds.state.RoundState``."""
 
     deadline: float
     last_offer: float

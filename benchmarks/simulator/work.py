@@ -8,12 +8,12 @@ from benchmarks.simulator.scenario import Scenario
 from benchmarks.simulator.state import Slot
 from zoo_compute.node.work.inputs import max_updates
 
-LEAST_SPEED = 0.05
-"""Of a device, and of a unit about its device's."""
+MIN_SPEED = 0.05
+"""Minimum of a device's speed, and of a unit's speed relative to its device."""
 
 
 class NodeWork:
-    """The steps of what nodes of one scenario do."""
+    """The steps of the nodes of one scenario."""
 
     def __init__(self, scenario: Scenario, clock: Clock, random: Random) -> None:
         self._scenario = scenario
@@ -21,32 +21,32 @@ class NodeWork:
         self._random = random
 
     def training(self, node: Node, checkpoint: int) -> Steps:
-        """One unit: inputs, training, commitment.
+        """Yield one unit: inputs, training, commitment.
 
         ``checkpoint`` is the round whose model it starts from. Its slot's own payload is on the node, or is small.
         """
         work, market = self._scenario.work, self._scenario.market
         yield Step.WAIT, market.requests_before * node.link.round_trip_seconds
         yield from self._inputs(node, checkpoint)
-        jitter = max(LEAST_SPEED, self._random.gauss(1.0, self._scenario.nodes.jitter))
+        jitter = max(MIN_SPEED, self._random.gauss(1.0, self._scenario.nodes.jitter))
         yield Step.WAIT, (work.compute * jitter + work.encode) / node.speed
         yield Step.WAIT, bool(market.requests_after) * node.link.round_trip_seconds
 
     def delivery(self, node: Node) -> Steps:
-        """A unit's upload and completion."""
+        """Yield a unit's upload and completion."""
         market, trip = self._scenario.market, node.link.round_trip_seconds
         yield Step.WAIT, trip
         yield Step.UP, self._scenario.work.payload
         yield Step.WAIT, max(0, market.requests_after - 1) * trip + market.admit
 
     def following(self, node: Node, round_: int) -> Steps:
-        """What a spare fetches to begin at once."""
+        """Yield the prefetch of a hot spare."""
         yield Step.WAIT, self._scenario.market.requests_before * node.link.round_trip_seconds
         yield from self._inputs(node, round_)
         node.follows = True
 
     def reveals(self, *, with_slot_state: bool) -> list[Steps]:
-        """Uploads for the segments of a unit that are drawn; the first starts from the checkpoint, which is there."""
+        """Return the uploads for a unit's sampled segments; the first segment starts from the public checkpoint."""
         work = self._scenario.work
         wanted = work.segments * self._scenario.market.sampling
         count = int(wanted) + (self._random.random() < wanted % 1)
@@ -55,12 +55,12 @@ class NodeWork:
         return [*states, _publish(work.slot_state)] if drawn and with_slot_state else states
 
     def pinning(self, slot: Slot) -> Steps:
-        """The upload of a slot's state, for a checkpoint that is kept."""
+        """Yield the upload of a slot's state, for a checkpoint that is kept."""
         yield from _publish(self._scenario.work.slot_state)
         slot.uploading = None
 
     def _inputs(self, node: Node, round_: int) -> Steps:
-        """Fetch what the node lacks of a round's model and of the data."""
+        """Fetch the missing parts of a round's model and of the data."""
         work, trip = self._scenario.work, node.link.round_trip_seconds
         requests, size = self._model_fetch(node, round_)
         yield Step.WAIT, requests * trip
@@ -72,7 +72,7 @@ class NodeWork:
         node.dataset_used_at = self._clock.now
 
     def _model_fetch(self, node: Node, round_: int) -> tuple[int, float]:
-        """Requests and bytes until a node has a round's model: nothing, the updates it lacks, or all of it."""
+        """Return the requests and bytes until a node has a round's model: none, the missing updates, or all of it."""
         if node.model_round is None or not self._keeps(node.model_used_at):
             return 1, self._scenario.work.model
         missing = round_ - node.model_round
@@ -81,8 +81,8 @@ class NodeWork:
         work = self._scenario.work
         most = max_updates(work.model, work.update) if work.update else 0
         if missing <= most:
-            return 2 * missing - 1, missing * work.update  # with the manifests that name earlier ones
-        return most + 1, work.model  # after a look at so many manifests
+            return 2 * missing - 1, missing * work.update  # including the manifests that name earlier ones
+        return most + 1, work.model  # after reading that many manifests
 
     def _keeps(self, used_at: float | None) -> bool:
         return used_at is not None and self._clock.now - used_at <= self._scenario.market.files_kept

@@ -1,9 +1,9 @@
 """A real node's work without the market: fetch inputs, train, upload, with the node's own code. Ends with its input.
 
-Reads one JSON object per line: ``{"unit": number, "task": …, "output": directory}`` starts a unit, ``{"stop": number}``
-gives it up. Answers ``{"unit", "payload", "slot_state"}`` once the result is fixed, from which on the next unit may
-begin, and ``{"unit", "seconds": [fetch, train, upload]}`` once it is uploaded. ``pace``: seconds that an inner step
-takes at least, so that a device has the speed that it is meant to have.
+Reads one JSON object per line: ``{"unit": number, "task": …, "output": directory}`` starts a unit and ``{"stop":
+number}`` aborts it. It writes two answers per unit. ``{"unit", "payload", "slot_state"}`` means that the result is
+fixed and the next unit may begin; ``{"unit", "seconds": [fetch, train, upload]}`` that it is uploaded. ``pace`` is the
+minimum of seconds per inner step, which sets the device's speed.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ from zoo_protocol.content.unixfs import cid_of_file
 
 
 class _Stopped(Exception):
-    """The round is over."""
+    """The round has ended."""
 
 
 class _Worker:
@@ -40,15 +40,15 @@ class _Worker:
         self._trainer = Trainer(CPU)
         self._stopped: set[int] = set()
         self._replies = os.fdopen(os.dup(1), "w")
-        os.dup2(2, 1)  # whatever a library prints goes elsewhere
+        os.dup2(2, 1)  # redirects output of libraries
         self._todo: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._fixed: queue.SimpleQueue[tuple[int, bytes, list[float]]] = queue.SimpleQueue()
-        self._saying = threading.Lock()
+        self._reply_lock = threading.Lock()
 
     def serve(self) -> None:
         threading.Thread(target=self._listen, daemon=True).start()
         threading.Thread(target=self._deliver, daemon=True).start()
-        self._say({"ready": self._trainer.environment})
+        self._reply({"ready": self._trainer.environment})
         while (order := self._todo.get()) is not None:
             with contextlib.suppress(_Stopped):
                 self._work(order)
@@ -80,27 +80,27 @@ class _Worker:
         state = self._workspace.keep_slot_state(task["job_id"], task["slot"], Path(result["slot_state"]))
         payload = Path(result["payload"]).read_bytes()
         cid = cid_of_file(payload)
-        self._workspace.add_file(cid, payload)  # where the slot's next unit looks for it
+        self._workspace.add_file(cid, payload)  # the slot's next unit reads it there
         if order["unit"] in self._stopped:
             raise _Stopped
         marks.append(time.monotonic())
-        self._say({"unit": order["unit"], "payload": cid, "slot_state": state})
+        self._reply({"unit": order["unit"], "payload": cid, "slot_state": state})
         self._fixed.put((order["unit"], payload, marks))
 
     def _deliver(self) -> None:
-        """Upload results in their order, beside whatever is trained meanwhile."""
+        """Upload results in order, in parallel to the training."""
         while True:
             unit, payload, marks = self._fixed.get()
             with httpx.Client(base_url=self._rpc, timeout=60.0) as http:
                 _upload(http, payload)
             marks.append(time.monotonic())
-            self._say({"unit": unit, "seconds": [after - before for before, after in pairwise(marks)]})
+            self._reply({"unit": unit, "seconds": [after - before for before, after in pairwise(marks)]})
 
     def _run(self, task: dict[str, Any]) -> dict[str, Any]:
         return self._trainer.run(task, lambda _: None)
 
-    def _say(self, message: dict[str, Any]) -> None:
-        with self._saying:
+    def _reply(self, message: dict[str, Any]) -> None:
+        with self._reply_lock:
             print(json.dumps(message), file=self._replies, flush=True)
 
 
@@ -110,7 +110,7 @@ def _upload(http: httpx.Client, content: bytes) -> None:
 
 
 def _end(failure: threading.ExceptHookArgs) -> None:
-    """A thread that fails ends the process, which the run notices."""
+    """End the process when a thread fails, which the run detects."""
     threading.__excepthook__(failure)
     os._exit(1)
 

@@ -1,9 +1,8 @@
-"""The processes of one of our rounds: workers that encode, upload, download and apply, and one aggregator.
+"""Processes of one of our rounds: workers that encode, upload, download and apply, and one aggregator.
 
-``python -m benchmarks.training.averaging_round worker|aggregator SETTINGS`` is driven by lines of JSON on standard
-input, which
-stand for the market's calls; payloads and updates go through the store alone. ``SETTINGS`` is a JSON object with the
-``spec`` and the addresses ``rpc`` and ``gateway`` of the store.
+``python -m benchmarks.training.averaging_round worker|aggregator SETTINGS`` takes lines of JSON on standard input in
+place of the market's calls. Payloads and updates use only the store. ``SETTINGS`` is a JSON object with the ``spec``
+and the addresses ``rpc`` and ``gateway`` of the store.
 """
 
 import functools
@@ -27,7 +26,7 @@ from zoo_protocol.hashing import sha256
 
 @functools.cache
 def vector(size: int, seed: int) -> Vector:
-    """A pseudo-gradient's stand-in: what all workers have in common, and noise of as much weight; never sparse."""
+    """Return a substitute of a pseudo-gradient: a part common to all workers, and equally strong noise; not sparse."""
     common = np.random.default_rng(0).standard_normal(size, np.float32)
     own = np.random.default_rng(seed).standard_normal(size, np.float32)
     return (common + own) * np.float32(1e-3)
@@ -35,13 +34,13 @@ def vector(size: int, seed: int) -> Vector:
 
 @functools.cache
 def exact_mean(size: int, seeds: tuple[int, ...]) -> NDArray[np.float64]:
-    """The mean of those vectors in float64."""
+    """Return the mean of those vectors in float64."""
     mean: NDArray[np.float64] = np.mean([vector(size, seed).astype(np.float64) for seed in seeds], axis=0)
     return mean
 
 
 class Worker:
-    """One worker: its parameters start at zero, so that after a round they are minus the mean it applied."""
+    """A worker whose parameters start at zero, so that after a round they are minus the applied mean."""
 
     def __init__(self, spec: TrainingSpec, rpc: str, gateway: str) -> None:
         self._spec = spec
@@ -50,9 +49,9 @@ class Worker:
         self._size = spec.num_parameters()
 
     def prepare(self, seed: int) -> dict[str, Any]:
-        """Not timed: what training would have left."""
+        """Set the state after training; not timed."""
         self._vector = vector(self._size, seed)
-        start = np.full(self._size, 0, np.float32)  # unlike np.zeros in memory already, as it is after training
+        start = np.full(self._size, 0, np.float32)  # unlike np.zeros, resident in memory as after training
         self._parameters = unflatten(self._spec.model, start)
         return {}
 
@@ -66,7 +65,7 @@ class Worker:
         return {"bytes": len(update)}
 
     def error(self, seeds: list[int]) -> dict[str, Any]:
-        """Not timed: the applied mean against the exact one, relative in L2, and the parameters' digest."""
+        """Return the error of the applied mean, relative in L2, and the parameters' digest; not timed."""
         exact = exact_mean(self._size, tuple(seeds))
         applied = -flatten(self._parameters).astype(np.float64)
         digest = sha256(flatten(self._parameters).tobytes()).hex()
@@ -74,7 +73,7 @@ class Worker:
 
 
 class Aggregator:
-    """Decodes and measures payloads as they are uploaded, and joins those that are there when the round closes."""
+    """Decoder of payloads during uploads, and aggregator of those present when the round closes."""
 
     def __init__(self, spec: TrainingSpec, rpc: str, gateway: str) -> None:
         self._spec = spec
@@ -85,7 +84,7 @@ class Aggregator:
         self._taking: list[Future[dict[int, DecodedPayload]]] = []
 
     def take(self, slot: int, cid: str) -> dict[str, Any]:
-        """Begin to; the round's close waits for it."""
+        """Start to decode; the round's close waits for it."""
         self._taking.append(self._pool.submit(self._take, slot, cid))
         return {}
 
@@ -98,9 +97,9 @@ class Aggregator:
         for future in self._taking:
             taken |= future.result()
         self._taking.clear()
-        joined = aggregate_decoded(self._spec, self._start, taken, None, self._state)
-        stored = self._storage.put(joined.update, max_bytes=len(joined.update))
-        included = [slot for slot, verdict in joined.verdicts.items() if verdict.included]
+        result = aggregate_decoded(self._spec, self._start, taken, None, self._state)
+        stored = self._storage.put(result.update, max_bytes=len(result.update))
+        included = [slot for slot, verdict in result.verdicts.items() if verdict.included]
         return {"cid": stored.cid, "included": included}
 
 

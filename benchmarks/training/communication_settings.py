@@ -1,6 +1,6 @@
-"""What ``benchmarks.communication`` trains: the model, the methods and their settings, and what was tried for them.
+"""Model, methods, settings and tuning trials of ``benchmarks.communication``.
 
-Settings are those of ``training_config``; what is not written takes the specification's default.
+Settings are those of ``training_config``; missing ones take the specification's defaults.
 """
 
 from dataclasses import asdict, dataclass, replace
@@ -13,37 +13,35 @@ Settings = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much is trained.
+    """Amount of training.
 
     Attributes:
-        model: of all methods.
+        model: model of all methods.
         steps: a multiple of every method's steps per round, so that all train on equally many tokens.
         batch_size: sequences of one worker's step.
-        warmup: steps, where the optimiser runs through.
-        most_processes: of a group that averages at every step.
+        warmup: steps of warm-up for methods with one continuous optimiser.
+        max_processes: maximum of a group that averages at every step.
     """
 
     model: ModelConfig
     steps: int
     batch_size: int
     warmup: int
-    most_processes: int
+    max_processes: int
 
 
 FULL = Scale(ModelConfig(hidden_size=32, num_layers=2, num_heads=4, sequence_length=64), 1500, 4, 30, 8)
-
-
 QUICK = Scale(ModelConfig(hidden_size=16, num_layers=1, num_heads=2, sequence_length=16), 60, 1, 5, 2)
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One way to train.
+    """One training method.
 
     Attributes:
         how: ``rounds``, ``all_gather`` (rounds without a server), ``steps`` or ``torchft``.
-        settings: of the specification.
-        processes: of a group that averages at every step.
+        settings: settings of the specification.
+        processes: size of a group that averages at every step.
     """
 
     how: str
@@ -52,7 +50,7 @@ class Method:
 
 
 def specification(method: Method, scale: Scale, seed: int) -> TrainingSpec:
-    """The specification of ``method``, with everything that all methods share."""
+    """Return the specification of ``method``, with everything that all methods share."""
     shared: dict[str, object] = {"batch_size": scale.batch_size, "final_rate_share": 0.0, "seed": seed}
     if method.how == "steps":
         steps = {"averaging": "steps", "rounds": 1, "inner_steps": scale.steps, "segment_steps": scale.steps}
@@ -63,19 +61,17 @@ def specification(method: Method, scale: Scale, seed: int) -> TrainingSpec:
     spec = TrainingSpec.from_dict(document)
     if method.how == "steps":
         return spec
-    length = min(spec.training.inner_steps, scale.steps)  # the small scale has fewer steps than the longest rounds
+    length = min(spec.training.inner_steps, scale.steps)  # the longest rounds exceed the small scale's steps
     rounds, left = divmod(scale.steps, length)
     if left:
-        raise ValueError(f"{scale.steps} steps are no whole number of rounds of {length}")
+        raise ValueError(f"steps is {scale.steps}; expected a multiple of {length}, the steps of a round")
     one_segment = replace(spec.training, rounds=rounds, inner_steps=length, segment_steps=length)
     return replace(spec, training=one_segment)
 
 
 ADAMW: Settings = {"optimizer": "adamw", "learning_rate": 32e-3, "weight_decay": 0.1}
-
-
 MUON: Settings = {"optimizer": "muon", "muon_learning_rate": 0.04, "learning_rate": 32e-3, "weight_decay": 0.1}
-"""Of the dense runs, as found by ``--tune``; the peers that are trained with AdamW take the former too."""
+"""Settings of the dense runs, as found by ``--tune``; peers with AdamW use the former."""
 
 
 def rounds_of(steps: int) -> Settings:
@@ -83,7 +79,7 @@ def rounds_of(steps: int) -> Settings:
 
 
 def sparse(top_k: int, bits: int = 2) -> Settings:
-    """That many entries of 4,096, both ways."""
+    """Return the settings of ``top_k`` entries of 4,096, both ways."""
     return {"top_k": top_k, "value_bits": bits, "down_top_k": top_k, "down_value_bits": bits}
 
 
@@ -101,17 +97,9 @@ METHODS: dict[str, Method] = {
     "at_20x": Method("rounds", rounds_of(5) | sparse(4096, 8)),
     "powersgd_1": Method("steps", ADAMW | {"powersgd_rank": 1}, processes=8),
 }
-
-
 OURS = ("at_20x", "at_70x", "default", "at_1000x", "at_4000x")
-
-
 PEERS = ("ddp_adamw", "ddp_muon", "powersgd_1", "powersgd_4", "diloco", "torchft_diloco", "sparseloco")
-
-
 TUNING_SEED = 100
-
-
 _WARM: Settings = {"warmup_steps": 30}
 
 
@@ -157,4 +145,4 @@ TRIALS: dict[str, Method] = {
     "H20, 344 entries": _trial(20, sparse(344), 0.04, 16e-3),
     "H60, 1,750 entries": _trial(60, sparse(1750), 0.04, 16e-3),
 }
-"""2 bits both ways where nothing is said."""
+"""Payloads have 2 bits both ways unless stated."""

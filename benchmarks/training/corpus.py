@@ -1,4 +1,4 @@
-"""Real text that every machine with Python has: the sources of its standard library, about 30 MB."""
+"""Real text on every machine with Python: the sources of its standard library, about 30 MB."""
 
 import sysconfig
 from pathlib import Path
@@ -9,10 +9,10 @@ from training_gym.data.dataset import Tokens
 
 
 def whole_library() -> tuple[Tokens, Tokens, Tokens]:
-    """All sources with their tests, about 30 MB, as training, tuning and validation tokens.
+    """Return all sources with their tests, about 30 MB, as training, tuning and validation tokens.
 
-    Of every twenty files one is for tuning and one for validation, whole: settings are chosen on files that no result
-    is reported on.
+    Of every twenty files one whole file is for tuning and one for validation. Settings are chosen on files that no
+    result is reported on.
     """
     contents = [path.read_bytes() for path in _sources()]
     splits = [
@@ -24,7 +24,7 @@ def whole_library() -> tuple[Tokens, Tokens, Tokens]:
 
 
 def standard_library(max_bytes: int) -> tuple[Tokens, Tokens]:
-    """The first ``max_bytes`` of the sources in sorted order, as training and validation tokens.
+    """Return the first ``max_bytes`` of the sources in sorted order, as training and validation tokens.
 
     Every tenth file is held out whole, so that no file is in both.
     """

@@ -1,8 +1,8 @@
-"""One whole training run of eight workers in each of the ways that ``benchmarks.communication`` compares.
+"""Complete training runs of eight workers by each method that ``benchmarks.communication`` compares.
 
-All of them train the same model from the same start on the same windows of text (``data.order``) for as many steps, and
-say how good the model is in the end and what one worker sent and fetched. Ours are the library itself: ``run_unit`` per
-worker and round, its payload, ``aggregate``, and the update that it gives back. torchft's is torchft (``peers/``).
+All train the same model from the same start on the same windows of text (``data.order``) for equally many steps. They
+report the model's final loss and the bytes that one worker sent and fetched. Ours use the library: ``run_unit`` per
+worker and round, its payload, ``aggregate``, and its update. torchft's is torchft (``peers/``).
 """
 
 import json
@@ -36,24 +36,17 @@ from training_gym.units.trace import Unit, load_boundary_state, state_path
 from training_gym.units.unit import run_unit
 
 ROOT = Path(__file__).parents[2]
-
-
 WORKERS = 8
-
-
 TORCHFT_PYTHON = Path(os.environ.get("ZOO_TORCHFT_PYTHON", ROOT / ".peers" / "torchft" / "bin" / "python"))
 """The interpreter of torchft's environment, made by ``make bench-peers``."""
 
-
 _NO_HASH = "0x" + "00" * 32
-
-
 _VALIDATION_PARTS = 8  # of up to 256 windows each
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Of one run: validation loss in nats per byte, what one worker sent and fetched in bytes, payloads left out."""
+    """Result of a run: validation loss in nats per byte, bytes sent and fetched by one worker, excluded payloads."""
 
     loss: float
     up: float
@@ -61,14 +54,14 @@ class Outcome:
     excluded: int = 0
 
 
-def by_rounds(spec: TrainingSpec, train: Tokens, held_out: Tokens, everybody_fetches_all: bool = False) -> Outcome:
-    """Outer rounds of real units, payloads and aggregation.
+def by_rounds(spec: TrainingSpec, train: Tokens, held_out: Tokens, all_gather: bool = False) -> Outcome:
+    """Run outer rounds of real units, payloads and aggregation.
 
     Args:
-        spec: what to train.
+        spec: the specification to train.
         train: tokens to train on.
         held_out: tokens to evaluate on.
-        everybody_fetches_all: count the way down as the other seven payloads, as in an all-gather without a server.
+        all_gather: count the other seven payloads as fetched bytes, as without a server.
     """
     parameters, state = initial_parameters(spec.model, spec.training.seed), initial_outer_state(spec)
     states = dict.fromkeys(range(WORKERS), fresh_slot_state(spec))
@@ -81,16 +74,18 @@ def by_rounds(spec: TrainingSpec, train: Tokens, held_out: Tokens, everybody_fet
                 unit = Unit(spec, _NO_HASH, round_, slot, parameters, train, states[slot], _NO_HASH)
                 result = run_unit(unit, Path(directory))
                 payloads[slot], after[slot] = result.payload, load_slot_state(spec, result.slot_state)
-            joined = aggregate(spec, parameters, payloads, outer_state=state)
-            left_out = {slot: verdict.code for slot, verdict in joined.verdicts.items() if not verdict.included}
-            states, restored = handed_on(spec, after, payloads, left_out, restored)
-            parameters, state = joined.parameters, joined.outer_state
+            result_of_round = aggregate(spec, parameters, payloads, outer_state=state)
+            excluded_now = {
+                slot: verdict.code for slot, verdict in result_of_round.verdicts.items() if not verdict.included
+            }
+            states, restored = handed_on(spec, after, payloads, excluded_now, restored)
+            parameters, state = result_of_round.parameters, result_of_round.outer_state
             sent = sum(len(payload) for payload in payloads.values())
-            up, excluded = up + sent, excluded + len(left_out)
-            if everybody_fetches_all:
+            up, excluded = up + sent, excluded + len(excluded_now)
+            if all_gather:
                 down += sent - sent // WORKERS
-            else:  # a round that gives no update has nodes fetch the whole model
-                down += len(joined.update) if spec.training.down_top_k else 4 * spec.num_parameters()
+            else:  # without an update nodes fetch the whole model
+                down += len(result_of_round.update) if spec.training.down_top_k else 4 * spec.num_parameters()
     return Outcome(_loss(spec, parameters, held_out), up / WORKERS, down, excluded)
 
 
@@ -98,19 +93,18 @@ def handed_on(
     spec: TrainingSpec,
     after: Mapping[int, ReplicaState],
     payloads: Mapping[int, bytes],
-    left_out: Mapping[int, str],
+    excluded: Mapping[int, str],
     restored: Collection[int],
 ) -> tuple[dict[int, ReplicaState], set[int]]:
-    """What each slot goes on from, as in the market, and the slots that got back what they sent.
+    """Return each slot's next state, as in the market, and the slots whose payloads were restored.
 
     Args:
-        spec: of the units.
-        after: by slot, what its unit left.
-        payloads: by slot, what its unit sent.
-        left_out: by slot, the code for which the aggregate left it out.
-        restored: slots that got back what they sent the round before, and do not again.
+        after: state after its unit, by slot.
+        payloads: payload of its unit, by slot.
+        excluded: code of the aggregate's exclusion, by slot.
+        restored: slots restored in the previous round, which are not restored again.
     """
-    given_back = {slot for slot in after if left_out.get(slot) in RESTORED_FOR and slot not in restored}
+    given_back = {slot for slot in after if excluded.get(slot) in RESTORED_FOR and slot not in restored}
     states = {
         slot: deadlines.restore_error_feedback(spec, state, payloads[slot]) if slot in given_back else state
         for slot, state in after.items()
@@ -119,7 +113,7 @@ def handed_on(
 
 
 def by_steps(spec: TrainingSpec, train: Tokens, held_out: Tokens, processes: int) -> Outcome:
-    """Gradients averaged at every step by ``processes`` processes over gloo, all on one core."""
+    """Train with gradients averaged at every step by ``processes`` processes over gloo, all on one core."""
     context = multiprocessing.get_context("spawn")
     answers = context.Queue()
     with tempfile.TemporaryDirectory() as directory:
@@ -141,7 +135,7 @@ def by_steps(spec: TrainingSpec, train: Tokens, held_out: Tokens, processes: int
 
 
 def _member(spec: TrainingSpec, directory: str, processes: int, rank: int, answers: Any) -> None:
-    """One process of the group; it answers with the bytes that it sent."""
+    """Run one process of the group; it answers with the bytes that it sent."""
     torch.set_num_threads(1)
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     workdir = Path(directory) / str(rank)
@@ -158,7 +152,7 @@ def _member(spec: TrainingSpec, directory: str, processes: int, rank: int, answe
 
 
 def by_torchft(spec: TrainingSpec, warmup: int, train: Tokens, held_out: Tokens) -> Outcome | None:
-    """Run DiLoCo of ``torchft`` after one warm-up; None where its environment is missing."""
+    """Run DiLoCo of ``torchft`` after one warm-up; return None if its environment is missing."""
     if not TORCHFT_PYTHON.exists():
         progress(f"{TORCHFT_PYTHON} is missing (make bench-peers): torchft is left out")
         return None

@@ -1,13 +1,13 @@
-"""Joining the payloads of a round into the next parameters, so that anybody gets the same bits. No torch.
+"""Aggregation of a round's payloads into the next parameters; every machine computes the same bits. No torch.
 
-1. Admit each payload when it is there: one that is malformed or too large for the fixed-point range is left out, of the
-   others the lengths are measured.
-2. Once all are known, sketch each and decide over the measurements (``robust``).
-3. Sum what counts in int64 fixed point: any order, and any tree of :func:`merge`, gives the same bits.
-4. Mean, then the outer step (``outer``).
+1. Admit each payload when it arrives: exclude malformed ones and values beyond the fixed-point range, measure the rest.
+2. Once all are known, sketch each and decide from the measurements (``robust``).
+3. Sum the included ones in int64 fixed point: any order and any tree of :func:`merge` give the same bits.
+4. Take the mean, then the outer step (``outer_step``).
 
-``aggregate`` does all of it in one place. In a tree (``tree``), leaves do 1 and the measuring, then, from everybody's
-measurements, decide and :func:`partial_sum`; the root does :func:`merge` and :func:`conclude`.
+``aggregate`` does all steps in one place. In a tree (``tree``), leaves do step 1 and the measurements. From all
+measurements they then decide and compute a :func:`partial_sum`; the root does :func:`merge` and
+:func:`finish_aggregation`.
 """
 
 from collections.abc import Mapping
@@ -31,18 +31,15 @@ from training_gym.spec.errors import PayloadError
 from zoo_protocol.hashing import sha256
 
 WEIGHT_ONE = 1 << 12
-"""The weight of a payload of this round; weights are whole multiples of 2**-12."""
-
+"""Weight of a payload of the current round; weights are multiples of 2**-12."""
 
 MAX_PAYLOADS = 1 << 12
-
-
 _UNIT = float(FACTOR_ONE * WEIGHT_ONE)
 
 
 @dataclass(frozen=True, slots=True)
 class DecodedPayload:
-    """A payload by itself: its SHA2-256, and either its entries with their lengths or why it is left out."""
+    """One payload: its SHA2-256, and either its entries with their lengths or the reason of its exclusion."""
 
     sha256: bytes
     payload: Payload | None = None
@@ -52,13 +49,13 @@ class DecodedPayload:
 
 @dataclass(frozen=True, slots=True)
 class PartialSum:
-    """The sum over some payloads of factor * weight * payload.
+    """Sum over some payloads of factor * weight * payload.
 
     Attributes:
         total: [N] in fixed point.
         weight: sum of the weights, in units of 1 / ``WEIGHT_ONE``.
-        pull: sum of weight * (1 - factor), in units of 1 / (``WEIGHT_ONE`` * ``FACTOR_ONE``): what the last aggregate
-            counts, because clipping draws towards it.
+        pull: sum of weight * (1 - factor), in units of 1 / (``WEIGHT_ONE`` * ``FACTOR_ONE``): the weight of the last
+            aggregate, towards which clipping pulls.
     """
 
     total: Fixed
@@ -68,13 +65,13 @@ class PartialSum:
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """The result of a round.
+    """Result of a round.
 
     Attributes:
         parameters: after the outer step; unchanged if no slot is included.
         verdicts: one per slot, in ascending order.
-        update: what a node that has the earlier parameters fetches instead of all of them (``outer.catch_up``).
-            Empty without ``down_top_k``, and where nothing changed.
+        update: difference that a node applies to the earlier parameters (``outer_step.catch_up``). Empty without
+            ``down_top_k``, and if nothing changed.
         outer_state: input of the next round.
     """
 
@@ -91,17 +88,17 @@ def aggregate(
     weights: Mapping[int, int] | None = None,
     outer_state: OuterState | None = None,
 ) -> Aggregate:
-    """The outer step over one round's ``payloads`` by slot.
+    """Return the outer step over one round's ``payloads`` by slot.
 
     Args:
         spec: the job's specification.
         parameters: the checkpoint that the round started from.
-        payloads: payload bytes by slot, from strangers.
-        weights: 1..``WEIGHT_ONE`` by slot (``lateness.staleness_weight``); ``WEIGHT_ONE`` each if not given.
-        outer_state: of the round before; the initial one if not given.
+        payloads: untrusted payload bytes by slot.
+        weights: 1..``WEIGHT_ONE`` by slot (``deadlines.staleness_weight``); default ``WEIGHT_ONE`` each.
+        outer_state: state after the previous round; default the initial one.
 
     Raises:
-        ValueError: if a weight is out of its range or there are more than ``MAX_PAYLOADS``.
+        ValueError: a weight is out of range, or there are more than ``MAX_PAYLOADS``.
     """
     state = outer_state or initial_outer_state(spec)
     return aggregate_decoded(spec, parameters, admit(spec, payloads, state.aggregate), weights, state)
@@ -114,10 +111,12 @@ def aggregate_decoded(
     weights: Mapping[int, int] | None,
     state: OuterState,
 ) -> Aggregate:
-    """As :func:`aggregate`, of payloads that were admitted one by one as they came."""
+    """Return what :func:`aggregate` returns, for payloads that were admitted one by one."""
     weights = weights or dict.fromkeys(taken, WEIGHT_ONE)
     if len(taken) > MAX_PAYLOADS or any(not 1 <= weights[slot] <= WEIGHT_ONE for slot in taken):
-        raise ValueError(f"takes at most {MAX_PAYLOADS} payloads with weights from 1 to {WEIGHT_ONE}")
+        raise ValueError(
+            f"got {len(taken)} payloads; expected at most {MAX_PAYLOADS}, with weights from 1 to {WEIGHT_ONE}"
+        )
     seed = sketch_seed({slot: item.sha256 for slot, item in taken.items()})
     decision = decide(measure_payloads(taken, state.aggregate, seed))
     admitted = {slot: item.payload for slot, item in taken.items() if item.payload is not None}
@@ -129,7 +128,7 @@ def aggregate_decoded(
 def finish_aggregation(
     spec: TrainingSpec, parameters: Arrays, verdicts: Mapping[int, Verdict], total: PartialSum, state: OuterState
 ) -> Aggregate:
-    """The round's result, from the ``total`` over all payloads; ``state`` is that of the round before."""
+    """Return the round's result, from the ``total`` over all payloads; ``state`` is that of the round before."""
     mean = finish(total, state.aggregate) if total.weight else None
     return _stepped(spec, parameters, verdicts, mean, state)
 
@@ -145,13 +144,15 @@ def _stepped(
 
 
 def sketch_seed(digests: Mapping[int, bytes]) -> bytes:
-    """The seed of a round's sketches, from the SHA2-256 of its payloads by slot: nobody knows it before every payload
-    is fixed, and everybody after."""
+    """Return the seed of a round's sketches, from the SHA2-256 of its payloads by slot.
+
+    The seed is unpredictable until every payload is fixed, and public after that.
+    """
     return sha256(b"".join(slot.to_bytes(8, "big") + digests[slot] for slot in sorted(digests)))
 
 
 def admit(spec: TrainingSpec, payloads: Mapping[int, bytes], last: Vector) -> dict[int, DecodedPayload]:
-    """Each payload decoded and measured against the ``last`` aggregate, or why it is left out."""
+    """Return each payload decoded and measured against the ``last`` aggregate, or the reason of its exclusion."""
     center = last if last.any() else None
     taken = in_threads(lambda data: _admit(spec, data, center), payloads.values())
     return dict(zip(payloads, taken, strict=True))
@@ -169,18 +170,18 @@ def _admit(spec: TrainingSpec, data: bytes, center: Vector | None) -> DecodedPay
 
 
 def refusals(taken: Mapping[int, DecodedPayload]) -> dict[int, Verdict]:
-    """The verdicts of the payloads that were not admitted."""
+    """Return the verdicts of the payloads that were not admitted."""
     return {slot: item.refusal for slot, item in taken.items() if item.refusal is not None}
 
 
 def measure_payloads(taken: Mapping[int, DecodedPayload], last: Vector, seed: bytes) -> dict[int, Measurement]:
-    """The measurements of the admitted payloads against the ``last`` aggregate, for ``robust.decide``."""
+    """Return the measurements of the admitted payloads against the ``last`` aggregate, for ``robust.decide``."""
     squared_center = dot(last, last) if last.any() else 0
     admitted = {slot: item.payload for slot, item in taken.items() if item.payload is not None}
     found = {}
     for slot, sketch in zip(admitted, sketches(list(admitted.values()), seed), strict=True):
         measured = taken[slot].lengths
-        assert measured is not None  # it was admitted
+        assert measured is not None  # since it was admitted
         distance = measured.squared_norm - 2 * measured.product + squared_center
         found[slot] = Measurement(measured.squared_norm, distance, sketch)
     return found
@@ -189,7 +190,7 @@ def measure_payloads(taken: Mapping[int, DecodedPayload], last: Vector, seed: by
 def partial_sum(
     size: int, payloads: Mapping[int, Payload], factors: Mapping[int, int], weights: Mapping[int, int]
 ) -> PartialSum:
-    """The sum over those ``payloads`` (of ``size`` values) that have a factor."""
+    """Return the sum over those ``payloads`` (of ``size`` values) that have a factor."""
     counted, total = _counted(payloads, factors, weights), np.zeros(size, np.int64)
 
     def add(part: slice) -> None:
@@ -201,7 +202,7 @@ def partial_sum(
 
 
 def _mean_of(counted: "_Counted", last: Vector) -> Vector:
-    """As :func:`finish` of the :func:`partial_sum`, which is never there as a whole."""
+    """Return :func:`finish` of the :func:`partial_sum`, without the whole sum in memory."""
     mean = np.empty(len(last), np.float32)
 
     def add(part: slice) -> None:
@@ -218,14 +219,14 @@ def _mean_of(counted: "_Counted", last: Vector) -> Vector:
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """Payloads that count, each with its levels' shares in the sum; weight and pull as in :class:`PartialSum`."""
+    """Included payloads, each with its levels' shares in the sum; weight and pull as in :class:`PartialSum`."""
 
     shares: list[tuple[Payload, Units]]
     weight: int
     pull: int
 
     def add_to(self, total: Fixed, start: int) -> None:
-        """Add what they have from ``start`` on, the first value of a chunk."""
+        """Add the payloads' values from ``start`` on, the first value of a chunk."""
         for payload, units in self.shares:
             add_units(total, start // CHUNK, payload.codes, payload.offsets, payload.top_k, units)
 
@@ -243,12 +244,12 @@ def _counted(payloads: Mapping[int, Payload], factors: Mapping[int, int], weight
 
 
 def merge(left: PartialSum, right: PartialSum) -> PartialSum:
-    """The sum over the payloads of both, which must be different ones."""
+    """Return the sum over the payloads of both, which must not overlap."""
     return PartialSum(left.total + right.total, left.weight + right.weight, left.pull + right.pull)
 
 
 def finish(total: PartialSum, last: Vector) -> Vector:
-    """The weighted mean [N] of the clipped payloads, from the sum over all of them and the ``last`` aggregate."""
+    """Return the weighted mean [N] of the clipped payloads, from the whole sum and the ``last`` aggregate."""
     mean = np.empty(len(last), np.float32)
     in_threads(
         lambda part: _divide(total.total[part], last[part], total.weight, total.pull, mean[part]), parts(len(last))

@@ -1,7 +1,7 @@
-"""Exact arithmetic on payloads: integers, so that order, tree shape, machine and library change no bit. No torch.
+"""Exact integer arithmetic on payloads: order, tree shape, machine and library change no bit. No torch.
 
-A value x is the whole number nearest to x * 2**36. With magnitudes up to 64 that is at most 2**42, so 2**20 of them
-add up within int64.
+A value x is represented by the integer nearest to x * 2**36. With magnitudes up to 64 that is at most 2**42, so 2**20
+of them add up within int64.
 """
 
 import hashlib
@@ -20,56 +20,38 @@ from training_gym.runtime.threads import BLOCK, in_threads, parts
 from training_gym.spec.config import CHUNK
 
 FRACTION_BITS = 36
-
-
 MAX_MAGNITUDE = 64.0
-
-
 SKETCH_SIZE = 1024
-
-
 Fixed = NDArray[np.int64]
-
-
 _LOW_BITS = 22
-
-
 _ROW_BITS = 24
-
-
 _DIRECTION_BITS = 20
-
-
 _ONE = 2.0**FRACTION_BITS
-
-
 _HASHED = 64
-"""Chunks whose places are hashed at a time, once for all payloads: two bytes a place, which stay in the cache."""
-
+"""Chunks whose positions are hashed at a time, once for all payloads; two bytes per position fit in the cache."""
 
 _ALL_OFFSETS = np.tile(np.arange(CHUNK, dtype=np.uint16), _HASHED)
 
 
 def to_fixed(values: Vector) -> Fixed:
-    """``values`` (at most ``MAX_MAGNITUDE`` in size) in units of 2**-36, each rounded once."""
+    """Return ``values`` (magnitude at most ``MAX_MAGNITUDE``) in units of 2**-36, each rounded once."""
     return scaled(values, _ONE)
 
 
 def scaled(values: Vector, scale: float) -> Fixed:
-    """``values`` times ``scale``, each rounded once to a whole number."""
+    """Return ``values`` times ``scale``, each rounded once to an integer."""
     numbers = values.astype(np.float64)
     numbers *= scale
     return np.rint(numbers, out=numbers).astype(np.int64)
 
 
 def units_of(payload: Payload, scale: float = _ONE) -> Units:
-    """:func:`scaled` of what each level of a payload means. No entry has a level beyond ``MAX_MAGNITUDE``: the payload
-    was admitted."""
+    """Return the :func:`scaled` magnitude of each level of an admitted payload; none used exceeds ``MAX_MAGNITUDE``."""
     return scaled(np.minimum(payload.meaning, np.float32(MAX_MAGNITUDE)), scale)
 
 
 def dot(left: Vector, right: Vector) -> int:
-    """The exact inner product of two vectors in fixed point (:func:`to_fixed`), in units of 2**-72."""
+    """Return the exact inner product of two vectors in fixed point (:func:`to_fixed`), in units of 2**-72."""
     sums = np.zeros((-(-len(left) // BLOCK), 3), np.int64)
 
     def add(part: slice) -> None:
@@ -80,7 +62,7 @@ def dot(left: Vector, right: Vector) -> int:
 
 
 def squared_norm(payload: Payload) -> int:
-    """The exact inner product of a payload's vector with itself, in units of 2**-72."""
+    """Return the exact inner product of a payload's vector with itself, in units of 2**-72."""
     units = units_of(payload)
     high, low = units >> _LOW_BITS, units & ((1 << _LOW_BITS) - 1)
     parts_of_squares = (high * high, 2 * high * low, low * low)
@@ -88,7 +70,7 @@ def squared_norm(payload: Payload) -> int:
 
 
 def product(payload: Payload, vector: Vector) -> int:
-    """The exact inner product of a payload's vector with another one, in units of 2**-72."""
+    """Return the exact inner product of a payload's vector with another one, in units of 2**-72."""
     sums = np.zeros((len(payload.meaning), 3), np.int64)
     units = units_of(payload)
     multiply(payload.codes, payload.offsets, payload.top_k, units, vector, _ONE, _LOW_BITS, sums)
@@ -96,14 +78,14 @@ def product(payload: Payload, vector: Vector) -> int:
 
 
 def _joined(sums: Fixed) -> int:
-    """The number whose parts, of products of numbers split at 22 bits, are summed in the columns."""
+    """Return the number whose parts are summed in the columns; the parts come from factors split at 22 bits."""
     high, crossed, low = (int(sum(column)) for column in sums.T.tolist())
     return (high << (2 * _LOW_BITS)) + (crossed << _LOW_BITS) + low
 
 
 @compiled
 def _dot(left: Any, right: Any, block: int, sums: Any) -> None:
-    """Numbers are split at 22 bits: products stay below 2**44, and those of a block within int64."""
+    """Sum products split at 22 bits: each stays below 2**44, and those of a block within int64."""
     below = (1 << _LOW_BITS) - 1
     for row in range(len(sums)):
         high: Any = 0
@@ -121,11 +103,11 @@ def _dot(left: Any, right: Any, block: int, sums: Any) -> None:
 
 
 def sketches(payloads: Sequence[Payload], seed: bytes) -> list[Fixed]:
-    """The count-sketch [1024] of each payload of a round: each of its values in fixed point is added, with a random
-    sign, to a random place.
+    """Return the count-sketch [1024] of each payload of a round.
 
-    Distances between sketches estimate distances between vectors (Charikar, Chen and Farach-Colton, 2002). Whoever
-    does not know ``seed`` cannot craft a vector that looks near another.
+    A sketch adds each value in fixed point, with a random sign, to a random position. Distances between sketches
+    estimate distances between vectors (Charikar, Chen and Farach-Colton, 2002). Without ``seed`` no provider can craft
+    a vector whose sketch is near another's.
     """
     key = int.from_bytes(hashlib.sha256(b"zoo-sketch-1" + seed).digest()[:8], "big")
     units = [units_of(payload) for payload in payloads]
@@ -133,7 +115,7 @@ def sketches(payloads: Sequence[Payload], seed: bytes) -> list[Fixed]:
     others = sorted(set(range(len(payloads))) - {number for four in fours for number in four})
 
     def sketch(part: slice) -> Fixed:
-        """Of a part of the vector, what counts positive and what negative at each place."""
+        """Sum the positive and the negative values at each sketch position, for a part of the vector."""
         sums = np.zeros((len(payloads), 2 * SKETCH_SIZE), np.int64)
         sums_of_fours = np.zeros((len(fours), 2 * SKETCH_SIZE, 4), np.int64)
         stop = -(-part.stop // CHUNK)
@@ -157,14 +139,14 @@ def sketches(payloads: Sequence[Payload], seed: bytes) -> list[Fixed]:
 
 
 def _fours(payloads: Sequence[Payload]) -> list[list[int]]:
-    """Which payloads are sketched four at a time: as many as can be of those that send all entries in two levels."""
+    """Return groups of four payloads to sketch together: only those that send all entries in two levels qualify."""
     shapes = [(payload.top_k, payload.meaning.shape[1]) for payload in payloads]
     simple = [number for number, shape in enumerate(shapes) if shape == (CHUNK, 2)]
     return [simple[start : start + 4] for start in range(0, len(simple) - 3, 4)]
 
 
 def _add(payload: Payload, units: Units, first: int, words: NDArray[np.uint16], key: int, sums: Fixed) -> None:
-    """Add to a sketch what a payload has of some chunks from ``first`` on, whose places have these hash ``words``."""
+    """Add a payload's chunks from ``first`` on, whose positions have these hash ``words``, to a sketch."""
     if len(payload.offsets):
         chunks = len(words) // CHUNK
         offsets = payload.offsets[first * payload.top_k : (first + chunks) * payload.top_k]
@@ -174,9 +156,9 @@ def _add(payload: Payload, units: Units, first: int, words: NDArray[np.uint16], 
 
 
 def squared_distances(sketches: Fixed) -> NDArray[np.int64]:
-    """Squared distances [n, n] between the directions of the rows of ``sketches`` [n, 1024], in units of 2**-40.
+    """Return squared distances [n, n] between the directions of the rows of ``sketches`` [n, 1024], in 2**-40.
 
-    Rows become vectors of whole numbers of length 2**20, so no sum passes 2**53 and the float64 product is exact.
+    Rows become integer vectors of length 2**20, so no sum exceeds 2**53 and the float64 product is exact.
     """
     rows = np.zeros(sketches.shape, np.float64)
     for number, row in enumerate(sketches):

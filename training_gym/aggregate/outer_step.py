@@ -1,8 +1,8 @@
-"""The outer step: from a round's mean pseudo-gradient to the next parameters, and what nodes fetch to follow. No torch.
+"""Outer step: from a round's mean pseudo-gradient to the next parameters and the update for nodes. No torch.
 
-With ``down_top_k`` the step itself is sent as a sparse payload, and what it leaves out is kept for the next round (the
-server's own error feedback), so that the way down is as small as the way up and a node that missed rounds catches up by
-applying one small update per round. Without it nodes fetch the whole model.
+With ``down_top_k`` the update is the step as a sparse payload. The residual is kept for the next round (the server's
+error feedback). The update is therefore as small as an upload, and a node that missed rounds applies one update per
+round. Without ``down_top_k`` nodes fetch the whole model.
 """
 
 from collections.abc import Iterable
@@ -22,12 +22,12 @@ from training_gym.spec.config import CHUNK, TrainingSpec
 
 @dataclass(frozen=True, slots=True)
 class OuterState:
-    """What the outer step carries from round to round.
+    """State that the outer step carries from round to round.
 
     Attributes:
-        aggregate: the last round's mean pseudo-gradient [num_parameters], the centre of the next round's clipping.
-        momentum: of the outer Nesterov step [num_parameters].
-        residual: what the updates sent so far left out [num_parameters].
+        aggregate: mean pseudo-gradient of the last round [num_parameters], the centre of the next round's clipping.
+        momentum: momentum of the outer Nesterov step [num_parameters].
+        residual: part of the steps that no update has sent yet [num_parameters].
     """
 
     aggregate: Vector
@@ -37,7 +37,7 @@ class OuterState:
 
 @dataclass(frozen=True, slots=True)
 class OuterStep:
-    """The next parameters, the update that leads there (empty without ``down_top_k``) and the state to carry."""
+    """The next parameters, the update to them (empty without ``down_top_k``) and the state to carry."""
 
     parameters: Arrays
     update: bytes
@@ -45,17 +45,17 @@ class OuterStep:
 
 
 def initial_outer_state(spec: TrainingSpec) -> OuterState:
-    """The state before the first round."""
+    """Return the state before the first round."""
     return OuterState(*(np.zeros(spec.num_parameters(), np.float32) for _ in range(3)))
 
 
 def save_outer_state(spec: TrainingSpec, state: OuterState) -> bytes:
-    """The outer state file; what this specification never uses is left out."""
+    """Return the outer state file, without the arrays that this specification never uses."""
     return save_arrays({name: getattr(state, name) for name in _carried(spec)})
 
 
 def load_outer_state(spec: TrainingSpec, data: bytes | None) -> OuterState:
-    """The state in an outer state file; without a file, the initial one.
+    """Return the state in an outer state file; without a file, the initial one.
 
     Raises:
         StateError: too large, malformed, not this specification's state, or not finite.
@@ -76,7 +76,7 @@ def _carried(spec: TrainingSpec) -> list[str]:
 
 
 def downlink(spec: TrainingSpec) -> Format:
-    """The format of an update. Only for a specification with ``down_top_k``."""
+    """Return the format of an update. Only for a specification with ``down_top_k``."""
     training = spec.training
     return Format(spec.num_parameters(), training.down_top_k, training.down_value_bits, layout_digest(spec))
 
@@ -84,10 +84,10 @@ def downlink(spec: TrainingSpec) -> Format:
 def outer_step(spec: TrainingSpec, parameters: Arrays, mean: Vector, state: OuterState) -> OuterStep:
     """Descend along the mean pseudo-gradient with Nesterov momentum, as DiLoCo does (Douillard et al., 2023).
 
-    Every operation is one IEEE operation per element, so the result is the same on every machine.
+    Every operation is one IEEE operation per element, so every machine computes the same result.
 
     Raises:
-        PayloadError: if the step is not finite.
+        PayloadError: the step is not finite.
     """
     training, size = spec.training, len(mean)
     factor, rate = training.outer_momentum, training.outer_learning_rate
@@ -110,7 +110,7 @@ def outer_step(spec: TrainingSpec, parameters: Arrays, mean: Vector, state: Oute
 
 @compiled
 def _descend(mean: Any, momentum: Any, factor: float, rate: float, residual: Any, carried: Any, step: Any) -> None:
-    """``step`` is the outer step, and the ``residual`` if there is one."""
+    """Write the outer step, plus the ``residual`` if there is one, to ``step``."""
     for place in range(len(mean)):
         gradient = np.float64(mean[place])
         moved = factor * np.float64(momentum[place]) + gradient
@@ -122,11 +122,10 @@ def _descend(mean: Any, momentum: Any, factor: float, rate: float, residual: Any
 
 
 def catch_up(spec: TrainingSpec, parameters: Arrays, updates: Iterable[bytes]) -> None:
-    """Change the arrays of ``parameters`` by the rounds whose ``updates`` are given in order: to the same bits as the
-    checkpoint's.
+    """Apply the ``updates`` of consecutive rounds to the arrays of ``parameters``, to the checkpoint's exact bits.
 
     Raises:
-        PayloadError: naming what is malformed in an update from a stranger; those before it are applied.
+        PayloadError: an untrusted update is malformed; the updates before it are applied.
     """
     vector = FlatView(parameters)
     for update in updates:
@@ -139,7 +138,7 @@ def catch_up(spec: TrainingSpec, parameters: Arrays, updates: Iterable[bytes]) -
 
 
 def _moved(spec: TrainingSpec, parameters: Arrays, step: Vector | Payload) -> Arrays:
-    """The parameters minus ``step``."""
+    """Return the parameters minus ``step``."""
     before = FlatView(parameters)
     after = np.empty(len(before), np.float32)
 
@@ -150,10 +149,10 @@ def _moved(spec: TrainingSpec, parameters: Arrays, step: Vector | Payload) -> Ar
         else:
             after[span] -= step[span]
 
-    in_threads(move, spans(len(after)))  # each is changed while it is in the cache
+    in_threads(move, spans(len(after)))  # each span changes while it is in the cache
     return unflatten(spec.model, after)
 
 
 def _subtract(values: Vector, start: int, step: Payload) -> None:
-    """Change ``values``, which begin at ``start`` with a chunk of the vector, by minus ``step``."""
+    """Subtract ``step`` from ``values``, which begin at ``start`` with a chunk of the vector."""
     subtract(values, start // CHUNK, step.codes, step.offsets, step.top_k, step.meaning)

@@ -1,21 +1,21 @@
-"""Which payloads of a round count, and how much, from numbers that are small enough to gather at one place. No torch.
+"""Robust selection and clipping of a round's payloads, from measurements small enough to gather. No torch.
 
-Four rules in turn, each over the whole vector, because rules by coordinate waste sparse payloads:
+Four rules apply in turn to whole vectors, since rules by coordinate waste sparse payloads:
 
-1. Norm gate: beyond ``GATE`` times the median norm is out.
-2. Copies: slots train on different data, so honest payloads do not coincide. Of those whose squared distance is below
-   ``COPY`` of what is usual (the median payload's median distance) only the lowest slot counts. Liars who agree on a
-   payload gain one voice.
-3. Multi-Krum (Blanchard et al., 2017): of n payloads, up to f = min(n * ASSUMED_BAD, (n - 3) / 2) with the widest
-   neighbourhoods are out, one after another, while wider than ``OUTLIER`` times the median. A neighbourhood reaches
-   to the (n - f - 2)th nearest payload; a sum over those neighbours, as in the paper, lets liars who stay near each
-   other hide.
-4. CenteredClip, one pass (Karimireddy et al., 2021), about the last aggregate v: what remains counts as
+1. Norm gate: exclude payloads beyond ``GATE`` times the median norm.
+2. Copies: replicas train on different data, so honest payloads do not coincide. If the squared distance of payloads is
+   below ``COPY`` of the usual one (the median payload's median distance), only the lowest slot counts. Dishonest
+   providers that agree on a payload therefore count once.
+3. Multi-Krum (Blanchard et al., 2017): exclude the payload with the widest neighbourhood while that is wider than
+   ``OUTLIER`` times the median. Of n payloads at most f = min(n * ASSUMED_BAD, (n - 3) / 2) are excluded. A
+   neighbourhood reaches to the (n - f - 2)th nearest payload. The paper's sum over neighbours would let colluding
+   payloads near each other hide.
+4. CenteredClip, one pass (Karimireddy et al., 2021), about the last aggregate v. An included payload p counts as
    v + (p - v) * min(1, t / |p - v|), where t is the median of the |p - v|.
 
-Distances in 2 and 3 are between directions, estimated by count-sketches: lengths are for 1 and 4 to judge, and a short
-vector must not pass for a near one. Everything is integer or exact, so every node that has the payloads comes to the
-same decision. Statistics only exclude; whether a worker lied is for replay to say.
+Distances in 2 and 3 are between directions, estimated by count-sketches. Rules 1 and 4 handle lengths; a short vector
+must not pass for a near one. All arithmetic is integer or exact, so every node with the payloads reaches the same
+decision. Statistics only exclude payloads; only a replay proves false work.
 """
 
 import math
@@ -29,29 +29,22 @@ from training_gym.compress.payload_format import Payload
 from training_gym.model.tensors import Vector
 
 GATE = 4
-
-
 ASSUMED_BAD = 0.25
-
-
 OUTLIER = 1.2
-
-
 COPY = 0.5
-
-
 RESTORED_FOR = ("krum_outlier",)
-"""Verdicts after which a slot sends once more what was left out: it pointed elsewhere than the others'. Not what was
-too long, since the next payload would be longer still, nor what a lower slot has sent as well."""
+"""Verdicts after which a replica sends the excluded payload again through its error feedback.
 
+Norm outliers are not restored, since the next payload would be longer still, nor copies, which a lower slot has sent.
+"""
 
 FACTOR_ONE = 1 << 24
-"""A clip factor of 1; factors are whole multiples of 2**-24."""
+"""A clip factor of 1; factors are multiples of 2**-24."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a slot's payload entered the mean, and if not why: ``code`` is stable, ``message`` for people."""
+    """Inclusion of a payload in the mean: ``code`` is stable, ``message`` is for people."""
 
     included: bool
     code: str
@@ -60,7 +53,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What the decision needs of one payload.
+    """Measurements of one payload for the decision.
 
     Attributes:
         squared_norm: exact, in units of 2**-72.
@@ -83,20 +76,22 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """What can be measured of a payload before the round's others are there: its exact squared norm and its inner
-    product with the last aggregate, in units of 2**-72."""
+    """Measurements of a payload before the others arrive, in units of 2**-72.
+
+    Its exact squared norm, and its inner product with the last aggregate.
+    """
 
     squared_norm: int
     product: int
 
 
 def lengths(payload: Payload, last: Vector | None) -> Lengths:
-    """Measure one payload (within ``exact.MAX_MAGNITUDE``) against the ``last`` aggregate [N]; None if that is zero."""
+    """Measure one payload (within ``fixed_point.MAX_MAGNITUDE``) against the ``last`` aggregate [N]; None is zero."""
     return Lengths(squared_norm(payload), 0 if last is None else product(payload, last))
 
 
 def decide(measurements: Mapping[int, Measurement]) -> Decision:
-    """Apply the four rules to the measurements by slot. Their order does not matter."""
+    """Apply the four rules to the measurements by slot, in any order."""
     verdicts = {slot: Verdict(True, "included", "entered the mean") for slot in sorted(measurements)}
     norms = {slot: math.isqrt(measurements[slot].squared_norm) for slot in verdicts}
     limit = GATE * median(list(norms.values()))
@@ -121,14 +116,14 @@ def decide(measurements: Mapping[int, Measurement]) -> Decision:
 
 
 def median(numbers: Sequence[int]) -> int:
-    """The median, of an even count the lower whole number between the middle two; 0 of none."""
+    """Return the median, rounded down between the middle two of an even count; 0 if empty."""
     ordered = sorted(numbers)
     return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) // 2 if ordered else 0
 
 
 def _copies(slots: Sequence[int], measurements: Mapping[int, Measurement]) -> list[int]:
-    """The slots that nearly coincide with a lower one that does not."""
-    if len(slots) < 3:  # two payloads say nothing about what is usual
+    """Return the slots that nearly coincide with a lower slot that is not a copy itself."""
+    if len(slots) < 3:  # two payloads define no usual distance
         return []
     distances = _distances(slots, measurements)
     others = (np.delete(row, place).tolist() for place, row in enumerate(distances))
@@ -142,14 +137,14 @@ def _copies(slots: Sequence[int], measurements: Mapping[int, Measurement]) -> li
 
 
 def _far_from_the_others(slots: Sequence[int], measurements: Mapping[int, Measurement]) -> list[int]:
-    """The slots whose neighbourhoods are unusually wide, the widest first."""
+    """Return the slots whose neighbourhoods are unusually wide, the widest first."""
     bad = min(int(len(slots) * ASSUMED_BAD), (len(slots) - 3) // 2)
     if bad < 1:
         return []
     distances = _distances(slots, measurements)
     order = np.argsort(distances, axis=1)
     nearest, rank = np.take_along_axis(distances, order, axis=1), np.argsort(order, axis=1)
-    # Each time one is left out and one liar fewer is expected, so that a neighbourhood keeps its size.
+    # Each exclusion lowers the number of expected outliers by one, so a neighbourhood keeps its size.
     reach, left, out = np.full(len(slots), len(slots) - bad - 2), np.ones(len(slots), bool), []
     for _ in range(bad):
         widths = np.where(left, np.take_along_axis(nearest, reach[:, None], axis=1)[:, 0], -1)
@@ -158,7 +153,7 @@ def _far_from_the_others(slots: Sequence[int], measurements: Mapping[int, Measur
             break
         left[widest] = False
         out.append(slots[widest])
-        # Who had it in the neighbourhood reaches one further, past those that are out already.
+        # A neighbourhood that contained the excluded payload grows by one, past those excluded before.
         moved = rank[:, widest] <= reach
         while moved.any():
             reach[moved] += 1
@@ -167,5 +162,5 @@ def _far_from_the_others(slots: Sequence[int], measurements: Mapping[int, Measur
 
 
 def _distances(slots: Sequence[int], measurements: Mapping[int, Measurement]) -> Fixed:
-    """Squared distances [n, n] between the directions of so many slots, at least one."""
+    """Return squared distances [n, n] between the directions of these slots, at least one."""
     return squared_distances(np.stack([measurements[slot].sketch for slot in slots]))

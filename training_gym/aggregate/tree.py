@@ -1,7 +1,7 @@
-"""What the aggregators of a tree hand each other: measurements first, sums after. No torch.
+"""Messages between the aggregators of a tree: measurements first, then sums. No torch.
 
-A leaf gauges its payloads and says so in a :class:`Summary`, a few kilobytes a payload. From all leaves' summaries
-everybody comes to the same decision; each leaf then sums what counts of its own, and the root adds the sums.
+A leaf measures its payloads and sends a :class:`Summary`, a few kilobytes per payload. All leaves reach the same
+decision from all summaries. Each leaf then sums its included payloads, and the root adds the sums.
 """
 
 import base64
@@ -25,13 +25,13 @@ _WEIGHTS = struct.Struct("<qq")
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What is known of some payloads by slot: measurements of those admitted, verdicts of those refused."""
+    """Measurements of admitted payloads and verdicts of refused ones, by slot."""
 
     measurements: dict[int, Measurement]
     refused: dict[int, Verdict]
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object; whole numbers beyond 53 bits are decimal strings, sketches base64 of little-endian int64."""
+        """Return a JSON object; integers are decimal strings, sketches base64 of little-endian int64."""
         return {
             "measurements": {
                 str(slot): [
@@ -46,7 +46,7 @@ class Summary:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "Summary":
-        """The summary in an object of :meth:`to_json`."""
+        """Return the summary in an object of :meth:`to_json`."""
         return cls(
             {
                 int(slot): Measurement(int(norm), int(distance), np.frombuffer(base64.b64decode(sketch), "<i8"))
@@ -57,13 +57,13 @@ class Summary:
 
 
 def summarise(spec: TrainingSpec, payloads: Mapping[int, bytes], last: Vector, seed: bytes) -> Summary:
-    """A leaf's first part: its ``payloads`` by slot against the ``last`` aggregate; ``seed`` is all leaves'."""
+    """Return the summary of a leaf's ``payloads`` against the ``last`` aggregate; all leaves share ``seed``."""
     taken = admit(spec, payloads, last)
     return Summary(measure_payloads(taken, last, seed), refusals(taken))
 
 
 def decide_together(summaries: Iterable[Summary]) -> Decision:
-    """The decision over all leaves' ``summaries``, in any order; its verdicts cover refused payloads too."""
+    """Return the decision over all leaves' ``summaries``, in any order; its verdicts cover refused payloads too."""
     measurements: dict[int, Measurement] = {}
     refused: dict[int, Verdict] = {}
     for summary in summaries:
@@ -76,28 +76,28 @@ def decide_together(summaries: Iterable[Summary]) -> Decision:
 def leaf_sum(
     spec: TrainingSpec, payloads: Mapping[int, bytes], weights: Mapping[int, int], decision: Decision
 ) -> PartialSum:
-    """A leaf's second part: the sum over those of its ``payloads`` that count."""
-    counted = [slot for slot in payloads if slot in decision.factors]  # so each was admitted when it was gauged
+    """Return the sum over a leaf's included ``payloads``."""
+    counted = [slot for slot in payloads if slot in decision.factors]  # each was admitted when it was measured
     decoded = dict(zip(counted, in_threads(lambda slot: decode_adapted(spec, payloads[slot]), counted), strict=True))
     return partial_sum(spec.num_parameters(), decoded, decision.factors, weights)
 
 
 def merge_all(sums: Iterable[PartialSum]) -> PartialSum:
-    """The sum over all leaves, in any order; there must be one."""
+    """Return the sum over all leaves, at least one, in any order."""
     return reduce(merge, sums)
 
 
 def save_sum(part: PartialSum) -> bytes:
-    """weight, pull and the totals, all little-endian int64."""
+    """Return weight, pull and the totals, all little-endian int64."""
     return _WEIGHTS.pack(part.weight, part.pull) + part.total.astype("<i8").tobytes()
 
 
 def load_sum(data: bytes) -> PartialSum:
-    """The sum in a file of :func:`save_sum`."""
+    """Return the sum in a file of :func:`save_sum`."""
     weight, pull = _WEIGHTS.unpack_from(data)
     return PartialSum(np.frombuffer(data, "<i8", offset=_WEIGHTS.size), weight, pull)
 
 
 def sum_bytes(spec: TrainingSpec) -> int:
-    """Size of a file of :func:`save_sum`."""
+    """Return the size in bytes of a file of :func:`save_sum`."""
     return _WEIGHTS.size + 8 * spec.num_parameters()

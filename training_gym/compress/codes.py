@@ -1,9 +1,8 @@
-"""The entries of a payload as codes, and arithmetic on them that never spells them out. No torch.
+"""Codes of a payload's entries, and arithmetic on codes without decoding them. No torch.
 
-A code is one byte: its level, and the highest bit where the value is negative. What a level means is the same for a
-whole chunk of up to 4096 entries, so whatever is computed of a value alone (its fixed-point number, its share in a sum)
-is computed once for each of the chunk's few levels and looked up for each entry. All that is so computed is odd in the
-value, so the bits are those of computing it entry by entry.
+A code is one byte: the level, and the highest bit if the value is negative. A level has one value in a whole chunk of
+up to 4096 entries. Functions of a single value (fixed-point number, share in a sum) are computed once per level of a
+chunk and looked up for each entry. These functions are odd, so the bits equal those of computing per entry.
 """
 
 from typing import Any
@@ -17,20 +16,15 @@ from training_gym.runtime.compiled import compiled
 from training_gym.spec.config import CHUNK
 
 Codes = NDArray[np.uint8]
-
-
 Counts = NDArray[np.int64]
-
-
 Units = NDArray[np.int64]
 """[C, L + 1]: a whole number for each level of each chunk."""
-
 
 LEVEL = np.uint8(0x7F)
 
 
 def count_levels(codes: Codes, top_k: int, chunks: int, levels: int) -> Counts:
-    """How many entries of each chunk have each of so many ``levels`` [C, levels]."""
+    """Return how many entries of each chunk have each level [chunks, levels]."""
     counts = np.zeros((chunks, levels), np.int64)
     _count(codes, top_k, np.zeros((4, levels), np.int64), counts)
     return counts
@@ -38,7 +32,7 @@ def count_levels(codes: Codes, top_k: int, chunks: int, levels: int) -> Counts:
 
 @compiled
 def _count(codes: Any, top_k: int, rows: Any, counts: Any) -> None:
-    """In four rows, so that a count does not wait for the one before, which is often of the same level."""
+    """Count in four rows, since consecutive equal levels would otherwise wait for each other's addition."""
     for chunk in range(len(counts)):
         part = codes[chunk * top_k : (chunk + 1) * top_k]
         if counts.shape[1] == 2:
@@ -55,7 +49,7 @@ def _count(codes: Any, top_k: int, rows: Any, counts: Any) -> None:
 
 
 def values_of(codes: Codes, top_k: int, meaning: NDArray[np.float32]) -> Vector:
-    """What the codes mean [E]."""
+    """Return the values of the codes [E]."""
     values = np.empty(len(codes), np.float32)
     _values(codes, top_k, meaning, values)
     return values
@@ -74,7 +68,7 @@ def _values(codes: Any, top_k: int, meaning: Any, values: Any) -> None:
 
 @compiled
 def subtract(vector: Any, first_chunk: int, codes: Any, offsets: Any, top_k: int, meaning: Any) -> None:
-    """Subtract the entries from a ``vector`` of some whole chunks from ``first_chunk`` on, which is changed."""
+    """Subtract the entries in place from a ``vector`` of whole chunks that begins at ``first_chunk``."""
     signed = np.zeros(256, np.float32)
     for number in range(-(-len(vector) // CHUNK)):
         chunk = first_chunk + number
@@ -85,7 +79,7 @@ def subtract(vector: Any, first_chunk: int, codes: Any, offsets: Any, top_k: int
             places = offsets[chunk * top_k : (chunk + 1) * top_k]
             for entry in range(len(part)):
                 values[places[entry]] -= signed[part[entry]]
-        elif meaning.shape[1] == 2:  # chosen instead of looked up: many entries at a time
+        elif meaning.shape[1] == 2:  # a choice vectorises, a lookup does not
             lower, upper = meaning[chunk, 0], meaning[chunk, 1]
             for entry in range(len(part)):
                 value = upper if part[entry] & np.uint8(1) else lower
@@ -97,7 +91,7 @@ def subtract(vector: Any, first_chunk: int, codes: Any, offsets: Any, top_k: int
 
 @compiled
 def add_units(total: Any, first_chunk: int, codes: Any, offsets: Any, top_k: int, units: Any) -> None:
-    """Add the entries' ``units`` to the ``total`` (int64) of some whole chunks from ``first_chunk`` on."""
+    """Add the entries' ``units`` to the ``total`` (int64) of whole chunks that begin at ``first_chunk``."""
     signed = np.zeros(256, np.int64)
     for number in range(-(-len(total) // CHUNK)):
         chunk = first_chunk + number
@@ -119,14 +113,16 @@ def add_units(total: Any, first_chunk: int, codes: Any, offsets: Any, top_k: int
 
 
 def hash_places(first_chunk: int, offsets: Offsets, top_k: int, key: int, words: NDArray[np.uint16]) -> None:
-    """Fill ``words`` with the hash of each entry's place in the vector, from ``first_chunk`` on: ten bits of a random
-    place and, lowest, a random sign. ``offsets`` are of these entries alone."""
+    """Fill ``words`` with a hash of each entry's position in the vector, counted from ``first_chunk``.
+
+    A word has ten bits of a random position and, lowest, a random sign. ``offsets`` are those of these entries only.
+    """
     _hash_places(np.uint64(first_chunk), offsets, top_k, np.uint64(key), words)
 
 
 @compiled
 def _hash_places(first_chunk: Any, offsets: Any, top_k: int, key: Any, words: Any) -> None:
-    """The finaliser of SplitMix64 (Steele, Lea and Flood, 2014)."""
+    """Apply the finaliser of SplitMix64 (Steele, Lea and Flood, 2014)."""
     start = first_chunk * np.uint64(CHUNK) + key
     for first in range(0, len(words), top_k):
         written, places = words[first : first + top_k], offsets[first : first + top_k]
@@ -141,8 +137,10 @@ def _hash_places(first_chunk: Any, offsets: Any, top_k: int, key: Any, words: An
 
 @compiled
 def add_to_places(words: Any, first_chunk: int, codes: Any, top_k: int, units: Any, sums: Any) -> None:
-    """Add the ``units`` of the entries that have these hash ``words``, without their signs, to ``sums``: place w of it
-    is for what counts positive at the random place w / 2, place w + 1 for what counts negative there."""
+    """Add the ``units`` of the entries with these hash ``words``, without their signs, to ``sums``.
+
+    Element w of ``sums`` collects positive values at random position w / 2, element w + 1 negative ones.
+    """
     for number in range(-(-len(words) // top_k)):
         chunk = first_chunk + number
         row, part = units[chunk], codes[chunk * top_k : (chunk + 1) * top_k]
@@ -153,10 +151,10 @@ def add_to_places(words: Any, first_chunk: int, codes: Any, top_k: int, units: A
 
 @compiled
 def add_four_to_places(words: Any, first_chunk: int, codes: Any, units: Any, sums: Any) -> None:
-    """As :func:`add_to_places` for four payloads at a time, all of two levels and without offsets.
+    """Do what :func:`add_to_places` does for four payloads at a time, all of two levels and without offsets.
 
-    The two bits that the four have at a place make one byte, for which the four ``units`` [4, C, 2] with their signs
-    are looked up together; ``sums`` has a column for each of the four.
+    The two bits that each payload has at a position form one byte. The byte selects the four signed ``units``
+    [4, C, 2]. ``sums`` has a column per payload.
     """
     together = np.empty(CHUNK, np.uint8)
     found = np.empty((256, 4), np.int64)
@@ -182,8 +180,10 @@ def add_four_to_places(words: Any, first_chunk: int, codes: Any, units: Any, sum
 
 @compiled
 def multiply(codes: Any, offsets: Any, top_k: int, units: Any, vector: Any, one: float, bits: int, sums: Any) -> None:
-    """The products of the entries' ``units`` and a ``vector`` in units of 1 / ``one``, as whole numbers, summed for
-    each chunk in three parts: both are split at so many ``bits``."""
+    """Sum the products of the entries' ``units`` and a ``vector`` per chunk, as whole numbers in three parts.
+
+    The vector is in units of 1 / ``one``. Both factors are split at ``bits``.
+    """
     below = (1 << bits) - 1
     signed = np.zeros(256, np.int64)
     for chunk in range(len(units)):

@@ -1,8 +1,8 @@
-"""How much of its update a node sends, by the speed of its link. Pure; no torch.
+"""Compression levels: entries per chunk that a node sends, by the speed of its link. Pure; no torch.
 
-The specification's ``top_k`` is the most. Below it stands a fixed ladder down to an eighth of the bytes, and a unit is
-given the highest rung whose payload goes up in ``SHARE`` of the time that the unit computes. What is not sent stays in
-the error feedback; without error feedback it would be lost, so there is nothing to choose then.
+The highest level is the specification's ``top_k``; the lowest takes an eighth of its bytes. A unit gets the highest
+level whose payload uploads within ``SHARE`` of the unit's compute time. Error feedback keeps the rest. Without error
+feedback the rest would be lost, so only the highest level is allowed.
 """
 
 from bisect import bisect_right
@@ -12,16 +12,15 @@ from training_gym.compress.payload_format import Format, Payload, decode, payloa
 from training_gym.spec.config import TrainingSpec
 
 SHARE = 0.05
+DIVISORS = (2, 4, 8)
+"""Levels below ``top_k``: the most entries whose payload takes at most 1/2, 1/4 and 1/8 of the full payload's bytes.
 
-
-RUNGS = (2, 4, 8)
-"""Rungs below the specification's ``top_k``: the most entries that take at most one such part of its payload's bytes,
-and never fewer than 1. Bytes and not entries are divided, since all entries need no indices, and half of them do: at 2
-bits they take as much as all."""
+Bytes are divided, not entries: all entries need no indices. At 2 bits, half of them take as many bytes as all.
+"""
 
 
 def top_k_levels(spec: TrainingSpec) -> list[int]:
-    """Entries per chunk that a unit of this job may be given, highest first."""
+    """Return the allowed entries per chunk of this job's units, highest first."""
     size, training = spec.num_parameters(), spec.training
 
     def most_bytes(top_k: int) -> int:
@@ -29,31 +28,31 @@ def top_k_levels(spec: TrainingSpec) -> list[int]:
 
     if not training.error_feedback_decay:
         return [training.top_k]
-    # Below CHUNK more entries never take fewer bytes; of 1, 2, 3, … so many fit.
+    # Below CHUNK, more entries never take fewer bytes, so bisect finds how many fit.
     fewer, full = range(1, training.top_k), most_bytes(training.top_k)
-    fitting = (bisect_right(fewer, full // part, key=most_bytes) for part in RUNGS)
+    fitting = (bisect_right(fewer, full // part, key=most_bytes) for part in DIVISORS)
     return list(dict.fromkeys([training.top_k, *(max(1, top_k) for top_k in fitting)]))
 
 
 def with_top_k(spec: TrainingSpec, top_k: int | None) -> TrainingSpec:
-    """The specification of a unit that sends ``top_k`` entries per chunk; None leaves it as it is."""
+    """Return the specification of a unit that sends ``top_k`` entries per chunk, or ``spec`` if it is None."""
     return spec if top_k is None else replace(spec, training=replace(spec.training, top_k=top_k))
 
 
 def choose_top_k(spec: TrainingSpec, up_bytes_per_second: int | None, compute_seconds: float | None) -> int:
-    """Entries per chunk for a node's next unit, by its last; the most where nothing was measured."""
-    rungs = top_k_levels(spec)
+    """Return the entries per chunk of a node's next unit, from its last; the highest if nothing was measured."""
+    levels = top_k_levels(spec)
     if not up_bytes_per_second or not compute_seconds:
-        return rungs[0]
+        return levels[0]
     room = SHARE * compute_seconds * up_bytes_per_second
-    return next((top_k for top_k in rungs if payload_size(with_top_k(spec, top_k)) <= room), rungs[-1])
+    return next((top_k for top_k in levels if payload_size(with_top_k(spec, top_k)) <= room), levels[-1])
 
 
 def decode_adapted(spec: TrainingSpec, payload: bytes) -> Payload:
-    """The entries of a unit's payload from a stranger, whatever rung of the job's ladder it is of.
+    """Return the entries of an untrusted unit payload of any compression level of the job.
 
     Raises:
-        PayloadError: naming what is malformed.
+        PayloadError: the payload is malformed.
     """
-    told = top_k_of(payload)
-    return decode(with_top_k(spec, told if told in top_k_levels(spec) else None), payload)
+    top_k = top_k_of(payload)
+    return decode(with_top_k(spec, top_k if top_k in top_k_levels(spec) else None), payload)

@@ -1,8 +1,8 @@
-"""The payload of a pseudo-gradient or of an aggregate, byte for byte (``docs/protocol/payloads.md``). No torch.
+"""Byte format of the payload of a pseudo-gradient or of an aggregate (``docs/protocol/payloads.md``). No torch.
 
-A payload describes itself; the reader still states which format it expects, because everything about a job's payloads
-is fixed by its specification, and refuses another one before anything is allocated. Every vector of entries has exactly
-one payload: the Rice parameters are those that give the fewest bytes, and the decoder recomputes them.
+A payload describes itself. The reader still passes the format that the job's specification fixes, and refuses any
+other before it allocates memory. Every vector of entries has exactly one payload: the Rice parameters are those of the
+fewest bytes, and the decoder recomputes them.
 """
 
 import struct
@@ -47,28 +47,20 @@ from training_gym.spec.errors import PayloadError
 from zoo_protocol.hashing import canonical_json, sha256
 
 MAGIC = b"ZOPG"
-
-
 VERSION = 2
-
-
 _HEADER = struct.Struct("<4sBBHQ32sBBQQ")
-
-
 _INDEX_PARAMETERS = range(MAX_WIDTH + 1)
-
-
 _GAP_LIMIT = 2 * CHUNK
-"""Between the last entry of a chunk and the first of the next fewer are skipped than two chunks have."""
+"""Bound of a gap: fewer entries than two chunks have lie between two consecutive entries."""
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """What is known about a payload before it is read.
+    """Properties of a payload that the reader knows in advance.
 
     Attributes:
         size: values of the vector, at least 1.
-        top_k: entries sent per chunk of 4096; 4096 sends all, without indices.
+        top_k: entries sent per chunk of 4096; 4096 sends all without indices.
         bits: 2, 4 or 8 per entry, before entropy coding, sign included.
         layout: digest of the parameters' names and shapes (32 bytes).
     """
@@ -80,12 +72,12 @@ class Format:
 
     @property
     def entries(self) -> int:
-        """Entries sent."""
+        """Number of entries sent."""
         return entry_count(self.size, self.top_k)
 
     @property
     def max_bytes(self) -> int:
-        """Most bytes of a payload, from the bounds on what its Rice codes can take."""
+        """Maximum bytes of a payload, from the bounds of its Rice codes."""
         gaps = 0
         if self.top_k < CHUNK:
             skipped = self.size - self.entries
@@ -102,10 +94,10 @@ class Payload:
     """A decoded payload of a vector of ``size`` values, finite, in C chunks; E entries.
 
     Attributes:
-        top_k, offsets: where the entries lie (``places``).
-        codes: [E], what they are (``entries``).
-        meaning: [C, L + 1] the magnitude of each level.
-        counts: [C, L + 1] how many entries have it.
+        top_k, offsets: positions of the entries (see ``positions``).
+        codes: [E], codes of the entries (see ``codes``).
+        meaning: [C, L + 1], magnitude of each level.
+        counts: [C, L + 1], number of entries at each level.
     """
 
     size: int
@@ -117,16 +109,16 @@ class Payload:
 
     @property
     def values(self) -> Vector:
-        """The entries' values [E], computed each time."""
+        """Values of the entries [E], computed at each access."""
         return values_of(self.codes, self.top_k, self.meaning)
 
     @property
     def indices(self) -> Integers:
-        """Where each of the values belongs, ascending."""
+        """Position of each value in the vector, ascending."""
         return indices_of(self.offsets, self.top_k, self.size)
 
     def dense(self) -> Vector:
-        """The full vector, zero where nothing was sent."""
+        """Return the full vector, zero where nothing was sent."""
         if self.top_k == CHUNK:
             return self.values
         vector = np.zeros(self.size, np.float32)
@@ -135,46 +127,46 @@ class Payload:
 
 
 def uplink(spec: TrainingSpec) -> Format:
-    """The format of a unit's payload."""
+    """Return the format of a unit's payload."""
     return Format(spec.num_parameters(), spec.training.top_k, spec.training.value_bits, layout_digest(spec))
 
 
 def payload_size(spec: TrainingSpec) -> int:
-    """Most bytes of a unit's payload under this specification."""
+    """Return the maximum bytes of a unit's payload under this specification."""
     return uplink(spec).max_bytes
 
 
 def encode(spec: TrainingSpec, vector: Vector) -> bytes:
-    """A unit's payload: :func:`encode_vector` in the specification's format."""
+    """Return a unit's payload: :func:`encode_vector` in the specification's format."""
     return encode_vector(uplink(spec), vector)
 
 
 def decode(spec: TrainingSpec, payload: bytes) -> Payload:
-    """The entries of a unit's payload from a stranger: :func:`decode_vector` in the specification's format."""
+    """Return the entries of an untrusted unit payload: :func:`decode_vector` in the specification's format."""
     return decode_vector(uplink(spec), payload)
 
 
 def top_k_of(payload: bytes) -> int | None:
-    """Entries per chunk that a payload's header tells; None where it tells none. Nothing else is checked."""
-    told: int = _HEADER.unpack_from(payload)[3] if len(payload) >= _HEADER.size else 0
-    return told if 1 <= told <= CHUNK else None
+    """Return the entries per chunk in a payload's header, or None if out of range. Nothing else is checked."""
+    top_k: int = _HEADER.unpack_from(payload)[3] if len(payload) >= _HEADER.size else 0
+    return top_k if 1 <= top_k <= CHUNK else None
 
 
 def encode_vector(format_: Format, vector: Vector) -> bytes:
-    """The payload of ``vector`` [format_.size].
+    """Return the payload of ``vector`` [format_.size].
 
     Raises:
-        PayloadError: if a value is not finite.
+        PayloadError: a value is not finite.
     """
     return encode_step(format_, vector)[0]
 
 
 def encode_step(format_: Format, vector: Vector) -> tuple[bytes, Payload]:
-    """The payload of ``vector``, and what decoding it gives; raises as :func:`encode_vector`."""
+    """Return the payload of ``vector`` and its decoding; raises as :func:`encode_vector`."""
     sent = quantise(np.ascontiguousarray(vector, np.float32), format_.top_k, format_.bits)
     step = _step(format_, sent)
     low, high = narrowest(sent.low, sent.high, step.meaning, step.counts)
-    if (low != sent.low).any() or (high != sent.high).any():  # rare: the same values, spelled as they have to be
+    if (low != sent.low).any() or (high != sent.high).any():  # rare: the same values under canonical scales
         sent = Quantised(sent.offsets, low, high, respelled(sent.codes, format_.top_k, step.meaning, low, high))
         step = _step(format_, sent)
     return _written(format_, sent, step.counts), step
@@ -214,22 +206,22 @@ def _written(format_: Format, sent: Quantised, counts: Counts) -> bytes:
 
 
 def decode_vector(format_: Format, payload: bytes) -> Payload:
-    """The entries of a payload from a stranger.
+    """Return the entries of an untrusted payload.
 
     Raises:
-        PayloadError: naming what is malformed.
+        PayloadError: the payload is malformed.
     """
     if not _HEADER.size <= len(payload) <= format_.max_bytes:
-        detail = f"has {len(payload)} bytes; this format's have {_HEADER.size} to {format_.max_bytes}"
+        detail = f"has {len(payload)} bytes; expected {_HEADER.size} to {format_.max_bytes}"
         raise PayloadError("wrong_size", "payload", detail)
     *description, index_parameter, level_parameter, index_unary, level_unary = _HEADER.unpack_from(payload)
     expected = (MAGIC, VERSION, format_.bits, format_.top_k, format_.size, format_.layout)
     names = ("magic", "version", "value bits", "top k", "size", "layout")
     for name, found, wanted in zip(names, description, expected, strict=True):
         if found != wanted:
-            raise PayloadError("wrong_header", "payload", f"{name} is not what this job's payloads have")
+            raise PayloadError("wrong_header", "payload", f"{name} differs from the job's format")
     if index_parameter > MAX_WIDTH or level_parameter >= format_.bits:
-        raise PayloadError("wrong_header", "payload", "a Rice parameter is out of its range")
+        raise PayloadError("wrong_header", "payload", "a Rice parameter is out of range")
 
     entries, chunks = format_.entries, chunk_count(format_.size)
     coded = entries if format_.top_k < CHUNK else 0
@@ -243,7 +235,7 @@ def decode_vector(format_: Format, payload: bytes) -> Payload:
         packed_size(entries, level_parameter),
     )
     if _HEADER.size + sum(sizes) != len(payload):
-        raise PayloadError("wrong_size", "payload", f"has {len(payload)} bytes; its header describes another length")
+        raise PayloadError("wrong_size", "payload", f"has {len(payload)} bytes; the header describes another length")
     sections, start = [], _HEADER.size
     for size in sizes:
         sections.append(memoryview(payload)[start : start + size])
@@ -251,7 +243,7 @@ def decode_vector(format_: Format, payload: bytes) -> Payload:
 
     low, high = (np.frombuffer(section, "<u2").astype(np.uint16) for section in sections[:2])
     if not scales_are_valid(low, high):
-        raise PayloadError("wrong_scale", "payload", "a chunk's magnitudes are not 0 <= low <= high and finite")
+        raise PayloadError("wrong_scale", "payload", "a chunk's scales are not finite or not 0 <= low <= high")
     check_end(sections[2], entries)
     lower = unpack(sections[4], coded, index_parameter)
     gaps = _rice(sections[3], lower, index_parameter, _GAP_LIMIT, "wrong_index")
@@ -263,31 +255,31 @@ def decode_vector(format_: Format, payload: bytes) -> Payload:
     check_codes(codes, format_.top_k, low, high, meaning)
     right_low, right_high = narrowest(low, high, meaning, counts)
     if (low != right_low).any() or (high != right_high).any():
-        raise PayloadError("not_canonical", "payload", "a chunk's magnitudes have other scales than they must")
+        raise PayloadError("not_canonical", "payload", "a chunk uses non-canonical scales")
     best = _best(histogram(gaps), _INDEX_PARAMETERS)[0], _best_for_levels(counts.sum(axis=0), format_.bits)[0]
     if best != (index_parameter, level_parameter):
-        raise PayloadError("not_canonical", "payload", "a value is written in another way than the format allows")
+        raise PayloadError("not_canonical", "payload", "a Rice parameter is not canonical")
     return Payload(format_.size, format_.top_k, offsets, codes, meaning, counts)
 
 
 def layout_digest(spec: TrainingSpec) -> bytes:
-    """Digest of the parameters' names and shapes (32 bytes)."""
+    """Return the digest of the parameters' names and shapes (32 bytes)."""
     return sha256(canonical_json([[name, list(shape)] for name, shape in parameter_shapes(spec.model).items()]))
 
 
 def _offsets(format_: Format, gaps: Offsets) -> Offsets:
-    """The entries' offsets, each chunk holding as many as it must."""
+    """Return the entries' offsets; refuse a chunk with a wrong number of entries."""
     if format_.top_k == CHUNK:
         return EVERYWHERE
     offsets = offsets_of(gaps, format_.top_k, format_.size)
     if offsets is None:
-        raise PayloadError("wrong_index", "payload", "a chunk does not hold as many indices as it must")
+        raise PayloadError("wrong_index", "payload", "a chunk has a wrong number of indices")
     return offsets
 
 
 def _levels(format_: Format, parameter: int, unary: memoryview, remainders: memoryview) -> Codes:
     lower = unpack(remainders, format_.entries, parameter)
-    if parameter == format_.bits - 1:  # fixed width: every quotient is 0 and none is written
+    if parameter == format_.bits - 1:  # fixed width: the quotients are 0 and not written
         if len(unary):
             raise PayloadError("not_canonical", "payload", "levels of full width have no quotients")
         return lower
@@ -299,7 +291,7 @@ def _levels(format_: Format, parameter: int, unary: memoryview, remainders: memo
 def _rice(
     unary: memoryview, remainders: NDArray[np.uint8], parameter: int, limit: int, code: str
 ) -> NDArray[np.uint16]:
-    """The numbers of a Rice code, all below ``limit``."""
+    """Return the numbers of a Rice code, all below ``limit``."""
     numbers = unpack_unary(unary, len(remainders), (limit - 1) >> parameter, code)
     numbers <<= parameter
     numbers |= remainders
@@ -307,15 +299,17 @@ def _rice(
 
 
 def _best(counts: Counts, parameters: range) -> tuple[int, tuple[int, int]]:
-    """The Rice parameter that takes the fewest bytes, the lowest of several, and its two sections' sizes, for numbers
-    of which there are so many of each, from 0 on."""
+    """Return the lowest Rice parameter with the fewest bytes, and the sizes of its two sections.
+
+    ``counts[n]`` is how often n occurs.
+    """
     sizes = rice_sizes(counts, parameters)
     best = min(parameters, key=lambda parameter: sum(sizes[parameter]))
     return best, sizes[best]
 
 
 def _best_for_levels(counts: Counts, bits: int) -> tuple[int, tuple[int, int]]:
-    """As :func:`_best`, where the parameter ``bits - 1`` means fixed width."""
+    """Return what :func:`_best` returns; the parameter ``bits - 1`` means fixed width."""
     fixed = bits - 1
     sizes = [*rice_sizes(counts, range(fixed)), (0, packed_size(int(counts.sum()), fixed))]
     best = min(range(bits), key=lambda parameter: sum(sizes[parameter]))

@@ -1,8 +1,7 @@
-"""Where the entries of a payload lie. No torch.
+"""Positions of a payload's entries. No torch.
 
-A payload has ``top_k`` entries of each chunk of 4096 (of the last, shorter one at most as many as it is long), so an
-entry's place is told by its offset in its chunk: 2 bytes. ``offsets`` is [E], ascending in each chunk; empty where
-every entry is sent.
+A payload has ``top_k`` entries of each chunk of 4096 (a shorter last chunk has at most its length). The offset in the
+chunk, 2 bytes, therefore gives the position. ``offsets`` is [E], ascending in each chunk; empty if all are sent.
 """
 
 from typing import Any
@@ -14,17 +13,13 @@ from training_gym.runtime.compiled import compiled
 from training_gym.spec.config import CHUNK
 
 Offsets = NDArray[np.uint16]
-
-
 Integers = NDArray[np.int64]
-
-
 EVERYWHERE: Offsets = np.zeros(0, np.uint16)
-"""The offsets where every entry is sent."""
+"""Offsets of a payload that sends every entry."""
 
 
 def gaps_of(offsets: Offsets, top_k: int) -> Offsets:
-    """Entries skipped before each entry [E]: fewer than two chunks have."""
+    """Return the entries skipped before each entry [E], fewer than two chunks have."""
     gaps = np.empty_like(offsets)
     _gaps(offsets, top_k, gaps)
     return gaps
@@ -41,7 +36,7 @@ def _gaps(offsets: Any, top_k: int, gaps: Any) -> None:
 
 
 def offsets_of(gaps: Offsets, top_k: int, size: int) -> Offsets | None:
-    """The offsets for these gaps in a vector of ``size``; None if a chunk would hold another number of entries."""
+    """Return the offsets for these gaps in a vector of ``size``; None if a chunk gets a wrong number of entries."""
     offsets = np.empty_like(gaps)
     return offsets if _offsets(gaps, top_k, size, offsets) else None
 
@@ -63,7 +58,7 @@ def _offsets(gaps: Any, top_k: int, size: int, offsets: Any) -> bool:
 
 
 def indices_of(offsets: Offsets, top_k: int, size: int) -> Integers:
-    """The entries' places in the whole vector [E]."""
+    """Return the entries' positions in the whole vector [E]."""
     if top_k == CHUNK:
         return np.arange(size)
     return offsets + np.arange(len(offsets)) // top_k * CHUNK

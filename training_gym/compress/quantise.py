@@ -1,9 +1,9 @@
-"""Which entries of a vector are sent, and their values in a few bits. No torch.
+"""Selection of the entries of a vector that are sent, and quantisation of their values. No torch.
 
-The vector is cut into chunks of 4096, the last one shorter. Of a chunk of length n the min(k, n) largest magnitudes are
-sent, ties to the lower index. A sent value is its sign and one of L + 1 = 2**(b-1) magnitudes, evenly spaced from the
-chunk's ``low`` to its ``high``, which are bfloat16 so that scales stay a small part of a sparse payload. The arithmetic
-is float32, one IEEE operation at a time: the same on every machine.
+The vector is cut into chunks of 4096; the last one may be shorter. Of a chunk of length n the min(k, n) largest
+magnitudes are sent, ties to the lower index. A sent value is a sign and one of L + 1 = 2**(b-1) magnitudes, evenly
+spaced from the chunk's ``low`` to its ``high``. These two are bfloat16, to keep scales a small part of a sparse
+payload. The arithmetic is float32, one IEEE operation at a time, so all machines compute the same bits.
 """
 
 from collections.abc import Iterator
@@ -22,43 +22,30 @@ from training_gym.spec.config import CHUNK
 from training_gym.spec.errors import PayloadError
 
 Scales = NDArray[np.uint16]
-
-
 Meaning = NDArray[np.float32]
-"""[C, L + 1]: the magnitude of each level of each chunk."""
-
+"""[C, L + 1]: magnitude of each level of each chunk."""
 
 _ROWS = 32
-"""Chunks worked on at a time: a few copies of them (512 KB each) stay in the processor's cache."""
-
+"""Chunks processed at a time: a few copies of them (512 KB each) fit in the processor's cache."""
 
 _RUNS = CHUNK // 128
-"""In so many runs numpy sums the numbers of a chunk."""
-
+"""Number of runs in which numpy sums a chunk."""
 
 LARGEST_SCALE = np.uint16(0x7F7F)
-
-
 _EXPONENT = np.uint16(0x7F80)
-
-
 _SIGN = np.uint32(0x80000000)
-
-
 _INFINITY = np.uint32(0x7F800000)
-
-
 _NOT_CANONICAL, _NOT_FINITE = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
 class Quantised:
-    """The sent entries, in ascending order of their places; E entries, C chunks.
+    """The sent entries, in ascending order of position; E entries, C chunks.
 
     Attributes:
-        offsets: [E], see ``places``.
-        low, high: [C] bfloat16 as its 16 bits: the magnitudes of level 0 and of the highest level.
-        codes: [E], see ``entries``.
+        offsets: [E], see ``positions``.
+        low, high: [C] bfloat16 as 16 bits: magnitudes of level 0 and of the highest level.
+        codes: [E], see ``codes``.
     """
 
     offsets: Offsets
@@ -68,19 +55,19 @@ class Quantised:
 
 
 def chunk_count(size: int) -> int:
-    """Chunks of a vector of ``size`` values."""
+    """Return the number of chunks of a vector of ``size`` values."""
     return -(-size // CHUNK)
 
 
 def entry_count(size: int, top_k: int) -> int:
-    """Entries sent of a vector of ``size`` values."""
+    """Return the number of entries sent of a vector of ``size`` values."""
     full, tail = divmod(size, CHUNK)
     return full * top_k + min(tail, top_k)
 
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Some chunks of equal length: where they lie in the vector, among the chunks and among the entries."""
+    """Chunks of equal length: their slices in the vector, among the chunks and among the entries."""
 
     values: slice
     chunks: slice
@@ -103,10 +90,10 @@ def _blocks(size: int, top_k: int) -> Iterator[_Block]:
 
 
 def quantise(vector: Vector, top_k: int, bits: int) -> Quantised:
-    """The entries of ``vector`` (float32 [N], contiguous) that are sent.
+    """Return the entries of ``vector`` (float32 [N], contiguous) to send.
 
     Raises:
-        PayloadError: if a value is not finite.
+        PayloadError: a value is not finite.
     """
     size, levels_above = len(vector), (1 << (bits - 1)) - 1
     entries, chunks = entry_count(size, top_k), chunk_count(size)
@@ -117,7 +104,7 @@ def quantise(vector: Vector, top_k: int, bits: int) -> Quantised:
     def fill(block: _Block) -> None:
         pattern = vector[block.values].view(np.uint32).reshape(-1, block.length)
         if top_k < CHUNK:
-            magnitude = pattern & ~_SIGN  # as integers they order as the numbers do
+            magnitude = pattern & ~_SIGN  # these integers have the order of the magnitudes
             magnitude.partition(-block.sent, axis=1)
             places = offsets[block.entries].reshape(-1, block.sent)
             chosen = np.empty(places.shape, np.uint32)
@@ -134,8 +121,7 @@ def quantise(vector: Vector, top_k: int, bits: int) -> Quantised:
 
 @compiled
 def _choose(pattern: Any, threshold: Any, offsets: Any, chosen: Any) -> None:
-    """Of each row, the entries whose magnitudes reach its ``threshold``; of those that equal it the first ones, as many
-    as there is room for."""
+    """Choose the entries of each row whose magnitudes reach its ``threshold``; of equal ones the first that fit."""
     rows, length = pattern.shape
     sent = offsets.shape[1]
     found = np.empty(length, np.uint16)
@@ -148,7 +134,7 @@ def _choose(pattern: Any, threshold: Any, offsets: Any, chosen: Any) -> None:
         surplus = count - sent
         if surplus:  # rare: several entries share the smallest magnitude sent
             kept = count
-            for number in range(count - 1, -1, -1):  # what is kept moves up to the end
+            for number in range(count - 1, -1, -1):  # move the kept entries to the end
                 if surplus and (pattern[row, found[number]] & np.uint32(0x7FFFFFFF)) == least:
                     surplus -= 1
                 else:
@@ -162,11 +148,11 @@ def _choose(pattern: Any, threshold: Any, offsets: Any, chosen: Any) -> None:
 
 @compiled
 def _round(pattern: Any, values: Any, bottom: Any, step: Any, most: Any, codes: Any) -> None:
-    """The code of each value's nearest level, up to ``most``: a zero is not negative."""
+    """Write the code of each value's nearest level, up to ``most``; a zero is never negative."""
     for row in range(len(codes)):
         start, width = bottom[row], step[row]
         line, bits, written = values[row], pattern[row], codes[row]
-        # Two levels do not reach to the ends of what is sent.
+        # Two levels do not span the whole range of the sent values.
         for place in range(len(written)):
             level = np.rint((abs(line[place]) - start) / width) if width > 0 else np.float32(0)
             code = np.uint8(min(max(level, np.float32(0)), most))
@@ -175,7 +161,7 @@ def _round(pattern: Any, values: Any, bottom: Any, step: Any, most: Any, codes: 
 
 
 def meaning_of(low: Scales, high: Scales, bits: int) -> Meaning:
-    """The magnitudes of the levels, from those of the lowest and of the highest; infinite where beyond float32."""
+    """Return the magnitudes of the levels between ``low`` and ``high``; infinite beyond float32."""
     levels_above = (1 << (bits - 1)) - 1
     bottom, step = grid(low, high, levels_above)
     with np.errstate(over="ignore"):
@@ -185,13 +171,14 @@ def meaning_of(low: Scales, high: Scales, bits: int) -> Meaning:
 
 
 def check_codes(codes: Codes, top_k: int, low: Scales, high: Scales, meaning: Meaning) -> None:
-    """Refuse what ``quantise`` never writes.
+    """Refuse codes that ``quantise`` never writes.
 
     Raises:
-        PayloadError: if a value is beyond float32, or written in another way: a level above 0 where all levels are
-            equal, or a negative zero.
+        PayloadError: a value is beyond float32, a level is above 0 although all levels are equal, or a zero is
+            negative.
     """
-    chunks = np.flatnonzero((low == 0) | (low == high) | ~np.isfinite(meaning[:, -1]))  # no others can be at fault
+    # Only these chunks can have a flaw.
+    chunks = np.flatnonzero((low == 0) | (low == high) | ~np.isfinite(meaning[:, -1]))
     magnitude = meaning[chunks]
     flaw = np.zeros((len(chunks), 2, magnitude.shape[1]), np.uint8)
     flaw[:, :, 1:] |= (_NOT_CANONICAL * (low == high)[chunks].astype(np.uint8))[:, None, None]
@@ -201,12 +188,12 @@ def check_codes(codes: Codes, top_k: int, low: Scales, high: Scales, meaning: Me
     if found & _NOT_FINITE:
         raise PayloadError("not_finite", "payload", "a value is beyond float32")
     if found & _NOT_CANONICAL:
-        raise PayloadError("not_canonical", "payload", "a value is written in another way than the format allows")
+        raise PayloadError("not_canonical", "payload", "a chunk has a non-canonical level or a negative zero")
 
 
 @compiled
 def _flaws(codes: Any, top_k: int, chunks: Any, flaw: Any) -> int:
-    """All flaws of any entry of these chunks."""
+    """Return the union of the flaws of all entries of these chunks."""
     flaws = 0
     for number in range(len(chunks)):
         part = codes[chunks[number] * top_k : (chunks[number] + 1) * top_k]
@@ -216,12 +203,12 @@ def _flaws(codes: Any, top_k: int, chunks: Any, flaw: Any) -> int:
 
 
 def scales_are_valid(low: Scales, high: Scales) -> bool:
-    """Whether every chunk has 0 <= low <= high, finite."""
+    """Return whether every chunk has finite scales with 0 <= low <= high."""
     return bool((high < _EXPONENT).all() and (low <= high).all())
 
 
 def _scales(pattern: NDArray[np.uint32], levels_above: int) -> tuple[Scales, Scales]:
-    """Each chunk's (low, high): with many levels the range sent, with two the means of its lower and upper part."""
+    """Return each chunk's (low, high): the range sent, or with two levels the means of the lower and upper part."""
     rows, sent = pattern.shape
     if levels_above > 1:
         least, most = np.empty(rows, np.uint32), np.empty(rows, np.uint32)
@@ -244,14 +231,14 @@ def _scales(pattern: NDArray[np.uint32], levels_above: int) -> tuple[Scales, Sca
 
 
 def _check_finite(numbers: NDArray[Any]) -> None:
-    """Refuse if one of the largest magnitudes, or of the magnitudes' sums, is not finite: the largest are sent."""
+    """Raise PayloadError unless all magnitudes, or sums of magnitudes, are finite; the largest are sent."""
     if not np.isfinite(numbers).all():
-        raise PayloadError("not_finite", "pseudo_gradient", "holds a value that is not finite; training has diverged")
+        raise PayloadError("not_finite", "pseudo_gradient", "has a value that is not finite; training has diverged")
 
 
 @compiled
 def _range(pattern: Any, least: Any, most: Any) -> None:
-    """The smallest and the largest magnitude of each row."""
+    """Write the smallest and the largest magnitude of each row."""
     for row in range(len(pattern)):
         line = pattern[row]
         low = high = line[0] & np.uint32(0x7FFFFFFF)
@@ -263,7 +250,7 @@ def _range(pattern: Any, least: Any, most: Any) -> None:
 
 @compiled
 def _above(values: Any, limits: Any, wide: Any, counts: Any) -> None:
-    """Of each row the magnitudes above its limit, zero in place of the others, and how many they are."""
+    """Write the magnitudes of each row above its limit, zero elsewhere, and count them."""
     for row in range(len(values)):
         line, written, limit = values[row], wide[row], limits[row]
         count = 0
@@ -276,12 +263,11 @@ def _above(values: Any, limits: Any, wide: Any, counts: Any) -> None:
 
 @compiled
 def _sum_whole(pairs: Any, total: Any, above: Any, counts: Any) -> None:
-    """Of each whole chunk (its values as pairs) the sum of all magnitudes, the sum of those above their mean, and how
-    many these are. The sums are in numpy's order, which decides their bits.
+    """Sum all magnitudes of each whole chunk (its values as pairs), then those above their mean, and count these.
 
-    numpy cuts 4096 numbers into 32 runs of 128. Of each it makes eight sums, each of every eighth number, and adds what
-    there is two by two. A copy that has the first eights of all runs side by side, then the second ones and so on, is
-    summed 256 numbers at a time.
+    The sums must be in numpy's order, which decides their bits. numpy cuts 4096 numbers into 32 runs of 128. In each
+    run it makes eight sums of every eighth number and adds them two by two. A copy with the first eights of all runs
+    together, then the second ones and so on, is summed 256 numbers at a time.
     """
     copied = np.empty(CHUNK // 2, np.uint64)
     magnitudes, sums = copied.view(np.float32), np.empty(8 * _RUNS)
@@ -293,21 +279,21 @@ def _sum_whole(pairs: Any, total: Any, above: Any, counts: Any) -> None:
                     both = line[run * 64 + eight * 4 + pair]
                     copied[(eight * _RUNS + run) * 4 + pair] = both & np.uint64(0x7FFFFFFF7FFFFFFF)
         limit = -1.0
-        for turn in range(2):
+        for phase in range(2):
             sums[:] = 0
             count: Any = 0
             for eight in range(16):
                 part = magnitudes[eight * len(sums) : (eight + 1) * len(sums)]
                 for place in range(len(sums)):
                     magnitude = np.float64(part[place])
-                    sums[place] += 0.0 if magnitude <= limit else magnitude  # what is no number stays
+                    sums[place] += 0.0 if magnitude <= limit else magnitude  # NaN stays
                     count += magnitude > limit
             left = len(sums) // 2
             while left:
                 for place in range(left):
                     sums[place] = sums[2 * place] + sums[2 * place + 1]
                 left //= 2
-            if turn == 0:
+            if phase == 0:
                 total[row] = sums[0]
                 limit = sums[0] / CHUNK
             counts[row] = count
@@ -315,17 +301,17 @@ def _sum_whole(pairs: Any, total: Any, above: Any, counts: Any) -> None:
 
 
 def bfloat_below(values: Vector) -> Scales:
-    """The largest bfloat16 that is not above each value."""
+    """Return the largest bfloat16 that is not above each value."""
     return (values.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
 
 
 def bfloat_above(values: Vector) -> Scales:
-    """The smallest bfloat16 that is not below each value, at most the largest finite one."""
+    """Return the smallest bfloat16 that is not below each value, at most the largest finite one."""
     rounded = (values.view(np.uint32) + np.uint32(0xFFFF)) >> np.uint32(16)
     return np.minimum(rounded.astype(np.uint16), LARGEST_SCALE)
 
 
 def grid(low: Scales, high: Scales, levels_above: int) -> tuple[Vector, Vector]:
-    """Each chunk's lowest magnitude and the step between magnitudes, both [C]."""
+    """Return each chunk's lowest magnitude and the step between magnitudes, both [C]."""
     bottom, top = ((scale.astype(np.uint32) << np.uint32(16)).view(np.float32) for scale in (low, high))
     return bottom, (top - bottom) / np.float32(levels_above)

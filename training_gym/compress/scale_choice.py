@@ -1,13 +1,13 @@
-"""Which of the scales that give a chunk the same magnitudes its payload has to name. No torch.
+"""Canonical scales: the one pair that a payload uses among those that give a chunk the same magnitudes. No torch.
 
-Where the lowest or the highest level is not used, other scales can spell the same magnitudes with other levels, down to
-a chunk of one magnitude, whose levels may all be 0 under any ``high``. One pair is the right one: with v the least and
-w the largest magnitude that is used, the first of the following pairs that spells all of them to the bit. ``low`` is
-the largest bfloat16 that is not above v, or one or two below that; ``high`` one below the smallest that is not below w,
-or that, or up to three above. The highest ``low`` comes first, and with each the lowest ``high``.
+If the lowest or the highest level is unused, several pairs (low, high) express the same magnitudes with other levels.
+With v the least and w the largest used magnitude, the canonical pair is the first that expresses all of them exactly:
 
-What ``quantise`` finds is among them. It rounds ``low`` down from the smallest value sent, so that v is less than two
-steps between bfloat16 numbers above it; ``high`` likewise, where these steps may halve on the way down.
+- ``low`` is the largest bfloat16 not above v, or one or two below it; the highest comes first;
+- ``high`` is the smallest bfloat16 not below w, one below it, or up to three above; with each ``low`` the lowest first.
+
+The pair of ``quantise`` is among them. It rounds ``low`` down from the smallest value sent, so v is less than two
+bfloat16 steps above it. The same holds for ``high``, where steps may halve below a power of two.
 """
 
 from itertools import product
@@ -21,20 +21,16 @@ from training_gym.compress.quantise import LARGEST_SCALE, Meaning, Scales, bfloa
 from training_gym.model.tensors import Vector
 
 _PAIRS = tuple(product((0, -1, -2), (-1, 0, 1, 2, 3)))
-
-
 _SIGN = np.uint8(0x80)
-
-
 _Flags = NDArray[np.bool_]
 
 
 def narrowest(low: Scales, high: Scales, meaning: Meaning, counts: Counts) -> tuple[Scales, Scales]:
-    """The pair that a payload has to name for each chunk [C], given one that spells its magnitudes.
+    """Return the canonical scales of each chunk [C], given a pair that expresses its magnitudes.
 
-    ``meaning`` and ``counts`` are those of ``wire.Payload``; what is used must be finite.
+    ``meaning`` and ``counts`` are those of ``payload_format.Payload``; the used magnitudes must be finite.
     """
-    chunks = np.flatnonzero((counts[:, 0] == 0) | (counts[:, -1] == 0))  # where both are used no other pair is as high
+    chunks = np.flatnonzero((counts[:, 0] == 0) | (counts[:, -1] == 0))  # pairs with both ends in use are unique
     if not len(chunks):
         return low, high
     right_low, right_high = low.copy(), high.copy()
@@ -43,7 +39,7 @@ def narrowest(low: Scales, high: Scales, meaning: Meaning, counts: Counts) -> tu
 
 
 def respelled(codes: Codes, top_k: int, meaning: Meaning, low: Scales, high: Scales) -> Codes:
-    """The ``codes`` [E] of the same values under the scales that :func:`narrowest` gives."""
+    """Return the ``codes`` [E] of the same values under the scales that :func:`narrowest` returns."""
     top = meaning.shape[1] - 1
     levels = np.zeros((len(meaning), LEVEL + 1), np.uint8)
     levels[:, : top + 1] = _levels(meaning, *grid(low, high, top), top)
@@ -55,7 +51,7 @@ def respelled(codes: Codes, top_k: int, meaning: Meaning, low: Scales, high: Sca
 
 
 def _first(meaning: Meaning, used: _Flags) -> tuple[Scales, Scales]:
-    """Of each row, the first pair that spells the magnitudes that are used; the very first where none does."""
+    """Return the first pair of each row that expresses the used magnitudes; the very first pair if none does."""
     rows, top = np.arange(len(meaning)), meaning.shape[1] - 1
     ends = np.stack([meaning[rows, used.argmax(axis=1)], meaning[rows, top - used[:, ::-1].argmax(axis=1)]], axis=1)
     below, above = bfloat_below(ends[:, 0]).astype(np.int64), bfloat_above(ends[:, 1]).astype(np.int64)
@@ -63,7 +59,7 @@ def _first(meaning: Meaning, used: _Flags) -> tuple[Scales, Scales]:
     low, high = pairs[0][0].copy(), pairs[0][1].copy()
     for lower, upper in pairs:
         ends_fit = _spells(lower[rows], upper[rows], ends[rows], np.True_, top)
-        near = rows[ends_fit]  # few that are not the right ones
+        near = rows[ends_fit]  # a cheap test that leaves few wrong pairs
         found = near[_spells(lower[near], upper[near], meaning[near], used[near], top)]
         low[found], high[found] = lower[found], upper[found]
         rows = np.setdiff1d(rows, found, assume_unique=True)
@@ -71,15 +67,15 @@ def _first(meaning: Meaning, used: _Flags) -> tuple[Scales, Scales]:
 
 
 def _pair(low: NDArray[np.int64], high: NDArray[np.int64]) -> tuple[Scales, Scales]:
-    """As scales: 0 <= low <= high, finite."""
+    """Return the pair as scales, clipped to 0 <= low <= high and finite."""
     bottom = np.maximum(low, 0)
     return bottom.astype(np.uint16), np.clip(high, bottom, LARGEST_SCALE).astype(np.uint16)
 
 
 def _spells(low: Scales, high: Scales, magnitudes: Meaning, used: Any, levels_above: int) -> _Flags:
-    """Whether each row's scales have levels that mean exactly its ``magnitudes``, as far as they are ``used``."""
+    """Return whether each row's scales have levels that equal its ``magnitudes`` where they are ``used``."""
     bottom, step = grid(low, high, levels_above)
-    with np.errstate(over="ignore"):  # of what is not used
+    with np.errstate(over="ignore"):  # of unused magnitudes
         meant = step[:, None] * _levels(magnitudes, bottom, step, levels_above).astype(np.float32)
         meant += bottom[:, None]
     fits: _Flags = ((meant == magnitudes) | ~used).all(axis=1)
@@ -87,7 +83,7 @@ def _spells(low: Scales, high: Scales, magnitudes: Meaning, used: Any, levels_ab
 
 
 def _levels(magnitudes: Meaning, bottom: Vector, step: Vector, levels_above: int) -> Codes:
-    """The level nearest to each of a row's magnitudes; 0 where the row has no step."""
+    """Return the level nearest to each of a row's magnitudes; 0 if the row's step is 0."""
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         levels = np.rint((magnitudes - bottom[:, None]) / step[:, None])
     return np.where(step[:, None] > 0, np.clip(levels, 0, levels_above), 0).astype(np.uint8)

@@ -1,1 +1,1 @@
-"""Datasets of byte tokens: the manifest, the splits and the order in which samples are drawn."""
+"""Datasets of byte tokens: manifest, splits and sample order."""

@@ -1,4 +1,4 @@
-"""The byte-token dataset: its manifest, and the windows of a split. No torch.
+"""Byte-token datasets: manifest, and windows of a split. No torch.
 
 A manifest is the canonical JSON of::
 
@@ -25,7 +25,7 @@ from zoo_protocol.hashing import canonical_json, sha256, to_hex
 KIND = "zoo-dataset/1"
 MAX_TRAIN_BYTES = 1 << 36
 MAX_VALIDATION_BYTES = 1 << 30
-"""The market reads all of it into memory for each checkpoint's loss, which is of 256 windows."""
+"""Limit because the market loads the whole split for each checkpoint's loss over 256 windows."""
 
 Tokens = NDArray[np.uint8]
 
@@ -47,16 +47,16 @@ class DatasetManifest:
     validation: Split
 
     def to_bytes(self) -> bytes:
-        """The canonical manifest file."""
+        """Return the canonical manifest file."""
         splits = {"train": asdict(self.train), "validation": asdict(self.validation)}
         return canonical_json({"kind": KIND, "tokenizer": "bytes", **splits})
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "DatasetManifest":
-        """The manifest in a file from a stranger.
+        """Parse an untrusted manifest file.
 
         Raises:
-            ManifestError: naming the field that is wrong.
+            ManifestError: a field is wrong; the error names it.
         """
         document = read_json(data, "dataset manifest")
         read_fields(document, "manifest", ["kind", "tokenizer", "train", "validation"])
@@ -69,33 +69,35 @@ class DatasetManifest:
 
 
 def describe_split(cid: str, content: bytes) -> Split:
-    """The manifest entry of a split whose file ``content`` has the CID ``cid``."""
+    """Return the manifest entry of a split whose file ``content`` has the CID ``cid``."""
     return Split(cid, len(content), to_hex(sha256(content)))
 
 
-def _read_split(document: Mapping[str, Any], name: str, most: int) -> Split:
+def _read_split(document: Mapping[str, Any], name: str, limit: int) -> Split:
     read_fields(document, name, ["cid", "size", "sha256"])
     return Split(
         cid=read_cid(document["cid"], f"{name}.cid"),
-        size=read_integer(document["size"], f"{name}.size", 1, most),
+        size=read_integer(document["size"], f"{name}.size", 1, limit),
         sha256=read_hash(document["sha256"], f"{name}.sha256"),
     )
 
 
 def tokens_of(content: bytes, spec: TrainingSpec, what: str) -> Tokens:
-    """The tokens of a split's file.
+    """Return the tokens of a split's file.
 
     Raises:
-        StateError: if the split is shorter than one window of ``sequence_length + 1`` tokens.
+        StateError: the split is shorter than one window of ``sequence_length + 1`` tokens.
     """
     window = spec.model.sequence_length + 1
     if len(content) < window:
-        raise StateError("too_short", what, f"has {len(content)} tokens; one window takes {window}. Give more text")
+        raise StateError(
+            "too_short", what, f"has {len(content)} tokens; expected at least one window of {window}. Provide more text"
+        )
     return np.frombuffer(content, np.uint8)
 
 
 def training_batch(spec: TrainingSpec, train: Tokens, round_: int, slot: int, step: int) -> Tokens:
-    """The windows [batch_size, sequence_length + 1] of one inner step (``step`` counts from 0 in its unit)."""
+    """Return the windows [batch_size, sequence_length + 1] of one inner step; ``step`` counts from 0 in its unit."""
     length = spec.model.sequence_length
     starts = [
         window_start(spec.training.seed, round_, slot, step, row, len(train) - length)
@@ -105,7 +107,7 @@ def training_batch(spec: TrainingSpec, train: Tokens, round_: int, slot: int, st
 
 
 def validation_windows(spec: TrainingSpec, validation: Tokens, most: int) -> Tokens:
-    """At most ``most`` windows [W, sequence_length + 1], evenly spread over the split, never overlapping."""
+    """Return at most ``most`` windows [W, sequence_length + 1], evenly spread over the split without overlap."""
     length = spec.model.sequence_length
     count = min(most, len(validation) // (length + 1))
     last = len(validation) - length - 1

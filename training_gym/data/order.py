@@ -1,14 +1,14 @@
-"""Which samples a worker trains on: a pure function, so that a worker chooses nothing and a replay needs no state."""
+"""Sample order of training: a pure function, so a node chooses nothing and a replay needs no state."""
 
 import hashlib
 import struct
 
 
 def window_start(seed: int, round_: int, slot: int, step: int, row: int, windows: int) -> int:
-    """Start of the window that row ``row`` of inner step ``step`` reads, from 0 to ``windows - 1``.
+    """Return the start, from 0 to ``windows - 1``, of the window that row ``row`` of inner step ``step`` reads.
 
-    A keyed hash of its coordinates, so any row is found in constant time, whatever ran before. The modulo's bias is
-    below 2**-64 for any dataset.
+    The start is a keyed hash of its coordinates, so any row is found in constant time. The modulo's bias is below
+    2**-64 for any dataset.
     """
     coordinates = struct.pack(">QQQQQ", seed, round_, slot, step, row)
     word = hashlib.sha256(b"zoo-order-1" + coordinates).digest()[:16]

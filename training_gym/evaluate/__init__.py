@@ -1,1 +1,1 @@
-"""How good a checkpoint is."""
+"""Evaluation of checkpoints."""

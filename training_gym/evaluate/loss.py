@@ -8,23 +8,21 @@ from training_gym.model.layout import Arrays
 from training_gym.spec.config import ModelConfig, TrainingSpec
 
 MAX_WINDOWS = 256
-
-
 WINDOWS_PER_BATCH = 32
+MAX_VALUES = 1 << 26
+"""Limit of the values in one layer's largest result for a batch (256 MB in float32).
 
-
-MOST_VALUES = 1 << 26
-"""Of one layer's largest result for a batch (256 MB in float32): a stranger's model may have scores of 1 GB a window,
-of which a few are held at once."""
+An untrusted model may have attention scores of 1 GB a window, of which a few are in memory at once.
+"""
 
 
 def validation_loss(spec: TrainingSpec, parameters: Arrays, validation: Tokens, device: str = "cpu") -> float:
-    """Mean cross-entropy per token, in nats, over at most ``MAX_WINDOWS`` windows spread over the split."""
+    """Return the mean cross-entropy per token, in nats, over at most ``MAX_WINDOWS`` windows of the split."""
     return mean_loss(spec, parameters, validation_windows(spec, validation, MAX_WINDOWS), device)
 
 
 def mean_loss(spec: TrainingSpec, parameters: Arrays, tokens: Tokens, device: str = "cpu") -> float:
-    """Mean cross-entropy per token, in nats, over these windows [W, sequence_length + 1]."""
+    """Return the mean cross-entropy per token, in nats, over these windows [W, sequence_length + 1]."""
     decoder = build_decoder(spec.model, parameters, device)
     windows = torch.from_numpy(tokens)
     total = 0.0
@@ -35,6 +33,6 @@ def mean_loss(spec: TrainingSpec, parameters: Arrays, tokens: Tokens, device: st
 
 
 def windows_per_batch(model: ModelConfig) -> int:
-    """How many windows are evaluated at once: as many as keep a layer's results in memory, and one at least."""
+    """Return how many windows to evaluate at once, at least one; limits the memory of a layer's results."""
     scores, widened = model.num_heads * model.sequence_length**2, 4 * model.hidden_size * model.sequence_length
-    return max(1, min(WINDOWS_PER_BATCH, MOST_VALUES // max(scores, widened)))
+    return max(1, min(WINDOWS_PER_BATCH, MAX_VALUES // max(scores, widened)))

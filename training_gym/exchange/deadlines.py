@@ -1,4 +1,4 @@
-"""Until when a round waits, and what a late payload counts. Pure rules; times are seconds after the round's start."""
+"""Deadlines of rounds, and weights of late payloads. Pure; times are seconds after the round's start."""
 
 import math
 from collections.abc import Sequence
@@ -15,37 +15,29 @@ from training_gym.spec.config import TrainingSpec
 from training_gym.units.replica_state import ReplicaState, load_slot_state
 
 _Time = TypeVar("_Time", float, datetime)
-
-
 SPREADS = 3.0
-
-
 LEAST_SLACK = 0.1
-
-
 OVERLAPPED_SLACK = 0.5
-"""Of a job whose units do not wait for the round: until its checkpoint is needed, only who is late is waited for."""
-
+"""Slack share of a job with overlapped rounds: until its checkpoint is needed, only stragglers delay the round."""
 
 MAX_STALENESS = 4
 
 
 def quorum(expected: int) -> int:
-    """Payloads of ``expected`` without which a round does not close: two thirds, rounded up."""
+    """Return how many of ``expected`` payloads a round needs to close: two thirds, rounded up."""
     return -(-2 * expected // 3)
 
 
 def deadline(offsets: Sequence[float], least_slack: float = 0.0, share: float = LEAST_SLACK) -> float:
-    """When a round that has its quorum stops waiting: median + 3 median absolute deviations of recent arrivals.
+    """Return when a round with a quorum stops waiting: median + 3 median absolute deviations of recent arrivals.
 
-    The slack is at least a ``share`` of the median and ``least_slack`` seconds, so that nodes of one speed do not race
-    each other.
+    The slack is at least a ``share`` of the median and ``least_slack`` seconds, so that nodes of one speed do not race.
 
     Raises:
-        ValueError: if no arrival is known.
+        ValueError: ``offsets`` is empty.
     """
     if not len(offsets):
-        raise ValueError("no arrival is known")
+        raise ValueError("offsets is empty; expected recent arrivals")
     times = np.asarray(offsets, np.float64)
     middle = float(np.median(times))
     spread = float(np.median(np.abs(times - middle)))
@@ -53,41 +45,39 @@ def deadline(offsets: Sequence[float], least_slack: float = 0.0, share: float = 
 
 
 def round_start(offers: Sequence[_Time], expected: int) -> _Time | None:
-    """When a round began whose units are offered one by one: once a quorum of ``expected`` was; None before that."""
+    """Return when a round of units offered one by one began: at the quorum's offer; None before that."""
     return sorted(offers)[quorum(expected) - 1] if len(offers) >= quorum(expected) else None
 
 
 def last_offer(taken: Sequence[float], limit: float) -> float:
-    """Until when a unit may be offered that a round with the deadline ``limit`` is to wait for.
+    """Return the latest offer of a unit that a round with the deadline ``limit`` waits for.
 
-    Of what recent units ``taken`` from offer to delivery the least counts: what is offered later is infeasible, whoever
-    computes it.
+    The shortest of the recent durations ``taken``, from offer to delivery, counts. A later unit is infeasible.
 
     Raises:
-        ValueError: if nothing is known of recent units.
+        ValueError: ``taken`` is empty.
     """
     return limit - min(taken)
 
 
 def latest_early_start(taken: Sequence[float], limit: float) -> float:
-    """Until when a unit may be offered that its round does not need yet: later than this one of the usual length would
-    come after the deadline ``limit``.
+    """Return the latest offer of a unit of an overlapped round; a later unit of median length misses ``limit``.
 
     Raises:
-        ValueError: if nothing is known of recent units.
+        ValueError: ``taken`` is empty.
     """
     if not len(taken):
-        raise ValueError("nothing is known of recent units")
+        raise ValueError("taken is empty; expected durations of recent units")
     return limit - float(np.median(np.asarray(taken, np.float64)))
 
 
 def restore_error_feedback(spec: TrainingSpec, slot_state: ReplicaState, payload: bytes) -> ReplicaState:
-    """The state of a slot whose ``payload`` came too late to be used: what was sent is unsent again.
+    """Return ``slot_state`` with the late, unused ``payload`` added back to its error feedback.
 
-    One float32 addition an element, so anybody makes the same state; where a sum is beyond float32 it is left away.
+    One float32 addition per element, so every machine computes the same state. Elements that overflow keep their value.
 
     Raises:
-        PayloadError: naming what is malformed in a payload from a stranger.
+        PayloadError: the untrusted payload is malformed.
     """
     left = slot_state.error_feedback
     with np.errstate(over="ignore"):
@@ -96,25 +86,25 @@ def restore_error_feedback(spec: TrainingSpec, slot_state: ReplicaState, payload
 
 
 def start_slot_state(spec: TrainingSpec, data: bytes | None, payload: bytes | None) -> ReplicaState:
-    """What a unit starts with: the state in a slot state file, or the fresh one; a payload is added back if given.
+    """Return a unit's start state: from a replica state file or fresh, with ``payload`` restored if given.
 
-    Of each chunk the payload has as many entries as its own unit was told, which need not be what ``spec`` says.
+    The payload's own header gives its entries per chunk, which may differ from those of ``spec``.
 
     Raises:
-        StateError, PayloadError: naming what is malformed.
+        StateError, PayloadError: the data is malformed.
     """
     state = load_slot_state(spec, data)
     return state if payload is None else restore_error_feedback(with_top_k(spec, top_k_of(payload)), state, payload)
 
 
 def staleness_weight(rounds_late: int) -> int:
-    """The weight 1 / sqrt(1 + s) of a payload of s rounds ago, in units of 1 / ``WEIGHT_ONE``; 0 if it is too old.
+    """Return the weight 1 / sqrt(1 + s) of a payload of s rounds ago, in 1 / ``WEIGHT_ONE``; 0 if it is too old.
 
     The square root is the usual discount of buffered asynchronous training (Nguyen et al., 2022).
 
     Raises:
-        ValueError: if ``rounds_late`` is negative.
+        ValueError: ``rounds_late`` is negative.
     """
     if rounds_late < 0:
-        raise ValueError("a payload cannot be early")
+        raise ValueError(f"rounds_late is {rounds_late}; expected at least 0")
     return math.isqrt(WEIGHT_ONE**2 // (1 + rounds_late)) if rounds_late <= MAX_STALENESS else 0

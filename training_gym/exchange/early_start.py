@@ -1,8 +1,8 @@
-"""Starting a round before the one before it is joined. Pure; no torch.
+"""Start of a round before the previous aggregation (overlapped rounds). Pure; no torch.
 
-With ``round_delay`` a slot that has delivered its unit goes on at once, from the newest checkpoint and from what it has
-just sent: as if everybody else had learned the same. What the others did learn comes with the checkpoint after that
-(eager updates: Kale et al., 2025). What it learns is measured from where it started, so nothing counts twice.
+With ``round_delay`` a replica that delivered its unit continues at once. It starts from the newest checkpoint and its
+own payload, as if all replicas had sent the same. The next checkpoint brings the others' updates (eager updates: Kale
+et al., 2025). A pseudo-gradient is measured from the unit's start, so no update counts twice.
 """
 
 import numpy as np
@@ -16,21 +16,21 @@ from training_gym.spec.config import TrainingSpec
 
 
 def start_parameters(spec: TrainingSpec, checkpoint: Arrays, payload: bytes | None) -> Arrays:
-    """The parameters that a unit starts from: the checkpoint's, moved by the slot's own ``payload`` if there is one.
+    """Return a unit's start parameters: the checkpoint, updated by the replica's own ``payload`` if given.
 
-    They move by outer rate · (1 + outer momentum) · what was sent, which is what the outer step makes at once of a
-    pseudo-gradient. The factor is rounded to float32, then there is one multiplication and one subtraction an element,
-    so anybody makes the same start; an entry that would leave float32 stays as it is.
+    The update is outer rate · (1 + outer momentum) · payload: the immediate effect of a pseudo-gradient in the outer
+    step. The factor is rounded to float32. Then follow one multiplication and one subtraction per element, so every
+    machine computes the same start. An element that would leave float32 keeps its value.
 
     Raises:
-        PayloadError: naming what is malformed in a payload from a stranger.
+        PayloadError: the untrusted payload is malformed.
     """
     if payload is None:
         return checkpoint
     sent = decode(with_top_k(spec, top_k_of(payload)), payload)
     factor = np.float32(spec.training.outer_learning_rate * (1 + spec.training.outer_momentum))
     vector, values = flatten(checkpoint), sent.values
-    places = sent.indices if len(sent.offsets) else None  # of all entries they would take twice the model
+    places = sent.indices if len(sent.offsets) else None  # the indices of all entries would take twice the model
     with np.errstate(over="ignore", invalid="ignore"):
         for span in spans(len(values)):
             at = span if places is None else places[span]

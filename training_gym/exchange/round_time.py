@@ -1,7 +1,7 @@
-"""How long a round of a job takes over slow links, and how much of that is compute: an estimate in closed form.
+"""Closed-form estimate of a round's duration over slow links, and of its compute share.
 
-It is of nodes that are alike, stay, and are waited for, after the first rounds (in which they fetch model and data).
-``benchmarks/trials.md`` says how near it comes to the simulation of the market's own rules. No torch.
+The estimate assumes equal nodes that stay and that the round waits for, after the first rounds (which fetch model and
+data). ``benchmarks/trials.md`` compares it with the simulation of the market's rules. No torch.
 """
 
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from training_gym.spec.config import TrainingSpec
 MBIT = 1e6 / 8
 """Bytes per second of a link of one Mb/s."""
 
-
 ENCODE, CHECK, JOIN, CLOSE = 3e-9, 4e-9, 2.5e-9, 14e-9
-"""Seconds of one core, as measured with ``benchmarks.simulator.measured``: compressing a result and checking it (per
-parameter), measuring a payload and adding it to the round's sum (per bit of it), and what else a round's closing takes
-(per parameter: the outer step, and encoding what it sends down). Four cores' worth of joining is taken to be done by
-one."""
+"""Seconds of one core, measured with ``benchmarks.simulator.measured``.
 
+- ``ENCODE``, ``CHECK``, per parameter: compress a result; check it.
+- ``JOIN``, per payload bit: measure a payload and add it to the round's sum. One core does the work of four.
+- ``CLOSE``, per parameter: the outer step and the encoding of the update.
+"""
 
 TRIPS_BEFORE, TRIPS_AFTER = 3, 3
 """Round trips of a unit: lease, manifest and update before its steps; upload and completion after its commitment."""
@@ -27,7 +27,7 @@ TRIPS_BEFORE, TRIPS_AFTER = 3, 3
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A node's link to the market's storage, in 10**6 bits per second; as it is, a good home connection."""
+    """A node's link to the market's storage, in 10**6 bits per second; the defaults are a good home connection."""
 
     down_mbps: float = 100.0
     up_mbps: float = 20.0
@@ -39,14 +39,14 @@ REFERENCE_LINK = Link()
 
 @dataclass(frozen=True, slots=True)
 class RoundTime:
-    """One round, in seconds; ``up_bytes`` and ``down_bytes`` are what each node moves for it, at most.
+    """One round, in seconds; ``up_bytes`` and ``down_bytes`` are the most that a node transfers.
 
     Attributes:
-        compute: of the inner steps.
-        node: what a unit takes until it is committed: fetching, compute, compressing.
-        rest: from there to the next checkpoint: upload, checking, joining.
-        closing: the market's part of ``rest``, which no other round's overlaps with.
-        overlapped: whether nodes go on with the next unit meanwhile (``round_delay``).
+        compute: duration of the inner steps.
+        node: from a unit's start to its commitment: fetch, compute, compress.
+        rest: from there to the next checkpoint: upload, check, aggregate.
+        closing: the market's part of ``rest``, which never overlaps with another round's.
+        overlapped: whether nodes continue with the next unit during ``rest`` (``round_delay``).
     """
 
     compute: float
@@ -59,10 +59,10 @@ class RoundTime:
 
     @property
     def seconds(self) -> float:
-        """From one checkpoint to the next.
+        """Seconds from one checkpoint to the next.
 
-        An overlapped unit begins when the one before it is committed and the checkpoint of the round before that is
-        there, so two rounds take at least one unit and its rest, and one at least its closing.
+        An overlapped unit begins once the previous unit is committed and the checkpoint before it exists. Two rounds
+        therefore take at least one unit and its rest; one round takes at least its closing.
         """
         if not self.overlapped:
             return self.node + self.rest
@@ -70,15 +70,15 @@ class RoundTime:
 
     @property
     def share(self) -> float:
-        """Of the throughput that the same nodes would have if they neither moved nor waited for anything."""
+        """Throughput as a share of that of the same nodes without transfers and waiting."""
         return self.compute / self.seconds
 
 
 def round_time(spec: TrainingSpec, nodes: int, compute_seconds: float, link: Link = REFERENCE_LINK) -> RoundTime:
-    """A round of ``nodes`` units that take ``compute_seconds`` of inner steps each.
+    """Estimate a round of ``nodes`` units with ``compute_seconds`` of inner steps each.
 
-    Payloads are as large as they may be, at the ``top_k`` that the market tells nodes of such a link
-    (``training_gym.compress.link_adaptation``); they are 4 to 5 % smaller at 2 bits where not all entries are sent.
+    Payloads have their maximum size at the ``top_k`` that the market assigns to such a link
+    (``training_gym.compress.link_adaptation``). At 2 bits they are 4 to 5 % smaller unless all entries are sent.
     """
     size, training = spec.num_parameters(), spec.training
     sent = with_top_k(spec, choose_top_k(spec, round(link.up_mbps * MBIT), compute_seconds))

@@ -1,24 +1,24 @@
-"""The hardware proof of work: what is asked, how an answer is checked. No torch; :mod:`training_gym.hardware.prover`
-answers.
+"""Hardware benchmark: parameters, challenge and check. No torch; :mod:`training_gym.hardware.prover` answers.
 
-All entries are residues modulo the prime P = 61, taken as -30..30; a float32 (or TF32) product of them is exact, since
-size * 30**2 < 2**24, so every honest device gives the same bytes.
+All entries are residues modulo the prime P = 61, taken as -30..30. A float32 (or TF32) product of them is exact, since
+size * 30**2 < 2**24, so every honest device computes the same bytes.
 
-A *pool* of matrices B for each of ``lanes`` devices follows from the challenge's seed. No two lanes share a matrix, or
-one device with one pool could serve them all. Then, from a nonce that is told only once the pools are ready:
+The challenge's seed determines a *pool* of matrices B for each of ``lanes`` devices. Lanes share no matrix, since
+otherwise one device with one pool could serve them all. The prover receives the nonce only when the pools are ready:
 
-- The **chain** shows arithmetic: X[i][l] = f(B[j] X[i-1][l+1]^T + B[k]), for all lanes l side by side. The
-  transpose makes every entry depend on all entries before it, and the next lane on this one, so machines that split
-  the work would have to exchange whole matrices in every round.
-- The **walk** shows memory: v becomes f(B[j] v + B'[k]), four times in each step, with 16 columns only, so that reading
-  B is all the time it takes; B' are B's first 16 rows, transposed. Where B is not resident it comes over a bus that is
-  many times slower, or from the hash, slower still. Four times, so that what the host does between steps matters less.
+- The **chain** proves arithmetic: X[i][l] = f(B[j] X[i-1][l+1]^T + B[k]), for all lanes l in parallel. Through the
+  transpose every entry depends on all entries before it, and the next lane on this one. Machines that split the work
+  would have to exchange whole matrices in every round.
+- The **walk** proves memory: v becomes f(B[j] v + B'[k]), four times per step. With only 16 columns, reading B takes
+  all the time. B' are B's first 16 rows, transposed. A B that is not resident comes over a much slower bus, or
+  from the hash, which is slower still. Four products per step reduce the effect of the host's work between steps.
 
-j and k are drawn from the digests of the state before, so nothing can be prepared; f(x) = x**7 is a permutation modulo
-P, so products cannot be merged. Without B[k], one made-up state of zeros would make all later steps free. The prover
-commits to the digests of all states. Only then is it drawn which steps it has to open, and those are checked: a
-chain's by Freivalds (1977) in O(size**2), where a false step survives with probability P**-COLUMNS, about 2**-47. Who
-makes a share s of the steps up is found with probability 1 - (1-s)**opened.
+The digests of the previous state select j and k, so nothing can be prepared. f(x) = x**7 is a permutation modulo P, so
+products cannot be merged. Without B[k], one fabricated state of zeros would make all later steps free.
+
+The prover commits to the digests of all states. Only then does the market draw the steps to open. A chain step is
+checked by Freivalds (1977) in O(size**2); a false step survives with probability P**-COLUMNS, about 2**-47. A prover
+that fabricates a share s of the steps is found with probability 1 - (1-s)**opened.
 """
 
 import hashlib
@@ -31,73 +31,42 @@ from cryptography.hazmat.primitives.hashes import SHAKE256, XOFHash
 from numpy.typing import NDArray
 
 PRIME = 61
-
-
 POWER = 7
-
-
 HALF = PRIME // 2
-
-
 COLUMNS = 8
-
-
 WALK_COLUMNS = 16
-
-
 WALK_PRODUCTS = 4
-
-
 MAX_SIZE = 1 << 14
-
-
 MAX_ANSWER_BYTES = 1 << 30
-
-
 _BLOCK_BYTES = 1 << 22
-
-
 _BLOCK_ROWS = 256
-"""Of a matrix that are in memory at a time as float32 in a check: at most 16 MiB of a gigabyte."""
-
+"""Rows of a matrix in memory at a time as float32 in a check: at most 16 MiB of a gigabyte."""
 
 _STREAM_BYTES = 1 << 16
-
-
 Residues = NDArray[np.float32]
-
-
 _AS_RESIDUES = bytes(value % PRIME for value in range(256))
-
-
 POWERS = np.array([(pow(x - HALF, POWER, PRIME) + HALF) % PRIME - HALF for x in range(PRIME)], np.float32)
 """f(x) by x + 30."""
 
-
 ROOTS = np.empty(PRIME, np.float32)
-
-
 ROOTS[(POWERS + HALF).astype(np.intp)] = np.arange(PRIME, dtype=np.float32) - HALF
 """The inverse of f by x + 30."""
 
-
 _AS_ROOTS = bytes((ROOTS + HALF).astype(np.uint8)) + bytes(256 - PRIME)
-
-
-_AS_THEMSELVES = bytes(range(256))
+_IDENTITY = bytes(range(256))
 
 
 @dataclass(frozen=True, slots=True)
 class ProofParameters:
-    """What a challenge asks for.
+    """Parameters of a challenge.
 
     Attributes:
         size: rows and columns of each matrix, 16..16,384.
-        pool: matrices that must be resident for each lane, ``size**2`` bytes each where entries are kept as bytes.
-        lanes: devices that work side by side.
+        pool: matrices that must be resident for each lane; ``size**2`` bytes each, one per entry.
+        lanes: devices that work in parallel.
         rounds: products in the chain of each lane.
-        steps: of the walk of each lane, of four products each.
-        opened: steps of the chain, and as many of the walk, that are checked.
+        steps: steps of each lane's walk, of four products each.
+        opened: checked steps of the chain, and as many of the walk.
     """
 
     size: int
@@ -109,11 +78,11 @@ class ProofParameters:
 
     def __post_init__(self) -> None:
         if not WALK_COLUMNS <= self.size <= MAX_SIZE or self.size * HALF**2 >= 1 << 24:
-            raise ValueError(f"size={self.size} must be {WALK_COLUMNS}..{MAX_SIZE}")
+            raise ValueError(f"size is {self.size}; expected {WALK_COLUMNS} to {MAX_SIZE}")
         if min(self.pool, self.lanes, self.rounds, self.steps, self.opened) < 1:
-            raise ValueError("there must be at least one of each")
+            raise ValueError("pool, lanes, rounds, steps and opened must be at least 1")
         if self.answer_bytes > MAX_ANSWER_BYTES:
-            raise ValueError(f"the answer would have {self.answer_bytes} bytes, beyond {MAX_ANSWER_BYTES}")
+            raise ValueError(f"the answer has {self.answer_bytes} bytes; expected at most {MAX_ANSWER_BYTES}")
 
     @property
     def flops(self) -> int:
@@ -122,12 +91,12 @@ class ProofParameters:
 
     @property
     def walk_bytes(self) -> int:
-        """Bytes that one lane's walk reads, an entry being one."""
+        """Bytes that one lane's walk reads, one per entry."""
         return self.size**2 * self.steps * WALK_PRODUCTS
 
     @property
     def pool_bytes(self) -> int:
-        """Bytes of one lane's pool, an entry being one."""
+        """Bytes of one lane's pool, one per entry."""
         return self.size**2 * self.pool
 
     @property
@@ -137,7 +106,7 @@ class ProofParameters:
 
     @property
     def digests(self) -> int:
-        """States that are committed to: those of the chain, then those of the walk, lane by lane in each step."""
+        """Number of committed states: those of the chain, then those of the walk, lane by lane in each step."""
         return (self.rounds + 1 + self.steps + 1) * self.lanes
 
     @property
@@ -148,51 +117,50 @@ class ProofParameters:
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """One challenge. ``seed``: 32 bytes, of the pool; ``nonce``: 32 bytes, of the start."""
+    """One challenge. ``seed``: 32 bytes, for the pool; ``nonce``: 32 bytes, for the start."""
 
     work: ProofParameters
     seed: bytes
     nonce: bytes
 
     def matrix(self, index: int) -> Residues:
-        """B[index], shape (size, size)."""
+        """Return B[index], shape (size, size)."""
         return np.concatenate(list(self._blocks(index, self.work.size)))
 
     def times(self, index: int, right: Residues) -> Residues:
-        """B[index] @ right, without the whole of B[index] in memory."""
+        """Return B[index] @ right without the whole of B[index] in memory."""
         return reduce(np.concatenate([block @ right for block in self._blocks(index, self.work.size)]))
 
     def walk_addend(self, index: int) -> Residues:
-        """B'[index], shape (size, 16)."""
+        """Return B'[index], shape (size, 16)."""
         return np.concatenate(list(self._blocks(index, WALK_COLUMNS))).T
 
     def _blocks(self, index: int, rows: int) -> Iterator[Residues]:
-        """The first rows of B[index], up to 256 at a time."""
+        """Yield the first rows of B[index], up to 256 at a time."""
         for block in _stream(b"zoo-pool-2" + self.seed, index, (rows, self.work.size)):
             yield entries(block, self.work.size)
 
     def start(self, lane: int) -> bytes:
-        """X[0][lane], its bytes."""
+        """Return the bytes of X[0][lane]."""
         return b"".join(_stream(b"zoo-chain-2" + self.nonce, lane, (self.work.size, self.work.size)))
 
     def walk_start(self, digests: Sequence[bytes], lane: int) -> bytes:
-        """v[0][lane], its bytes, from the digests of the chain's last states."""
+        """Return the bytes of v[0][lane], from the digests of the chain's last states."""
         return b"".join(_stream(b"zoo-walk-3" + b"".join(digests), lane, (self.work.size, WALK_COLUMNS)))
 
     def indices(self, digests: Sequence[bytes], lane: int, count: int) -> list[tuple[int, int]]:
-        """Which matrices are multiplied with and added in the ``count`` products of the next step, of the lane's pool;
-        by the digests of all states before.
+        """Return the (factor, addend) matrix indices of the next step's ``count`` products.
 
-        Lane l has those from ``l * pool`` on.
+        The digests of all states before select them. Lane l has the matrices from ``l * pool`` on.
         """
-        told = b"zoo-index-4" + b"".join(digests) + lane.to_bytes(4, "big")
-        words = struct.unpack(f">{2 * count}Q", hashlib.shake_256(told).digest(16 * count))
+        seed = b"zoo-index-4" + b"".join(digests) + lane.to_bytes(4, "big")
+        words = struct.unpack(f">{2 * count}Q", hashlib.shake_256(seed).digest(16 * count))
         first, pool = lane * self.work.pool, self.work.pool
         return [(first + words[at] % pool, first + words[at + 1] % pool) for at in range(0, 2 * count, 2)]
 
 
 def draws(work: ProofParameters, secret: bytes) -> Iterator[tuple[int, int, int]]:
-    """(round, walk step, lane) of each opening, from what the market drew after the commitment."""
+    """Yield (round, walk step, lane) of each opening, from the market's random ``secret`` after the commitment."""
     for number in range(work.opened):
         drawn = hashlib.shake_256(b"zoo-open-2" + secret + number.to_bytes(4, "big")).digest(24)
         words = [int.from_bytes(drawn[at : at + 8], "big") for at in (0, 8, 16)]
@@ -200,15 +168,15 @@ def draws(work: ProofParameters, secret: bytes) -> Iterator[tuple[int, int, int]
 
 
 def commitment(digests: Sequence[bytes]) -> bytes:
-    """What the prover says before it learns what is opened: one SHA-256 over all digests."""
+    """Return the prover's commitment, made before the openings are known: one SHA-256 over all digests."""
     return hashlib.sha256(b"zoo-commit-2" + b"".join(digests)).digest()
 
 
 def state_digest(state: bytes | memoryview, each: Callable[..., Iterable[bytes]] = map) -> bytes:
-    """Digest of a state's bytes, one an entry (``residue + 30``), over the digests of its blocks of 4 MiB.
+    """Return the digest of a state's bytes (``residue + 30`` each), over the digests of its blocks of 4 MiB.
 
     Args:
-        each: as ``map``; another one may hash the blocks side by side.
+        each: ``map``, or a parallel version of it that hashes the blocks.
     """
     view = memoryview(state).cast("B")
     blocks = [view[at : at + _BLOCK_BYTES] for at in range(0, len(view), _BLOCK_BYTES)]
@@ -216,13 +184,13 @@ def state_digest(state: bytes | memoryview, each: Callable[..., Iterable[bytes]]
 
 
 def verify(challenge: Challenge, committed: bytes, secret: bytes, answer: bytes) -> bool:
-    """Whether an answer opens the commitment, begins where it had to, and every opened step of it is right.
+    """Return whether an answer opens the commitment, begins correctly, and every opened step is correct.
 
     Args:
-        challenge: what was asked.
+        challenge: the challenge.
         committed: the prover's commitment, 32 bytes.
-        secret: what was drawn after it, 32 bytes; also seeds the probes, so that nobody can prepare for them.
-        answer: bytes from a stranger.
+        secret: random bytes drawn after it, 32 bytes; also the seed of the probes, so that no prover can prepare.
+        answer: untrusted bytes.
     """
     work = challenge.work
     if len(answer) != work.answer_bytes:
@@ -271,35 +239,35 @@ def _walk_step(challenge: Challenge, digests: list[bytes], lane: int, start: mem
 
 
 def _probe(seed: bytes, number: int, size: int) -> Residues:
-    """Random columns, shape (size, 8), by which Freivalds' check tells two matrices apart."""
+    """Return random columns, shape (size, 8), with which Freivalds' check compares two matrices."""
     return np.concatenate([entries(block, COLUMNS) for block in _stream(seed, number, (size, COLUMNS))])
 
 
 def _transposed_times(state: memoryview, right: Residues) -> Residues:
-    """X^T @ right, of a state's bytes X, shape (size, 8)."""
+    """Return X^T @ right for a state's bytes X, shape (size, 8)."""
     total = np.zeros_like(right)
-    for at, block in _rows(state, len(right), _AS_THEMSELVES):
+    for at, block in _rows(state, len(right), _IDENTITY):
         total += block.T @ right[at : at + len(block)]
     return reduce(total)
 
 
 def _roots_times(state: memoryview, right: Residues) -> Residues:
-    """f^-1(X) @ right, of a state's bytes X, shape (size, 8)."""
+    """Return f^-1(X) @ right for a state's bytes X, shape (size, 8)."""
     return reduce(np.concatenate([block @ right for _, block in _rows(state, len(right), _AS_ROOTS)]))
 
 
 def _rows(state: memoryview, size: int, table: bytes) -> Iterator[tuple[int, Residues]]:
-    """Up to 256 rows of a state at a time, with the number of the first, its bytes looked up in a table."""
+    """Yield up to 256 rows of a state at a time, with the number of the first; a table maps the bytes."""
     for at in range(0, size, _BLOCK_ROWS):
         block = bytes(state[at * size : (at + _BLOCK_ROWS) * size])
         yield at, entries(block.translate(table), size)
 
 
 def _stream(seed: bytes, index: int, shape: tuple[int, int]) -> Iterator[bytes]:
-    """The bytes of residues from a hash stream, up to 256 rows at a time. A residue of a byte modulo P is favoured by
-    a quarter at most, which harms nothing.
+    """Yield the bytes of residues from a hash stream, up to 256 rows at a time.
 
-    SHAKE256, bit by bit: hashlib would stop all other threads of the market for half a second a matrix.
+    Taking bytes modulo P favours some residues by a quarter at most, which is harmless. SHAKE256 is squeezed in pieces:
+    hashlib would stop all other threads of the market for half a second a matrix.
     """
     rows, columns = shape
     xof = XOFHash(SHAKE256(rows * columns))
@@ -311,17 +279,17 @@ def _stream(seed: bytes, index: int, shape: tuple[int, int]) -> Iterator[bytes]:
 
 
 def reduce(values: Residues) -> Residues:
-    """The residue of each whole number, as -30..30."""
+    """Return the residue of each whole number, as -30..30."""
     return np.mod(values + HALF, np.float32(PRIME)) - HALF
 
 
 def to_bytes(state: Residues) -> bytes:
-    """A state's bytes, row by row."""
+    """Return a state's bytes, row by row."""
     return (state + HALF).astype(np.uint8).tobytes()
 
 
 def entries(state: bytes | memoryview, columns: int) -> Residues:
-    """The residues in a state's bytes, row by row."""
+    """Return the residues in a state's bytes, row by row."""
     found = np.frombuffer(state, np.uint8).astype(np.float32)
     found -= HALF
     return found.reshape(-1, columns)

@@ -1,4 +1,4 @@
-"""Answers hardware challenges (:mod:`training_gym.hardware.challenge`) on this node's devices."""
+"""Prover of hardware challenges (:mod:`training_gym.hardware.challenge`) on this node's devices."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,13 +24,15 @@ from training_gym.hardware.challenge import (
 )
 
 _KEPT_EVERY = 16
-"""All lanes' states of every 16th step are kept for openings, or a chain of the main network would fill 137 GB of RAM;
-those between are computed again."""
+"""All lanes' states of every 16th step are kept for openings; those between are recomputed.
+
+Keeping all states of a chain on mainnet would fill 137 GB of RAM.
+"""
 
 
 @dataclass(slots=True)
 class _ProofRun:
-    """The states of the chain, or of the walk, by step and lane: the digests of all, the bytes of every 16th step."""
+    """States of the chain or the walk, by step and lane: all digests, and the bytes of every 16th step."""
 
     columns: int
     advance: Callable[[list[torch.Tensor], Sequence[bytes], int], torch.Tensor]
@@ -42,7 +44,7 @@ class _ProofRun:
 def _tf32() -> Iterator[None]:
     """Multiply in TF32, in which the products are exact: entries have five bits, sums 24.
 
-    The process trains with the same switch, so it is put back: a unit in TF32 has other bits than its replay.
+    The switch is restored, since the process also trains: a unit in TF32 has other bits than its replay.
     """
     switch = torch.backends.cuda.matmul
     before, switch.allow_tf32 = switch.allow_tf32, True
@@ -53,22 +55,20 @@ def _tf32() -> Iterator[None]:
 
 
 class Prover:
-    """One challenge, worked on once: the pools are made here, before the clock runs.
+    """Prover of one challenge, used once. The constructor makes the pools, before the clock runs.
 
     Args:
-        work: what is asked for.
-        seed: of the pools, 32 bytes.
-        devices: one for each lane, used in turn if there are fewer.
-        threads: that hash side by side.
+        work: parameters of the challenge.
+        seed: seed of the pools, 32 bytes.
+        devices: one for each lane, assigned cyclically if fewer.
+        threads: threads that hash in parallel.
     """
 
     def __init__(self, work: ProofParameters, seed: bytes, devices: list[torch.device], threads: int = 1) -> None:
         self._work = work
         self._seed = seed
         self._threads = ThreadPoolExecutor(threads)
-        self._beside = ThreadPoolExecutor(
-            work.lanes
-        )  # one for each lane, so that none waits for another's copy or hash
+        self._lane_threads = ThreadPoolExecutor(work.lanes)  # one per lane: no lane waits for another's copy or hash
         self._lanes = [devices[lane % len(devices)] for lane in range(work.lanes)]
         challenge = Challenge(work, seed, bytes(32))
         self._pool: list[torch.Tensor] = []  # all lanes' matrices, each on the device of its lane
@@ -81,17 +81,17 @@ class Prover:
 
     @_tf32()
     def work(self, nonce: bytes) -> bytes:
-        """Do all the work; returns the commitment."""
+        """Compute the chain and the walk; return the commitment."""
         self._challenge = challenge = Challenge(self._work, self._seed, nonce)
         lanes = range(self._work.lanes)
-        self._follow(self._chain, [challenge.start(lane) for lane in lanes], self._work.rounds)
+        self._run(self._chain, [challenge.start(lane) for lane in lanes], self._work.rounds)
         ends = self._chain.digests[-1]
-        self._follow(self._walk, [challenge.walk_start(ends, lane) for lane in lanes], self._work.steps)
+        self._run(self._walk, [challenge.walk_start(ends, lane) for lane in lanes], self._work.steps)
         return commitment(self._digests())
 
     @_tf32()
     def open(self, secret: bytes) -> bytes:
-        """The answer, once it is known what is opened."""
+        """Return the answer for the openings that ``secret`` selects."""
         parts = self._digests()
         for round_, step, lane in draws(self._work, secret):
             before, after = self._around(self._chain, round_)
@@ -101,53 +101,51 @@ class Prover:
         return b"".join(parts)
 
     def _digests(self) -> list[bytes]:
-        return [digest for course in (self._chain, self._walk) for step in course.digests for digest in step]
+        return [digest for run in (self._chain, self._walk) for step in run.digests for digest in step]
 
-    def _follow(self, course: _ProofRun, start: list[bytes], count: int) -> None:
-        """Go all steps of a course, noting its states."""
-        course.digests.append([self._digest(state) for state in start])
-        course.kept.append(start)
-        states = self._put(course, start)
+    def _run(self, run: _ProofRun, start: list[bytes], count: int) -> None:
+        run.digests.append([self._digest(state) for state in start])
+        run.kept.append(start)
+        states = self._put(run, start)
         for step in range(1, count + 1):
-            states = self._advanced(course, states, course.digests[-1])
-            found = list(self._beside.map(_entries_of, states))
-            course.digests.append(list(self._beside.map(self._digest, [state.data for state in found])))
+            states = self._advanced(run, states, run.digests[-1])
+            found = list(self._lane_threads.map(_entries_of, states))
+            run.digests.append(list(self._lane_threads.map(self._digest, [state.data for state in found])))
             if step % _KEPT_EVERY == 0:
-                course.kept.append([state.tobytes() for state in found])
+                run.kept.append([state.tobytes() for state in found])
 
-    def _around(self, course: _ProofRun, step: int) -> tuple[list[bytes], list[bytes]]:
-        """All lanes' states before and after a step."""
+    def _around(self, run: _ProofRun, step: int) -> tuple[list[bytes], list[bytes]]:
+        """Return all lanes' states before and after a step."""
         first = (step - 1) // _KEPT_EVERY
-        before = self._put(course, course.kept[first])
+        before = self._put(run, run.kept[first])
         for number in range(first * _KEPT_EVERY, step - 1):
-            before = self._advanced(course, before, course.digests[number])
-        after = self._advanced(course, before, course.digests[step - 1])
+            before = self._advanced(run, before, run.digests[number])
+        after = self._advanced(run, before, run.digests[step - 1])
         return [_entries_of(state).tobytes() for state in before], [_entries_of(state).tobytes() for state in after]
 
-    def _advanced(self, course: _ProofRun, states: list[torch.Tensor], digests: Sequence[bytes]) -> list[torch.Tensor]:
-        """The states of all lanes one step later."""
-        return [course.advance(states, digests, lane) for lane in range(len(states))]
+    def _advanced(self, run: _ProofRun, states: list[torch.Tensor], digests: Sequence[bytes]) -> list[torch.Tensor]:
+        return [run.advance(states, digests, lane) for lane in range(len(states))]
 
     def _next_of_chain(self, states: list[torch.Tensor], digests: Sequence[bytes], lane: int) -> torch.Tensor:
-        """f(B[j] X^T + B[k]), X being the state of the lane beside it."""
+        """Return f(B[j] X^T + B[k]), where X is the state of the next lane."""
         ((factor, addend),) = self._challenge.indices(digests, lane, 1)
-        beside = states[(lane + 1) % len(states)].to(self._lanes[lane])
-        return self._step(self._pool[factor], beside.T, self._pool[addend])
+        source = states[(lane + 1) % len(states)].to(self._lanes[lane])
+        return self._step(self._pool[factor], source.T, self._pool[addend])
 
     def _next_of_walk(self, states: list[torch.Tensor], digests: Sequence[bytes], lane: int) -> torch.Tensor:
-        """f(B[j] v + B'[k]), four times."""
+        """Return the walk's next state: f(B[j] v + B'[k]), four times."""
         state = states[lane]
         for factor, addend in self._challenge.indices(digests, lane, WALK_PRODUCTS):
             state = self._step(self._pool[factor], state, self._pool[addend][:WALK_COLUMNS].T)
         return state
 
     def _step(self, factor: torch.Tensor, state: torch.Tensor, addend: torch.Tensor) -> torch.Tensor:
-        product = torch.remainder(factor.to(torch.float32) @ state, PRIME)  # exact before anything is added
+        product = torch.remainder(factor.to(torch.float32) @ state, PRIME)  # keeps the next sum exact
         found = torch.remainder(product + addend + HALF, PRIME)
         return self._powers[state.device][found.to(torch.int32)]
 
-    def _put(self, course: _ProofRun, states: list[bytes]) -> list[torch.Tensor]:
-        found = [torch.from_numpy(entries(state, course.columns)) for state in states]
+    def _put(self, run: _ProofRun, states: list[bytes]) -> list[torch.Tensor]:
+        found = [torch.from_numpy(entries(state, run.columns)) for state in states]
         return [state.to(device) for state, device in zip(found, self._lanes, strict=True)]
 
     def _digest(self, state: bytes | memoryview) -> bytes:
@@ -155,6 +153,6 @@ class Prover:
 
 
 def _entries_of(state: torch.Tensor) -> NDArray[np.uint8]:
-    """A state's bytes, in the host's memory."""
+    """Return a state's bytes in the host's memory."""
     found: NDArray[np.uint8] = (state + HALF).to(torch.uint8).cpu().numpy()
     return found

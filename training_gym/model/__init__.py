@@ -1,1 +1,1 @@
-"""Model definitions: the parameter layout (no torch), the network, text generation."""
+"""Models: parameter layout (no torch), network, text generation."""

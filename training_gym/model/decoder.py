@@ -1,4 +1,4 @@
-"""One small GPT-like decoder: pre-norm, rotary positions, GELU, no biases, untied head.
+"""Small GPT-like decoder: pre-norm, rotary positions, GELU, no biases, untied head.
 
 Shape legend: B batch, T positions, D hidden_size, N heads, K = D / N head size, V vocab_size.
 """
@@ -14,7 +14,7 @@ from training_gym.spec.config import ModelConfig
 
 
 class Decoder(nn.Module):
-    """Maps tokens [B, T] to next-token logits [B, T, V]."""
+    """Network from tokens [B, T] to next-token logits [B, T, V]."""
 
     def __init__(self, model: ModelConfig) -> None:
         super().__init__()
@@ -33,13 +33,13 @@ class Decoder(nn.Module):
         return cast(Tensor, self.head(self.norm(hidden)))
 
     def loss(self, tokens: Tensor) -> Tensor:
-        """Mean cross-entropy, in nats, of each token of [B, T + 1] given those before it."""
+        """Return the mean cross-entropy, in nats, of each token of [B, T + 1] given those before it."""
         logits = self(tokens[:, :-1])
         return F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
 
 
 class Block(nn.Module):
-    """Causal self-attention, then a feed-forward layer of four times the width, each with its residual."""
+    """Causal self-attention, then a feed-forward layer of four times the width, each with a residual."""
 
     def __init__(self, model: ModelConfig) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class Block(nn.Module):
         return hidden + cast(Tensor, self.mlp_down(F.gelu(self.mlp_up(self.mlp_norm(hidden)))))
 
     def attend(self, hidden: Tensor, rotation: Tensor) -> Tensor:
-        """Causal attention by plain matrix products, which are deterministic backwards too on every device."""
+        """Compute causal attention by plain matrix products; their backward pass is deterministic on every device."""
         batch, length, width = hidden.shape
         heads = self.qkv(hidden).view(batch, length, 3, self.num_heads, -1).permute(2, 0, 3, 1, 4)  # [3, B, N, T, K]
         query, key, value = rotate(heads[0], rotation), rotate(heads[1], rotation), heads[2]
@@ -68,21 +68,21 @@ class Block(nn.Module):
 
 
 def rotary_table(length: int, head_size: int) -> Tensor:
-    """Cosines and sines [2, T, K/2] of position times frequency, frequencies falling from 1 to 1/10000."""
+    """Return cosines and sines [2, T, K/2] of position times frequency; frequencies fall from 1 to 1/10000."""
     frequency = 10_000.0 ** (-torch.arange(0, head_size, 2, dtype=torch.float64) / head_size)
     angle = torch.arange(length, dtype=torch.float64)[:, None] * frequency
     return torch.stack((angle.cos(), angle.sin())).float()
 
 
 def rotate(heads: Tensor, rotation: Tensor) -> Tensor:
-    """Rotary position: turns each pair (i, i + K/2) of [B, N, T, K] by its position's angle."""
+    """Rotate each pair (i, i + K/2) of [B, N, T, K] by its position's angle."""
     cos, sin = rotation
     first, second = heads.chunk(2, dim=-1)
     return torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1)
 
 
 def build_decoder(model: ModelConfig, parameters: Arrays, device: str) -> Decoder:
-    """The network on ``device`` with a copy of ``parameters`` (names and shapes as ``parameter_shapes``)."""
+    """Return the network on ``device`` with a copy of ``parameters`` (names and shapes as ``parameter_shapes``)."""
     decoder = Decoder(model)
     decoder.load_state_dict({name: torch.from_numpy(array) for name, array in parameters.items()})
     return decoder.to(device)

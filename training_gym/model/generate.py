@@ -1,4 +1,4 @@
-"""Text from a byte model."""
+"""Text generation with a byte model."""
 
 import torch
 
@@ -10,7 +10,7 @@ from training_gym.spec.config import ModelConfig
 def generate(
     model: ModelConfig, parameters: Arrays, prompt: bytes, length: int, temperature: float = 0.8, seed: int = 0
 ) -> bytes:
-    """``length`` bytes that follow ``prompt``, sampled with ``seed``; equal arguments give equal text.
+    """Return ``length`` bytes that follow ``prompt``, sampled with ``seed``; equal arguments give equal text.
 
     Args:
         model: the model's configuration.
@@ -18,13 +18,13 @@ def generate(
         prompt: at least one byte; the model sees its last ``sequence_length`` bytes.
         length: bytes to generate.
         temperature: above 0; lower is more predictable.
-        seed: of the sampling.
+        seed: seed of the sampling.
 
     Raises:
         ValueError: empty prompt, negative length, or temperature not above 0.
     """
     if not prompt or length < 0 or not temperature > 0:
-        raise ValueError("generate needs a prompt of at least one byte, length >= 0 and temperature > 0")
+        raise ValueError("expected a prompt of at least one byte, length >= 0 and temperature > 0")
     decoder = build_decoder(model, parameters, "cpu")
     generator = torch.Generator().manual_seed(seed)
     text = list(prompt)

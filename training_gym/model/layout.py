@@ -1,7 +1,7 @@
 """Names, shapes and initial values of a model's parameters, without torch.
 
-The initial checkpoint is part of what a job commits to, so it is drawn from a counter-based generator with exact
-arithmetic: the same bits on every machine, whatever its torch or numpy.
+The initial checkpoint is part of what a job commits to. A counter-based generator with exact arithmetic draws it, so
+every machine computes the same bits with any torch or numpy.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ Arrays = dict[str, NDArray[np.float32]]
 
 
 def parameter_shapes(model: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Shape of every parameter, in canonical (sorted) order, named as the network's ``state_dict`` names them."""
+    """Return the shape of every parameter, in sorted order, under the names of the network's ``state_dict``."""
     width = model.hidden_size
     shapes: dict[str, tuple[int, ...]] = {
         "embedding.weight": (model.vocab_size, width),
@@ -36,17 +36,17 @@ def parameter_shapes(model: ModelConfig) -> dict[str, tuple[int, ...]]:
 
 
 def muon_trains(training: TrainingConfig, name: str, dimensions: int) -> bool:
-    """Whether Muon trains this parameter: a matrix between hidden layers, if the job uses Muon."""
+    """Return whether Muon trains this parameter: a matrix between hidden layers, if the job uses Muon."""
     return training.optimizer == "muon" and dimensions == 2 and name.startswith("blocks.")
 
 
 def moment_names(training: TrainingConfig, name: str, dimensions: int) -> tuple[str, ...]:
-    """What the inner optimiser keeps of a parameter: running means of the gradient and, for AdamW, of its square."""
+    """Return the inner optimiser's moments: running means of the gradient and, for AdamW, of its square."""
     return ("exp_avg",) if muon_trains(training, name, dimensions) else ("exp_avg", "exp_avg_sq")
 
 
 def initial_parameters(model: ModelConfig, seed: int) -> Arrays:
-    """Fresh parameters: norm gains 1, matrices uniform with the deviation of :func:`_deviation`."""
+    """Return fresh parameters: norm gains 1, matrices uniform with the deviation of :func:`_deviation`."""
     return {name: _initial(name, shape, model, seed) for name, shape in parameter_shapes(model).items()}
 
 
@@ -61,7 +61,7 @@ def _initial(name: str, shape: tuple[int, ...], model: ModelConfig, seed: int) -
 
 
 def _deviation(name: str, shape: tuple[int, ...], model: ModelConfig) -> float:
-    """1/sqrt(inputs), so that activations keep their size; less where outputs add up along the residual stream."""
+    """Return 1/sqrt(inputs), which keeps the size of activations; less for outputs that add to the residual stream."""
     if name == "embedding.weight":
         return 1.0
     deviation = 1.0 / math.sqrt(shape[1])

@@ -23,20 +23,16 @@ from training_gym.spec.errors import StateError
 from zoo_protocol import merkle
 
 Vector = NDArray[np.float32]
-
-
 _HEADER_ALLOWANCE = 1 << 16
-
-
 _HEADER_PER_TENSOR = 512
 
 
 class TensorDigest:
-    """Root of a Merkle tree with one leaf for each array, fed in the order of the names (:mod:`zoo_protocol.merkle`).
+    """Root of a Merkle tree with one leaf per array, in the order of the names (:mod:`zoo_protocol.merkle`).
 
-    So a single tensor can be shown to be part of a state, or to differ from it, without the others. A leaf is of
-    ``"zoo-tensor-1" || header || SHA2-256 of the values``; the header is ``["name","F32",[shape]]`` as JSON without
-    blanks, preceded by its length, and the values are float32, little-endian.
+    The tree proves that a state contains a tensor, or differs in it, without the other tensors. A leaf hashes
+    ``"zoo-tensor-1" || header || SHA2-256 of the values``. The header is ``["name","F32",[shape]]`` as JSON without
+    blanks, preceded by its length; the values are float32, little-endian.
     """
 
     def __init__(self) -> None:
@@ -45,17 +41,17 @@ class TensorDigest:
         self._values = hashlib.sha256()
 
     def begin(self, name: str, shape: Sequence[int]) -> None:
-        """The next array's name and shape; its values follow."""
+        """Start the next array; its values follow."""
         self._end()
         header = json.dumps([name, "F32", list(shape)], separators=(",", ":")).encode()
         self._header, self._values = struct.pack(">Q", len(header)) + header, hashlib.sha256()
 
     def update(self, values: NDArray[np.float32]) -> None:
-        """Values of the array that was begun, in order."""
+        """Add values of the current array, in order."""
         self._values.update(np.ascontiguousarray(values, "<f4").data)
 
     def digest(self) -> bytes:
-        """Of all arrays (32 bytes); nothing can be added afterwards. Raises ValueError if there is none."""
+        """Return the digest of all arrays (32 bytes) and end the input. Raises ValueError if there is none."""
         self._end()
         return merkle.root(self._leaves)
 
@@ -66,7 +62,7 @@ class TensorDigest:
 
 
 def tensor_leaf(name: str, values: NDArray[np.float32]) -> bytes:
-    """The leaf of one array in the tree whose root is :func:`tensor_digest` (32 bytes)."""
+    """Return the leaf of one array in the tree whose root is :func:`tensor_digest` (32 bytes)."""
     digest = TensorDigest()
     digest.begin(name, values.shape)
     digest.update(values)
@@ -74,17 +70,17 @@ def tensor_leaf(name: str, values: NDArray[np.float32]) -> bytes:
 
 
 def tensor_digest(arrays: Mapping[str, NDArray[np.float32]]) -> bytes:
-    """The :class:`TensorDigest` of arrays in the order of their names (32 bytes)."""
+    """Return the :class:`TensorDigest` of arrays in the order of their names (32 bytes)."""
     return merkle.root([tensor_leaf(name, arrays[name]) for name in sorted(arrays)])
 
 
 def flatten(arrays: Mapping[str, NDArray[np.float32]]) -> Vector:
-    """The flat vector of parameters."""
+    """Return the flat vector of parameters."""
     return np.concatenate([arrays[name].ravel() for name in sorted(arrays)])
 
 
 class FlatView:
-    """The flat vector of parameters, read and changed in parts without making the whole of it."""
+    """The flat vector of parameters, read and changed in parts without a copy of the whole."""
 
     def __init__(self, arrays: Mapping[str, NDArray[np.float32]]) -> None:
         self._arrays = [arrays[name].reshape(-1, copy=False) for name in sorted(arrays)]
@@ -94,11 +90,11 @@ class FlatView:
         return self._starts[-1]
 
     def copy(self, part: slice, out: Vector) -> None:
-        """Copy a part, which has both ends, to ``out``, which is as long."""
+        """Copy a bounded part to ``out`` of the same length."""
         np.concatenate(self._views(part), out=out)
 
     def change(self, part: slice, change: Callable[[Vector], None]) -> None:
-        """Have ``change`` alter the values of a part, and so the arrays."""
+        """Apply ``change`` to the values of a part, and thereby to the arrays."""
         views = self._views(part)
         values = views[0] if len(views) == 1 else np.concatenate(views)
         change(values)
@@ -109,7 +105,7 @@ class FlatView:
                 start += len(view)
 
     def _views(self, part: slice) -> list[Vector]:
-        """What the arrays have of a part."""
+        """Return the arrays' views of a part."""
         found, place, number = [], part.start, bisect_right(self._starts, part.start) - 1
         while place < part.stop:
             start, end = self._starts[number], min(part.stop, self._starts[number + 1])
@@ -119,7 +115,7 @@ class FlatView:
 
 
 def unflatten(model: ModelConfig, vector: Vector) -> Arrays:
-    """The parameters of a flat vector (views of it)."""
+    """Return the parameters of a flat vector as views of it."""
     arrays, start = {}, 0
     for name, shape in parameter_shapes(model).items():
         size = int(np.prod(shape))
@@ -129,12 +125,12 @@ def unflatten(model: ModelConfig, vector: Vector) -> Arrays:
 
 
 def save_arrays(arrays: Mapping[str, NDArray[np.float32]]) -> bytes:
-    """Safetensors bytes without metadata: equal arrays give equal bytes, those of ``safetensors.numpy.save``."""
+    """Return safetensors bytes without metadata: equal arrays give equal bytes, those of ``safetensors.numpy.save``."""
     return b"".join(safetensors_pieces(arrays))
 
 
 def safetensors_pieces(arrays: Mapping[str, NDArray[np.float32]]) -> list[bytes | memoryview]:
-    """The bytes of :func:`save_arrays` in pieces that are views of ``arrays``: nothing is copied on the way to storage.
+    """Return the bytes of :func:`save_arrays` in pieces that are views of ``arrays``.
 
     The library copies each array twice, which takes longer than hashing the file.
     """
@@ -150,7 +146,7 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[np.float32]]) -> None:
 
 
 def _header(shapes: Mapping[str, tuple[int, ...]]) -> bytes:
-    """What :func:`save_arrays` writes before the values."""
+    """Return the part of a :func:`save_arrays` file before the values."""
     header, start = {}, 0
     for name in sorted(shapes):
         end = start + 4 * math.prod(shapes[name])
@@ -162,23 +158,24 @@ def _header(shapes: Mapping[str, tuple[int, ...]]) -> bytes:
 
 
 def file_bytes(shapes: Mapping[str, tuple[int, ...]]) -> int:
-    """Bytes of the file that :func:`save_arrays` makes of arrays with these ``shapes``."""
+    """Return the size in bytes of a :func:`save_arrays` file with these ``shapes``."""
     return len(_header(shapes)) + 4 * sum(math.prod(shape) for shape in shapes.values())
 
 
 def stream_arrays(
     pieces: Iterable[bytes], shapes: Mapping[str, tuple[int, ...]], what: str
 ) -> Iterator[tuple[str, Vector]]:
-    """The values of a file of :func:`save_arrays` from a stranger as they arrive: each array's name with some of its
-    values (flat, never none), in the order of names and places. Memory: one piece.
+    """Yield the values of an untrusted :func:`save_arrays` file as they arrive, with one piece in memory.
+
+    Yields each array's name with some of its values (flat, never none), in the order of names and positions.
 
     Raises:
-        StateError: not exactly the file that ``save_arrays`` makes of such arrays, or a value that is not finite.
+        StateError: not exactly the file that ``save_arrays`` writes of such arrays, or a value is not finite.
     """
     rest, source = b"", iter(pieces)
 
     def take(size: int, unit: int = 1) -> bytes:
-        """At most ``size`` bytes, a multiple of ``unit`` unless the file ends."""
+        """Return at most ``size`` bytes, a multiple of ``unit`` unless the file ends."""
         nonlocal rest
         while len(rest) < min(size, unit):
             piece = next(source, None)
@@ -196,44 +193,44 @@ def stream_arrays(
         while left:
             values = np.frombuffer(take(left, 4), "<f4")
             if not np.isfinite(values).all():
-                raise StateError("not_finite", what, f"{name} holds a value that is not finite")
+                raise StateError("not_finite", what, f"{name} has a value that is not finite")
             left -= values.nbytes
             yield name, values
     if rest or any(source):
-        raise StateError("too_large", what, f"goes on after the {file_bytes(shapes)} bytes of this model's")
+        raise StateError("too_large", what, f"has more than the {file_bytes(shapes)} bytes of this model")
 
 
 def check_header(data: bytes, shapes: Mapping[str, tuple[int, ...]], what: str) -> None:
-    """Refuse a file that :func:`load_arrays` takes and :func:`save_arrays` would write in another way.
+    """Refuse a file that :func:`load_arrays` accepts but :func:`save_arrays` would write differently.
 
     Raises:
         StateError: it has metadata, another order or other blanks.
     """
     if not data.startswith(_header(shapes)):
-        raise StateError("malformed", what, "does not begin as the file of this specification's state does")
+        raise StateError("malformed", what, "header differs from that of this specification's state")
 
 
 def load_arrays(data: bytes, shapes: Mapping[str, tuple[int, ...]], what: str) -> Arrays:
-    """The float32 arrays in safetensors bytes from a stranger, which must have exactly these names and ``shapes``.
+    """Return the float32 arrays in untrusted safetensors bytes, which must have exactly these names and ``shapes``.
 
     Raises:
-        StateError: too large, malformed, other tensors than expected, or a value that is not finite.
+        StateError: too large, malformed, unexpected tensors, or a value is not finite.
     """
     expected = sum(4 * int(np.prod(shape)) for shape in shapes.values())
     limit = expected + _HEADER_ALLOWANCE + _HEADER_PER_TENSOR * len(shapes)
     if len(data) > limit:
-        raise StateError("too_large", what, f"has {len(data)} bytes; this model's takes at most {limit}")
+        raise StateError("too_large", what, f"has {len(data)} bytes; expected at most {limit} for this model")
     try:
         arrays = safetensors.numpy.load(data)
     except (SafetensorError, KeyError, ValueError) as error:
-        raise StateError("malformed", what, f"is no safetensors file ({error!s:.120}); fetch it again") from error
+        raise StateError("malformed", what, f"is not a safetensors file ({error!s:.120}); fetch it again") from error
     if set(arrays) != set(shapes):
         differing = sorted(set(arrays) ^ set(shapes))[:3]
-        raise StateError("wrong_tensors", what, f"has other tensors than this model's: {', '.join(differing)}")
+        raise StateError("wrong_tensors", what, f"tensors differ from this model's: {', '.join(differing)}")
     for name, shape in shapes.items():
         array = arrays[name]
         if array.dtype != np.float32 or array.shape != shape:
             raise StateError("wrong_tensors", what, f"{name} is {array.dtype}{array.shape}, expected float32{shape}")
         if not np.isfinite(array).all():
-            raise StateError("not_finite", what, f"{name} holds a value that is not finite")
+            raise StateError("not_finite", what, f"{name} has a value that is not finite")
     return arrays

@@ -1,1 +1,1 @@
-"""Units of work of a job that many untrusted workers train together."""
+"""Inner optimisers, and data parallelism per inner step."""

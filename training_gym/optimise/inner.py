@@ -1,7 +1,7 @@
-"""The inner optimisers as functions of their state: AdamW, and Muon for hidden matrices.
+"""Inner optimisers as functions of their state: AdamW, and Muon for hidden matrices.
 
-Written out rather than taken from ``torch.optim``, whose optimisers import torch's compiler (a second and 60 MB in
-every worker process) and hide the state that a trace must bind.
+They do not use ``torch.optim``, whose optimisers hide the state that a trace must commit to. They also import torch's
+compiler, which takes a second and 60 MB per worker process.
 """
 
 from collections.abc import Mapping
@@ -13,20 +13,10 @@ from training_gym.model.layout import muon_trains
 from training_gym.spec.config import TrainingConfig
 
 BETA1 = 0.9
-
-
 BETA2 = 0.95
-
-
 EPSILON = 1e-8
-
-
 MUON_BETA = 0.95
-
-
 MUON_ITERATIONS = 5
-
-
 MUON_COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 
 
@@ -41,15 +31,15 @@ def optimizer_step(
     """Update ``parameters`` and ``moments`` in place from the parameters' gradients.
 
     Args:
-        training: names the optimiser and its rates.
+        training: configuration with the optimiser and its rates.
         parameters: by name; matrices decay, vectors (norm gains) do not.
-        moments: by the same names, in the order of ``models.layout.moment_names``.
-        step: steps done before this one, for the correction of the moments' start at zero.
+        moments: by the same names, in the order of ``model.layout.moment_names``.
+        step: number of earlier steps, which corrects the moments' start at zero.
         rate_share: share of the peak rates that this step uses.
     """
     for name, parameter in parameters.items():
         gradient = parameter.grad
-        assert gradient is not None  # every parameter takes part in the loss
+        assert gradient is not None  # the loss depends on every parameter
         if muon_trains(training, name, parameter.ndim):
             rate = training.muon_learning_rate * rate_share
             parameter.mul_(1 - rate * training.weight_decay)
@@ -63,7 +53,7 @@ def optimizer_step(
 
 
 def _adam(parameter: Tensor, gradient: Tensor, mean: Tensor, square: Tensor, step: int, rate: float) -> None:
-    """AdamW without its decay (Loshchilov and Hutter, 2019)."""
+    """Apply AdamW without its decay (Loshchilov and Hutter, 2019)."""
     correction1, correction2 = 1 - BETA1 ** (step + 1), 1 - BETA2 ** (step + 1)
     mean.lerp_(gradient, 1 - BETA1)
     square.mul_(BETA2).addcmul_(gradient, gradient, value=1 - BETA2)
@@ -71,9 +61,9 @@ def _adam(parameter: Tensor, gradient: Tensor, mean: Tensor, square: Tensor, ste
 
 
 def _muon(name: str, parameter: Tensor, gradient: Tensor, mean: Tensor, rate: float) -> None:
-    """Muon (Jordan et al., 2024): the Nesterov momentum with its singular values drawn to one.
+    """Apply Muon (Jordan et al., 2024): Nesterov momentum with its singular values moved to one.
 
-    The fused query, key and value are three matrices.
+    The fused query, key and value count as three matrices.
     """
     mean.lerp_(gradient, 1 - MUON_BETA)
     direction = gradient.lerp(mean, MUON_BETA)
@@ -83,7 +73,7 @@ def _muon(name: str, parameter: Tensor, gradient: Tensor, mean: Tensor, rate: fl
 
 
 def orthogonalised(matrix: Tensor) -> Tensor:
-    """``matrix`` with its singular values near one, by a quintic Newton-Schulz iteration in its own precision."""
+    """Return ``matrix`` with singular values near one, by a quintic Newton-Schulz iteration in its own precision."""
     a, b, c = MUON_COEFFICIENTS
     tall = matrix.shape[0] > matrix.shape[1]
     x: Tensor = matrix.T if tall else matrix

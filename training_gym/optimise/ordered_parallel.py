@@ -1,12 +1,12 @@
-"""Per-step data parallelism whose every bit is the same over any number of processes. Needs ``torch.distributed``.
+"""Per-step data parallelism with the same bits over any number of processes. Needs ``torch.distributed``.
 
-A batch is cut into logical shards, one per slot, which belong to the job and not to the machines. Each shard has a
-forward and a backward pass of its own, in whichever process; all shards' gradients go to all processes, and each adds
-them up along one fixed tree. So a unit that eight processes trained can be trained again by one, to the same trace. An
-all-reduce adds in an order that depends on how many take part, which changes the last bits.
+A batch is cut into logical shards, one per replica; they belong to the job, not to the machines. Each shard has its own
+forward and backward pass, in any process. All processes receive all shards' gradients and add them along one fixed
+tree. One process can therefore replay a unit that eight processes trained, to the same trace. An all-reduce would add
+in an order that depends on the number of processes, which changes the last bits.
 
-It costs the traffic of an all-gather: every process receives each shard's gradient, where :mod:`per_step` receives one.
-Processes must be of one execution profile (``training_gym.runtime.profile``).
+The cost is the traffic of an all-gather: every process receives each shard's gradient, in :mod:`parallel_steps` one.
+All processes must have one execution profile (``training_gym.runtime.profile``).
 """
 
 from collections.abc import Callable, Sequence
@@ -22,25 +22,25 @@ from training_gym.spec.errors import SpecError
 
 
 class DeterministicGroup:
-    """This process's part in the default process group, for ``unit.run_unit``.
+    """This process's member of the default process group, for ``unit.run_unit``.
 
     Attributes:
-        slots: whose batches this process takes; some processes may have one more than others.
-        bytes_sent: of gradients handed to the all-gather so far.
+        slots: replicas whose batches this process takes; some processes may have one more than others.
+        bytes_sent: bytes of gradients given to the all-gather so far.
     """
 
     def __init__(self, spec: TrainingSpec, shards: int) -> None:
-        """Share ``shards`` slots out over the processes of the initialised default group.
+        """Distribute ``shards`` replicas over the processes of the initialised default group.
 
         Raises:
-            ValueError: if there are fewer shards than processes.
-            SpecError: if gradients are to be compressed, which depends on who compresses what.
+            ValueError: there are fewer shards than processes.
+            SpecError: gradients are compressed; the result would depend on the shares of the processes.
         """
         processes, rank = dist.get_world_size(), dist.get_rank()
         if shards < processes:
-            raise ValueError(f"{shards} shards cannot be shared out over {processes} processes")
+            raise ValueError(f"shards is {shards}; expected at least one for each of {processes} processes")
         if spec.training.powersgd_rank:
-            detail = "must be 0: factors of the gradients of some shards are not those of all"
+            detail = "must be 0, since the factors of some shards' gradients differ from those of all"
             raise SpecError("unsupported_value", "training_config.powersgd_rank", detail)
         shares = [range(shards * one // processes, shards * (one + 1) // processes) for one in range(processes)]
         self.slots: Sequence[int] = shares[rank]
@@ -49,7 +49,7 @@ class DeterministicGroup:
         self._rows = [one * self._most + place for one, share in enumerate(shares) for place in range(len(share))]
 
     def attach(self, decoder: Decoder) -> Callable[[Tensor], Tensor]:
-        """``decoder.loss`` as the mean over all shards, whose backward pass leaves its gradients in the parameters."""
+        """Return ``decoder.loss`` as the mean over all shards; its backward pass sets the parameters' gradients."""
         parameters = list(decoder.parameters())
 
         def loss(tokens: Tensor) -> Tensor:
@@ -59,23 +59,23 @@ class DeterministicGroup:
         return loss
 
     def mean(self, decoder: Decoder, tokens: Tensor) -> Tensor:
-        """The loss and its gradients [1 + num_parameters], the mean over all shards of ``tokens`` and of the others.
+        """Return the loss and its gradients [1 + num_parameters], as the mean over all processes' shards.
 
         Args:
-            tokens: [slots * batch, length], this process's shards one after the other.
+            tokens: [slots * batch, length], this process's shards in order.
         """
         mine = [_loss_and_gradients(decoder, shard) for shard in tokens.chunk(len(self.slots))]
-        mine += [torch.zeros_like(mine[0])] * (self._most - len(mine))  # all send equally many
+        mine += [torch.zeros_like(mine[0])] * (self._most - len(mine))  # all processes send equally many
         own = torch.cat(mine)
-        everybodys = own.new_empty(dist.get_world_size() * len(own))
-        dist.all_gather_into_tensor(everybodys, own)
+        gathered = own.new_empty(dist.get_world_size() * len(own))
+        dist.all_gather_into_tensor(gathered, own)
         self.bytes_sent += own.nbytes
-        shards = everybodys.view(-1, len(mine[0]))[self._rows]
+        shards = gathered.view(-1, len(mine[0]))[self._rows]
         return tree_sum(shards) / len(shards)
 
 
 class _MeanOfShards(torch.autograd.Function):
-    """The shards' gradients are made in the forward pass, each alone; the backward pass hands out their mean."""
+    """Function whose forward pass computes each shard's gradients alone; its backward pass returns their mean."""
 
     @staticmethod
     def forward(ctx: Any, group: DeterministicGroup, decoder: Decoder, tokens: Tensor, *parameters: Tensor) -> Tensor:
@@ -91,13 +91,13 @@ class _MeanOfShards(torch.autograd.Function):
 
 
 def tree_sum(rows: Tensor) -> Tensor:
-    """The sum [n] of ``rows`` [k, n] along one binary tree: neighbours first, an odd one rises unchanged.
+    """Return the sum [n] of ``rows`` [k, n] along one binary tree: neighbours first, an odd row unchanged.
 
     Raises:
         ValueError: there is no row.
     """
     if not len(rows):
-        raise ValueError("nothing to add up")
+        raise ValueError("rows is empty; expected at least one")
     while len(rows) > 1:
         pairs = len(rows) // 2
         rows = torch.cat([rows[: 2 * pairs : 2] + rows[1 : 2 * pairs : 2], rows[2 * pairs :]])
@@ -105,7 +105,7 @@ def tree_sum(rows: Tensor) -> Tensor:
 
 
 def _loss_and_gradients(decoder: Decoder, tokens: Tensor) -> Tensor:
-    """One shard's [1 + num_parameters], by passes that no other shard takes part in."""
+    """Return one shard's loss and gradients [1 + num_parameters], independent of all other shards."""
     with torch.enable_grad():
         loss = decoder.loss(tokens)
         gradients = torch.autograd.grad(loss, list(decoder.parameters()))

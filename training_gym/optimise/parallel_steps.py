@@ -1,13 +1,14 @@
-"""Per-step data parallelism: processes that trust each other train one unit together. Needs ``torch.distributed``.
+"""Per-step data parallelism of mutually trusting processes that train one unit. Needs ``torch.distributed``.
 
-Every process runs the same unit (slot 0's) and takes the batches of some slots; after each backward pass torch's
-DistributedDataParallel averages the gradients, whole or by PowerSGD (Vogels et al., 2019), and every process makes the
-same step. States, trace and result are those of any unit and alike in all processes; the state at the end, which is
-what the group has trained, is kept as well (``trace.state_path(workdir, segments)``), and with it a checkpoint as after
-any round: ``checkpoint.json`` and the files that it names, from which another group goes on.
+Every process runs the same unit (slot 0's) and takes the batches of some replicas. After each backward pass torch's
+DistributedDataParallel averages the gradients, whole or by PowerSGD (Vogels et al., 2019), and all processes make the
+same step. States, trace and result are those of an ordinary unit and equal in all processes.
 
-The market does not run this over its nodes: no step can be replayed without the gradients of all others, and a round
-would need every node's link at every step. A provider may run it over machines of its own.
+The end state, which is the group's result, is kept too (``trace.state_path(workdir, segments)``). So is a checkpoint
+from which another group can continue: ``checkpoint.json`` and the files that it names.
+
+The market does not use this across its nodes. No step can be replayed without all other gradients, and a round would
+need every node's link at every step. A provider may use it across its own machines.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,32 +25,30 @@ from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import SpecError
 
 DENSE_STEPS = 2
-"""PowerSGD begins after so many dense steps of a segment: it cannot begin while buckets are still being laid out."""
+"""Dense steps of a segment before PowerSGD starts: it cannot start while buckets are being laid out."""
 
 
 class ProcessGroup:
-    """This process's part in the default process group, for ``unit.run_unit``.
+    """This process's member of the default process group, for ``unit.run_unit``.
 
     Attributes:
-        slots: whose batches this process takes.
-        bytes_sent: of gradients handed to all-reduce so far, after compression; as many come back.
+        slots: replicas whose batches this process takes.
+        bytes_sent: bytes of gradients given to all-reduce so far, after compression; as many return.
     """
 
     def __init__(self, spec: TrainingSpec, workers: int) -> None:
-        """Share ``workers`` slots out over the processes of the initialised default group.
+        """Distribute ``workers`` replicas over the processes of the initialised default group.
 
         Raises:
-            ValueError: if the processes cannot take equally many slots, so that means would be no means.
-            SpecError: if PowerSGD would never begin, as segments are so short.
+            ValueError: the processes cannot take equally many replicas, which the mean requires.
+            SpecError: segments are so short that PowerSGD would never start.
         """
         processes, rank = dist.get_world_size(), dist.get_rank()
         if workers % processes:
-            raise ValueError(f"{workers} slots cannot be shared out equally over {processes} processes")
+            raise ValueError(f"workers is {workers}; expected a multiple of the {processes} processes")
         training = spec.training
         if training.powersgd_rank and training.segment_steps <= DENSE_STEPS:
-            detail = (
-                f"is {training.segment_steps}; PowerSGD begins after {DENSE_STEPS} of a segment's steps; choose more"
-            )
+            detail = f"is {training.segment_steps}; expected more than the {DENSE_STEPS} steps before PowerSGD starts"
             raise SpecError("out_of_range", "training_config.segment_steps", detail)
         share = workers // processes
         self.slots: Sequence[int] = range(rank * share, (rank + 1) * share)
@@ -57,9 +56,9 @@ class ProcessGroup:
         self._rank_of_factors = training.powersgd_rank
 
     def attach(self, decoder: Decoder) -> Callable[[Tensor], Tensor]:
-        """``decoder.loss``, such that its backward pass leaves the group's mean gradients in the parameters.
+        """Return ``decoder.loss``; its backward pass leaves the group's mean gradients in the parameters.
 
-        Compression begins anew with each call, so that a boundary's state is all that a segment starts from.
+        Compression restarts with each call, so that a segment depends only on its boundary state.
         """
         parallel = DistributedDataParallel(_Loss(decoder))
         if self._rank_of_factors:
@@ -71,9 +70,9 @@ class ProcessGroup:
 
     def _dense(self, state: None, bucket: GradBucket) -> futures.Future[Tensor]:
         self.bytes_sent += bucket.buffer().nbytes
-        everybody = dist.group.WORLD
-        assert everybody is not None  # asked for its size in the beginning
-        return allreduce_hook(everybody, bucket)
+        world = dist.group.WORLD
+        assert world is not None  # the constructor read its size
+        return allreduce_hook(world, bucket)
 
     def _by_power_iteration(self, state: PowerSGDState, bucket: GradBucket) -> futures.Future[Tensor]:
         if state.iter < DENSE_STEPS:
@@ -86,7 +85,7 @@ class ProcessGroup:
 
 
 class _Loss(nn.Module):
-    """The decoder's loss as a forward pass, which is what DistributedDataParallel watches."""
+    """The decoder's loss as a forward pass, for DistributedDataParallel."""
 
     def __init__(self, decoder: Decoder) -> None:
         super().__init__()

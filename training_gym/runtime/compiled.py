@@ -1,10 +1,10 @@
-"""Loops for which numpy has no operation, compiled by numba. No torch.
+"""Compilation by numba of loops for which numpy has no operation. No torch.
 
-A loop is compiled at its first call and cached on disk for later processes. numba is imported at that call, so that a
-process that calls no loop does not wait for it. ``python -m training_gym.warm_up`` compiles all loops beforehand.
+A loop is compiled at its first call and cached on disk for later processes. numba is imported only then, so that other
+processes do not wait for it. ``python -m training_gym.warm_up`` compiles all loops in advance.
 
-Only whole numbers and single IEEE operations, never reordered or fused (no ``fastmath``): the same bits on every
-machine as numpy would give. Indices are not checked, so whoever calls a loop sees to it that they are in range.
+Loops use only integers and single IEEE operations, never reordered or fused (no ``fastmath``). They give the bits that
+numpy gives, on every machine. Indices are not checked; callers ensure their range.
 """
 
 import functools
@@ -13,16 +13,12 @@ from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 _P = ParamSpec("_P")
-
-
 _R = TypeVar("_R")
-
-
-_ONE_AT_A_TIME = threading.Lock()
+_LOCK = threading.Lock()
 
 
 def compiled(loop: Callable[_P, _R]) -> Callable[_P, _R]:
-    """``loop`` as machine code, which leaves the interpreter's lock to others while it runs."""
+    """Return ``loop`` as machine code that releases the interpreter's lock while it runs."""
     machine_code: Callable[_P, _R] | None = None
 
     def load() -> Callable[_P, _R]:
@@ -30,7 +26,7 @@ def compiled(loop: Callable[_P, _R]) -> Callable[_P, _R]:
 
         try:
             kept: Callable[_P, _R] = numba.njit(nogil=True, error_model="numpy", cache=True)(loop)
-        except RuntimeError:  # no directory to keep it in
+        except RuntimeError:  # no cache directory
             kept = numba.njit(nogil=True, error_model="numpy")(loop)
         return kept
 
@@ -38,7 +34,7 @@ def compiled(loop: Callable[_P, _R]) -> Callable[_P, _R]:
     def call(*arguments: _P.args, **named: _P.kwargs) -> _R:
         nonlocal machine_code
         if machine_code is None:
-            with _ONE_AT_A_TIME:
+            with _LOCK:
                 machine_code = machine_code or load()
         return machine_code(*arguments, **named)
 

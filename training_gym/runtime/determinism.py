@@ -1,4 +1,4 @@
-"""What a process must fix, once torch is imported, for two replays to agree bit for bit."""
+"""Process settings that make replays agree bit for bit, applied once torch is imported."""
 
 import hashlib
 import os
@@ -11,18 +11,18 @@ from training_gym.spec.errors import ProfileError
 
 
 def configure(profile: ExecutionProfile) -> None:
-    """Hold this process to ``profile``: its threads, deterministic kernels, no reduced precision.
+    """Apply ``profile`` to this process: threads, deterministic kernels, no reduced precision.
 
     Raises:
-        ProfileError: if the process was not started with the profile's variables, or lacks its device.
+        ProfileError: the process was not started with the profile's variables, or lacks its device.
     """
     for name, value in profile.variables.items():
         if os.environ.get(name) != value:
             raise ProfileError("wrong_environment", name, f"must be {value!r} before torch is imported")
     if profile.device == "cuda" and not torch.cuda.is_available():
-        raise ProfileError("no_device", "profile", f"{profile.name} needs a CUDA device and torch sees none")
+        raise ProfileError("no_device", "profile", f"{profile.name} needs a CUDA device, but torch finds none")
     torch.set_num_threads(1)
-    # As use_deterministic_algorithms(True), which would import torch's compiler too: 70 MB and a second.
+    # Equals use_deterministic_algorithms(True) without importing torch's compiler, which takes 70 MB and a second.
     torch.set_deterministic_debug_mode("error")
     torch.backends.cudnn.benchmark = False
     torch.backends.cudnn.allow_tf32 = False
@@ -30,6 +30,6 @@ def configure(profile: ExecutionProfile) -> None:
 
 
 def seed_step(seed: int, round_: int, slot: int, step: int) -> None:
-    """Seed torch's generators for one inner step, so that no draw depends on what ran before."""
+    """Seed torch's generators for one inner step, so that no random number depends on earlier steps."""
     digest = hashlib.sha256(b"zoo-rng-1" + struct.pack(">QQQQ", seed, round_, slot, step)).digest()
     torch.manual_seed(int.from_bytes(digest[:8], "big") >> 1)

@@ -1,7 +1,7 @@
-"""Execution profiles: what must be fixed before torch is imported for replays to agree bit for bit.
+"""Execution profiles: settings fixed before torch is imported, so that replays agree bit for bit.
 
-Thread counts, instruction sets and library kernels all change the last bits of a training step. They are chosen by
-environment variables that the numeric libraries read when they load, so a launcher sets them for a fresh process.
+Thread counts, instruction sets and library kernels change the last bits of a training step. The numeric libraries read
+them from environment variables when they load, so a launcher sets these for a fresh process.
 """
 
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from training_gym.spec.errors import ProfileError
 
 _CPU_LIBRARIES = {
-    "MKL_CBWR": "AVX2,STRICT",  # one code path of the matrix library, whatever the processor offers
+    "MKL_CBWR": "AVX2,STRICT",  # one code path of the matrix library on all processors
     "MKL_NUM_THREADS": "1",
     "ATEN_CPU_CAPABILITY": "avx2",
     "ONEDNN_MAX_CPU_ISA": "AVX2",
@@ -20,10 +20,10 @@ _CPU_LIBRARIES = {
 
 @dataclass(frozen=True)
 class ExecutionProfile:
-    """A named way of running training.
+    """Named settings of a training process.
 
     Attributes:
-        name: what nodes and tasks call it; part of the environment class.
+        name: name that nodes and tasks use; part of the environment class.
         device: ``"cpu"`` or ``"cuda"`` (the first visible device).
         variables: environment variables the process must start with.
     """
@@ -34,20 +34,18 @@ class ExecutionProfile:
 
 
 CPU = ExecutionProfile("cpu-avx2-1", "cpu", _CPU_LIBRARIES)
-
-
 CUDA = ExecutionProfile("cuda-1", "cuda", _CPU_LIBRARIES | {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"})
-
-
 PROFILES = {profile.name: profile for profile in (CPU, CUDA)}
 
 
 def profile_named(name: str) -> ExecutionProfile:
-    """The profile called ``name``.
+    """Return the profile with this name.
 
     Raises:
-        ProfileError: if there is none.
+        ProfileError: there is none.
     """
     if name not in PROFILES:
-        raise ProfileError("unknown_profile", "profile", f"{name!r:.80} is none of {', '.join(PROFILES)}")
+        raise ProfileError(
+            "unknown_profile", "profile", f"{name!r:.80} is unknown; expected one of {', '.join(PROFILES)}"
+        )
     return PROFILES[name]

@@ -1,6 +1,6 @@
-"""Vectors worked on in pieces that fit the processor's cache, with a few threads. No torch.
+"""Work on vectors in blocks that fit the processor's cache, with a few threads. No torch.
 
-Pieces are independent, or joined by sums of integers, so neither their size nor the number of threads changes a bit.
+Blocks are independent or combined by integer sums, so neither their size nor the number of threads changes a bit.
 """
 
 import os
@@ -11,44 +11,37 @@ from typing import TypeVar
 import numpy as np
 
 BLOCK = 1 << 15
-"""Entries worked on at a time: a dozen temporaries of them stay in the second-level cache."""
-
+"""Entries processed at a time: a dozen temporaries of this size fit in the second-level cache."""
 
 THREADS = min(4, os.cpu_count() or 1)
-
-
-_LEAST = 1 << 18  # entries below which a thread costs more than it brings
-
-
+_MIN_PER_THREAD = 1 << 18  # with fewer entries a thread costs more than it saves
 _Item = TypeVar("_Item")
-
-
 _Result = TypeVar("_Result")
 
 
-# glibc hands freed memory of this order back to the system, and every block's temporaries would be mapped and zeroed
-# anew, several times their arithmetic. It stops doing so for the size of the largest mapping that was ever freed.
+# glibc returns freed memory of this size to the system. Each block's temporaries would then be mapped and zeroed again,
+# which costs several times their arithmetic. Freeing one larger mapping raises that limit.
 np.empty(16 << 20, np.uint8)
 
 
 def spans(size: int, start: int = 0) -> Iterator[slice]:
-    """``start`` to ``size`` in slices of ``BLOCK``."""
+    """Yield ``start`` to ``size`` in slices of ``BLOCK``."""
     for first in range(start, size, BLOCK):
         yield slice(first, min(first + BLOCK, size))
 
 
 def parts(size: int, multiple: int = BLOCK) -> list[slice]:
-    """The whole of ``size`` in about equal slices, one for each thread; all but the last are of whole ``multiple``."""
-    count = max(1, min(THREADS, size // _LEAST))
+    """Return all of ``size`` in about equal slices, one per thread; all but the last span whole ``multiple``."""
+    count = max(1, min(THREADS, size // _MIN_PER_THREAD))
     length = -(-size // count // multiple) * multiple or multiple
     return [slice(first, min(first + length, size)) for first in range(0, size, length)]
 
 
 def in_threads(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
-    """``work`` of each item, in the items' order; numpy leaves the interpreter's lock while it computes."""
+    """Return ``work`` of each item, in order; numpy releases the interpreter's lock while it computes."""
     listed = list(items)
     results: dict[int, _Result] = {}
-    left = iter(range(len(listed)))  # threads share it: an item costs one of them a look at it and nobody a hand-over
+    left = iter(range(len(listed)))  # shared by all threads, which take the next item without a queue
 
     def take() -> None:
         for number in left:

@@ -1,8 +1,7 @@
-"""The declarative description of a training job. Importable without torch: the market validates with it.
+"""Specification of a training job. No torch: the market validates with it.
 
-A specification comes from a stranger, so every field has a type and a bound, and an unknown key is refused
-rather than ignored. The bounds are generous for one device and small enough that no valid specification can
-exhaust the machine that validates, stores or replays it.
+A specification is untrusted, so every field has a type and bounds, and unknown keys are refused. The bounds suit one
+device: no valid specification can exhaust the machine that validates, stores or replays it.
 """
 
 from collections.abc import Mapping
@@ -14,30 +13,25 @@ from training_gym.spec.setting_fields import choice_field, cid, number_field, re
 from zoo_protocol.hashing import canonical_json, keccak, to_hex
 
 CHUNK = 4096
-"""Elements per compression chunk; ``top_k`` of them are sent. An index fits in 12 bits."""
-
+"""Elements per compression chunk, of which ``top_k`` are sent. An index fits in 12 bits."""
 
 MAX_PARAMETERS = 500_000_000
-
-
 MAX_TOKENS_PER_STEP = 1 << 20
-
-
 MAX_SEGMENTS = 64
-
-
 LARGE_MODEL = 100_000_000
-"""Parameters from which on settings that are left out suit slow links (``settings_by_size``, decision 16)."""
-
+"""Parameters from which defaults suit slow links (``settings_by_size``, decision 16)."""
 
 ADAMW_RATE, ADAMW_RATE_WIDTH = 32e-3, 32
-"""AdamW's peak rate beside Muon, at any width. Where AdamW trains the hidden matrices too that suits models of this
-``hidden_size``, and wider ones want proportionally less (Yang et al., 2022, Tensor Programs V; decision 16)."""
+"""AdamW's default peak rate next to Muon, at any width.
+
+Where AdamW also trains the hidden matrices, the rate suits models of this ``hidden_size``; wider ones need
+proportionally less (Yang et al., 2022, Tensor Programs V; decision 16).
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """A GPT-like decoder over bytes (``models/decoder.py``). ``hidden_size / num_heads`` must be an even integer."""
+    """A GPT-like decoder over bytes (``model/decoder.py``). ``hidden_size / num_heads`` must be an even integer."""
 
     architecture: str = choice_field("gpt", "gpt")
     vocab_size: int = choice_field(256, 256)
@@ -47,7 +41,7 @@ class ModelConfig:
     sequence_length: int = number_field(64, 8, 2048)
 
     def num_parameters(self) -> int:
-        """Trainable parameters."""
+        """Return the number of trainable parameters."""
         width = self.hidden_size
         per_layer = 12 * width * width + 2 * width  # q, k, v, output; up and down of 4x; two norms
         return 2 * self.vocab_size * width + self.num_layers * per_layer + width
@@ -55,33 +49,33 @@ class ModelConfig:
 
 @dataclass(frozen=True, slots=True)
 class TrainingConfig:
-    """How each unit (one slot's one round) trains, compresses and how the rounds are joined. Defaults: decision 16.
+    """Settings of units (training, compression) and of aggregation. Decision 16 gives the reasons of the defaults.
 
     Attributes:
         rounds: outer rounds of the job.
         inner_steps: optimiser steps of one unit.
-        segment_steps: steps between two committed states; divides ``inner_steps``. A verifier replays one such segment.
+        segment_steps: steps between two committed states; divides ``inner_steps``. A verifier replays one segment.
         batch_size: sequences per inner step.
-        optimizer: of the inner steps. ``muon`` trains the hidden matrices with Muon and the rest with AdamW.
-        learning_rate: peak rate of AdamW; left out with ``adamw``, it falls with the width (``settings_by_size``).
-        muon_learning_rate: peak rate of Muon; used by ``muon`` alone.
-        final_rate_share: share of the peak rates that a linear decay over the whole job ends at; 1 is no decay.
-        warmup_steps: steps of linear warm-up, counted by what a slot's moments have seen.
+        optimizer: optimiser of the inner steps. ``muon`` trains hidden matrices with Muon and the rest with AdamW.
+        learning_rate: peak rate of AdamW; its default with ``adamw`` falls with the width (``settings_by_size``).
+        muon_learning_rate: peak rate of Muon; used by ``muon`` only.
+        final_rate_share: share of the peak rates at the end of a linear decay over the job; 1 disables the decay.
+        warmup_steps: steps of linear warm-up, counted by the steps that a replica's moments have seen.
         weight_decay: decoupled decay of matrices (norm gains are not decayed).
         gradient_clip: largest global gradient norm of an inner step.
         top_k: entries sent per 4096 parameters.
         value_bits: bits per sent entry, sign included.
-        error_feedback_decay: what share of the unsent remainder is kept for the next round.
+        error_feedback_decay: share of the residual that is kept for the next round.
         outer_learning_rate: factor on the aggregated pseudo-gradient.
-        outer_momentum: of the outer Nesterov step; 0 is none.
-        down_top_k: entries per 4096 parameters of the update that nodes fetch; 0 has them fetch the whole model.
+        outer_momentum: momentum of the outer Nesterov step; 0 disables it.
+        down_top_k: entries per 4096 parameters of the update that nodes fetch; with 0 they fetch the whole model.
         down_value_bits: bits per entry of that update, sign included.
-        round_delay: 1 has a slot go on with its next unit while the round of its last one is being joined
-            (``ahead.py``), so that transfers and joining go on beside the compute; 0 has it wait.
-        averaging: ``rounds`` joins what units learned, ``steps`` their gradients at every inner step
-            (``distributed/per_step.py``; the market refuses it).
-        powersgd_rank: of the factors that gradients are sent as if averaged at every step, after the first two steps of
-            each segment; 0 sends them whole.
+        round_delay: 1 lets a replica start its next unit before the previous aggregation (``early_start.py``), so that
+            transfers overlap with compute; 0 makes it wait.
+        averaging: ``rounds`` aggregates units, ``steps`` averages gradients at every inner step
+            (``parallel_steps.py``; the market refuses it).
+        powersgd_rank: rank of the factors that compress averaged gradients; 0 sends whole gradients. The first two
+            steps of each segment are always whole.
         seed: root of the initial weights and of the data order.
     """
 
@@ -144,26 +138,23 @@ METHODS: dict[str, dict[str, Any]] = {
     "ddp": {"averaging": "steps"},
     "powersgd": {"averaging": "steps", "powersgd_rank": 4, "segment_steps": 20},
 }
-"""Settings that ``training_config.method`` stands for; those given beside it go first. A method is nothing more than
-that: the trace, the payload and the checkpoint are the same for all of them. ``sparseloco`` (Sarfi et al., 2025) and
-``diloco`` (Douillard et al., 2023, with eight bits) are as published, with the inner optimiser of one's choice for the
-latter; it runs 500 steps a round. ``slow_links`` is for large models between homes (``docs/planning.md``). The defaults
-were chosen by measurement (decision 16)."""
+"""Settings that ``training_config.method`` stands for; explicit settings take precedence.
 
+A method changes only settings: trace, payload and checkpoint have one format. ``sparseloco`` (Sarfi et al., 2025) and
+``diloco`` (Douillard et al., 2023, with eight bits and 500 steps a round) are as published, but ``diloco`` leaves the
+inner optimiser open. ``slow_links`` suits large models between homes (``docs/planning.md``). Measurements chose the
+defaults (decision 16).
+"""
 
 _OF_ROUNDS = ("inner_steps", "segment_steps")
-
-
-_OF_JOINING = ("top_k", "value_bits", "down_top_k", "down_value_bits", "outer_learning_rate", "outer_momentum")
-
-
+_OF_AGGREGATION = ("top_k", "value_bits", "down_top_k", "down_value_bits", "outer_learning_rate", "outer_momentum")
 _WITHOUT_EFFECT: tuple[tuple[str, Any, tuple[str, ...], str], ...] = (
     ("averaging", "rounds", ("powersgd_rank",), "averaging 'steps'"),
-    ("averaging", "steps", (*_OF_JOINING, "round_delay"), "averaging 'rounds'"),
+    ("averaging", "steps", (*_OF_AGGREGATION, "round_delay"), "averaging 'rounds'"),
     ("optimizer", "adamw", ("muon_learning_rate",), "optimizer 'muon'"),
     ("down_top_k", 0, ("down_value_bits",), "a down_top_k above 0"),
 )
-"""(setting, its value, which others then do nothing, what they need)."""
+"""(setting, its value, settings without effect then, requirement of these)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +162,8 @@ class TrainingSpec:
     """Model, data and training of one job.
 
     Attributes:
-        dataset: CID of a dataset manifest (``data/manifest.py``).
-        start_model: CID of the parameters to begin with (a checkpoint's model); None begins with random ones.
+        dataset: CID of a dataset manifest (``data/dataset.py``).
+        start_model: CID of the initial parameters (a checkpoint's model); None starts from random ones.
     """
 
     model: ModelConfig
@@ -182,14 +173,14 @@ class TrainingSpec:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> "TrainingSpec":
-        """The specification in ``document``: ``model_config``, ``data_config``, ``training_config``.
+        """Parse ``document``: ``model_config``, ``data_config``, ``training_config``.
 
-        A missing setting takes its default; the dataset has none. ``training_config.method`` names a set of defaults
-        (``METHODS``) and is no setting itself: the specification holds what it stands for. Without a method the size of
-        the model decides some of the defaults (:func:`settings_by_size`).
+        A missing setting takes its default; the dataset has none. ``training_config.method`` selects a set of defaults
+        (``METHODS``) and is not stored: the specification holds the settings. Without a method the model's size
+        decides some defaults (:func:`settings_by_size`).
 
         Raises:
-            SpecError: unknown or missing key, wrong type, value out of range, or settings that do not fit together.
+            SpecError: unknown or missing key, wrong type, value out of range, or inconsistent settings.
         """
         document = section(document, "spec", ["model_config", "data_config", "training_config"])
         data = section(document.get("data_config"), "data_config", ["dataset", "start_model"])
@@ -207,9 +198,9 @@ class TrainingSpec:
         return spec
 
     def to_dict(self) -> dict[str, Any]:
-        """The canonical document: every setting is written out, a start model only if there is one.
+        """Return the canonical document with every setting; a start model only if there is one.
 
-        ``from_dict`` gives an equal specification back.
+        ``from_dict`` restores an equal specification.
         """
         start = {} if self.start_model is None else {"start_model": self.start_model}
         return {
@@ -219,11 +210,11 @@ class TrainingSpec:
         }
 
     def to_json(self) -> bytes:
-        """The canonical JSON of :meth:`to_dict`."""
+        """Return the canonical JSON of :meth:`to_dict`."""
         return canonical_json(self.to_dict())
 
     def spec_hash(self, json: bytes | None = None) -> str:
-        """Keccak-256 of the canonical JSON, 0x hex. ``json`` is that JSON, where the caller has it already."""
+        """Return the Keccak-256 of the canonical JSON, 0x hex. ``json`` is that JSON if the caller has it."""
         return to_hex(keccak(self.to_json() if json is None else json))
 
     @property
@@ -232,14 +223,14 @@ class TrainingSpec:
         return self.training.inner_steps // self.training.segment_steps
 
     def num_parameters(self) -> int:
-        """Trainable parameters of the model."""
+        """Return the number of trainable parameters of the model."""
         return self.model.num_parameters()
 
     def flops_per_unit(self) -> int:
-        """Floating-point operations of the matrix products of one unit.
+        """Return the floating-point operations of one unit's matrix products.
 
-        Two per weight and token forward, twice that backward; attention counts full (unmasked) score matrices, as
-        they are computed. Muon adds its own: five iterations of three products per step and square or wide matrix.
+        Two per weight and token forward, twice that backward. Attention counts full (unmasked) score matrices, as
+        computed. Muon adds five iterations of three products per step and square or wide matrix.
         """
         model, width = self.model, self.model.hidden_size
         weights = model.num_layers * 12 * width * width + model.vocab_size * width
@@ -254,12 +245,12 @@ class TrainingSpec:
 
 
 def settings_by_size(model: ModelConfig, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the training settings that are not ``given``, those that the size of ``model`` decides, by name.
+    """Return the training settings, by name, that the size of ``model`` decides and that are not ``given``.
 
-    A large model takes what ``slow_links`` stands for. Nothing of it is decided where a method is named, where
-    gradients are averaged at every step, and where no error feedback would keep what sparse payloads leave out. The
-    lengths of rounds and segments are decided together or not at all, so that whatever fits the plain defaults fits
-    these. Where AdamW trains all of a wide model its rate is lower than the default (decision 16).
+    A large model takes the settings of ``slow_links``. It does not if a method is named, gradients are averaged at
+    every step, or error feedback is off, which would lose the unsent entries. The lengths of rounds and segments are
+    decided together or not at all, so that settings that fit the plain defaults fit these. If AdamW trains all of a
+    wide model, its rate is below the default (decision 16).
     """
     return _slow_links(model, given) | _adamw_rate(model, METHODS[given.get("method", "default")] | {**given})
 
@@ -275,12 +266,12 @@ def _slow_links(model: ModelConfig, given: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     if given.get("averaging") == "steps" or given.get("error_feedback_decay") == 0:
         return {}
-    left_out = set(_OF_ROUNDS) if any(name in given for name in _OF_ROUNDS) else set()
-    return {name: value for name, value in METHODS["slow_links"].items() if name not in left_out | given.keys()}
+    excluded = set(_OF_ROUNDS) if any(name in given for name in _OF_ROUNDS) else set()
+    return {name: value for name, value in METHODS["slow_links"].items() if name not in excluded | given.keys()}
 
 
 def _completed(document: object, model: ModelConfig) -> object:
-    """The training section with ``method`` replaced by what it stands for, or with what the model's size decides."""
+    """Return the training section with ``method`` replaced by its settings, or with those that the size decides."""
     if not isinstance(document, Mapping):
         return document
     method = document.get("method", "default")
@@ -294,10 +285,10 @@ def _completed(document: object, model: ModelConfig) -> object:
 
 
 def _check_effects(given: Mapping[str, Any], named: Mapping[str, Any]) -> None:
-    """Refuse a setting that was ``given`` and does nothing beside what is ``named``.
+    """Refuse a ``given`` setting without effect under the ``named`` settings.
 
-    A method may name more than has an effect. So may a document that states every setting: it is a specification that
-    was made before, by this version or an earlier one.
+    A method may name settings without effect. So may a document that has every setting, since it is the output of
+    :meth:`TrainingSpec.to_dict`.
     """
     defaults = {setting.name: setting.default for setting in fields(TrainingConfig)}
     if given.keys() >= defaults.keys():
@@ -307,25 +298,25 @@ def _check_effects(given: Mapping[str, Any], named: Mapping[str, Any]) -> None:
             continue
         for name in idle:
             if name in given and given[name] != defaults[name]:
-                detail = f"does nothing where {deciding} is {value!r}; leave it away, or choose {needed}"
+                detail = f"has no effect if {deciding} is {value!r}; remove it, or choose {needed}"
                 raise SpecError("unused_setting", f"training_config.{name}", detail)
 
 
 def _shortest_warmup(named: Mapping[str, Any]) -> dict[str, int]:
-    """The default warm-up, at most all steps of a job that is shorter."""
+    """Return the default warm-up, at most all steps of the job."""
     rounds, steps = (named.get(name, getattr(TrainingConfig(), name)) for name in ("rounds", "inner_steps"))
-    if type(rounds) is not int or type(steps) is not int:  # refused where it is read
+    if type(rounds) is not int or type(steps) is not int:  # `read_settings` refuses it
         return {}
     return {"warmup_steps": max(0, min(TrainingConfig().warmup_steps, rounds * steps))}
 
 
 def _settings(config: ModelConfig | TrainingConfig) -> dict[str, Any]:
-    """All settings by name; they are plain values, so there is nothing to copy (``asdict`` would look)."""
+    """Return all settings by name, without the copies of ``asdict``."""
     return {name: getattr(config, name) for name in config.__slots__}
 
 
-def _least_segment(inner_steps: int) -> int:
-    """The least number of steps that divides a unit into no more segments than there may be."""
+def _min_segment(inner_steps: int) -> int:
+    """Return the least number of steps that divides a unit into at most ``MAX_SEGMENTS`` segments."""
     least = -(-inner_steps // MAX_SEGMENTS)
     return next(steps for steps in range(least, inner_steps + 1) if inner_steps % steps == 0)
 
@@ -343,14 +334,14 @@ def _check_together(spec: TrainingSpec) -> None:
             "not_divisible",
             "training_config.segment_steps",
             f"is {training.segment_steps} and must divide inner_steps, {training.inner_steps}; choose a divisor of it, "
-            f"{_least_segment(training.inner_steps)} at least",
+            f"{_min_segment(training.inner_steps)} at least",
         )
     if spec.segments > MAX_SEGMENTS:
         raise SpecError(
             "out_of_range",
             "training_config.segment_steps",
             f"makes {spec.segments} segments per unit, beyond {MAX_SEGMENTS}; choose a divisor of "
-            f"{training.inner_steps}, {_least_segment(training.inner_steps)} at least",
+            f"{training.inner_steps}, {_min_segment(training.inner_steps)} at least",
         )
     if training.warmup_steps > training.rounds * training.inner_steps:
         raise SpecError(

@@ -1,59 +1,59 @@
-"""Errors of the training library: each has a stable code, the field or input at fault and a remedy."""
+"""Errors of the training library: a stable code, the field or input at fault, and a remedy."""
 
-MOST_FIELD, MOST_MESSAGE = 200, 1000
-"""Characters: both may quote what a stranger wrote."""
+MAX_FIELD_LENGTH, MAX_MESSAGE_LENGTH = 200, 1000
+"""Characters; both may quote untrusted input."""
 
 
 class GymError(ValueError):
-    """Base of every error this library raises on purpose.
+    """Base of every error that this library raises on purpose.
 
     Attributes:
         code: stable ``snake_case`` reason that programs may branch on.
         field: dotted path of the input at fault (``training_config.top_k``), or the name of the input file.
-        message: what is wrong, and what to do.
+        message: the fault, and a remedy.
 
-    ``field`` and ``message`` can be printed, encoded and stored wherever text can, whatever they quote.
+    ``field`` and ``message`` are printable text, even if they quote untrusted input.
     """
 
     def __init__(self, code: str, field: str, message: str) -> None:
         self.code = code
-        self.field = _printable(field, MOST_FIELD)
-        self.message = _printable(message, MOST_MESSAGE)
+        self.field = _printable(field, MAX_FIELD_LENGTH)
+        self.message = _printable(message, MAX_MESSAGE_LENGTH)
         super().__init__(f"{self.field}: {self.message}")
 
 
-def _printable(text: str, most: int) -> str:
-    """``text`` of at most so many characters, with escapes for what is no printable one, such as half a surrogate."""
-    cut = text if len(text) <= most else f"{text[: most - 1]}…"
+def _printable(text: str, limit: int) -> str:
+    """Return ``text`` of at most ``limit`` characters, with escapes for unprintable ones such as half a surrogate."""
+    cut = text if len(text) <= limit else f"{text[: limit - 1]}…"
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in cut)
 
 
 class SpecError(GymError):
-    """A training specification that is refused."""
+    """Refusal of a training specification."""
 
 
 class ManifestError(GymError):
-    """A dataset or checkpoint manifest that is refused."""
+    """Refusal of a dataset or checkpoint manifest."""
 
 
 class StateError(GymError):
-    """A checkpoint, boundary state or error feedback file that is refused."""
+    """Refusal of a checkpoint, boundary state or replica state file."""
 
 
 class PayloadError(GymError):
-    """A pseudo-gradient payload that is refused."""
+    """Refusal of a payload."""
 
 
 class StartStateMismatch(GymError):
-    """A replayed segment's start state is not the one the worker committed to."""
+    """A replayed segment's start state differs from the committed one."""
 
 
 class ResultMismatch(GymError):
-    """A worker's result that contradicts its own trace or its unit's input."""
+    """A result contradicts its own trace or its unit's input."""
 
 
 class ProfileError(GymError):
-    """This process does not run under the execution profile it claims."""
+    """This process does not run under its execution profile."""
 
 
 class TrainingDiverged(GymError):

@@ -1,4 +1,4 @@
-"""Strict reading of the small JSON documents (manifests) that strangers publish."""
+"""Strict reading of small untrusted JSON documents (manifests)."""
 
 import json
 import re
@@ -11,7 +11,7 @@ MAX_MANIFEST_BYTES = 1 << 20
 
 
 def read_json(data: bytes, what: str) -> dict[str, Any]:
-    """The JSON object in ``data``.
+    """Return the JSON object in ``data``.
 
     Raises:
         ManifestError: too large, not JSON, or not an object.
@@ -21,14 +21,14 @@ def read_json(data: bytes, what: str) -> dict[str, Any]:
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise ManifestError("malformed", what, f"is no JSON ({error!s:.120})") from error
+        raise ManifestError("malformed", what, f"is not JSON ({error!s:.120})") from error
     if not isinstance(document, dict):
         raise ManifestError("wrong_type", what, "must be a JSON object")
     return document
 
 
 def read_fields(document: object, path: str, names: Sequence[str]) -> Mapping[str, Any]:
-    """``document`` as a mapping with exactly the keys ``names``."""
+    """Return ``document`` as a mapping with exactly the keys ``names``."""
     if not isinstance(document, Mapping):
         raise ManifestError("wrong_type", path, f"must be an object with the keys {', '.join(names)}")
     for name in names:

@@ -1,4 +1,4 @@
-"""Settings with types and bounds, read from a stranger's document: an unknown key is refused rather than ignored."""
+"""Settings with types and bounds, read from an untrusted document; unknown keys are refused."""
 
 import difflib
 import math
@@ -16,17 +16,17 @@ _Settings = TypeVar("_Settings", bound="DataclassInstance")
 
 
 def choice_field(default: Any, *choices: Any) -> Any:
-    """A field of a dataclass that has one of ``choices``."""
+    """Return a dataclass field with one of ``choices``."""
     return field(default=default, metadata={"choices": choices})
 
 
 def number_field(default: float, low: float, high: float) -> Any:
-    """A field of a dataclass that is a number from ``low`` to ``high``, whole if it is annotated so."""
+    """Return a dataclass field that is a number from ``low`` to ``high``, whole if annotated as int."""
     return field(default=default, metadata={"low": low, "high": high})
 
 
 def section(document: object, name: str, known: Sequence[str]) -> Mapping[str, Any]:
-    """``document`` as a mapping whose keys are all ``known``. ``name`` is its path in the specification.
+    """Return ``document`` as a mapping whose keys are all ``known``. ``name`` is its path in the specification.
 
     Raises:
         SpecError: ``wrong_type``, ``unknown_key``.
@@ -38,13 +38,13 @@ def section(document: object, name: str, known: Sequence[str]) -> Mapping[str, A
             path = str(key) if name == "spec" else f"{name}.{key}"
             nearest = difflib.get_close_matches(str(key)[:80], known, n=1, cutoff=0.0)[0]
             raise SpecError(
-                "unknown_key", path, f"is no known setting; the nearest is {nearest!r}. Rename or remove it"
+                "unknown_key", path, f"is not a known setting; the nearest is {nearest!r}. Rename or remove it"
             )
     return document
 
 
 def read_settings(config: type[_Settings], document: object, name: str) -> _Settings:
-    """A dataclass of :func:`choice` and :func:`between` fields; what ``document`` leaves out takes its default.
+    """Return a dataclass of :func:`choice_field` and :func:`number_field` fields; missing settings take defaults.
 
     Raises:
         SpecError: as :func:`section`; ``unsupported_value``, ``out_of_range``.
@@ -55,10 +55,10 @@ def read_settings(config: type[_Settings], document: object, name: str) -> _Sett
 
 
 def _value(setting: Field[Any], value: object, path: str) -> Any:
-    """``value`` checked against the type and the bounds that ``setting`` declares."""
+    """Return ``value`` after checks of the type and the bounds that ``setting`` declares."""
     expected = cast(type, setting.type)
     if expected is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value) if abs(value) < 1 << 1000 else math.inf  # beyond that there is no such float
+        value = float(value) if abs(value) < 1 << 1000 else math.inf  # larger integers overflow a float
     if type(value) is not expected:
         names = {int: "a whole number", float: "a number", str: "a string"}
         raise SpecError("wrong_type", path, f"must be {names[expected]}, got {value!r:.80}")
@@ -76,7 +76,7 @@ def _value(setting: Field[Any], value: object, path: str) -> Any:
 
 
 def cid(value: object, path: str, what: str) -> str:
-    """``value`` if it has the form of a CID; ``what`` says of which content.
+    """Return ``value`` if it has the form of a CID; ``what`` names the content for the error.
 
     Raises:
         SpecError: ``missing_key``, ``wrong_type``, ``out_of_range``.
@@ -86,5 +86,5 @@ def cid(value: object, path: str, what: str) -> str:
     if not isinstance(value, str):
         raise SpecError("wrong_type", path, f"must be the CID of {what} as a string")
     if not (value.isascii() and value.isalnum() and 46 <= len(value) <= 128):
-        raise SpecError("out_of_range", path, f"is no CID; put {what} on IPFS and give the CID you get")
+        raise SpecError("out_of_range", path, f"is not a CID; add {what} to IPFS and give its CID")
     return value

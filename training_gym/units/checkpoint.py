@@ -1,15 +1,13 @@
-"""Checkpoints: the model file, and the manifest that ties them to a job. No network, no torch.
+"""Checkpoints: the model file, and the manifest that binds them to a job. No network, no torch.
 
-A manifest is the canonical JSON of::
+A manifest is canonical JSON with the fields of :class:`CheckpointManifest` and ``"kind": "zoo-checkpoint/2"``. Hashes
+are 0x hex. ``round`` counts the rounds done, ``data_cursor`` the inner steps done per slot. ``parent`` is the CID of
+the manifest before, or null.
 
-    {"kind": "zoo-checkpoint/2", "job_id": "0x...", "round": rounds done, "parent": CID or null, "model": CID,
-     "outer_state": CID or null, "update": CID or null, "aggregation": CID or null, "slot_states": {slot: CID},
-     "data_cursor": inner steps done per slot, "spec_hash": "0x..."}
-
-``slot_states`` names, per slot, what that slot's next unit starts with; a slot that is not named starts with none.
-``outer_state`` names what the next outer step starts with (``outer.load_outer_state``); null is the initial one.
-``update`` names what makes the parent's model this one (``outer.catch_up``); null where nodes fetch the whole model.
-``aggregation`` names the record of the payloads that it was made of (docs/protocol.md); null for the initial one.
+``slot_states`` has the replica state with which each slot's next unit starts; a missing slot starts with zeros.
+``outer_state`` is the input of the next outer step (``outer_step.load_outer_state``); null is the initial one.
+``update`` turns the parent's model into this one (``outer_step.catch_up``); null if nodes fetch the whole model.
+``aggregation`` is the record of the aggregated payloads (docs/protocol.md); null for the initial checkpoint.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,14 +24,8 @@ from zoo_protocol.content.unixfs import cid_of_file
 from zoo_protocol.hashing import canonical_json
 
 KIND = "zoo-checkpoint/2"
-
-
 MAX_ROUNDS = 10_000
-
-
 MAX_SLOTS = 4096
-
-
 _FIELDS = [
     "kind",
     "job_id",
@@ -51,7 +43,7 @@ _FIELDS = [
 
 @dataclass(frozen=True, slots=True)
 class CheckpointManifest:
-    """One checkpoint of a job, see the module's docstring for its fields and units."""
+    """One checkpoint of a job; the module's docstring describes its fields."""
 
     job_id: str
     round: int
@@ -65,15 +57,15 @@ class CheckpointManifest:
     spec_hash: str
 
     def to_bytes(self) -> bytes:
-        """The canonical manifest file."""
+        """Return the canonical manifest file."""
         return canonical_json({"kind": KIND, **asdict(self)})
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "CheckpointManifest":
-        """The manifest in a file from a stranger.
+        """Parse an untrusted manifest file.
 
         Raises:
-            ManifestError: naming the field that is wrong.
+            ManifestError: a field is wrong; the error names it.
         """
         document = read_fields(read_json(data, "checkpoint manifest"), "manifest", _FIELDS)
         if document["kind"] != KIND:
@@ -91,7 +83,7 @@ class CheckpointManifest:
             spec_hash=read_hash(document["spec_hash"], "spec_hash"),
         )
         if manifest.to_bytes() != data:
-            raise ManifestError("not_canonical", "manifest", "is not the canonical JSON of what it says; write it anew")
+            raise ManifestError("not_canonical", "manifest", "is not canonical JSON; write it again")
         return manifest
 
 
@@ -109,30 +101,32 @@ def _read_slot_states(document: object) -> dict[str, str]:
 
 
 def write_checkpoint(manifest: CheckpointManifest, files: Iterable[bytes], directory: Path) -> None:
-    """Keep a checkpoint without storage: in ``directory`` each of its ``files`` under its CID, the manifest as
-    ``checkpoint.json``, all with the bytes that they have in storage. The manifest comes last."""
+    """Write the ``files`` to ``directory`` under their CIDs, and last the manifest as ``checkpoint.json``.
+
+    All files have the bytes that they would have in content storage.
+    """
     for content in files:
         (directory / cid_of_file(content)).write_bytes(content)
     (directory / "checkpoint.json").write_bytes(manifest.to_bytes())
 
 
 def initial_checkpoint(spec: TrainingSpec) -> bytes:
-    """The model file of round 0: a pure function of the specification, equal on every machine."""
+    """Return the model file of round 0: a pure function of the specification, equal on every machine."""
     return save_state(initial_parameters(spec.model, spec.training.seed))
 
 
 def save_state(parameters: Arrays) -> bytes:
-    """The model file of ``parameters``: equal parameters give equal bytes, hence equal CIDs."""
+    """Return the model file of ``parameters``: equal parameters give equal bytes, hence equal CIDs."""
     return b"".join(state_pieces(parameters))
 
 
 def state_pieces(parameters: Arrays) -> list[bytes | memoryview]:
-    """The bytes of :func:`save_state` as views of ``parameters``, to be stored without a copy of them."""
+    """Return the bytes of :func:`save_state` as views of ``parameters``, to store them without a copy."""
     return safetensors_pieces(parameters)
 
 
 def load_state(spec: TrainingSpec, data: bytes) -> Arrays:
-    """The parameters in a model file.
+    """Return the parameters in a model file.
 
     Raises:
         StateError: too large, malformed, not this specification's model, or not finite.

@@ -1,4 +1,4 @@
-"""The environment class: two processes of equal class are expected to train to equal bits."""
+"""Environment class: processes of equal class are expected to train to equal bits."""
 
 import hashlib
 import platform
@@ -20,9 +20,9 @@ _NO_HASH = "0x" + "00" * 32
 
 
 def environment_class(profile: ExecutionProfile) -> str:
-    """0x hex of 32 bytes over the profile, the numeric builds, the device model and the probe's result.
+    """Return 0x hex of 32 bytes over the profile, the numeric builds, the device model and the probe's result.
 
-    What the first three leave open (microcode, a library that ignores its variables) shows in the probe.
+    The probe covers what the others do not: microcode, or a library that ignores its variables.
     """
     return to_hex(
         keccak(
@@ -42,7 +42,7 @@ def environment_class(profile: ExecutionProfile) -> str:
 
 
 def probe(profile: ExecutionProfile) -> bytes:
-    """Trace root of one small fixed unit, trained and compressed here (32 bytes)."""
+    """Return the trace root (32 bytes) of one small fixed unit, trained and compressed in this process."""
     spec = TrainingSpec(ModelConfig(), "probe", TrainingConfig(rounds=1, inner_steps=4, segment_steps=2))
     unit = Unit(
         spec=spec,

@@ -1,7 +1,7 @@
-"""What a slot carries from one unit to its next: error feedback, the optimiser's moments, and their age. No torch.
+"""Replica state: error feedback, moments and step count, carried from unit to unit of a replica. No torch.
 
-The state lives on the slot's node. Traces bind its digest, so it travels only where somebody replays the unit or takes
-the slot over; a slot without one begins with zeros.
+The state lives on the replica's node. Traces commit to its digest, so it is transferred only for a replay or when
+another node takes the replica over. A replica without one starts with zeros.
 """
 
 import math
@@ -27,16 +27,16 @@ from training_gym.spec.errors import StateError
 from zoo_protocol.hashing import sha256
 
 MAX_STEPS = 1 << 24
-"""The count stops here: float32 holds no more exactly, and corrections for the moments' start at zero are long gone."""
+"""Limit of the count: float32 holds larger integers inexactly, and the moments' corrections have ended long before."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """What a slot's next unit starts with, beside the round's parameters.
+    """Start state of a replica's next unit, next to the round's parameters.
 
     Attributes:
-        error_feedback: what its earlier units left unsent [num_parameters].
-        moments: the inner optimiser's, as ``<moment>.<parameter>`` (``models.layout.moment_names``).
+        error_feedback: residual of earlier units [num_parameters].
+        moments: moments of the inner optimiser, as ``<moment>.<parameter>`` (``model.layout.moment_names``).
         steps: inner steps that the moments have seen, at most ``MAX_STEPS``.
     """
 
@@ -45,43 +45,43 @@ class ReplicaState:
     steps: int
 
     def digest(self) -> bytes:
-        """What traces bind (32 bytes); see :func:`slot_state_digest`."""
+        """Return the digest in traces (32 bytes); see :func:`slot_state_digest`."""
         return slot_state_digest(error_feedback_digest(self.error_feedback), self.moments, self.steps)
 
 
 def error_feedback_digest(error_feedback: Vector) -> bytes:
-    """Tensor digest of error feedback (32 bytes), which stays as it is until a unit's end."""
+    """Return the tensor digest of error feedback (32 bytes), which is constant until a unit's end."""
     return tensor_digest({"error_feedback": error_feedback})
 
 
 def slot_state_digest(error_feedback_digest: bytes, moments: Arrays, steps: int) -> bytes:
-    """SHA2-256(error feedback's digest || tensor digest of the moments || steps as 8 bytes, big-endian)."""
+    """Return SHA2-256(error feedback's digest || tensor digest of the moments || steps as 8 bytes, big-endian)."""
     return slot_state_digest_of(error_feedback_digest, tensor_digest(moments), steps)
 
 
 def slot_state_digest_of(error_feedback_digest: bytes, moments_digest: bytes, steps: int) -> bytes:
-    """:func:`slot_state_digest` where the moments' tensor digest is known (32 bytes)."""
+    """Return :func:`slot_state_digest` from the moments' tensor digest (32 bytes)."""
     return sha256(error_feedback_digest + moments_digest + struct.pack(">Q", steps))
 
 
 def fresh_slot_state(spec: TrainingSpec) -> ReplicaState:
-    """How every slot begins: nothing left unsent, an optimiser that has seen nothing."""
+    """Return the initial state of every replica: all zeros."""
     moments = {name: np.zeros(shape, np.float32) for name, shape in _moment_shapes(spec).items()}
     return ReplicaState(np.zeros(spec.num_parameters(), np.float32), moments, 0)
 
 
 def save_slot_state(state: ReplicaState) -> bytes:
-    """The slot state file: equal states give equal bytes, hence equal CIDs."""
+    """Return the replica state file: equal states give equal bytes, hence equal CIDs."""
     steps = np.array([state.steps], np.float32)
     return save_arrays({"error_feedback": state.error_feedback, "steps": steps, **state.moments})
 
 
 def load_slot_state(spec: TrainingSpec, data: bytes | None) -> ReplicaState:
-    """The state in a slot state file; without a file, the fresh one.
+    """Return the state in a replica state file; without a file, the fresh one.
 
     Raises:
-        StateError: too large, malformed, not this specification's state, not finite, no count of steps, or not the
-            file that :func:`save_slot_state` makes of what it holds.
+        StateError: too large, malformed, not this specification's state, not finite, without a valid step count, or
+            not the bytes that :func:`save_slot_state` writes.
     """
     if data is None:
         return fresh_slot_state(spec)
@@ -94,12 +94,12 @@ def load_slot_state(spec: TrainingSpec, data: bytes | None) -> ReplicaState:
 
 @dataclass(frozen=True, slots=True)
 class SlotStateFacts:
-    """What verification needs of a slot state, without its values.
+    """Digests and step count of a replica state, for verification without its values.
 
     Attributes:
-        error_feedback: its digest (32 bytes).
-        digest: of the whole state (32 bytes).
-        steps: as in :class:`SlotState`.
+        error_feedback: digest of the error feedback (32 bytes).
+        digest: digest of the whole state (32 bytes).
+        steps: as in :class:`ReplicaState`.
     """
 
     error_feedback: bytes
@@ -108,12 +108,12 @@ class SlotStateFacts:
 
 
 def facts_of(state: ReplicaState) -> SlotStateFacts:
-    """The facts of a state at hand."""
+    """Return the facts of a loaded state."""
     return SlotStateFacts(error_feedback_digest(state.error_feedback), state.digest(), state.steps)
 
 
 def stream_slot_state(spec: TrainingSpec, pieces: Iterable[bytes]) -> SlotStateFacts:
-    """The facts of a slot state file, of which no more than a piece is held at once.
+    """Return the facts of a replica state file, with at most one piece in memory.
 
     Raises:
         StateError: see :func:`load_slot_state`.
@@ -135,18 +135,18 @@ def stream_slot_state(spec: TrainingSpec, pieces: Iterable[bytes]) -> SlotStateF
 
 
 def _steps(steps: float) -> int:
-    if not (0 <= steps <= MAX_STEPS and steps.is_integer()) or math.copysign(1, steps) < 0:  # -0.0 is another file
+    if not (0 <= steps <= MAX_STEPS and steps.is_integer()) or math.copysign(1, steps) < 0:
         raise StateError("out_of_range", "slot_state.steps", f"must be a whole number from 0 to {MAX_STEPS}")
     return int(steps)
 
 
 def slot_state_shapes(spec: TrainingSpec) -> Mapping[str, tuple[int, ...]]:
-    """The tensors of a slot state file."""
+    """Return the tensors of a replica state file."""
     return {"error_feedback": (spec.num_parameters(),), "steps": (1,), **_moment_shapes(spec)}
 
 
 def slot_state_bytes(spec: TrainingSpec) -> int:
-    """Bytes of a slot state file."""
+    """Return the size in bytes of a replica state file."""
     return file_bytes(slot_state_shapes(spec))
 
 

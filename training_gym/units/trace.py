@@ -1,10 +1,11 @@
-"""A unit of work as data: its input, its result, the states between its segments and what its leaves bind. No torch.
+"""A work unit as data: input, result, boundary states and trace leaves. No torch.
 
 A boundary state holds, per parameter, ``parameters.<name>``, ``exp_avg.<name>`` and, unless Muon trains it,
 ``exp_avg_sq.<name>``; the boundary's number gives the steps done. Its leaf's digest is
-SHA2-256(tensor digest of the parameters || digest of the slot state there || SHA2-256 of the payload), where the
-payload is empty before the end, and the slot state holds the state's moments and the error feedback, which is the
-unit's input before the end and its output there. So both ends of a trace can be checked by digests, without files.
+SHA2-256(tensor digest of the parameters || digest of the replica state there || SHA2-256 of the payload).
+
+Before the end the payload is empty. The replica state holds the state's moments and the error feedback: the unit's
+input before the end, its output there. Digests alone therefore suffice to check both ends of a trace.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,12 +30,12 @@ from zoo_protocol.verification.trace import state_leaf, trace_root
 
 @dataclass(frozen=True, slots=True)
 class LeafContext:
-    """What a leaf says it is about.
+    """Coordinates that a leaf commits to.
 
     Attributes:
         job_id: 0x hex of 32 bytes.
         round: outer round, from 0.
-        slot: worker slot, from 0.
+        slot: replica, from 0.
         environment: environment class, 0x hex of 32 bytes.
     """
 
@@ -46,14 +47,14 @@ class LeafContext:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Everything that determines a unit's result.
+    """All input that determines a unit's result.
 
     Attributes:
         spec: the job's specification.
-        job_id, round, slot: where it is, as in :class:`Place`.
-        checkpoint: the parameters that the round starts from.
+        job_id, round, slot: coordinates, as in :class:`LeafContext`.
+        checkpoint: parameters that the round starts from.
         train: tokens of the training split.
-        slot_state: what this slot's earlier units left.
+        slot_state: state after this replica's earlier units.
         environment: environment class, 0x hex of 32 bytes.
         device: ``"cpu"`` or ``"cuda"``.
     """
@@ -75,16 +76,16 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class UnitResult:
-    """What a worker hands in for a unit.
+    """Result that a node submits for a unit.
 
     Attributes:
-        payload: the compressed pseudo-gradient (``compression.wire``).
-        slot_state: the slot state file that this slot's next unit starts with.
-        slot_state_digest: of that state (32 bytes).
-        place: where the unit is, as its leaves say.
-        state_digests: of the state at each boundary (32 bytes each), ``segments + 1``: what a dispute asks for.
-        end_parameters_digest: tensor digest of the parameters after the last step (32 bytes); it lets anyone see that
-            the last leaf is about this payload and this slot state.
+        payload: the compressed pseudo-gradient (``compress.payload_format``).
+        slot_state: replica state file with which this replica's next unit starts.
+        slot_state_digest: digest of that state (32 bytes).
+        place: the unit's coordinates in its leaves.
+        state_digests: digest of the state at each boundary (32 bytes each), ``segments + 1``, for disputes.
+        end_parameters_digest: tensor digest of the parameters after the last step (32 bytes). With it anyone can check
+            that the last leaf commits to this payload and this replica state.
         train_loss: mean loss in nats over the last segment.
         steps: inner steps done.
     """
@@ -113,27 +114,27 @@ class UnitResult:
 
 
 def state_path(workdir: Path, segment: int) -> Path:
-    """Where a worker keeps the state that ``segment`` starts from."""
+    """Return the path of the state that ``segment`` starts from."""
     return workdir / f"state-{segment}.safetensors"
 
 
 def start_state(unit: Unit) -> Arrays:
-    """The state a unit starts from: the checkpoint's parameters, the slot's moments."""
+    """Return the state a unit starts from: the checkpoint's parameters, the replica's moments."""
     return {f"parameters.{name}": array for name, array in unit.checkpoint.items()} | unit.slot_state.moments
 
 
 def parameters_of(state: Arrays) -> Arrays:
-    """A boundary state's parameters, under their own names."""
+    """Return a boundary state's parameters, under their own names."""
     return {name.removeprefix("parameters."): array for name, array in state.items() if name.startswith("parameters.")}
 
 
 def moments_of(state: Arrays) -> Arrays:
-    """A boundary state's moments, as a slot state names them."""
+    """Return a boundary state's moments, named as in a replica state."""
     return {name: array for name, array in state.items() if not name.startswith("parameters.")}
 
 
 def load_boundary_state(spec: TrainingSpec, data: bytes) -> Arrays:
-    """The boundary state in a file from a stranger.
+    """Return the boundary state in an untrusted file.
 
     Raises:
         StateError: too large, malformed, not this specification's state, or not finite.
@@ -142,7 +143,7 @@ def load_boundary_state(spec: TrainingSpec, data: bytes) -> Arrays:
 
 
 def boundary_shapes(spec: TrainingSpec) -> dict[str, tuple[int, ...]]:
-    """The tensors of a boundary state file."""
+    """Return the tensors of a boundary state file."""
     return {
         f"{part}.{name}": shape
         for name, shape in parameter_shapes(spec.model).items()
@@ -151,27 +152,27 @@ def boundary_shapes(spec: TrainingSpec) -> dict[str, tuple[int, ...]]:
 
 
 def boundary_state_bytes(spec: TrainingSpec) -> int:
-    """Bytes of a boundary state file."""
+    """Return the size in bytes of a boundary state file."""
     return file_bytes(boundary_shapes(spec))
 
 
 def stream_inner_leaf(
     spec: TrainingSpec, place: LeafContext, boundary: int, start: SlotStateFacts, pieces: Iterable[bytes]
 ) -> bytes:
-    """:func:`inner_leaf` of a boundary state file (32 bytes); the rest as in :func:`stream_inner_digest`."""
+    """Return the :func:`inner_leaf` of a boundary state file (32 bytes); see :func:`stream_inner_digest`."""
     return leaf_at(place, boundary, stream_inner_digest(spec, boundary, start.error_feedback, start.steps, pieces))
 
 
 def stream_inner_digest(
     spec: TrainingSpec, boundary: int, error_feedback: bytes, steps: int, pieces: Iterable[bytes]
 ) -> bytes:
-    """:func:`inner_digest` of a boundary state file (32 bytes), of which no more than a piece is held at once.
+    """Return the :func:`inner_digest` of a boundary state file (32 bytes), with at most one piece in memory.
 
     Args:
-        error_feedback, steps: of the slot state that the unit started with; the former's digest.
+        error_feedback, steps: digest and step count of the replica state that the unit started with.
 
     Raises:
-        StateError: see :func:`load_boundary_state`; here the file must be as ``tensors.save_arrays`` makes it.
+        StateError: see :func:`load_boundary_state`; the file must have the bytes that ``tensors.save_arrays`` writes.
     """
     shapes = boundary_shapes(spec)
     parameters, moments, begun = TensorDigest(), TensorDigest(), ""
@@ -186,51 +187,51 @@ def stream_inner_digest(
 
 
 def state_digest(parameters: bytes, slot_state: bytes, payload: bytes = b"") -> bytes:
-    """Digest (32 bytes) of a boundary state, from the digests of what it binds and the payload itself."""
+    """Return the digest (32 bytes) of a boundary state, from its parts' digests and the payload."""
     return sha256(parameters + slot_state + sha256(payload))
 
 
 def inner_digest(unit: Unit, boundary: int, state: Arrays, error_feedback: bytes) -> bytes:
-    """Digest (32 bytes) of a boundary state before the end.
+    """Return the digest (32 bytes) of a boundary state before the end.
 
-    ``error_feedback`` is the digest of what the unit started with (``slot_state.error_feedback_digest``), which all
-    these states share.
+    ``error_feedback`` is the digest of the unit's initial error feedback (``error_feedback_digest``), which all these
+    states share.
     """
     slot_state = slot_state_digest(error_feedback, moments_of(state), steps_after(unit, boundary))
     return state_digest(tensor_digest(parameters_of(state)), slot_state)
 
 
 def leaf_at(place: LeafContext, boundary: int, digest: bytes) -> bytes:
-    """Leaf ``boundary`` (32 bytes) of a unit's trace, from the digest of its state."""
+    """Return leaf ``boundary`` (32 bytes) of a unit's trace, from the digest of its state."""
     return state_leaf(place.job_id, place.round, place.slot, boundary, digest, place.environment)
 
 
 def boundary_leaf(
     place: LeafContext, boundary: int, parameters: bytes, slot_state: bytes, payload: bytes = b""
 ) -> bytes:
-    """Leaf ``boundary`` (32 bytes) of a unit's trace, from what :func:`state_digest` takes."""
+    """Return leaf ``boundary`` (32 bytes) of a unit's trace, from the arguments of :func:`state_digest`."""
     return leaf_at(place, boundary, state_digest(parameters, slot_state, payload))
 
 
 def inner_leaf(unit: Unit, boundary: int, state: Arrays, error_feedback: bytes) -> bytes:
-    """Leaf (32 bytes) of a boundary state before the end, from what :func:`inner_digest` takes."""
+    """Return the leaf (32 bytes) of a boundary state before the end, from the arguments of :func:`inner_digest`."""
     return leaf_at(unit.place, boundary, inner_digest(unit, boundary, state, error_feedback))
 
 
 def steps_after(unit: Unit, boundary: int) -> int:
-    """Inner steps that the slot's moments have seen at ``boundary``."""
+    """Return the inner steps that the replica's moments have seen at ``boundary``."""
     return min(unit.slot_state.steps + boundary * unit.spec.training.segment_steps, MAX_STEPS)
 
 
 @dataclass(frozen=True, slots=True)
 class TraceEndpoints:
-    """What the ends of a trace are about, as digests of 32 bytes; only the payload itself is needed.
+    """Commitments of the two ends of a trace: digests of 32 bytes, and the payload itself.
 
     Attributes:
-        start: of the slot state that the unit started with; None where it is not known, and leaf 0 not checked.
-        parameters: of the parameters after the last step.
-        slot_state: of the slot state that the unit left.
-        payload: what it handed in.
+        start: digest of the unit's initial replica state; None if unknown, then leaf 0 is not checked.
+        parameters: digest of the parameters after the last step.
+        slot_state: digest of the replica state at the end.
+        payload: the submitted payload.
     """
 
     start: bytes | None
@@ -242,28 +243,26 @@ class TraceEndpoints:
 def check_ends(
     place: LeafContext, spec: TrainingSpec, checkpoint: Arrays, leaves: Sequence[bytes], ends: TraceEndpoints
 ) -> None:
-    """Check, without training, that a trace's first leaf is about this unit and its last about what was handed in.
+    """Check, without training, that a trace's first leaf commits to this unit and its last to the submitted result.
 
-    A replay vouches for leaves only; this is what ties them to the unit's input, its payload and its slot state.
+    A replay proves leaves only; this check binds them to the unit's input, payload and replica state.
 
     Raises:
-        ResultMismatch: wrong number of leaves, another start, or another payload or slot state than committed.
+        ResultMismatch: wrong number of leaves, another start, or another payload or replica state than committed.
     """
     last = spec.segments
     if len(leaves) != last + 1:
         raise ResultMismatch("wrong_leaf_count", "leaves", f"has {len(leaves)} leaves, expected {last + 1}")
     if ends.start is not None and leaves[0] != boundary_leaf(place, 0, tensor_digest(checkpoint), ends.start):
-        raise ResultMismatch("wrong_start_leaf", "leaves", "leaf 0 is not this round's checkpoint and slot state")
+        raise ResultMismatch(
+            "wrong_start_leaf", "leaves", "leaf 0 does not match this round's checkpoint and replica state"
+        )
     if leaves[last] != boundary_leaf(place, last, ends.parameters, ends.slot_state, ends.payload):
-        raise ResultMismatch("wrong_end_leaf", "leaves", f"leaf {last} is not of this payload and slot state")
+        raise ResultMismatch("wrong_end_leaf", "leaves", f"leaf {last} does not match this payload and replica state")
 
 
 def check_result(unit: Unit, result: UnitResult) -> None:
-    """:func:`check_ends` of a result whose files are all at hand.
-
-    Raises:
-        ResultMismatch: see there.
-    """
+    """Apply :func:`check_ends` to a result with all its files. Raises ResultMismatch."""
     ends = TraceEndpoints(
         unit.slot_state.digest(), result.end_parameters_digest, result.slot_state_digest, result.payload
     )

@@ -1,7 +1,6 @@
-"""One unit of work (one slot's one outer round), run whole by its worker or replayed by segments.
+"""Execution of a work unit (one replica's outer round), whole by its node or replayed by segments.
 
-Running and replaying are one code path: a unit's state between two segments is a value, and a segment is a function
-from one state to the next.
+Both use one code path: a boundary state is a value, and a segment is a function from one state to the next.
 """
 
 import math
@@ -42,27 +41,25 @@ from training_gym.units.trace import (
 from zoo_protocol.content.unixfs import cid_of_file
 
 OnStep = Callable[[int, float], None]
-
-
 Train = Callable[[Unit, Arrays, range, OnStep], tuple[Arrays, float]]
 """(unit, state, inner steps, observer) -> the state after them and their mean loss in nats."""
 
 
 def _ignore_step(step: int, loss: float) -> None:
-    """The default observer."""
+    """Do nothing: the default observer."""
 
 
 class Group(Protocol):
-    """The processes that train a unit together, their gradients averaged at every step (``per_step``).
+    """Processes that train a unit together and average their gradients at every step (``parallel_steps``).
 
     Attributes:
-        slots: whose batches this process takes; as many in every process.
+        slots: replicas whose batches this process takes; equally many in every process.
     """
 
     slots: Sequence[int]
 
     def attach(self, decoder: Decoder) -> Callable[[Tensor], Tensor]:
-        """``decoder.loss``, such that its backward pass leaves the group's mean gradients in the parameters."""
+        """Return ``decoder.loss``; its backward pass leaves the group's mean gradients in the parameters."""
 
 
 def run_unit(
@@ -73,21 +70,21 @@ def run_unit(
     train: Train | None = None,
     parent: str | None = None,
 ) -> UnitResult:
-    """Train the unit, keep the start state of each segment in ``workdir``, compress the result.
+    """Train the unit, write the start state of each segment to ``workdir``, compress the result.
 
-    Of a group ``workdir`` also gets the state at the end and its checkpoint (``checkpoint.write_checkpoint``).
+    For a group ``workdir`` also gets the end state and its checkpoint (``checkpoint.write_checkpoint``).
 
     Args:
-        unit: what to train.
+        unit: the unit to train.
         workdir: existing directory for the states.
         on_step: observer of inner steps.
-        group: the processes that train it together; None trains it alone.
-        train: what runs in the place of :func:`train_steps`, which makes the unit a cheat's (``cheats.py``).
-        parent: CID of the checkpoint manifest that a group starts from, for the manifest of where it ends.
+        group: processes that train it together; None trains it alone.
+        train: replacement of :func:`train_steps` for adversaries (``adversaries.py``).
+        parent: CID of a group's start checkpoint manifest, for the manifest of its end.
 
     Raises:
-        SpecError: if the specification averages gradients at every step and there is no ``group``, or the reverse.
-        TrainingDiverged: if a loss or the end is not finite.
+        SpecError: the specification averages gradients at every step without a ``group``, or the reverse.
+        TrainingDiverged: a loss or the end is not finite.
     """
     if (unit.spec.training.averaging == "steps") != (group is not None):
         raise SpecError("unsupported_value", "training_config.averaging", "'steps' is for a group, 'rounds' for a unit")
@@ -98,14 +95,14 @@ def run_unit(
         digests.append(inner_digest(unit, segment, state, feedback))
         state, loss = train(unit, state, steps_of(unit.spec, segment), on_step)
     result = finished(unit, digests, state, loss)
-    if group is not None:  # nobody joins payloads: this state is what the group has trained
+    if group is not None:  # without aggregation this state is the group's result
         write_arrays(state_path(workdir, unit.spec.segments), state)
         _keep_checkpoint(unit, state, result, parent, workdir)
     return result
 
 
 def _keep_checkpoint(unit: Unit, state: Arrays, result: UnitResult, parent: str | None, workdir: Path) -> None:
-    """What the group's next round starts from, as after any round."""
+    """Write the checkpoint that the group's next round starts from."""
     model = save_state(parameters_of(state))
     manifest = CheckpointManifest(
         job_id=unit.job_id,
@@ -125,28 +122,28 @@ def _keep_checkpoint(unit: Unit, state: Arrays, result: UnitResult, parent: str 
 def replay_segment(
     unit: Unit, segment: int, start_leaf: bytes, state_file: bytes | None, on_step: OnStep = _ignore_step
 ) -> bytes:
-    """The leaf that :func:`replay` gives."""
+    """Return the leaf that :func:`replay` returns."""
     return replay(unit, segment, start_leaf, state_file, on_step)[0]
 
 
 def replay(
     unit: Unit, segment: int, start_leaf: bytes, state_file: bytes | None, on_step: OnStep = _ignore_step
 ) -> tuple[bytes, bytes | None]:
-    """Leaf ``segment + 1`` as it must be, from the state the worker committed to as ``start_leaf``.
+    """Return the correct leaf ``segment + 1``, from the state that ``start_leaf`` commits to.
 
-    Of the last segment it also gives the SHA2-256 of the payload.
+    For the last segment, also return the SHA2-256 of the payload.
 
     Args:
         unit: the unit, with the verifier's own environment class.
-        segment: which segment, from 0.
-        start_leaf: leaf ``segment`` of the worker's trace.
-        state_file: the revealed state. Segment 0 starts from checkpoint and slot state, whatever was revealed.
+        segment: the segment, from 0.
+        start_leaf: leaf ``segment`` of the provider's trace.
+        state_file: the revealed state. Segment 0 ignores it and starts from checkpoint and replica state.
         on_step: observer of inner steps.
 
     Raises:
-        StartStateMismatch: if the start state is not the committed one.
-        StateError: if the revealed file is malformed.
-        TrainingDiverged: if a loss, or the unit's end, is not finite.
+        StartStateMismatch: the start state is not the committed one.
+        StateError: the revealed file is malformed.
+        TrainingDiverged: a loss, or the unit's end, is not finite.
     """
     state, loss = replayed(unit, segment, start_leaf, state_file, on_step)
     if segment + 1 < unit.spec.segments:
@@ -158,7 +155,7 @@ def replay(
 def replayed(
     unit: Unit, segment: int, start_leaf: bytes, state_file: bytes | None, on_step: OnStep = _ignore_step
 ) -> tuple[Arrays, float]:
-    """The state that :func:`replay` ends in, before it is compressed, and its mean loss; raises as that."""
+    """Return the uncompressed state that :func:`replay` ends in, and its mean loss; raises as :func:`replay`."""
     if segment == 0:
         state = start_state(unit)
     elif state_file is None:
@@ -171,16 +168,16 @@ def replayed(
 
 
 def steps_of(spec: TrainingSpec, segment: int) -> range:
-    """The inner steps of a segment."""
+    """Return the inner steps of a segment."""
     length = spec.training.segment_steps
     return range(segment * length, (segment + 1) * length)
 
 
 def finished(unit: Unit, digests: Sequence[bytes], state: Arrays, loss: float) -> UnitResult:
-    """What a unit that ended in ``state`` hands in; ``digests`` are those of the states before.
+    """Return the result of a unit that ended in ``state``; ``digests`` are those of the states before.
 
     Raises:
-        TrainingDiverged: if the state is not finite.
+        TrainingDiverged: the state is not finite.
     """
     payload, error_feedback = _compress(unit, state)
     slot_state = ReplicaState(error_feedback, moments_of(state), steps_after(unit, unit.spec.segments))
@@ -200,10 +197,10 @@ def finished(unit: Unit, digests: Sequence[bytes], state: Arrays, loss: float) -
 def train_steps(
     unit: Unit, state: Arrays, steps: range, on_step: OnStep, group: Group | None = None
 ) -> tuple[Arrays, float]:
-    """The state after the inner ``steps``, and their mean loss; no steps leave the state as it is.
+    """Return the state after the inner ``steps``, and their mean loss; without steps the state is unchanged.
 
     Raises:
-        TrainingDiverged: if a loss is not finite.
+        TrainingDiverged: a loss is not finite.
     """
     training = unit.spec.training
     names = list(parameter_shapes(unit.spec.model))
@@ -239,8 +236,9 @@ def train_steps(
 
 
 def rate_share(training: TrainingConfig, round_: int, step: int, seen: int) -> float:
-    """Share of the peak rate at an inner step of a round: warm-up by the steps that the slot's moments have seen,
-    linear decay over the job.
+    """Return the share of the peak rate at an inner step.
+
+    Warm-up counts the steps ``seen`` by the replica's moments; the linear decay spans the job.
     """
     warm = min(1.0, (seen + 1) / (training.warmup_steps + 1))
     done = (round_ * training.inner_steps + step) / (training.rounds * training.inner_steps)
@@ -248,12 +246,12 @@ def rate_share(training: TrainingConfig, round_: int, step: int, seen: int) -> f
 
 
 def _compress(unit: Unit, state: Arrays) -> tuple[bytes, Vector]:
-    """The payload of what the unit learned plus what was left unsent before, and what is left unsent now."""
+    """Return the payload of the pseudo-gradient plus error feedback, and the new error feedback."""
     decay = np.float32(unit.spec.training.error_feedback_decay)
-    learned = flatten(unit.checkpoint) - flatten(parameters_of(state))
-    wanted = decay * unit.slot_state.error_feedback + learned
+    pseudo_gradient = flatten(unit.checkpoint) - flatten(parameters_of(state))
+    wanted = decay * unit.slot_state.error_feedback + pseudo_gradient
     try:
         payload, sent = encode_step(uplink(unit.spec), wanted)
-    except PayloadError as error:  # the last step's loss was finite, what it led to was not
+    except PayloadError as error:  # the last loss was finite, the state after it is not
         raise TrainingDiverged("diverged", "training_config.learning_rate", "the unit's end is not finite") from error
     return payload, wanted - sent.dense()

@@ -1,7 +1,7 @@
-"""The smallest ways of doing less than a unit asks, as replacements for its training.
+"""Minimal attacks on a unit, as replacements for its training.
 
-For tests, benchmarks and the development network's adversary; nothing in a node refers to this module. A cheat does all
-else as an honest worker does: its states follow from what it did, its trace's ends are true to what it hands in.
+Only tests, benchmarks and the development network's adversary use this module, never a node. Apart from the attack, an
+adversary behaves honestly: its states follow from its computation, and its trace's ends match its result.
 """
 
 from collections.abc import Collection
@@ -20,33 +20,32 @@ from training_gym.units.unit import OnStep, Train, train_steps
 
 
 class Attack(StrEnum):
-    """What is done wrong in a segment."""
+    """Kind of false work in a segment."""
 
-    SKIP_STEP = "skip-step"  # its last inner step is left out
-    HALF_BATCH = "half-batch"  # every inner step reads half of its rows
-    BF16 = "bf16"  # matrix products in bfloat16 instead of float32
-    EDITED_DATA = "edited-data"  # one bit of one token of its first step's data is flipped
-    STALE = "stale"  # nothing is trained: what an earlier unit learned is handed in again
+    SKIP_STEP = "skip-step"  # omits the segment's last inner step
+    HALF_BATCH = "half-batch"  # reads half of the rows in every inner step
+    BF16 = "bf16"  # computes matrix products in bfloat16 instead of float32
+    EDITED_DATA = "edited-data"  # flips one bit of one token of the first step's data
+    STALE = "stale"  # trains nothing: submits an earlier unit's result again
 
 
-def cheating(cheat: Attack, segments: Collection[int], earlier: Vector | None = None) -> Train:
-    """Training that cheats in these ``segments`` and is honest in the others; for :func:`run_unit`.
+def dishonest_training(attack: Attack, segments: Collection[int], earlier: Vector | None = None) -> Train:
+    """Return training for :func:`run_unit` that attacks these ``segments`` and is honest in the others.
 
     Args:
-        cheat: how.
         segments: numbers of the segments, from 0.
-        earlier: what an earlier unit moved the parameters by [num_parameters]; for ``STALE``, which needs it.
+        earlier: an earlier unit's change of the parameters [num_parameters]; ``STALE`` requires it.
 
     Raises:
-        ValueError: stale without an earlier unit.
+        ValueError: ``STALE`` without ``earlier``.
     """
-    if cheat is Attack.STALE and earlier is None:
-        raise ValueError("a stale payload needs an earlier unit's")
+    if attack is Attack.STALE and earlier is None:
+        raise ValueError("earlier is None; expected an earlier unit's change for a stale payload")
 
     def train(unit: Unit, state: Arrays, steps: range, on_step: OnStep) -> tuple[Arrays, float]:
         if steps.start // unit.spec.training.segment_steps not in segments:
             return train_steps(unit, state, steps, on_step)
-        match cheat:
+        match attack:
             case Attack.SKIP_STEP:
                 return train_steps(unit, state, steps[:-1], on_step)
             case Attack.HALF_BATCH:
@@ -67,13 +66,13 @@ def cheating(cheat: Attack, segments: Collection[int], earlier: Vector | None = 
 
 
 def movement(unit: Unit, end_state: Arrays) -> Vector:
-    """What a unit moved the parameters by, for a later unit's stale payload [num_parameters]."""
+    """Return a unit's change of the parameters [num_parameters], for a later unit's stale payload."""
     ended = {name: end_state[f"parameters.{name}"] for name in parameter_shapes(unit.spec.model)}
     return flatten(ended) - flatten(unit.checkpoint)
 
 
 def _edited(unit: Unit, step: int) -> Unit:
-    """The unit with the first token that ``step`` reads changed by one bit."""
+    """Return the unit with the first token that ``step`` reads changed by one bit."""
     windows = len(unit.train) - unit.spec.model.sequence_length
     tokens = unit.train.copy()
     tokens[window_start(unit.spec.training.seed, unit.round, unit.slot, step, 0, windows)] ^= 1
@@ -81,6 +80,6 @@ def _edited(unit: Unit, step: int) -> Unit:
 
 
 def _moved(model: ModelConfig, state: Arrays, by: Vector) -> Arrays:
-    """The state with its parameters moved and all else as it was."""
+    """Return the state with its parameters moved and all else as it was."""
     moved = {f"parameters.{name}": state[f"parameters.{name}"] + part for name, part in unflatten(model, by).items()}
     return state | moved

@@ -1,9 +1,9 @@
-"""Whether the payloads of a round look like honest training. No torch.
+"""Outlier statistics of the payloads of a round. No torch.
 
-Five statistics of each payload beside the others of its round. None proves anything: nodes differ in their data, links
-and lateness. So a doubt only has more of its node's segments replayed; what is left out of the aggregate is decided by
-``robust``, exactly and recomputably, and only replay says who lied. The thresholds are set by what honest,
-heterogeneous nodes do (``benchmarks.detection.consistency``).
+Five statistics compare each payload with the others of its round. None proves false work, since nodes differ in data,
+links and lateness. An outlier flag therefore only raises the sampling rate of the node's segments. ``robust`` decides
+exclusions exactly and recomputably, and only a replay proves false work. The thresholds come from honest,
+heterogeneous nodes (``benchmarks.detection.consistency``).
 """
 
 import math
@@ -19,43 +19,29 @@ from training_gym.model.layout import Arrays
 from training_gym.model.tensors import Vector, unflatten
 from training_gym.spec.config import TrainingSpec
 
-LEAST_PAYLOADS = 4
-"""Of fewer, nothing can be said of what is usual."""
-
+MIN_PAYLOADS = 4
+"""With fewer payloads the usual values are unknown."""
 
 HELD_OUT_WINDOWS = 32
-
-
 NORM = 4.0
-
-
 COSINE = -0.15
-
-
 OVERLAP_LOW, OVERLAP_HIGH = 1.25, 0.75
-
-
 SPECTRUM = 0.9
-
-
 GAIN = -2.0
-
-
 _POWER_ITERATIONS = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Of one payload.
+    """Statistics of one payload.
 
     Attributes:
-        norm: its length, as a multiple of the round's median.
-        cosine: to the mean of the other payloads' directions.
-        overlap: how many times more of its places others sent too than by chance; ``OVERLAP_LOW`` where all are sent.
-        copied: the largest share of its places that another one with as many entries sent too; 0 where all are sent.
-        spectrum: largest share of a matrix's energy that lies in one direction, of those with a tenth of the payload's.
-        gain: what the payload alone takes off the held-out loss, as a share of it; of a loss of zero, which text of one
-            byte alone can have, nothing can be taken.
+        norm: length, as a multiple of the round's median.
+        cosine: cosine to the mean of the other payloads' directions.
+        overlap: positions that others sent too, relative to chance; ``OVERLAP_LOW`` if all are sent.
+        copied: largest share of positions that another payload of equal size sent too; 0 if all are sent.
+        spectrum: largest share of a matrix's energy in one direction, over matrices with a tenth of the energy.
+        gain: share of the held-out loss that the payload alone removes; 0 for a loss of zero (text of one byte value).
     """
 
     norm: float
@@ -69,13 +55,13 @@ class Statistics:
 def measure(
     spec: TrainingSpec, parameters: Arrays, payloads: Mapping[int, Payload], loss: Callable[[Arrays], float]
 ) -> dict[int, Statistics]:
-    """The statistics of a round's payloads by slot; none if they are fewer than ``LEAST_PAYLOADS``.
+    """Return the statistics of a round's payloads by slot; none for fewer than ``MIN_PAYLOADS``.
 
     Args:
-        parameters: of the checkpoint that the round started from.
-        loss: on held-out windows that were drawn when the payloads were fixed (:func:`held_out`).
+        parameters: parameters of the round's start checkpoint.
+        loss: loss on held-out windows, drawn after the payloads are fixed (:func:`held_out`).
     """
-    if len(payloads) < LEAST_PAYLOADS:
+    if len(payloads) < MIN_PAYLOADS:
         return {}
     dense = {slot: payload.dense() for slot, payload in payloads.items()}
     lengths = {slot: float(np.linalg.norm(vector)) for slot, vector in dense.items()}
@@ -98,25 +84,25 @@ def measure(
 
 
 def doubts(found: Statistics) -> list[str]:
-    """Stable codes of what is unusual about a payload; empty for nearly all honest ones."""
+    """Return the outlier flags of a payload as stable codes; empty for nearly all honest ones."""
     unusual = {
         "norm": not 1 / NORM <= found.norm <= NORM,
         "cosine": found.cosine < COSINE,
         "index_overlap": found.overlap < OVERLAP_LOW or found.copied > OVERLAP_HIGH,
         "spectrum": found.spectrum > SPECTRUM,
-        "held_out_loss": not found.gain >= GAIN,  # also if it is no number: the payload breaks the model
+        "held_out_loss": not found.gain >= GAIN,  # also true for NaN, if the payload breaks the model
     }
     return [code for code, is_unusual in unusual.items() if is_unusual]
 
 
 def held_out(spec: TrainingSpec, validation: Tokens, seed: bytes) -> Tokens:
-    """``HELD_OUT_WINDOWS`` windows [W, sequence_length + 1] of the validation split, drawn by ``seed``.
+    """Return ``HELD_OUT_WINDOWS`` windows [W, sequence_length + 1] of the validation split, drawn by ``seed``.
 
-    The seed is of all the round's payloads (``aggregation.sketch_seed``), so nobody could train for these windows.
+    The seed comes from all payloads of the round (``aggregation.sketch_seed``), so no node can train for the windows.
     """
     length = spec.model.sequence_length
-    dice = np.random.default_rng(int.from_bytes(seed, "big"))
-    starts = dice.integers(0, len(validation) - length, HELD_OUT_WINDOWS)
+    random = np.random.default_rng(int.from_bytes(seed, "big"))
+    starts = random.integers(0, len(validation) - length, HELD_OUT_WINDOWS)
     return np.stack([validation[start : start + length + 1] for start in starts])
 
 
@@ -136,7 +122,7 @@ def _cosine(left: Vector, right: Vector) -> float:
 
 
 def _overlaps(slot: int, payloads: Mapping[int, Payload]) -> tuple[float, float]:
-    """How many times more of a payload's places coincide than by chance, and the most that do with one of its size."""
+    """Return the overlap of a payload's positions relative to chance, and the largest with one of equal size."""
     own, own_places = payloads[slot], payloads[slot].indices
     lifts, copied = [], 0.0
     for other, payload in payloads.items():
@@ -144,25 +130,23 @@ def _overlaps(slot: int, payloads: Mapping[int, Payload]) -> tuple[float, float]
             places = payload.indices
             share = len(np.intersect1d(own_places, places, assume_unique=True)) / len(own_places)
             lifts.append(share * own.size / len(places))
-            if len(places) == len(own_places):  # who sends fewer sends the largest, which many send
+            if len(places) == len(own_places):  # a shorter payload has the largest entries, which many send
                 copied = max(copied, share)
     return statistics.median(lifts) if lifts else OVERLAP_LOW, copied
 
 
 def _matrices(spec: TrainingSpec, vector: Vector) -> list[Vector]:
-    """Those that hold a tenth of the payload's energy: in another, the few entries that are sent often lie in one
-    direction.
-    """
+    """Return the matrices with at least a tenth of the payload's energy; few sent entries often share one direction."""
     least = 0.1 * float(vector @ vector)
     matrices = [part for part in unflatten(spec.model, vector).values() if part.ndim == 2]
     return [matrix for matrix in matrices if least and float(np.vdot(matrix, matrix)) >= least]
 
 
 def _one_direction(matrix: Vector) -> float:
-    """The largest squared singular value as a share of their sum, by power iteration."""
+    """Return the largest squared singular value as a share of their sum, by power iteration."""
     wide = matrix.astype(np.float64)
-    dice = np.random.default_rng(0)
-    direction = dice.standard_normal(len(wide.T))  # ones would miss what is orthogonal to them
+    random = np.random.default_rng(0)
+    direction = random.standard_normal(len(wide.T))  # ones would miss what is orthogonal to them
     for _ in range(_POWER_ITERATIONS):
         direction = wide.T @ (wide @ direction)
         length = np.linalg.norm(direction)

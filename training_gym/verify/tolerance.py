@@ -1,4 +1,4 @@
-"""How far two states of a segment's end are apart, where their bits cannot be compared. No torch."""
+"""Distance of two end states of a segment whose bits cannot be compared. No torch."""
 
 import math
 from dataclasses import dataclass
@@ -12,23 +12,25 @@ from training_gym.spec.errors import ResultMismatch
 from training_gym.units.replica_state import ReplicaState
 from training_gym.units.trace import Unit, parameters_of
 
-PAYLOAD_APART = 0.01
-"""How far a payload may be from what compressing gives again, as a share of its length: the rounding of a sum can move
-a scale by 2**-8, or a level at the border of two."""
+MAX_PAYLOAD_DISTANCE = 0.01
+"""Allowed distance of a payload from its recomputation, as a share of its length.
+
+The rounding of a sum can move a scale by 2**-8, or a value at the border of two levels.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Relative L2 distances of parameters: over all of them, and of the tensor in which it is widest."""
+    """Relative L2 distances of parameters: over all, and the widest of a single tensor."""
 
     whole: float
     widest: float
 
 
 def difference(claimed: Arrays, computed: Arrays) -> Difference:
-    """How far the parameters of two boundary states are apart, as shares of the length of those ``computed``.
+    """Return the distance of the parameters of two boundary states, relative to the length of those ``computed``.
 
-    Both have the same tensors. A tensor of zeros counts as apart by infinity from anything else.
+    Both have the same tensors. A tensor of zeros has an infinite distance from anything else.
     """
     apart, length, widest = 0.0, 0.0, 0.0
     theirs = parameters_of(claimed)
@@ -46,15 +48,15 @@ def _share(squared_distance: float, squared_length: float) -> float:
 
 
 def claimed_end(unit: Unit, slot_state: ReplicaState, payload: bytes) -> Arrays:
-    """The parameters that a unit ended in, from the slot state that it handed on and its payload.
+    """Return the parameters that a unit ended in, from the replica state after it and its payload.
 
-    What was sent and what is left unsent make up what was learned and what was unsent before, but for a rounding of
-    float32 each (``distributed.unit``). The sum says nothing of its parts, so it is compressed again: who sends
-    anything else, and calls the difference unsent, has the same sum.
+    Payload and new error feedback sum to pseudo-gradient plus old error feedback, up to float32 rounding
+    (``units.unit``). A provider could split that sum arbitrarily, so the sum is compressed again and compared with the
+    payload.
 
     Raises:
         PayloadError: malformed payload, or a sum that is not finite.
-        ResultMismatch: the payload is not what compressing that sum gives.
+        ResultMismatch: compressing that sum gives another payload.
     """
     spec = unit.spec
     decay = np.float32(spec.training.error_feedback_decay)
@@ -62,8 +64,8 @@ def claimed_end(unit: Unit, slot_state: ReplicaState, payload: bytes) -> Arrays:
     wanted = slot_state.error_feedback + sent
     again = encode_step(uplink(spec), wanted)[1].dense()
     apart, length = (float(np.sum(np.square(one, dtype=np.float64))) for one in (again - sent, again))
-    if _share(apart, length) > PAYLOAD_APART:
-        raise ResultMismatch("payload_mismatch", "payload", "is not what compressing the unit's result gives")
-    learned = wanted - decay * unit.slot_state.error_feedback
-    end = unflatten(spec.model, flatten(unit.checkpoint) - learned)
+    if _share(apart, length) > MAX_PAYLOAD_DISTANCE:
+        raise ResultMismatch("payload_mismatch", "payload", "differs from the compressed result of the unit")
+    pseudo_gradient = wanted - decay * unit.slot_state.error_feedback
+    end = unflatten(spec.model, flatten(unit.checkpoint) - pseudo_gradient)
     return {f"parameters.{name}": array for name, array in end.items()}

@@ -75,12 +75,12 @@ class Connection:
         """Close all connections."""
         self._http.close()
 
-    def hurry(self) -> None:
+    def stop_retries(self) -> None:
         """Retry nothing from now on: the process ends. Safe in a signal handler."""
         self._stopping.set()
 
-    def hurries_within(self, seconds: float) -> bool:
-        """Wait, at most until :meth:`hurry`. Return true after it."""
+    def wait_or_stop(self, seconds: float) -> bool:
+        """Wait, at most until :meth:`stop_retries`. Return true after it."""
         return self._stopping.wait(seconds)
 
     def get(self, path: str, params: Mapping[str, Any] | None = None) -> Any:
@@ -171,7 +171,7 @@ class Connection:
         with self._sign_in_lock:
             if self._token != stale or self.wallet is None:  # another thread has signed in
                 return
-            with understood("a sign-in"):
+            with answer_errors("a sign-in"):
                 challenge = self.post(_SIGN_IN[0], {"address": self.wallet.address})
                 message = siwe_message(self.wallet.address, challenge)
                 signed = {"message": message, "signature": self.wallet.sign_text(message)}
@@ -201,7 +201,7 @@ def _json_of(response: httpx.Response) -> Any:
 
 
 @contextmanager
-def understood(what: str) -> Iterator[None]:
+def answer_errors(what: str) -> Iterator[None]:
     """Convert errors from reading the market's answer to ``what``.
 
     Raises:

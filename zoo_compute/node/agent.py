@@ -126,7 +126,7 @@ class NodeAgent:
         """Stop soon and give leases back to the market. Safe in a signal handler."""
         self._stopping.set()
         self._services.stop()
-        self._connection.hurry()
+        self._connection.stop_retries()
         self._link.stop()
         self._executor.close()
 

@@ -13,7 +13,7 @@ from zoo_compute.base.amounts import format_zen
 from zoo_compute.base.errors import ZooError
 from zoo_compute.chain.transactions import Chain
 from zoo_compute.chain.wallet import Wallet
-from zoo_compute.client.http import understood
+from zoo_compute.client.http import answer_errors
 from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.execution import hardware
 from zoo_compute.node.execution.executor import Executor, ExecutorError
@@ -155,7 +155,7 @@ class NodeLifecycle:
             ZooError: the benchmark was not passed.
         """
         try:
-            with understood("a proof of hardware"):
+            with answer_errors("a proof of hardware"):
                 verdict = self._prove()
         except ExecutorError as error:
             raise ZooError(f"executor-{error.code.replace('_', '-')}", str(error)) from error
@@ -201,7 +201,7 @@ class NodeLifecycle:
         """Place an ask unless an equal one is open for ``_RENEW_SECONDS`` or longer."""
         now = int(time.time())
         config, network = self._config, self.network
-        with understood("GET /v1/asks"):
+        with answer_errors("GET /v1/asks"):
             open_until = [
                 int(datetime.fromisoformat(ask["valid_until"]).timestamp())
                 for ask in self._market.open_asks()

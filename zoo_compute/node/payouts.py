@@ -7,7 +7,7 @@ from zoo_compute.base.amounts import format_zen
 from zoo_compute.base.models import Network
 from zoo_compute.chain.wallet import Wallet
 from zoo_compute.client import earnings, rewards
-from zoo_compute.client.http import Connection, understood
+from zoo_compute.client.http import Connection, answer_errors
 from zoo_compute.node.config import NodeConfig
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class Payouts:
             return
         self._next_at = time.monotonic() + self._interval
         if self._is_paid:
-            with understood("GET /v1/claims"):
+            with answer_errors("GET /v1/claims"):
                 claims = earnings.list_claims(self._connection)
             taken, tx = earnings.claim_pay(claims, self._network, self._wallet, self._to)
             if taken:
@@ -48,7 +48,7 @@ class Payouts:
         if time.monotonic() < self._rewards_at:
             return
         self._rewards_at = time.monotonic() + REWARD_SECONDS
-        with understood("GET /v1/rewards"):
+        with answer_errors("GET /v1/rewards"):
             earned = rewards.list_rewards(self._connection)
         reward, tx = rewards.claim_rewards(earned, self._network, self._wallet, self._to)
         if reward is not None:

@@ -1,13 +1,12 @@
-"""Why a quote, or what comes with it, is refused."""
+"""Refusals of TEE quotes and of GPU statements."""
 
 
 class QuoteRefused(ValueError):
-    """It does not hold.
+    """Refusal of a quote or statement.
 
     Attributes:
         code: stable: ``malformed``, ``unverified`` or ``unbound``.
-        part: what does not hold: ``quote`` (the environment's, with its collateral) or
-            ``gpu_statement``.
+        part: refused part: ``quote`` (of the environment, with its collateral) or ``gpu_statement``.
     """
 
     def __init__(self, code: str, message: str, part: str = "quote") -> None:

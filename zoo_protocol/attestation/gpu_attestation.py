@@ -1,12 +1,12 @@
-"""NVIDIA's signed word on the GPUs of a node, checked from bytes alone.
+"""NVIDIA's signed statement about the GPUs of a node, checked from bytes alone.
 
-A GPU signs what firmware it runs over a nonce of 32 bytes. NVIDIA's attestation service compares that with its
-reference values and revocations, and answers with tokens (EAT, RFC 9711, as JWTs): one overall, and one for each GPU
-that the first one names by digest. They are signed by keys of two days, whose certificates an intermediate of NVIDIA's
-signs; its key is what is trusted here. The claims: NVIDIA Attestation, "GPU Claims".
+A GPU signs its firmware measurements over a nonce of 32 bytes. NVIDIA's attestation service compares them with its
+reference values and revocations. It answers with tokens (EAT, RFC 9711, as JWTs): an overall one, and one for each GPU
+that the overall one names by digest. Their signing keys are valid for two days; an NVIDIA intermediate certifies them,
+and its key is trusted here. The claims: NVIDIA Attestation, "GPU Claims".
 
-It proves that genuine GPUs with sound firmware answered whoever sent the nonce. It does not say where they are, nor
-what runs on them; so a statement counts only inside a quote of the environment that took it (``attestation``).
+A statement proves that genuine GPUs with sound firmware answered the nonce. It does not prove their location or what
+runs on them. It therefore counts only inside a quote of the environment that requested it (``tee_quotes``).
 """
 
 from base64 import b64decode
@@ -25,43 +25,26 @@ from zoo_protocol.attestation.attestation_errors import QuoteRefused
 from zoo_protocol.hashing import canonical_json, sha256
 
 ISSUER = "https://nras.attestation.nvidia.com"
-
-
 NVIDIA_KEYS = frozenset({"fd32837f954e2c45db073105166dfe6985ae0480bb113fba63b091a75affe896"})
-"""SHA-256 of the public keys (DER SubjectPublicKeyInfo) that certify the service's keys: GPU Intermediate 004, which
-ends in December 2029. NVIDIA publishes no root for them."""
+"""SHA-256 of the public keys (DER SubjectPublicKeyInfo) that certify the service's keys.
 
+The only one, GPU Intermediate 004, expires in December 2029. NVIDIA publishes no root for it.
+"""
 
 MAX_GPUS = 64
-
-
 MAX_TOKEN_CHARS = 1 << 14
-
-
 MAX_CERTIFICATE_CHARS = 1 << 13
-
-
 _VERSIONS = ("2.0", "3.0", "4.0")
-
-
 _CLOCKS_SECONDS = 60
-
-
 _SOUND = {"measres": "success", "secboot": True, "dbgstat": "disabled"}
-
-
 _NONCE_MATCH = "x-nvidia-gpu-attestation-report-nonce-match"
-
-
 _WARNING = "x-nvidia-attestation-warning"
-
-
 _CERTIFICATE = {"x-nvidia-cert-status": "valid", "x-nvidia-cert-ocsp-status": "good"}
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU as NVIDIA names it: model (such as GH100), a serial number, and the versions it vouches for."""
+    """One GPU: NVIDIA's model name (such as GH100), serial number, and attested versions."""
 
     model: str
     serial: str
@@ -71,12 +54,12 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class GpuStatement:
-    """The service's answer, with the certificates that check it.
+    """The service's answer, with the certificates that verify it.
 
     Attributes:
-        overall: JWT over the whole.
+        overall: overall JWT.
         devices: JWT of each GPU by its name (``GPU-0``).
-        certificates: of each signing key by its id: base64 of the DER of its certificate and of the issuer's.
+        certificates: base64 DER of each signing key's certificate and of its issuer's, by key id.
     """
 
     overall: str
@@ -85,7 +68,7 @@ class GpuStatement:
 
     @classmethod
     def of_answer(cls, answer: Any, key_set: Any) -> "GpuStatement":
-        """From the service's answer and its published key set (JWKS), as parsed JSON.
+        """Build from the service's answer and its published key set (JWKS), as parsed JSON.
 
         Raises:
             QuoteRefused: ``malformed``.
@@ -96,11 +79,11 @@ class GpuStatement:
             used = {_key_id(token) for token in (overall, *devices.values())}
             return cls(overall, dict(devices), {name: (known[name][0], known[name][1]) for name in used})
         except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, jwt.PyJWTError) as error:
-            raise _refused("malformed", f"this is no answer of NVIDIA's attestation service: {error}") from error
+            raise _refused("malformed", f"this is not an answer of NVIDIA's attestation service: {error}") from error
 
     @classmethod
     def of_document(cls, document: Any) -> "GpuStatement":
-        """What :meth:`as_document` made.
+        """Parse the output of :meth:`as_document`.
 
         Raises:
             QuoteRefused: ``malformed``.
@@ -113,55 +96,55 @@ class GpuStatement:
                 raise ValueError("overall, devices and certificates are texts")
             return cls(overall, dict(devices), chains)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise _refused("malformed", f"this is no statement about GPUs: {error}") from error
+            raise _refused("malformed", f"this is not a statement about GPUs: {error}") from error
 
     def as_document(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return a JSON object."""
         certificates = {name: list(chain) for name, chain in self.certificates.items()}
         return {"overall": self.overall, "devices": dict(self.devices), "certificates": certificates}
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 of its canonical JSON: what the quote that counts it must carry."""
+        """SHA-256 of the canonical JSON, which the quote must contain."""
         return sha256(canonical_json(self.as_document()))
 
     def verify(self, nonce: bytes, now: int, keys: Collection[str] = NVIDIA_KEYS, slack: int = 0) -> tuple[Gpu, ...]:
         """Check signatures, times, nonce and verdicts.
 
         Args:
-            nonce: 32 bytes that the GPUs were asked to sign.
-            now: Unix seconds at which the tokens must be current.
+            nonce: 32 bytes that the GPUs had to sign.
+            now: Unix seconds at which the tokens must be valid.
             keys: trusted keys (``NVIDIA_KEYS``).
-            slack: seconds by which they may not be so yet, or no longer.
+            slack: seconds of tolerance before and after a token's validity.
 
         Raises:
-            QuoteRefused: it does not hold.
+            QuoteRefused: a check fails.
         """
         if not 0 < len(self.devices) <= MAX_GPUS:
-            raise _refused("malformed", f"it is about {len(self.devices)} GPUs")
+            raise _refused("malformed", f"it names {len(self.devices)} GPUs; expected 1 to {MAX_GPUS}")
         overall = self._claims(self.overall, nonce, now, keys, slack)
         if overall.get("x-nvidia-ver") not in _VERSIONS:
             raise _refused("malformed", f"claims of version {overall.get('x-nvidia-ver')} are unknown")
         if overall.get("x-nvidia-overall-att-result") is not True:
-            raise _refused("unverified", "NVIDIA's verdict is no")
+            raise _refused("unverified", "NVIDIA's verdict is negative")
         if _named(overall.get("submods")) != {name: _digest(token) for name, token in self.devices.items()}:
-            raise _refused("unverified", "NVIDIA's verdict is on other GPUs than these")
+            raise _refused("unverified", "NVIDIA's verdict names other GPUs")
         found = [_gpu(name, self._claims(token, nonce, now, keys, slack)) for name, token in self.devices.items()]
         if len({gpu.serial for gpu in found}) != len(found):
             raise _refused("unverified", "one GPU is named twice")
         return tuple(found)
 
     def _claims(self, token: str, nonce: bytes, now: int, keys: Collection[str], slack: int) -> dict[str, Any]:
-        """Claims of one token that is NVIDIA's, current, and over this nonce."""
+        """Return the claims of one valid token of NVIDIA for this nonce."""
         try:
             key_id = _key_id(token)
         except (jwt.PyJWTError, RecursionError, UnicodeEncodeError) as error:
-            raise _refused("malformed", f"a token is no JWT: {error}") from error
+            raise _refused("malformed", f"a token is not a JWT: {error}") from error
         if key_id not in self.certificates:
             raise _refused("malformed", "the certificate of a token's key is missing")
         leaf, issuer = _certificates(self.certificates[key_id], keys)
         try:
-            # Times are compared below: this library knows no other time than that of its own clock.
+            # The code below compares the times, because this library only uses its own clock.
             options: Any = {"verify_exp": False, "verify_nbf": False, "verify_iat": False, "verify_aud": False}
             required = ["iss", "iat", "nbf", "exp", "eat_nonce"]
             key = leaf.public_key()
@@ -173,14 +156,14 @@ class GpuStatement:
             raise _refused("unverified", f"a token is not NVIDIA's: {error}") from error
         issued, starts, ends = claims["iat"], claims["nbf"], claims["exp"]
         if not all(isinstance(time, int) for time in (issued, starts, ends)):
-            raise _refused("malformed", "a token's times are no whole seconds")
+            raise _refused("malformed", "a token's times are not whole seconds")
         if not max(issued, starts) - _CLOCKS_SECONDS - slack <= now < ends + slack:
-            raise _refused("unverified", f"a token is good from {starts} to {ends} only, in Unix seconds")
+            raise _refused("unverified", f"a token is valid only from {starts} to {ends}, in Unix seconds")
         signed_at = datetime.fromtimestamp(issued, UTC)
         if any(not by.not_valid_before_utc <= signed_at <= by.not_valid_after_utc for by in (leaf, issuer)):
             raise _refused("unverified", "a token's key had no valid certificate when it signed")
         if claims["eat_nonce"] != nonce.hex():
-            raise _refused("unbound", "the GPUs answered another nonce: of another wallet, challenge or network")
+            raise _refused("unbound", "the GPUs signed another nonce, of another wallet, challenge or network")
         return claims
 
 
@@ -193,7 +176,7 @@ def _key_id(token: str) -> str:
 
 
 def _certificates(chain: tuple[str, str], keys: Collection[str]) -> tuple[x509.Certificate, x509.Certificate]:
-    """The certificates of a signing key and of its issuer, whose key is trusted."""
+    """Return the certificates of a signing key and of its issuer, whose key is trusted."""
     try:
         leaf, issuer = (x509.load_der_x509_certificate(b64decode(text, validate=True)) for text in chain)
         public = issuer.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
@@ -216,15 +199,15 @@ def _digest(token: str) -> str:
 
 
 def _named(submods: Any) -> dict[str, str]:
-    """Digests of the GPUs' tokens as the overall one has them: ``{name: ["DIGEST", ["SHA-256", hex]]}``."""
+    """Return the digests of the GPUs' tokens in the overall one: ``{name: ["DIGEST", ["SHA-256", hex]]}``."""
     try:
         return {name: digest for name, (_, (_, digest)) in submods.items()}
     except (ValueError, TypeError, AttributeError) as error:
-        raise _refused("malformed", "the overall token names no GPUs") from error
+        raise _refused("malformed", "the overall token does not name GPUs") from error
 
 
 def _gpu(name: str, claims: Mapping[str, Any]) -> Gpu:
-    """A GPU whose every check came out well. Claims of later versions that are yes or no must be yes, too."""
+    """Return a GPU with all checks passed. Boolean claims of later versions must be true, too."""
     wrong = [claim for claim, value in (_SOUND | {_NONCE_MATCH: True}).items() if claims.get(claim) != value]
     wrong += [claim for claim, value in claims.items() if value is False and claim not in wrong]
     wrong += [claim for claim, value in claims.items() if isinstance(value, dict) and not _is_current(value)]
@@ -236,6 +219,6 @@ def _gpu(name: str, claims: Mapping[str, Any]) -> Gpu:
     return Gpu(*(claims[claim] for claim in names))
 
 
-def _is_current(said: Mapping[str, Any]) -> bool:
-    """Whether a certificate chain is, as far as an object among the claims is about one."""
-    return all(said[claim] == value for claim, value in _CERTIFICATE.items() if claim in said)
+def _is_current(claim_set: Mapping[str, Any]) -> bool:
+    """Return whether the certificate claims among these, if any, are valid."""
+    return all(claim_set[claim] == value for claim, value in _CERTIFICATE.items() if claim in claim_set)

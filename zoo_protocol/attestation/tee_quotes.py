@@ -1,12 +1,12 @@
-"""Attestations of trusted environments: what a quote is bound to, and how anybody checks one.
+"""TEE quotes: binding to a wallet and a challenge, and verification by anyone.
 
-A quote is a processor's signed statement of what software runs inside a protected environment (Intel TDX or SGX) and of
-64 bytes that this software chose. Those bytes bind it to one wallet and one challenge, so it is of no use to anybody
-else, nor later. Signatures, revocations and the platform's patch level are checked by ``dcap_qvl`` against collateral
-that Intel signed (Intel SGX DCAP ECDSA Quote Library API, appendix A; TDX DCAP Quoting Library API, appendix A).
+A quote is a processor's signed statement about the software inside a protected environment (Intel TDX or SGX), with 64
+bytes that this software chose. Those bytes bind it to one wallet and one challenge, so it cannot be reused.
+``dcap_qvl`` checks signatures, revocations and the platform's patch level against collateral that Intel signed. The
+formats: Intel SGX DCAP ECDSA Quote Library API and TDX DCAP Quoting Library API, appendix A each.
 
-GPUs beside the processor are outside it, so the environment asks them for their own statement (``gpus``), over the same
-challenge, and its quote carries the digest of that: these are the GPUs that this software found at hand.
+GPUs are outside the processor. The environment therefore requests their own statement (``gpu_attestation``) over the
+same challenge, and its quote contains the digest of that statement. This proves that the software used these GPUs.
 """
 
 import json
@@ -21,18 +21,13 @@ from zoo_protocol.attestation.gpu_attestation import NVIDIA_KEYS, Gpu, GpuStatem
 from zoo_protocol.hashing import canonical_json, from_hex, sha256, to_hex
 
 VERSION = "zoo-attestation/1"
-
-
 MAX_QUOTE_BYTES = 1 << 16
-
-
 MAX_EVIDENCE_BYTES = 1 << 20
-
-
 ACCEPTED_STATUSES = ("SWHardeningNeeded",)
-"""States of a platform that are accepted beside UpToDate: a fully patched one whose software must hold mitigations
-itself, which is a matter of the measurement that the network accepted."""
+"""Accepted states of a platform, next to UpToDate.
 
+The platform is fully patched, but its software must contain mitigations itself. The accepted measurement covers that.
+"""
 
 COLLATERAL_FIELDS = (
     "pck_crl_issuer_chain",
@@ -46,30 +41,25 @@ COLLATERAL_FIELDS = (
     "qe_identity_signature",
     "pck_certificate_chain",
 )
-"""Members of the collateral, strings all; the last one only if the quote does not hold the chain itself."""
-
+"""Members of the collateral, all strings; the last one only if the quote does not contain the chain."""
 
 _TDX_REGISTERS = ("mr_td", "rt_mr0", "rt_mr1", "rt_mr2", "rt_mr3", "mr_config_id", "mr_owner", "mr_owner_config")
-
-
 _SGX_REGISTERS = ("mr_enclave", "mr_signer")
-
-
 _SGX_CONFIG = (slice(240, 304), slice(308, 310))
-"""CONFIGID and CONFIGSVN in an SGX quote (SDM volume 3D, table 39-21): what an enclave is told at its start."""
+"""CONFIGID and CONFIGSVN in an SGX quote (SDM volume 3D, table 39-21): the enclave's start parameters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What a quote that holds says.
+    """Facts of a verified quote.
 
     Attributes:
         tee: ``TDX`` or ``SGX``.
-        measurement: of the software inside, as the registry on chain knows it; 0x hex of 32 bytes.
+        measurement: hash of the software inside, as in the on-chain registry; 0x hex of 32 bytes.
         tcb_status: the platform's patch level, ``UpToDate`` at best.
-        advisories: of Intel, that apply to the platform.
-        valid_until: Unix seconds at which the collateral ends.
-        gpus: that it says are its own.
+        advisories: Intel's advisories that apply to the platform.
+        valid_until: Unix seconds of the collateral's expiry.
+        gpus: the environment's attested GPUs.
     """
 
     tee: str
@@ -82,15 +72,15 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A quote with all that checks it; its bytes are public, and their SHA-256 is the registry's ``report``.
+    """A quote with all data to verify it; its bytes are public, and their SHA-256 is the registry's ``report``.
 
     Attributes:
         chain_id, registry: the deployment's Attestations contract.
-        provider: the wallet whose key the environment holds.
-        nonce: of the market's challenge, 0x hex of 32 bytes.
+        provider: wallet whose key the environment holds.
+        nonce: nonce of the market's challenge, 0x hex of 32 bytes.
         quote: raw bytes.
         collateral: certificates, revocation lists and patch levels (``COLLATERAL_FIELDS``).
-        gpus: NVIDIA's statement on the GPUs of the environment, if it has any.
+        gpus: NVIDIA's statement about the environment's GPUs, if any.
     """
 
     chain_id: int
@@ -102,7 +92,7 @@ class Evidence:
     gpus: GpuStatement | None = None
 
     def to_bytes(self) -> bytes:
-        """Canonical JSON."""
+        """Return the canonical JSON."""
         document: dict[str, Any] = {
             "version": VERSION,
             "chain_id": str(self.chain_id),
@@ -116,7 +106,7 @@ class Evidence:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> "Evidence":
-        """What :meth:`to_bytes` wrote.
+        """Parse the output of :meth:`to_bytes`.
 
         Raises:
             QuoteRefused: ``malformed``.
@@ -133,31 +123,31 @@ class Evidence:
                 **document,
             )
             canonical = found.to_bytes()
-            _bound(found.chain_id, found.registry, found.provider, found.nonce)  # are they what they should be?
+            _bound(found.chain_id, found.registry, found.provider, found.nonce)  # checks their form
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-            raise QuoteRefused("malformed", f"this is no evidence of an attestation: {error}") from error
+            raise QuoteRefused("malformed", f"this is not evidence of an attestation: {error}") from error
         if canonical != content:
             raise QuoteRefused("malformed", "the evidence is not in its canonical form")
         return found
 
     @property
     def binding(self) -> bytes:
-        """The 64 bytes that the quote must carry."""
+        """The 64 bytes that the quote must contain."""
         return with_gpus(report_data(self.chain_id, self.registry, self.provider, self.nonce), self.gpus)
 
     def verify(
         self, now: int, root_ca: bytes | None = None, gpu_keys: Collection[str] = NVIDIA_KEYS, slack: int = 0
     ) -> Verified:
-        """Check the quote, that it is bound to this wallet and challenge, and what NVIDIA says of the GPUs.
+        """Check the quote, its binding to this wallet and challenge, and the statement about the GPUs.
 
         Args:
-            now: Unix seconds at which the collateral must be current.
-            root_ca: DER of another root of trust than Intel's, for networks of their own.
-            gpu_keys: trusted keys (``gpus.NVIDIA_KEYS``).
-            slack: seconds by which NVIDIA's tokens, which are short-lived, may not be current yet, or no longer.
+            now: Unix seconds at which the collateral must be valid.
+            root_ca: DER of a root of trust other than Intel's, for private networks.
+            gpu_keys: trusted keys (``gpu_attestation.NVIDIA_KEYS``).
+            slack: seconds of tolerance before and after the validity of NVIDIA's short-lived tokens.
 
         Raises:
-            QuoteRefused: it does not hold.
+            QuoteRefused: a check fails.
         """
         try:
             collateral = dcap_qvl.QuoteCollateralV3.from_json(json.dumps(dict(self.collateral)))
@@ -186,17 +176,17 @@ class Evidence:
 
 
 def report_data(chain_id: int, registry: str, provider: str, nonce: str) -> bytes:
-    """What a quote for this wallet and challenge must carry, if it has no GPUs: a SHA-256 and 32 zero bytes."""
+    """Return the report data of a quote without GPUs for this wallet and challenge: a SHA-256 and 32 zero bytes."""
     return sha256(b"zoo-attestation-1" + _bound(chain_id, registry, provider, nonce)) + bytes(32)
 
 
 def with_gpus(data: bytes, gpus: GpuStatement | None) -> bytes:
-    """The report data of an environment with these GPUs: the digest of their statement in place of the zero bytes."""
+    """Return the report data of an environment with these GPUs: their statement's digest replaces the zero bytes."""
     return data if gpus is None else data[:32] + gpus.digest
 
 
 def gpu_nonce(chain_id: int, registry: str, provider: str, nonce: str) -> bytes:
-    """What the GPUs of this wallet must sign for this challenge: 32 bytes."""
+    """Return the 32 bytes that the GPUs of this wallet must sign for this challenge."""
     return sha256(b"zoo-gpu-attestation-1" + _bound(chain_id, registry, provider, nonce))
 
 
@@ -205,12 +195,12 @@ def _bound(chain_id: int, registry: str, provider: str, nonce: str) -> bytes:
 
 
 def key_of(provider: str) -> str:
-    """The ``key`` of an attestation on chain: the wallet's address, as a 32-byte word."""
+    """Return the ``key`` of an attestation on chain: the wallet's address, as a 32-byte word."""
     return to_hex(bytes(12) + from_hex(provider, 20))
 
 
 def measurement(tee: str, report: Any) -> str:
-    """One hash for everything that identifies the software: its image, and what it was told at its start.
+    """Return one hash over all that identifies the software: its image and its start parameters.
 
     Args:
         tee: ``TDX`` or ``SGX``.
@@ -222,8 +212,10 @@ def measurement(tee: str, report: Any) -> str:
 
 
 def _policy(now: int) -> dcap_qvl.QuotePolicy:
-    """Patched platforms only; debug environments are refused by the library. How a provider set up its server (several
-    packages, threads per core) is its own affair."""
+    """Return the policy: patched platforms only; the library refuses debug environments.
+
+    Server set-ups (several packages, threads per core) are not restricted.
+    """
     policy = dcap_qvl.QuotePolicy.strict(now).allow_dynamic_platform(True).allow_cached_keys(True).allow_smt(True)
     for status in ACCEPTED_STATUSES:
         policy = policy.allow_status(status)

@@ -1,7 +1,7 @@
 """CARv1 archives: one root and the blocks under it, as trustless gateways send them.
 
-https://ipld.io/specs/transport/car/carv1/. The header is DAG-CBOR, but with one root of 36 bytes it is always the
-same bytes around the CID, so it is compared rather than parsed.
+https://ipld.io/specs/transport/car/carv1/. The header is DAG-CBOR. With one root of 36 bytes it is a constant around
+the CID, so it is compared, not parsed.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,26 +13,26 @@ _CID_BYTES = 36
 
 
 def _header(root: Cid) -> bytes:
-    # {"roots": [CID], "version": 1}: a link is tag 42 around the CID with a leading zero byte.
+    # {"roots": [CID], "version": 1}; a link is tag 42 around the CID with a leading zero byte.
     header = b"\xa2\x65roots\x81\xd8\x2a\x58\x25\x00" + root.to_bytes() + b"\x67version\x01"
     return varint.encode(len(header)) + header
 
 
 def write(root: Cid, blocks: Iterable[tuple[Cid, bytes | memoryview]]) -> Iterator[bytes]:
-    """The archive of ``blocks`` in the given order, piece by piece."""
+    """Yield the archive of ``blocks`` in the given order, piece by piece."""
     yield _header(root)
     for cid, data in blocks:
         yield b"".join([varint.encode(_CID_BYTES + len(data)), cid.to_bytes(), data])
 
 
 def read(pieces: Iterable[bytes], root: Cid) -> Iterator[tuple[Cid, bytes]]:
-    """The blocks of an archive that arrives in pieces of any length, each verified before it is yielded.
+    """Yield the blocks of an archive that arrives in pieces of any length, each verified first.
 
-    The end of the archive does not say that it was complete: the reader of the DAG notices what is missing.
+    The archive's end does not prove completeness; the reader of the DAG detects missing blocks.
 
     Raises:
         InvalidBlock: the archive is malformed, cut inside a block, or has another root.
-        InvalidCid: a block's CID is of a kind not used here.
+        InvalidCid: a block's CID has an unsupported kind.
         BlockMismatch: a block does not hash to its CID.
     """
     source = _Pieces(pieces)
@@ -48,11 +48,11 @@ def read(pieces: Iterable[bytes], root: Cid) -> Iterator[tuple[Cid, bytes]]:
 
 
 class _Pieces:
-    """Reads exact lengths from a stream of pieces."""
+    """Reader of exact lengths from a stream of pieces."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self._pieces = iter(pieces)
-        self._current = memoryview(b"")  # what is left of the last piece
+        self._current = memoryview(b"")  # rest of the last piece
 
     def at_end(self) -> bool:
         while not self._current:

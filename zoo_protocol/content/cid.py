@@ -1,9 +1,8 @@
 """Content identifiers: CIDv1, base32, over raw (0x55) or dag-pb (0x70) blocks hashed with SHA2-256.
 
-Written by hand because these CIDs are 36 bytes with a fixed prefix: the multiformats packages bring seven
-dependencies and a registry of some hundred codecs, of which two are wanted and the rest must be refused.
-The form is that of https://github.com/multiformats/cid; whatever else is legal there is refused here, so that
-one content has one identifier.
+Implemented here because these CIDs are 36 bytes with a fixed prefix. The multiformats packages would add seven
+dependencies and a registry of hundreds of codecs, of which all but two must be refused. The form is that of
+https://github.com/multiformats/cid. Other legal forms are refused, so that one content has one identifier.
 """
 
 import base64
@@ -13,47 +12,36 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 RAW = 0x55
-
-
 DAG_PB = 0x70
-
-
 MAX_BLOCK_BYTES = 2 * 1024 * 1024  # the largest block that IPFS nodes exchange
-
-
 Buffer = bytes | bytearray | memoryview
-"""Bytes that may be a view of somebody else's."""
-
+"""Bytes, possibly a view of another buffer."""
 
 _Data = TypeVar("_Data", bound=Buffer)
-
-
 _HASH_PREFIX = b"\x12\x20"  # SHA2-256, 32 bytes
-
-
 _BYTES_LENGTH = 36
 
 
 class ContentError(ValueError):
-    """Content that cannot be accepted; ``code`` is stable."""
+    """Refusal of content; ``code`` is stable."""
 
     code = "content_invalid"
 
 
 class InvalidCid(ContentError):
-    """The text or bytes are not a CID of the kind used here."""
+    """The text or bytes are not a CID of a supported kind."""
 
     code = "cid_invalid"
 
 
 class InvalidBlock(ContentError):
-    """A block is what its CID says, yet it is not a well-formed part of a file."""
+    """A block matches its CID but is not a well-formed part of a file."""
 
     code = "block_invalid"
 
 
 class BlockMismatch(ContentError):
-    """The bytes do not hash to the CID under which they were given."""
+    """The bytes do not hash to their CID."""
 
     code = "block_corrupt"
 
@@ -75,15 +63,15 @@ class Cid:
         return "b" + base64.b32encode(self.to_bytes()).decode().lower().rstrip("=")
 
     def to_bytes(self) -> bytes:
-        """The binary form (36 bytes) that stands in links and CAR files."""
+        """Return the binary form (36 bytes) used in links and CAR files."""
         return bytes((1, self.codec)) + _HASH_PREFIX + self.digest
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Cid":
-        """The CID of its binary form.
+        """Return the CID of its binary form.
 
         Raises:
-            InvalidCid: if it is not version 1, raw or dag-pb, SHA2-256.
+            InvalidCid: it is not version 1, raw or dag-pb, SHA2-256.
         """
         if len(data) != _BYTES_LENGTH or data[0] != 1 or data[1] not in (RAW, DAG_PB) or data[2:4] != _HASH_PREFIX:
             raise InvalidCid(f"expected a CIDv1 (raw or dag-pb, sha2-256) of 36 bytes, got {data[:40].hex()!r}")
@@ -91,10 +79,10 @@ class Cid:
 
 
 def parse(text: str) -> Cid:
-    """The CID of its text form.
+    """Return the CID of its text form.
 
     Raises:
-        InvalidCid: unless it is a lower-case base32 CIDv1, raw or dag-pb, with a SHA2-256 hash.
+        InvalidCid: it is not a lower-case base32 CIDv1, raw or dag-pb, with a SHA2-256 hash.
     """
     try:
         padded = text[1:].upper() + "=" * (-(len(text) - 1) % 8)
@@ -110,23 +98,23 @@ def parse(text: str) -> Cid:
 
 
 def of_block(codec: int, data: Buffer) -> Cid:
-    """The CID of one block's bytes."""
+    """Return the CID of one block's bytes."""
     return Cid(codec, hashlib.sha256(data).digest())
 
 
 def cid_of_raw(data: bytes) -> str:
-    """The CID text of ``data`` as a single raw block: that of a file of up to 262,144 bytes."""
+    """Return the CID text of ``data`` as a single raw block, the form of files of up to 262,144 bytes."""
     return str(of_block(RAW, data))
 
 
 def cids_of_digest(digest: bytes) -> tuple[str, str]:
-    """The two CIDs that a file with this SHA2-256 digest can have: one raw block, or the root of a tree of them."""
+    """Return the two possible CIDs of a file with this SHA2-256 digest: one raw block, or the root of a tree."""
     raw, tree = (str(Cid.from_bytes(bytes((1, codec)) + _HASH_PREFIX + digest)) for codec in (RAW, DAG_PB))
     return raw, tree
 
 
 def digest_of(cid: str) -> bytes:
-    """The SHA2-256 digest (32 bytes) inside a CID text.
+    """Return the SHA2-256 digest (32 bytes) inside a CID text.
 
     Raises:
         InvalidCid: see :func:`parse`.
@@ -135,14 +123,14 @@ def digest_of(cid: str) -> bytes:
 
 
 def verify_block(cid: Cid, data: _Data) -> _Data:
-    """``data``, if it is the block that ``cid`` names.
+    """Return ``data`` if it is the block of ``cid``.
 
     Raises:
-        BlockMismatch: if it hashes to something else.
-        ContentTooLarge: if it is longer than any block may be.
+        BlockMismatch: it has another hash.
+        ContentTooLarge: it exceeds the maximum block size.
     """
     if len(data) > MAX_BLOCK_BYTES:
         raise ContentTooLarge(f"block {cid} has {len(data)} bytes; the limit is {MAX_BLOCK_BYTES}")
     if hashlib.sha256(data).digest() != cid.digest:
-        raise BlockMismatch(f"the bytes given for {cid} hash to {of_block(cid.codec, data)}; fetch them elsewhere")
+        raise BlockMismatch(f"the bytes for {cid} hash to {of_block(cid.codec, data)}; fetch them elsewhere")
     return data

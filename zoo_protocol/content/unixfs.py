@@ -1,9 +1,10 @@
 """Files as DAGs of blocks, bit for bit as ``ipfs add --cid-version=1 --raw-leaves`` builds them.
 
-A file is cut into chunks of 262,144 bytes, each a raw block. One chunk is the file; more are gathered under
-dag-pb nodes of up to 174 links, all leaves at one depth (https://specs.ipfs.tech/unixfs/). Reading accepts any
-chunking and width, but only raw leaves, and verifies every block against its CID. Directories, inline data and
-other UnixFS features are refused: nothing here writes them.
+A file is cut into chunks of 262,144 bytes, each a raw block. A file of one chunk is that block. Larger files have
+dag-pb nodes of up to 174 links, with all leaves at one depth. The format is https://specs.ipfs.tech/unixfs/.
+
+Reading accepts any chunking and width, but only raw leaves, and verifies every block against its CID. Directories,
+inline data and other UnixFS features are refused.
 """
 
 from collections import deque
@@ -17,43 +18,32 @@ from zoo_protocol.content import varint
 from zoo_protocol.content.cid import DAG_PB, RAW, Buffer, Cid, ContentTooLarge, InvalidBlock, of_block, verify_block
 
 CHUNK_BYTES = 262_144
-
-
 MAX_LINKS = 174
-
-
 PIECE_BYTES = 16 * CHUNK_BYTES
-"""Large files are uploaded in pieces of so many bytes; a piece is a file of its own until they are joined."""
+"""Size of the pieces in which large files are uploaded; each piece is a file until they are merged."""
 
-
-MAX_AHEAD = 32  # chunks that wait for an executor
-
-
+MAX_AHEAD = 32  # chunks queued in an executor
 MAX_DEPTH = 32  # Kubo's own trees reach 5 at 1 PiB
-
-
 MAX_BLOCKS = 1 << 20  # blocks one read may visit: 256 GiB at the usual chunk size
-
-
 _FEW_BLOCKS, _LEAST_BLOCK_BYTES = 4096, 512
-"""A read visits few blocks, and one more for so many bytes of the file. Nobody cuts files finer, but a node may name
-one child often: a DAG of kilobytes could otherwise have its reader ask a million times for a block of one byte."""
+"""Limit of the blocks of a read: a constant, and one more per this many bytes of the file.
 
+Real files have larger chunks. Without the limit, a DAG of kilobytes that names one child often could make a reader
+fetch a block of one byte a million times.
+"""
 
 GetBlock = Callable[[Cid], bytes]
-"""Finds a block's bytes. Readers here verify them, so it may ask anybody."""
-
+"""Fetches a block's bytes from any source; the readers here verify them."""
 
 PutBlock = Callable[[Cid, Buffer], object]
-"""Takes a block, which may be a view of the file: what is kept for longer has to be copied."""
-
+"""Takes a block, which may be a view of the file and must be copied to be kept."""
 
 _Value = TypeVar("_Value", int, bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A child: its CID, how many file bytes lie under it, and how many bytes its whole DAG takes (Tsize)."""
+    """A child: its CID, the file bytes under it, and the bytes of its whole DAG (Tsize)."""
 
     cid: Cid
     size: int
@@ -72,7 +62,7 @@ class FileNode:
         return sum(link.size for link in self.links)
 
     def encode(self) -> bytes:
-        """The dag-pb block: links first, then the UnixFS message with type File, the size and the sizes below."""
+        """Return the dag-pb block: links, then the UnixFS message with type File, the size and the sizes below."""
         block = bytearray()
         for link in self.links:
             message = _field(1, link.cid.to_bytes()) + _field(2, b"") + _field(3, link.dag_bytes)
@@ -106,13 +96,13 @@ def _values(message: bytes, number: int, kind: type[_Value]) -> list[_Value]:
 
 
 def decode_node(block: bytes) -> FileNode:
-    """The inner file node that a dag-pb block holds.
+    """Return the inner file node in a dag-pb block.
 
-    Only the canonical encoding of a file node passes: what was read is encoded again and compared, so unknown
-    fields, other orders, longer integers and wrong totals are all refused.
+    Only the canonical encoding passes: the node is encoded again and compared. This refuses unknown fields, other
+    orders, longer integers and wrong totals.
 
     Raises:
-        InvalidBlock: if it is anything else.
+        InvalidBlock: the block is anything else.
     """
     try:
         [unixfs] = _values(block, 1, bytes)
@@ -122,7 +112,7 @@ def decode_node(block: bytes) -> FileNode:
             for message, size in zip(_values(block, 2, bytes), sizes, strict=True)
         ]
     except (ValueError, IndexError) as error:
-        raise InvalidBlock("not a file node with raw leaves but a directory, say") from error
+        raise InvalidBlock("not a file node with raw leaves (for example a directory)") from error
     node = FileNode(tuple(links))
     if not links or 0 in sizes or node.encode() != block:
         raise InvalidBlock("not the canonical encoding of a file node with raw leaves")
@@ -130,11 +120,11 @@ def decode_node(block: bytes) -> FileNode:
 
 
 class FileBuilder:
-    """Builds a file's DAG from bytes that arrive in pieces of any length; each block goes to ``put`` once it is full.
+    """Builder of a file's DAG from pieces of any length; each full block goes to ``put``.
 
-    Memory stays below one chunk plus one node's links per level. With an ``executor``, its threads hash the chunks, and
-    up to ``MAX_AHEAD`` more of them are held; what was written must then not change before :meth:`finish` has
-    returned. ``put`` gets the leaves in their order, in the thread that writes.
+    Memory stays below one chunk plus one node's links per level. With an ``executor``, its threads hash the chunks and
+    the builder keeps up to ``MAX_AHEAD`` more. Written data must then not change before :meth:`finish` returns.
+    ``put`` receives the leaves in order, in the writing thread.
     """
 
     def __init__(
@@ -171,7 +161,7 @@ class FileBuilder:
         self._pending += view[start:]
 
     def append_leaf(self, leaf: Link) -> None:
-        """Append a whole chunk that is stored already; nothing that was written may be waiting to fill one."""
+        """Append a whole chunk that is already stored; no written bytes may be pending."""
         if self._pending or leaf.size != leaf.dag_bytes:
             raise ValueError("only a whole chunk can follow whole chunks")
         self.size += leaf.size
@@ -234,13 +224,13 @@ def build(data: Buffer | BinaryIO, put: PutBlock, *, chunk_bytes: int = CHUNK_BY
 
 
 def cid_of_file(data: Buffer | BinaryIO) -> str:
-    """The CID text that ``ipfs add --cid-version=1 --raw-leaves`` prints for ``data``."""
+    """Return the CID text that ``ipfs add --cid-version=1 --raw-leaves`` prints for ``data``."""
     return str(build(data, lambda _cid, _block: None))
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A raw block of a file. ``size`` is None when the file is this one block: nothing above it states a size."""
+    """A raw block of a file. ``size`` is None if the file is this one block, since no parent states a size."""
 
     cid: Cid
     offset: int
@@ -248,28 +238,28 @@ class Leaf:
 
 
 def leaves(root: Cid, get: GetBlock, *, max_bytes: int, start: int = 0, stop: int | None = None) -> Iterator[Leaf]:
-    """The leaves that hold bytes ``start`` to ``stop`` of a file, in order; only inner nodes are fetched.
+    """Yield the leaves with bytes ``start`` to ``stop`` of a file, in order; fetches only inner nodes.
 
     Raises:
         BlockMismatch, InvalidBlock, ContentTooLarge: see :func:`read`.
     """
-    visited, most = 0, 1
+    visited, limit = 0, 1
     stack: list[tuple[Leaf, int]] = [(Leaf(root, 0, None), 0)]
     while stack:
         entry, depth = stack.pop()
         visited += 1
-        if visited > most or depth > MAX_DEPTH:
-            raise ContentTooLarge(f"{root} has more than {most} blocks, too many for its size, or {MAX_DEPTH} levels")
+        if visited > limit or depth > MAX_DEPTH:
+            raise ContentTooLarge(f"{root} has more than {limit} blocks, too many for its size, or {MAX_DEPTH} levels")
         if entry.cid.codec == RAW:
             yield entry
             continue
         node = decode_node(verify_block(entry.cid, get(entry.cid)))
         if entry.size not in (None, node.size):
-            raise InvalidBlock(f"{entry.cid} holds {node.size} bytes where its parent says {entry.size}")
+            raise InvalidBlock(f"{entry.cid} has {node.size} bytes; its parent states {entry.size}")
         if node.size > max_bytes:
-            raise ContentTooLarge(f"{root} holds {node.size} bytes; the limit is {max_bytes}")
+            raise ContentTooLarge(f"{root} has {node.size} bytes; the limit is {max_bytes}")
         if depth == 0:
-            most = min(MAX_BLOCKS, _FEW_BLOCKS + node.size // _LEAST_BLOCK_BYTES)
+            limit = min(MAX_BLOCKS, _FEW_BLOCKS + node.size // _LEAST_BLOCK_BYTES)
         wanted = []
         offset = entry.offset
         for link in node.links:
@@ -280,7 +270,7 @@ def leaves(root: Cid, get: GetBlock, *, max_bytes: int, start: int = 0, stop: in
 
 
 def read_leaf(leaf: Leaf, get: GetBlock, *, max_bytes: int, verify: bool = True) -> bytes:
-    """The verified bytes of one leaf. ``verify`` may be off only where ``get`` itself verifies.
+    """Return the verified bytes of one leaf. ``verify`` may be off only if ``get`` verifies.
 
     Raises:
         BlockMismatch, InvalidBlock, ContentTooLarge: see :func:`read`.
@@ -291,27 +281,27 @@ def read_leaf(leaf: Leaf, get: GetBlock, *, max_bytes: int, verify: bool = True)
 
 
 def check_size(leaf: Leaf, size: int, *, max_bytes: int) -> None:
-    """Check how many bytes a leaf turned out to have.
+    """Check the size of a leaf's block.
 
     Raises:
         InvalidBlock, ContentTooLarge: see :func:`read`.
     """
     if leaf.size not in (None, size):
-        raise InvalidBlock(f"{leaf.cid} holds {size} bytes where its parent says {leaf.size}")
+        raise InvalidBlock(f"{leaf.cid} has {size} bytes; its parent states {leaf.size}")
     if size > max_bytes:
-        raise ContentTooLarge(f"{leaf.cid} holds {size} bytes; the limit is {max_bytes}")
+        raise ContentTooLarge(f"{leaf.cid} has {size} bytes; the limit is {max_bytes}")
 
 
 def read(root: Cid, get: GetBlock, *, max_bytes: int, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
-    """Bytes ``start`` to ``stop`` of a file, block by block, each verified before it is yielded.
+    """Yield bytes ``start`` to ``stop`` of a file, block by block, each verified first.
 
     Args:
-        get: returns a block's bytes; whatever it raises passes through.
-        max_bytes: limit on the whole file, not on the part that is read.
+        get: returns a block's bytes; its errors pass through.
+        max_bytes: limit on the whole file, not on the part to read.
 
     Raises:
-        BlockMismatch: a block's bytes are not what its CID says.
-        InvalidBlock: a block is no part of a file, or sizes contradict each other.
+        BlockMismatch: a block's bytes do not match its CID.
+        InvalidBlock: a block is not part of a file, or sizes contradict each other.
         ContentTooLarge: the file exceeds ``max_bytes``, or a block or the tree exceeds the fixed limits.
     """
     for leaf in leaves(root, get, max_bytes=max_bytes, start=start, stop=stop):
@@ -320,7 +310,7 @@ def read(root: Cid, get: GetBlock, *, max_bytes: int, start: int = 0, stop: int 
 
 
 def read_ahead(root: Cid, get: GetBlock, executor: Executor, *, max_bytes: int) -> Iterator[bytes]:
-    """A whole file, block by block; threads of ``executor`` get and verify up to ``MAX_AHEAD`` of them at once.
+    """Yield a whole file, block by block; threads of ``executor`` fetch and verify up to ``MAX_AHEAD`` at once.
 
     Raises as :func:`read`.
     """
@@ -338,21 +328,21 @@ def read_ahead(root: Cid, get: GetBlock, executor: Executor, *, max_bytes: int) 
 
 
 def leaf_links(root: Cid, size: int, get: GetBlock) -> list[Link]:
-    """The chunks of a file of ``size`` bytes that has at most one node above them, such as a piece; reads that node.
+    """Return the chunks of a file of ``size`` bytes with at most one node above them, such as a piece.
 
     Raises:
-        BlockMismatch, InvalidBlock: see :func:`read`; also if the file is larger, or of another size.
+        BlockMismatch, InvalidBlock: see :func:`read`; also if the file is larger or has another size.
     """
     links = [Link(root, size, size)]
     if root.codec != RAW:
         links = list(decode_node(verify_block(root, get(root))).links)
     if sum(link.size for link in links) != size or any(link.cid.codec != RAW for link in links):
-        raise InvalidBlock(f"{root} is no file of {size} bytes in one node")
+        raise InvalidBlock(f"{root} is not a file of {size} bytes in one node")
     return links
 
 
 def file_size(root: Cid, get: GetBlock) -> int:
-    """Bytes in the file; fetches the root block only.
+    """Return the bytes in the file; fetches only the root block.
 
     Raises:
         BlockMismatch, InvalidBlock: see :func:`read`.
@@ -362,9 +352,9 @@ def file_size(root: Cid, get: GetBlock) -> int:
 
 
 def cids(root: Cid, get: GetBlock) -> Iterator[Cid]:
-    """The CID of every block of a file, each once, depth first: the order in which a CAR file carries them.
+    """Yield the CID of every block of a file once, depth first, the order in CAR files.
 
-    Only inner nodes are fetched, after they are yielded.
+    Fetches only inner nodes, after it yields them.
 
     Raises:
         BlockMismatch, InvalidBlock, ContentTooLarge: see :func:`read`.

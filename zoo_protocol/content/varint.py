@@ -1,10 +1,10 @@
-"""Unsigned LEB128 integers, as protobuf and the CAR format use them."""
+"""Unsigned LEB128 integers, as in protobuf and the CAR format."""
 
 MAX_VARINT_BYTES = 10  # enough for 64 bits
 
 
 def encode(number: int) -> bytes:
-    """The shortest encoding of ``number`` (not negative)."""
+    """Return the shortest encoding of ``number`` (not negative)."""
     encoded = bytearray()
     while number >= 0x80:
         encoded.append(number & 0x7F | 0x80)
@@ -14,10 +14,10 @@ def encode(number: int) -> bytes:
 
 
 def decode(data: bytes, offset: int = 0) -> tuple[int, int]:
-    """The number that starts at ``offset``, and the offset behind it.
+    """Return the number that starts at ``offset``, and the offset after it.
 
     Raises:
-        ValueError: if it is cut short or needs more than 64 bits.
+        ValueError: it is cut short or needs more than 64 bits.
     """
     number = 0
     for index, byte in enumerate(data[offset : offset + MAX_VARINT_BYTES]):

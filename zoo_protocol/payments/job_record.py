@@ -1,9 +1,8 @@
-"""The job record: what a settlement was decided on, published before it is paid; and the units that a batch pays.
+"""Job record, published before a settlement pays and sufficient to recompute it; units that a batch pays.
 
-The market stores it as a file of canonical JSON and puts the SHA2-256 digest of its CID into ``JobEscrow.settle``: the
-chain says which record is the right one, and its CID follows (:func:`zoo_protocol.content.cid.cids_of_digest`). With
-the
-record, the chain and a gateway anybody recomputes the settlement (:mod:`zoo_compute.audit.receipt`).
+The market stores a record as canonical JSON and puts the SHA2-256 digest of its CID into ``JobEscrow.settle``. The
+chain therefore identifies the record, and its CID follows (:func:`zoo_protocol.content.cid.cids_of_digest`). With the
+record, the chain and a gateway anyone can recompute the settlement (:mod:`zoo_compute.audit.receipt`).
 """
 
 import json
@@ -20,41 +19,22 @@ from zoo_protocol.hashing import canonical_json, from_hex, keccak, to_hex
 from zoo_protocol.messages import JobOrder, UnitCommitment, struct_hash
 
 KIND = "zoo-job-record/5"
-
-
 BATCH_KIND = "zoo-settlement-batch/1"
-
-
 VERIFIED = "verified"
-
-
 MAX_RECORD_BYTES = 64 * 2**20
 
-
-# Strings of a form, and numbers of a range: a record is computed with, and its author may be anybody.
+# Strings of a form, and numbers of a range: records are untrusted, and readers compute with them.
 Hash = Annotated[str, "0x[0-9a-f]{64}"]
-
-
 Address = Annotated[str, "0x[0-9a-fA-F]{40}"]
-
-
 Amount = Annotated[str, "[0-9]{1,78}"]
-
-
 Loss = Annotated[str, r"[0-9]{1,40}\.[0-9]{1,40}"]
-
-
 Count = Annotated[int, range(2**32)]
-
-
-Segments = Annotated[int, range(1, 2**16)]  # as many as an order can name
-
-
+Segments = Annotated[int, range(1, 2**16)]  # the range of an order's segments
 Share = Annotated[int, range(10_001)]
 
 
 class RecordError(ValueError):
-    """The bytes are no job record; ``field`` says where."""
+    """The bytes are not a job record; ``field`` names the place."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(f"{field}: {message}")
@@ -63,18 +43,19 @@ class RecordError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class UnitRecord:
-    """One unit: who computed what, what it committed to and what became of it.
+    """One unit: its provider, its commitment and its outcome.
 
-    ``status`` is verified, rejected or lost. It started from the slot state ``start_slot_state_cid`` (None: a fresh
-    one), to which the payload ``start_restored_payload_cid`` was added back unless that is None, and handed on
-    ``slot_state_cid``; such files stay on their nodes unless somebody needed them. Its parameters were the
-    checkpoint's, moved by the payload ``start_eager_payload_cid`` unless that is None
-    (``training_gym.exchange.early_start``).
-    ``top_k`` is how many entries of each chunk it was told to send; None is what the specification says. ``window`` is
-    the id in the WorkWindows contract, None if the unit never entered one; ``window_index`` its leaf there.
-    ``sampling_bps`` is the rate its segments are drawn at, None if it was not delivered. ``tolerated_segments`` are
-    those of the drawn ones that only a verifier of another environment class replayed, which passed them by tolerance:
-    weaker than equal bits.
+    - ``status`` is verified, rejected or lost.
+    - ``start_slot_state_cid`` is the replica state at the start; None is a fresh one. The payload
+      ``start_restored_payload_cid`` was restored to it, unless None. ``slot_state_cid`` is the state at the end. Such
+      files stay on their nodes unless another node needs them.
+    - ``start_eager_payload_cid`` is the payload that updated the checkpoint's parameters at the start, unless None
+      (``training_gym.exchange.early_start``).
+    - ``top_k`` is the unit's number of entries per chunk; None is the specification's.
+    - ``window`` is the id in the WorkWindows contract, None if the unit never entered one; ``window_index`` its leaf.
+    - ``sampling_bps`` is the sampling rate of its segments, None if it was not delivered.
+    - ``tolerated_segments`` are the sampled segments that passed only a cross-class check, which is weaker than equal
+      bits.
     """
 
     round: Count
@@ -102,10 +83,11 @@ class UnitRecord:
 
 @dataclass(frozen=True, slots=True)
 class SlashRecord:
-    """A penalty for a unit of this job; the amount is what the chain says.
+    """A penalty for a unit of this job; the chain has the amount.
 
-    ``path``: "dispute" where the contract Disputes decided it, and ``evidence`` is that dispute's id; "operator" where
-    the operator's key did, ``path_reason`` says why, and ``evidence`` is the digest inside ``evidence_cid``.
+    ``path`` is "dispute" if the contract Disputes decided it; ``evidence`` is then the dispute's id. It is "operator"
+    if the operator's key decided it; ``path_reason`` gives the reason, ``evidence`` the digest inside
+    ``evidence_cid``.
     """
 
     round: Count
@@ -122,8 +104,8 @@ class SlashRecord:
 class CheckpointRecord:
     """The model before ``round``; ``cid`` is its manifest, ``pins`` the providers that proved a copy.
 
-    ``validation_loss`` is None where it was not known when the record was written; the first and, of a completed job,
-    the last have one.
+    ``validation_loss`` is None if unknown when the record was written. The first checkpoint and, of a completed job,
+    the last one have a loss.
     """
 
     round: Count
@@ -135,7 +117,7 @@ class CheckpointRecord:
 
 @dataclass(frozen=True, slots=True)
 class WindowRecord:
-    """One committed window that holds units of this job: all its leaves, so that its root can be recomputed."""
+    """One committed window with units of this job: all its leaves, to recompute its root."""
 
     id: Count
     root: Hash
@@ -144,10 +126,10 @@ class WindowRecord:
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """Everything that a settlement of one job rests on. Amounts are decimal strings of wei.
+    """All input to the settlement of one job. Amounts are decimal strings of wei.
 
-    The record of the line that ends a job has all its units; one of before has those that its line pays. ``batch_cid``
-    names the :class:`PaidUnits` of the whole batch; None where nothing is paid.
+    The record of a job's last line has all its units; an earlier one has the units that its line pays. ``batch_cid``
+    names the :class:`PaidUnits` of the whole batch; None if it pays nothing.
     """
 
     job_id: Hash
@@ -172,7 +154,7 @@ class JobRecord:
     batch_cid: str | None
 
     def to_bytes(self) -> bytes:
-        """Canonical JSON of the record."""
+        """Return the canonical JSON of the record."""
         return canonical_json({"kind": KIND, **asdict(self)})
 
     @classmethod
@@ -180,7 +162,7 @@ class JobRecord:
         """Parse and check the shape of a record.
 
         Raises:
-            RecordError: naming the field that is missing, unknown, of the wrong type or form, or out of range.
+            RecordError: a field is missing, unknown, of the wrong type or form, or out of range.
         """
         record = _parse(cls, KIND, data)
         assert isinstance(record, cls)
@@ -188,7 +170,7 @@ class JobRecord:
         return record
 
     def paid_units(self) -> list[UnitRecord]:
-        """The verified units in (round, slot) order: those that are paid."""
+        """Return the verified units, which are paid, in (round, slot) order."""
         return sorted(
             (unit for unit in self.units if unit.status == VERIFIED), key=lambda unit: (unit.round, unit.slot)
         )
@@ -209,31 +191,27 @@ class PaidUnit:
 
 @dataclass(frozen=True, slots=True)
 class PaidUnits:
-    """All units of one settlement batch, of whatever jobs: with the lines on chain they make its root."""
+    """All units of one settlement batch, of any jobs; with the lines on chain they give its root."""
 
     units: list[PaidUnit]
 
     def to_bytes(self) -> bytes:
-        """Canonical JSON."""
+        """Return the canonical JSON."""
         return canonical_json({"kind": BATCH_KIND, **asdict(self)})
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "PaidUnits":
-        """Parse and check the shape.
-
-        Raises:
-            RecordError: as of a record.
-        """
+        """Parse and check the shape. Raises RecordError."""
         found = _parse(cls, BATCH_KIND, data)
         assert isinstance(found, cls)
         return found
 
 
 def order_of(fields: Mapping[str, str]) -> JobOrder:
-    """The order in a record, whose integers are decimal strings.
+    """Return the order in a record, whose integers are decimal strings.
 
     Raises:
-        RecordError: it is none.
+        RecordError: the fields are not an order.
     """
     try:
         texts = ("payer", "specHash")
@@ -241,15 +219,15 @@ def order_of(fields: Mapping[str, str]) -> JobOrder:
         order = JobOrder(**values)
         struct_hash(order)
     except (TypeError, ValueError, AttributeError) as error:
-        raise RecordError("record.order", f"is none of a job: {error}") from error
+        raise RecordError("record.order", f"is not an order: {error}") from error
     return order
 
 
 def unit_leaf(job_id: str, round_: int, slot: int, provider: str, trace_root: str, payload_hash: str) -> bytes:
-    """The leaf of a unit in its window's tree (Solidity ``abi.encode`` of the six).
+    """Return the leaf of a unit in its window's tree (Solidity ``abi.encode`` of the arguments).
 
     Raises:
-        ValueError: one of them is not what the type says.
+        ValueError: an argument has the wrong form or range.
     """
     hashes = from_hex(job_id), from_hex(trace_root), from_hex(payload_hash)
     try:
@@ -258,17 +236,17 @@ def unit_leaf(job_id: str, round_: int, slot: int, provider: str, trace_root: st
             [hashes[0], round_, slot, provider, *hashes[1:]],
         )
     except EncodingError as error:
-        raise ValueError(f"no commitment to a unit: {error}") from error
+        raise ValueError(f"not a unit commitment: {error}") from error
     return merkle.leaf_hash(encoded)
 
 
 def leaf_of(commitment: UnitCommitment) -> bytes:
-    """The leaf of a commitment in its window's tree; in the Omissions contract the id of its unit."""
+    """Return the leaf of a commitment in its window's tree, which is the unit's id in the Omissions contract."""
     return unit_leaf(*astuple(commitment))
 
 
 def dispute_id(unit_key: str, challenger: str) -> str:
-    """The id of a challenger's dispute of a unit in the contract Disputes (``disputeIdOf``), 0x hex.
+    """Return the id of a challenger's dispute of a unit in the contract Disputes (``disputeIdOf``), 0x hex.
 
     Args:
         unit_key: the leaf of the unit's commitment, 0x hex.
@@ -288,8 +266,7 @@ def _parse(cls: type, kind: str, data: bytes) -> Any:
 
 
 def _load(kind: Any, value: Any, path: str) -> Any:
-    """``value`` as ``kind``: a dataclass of this module, a JSON type, one with a form or range, a list or mapping of
-    these, or any of them or None."""
+    """Return ``value`` as ``kind``: a dataclass, a JSON type, an annotated one, a list or mapping, or None."""
     if hasattr(kind, "__dataclass_fields__"):
         hints = get_type_hints(kind, include_extras=True)
         if not isinstance(value, dict) or set(value) != set(hints):

@@ -1,6 +1,6 @@
-"""The receipt of a job: what the chain executed, joined with the record that the settlement points to.
+"""Job receipt: the chain's events, joined with the record that the settlement names.
 
-The market builds it from its final, indexed logs; an outsider from any RPC node. No amount comes from anywhere else.
+The market builds it from its final, indexed logs; an outsider from any RPC node. All amounts come from these events.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,8 +12,6 @@ from zoo_protocol.payments.job_record import VERIFIED, JobRecord, UnitRecord, un
 from zoo_protocol.verification.sampling import detection_at_rate
 
 BPS = 10_000
-
-
 MICROSECONDS_PER_HOUR = 3_600_000_000
 
 
@@ -33,7 +31,7 @@ class Opened:
 
     @classmethod
     def from_event(cls, args: Mapping[str, Any], tx: str) -> "Opened":
-        """From the decoded event; ``specHash`` as 0x hex."""
+        """Build from the decoded event; ``specHash`` as 0x hex."""
         return cls(
             payer=args["payer"],
             tier=args["tier"],
@@ -51,7 +49,7 @@ class Opened:
 class Settled:
     """One line of a settlement as the contract executed it (event JobSettled), amounts in wei.
 
-    ``batch`` 0: nobody is paid. ``last``: it ended the job, and ``refund`` went to its payer.
+    ``batch`` 0 pays no unit. ``last`` marks the line that ended the job; ``refund`` went to its payer.
     """
 
     batch: int
@@ -68,7 +66,7 @@ class Settled:
 
     @classmethod
     def from_event(cls, args: Mapping[str, Any], tx: str) -> "Settled":
-        """From the decoded event; ``record`` as 0x hex."""
+        """Build from the decoded event; ``record`` as 0x hex."""
         return cls(
             batch=args["batchId"],
             price=args["price"],
@@ -86,12 +84,12 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class JobSettlement:
-    """All that was settled of one job, amounts in wei: what stands, without what a guardian vetoed.
+    """All valid settlements of one job, amounts in wei, without batches that a guardian vetoed.
 
-    ``refund`` is what its payer has back, for a refund stays where it is whatever is vetoed. ``next_round`` is the
-    contract's: the first that the next line has to settle. ``over``: nothing of the job is left in escrow. ``struck``:
-    the units (0x hex of their leaves) that lost a dispute after a batch had paid them; their pay and fee, which
-    ``parts`` still has, went back to the payer.
+    ``refund`` is the total that the payer received; vetoes do not change it. ``next_round`` is the contract's first
+    round for the next line. ``over`` means that the escrow holds nothing more of the job. ``struck`` has the units (0x
+    hex of their leaves) that lost a dispute after a batch had paid them. ``parts`` still includes their pay and fee,
+    which the payer got back.
     """
 
     parts: tuple[Settled, ...] = ()
@@ -102,7 +100,7 @@ class JobSettlement:
 
     @classmethod
     def from_events(cls, events: Iterable[tuple[str, Mapping[str, Any], str]]) -> "JobSettlement":
-        """From (name, arguments, transaction) of the job's events in the escrow, in the chain's order."""
+        """Build from (name, arguments, transaction) of the job's events in the escrow, in the chain's order."""
         found = cls()
         for name, args, tx in events:
             if name == "JobSettled":
@@ -137,12 +135,14 @@ class JobSettlement:
 
     @property
     def last(self) -> Settled | None:
-        """The line that ended the job; None while it has money in escrow, or if it was refunded unsettled."""
+        """The line that ended the job; None while escrow holds money, or if the job was refunded unsettled."""
         return self.parts[-1] if self.over and self.parts and self.parts[-1].last else None
 
     def lines_with(self, round_: int) -> list[Settled]:
-        """The lines whose records may have a unit of this round: the one that settled it, and the one that ended the
-        job, whose record has all units."""
+        """Return the lines whose records may have a unit of this round.
+
+        These are the line that settled the round, and the one that ended the job, whose record has all units.
+        """
         return [part for part in self.parts if part.last or part.from_round <= round_ < part.to_round]
 
     @property
@@ -158,7 +158,7 @@ class JobSettlement:
 class Slashed:
     """A penalty as the staking contract executed it (event Slashed), amount in wei.
 
-    ``path`` and ``path_reason`` say who decided it, as in :class:`zoo_protocol.payments.job_record.SlashRecord`.
+    ``path`` and ``path_reason`` are those of :class:`zoo_protocol.payments.job_record.SlashRecord`.
     """
 
     provider: str
@@ -170,13 +170,13 @@ class Slashed:
 
 
 def unit_price(price: int, weight: int) -> int:
-    """Gross wei of one unit: price in wei per GPU-hour, weight in GPU-microseconds (docs/protocol.md)."""
+    """Return the gross wei of one unit: price in wei per GPU-hour, weight in GPU-microseconds (docs/protocol.md)."""
     exact = price * weight // MICROSECONDS_PER_HOUR
     return exact - exact % BPS
 
 
 def net_unit_price(price: int, weight: int, fee_bps: int) -> int:
-    """What the provider of one unit gets, wei: the gross price less the fee, which is exact."""
+    """Return the provider's pay for one unit in wei: the gross price less the fee, which is exact."""
     gross = unit_price(price, weight)
     return gross - gross * fee_bps // BPS
 
@@ -184,13 +184,13 @@ def net_unit_price(price: int, weight: int, fee_bps: int) -> int:
 def build_receipt(
     record: JobRecord, opened: Opened, settlement: JobSettlement, slashes: Sequence[Slashed], treasury_balance: int
 ) -> dict[str, Any]:
-    """The receipt of a job that was settled to its end, as JSON.
+    """Return the receipt of a fully settled job, as JSON.
 
-    Amounts are decimal strings of wei; ``treasury_balance`` is that at the time of asking. A struck unit is not paid,
-    and counts as refunded; ``settlements`` has what each line paid before that.
+    Amounts are decimal strings of wei; ``treasury_balance`` is the current one. A unit with a forfeited payout counts
+    as refunded; ``settlements`` has what each line paid before that.
     """
     last = settlement.parts[-1]
-    price = max(part.price for part in settlement.parts)  # 0 in lines that pay nobody
+    price = max(part.price for part in settlement.parts)  # 0 in lines that pay no unit
     gross = unit_price(price, opened.unit_weight)
     net = net_unit_price(price, opened.unit_weight, opened.fee_bps)
     struck = [unit for unit in record.paid_units() if _is_struck(record.job_id, unit, settlement)]

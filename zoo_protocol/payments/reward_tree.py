@@ -1,4 +1,4 @@
-"""The Merkle tree of an epoch's rewards: one leaf for each account, with all that it has earned ever (Rewards.sol)."""
+"""Merkle tree of an epoch's rewards: a leaf per account, with its cumulative earnings (Rewards.sol)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,18 +18,18 @@ class RewardTree:
 
 
 def reward_leaf(account: str, cumulative: int) -> bytes:
-    """Leaf of an account that has earned ``cumulative`` wei ever."""
+    """Return the leaf of an account that has earned ``cumulative`` wei in total."""
     return merkle.leaf_hash(abi_encode(["address", "uint256"], [account, cumulative]))
 
 
 def build_tree(earned: Mapping[str, int]) -> RewardTree:
-    """The tree over all accounts, in the order of their addresses.
+    """Return the tree over all accounts, in the order of their addresses.
 
     Args:
-        earned: by account all that it has earned ever, in wei.
+        earned: total earnings by account, in wei.
 
     Raises:
-        ValueError: nobody has earned anything.
+        ValueError: ``earned`` is empty.
     """
     accounts = sorted(earned, key=lambda account: int(account, 16))
     levels = merkle.levels([reward_leaf(account, earned[account]) for account in accounts])
@@ -40,5 +40,5 @@ def build_tree(earned: Mapping[str, int]) -> RewardTree:
 
 
 def proves(root: str, account: str, cumulative: int, proof: list[str]) -> bool:
-    """Whether the contract would take the proof under ``root`` (0x hex)."""
+    """Return whether the contract accepts the proof under ``root`` (0x hex)."""
     return merkle.verify(from_hex(root), reward_leaf(account, cumulative), [from_hex(node) for node in proof])

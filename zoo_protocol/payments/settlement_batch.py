@@ -1,9 +1,12 @@
-"""The Merkle tree of a settlement batch, by which providers claim their pay and disputes find a paid unit.
+"""Merkle tree of a settlement batch, for providers' claims and for disputes of paid units.
 
-Under the batch's root lie three things, joined by the sorted-pair hash: claims (one leaf for each provider), paid units
-(one leaf for each unit, in the order of the lines), and the hash of the lines that say what the batch takes from each
-job. The contract computes that hash and joins the three, so a tree cannot speak for other lines than those that were
-settled (docs/protocol.md).
+The batch's root joins three hashes as sorted pairs:
+
+- the tree of claims, one leaf per provider;
+- the tree of paid units, one leaf per unit, in the order of the lines;
+- the hash of the lines, which give the amount that the batch takes from each job.
+
+The contract computes the last one and joins the three, so a tree matches only the settled lines (docs/protocol.md).
 """
 
 from collections import Counter
@@ -18,16 +21,14 @@ from zoo_protocol.hashing import from_hex, keccak, to_hex
 from zoo_protocol.payments.job_record import PaidUnit, RecordError
 
 _LINE_TYPE = "(bytes32,uint80,uint32,uint32,uint32,bool,bytes32)[]"
-
-
 NO_ROOT = "0x" + "00" * 32
 
 
 @dataclass(frozen=True, slots=True)
 class JobLine:
-    """What a batch settles of one job: ``units`` units of the rounds from ``from_round`` to before ``to_round``.
+    """Settlement of one job in a batch: ``units`` units of the rounds from ``from_round`` to before ``to_round``.
 
-    ``price`` in wei per GPU-hour; ``last``: the job is over; ``record``: digest inside the CID of its record, 0x hex.
+    ``price`` is in wei per GPU-hour; ``last`` ends the job; ``record`` is the digest inside its record's CID, 0x hex.
     """
 
     job_id: str
@@ -39,7 +40,7 @@ class JobLine:
     record: str
 
     def as_argument(self) -> dict[str, Any]:
-        """The struct ``JobLine`` of the contract, by field name."""
+        """Return the contract's struct ``JobLine``, by field name."""
         return {
             "jobId": self.job_id,
             "price": self.price,
@@ -53,7 +54,7 @@ class JobLine:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a provider takes from a batch: ``amount`` wei, net of the fee; ``proof`` as 0x hex, from leaf to root."""
+    """A provider's claim on a batch: ``amount`` wei, net of the fee; ``proof`` as 0x hex, from leaf to root."""
 
     provider: str
     amount: int
@@ -62,7 +63,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch as it is posted: the roots of its two trees go into ``settle``, which makes ``root`` of them."""
+    """A batch as posted: ``settle`` takes the roots of its two trees and computes ``root``."""
 
     lines: list[JobLine]
     claims_root: str
@@ -72,7 +73,7 @@ class Batch:
 
 
 def paid_leaf(unit: PaidUnit) -> bytes:
-    """Leaf of a paid unit: its commitment and its price in wei per GPU-hour."""
+    """Return the leaf of a paid unit: its commitment and its price in wei per GPU-hour."""
     return merkle.leaf_hash(
         abi_encode(
             ["bytes32", "uint32", "uint32", "address", "bytes32", "bytes32", "uint80"],
@@ -90,12 +91,12 @@ def paid_leaf(unit: PaidUnit) -> bytes:
 
 
 def claim_leaf(provider: str, amount: int) -> bytes:
-    """Leaf of a provider's claim of ``amount`` wei."""
+    """Return the leaf of a provider's claim of ``amount`` wei."""
     return merkle.leaf_hash(abi_encode(["address", "uint256"], [provider, amount]))
 
 
 def lines_hash(lines: Sequence[JobLine]) -> bytes:
-    """``keccak256(abi.encode(lines))`` as the contract computes it."""
+    """Return ``keccak256(abi.encode(lines))`` as the contract computes it."""
     values = [
         (
             from_hex(line.job_id),
@@ -112,18 +113,18 @@ def lines_hash(lines: Sequence[JobLine]) -> bytes:
 
 
 def build_batch(lines: Sequence[JobLine], units: Sequence[PaidUnit], unit_pay: Mapping[str, int]) -> Batch:
-    """The batch that pays these units by these lines.
+    """Return the batch that pays these units by these lines.
 
     Args:
-        unit_pay: what the provider of one unit of each job gets, wei net of the fee.
+        unit_pay: pay for one unit of each job, wei net of the fee.
 
     Raises:
-        RecordError: if a line counts other units than there are of its job, or a unit belongs to no line.
+        RecordError: a line's count differs from the job's units, or a unit belongs to no line.
     """
     found = Counter(unit.job_id for unit in units)
     for line in lines:
         if found.pop(line.job_id, 0) != line.units:
-            raise RecordError("units", f"are not the {line.units} units of job {line.job_id} that its line pays")
+            raise RecordError("units", f"differ from the {line.units} units of job {line.job_id} that its line pays")
     if found:
         raise RecordError("units", f"belong to no line: those of job {next(iter(found))}")
     if not units:
@@ -136,17 +137,17 @@ def build_batch(lines: Sequence[JobLine], units: Sequence[PaidUnit], unit_pay: M
     claim_leaves = [claim_leaf(provider, amount) for provider, amount in amounts]
     claims_root = merkle.root(claim_leaves)
     units_root = merkle.root(_unit_leaves(lines, units))
-    beside_claims = merkle.parent_hash(units_root, lines_hash(lines))
+    claims_sibling = merkle.parent_hash(units_root, lines_hash(lines))
     claims = [
-        Claim(provider, amount, [to_hex(node) for node in (*merkle.proof(claim_leaves, index), beside_claims)])
+        Claim(provider, amount, [to_hex(node) for node in (*merkle.proof(claim_leaves, index), claims_sibling)])
         for index, (provider, amount) in enumerate(amounts)
     ]
-    root = merkle.parent_hash(claims_root, beside_claims)
+    root = merkle.parent_hash(claims_root, claims_sibling)
     return Batch(list(lines), to_hex(claims_root), to_hex(units_root), to_hex(root), claims)
 
 
 def unit_proof(lines: Sequence[JobLine], units: Sequence[PaidUnit], claims_root: str, unit: PaidUnit) -> list[str]:
-    """The proof by which a dispute finds ``unit`` in a batch that pays it: from its leaf to the batch's root, 0x hex.
+    """Return the proof of a paid ``unit`` for a dispute: from its leaf to the batch's root, 0x hex.
 
     Raises:
         ValueError: the batch does not pay it.

@@ -1,13 +1,12 @@
-"""How long a provider has to show the states that its drawn segments start from (decision 13)."""
+"""Deadline for revealing the start states of sampled segments (decision 13)."""
 
 LEASES = 4
-"""A provider has this many lease periods, and"""
-
+"""Lease periods that a provider gets."""
 
 BYTES_PER_SECOND = 500_000
-"""the time that the files take at this rate (4 Mb/s)."""
+"""Upload rate for the files (4 Mb/s), in addition to the lease periods."""
 
 
 def reveal_timeout_seconds(size: int, lease_seconds: float) -> float:
-    """From the draw to the deadline, if nothing else of the provider's is to be shown; ``size`` in bytes."""
+    """Return the seconds from sampling to the deadline if no other reveal is pending; ``size`` in bytes."""
     return LEASES * lease_seconds + size / BYTES_PER_SECOND

@@ -1,8 +1,8 @@
-"""The public random draws of verification, which anyone can recompute.
+"""Public random draws of verification, which anyone can recompute.
 
-Every draw is ``keccak(seed || domain || subject || counter)`` read as a big-endian integer. A range draw
-takes it modulo the range: with 256-bit words the bias is below 2**-200 for any range used here. What somebody can
-change after the seed is known, as the list of verifiers, is never such a range.
+Every draw is ``keccak(seed || domain || subject || counter)`` as a big-endian integer. A range draw takes it modulo
+the range; with 256-bit words the bias is below 2**-200 for any range used here. A range must not depend on anything
+that changes after the seed is known, such as the list of verifiers.
 """
 
 from collections.abc import Mapping
@@ -15,27 +15,27 @@ _DECIMAL = Context(prec=40, rounding=ROUND_HALF_EVEN, Emin=-999_999, Emax=999_99
 
 
 def draw(seed: bytes, domain: str, subject: bytes, counter: int = 0) -> int:
-    """A uniform 256-bit integer for (seed, domain, subject, counter)."""
+    """Return a uniform 256-bit integer for (seed, domain, subject, counter)."""
     return int.from_bytes(keccak(seed + domain.encode() + b"\x00" + subject + counter.to_bytes(8, "big")), "big")
 
 
 def draw_segments(seed: bytes, trace_root: bytes, segments: int, rate_bps: int) -> list[int]:
-    """The segments of one unit that are replayed, without replacement, in ascending order.
+    """Return the sampled segments of one unit, without replacement, in ascending order.
 
-    ``segments * rate_bps / 10_000`` segments are drawn on average: the whole part always, one more with the
+    ``segments * rate_bps / 10_000`` segments are sampled on average: always the whole part, and one more with the
     probability of the fraction.
 
     Args:
-        seed: the window's latched challenge seed (32 bytes).
-        trace_root: the unit's committed root, so that each unit has its own draw.
+        seed: the window's recorded seed (32 bytes).
+        trace_root: the unit's committed root, which gives each unit its own draw.
         segments: number of segments of the unit (at least 1).
         rate_bps: sampling rate in basis points, 0..10_000.
 
     Raises:
-        ValueError: if ``segments`` or ``rate_bps`` is out of range.
+        ValueError: ``segments`` or ``rate_bps`` is out of range.
     """
     if segments < 1 or not 0 <= rate_bps <= 10_000:
-        raise ValueError(f"segments={segments} must be >= 1 and rate_bps={rate_bps} within 0..10000")
+        raise ValueError(f"segments is {segments}, rate_bps is {rate_bps}; expected at least 1, and 0 to 10000")
     whole, fraction = divmod(segments * rate_bps, 10_000)
     count = whole + (draw(seed, "count", trace_root) % 10_000 < fraction)
     pool = list(range(segments))
@@ -44,18 +44,18 @@ def draw_segments(seed: bytes, trace_root: bytes, segments: int, rate_bps: int) 
 
 
 def draw_weighted(seed: bytes, domain: str, subject: bytes, weights: Mapping[str, int]) -> str:
-    """The address drawn with probability proportional to its integer weight (the verifier lottery, weight = stake).
+    """Return an address drawn with probability proportional to its integer weight (a verifier's stake).
 
-    Each has a number u of its own, ``(draw(seed, domain, subject || address) + 1) / 2**256``; the least ``-ln(u) /
-    weight`` is drawn (Efraimidis and Spirakis, 2006). So who else takes part, and with how much, decides nothing
-    between two of them: who knows the seed gains nothing by switching own nodes off, or by adding a wei to a stake.
-    40 decimal digits, rounded correctly at each step, give everybody the same bits.
+    Each address has a number u: ``(draw(seed, domain, subject || address) + 1) / 2**256``. The least ``-ln(u) /
+    weight`` is drawn (Efraimidis and Spirakis, 2006). The order of two addresses does not depend on the others. A
+    verifier that knows the seed therefore gains nothing by stopping nodes or adding stake. 40 decimal digits, rounded
+    correctly at each step, give the same bits everywhere.
 
     Args:
-        weights: by address (0x hex of 20 bytes); who weighs nothing is not drawn.
+        weights: by address (0x hex of 20 bytes); zero weights are never drawn.
 
     Raises:
-        ValueError: if no weight is positive.
+        ValueError: no weight is positive.
     """
 
     def arrival(address: str) -> tuple[Decimal, str]:
@@ -69,15 +69,15 @@ def draw_weighted(seed: bytes, domain: str, subject: bytes, weights: Mapping[str
 
 
 def detection_probability(segments: int, falsified: int, drawn: int) -> float:
-    """Chance that at least one of ``falsified`` segments is among ``drawn`` of ``segments``, without replacement.
+    """Return the probability that one of ``falsified`` segments is among ``drawn`` of ``segments``.
 
-    ``1 - C(N-c, q) / C(N, q)``; the seed's ``1 - (1-s)**n`` is its with-replacement form, n the falsified steps.
+    Without replacement: ``1 - C(N-c, q) / C(N, q)``.
     """
     return 1 - comb(segments - falsified, drawn) / comb(segments, drawn)
 
 
 def detection_at_rate(segments: int, falsified: int, rate_bps: int) -> float:
-    """The same before the draw: how many segments ``draw_segments`` draws is by chance, so it is the mean over both."""
+    """Return the mean :func:`detection_probability` over the random number of segments of ``draw_segments``."""
     whole, fraction = divmod(segments * rate_bps, 10_000)
     low = detection_probability(segments, falsified, whole)
     high = detection_probability(segments, falsified, min(whole + 1, segments))

@@ -1,8 +1,8 @@
-"""The trace of one unit of work: what a worker commits to before it knows what will be replayed.
+"""Trace of a work unit: a provider commits to it before sampling.
 
-A unit (one worker's one outer round) runs ``H`` inner steps, cut into segments of ``segment_steps``. The
-trace has one leaf per segment boundary, ``segments + 1`` in all: leaf 0 is the state the unit started from,
-the last leaf is the end state after compression. The root goes into the signed :class:`UnitCommitment`.
+A unit (one replica's outer round) runs ``H`` inner steps, cut into segments of ``segment_steps``. The trace has one
+leaf per segment boundary, ``segments + 1`` in all. Leaf 0 is the unit's start state, the last leaf the end state after
+compression. The root is part of the signed :class:`UnitCommitment`.
 """
 
 import struct
@@ -15,15 +15,15 @@ from zoo_protocol.hashing import from_hex, keccak
 def state_leaf(
     job_id: str, round_: int, slot: int, boundary: int, state_digest: bytes, environment_class: str
 ) -> bytes:
-    """Leaf ``boundary`` of a unit's trace.
+    """Return leaf ``boundary`` of a unit's trace.
 
     Args:
         job_id: ``0x`` hex of 32 bytes.
         round_: outer round, counted from 0.
-        slot: worker slot within the job.
+        slot: replica within the job.
         boundary: 0 for the start state, ``segments`` for the end state.
         state_digest: 32-byte digest of parameters, optimiser, error feedback (and payload at the end).
-        environment_class: 0x hex of 32 bytes; what makes two replays bit-comparable.
+        environment_class: 0x hex of 32 bytes; replays of one class have equal bits.
     """
     encoded = (
         b"zoo-trace-1"
@@ -36,12 +36,12 @@ def state_leaf(
 
 
 def trace_root(leaves: Sequence[bytes]) -> bytes:
-    """Root over a unit's boundary leaves, in order."""
+    """Return the root over a unit's boundary leaves, in order."""
     return merkle.root(leaves)
 
 
 def payload_hash(payload_digest: bytes, provider: str, salt: bytes) -> bytes:
-    """Salted hash that binds a payload to its provider before it is revealed, so that nobody can copy it.
+    """Return the salted hash that binds a payload to its provider before the reveal, so that no other can copy it.
 
     Args:
         payload_digest: SHA2-256 of the payload bytes (32 bytes).

@@ -113,6 +113,6 @@ def test_unit_ignoring_required_start_is_refuted(
     monkeypatch.setattr(node.worker.executor, "run", bare)
     live.work_off(node, LeaseKind.TRAIN)
     live.dispatch(job_id)
-    with pytest.raises(Exception, match="leaf 0 is not this round's checkpoint"):
+    with pytest.raises(Exception, match="leaf 0 does not match this round's checkpoint"):
         live.work_off(node, LeaseKind.TRAIN)
     assert [unit.status for unit in live.units(job_id)] == ["uploaded", "lost"]

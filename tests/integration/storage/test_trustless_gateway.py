@@ -155,7 +155,7 @@ def test_directory_returns_its_block_with_explanation(store):
         answer = httpx.get(f"{url}{query}")
         assert answer.status_code == 406
         assert answer.text == (
-            f"{cid} is not a file node with raw leaves but a directory, say; only this block is served: use "
+            f"{cid} is not a file node with raw leaves (for example a directory); only this block is served: use "
             "format=raw, or format=car with dag-scope=block\n"
         )
     for path in ("/a.txt", "/a.txt?format=car"):

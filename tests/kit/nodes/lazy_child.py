@@ -18,7 +18,7 @@ def _load(profile_name: str) -> "Trainer":
     from training_gym.runtime.profile import profile_named
     from training_gym.units.trace import Unit, UnitResult
     from training_gym.units.unit import OnStep, run_unit
-    from training_gym.verify.adversaries import Attack, cheating
+    from training_gym.verify.adversaries import Attack, dishonest_training
     from zoo_compute.node.execution.trainer import Trainer
 
     class LazyTrainer(Trainer):
@@ -28,7 +28,7 @@ def _load(profile_name: str) -> "Trainer":
             self.trained += 1
             if self.trained % 2:
                 return super().run_unit(unit, output, on_step)
-            return run_unit(unit, output, on_step, train=cheating(Attack.SKIP_STEP, [FALSE_SEGMENT]))
+            return run_unit(unit, output, on_step, train=dishonest_training(Attack.SKIP_STEP, [FALSE_SEGMENT]))
 
     return LazyTrainer(profile_named(profile_name))
 

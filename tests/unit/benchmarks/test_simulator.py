@@ -12,10 +12,10 @@ import pytest
 
 from benchmarks.simulator.clock import Clock
 from benchmarks.simulator.link import SharedLink
-from benchmarks.simulator.node import LEAST_RATE, Node
+from benchmarks.simulator.node import MIN_RATE, Node
 from benchmarks.simulator.real_market import Run, Worker, _Round, _Unit
-from benchmarks.simulator.rounds import Outcome, _Job, simulate
-from benchmarks.simulator.scenario import Market, Nodes, Scenario, Work
+from benchmarks.simulator.rounds import _Job, simulate
+from benchmarks.simulator.scenario import Market, Nodes, Outcome, Scenario, Work
 from benchmarks.simulator.state import State, Unit
 from training_gym.exchange.round_time import Link
 
@@ -263,14 +263,14 @@ def test_committed_unit_is_always_awaited() -> None:
     units = [Unit(state, slot, node, offered_at) for slot, offered_at in enumerate((0.0, 30.0, 40.0))]
     for unit in units:
         state.offer(unit)
-    state.count_hopeless(20.0)
+    state.count_infeasible(20.0)
     assert state.infeasible == 2
     units[1].committed = True
-    state.count_hopeless(20.0)
+    state.count_infeasible(20.0)
     assert state.infeasible == 1
     units[2].committed = True
     state.deliver(units[2], 100.0)
-    state.count_hopeless(20.0)
+    state.count_infeasible(20.0)
     assert (state.open, state.infeasible) == (2, 0)
 
 
@@ -291,7 +291,7 @@ def test_published_replica_state_yields_to_training_transfers() -> None:
     outcome = run(Scenario(work, Nodes(1, links={SLOW: 1.0}), Market(pins=1), rounds=6))
     assert outcome.unserved > 0  # 500 s of it, beside a training of 60 s a round
     # The payload has all of the link but the little that keeps the other connection alive.
-    assert seconds(outcome)[-1] == pytest.approx(80 + 10 * LEAST_RATE / (2 * MB), abs=0.01)
+    assert seconds(outcome)[-1] == pytest.approx(80 + 10 * MIN_RATE / (2 * MB), abs=0.01)
 
 
 @pytest.mark.parametrize("up_mbps", [0.1, 0.05])  # 12.5 and 6.25 kB/s, less than keeps a published file's connection

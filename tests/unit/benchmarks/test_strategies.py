@@ -87,7 +87,7 @@ def test_wrong_verifiers_lose_and_honest_ones_gain(prices: strategies.Prices) ->
 
 
 def test_only_single_false_verifier_is_suspended_then_slashed() -> None:
-    bench, refuted = strategies._accuse(Bench(USUAL, liars=1), 400, random.Random(0))
+    bench, refuted = strategies._accuse(Bench(USUAL, dishonest=1), 400, random.Random(0))
     assert refuted == 0
     stake = USUAL.verifier_stake_wei
     assert bench.earned == -(stake // 5 * 30 // 365) - stake // 5

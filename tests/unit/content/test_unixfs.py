@@ -104,11 +104,11 @@ def _node(*links: Link) -> tuple[Cid, bytes]:
 def test_contradictory_sizes_are_refused():
     leaf_cid, leaf = of_block(0x55, b"four"), b"four"
     root, block = _node(Link(leaf_cid, 5, 4))
-    with pytest.raises(InvalidBlock, match="parent says 5"):
+    with pytest.raises(InvalidBlock, match="parent states 5"):
         list(unixfs.read(root, {root: block, leaf_cid: leaf}.__getitem__, max_bytes=100))
     inner, inner_block = _node(Link(leaf_cid, 4, 4))
     top, top_block = _node(Link(inner, 3, 50))
-    with pytest.raises(InvalidBlock, match="parent says 3"):
+    with pytest.raises(InvalidBlock, match="parent states 3"):
         list(unixfs.read(top, {top: top_block, inner: inner_block, leaf_cid: leaf}.__getitem__, max_bytes=100))
 
 
@@ -188,7 +188,7 @@ def test_a_file_of_pieces_is_the_file(size):
 def test_a_piece_of_another_size_is_no_piece():
     blocks = {}
     root = unixfs.build(b"sixteen bytes...", blocks.__setitem__, chunk_bytes=1)
-    with pytest.raises(InvalidBlock, match="no file of 15 bytes"):
+    with pytest.raises(InvalidBlock, match="not a file of 15 bytes"):
         unixfs.leaf_links(root, 15, blocks.__getitem__)
     deep = unixfs.build(bytes(range(200)), blocks.__setitem__, chunk_bytes=1)
     with pytest.raises(InvalidBlock):

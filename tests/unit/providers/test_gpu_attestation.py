@@ -105,14 +105,14 @@ def test_unsound_gpu_is_refused_despite_overall_result(
 @pytest.mark.parametrize(
     ("overall", "why"),
     [
-        ({"x-nvidia-overall-att-result": False}, "unverified: NVIDIA's verdict is no"),
-        ({"x-nvidia-overall-att-result": "true"}, "unverified: NVIDIA's verdict is no"),
+        ({"x-nvidia-overall-att-result": False}, "unverified: NVIDIA's verdict is negative"),
+        ({"x-nvidia-overall-att-result": "true"}, "unverified: NVIDIA's verdict is negative"),
         ({"x-nvidia-ver": "9.0"}, "malformed: claims of version 9.0"),
-        ({"submods": {}}, "unverified: NVIDIA's verdict is on other GPUs"),
-        ({"submods": ["GPU-1"]}, "malformed: the overall token names no GPUs"),
+        ({"submods": {}}, "unverified: NVIDIA's verdict names other GPUs"),
+        ({"submods": ["GPU-1"]}, "malformed: the overall token does not name GPUs"),
         ({"iss": "https://nras.attestation-stg.nvidia.com"}, "unverified: a token is not NVIDIA's: Invalid issuer"),
         ({"eat_nonce": "00" * 32}, "unbound"),
-        ({"exp": 0}, "unverified: a token is good from"),
+        ({"exp": 0}, "unverified: a token is valid only from"),
         ({"exp": "soon"}, "malformed"),
     ],
 )
@@ -123,9 +123,9 @@ def test_what_the_whole_says_counts_too(service: AttestationService, overall: di
 def test_each_token_has_its_own_nonce_and_time(service: AttestationService) -> None:
     assert refused(service.statement(NONCE), service, nonce=bytes(32)).startswith("unbound")
     assert refused(service.statement(NONCE, device={"eat_nonce": "00" * 32}), service).startswith("unbound")
-    assert refused(service.statement(NONCE), service, after=3600).startswith("unverified: a token is good")
-    assert refused(service.statement(NONCE), service, after=-61).startswith("unverified: a token is good")
-    assert "good from" in refused(service.statement(NONCE, device={"exp": at(service) - 1}), service)
+    assert refused(service.statement(NONCE), service, after=3600).startswith("unverified: a token is valid")
+    assert refused(service.statement(NONCE), service, after=-61).startswith("unverified: a token is valid")
+    assert "valid only from" in refused(service.statement(NONCE, device={"exp": at(service) - 1}), service)
 
 
 def test_gpus_cannot_be_added_swapped_or_counted_twice(service: AttestationService) -> None:
@@ -214,7 +214,7 @@ def test_forged_certificates_are_refused_with_reason(which: int, old: bytes, new
 
 
 def test_non_unicode_text_is_refused() -> None:
-    with pytest.raises(QuoteRefused, match="no JWT"):
+    with pytest.raises(QuoteRefused, match="not a JWT"):
         replace(real(), overall="\ud800").verify(REAL_NONCE, REAL_NOW)
 
 

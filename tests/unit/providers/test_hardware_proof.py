@@ -250,9 +250,9 @@ def test_draws_cover_all_steps_and_lanes() -> None:
 
 @pytest.mark.parametrize("wrong", [(15, 1, 1, 1, 1, 1), (1 << 15, 1, 1, 1, 1, 1), (16, 0, 1, 1, 1, 1)])
 def test_an_unbounded_challenge_is_refused(wrong: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="must be"):
+    with pytest.raises(ValueError, match=r"expected 16 to|must be at least 1"):
         ProofParameters(*wrong)
-    with pytest.raises(ValueError, match="the answer would have"):
+    with pytest.raises(ValueError, match="the answer has"):
         ProofParameters(1 << 14, 1, 1, 1, 1, 4)
 
 

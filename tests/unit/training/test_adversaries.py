@@ -10,7 +10,7 @@ from training_gym.spec.config import ModelConfig, TrainingConfig, TrainingSpec
 from training_gym.units.replica_state import fresh_slot_state
 from training_gym.units.trace import Unit, check_result, state_path
 from training_gym.units.unit import replay_segment, run_unit
-from training_gym.verify.adversaries import Attack, cheating
+from training_gym.verify.adversaries import Attack, dishonest_training
 
 TEXT = b"".join(b"the %d sheep of the zoo count %d times. " % (n % 10, n % 7) for n in range(400))
 SPEC = TrainingSpec(
@@ -38,7 +38,7 @@ def unit() -> Unit:
 @pytest.mark.parametrize("false", [0, 1, 2])
 def test_smallest_alteration_fails_only_its_own_segment(unit: Unit, tmp_path: Path, cheat: Attack, false: int) -> None:
     earlier = np.full(SPEC.num_parameters(), 1e-3, np.float32)
-    result = run_unit(unit, tmp_path, train=cheating(cheat, {false}, earlier))
+    result = run_unit(unit, tmp_path, train=dishonest_training(cheat, {false}, earlier))
     check_result(unit, result)  # what can be checked without training does not find it
     for segment in range(SPEC.segments):
         state = state_path(tmp_path, segment).read_bytes()
@@ -48,8 +48,8 @@ def test_smallest_alteration_fails_only_its_own_segment(unit: Unit, tmp_path: Pa
 
 def test_a_stale_payload_needs_an_earlier_one(unit: Unit) -> None:
     with pytest.raises(ValueError, match="earlier"):
-        cheating(Attack.STALE, {0})
+        dishonest_training(Attack.STALE, {0})
 
 
 def test_cheating_in_no_segment_is_honest(unit: Unit, tmp_path: Path) -> None:
-    assert run_unit(unit, tmp_path, train=cheating(Attack.BF16, ())) == run_unit(unit, tmp_path)
+    assert run_unit(unit, tmp_path, train=dishonest_training(Attack.BF16, ())) == run_unit(unit, tmp_path)

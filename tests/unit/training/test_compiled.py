@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 _CHECK = """
-from training_gym import compiled
+from training_gym.runtime import compiled
 
 known, used, plain = set(), set(), compiled.compiled
 

@@ -93,7 +93,7 @@ IDLE_IN_STEPS = {
     ],
 )
 def test_ineffective_setting_is_refused(given: dict[str, Any], field: str) -> None:
-    with pytest.raises(SpecError, match=r"does nothing.*leave it away, or choose") as refusal:
+    with pytest.raises(SpecError, match=r"has no effect.*remove it, or choose") as refusal:
         TrainingSpec.from_dict(document(training_config=given))
     assert (refusal.value.field, refusal.value.code) == (f"training_config.{field}", "unused_setting")
 

@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 from benchmarks.codec import pseudo_gradient
 from training_gym.aggregate.aggregation import aggregate
-from training_gym.compress.link_adaptation import RUNGS, SHARE, choose_top_k, decode_adapted, top_k_levels, with_top_k
+from training_gym.compress.link_adaptation import (
+    DIVISORS,
+    SHARE,
+    choose_top_k,
+    decode_adapted,
+    top_k_levels,
+    with_top_k,
+)
 from training_gym.compress.payload_format import encode, payload_size, top_k_of
 from training_gym.model.layout import initial_parameters
 from training_gym.spec.config import CHUNK, METHODS, ModelConfig, TrainingConfig, TrainingSpec
@@ -46,7 +53,7 @@ def test_level_has_most_entries_within_byte_share(top_k: int, bits: int) -> None
 
     rungs = top_k_levels(spec)
     assert len(rungs) == 4
-    for part, rung in zip(RUNGS, rungs[1:], strict=True):
+    for part, rung in zip(DIVISORS, rungs[1:], strict=True):
         assert size(rung) <= size(top_k) / part < size(rung + 1)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from training_gym.evaluate.loss import MOST_VALUES, WINDOWS_PER_BATCH, mean_loss, windows_per_batch
+from training_gym.evaluate.loss import MAX_VALUES, WINDOWS_PER_BATCH, mean_loss, windows_per_batch
 from training_gym.model.decoder import Decoder, build_decoder
 from training_gym.model.generate import generate
 from training_gym.model.layout import initial_parameters, moment_names, parameter_shapes
@@ -107,10 +107,10 @@ def test_evaluation_batches_windows_by_score_memory(monkeypatch: pytest.MonkeyPa
     assert windows_per_batch(ModelConfig()) == WINDOWS_PER_BATCH
     for model in (ModelConfig(num_heads=64, sequence_length=2048), ModelConfig(hidden_size=2048, sequence_length=2048)):
         values = max(model.num_heads * model.sequence_length, 4 * model.hidden_size) * model.sequence_length
-        assert windows_per_batch(model) == max(1, MOST_VALUES // values)
+        assert windows_per_batch(model) == max(1, MAX_VALUES // values)
     model = ModelConfig(hidden_size=8, num_layers=1, num_heads=2, sequence_length=400)
     spec, seen, true = TrainingSpec(model, "unused", TrainingConfig()), [], Decoder.loss
-    monkeypatch.setattr("training_gym.evaluate.loss.MOST_VALUES", 3 * 2 * 400**2)
+    monkeypatch.setattr("training_gym.evaluate.loss.MAX_VALUES", 3 * 2 * 400**2)
 
     def loss(decoder: Decoder, tokens: torch.Tensor) -> torch.Tensor:
         seen.append(len(tokens))

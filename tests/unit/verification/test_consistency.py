@@ -10,7 +10,7 @@ from training_gym.compress.payload_format import decode, encode
 from training_gym.model.layout import initial_parameters
 from training_gym.model.tensors import unflatten
 from training_gym.spec.config import TrainingConfig, TrainingSpec
-from training_gym.verify.consistency import HELD_OUT_WINDOWS, LEAST_PAYLOADS, Statistics, doubts, held_out, measure
+from training_gym.verify.consistency import HELD_OUT_WINDOWS, MIN_PAYLOADS, Statistics, doubts, held_out, measure
 
 USUAL = Statistics(norm=1.0, cosine=0.3, overlap=2.0, copied=0.4, spectrum=0.5, gain=0.01)
 SPEC = TrainingSpec(consistency.MODEL, "unused", TrainingConfig(top_k=64))
@@ -51,7 +51,7 @@ def test_one_directional_payload_is_seen_in_spectrum() -> None:
     found = measure(SPEC, parameters, payloads, lambda tried: 1.0)
     assert "spectrum" in doubts(found[3])
     assert all("spectrum" not in doubts(found[slot]) for slot in (0, 1, 2, 4))
-    assert measure(SPEC, parameters, dict(list(payloads.items())[: LEAST_PAYLOADS - 1]), lambda tried: 1.0) == {}
+    assert measure(SPEC, parameters, dict(list(payloads.items())[: MIN_PAYLOADS - 1]), lambda tried: 1.0) == {}
 
 
 def test_lossless_model_is_flagged_when_payload_breaks() -> None:

@@ -17,7 +17,7 @@ from training_gym.spec.errors import ResultMismatch
 from training_gym.units.replica_state import load_slot_state
 from training_gym.units.trace import Unit, load_boundary_state, state_path
 from training_gym.units.unit import replayed, run_unit
-from training_gym.verify.adversaries import Attack, cheating, movement
+from training_gym.verify.adversaries import Attack, dishonest_training, movement
 from training_gym.verify.tolerance import claimed_end, difference
 from zoo_protocol.hashing import sha256, to_hex
 
@@ -83,10 +83,10 @@ def test_the_smallest_cheats_lie_beyond_the_cap(trained: tuple[Unit, Path, objec
     unit, directory, _ = trained
     states = ends(unit, directory)
     steps = range(2, 4)
-    honest, _ = cheating(Attack.SKIP_STEP, set())(unit, states[1], steps, lambda step, loss: None)
+    honest, _ = dishonest_training(Attack.SKIP_STEP, set())(unit, states[1], steps, lambda step, loss: None)
     assert difference(states[2], honest).whole == 0
     for cheat in Attack:
-        false, _ = cheating(cheat, {1}, movement(unit, states[3]))(unit, states[1], steps, lambda step, loss: None)
+        false, _ = dishonest_training(cheat, {1}, movement(unit, states[3]))(unit, states[1], steps, lambda step, loss: None)
         assert difference(false, honest).whole > CAP, cheat
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import dcap_qvl
 
 from zoo_compute.base.errors import ZooError
-from zoo_compute.client.http import understood
+from zoo_compute.client.http import answer_errors
 from zoo_compute.node.attestation.gpu_statements import GpuSource
 from zoo_compute.node.market.calls import Market
 from zoo_protocol.attestation.tee_quotes import with_gpus
@@ -117,7 +117,7 @@ class AttestationRenewal:
             return
         self._next_at = now + _RETRY_SECONDS
         try:
-            with understood("an attestation"):
+            with answer_errors("an attestation"):
                 found = self._attested(now)
         except ZooError as error:
             log.warning("attestation_failed error=%s remedy=%s", error, error.remedy or "")

@@ -19,7 +19,7 @@ from zoo_compute.chain.disputes import Dispute, ShownTrace, Turn
 from zoo_compute.chain.referees import RefereeChain, Seat
 from zoo_compute.chain.settlements import ChainReader
 from zoo_compute.chain.wallet import Block, Wallet, chain_errors
-from zoo_compute.client.http import understood
+from zoo_compute.client.http import answer_errors
 from zoo_compute.node.disk.durable_files import write_json
 from zoo_compute.node.disputes.judging import DataDeadline, Finding, NoVerdict, ReplayContext, judge
 from zoo_compute.node.execution.executor import ExecutorError
@@ -227,7 +227,7 @@ class Referee:
             settled = settled_case(opening, self._reader, bench.gateway)
         if settled is not None or record is None:
             return settled
-        with understood("GET /v1/disputes/{id}"):
+        with answer_errors("GET /v1/disputes/{id}"):
             return case_from_market({**record, "unit_id": opening.unit_id})
 
     def _sign(self, seat: Seat, provider_correct: bool, reason: str) -> SignedVerdict:

@@ -10,7 +10,7 @@ from typing import Any
 from zoo_compute.base.errors import ApiError
 from zoo_compute.base.link import BACKGROUND, Background
 from zoo_compute.base.models import Network
-from zoo_compute.client.http import Connection, understood
+from zoo_compute.client.http import Connection, answer_errors
 from zoo_protocol.messages import Ask
 
 WALLET_IN_USE = "wallet-in-use"
@@ -79,10 +79,10 @@ class Market:
 
     def wait_or_stop(self, seconds: float) -> bool:
         """Wait for ``seconds``; returns True at once when the node stops."""
-        return self._connection.hurries_within(seconds)
+        return self._connection.wait_or_stop(seconds)
 
     def network(self) -> Network:
-        with understood("GET /v1/network"):
+        with answer_errors("GET /v1/network"):
             return Network.model_validate(self._connection.get("/v1/network"))
 
     def register(self, registration: dict[str, Any]) -> None:
@@ -98,7 +98,7 @@ class Market:
         Raises:
             ApiError: ``wallet-in-use``: another node has the wallet; ``not-registered``.
         """
-        with understood("a heartbeat"):
+        with answer_errors("a heartbeat"):
             answer = self._beat(busy, sign)
             if not answer["counted"]:  # the first one or after a timeout: the challenge is known only now
                 answer = self._beat(busy, sign)
@@ -172,7 +172,7 @@ class Market:
         return answer
 
     def open_asks(self) -> list[dict[str, Any]]:
-        with understood("GET /v1/asks"):
+        with answer_errors("GET /v1/asks"):
             return [ask for ask in self._connection.get("/v1/asks") if ask["status"] == "open"]
 
     def place_ask(self, ask: Ask, signature: str) -> None:
@@ -181,7 +181,7 @@ class Market:
         self._connection.post("/v1/asks", {"ask": fields, "signature": signature})
 
     def upload(self, content: bytes | Background) -> str:
-        with understood("POST /v1/blobs"):
+        with answer_errors("POST /v1/blobs"):
             return str(self._send("POST", "/v1/blobs", content)["cid"])
 
     def file_state(self, lease: Asking, cid: str) -> dict[str, Any]:
@@ -230,7 +230,7 @@ class Market:
 
     def dispute(self, dispute_id: str) -> dict[str, Any]:
         """Return the market's record of a dispute (``GET /v1/disputes/{id}``)."""
-        with understood("GET /v1/disputes/{id}"):
+        with answer_errors("GET /v1/disputes/{id}"):
             found: dict[str, Any] = self._connection.get(f"/v1/disputes/{dispute_id}")
             return {**found, "step": found["step"], "state_cid": found["state_cid"]}
 
@@ -250,7 +250,7 @@ class Market:
         found = self._connection.call(
             "POST", "/v1/leases/next", repeatable=False, json=body, timeout=wait_seconds + _MARGIN_SECONDS
         )
-        with understood("a call for work"):
+        with answer_errors("a call for work"):
             return Lease.from_dict(found) if found else None
 
     def keep_lease(self, lease: Lease, step: int) -> None:

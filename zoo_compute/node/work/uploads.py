@@ -13,7 +13,7 @@ from training_gym.compress.payload_format import payload_size
 from training_gym.spec.config import TrainingSpec
 from zoo_compute.base.errors import ApiError
 from zoo_compute.base.link import Background, Link
-from zoo_compute.client.http import understood
+from zoo_compute.client.http import answer_errors
 from zoo_compute.node.market.calls import Asking, Disputed, Lease, Market
 from zoo_compute.node.work.held_lease import HeldLease
 from zoo_protocol.content.unixfs import PIECE_BYTES, cid_of_file
@@ -89,7 +89,7 @@ def _send_missing(
     market: Market, asking: Asking, check: Callable[[], None], path: Path, cid: str, size: int, link: Link | None
 ) -> bool:
     """Send the missing chunks; returns False if storage already has the whole file."""
-    with understood("what storage has of a file"):
+    with answer_errors("what storage has of a file"):
         known = market.file_state(asking, cid)
         if known["complete"]:
             return False
