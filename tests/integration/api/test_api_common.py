@@ -54,7 +54,7 @@ def test_wei_accepts_only_decimal_digit_strings(api: httpx.Client) -> None:
         body = {"ask": ASK | {"minPrice": wei}, "signature": "0x" + "00" * 65}
         problem = refusal(api.post("/v1/asks", json=body, headers=caller.headers), 422, "invalid-request")
         assert problem["field"] == "ask.minPrice"
-        assert "decimal digits" in str(problem["detail"])
+        assert "decimal string" in str(problem["detail"])
 
 
 def test_a_malformed_or_miscopied_address_is_refused(api: httpx.Client) -> None:

@@ -86,7 +86,8 @@ def test_the_smallest_cheats_lie_beyond_the_cap(trained: tuple[Unit, Path, objec
     honest, _ = dishonest_training(Attack.SKIP_STEP, set())(unit, states[1], steps, lambda step, loss: None)
     assert difference(states[2], honest).whole == 0
     for cheat in Attack:
-        false, _ = dishonest_training(cheat, {1}, movement(unit, states[3]))(unit, states[1], steps, lambda step, loss: None)
+        train = dishonest_training(cheat, {1}, movement(unit, states[3]))
+        false, _ = train(unit, states[1], steps, lambda step, loss: None)
         assert difference(false, honest).whole > CAP, cheat
 
 
