@@ -13,7 +13,7 @@ from eth_account import Account
 
 from market.chain.contracts.codec import Deployment
 from market.domain.network import DEVNET
-from worker.context import event_handlers
+from worker.chain_handlers import event_handlers
 from zoo_protocol.contracts import CONTRACTS
 
 ROOT = Path(__file__).parents[3]
