@@ -32,7 +32,6 @@ def quote(
     Args:
         longest_round_seconds: a round that takes longer fails its job.
         last_price_wei: price per GPU-hour of the tier's last trade.
-        nonce: the order's nonce.
     """
     deadline = int((terms.wait_until + PERMIT_MARGIN).timestamp())
     best = highest_price(terms.budget_wei, terms.max_price_wei, terms.units, terms.unit_weight_us)

@@ -103,11 +103,7 @@ def send(
     private: bool,
     resolve: Resolve = resolve,
 ) -> Outcome:
-    """Make one attempt. Failures of the receiver, its name server or its certificate become an Outcome.
-
-    Args:
-        signing: secrets to sign with; two during a rotation.
-    """
+    """Make one attempt, signed with each secret. Failures of receiver, name server or certificate become an Outcome."""
     target = httpx.URL(url)
     try:
         address = checked_addresses(target, private=private, resolve=resolve)[0]
