@@ -262,8 +262,8 @@ def omissions(
         return
     print_facts({"operator's bond": f"{format_zen(bond)} ZEN"})
     rows = [
-        [finding.promise.unit_id, finding.promise.unit.round, finding.promise.unit.slot, finding.status, tx]
-        for finding, tx in found
+        [one.acknowledgement.unit_id, one.acknowledgement.unit.round, one.acknowledgement.unit.slot, one.status, tx]
+        for one, tx in found
     ]
     print_table(("commitment", "round", "slot", "status", "transaction"), rows)
     if claims:

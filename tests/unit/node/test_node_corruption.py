@@ -38,7 +38,7 @@ from zoo_compute.node.market.calls import Lease
 from zoo_compute.node.payouts import Payouts
 from zoo_compute.node.periodic_tasks import is_out_of_room
 from zoo_compute.node.work import worker as work_worker
-from zoo_compute.node.work.acknowledgements import Journal, Promise
+from zoo_compute.node.work.acknowledgements import Journal, StoredAcknowledgement
 from zoo_compute.node.work.effort import UnitResourceUsage
 from zoo_compute.node.work.states import StateUnavailable, state_file
 from zoo_compute.node.work.worker import Worker
@@ -83,7 +83,7 @@ def fill(root: Path) -> None:
     cid = str(space.store.add(b"a checkpoint" * 100_000))
     space.keep(cid, [cid], JOB)
     space.remember(Lease("1", "pin", JOB, "0x" + "11" * 32, {"round": 1}, 30.0))
-    Journal(space.acknowledgements).keep(Promise(UNIT, 2_000_000_000, "0x" + "44" * 65))
+    Journal(space.acknowledgements).keep(StoredAcknowledgement(UNIT, 2_000_000_000, "0x" + "44" * 65))
     Traces(space.traces).keep(Trace(UNIT, "0x" + "05" * 32, ["0x" + "06" * 32]))
     space.disputes.mkdir(exist_ok=True)
     opened = Opened("0x" + "07" * 32, "0x" + "08" * 32, UNIT.provider, 4, 5)

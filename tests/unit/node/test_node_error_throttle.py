@@ -48,7 +48,7 @@ def test_chain_outage_costs_no_unit_with_known_acknowledger(tmp_path: Path, monk
     network: Any = SimpleNamespace(chain_id=1, contracts={"Omissions": OMISSIONS})
     taker = Acknowledgements(Journal(tmp_path), network, lambda: chain)
     promised = int(time.time()) + 60
-    unit_id = acknowledgements.Promise(UNIT, promised, "").unit_id
+    unit_id = acknowledgements.StoredAcknowledgement(UNIT, promised, "").unit_id
     message = typed_data(omissions_domain(1, OMISSIONS), Acknowledgement(unit_id, promised))
     answer = {"include_by": promised, "signature": sign(KEY, message)}
     with pytest.raises(NotAcknowledged):  # nobody knows whether it counts

@@ -94,7 +94,7 @@ class ReplayContext:
 
 
 def judge(
-    case: Case, shown: ShownTrace, step: int, state_cid: str | None, deadline: DataDeadline, bench: ReplayContext
+    case: Case, shown: ShownTrace, step: int, state_cid: str | None, deadline: DataDeadline, context: ReplayContext
 ) -> Finding:
     """Return the finding on a segment.
 
@@ -106,13 +106,13 @@ def judge(
     Raises:
         NoVerdict: no verdict can be signed, or not yet.
     """
-    spec_bytes = _fetched(bench, case.spec_cid)
+    spec_bytes = _fetched(context, case.spec_cid)
     if to_hex(keccak(spec_bytes)) != case.order.specHash:
         raise NoVerdict("wrong_specification", f"{case.spec_cid} differs from the specification in the order")
     if shown.environment != case.environment:
         return Finding(False, WRONG_ENVIRONMENT)
-    if bench.environment != shown.environment:
-        raise NoVerdict("environment_mismatch", f"class is {bench.environment}; the unit has {shown.environment}")
+    if context.environment != shown.environment:
+        raise NoVerdict("environment_mismatch", f"class is {context.environment}; the unit has {shown.environment}")
     spec = _specification(spec_bytes, case)
     unit = case.unit
     task = {
@@ -127,7 +127,7 @@ def judge(
         "environment": shown.environment,
     }
     try:
-        inputs = unit_task(task, bench.workspace, bench.gateway, bench.run)
+        inputs = unit_task(task, context.workspace, context.gateway, context.run)
     except SlotStateMissing as error:
         return deadline.withheld(str(error))
     except (BlockNotFound, ContentError) as error:
@@ -136,7 +136,7 @@ def judge(
         raise NoVerdict("gateway_unavailable", str(error)) from error
     except GymError as error:
         raise NoVerdict("input_missing", f"an input is malformed: {error}") from error
-    return _Judgement(case, shown, step, spec, inputs, bench).find(state_cid, deadline)
+    return _Judgement(case, shown, step, spec, inputs, context).find(state_cid, deadline)
 
 
 def _specification(content: bytes, case: Case) -> TrainingSpec:
@@ -150,9 +150,9 @@ def _specification(content: bytes, case: Case) -> TrainingSpec:
     return spec
 
 
-def _fetched(bench: ReplayContext, cid: str) -> bytes:
+def _fetched(context: ReplayContext, cid: str) -> bytes:
     try:
-        return bench.gateway.fetch(cid, max_bytes=_MAX_SPEC_BYTES)
+        return context.gateway.fetch(cid, max_bytes=_MAX_SPEC_BYTES)
     except (BlockNotFound, ContentError) as error:
         raise NoVerdict("input_missing", str(error)) from error
     except GatewayUnavailable as error:
@@ -168,7 +168,7 @@ class _Judgement:
     step: int
     spec: TrainingSpec
     inputs: dict[str, Any]
-    bench: ReplayContext
+    context: ReplayContext
 
     def find(self, state_cid: str | None, deadline: DataDeadline) -> Finding:
         state = self._state(state_cid) if self.step else None
@@ -187,7 +187,7 @@ class _Judgement:
             return None
         limit = 16 * self.spec.num_parameters() + _STATE_SLACK  # parameters, two moments, and names
         try:
-            return self.bench.workspace.fetch(self.bench.gateway, cid, max_bytes=limit)
+            return self.context.workspace.fetch(self.context.gateway, cid, max_bytes=limit)
         except (BlockNotFound, ContentError):
             return None
         except GatewayUnavailable as error:
@@ -203,7 +203,7 @@ class _Judgement:
             **self.inputs,
         }
         try:
-            result = self.bench.run(task)
+            result = self.context.run(task)
         except ExecutorError as error:
             if error.field == "state" and self.step:
                 return None
@@ -218,9 +218,9 @@ class _Judgement:
         An honest unit has exactly these states. Otherwise only the provider could have served the state.
         """
         unit = self.case.unit
-        output = self.bench.workspace.unit(unit.jobId, unit.round, unit.slot)
+        output = self.context.workspace.unit(unit.jobId, unit.round, unit.slot)
         try:
-            result = self.bench.run({"kind": "train", "output": str(output), **self.inputs})
+            result = self.context.run({"kind": "train", "output": str(output), **self.inputs})
         except ExecutorError as error:
             return _failed(error)
         if result["state_digests"][self.step] != self.shown.states[self.step]:

@@ -15,7 +15,7 @@ from zoo_compute.base.errors import ApiError, Unreachable, ZooError
 from zoo_compute.chain.omissions import ClaimState, OmissionChain, Terms
 from zoo_compute.chain.wallet import Block
 from zoo_compute.client.http import Connection
-from zoo_compute.node.work.acknowledgements import Journal, Promise
+from zoo_compute.node.work.acknowledgements import Journal, StoredAcknowledgement
 from zoo_protocol import merkle
 from zoo_protocol.hashing import from_hex
 
@@ -40,19 +40,19 @@ class Status(StrEnum):
 class Finding:
     """Acknowledgement and its status. ``until`` is the deadline of the status (Unix seconds); ``over`` means final."""
 
-    promise: Promise
+    acknowledgement: StoredAcknowledgement
     status: Status
     until: int | None = None
     over: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        promise = self.promise
+        stored = self.acknowledgement
         return {
-            "unit_id": promise.unit_id,
-            "job_id": promise.unit.jobId,
-            "round": promise.unit.round,
-            "slot": promise.unit.slot,
-            "include_by": promise.include_by,
+            "unit_id": stored.unit_id,
+            "job_id": stored.unit.jobId,
+            "round": stored.unit.round,
+            "slot": stored.unit.slot,
+            "include_by": stored.include_by,
             "status": self.status,
             "until": self.until,
         }
@@ -84,16 +84,18 @@ class Omissions:
             try:
                 self.act(finding)
             except ZooError as error:
-                log.error("claim_failed unit=%s status=%s error=%s", finding.promise.unit_id, finding.status, error)
+                log.error(
+                    "claim_failed unit=%s status=%s error=%s", finding.acknowledgement.unit_id, finding.status, error
+                )
 
     def look(self) -> list[Finding]:
         """Return the status of every acknowledgement. Raises Unreachable: the chain does not answer."""
-        promises = self._journal.all()
-        if not promises:
+        acknowledgements = self._journal.all()
+        if not acknowledgements:
             return []
         chain = self.chain
         final, latest, terms = chain.final_block(), chain.latest_block(), chain.terms()
-        return [self._assess(promise, final, latest, terms) for promise in promises]
+        return [self._assess(stored, final, latest, terms) for stored in acknowledgements]
 
     def act(self, finding: Finding, *, at_once: bool = False) -> str | None:
         """Claim an omission, resolve a claim, or delete a final acknowledgement; returns the transaction hash if any.
@@ -107,18 +109,18 @@ class Omissions:
         Raises:
             ZooError: the contract refuses, or a transaction fails.
         """
-        promise, status = finding.promise, finding.status
+        stored, status = finding.acknowledgement, finding.status
         tx: str | None = None
-        if status is Status.OMITTED or (status is Status.UNANSWERED and (at_once or self._waited_enough(promise))):
-            tx = self.chain.open_claim(promise.unit, promise.include_by, promise.signature)
-            log.error("omission_claimed unit=%s tx=%s", promise.unit_id, tx)
+        if status is Status.OMITTED or (status is Status.UNANSWERED and (at_once or self._waited_enough(stored))):
+            tx = self.chain.open_claim(stored.unit, stored.include_by, stored.signature)
+            log.error("omission_claimed unit=%s tx=%s", stored.unit_id, tx)
         elif status is Status.DUE:
-            tx = self.chain.resolve(promise.unit_id)
-            log.info("omission_compensated unit=%s tx=%s", promise.unit_id, tx)
+            tx = self.chain.resolve(stored.unit_id)
+            log.info("omission_compensated unit=%s tx=%s", stored.unit_id, tx)
         if finding.over:
             level = _LEVELS.get(status, logging.DEBUG)
-            log.log(level, "acknowledgement_closed unit=%s status=%s", promise.unit_id, status)
-            self._journal.drop(promise)
+            log.log(level, "acknowledgement_closed unit=%s status=%s", stored.unit_id, status)
+            self._journal.drop(stored)
         return tx
 
     @property
@@ -126,40 +128,40 @@ class Omissions:
         self._chain = self._chain or self._connect()
         return self._chain
 
-    def _assess(self, promise: Promise, final: Block, latest: Block, terms: Terms) -> Finding:
-        state, deadline = self.chain.claim_state(promise.unit_id, latest)
+    def _assess(self, stored: StoredAcknowledgement, final: Block, latest: Block, terms: Terms) -> Finding:
+        state, deadline = self.chain.claim_state(stored.unit_id, latest)
         if state is ClaimState.OPEN:
-            return Finding(promise, Status.DUE if latest.timestamp > deadline else Status.CLAIMED, deadline)
+            return Finding(stored, Status.DUE if latest.timestamp > deadline else Status.CLAIMED, deadline)
         if state is not ClaimState.NONE:
             status = Status.COMPENSATED if state is ClaimState.COMPENSATED else Status.ANSWERED
-            return Finding(promise, status, over=self.chain.claim_state(promise.unit_id, final)[0] is state)
-        answered, included_at = self._inclusion(promise, final)
-        if included_at is not None and included_at <= promise.include_by:
-            return Finding(promise, Status.INCLUDED, over=True)
-        if final.timestamp <= promise.include_by:
-            return Finding(promise, Status.WAITING, promise.include_by)
-        end = promise.include_by + terms.claim_period
+            return Finding(stored, status, over=self.chain.claim_state(stored.unit_id, final)[0] is state)
+        answered, included_at = self._inclusion(stored, final)
+        if included_at is not None and included_at <= stored.include_by:
+            return Finding(stored, Status.INCLUDED, over=True)
+        if final.timestamp <= stored.include_by:
+            return Finding(stored, Status.WAITING, stored.include_by)
+        end = stored.include_by + terms.claim_period
         if latest.timestamp > end:
-            return Finding(promise, Status.EXPIRED, over=True)
-        return Finding(promise, Status.OMITTED if answered else Status.UNANSWERED, end)
+            return Finding(stored, Status.EXPIRED, over=True)
+        return Finding(stored, Status.OMITTED if answered else Status.UNANSWERED, end)
 
-    def _inclusion(self, promise: Promise, final: Block) -> tuple[bool, int | None]:
+    def _inclusion(self, stored: StoredAcknowledgement, final: Block) -> tuple[bool, int | None]:
         """Return whether the market answered, and when its window was committed by the final block."""
         try:
-            shown: Any = self._connection.get(f"/v1/commitments/{promise.unit_id}")
+            shown: Any = self._connection.get(f"/v1/commitments/{stored.unit_id}")
         except ApiError as error:
             return error.code == "commitment-not-found", None
         except Unreachable:
             return False, None
         try:
             root, proof = str(shown["window_root"]), [from_hex(node) for node in shown["proof"]]
-            proven = merkle.verify(from_hex(root), from_hex(promise.unit_id), proof)
+            proven = merkle.verify(from_hex(root), from_hex(stored.unit_id), proof)
         except (KeyError, TypeError, ValueError, AttributeError):  # no window yet, or malformed
             return True, None
         return True, self.chain.committed_at(root, final) if proven else None
 
-    def _waited_enough(self, promise: Promise) -> bool:
-        return self.chain.time() > promise.include_by + self.chain.terms().claim_period // 2
+    def _waited_enough(self, stored: StoredAcknowledgement) -> bool:
+        return self.chain.time() > stored.include_by + self.chain.terms().claim_period // 2
 
 
 _LEVELS = {Status.COMPENSATED: logging.INFO, Status.ANSWERED: logging.ERROR, Status.EXPIRED: logging.WARNING}

@@ -95,7 +95,7 @@ class Referee:
     """Committee duties of one verifier.
 
     Args:
-        bench: returns the tools of a replay; called for each verdict.
+        make_context: returns the tools of a replay; called for each verdict.
         owner: declared owner of this node. The referee signs nothing in favour of a provider with the same owner.
     """
 
@@ -103,13 +103,13 @@ class Referee:
         self,
         verdicts: Verdicts,
         sources: Sources,
-        bench: Callable[[], ReplayContext],
+        make_context: Callable[[], ReplayContext],
         wallet: Wallet,
         owner: str | None = None,
     ) -> None:
         self._verdicts = verdicts
         self._sources = sources
-        self._bench = bench
+        self._make_context = make_context
         self._wallet = wallet
         self._owner = owner
         self._connected: RefereeChain | None = None
@@ -208,23 +208,23 @@ class Referee:
             raise NoVerdict("market_unreachable", f"the provider's owner is not known: {error}") from error
 
     def _find(self, seat: Seat, shown: ShownTrace, step: int, data_time_is_over: bool) -> Finding:
-        bench, record, outage = self._bench(), None, ""
+        context, record, outage = self._make_context(), None, ""
         try:
             record = self._sources.market.dispute(seat.dispute_id)
         except (ApiError, Unreachable) as error:
             outage = str(error)
-        case = self._case(seat, record, bench)
+        case = self._case(seat, record, context)
         if case is None:
             raise NoVerdict("market_unreachable" if outage else "case_unknown", outage or "neither source has the unit")
         state_cid = None if record is None or record["step"] != step else record["state_cid"]
-        return judge(case, shown, step, state_cid, DataDeadline(data_time_is_over, could_serve=not outage), bench)
+        return judge(case, shown, step, state_cid, DataDeadline(data_time_is_over, could_serve=not outage), context)
 
-    def _case(self, seat: Seat, record: dict[str, Any] | None, bench: ReplayContext) -> Case | None:
+    def _case(self, seat: Seat, record: dict[str, Any] | None, context: ReplayContext) -> Case | None:
         """Return the case from the settlement record on chain, or else from the market's record."""
         opening = self.chain.opening(seat.dispute_id)
         self._reader = self._reader or self._sources.read()
         with chain_errors():
-            settled = settled_case(opening, self._reader, bench.gateway)
+            settled = settled_case(opening, self._reader, context.gateway)
         if settled is not None or record is None:
             return settled
         with answer_errors("GET /v1/disputes/{id}"):

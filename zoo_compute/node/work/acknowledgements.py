@@ -36,7 +36,7 @@ class NotAcknowledged(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
+class StoredAcknowledgement:
     """A signed commitment, and the market's signature over its deadline ``include_by`` (Unix seconds)."""
 
     unit: UnitCommitment
@@ -55,28 +55,28 @@ class Journal:
         self._directory = directory
         directory.mkdir(parents=True, exist_ok=True)
 
-    def keep(self, promise: Promise) -> None:
-        write_json(self._file(promise), asdict(promise))
+    def keep(self, stored: StoredAcknowledgement) -> None:
+        write_json(self._file(stored), asdict(stored))
 
-    def drop(self, promise: Promise) -> None:
-        self._file(promise).unlink(missing_ok=True)
+    def drop(self, stored: StoredAcknowledgement) -> None:
+        self._file(stored).unlink(missing_ok=True)
 
-    def all(self) -> list[Promise]:
+    def all(self) -> list[StoredAcknowledgement]:
         """Return all acknowledgements, the earliest deadline first."""
-        kept = (read_json(path, partial(_promise, path)) for path in self._directory.glob("*.json"))
-        found = [promise for promise in kept if promise is not None]
-        return sorted(found, key=lambda promise: (promise.include_by, promise.unit_id))
+        kept = (read_json(path, partial(_parse, path)) for path in self._directory.glob("*.json"))
+        found = [stored for stored in kept if stored is not None]
+        return sorted(found, key=lambda stored: (stored.include_by, stored.unit_id))
 
-    def _file(self, promise: Promise) -> Path:
-        return self._directory / f"{promise.unit_id}.json"
+    def _file(self, stored: StoredAcknowledgement) -> Path:
+        return self._directory / f"{stored.unit_id}.json"
 
 
-def _promise(path: Path, document: Any) -> Promise:
+def _parse(path: Path, document: Any) -> StoredAcknowledgement:
     """Parse the file's content; raises as ``read_json`` expects if the file was changed."""
-    promise = Promise(UnitCommitment(**document["unit"]), document["include_by"], document["signature"])
-    if path.stem != promise.unit_id or type(promise.include_by) is not int or not isinstance(promise.signature, str):
+    stored = StoredAcknowledgement(UnitCommitment(**document["unit"]), document["include_by"], document["signature"])
+    if path.stem != stored.unit_id or type(stored.include_by) is not int or not isinstance(stored.signature, str):
         raise ValueError("content differs from the file name or format")
-    return promise
+    return stored
 
 
 class Acknowledgements:
@@ -103,8 +103,8 @@ class Acknowledgements:
         now = int(time.time())
         if not now < include_by <= now + MAX_PROMISE_SECONDS + _CLOCKS_SECONDS:
             raise NotAcknowledged(f"include_by is {include_by}; expected a time within a day of {now}")
-        promise = Promise(unit, include_by, signature)
-        message = Acknowledgement(promise.unit_id, include_by)
+        stored = StoredAcknowledgement(unit, include_by, signature)
+        message = Acknowledgement(stored.unit_id, include_by)
         try:
             signer = recover_strictly(typed_data(self._domain, message), signature)
         except ValueError as error:
@@ -113,7 +113,7 @@ class Acknowledgements:
             raise NotAcknowledged(
                 f"the signature over this commitment recovers to {signer}, which is not an acknowledger on chain"
             )
-        self._journal.keep(promise)
+        self._journal.keep(stored)
 
     def _counts(self, signer: str) -> bool:
         if time.monotonic() < self._known.get(signer, 0.0):
