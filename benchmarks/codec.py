@@ -33,7 +33,6 @@ from training_gym.units.unit import run_unit
 
 SETTINGS = [(CHUNK, 2), (960, 2), (1024, 2), (1024, 4), (1024, 8), (512, 2), (256, 2), (64, 2), (4096, 8)]
 """(entries per 4096, bits); the first is a training specification's default, and its rows have no suffix."""
-
 _UNITS = {"encode_gb_s": "GB/s", "decode_gb_s": "GB/s", "bits_per_parameter": "bits", "entropy_excess": "share"}
 _NO_HASH = "0x" + "00" * 32
 
@@ -93,7 +92,6 @@ def measure(quick: bool) -> list[Row]:
 
 
 def _speed(vector: Vector, work: Callable[[], object]) -> float:
-    """Return GB of ``vector`` per second of processor time, the median of five runs."""
     seconds = []
     for _ in range(5):
         start = time.process_time()

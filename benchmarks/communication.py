@@ -106,10 +106,7 @@ class Kept:
 
 @functools.cache
 def _code_version() -> str:
-    """Return the digest of the code that trains: the trainers and all their imports.
-
-    ``config`` is excluded, since every setting is part of a run's identity.
-    """
+    """Return the digest of the trainers' code and imports, without ``config``: a run's identity has its settings."""
     graph = grimp.build_graph("benchmarks", "training_gym", cache_dir=None)
     modules = {"benchmarks.training.trainers", *graph.find_upstream_modules("benchmarks.training.trainers")} - {
         "training_gym.spec.config"
@@ -149,7 +146,6 @@ def outcomes_of(runs: Sequence[Run], kept: Kept, processes: int) -> dict[Run, Ou
 
 
 def _trained(runs: Sequence[Run], processes: int) -> Iterator[tuple[Run, Outcome | None]]:
-    """Yield each of the ``runs`` with its outcome, in the order of completion."""
     if processes == 1:
         yield from ((run, train(run)) for run in runs)
     if processes < 2:

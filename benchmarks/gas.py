@@ -81,11 +81,7 @@ class Bench:
             self._gas(OPERATOR.address, "ZenToken", "transfer", key.address, wei)
 
     def _gas(self, sender: str, contract: str, function: str, *arguments: Any) -> int:
-        """Return the gas of one transaction.
-
-        Raises:
-            RuntimeError: it reverted.
-        """
+        """Return the gas of one transaction. Raises RuntimeError: it reverted."""
         call = {
             "from": sender,
             "to": self._chain.deployment.address(contract),
@@ -267,7 +263,6 @@ class Bench:
         return dispute, spent
 
     def _register(self, referees: Sequence[LocalAccount]) -> None:
-        """Stake and register the referees, unless they are registered."""
         if self._view("Disputes", "refereeCount"):
             return
         self._fund(referees, 600 * ZEN)
@@ -287,7 +282,6 @@ class Bench:
         return [dispute, False, committee, signatures]
 
     def _signed(self, seat: int, provider_correct: bool) -> str:
-        """Return the verdict of a member of the last committee."""
         dispute, members = self._judged
         digest = self._view("Disputes", "verdictDigest", dispute, 0, provider_correct)
         return to_hex(bytes(members[seat].unsafe_sign_hash(Hash32(from_hex(digest))).signature))

@@ -139,7 +139,6 @@ def measure(quick: bool) -> list[Row]:
 def _replays(
     found: Trace, seeds: Sequence[int], count: int, jobs: int | None, *, second_half: bool = False
 ) -> dict[str, list[Outcome]]:
-    """Return, by policy, a replay for each seed on ``count`` of the machines."""
     outcomes: dict[str, list[Outcome]] = {prefix: [] for prefix in POLICIES}
     for seed in seeds:
         tasks = trace.tasks(found, seed)[:jobs]
@@ -181,7 +180,6 @@ def _percentile(outcomes: Sequence[Outcome], share: int) -> list[float]:
 
 
 def _fits_somewhere(task: Task, machines: Sequence[Machine]) -> bool:
-    """Return whether enough nodes of one model could ever run the task."""
     models = Counter(machine.environment_class for machine in machines if task.wants.accepts(machine))
     return max(models.values(), default=0) >= task.workers
 

@@ -74,7 +74,6 @@ def _detection(cheaters: int) -> list[Row]:
 
 
 def _found(cheaters: int) -> dict[tuple[int, int], int]:
-    """Return how many dishonest providers are found, by rate (percent) and false segments."""
     dice = random.Random(0)
     found = dict.fromkeys(product(RATES, FALSIFIED), 0)
     for rate in RATES:
@@ -223,13 +222,11 @@ def _consistency(quick: bool) -> list[Row]:
 
 
 def _share(name: str, found: int, of: int, note: str) -> Row:
-    """Return a share in percent with Wilson's 99 % bounds."""
     low, high = wilson(found, of)
     return Row(name, 100 * found / of, "%", 100 * low, 100 * high, f"{found} of {of}, 99 % bounds; {note}")
 
 
 def _cheats(directory: Path, quick: bool) -> list[Row]:
-    """Return the detection of each minimal attack, in each segment alone, by its replay."""
     progress("running the minimal attacks")
     specs = ["small"] if quick else list(replays.SPECS)
     found = replays.call("cheat", CPU, directory, *specs)
@@ -237,7 +234,6 @@ def _cheats(directory: Path, quick: bool) -> list[Row]:
 
 
 def _caught(name: str, found: dict[str, list[bool]], what: str) -> Row:
-    """Return the share of false results that were found, by attack."""
     shares = {cheat: 100 * fmean(caught) for cheat, caught in found.items()}
     tried = sum(len(caught) for caught in found.values())
     note = f"of {tried} false {what}: " + ", ".join(f"{cheat} {share:.0f} %" for cheat, share in shares.items())

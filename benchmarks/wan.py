@@ -162,7 +162,6 @@ class Plan:
 
 RECOMMENDED = Plan(pin_interval=24)
 """The plan that docs/planning.md recommends for a billion parameters over such links."""
-
 HEADLINES = ("efficiency_1b", "efficiency_1b_unset", "efficiency_1b_plain_defaults")
 SEEDS, HEADLINE_SEEDS = 3, 15
 """Departures change a run's share by a point (standard deviation), so three seeds leave the median too uncertain."""
@@ -254,13 +253,11 @@ def _is_quotable(plan: Plan) -> bool:
 
 
 def _quote_error(name: str, errors: dict[str, float]) -> Row:
-    """Return the estimates of quotes (``training_gym.exchange.round_time``) less the simulated shares."""
     worst = max(errors, key=lambda scenario: abs(errors[scenario]))
     return row(name, "share", list(errors.values()), f"of {len(errors)} scenarios; farthest off in {worst}")
 
 
 def _parts(name: str, plan: Plan, costs: Costs, outcomes: list[Outcome]) -> list[Row]:
-    """Return the duration of a round, and its parts of training and closing."""
     scenario = plan.scenario(costs, 0)
     rounds = [round_ for outcome in outcomes for round_ in outcome.rounds]
     closing = [round_.joined_at - round_.closed_at for round_ in rounds]

@@ -22,11 +22,7 @@ def sha256(data: bytes) -> bytes:
 
 
 def canonical_json(value: Any) -> bytes:
-    """Return the RFC 8785 bytes of ``value``.
-
-    Raises:
-        rfc8785.CanonicalizationError: JSON cannot represent the value (NaN, integers beyond 2**53, other types).
-    """
+    """Return the RFC 8785 bytes of ``value``. Raises CanonicalizationError: JSON cannot represent it."""
     return rfc8785.dumps(value)
 
 
@@ -36,11 +32,7 @@ def to_hex(data: bytes) -> str:
 
 
 def from_hex(text: str, length: int = 32) -> bytes:
-    """Return the bytes of a ``0x`` hex string of exactly ``length`` bytes.
-
-    Raises:
-        ValueError: the text is not ``0x`` followed by ``2 * length`` hex digits.
-    """
+    """Return the ``length`` bytes of a ``0x`` hex string. Raises ValueError: it has another form or length."""
     if not text.startswith("0x") or len(text) != 2 + 2 * length:
         raise ValueError(f"expected 0x followed by {2 * length} hex digits, got {text[:80]!r}")
     raw = bytes.fromhex(text[2:])

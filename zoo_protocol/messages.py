@@ -25,7 +25,6 @@ DISPUTES_DOMAIN_NAME = "ZooDisputes"
 
 MAX_PROMISE_SECONDS = 86_400
 """Latest inclusion, after delivery, that an acknowledgement may grant and still protect a node."""
-
 _CURVE_ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141  # of secp256k1 (SEC 2)
 
 _DOMAIN_TYPE = [
@@ -90,7 +89,6 @@ OBJECTION_TYPE = [
 
 REPLAYED = frozenset({"step_correct", "step_false", "diverged"})
 """Reasons of a referee that come from its replay, so that it signs a :class:`Verdict`."""
-
 PERMIT_TYPE = [
     {"name": "owner", "type": "address"},
     {"name": "spender", "type": "address"},
@@ -358,11 +356,7 @@ def sign(private_key: str, document: dict[str, Any]) -> str:
 
 
 def recover_strictly(document: dict[str, Any], signature: str) -> str:
-    """Return :func:`recover` of a signature that OpenZeppelin's ``ECDSA`` accepts; contracts refuse others.
-
-    Raises:
-        ValueError: it is not 0x hex of 65 bytes with the lower s and v 27 or 28 (EIP-2).
-    """
+    """Return :func:`recover` if contracts accept the signature: 65 bytes, low s, v 27 or 28. Raises ValueError."""
     if not re.fullmatch("0x[0-9a-fA-F]{130}", signature):
         raise ValueError("malformed signature: it is not 65 bytes of 0x hex")
     raw = bytes.fromhex(signature[2:])

@@ -29,11 +29,7 @@ class Comparison:
 
 @cache
 def accepted(expected: float, of: int, comparisons: int = 1) -> tuple[int, int]:
-    """Return the least and the greatest count inside the bounds, for ``of`` draws with probability ``expected``.
-
-    Args:
-        comparisons: number of comparisons whose bounds hold jointly.
-    """
+    """Return the joint bounds, of ``comparisons``, of a count of ``of`` draws with probability ``expected``."""
     tail = ERROR / comparisons / 2
     chances = _binomial(of, expected)
     up_to, from_on = np.cumsum(chances), np.cumsum(chances[::-1])
@@ -74,7 +70,6 @@ def _chance_outside(expected: float, of: int) -> float:
 
 
 def _binomial(of: int, chance: float) -> NDArray[np.float64]:
-    """Return the probability of each count from 0 to ``of``."""
     counts = np.arange(of + 1)
     if chance in (0.0, 1.0):
         return np.where(counts == chance * of, 1.0, 0.0)

@@ -36,15 +36,12 @@ from zoo_protocol.hashing import sha256
 SLOTS = 8
 LEVEL = (0, 0, 0, 1, 2, 3, 0, 0)
 """Compression level of each slot."""
-
 LATE = {1: 1, 4: 2}
 """Lateness in rounds, by slot."""
-
 OTHER_DATA = 7
 ATTACKED = 2
 FIRST_SEED = 10
 """Seeds 0 and 1 chose the thresholds, so no result uses them."""
-
 _NO_HASH = "0x" + "00" * 32
 MODEL = ModelConfig(hidden_size=32, num_layers=1, num_heads=2, sequence_length=32)
 
@@ -96,7 +93,6 @@ def _other_text(size: int) -> Tokens:
 def _rounds(
     spec: TrainingSpec, usual: Tokens, other: Tokens
 ) -> Iterator[tuple[TrainingSpec, Arrays, dict[int, bytes]]]:
-    """Yield each round with its start parameters and the payloads that arrived, by slot."""
     parameters, outer = initial_parameters(MODEL, spec.training.seed), initial_outer_state(spec)
     states = dict.fromkeys(range(SLOTS), fresh_slot_state(spec))
     on_the_way: dict[int, list[bytes]] = {slot: [] for slot in LATE}
@@ -152,7 +148,6 @@ def _judge_round(
 def _judged(
     spec: TrainingSpec, parameters: Arrays, payloads: Mapping[int, bytes], held: Tokens
 ) -> tuple[dict[int, Statistics], set[int]]:
-    """Return statistics by slot, and the slots that the aggregate excludes."""
     seed = sketch_seed({slot: sha256(payload) for slot, payload in payloads.items()})
     windows = held_out(spec, held, seed)
     decoded = {slot: decode_adapted(spec, payload) for slot, payload in payloads.items()}

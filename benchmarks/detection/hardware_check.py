@@ -25,11 +25,7 @@ _T = TypeVar("_T")
 
 
 def rows(size: int | None) -> list[Row]:
-    """Return the cost of each tier's chain as a multiple of its check.
-
-    Args:
-        size: rows of the matrices, instead of the tiers' own.
-    """
+    """Return the cost of each tier's chain as a multiple of its check; ``size`` replaces the tiers' matrix size."""
     measured: dict[tuple[int, int], tuple[float, list[float], float]] = {}
     found = []
     for tier in MAINNET.tiers:

@@ -85,11 +85,7 @@ DRIFT_UNITS = 4
 
 
 def call(work: str, profile: ExecutionProfile, directory: Path, *arguments: str) -> Any:
-    """Return the answer of a process of that class to ``work``.
-
-    Raises:
-        RuntimeError: it failed; the message has the end of its output.
-    """
+    """Return the answer of a process of that class to ``work``. Raises RuntimeError: it failed."""
     environment = {name: value for name, value in os.environ.items() if name not in CPU.variables}
     environment["OMP_WAIT_POLICY"] = "passive"  # avoids spinning threads; changes no result
     done = subprocess.run(
@@ -140,7 +136,6 @@ def _folder(directory: Path, class_name: str, spec: str, number: int) -> Path:
 
 
 def _train(directory: Path, class_name: str, environment: str, plan: Plan) -> Any:
-    """Train the plan's units; return the process's environment class and each unit's leaves."""
     from training_gym.units.unit import run_unit
 
     leaves = {}
@@ -294,7 +289,6 @@ def _payloads(directory: Path, environment: str, specs: list[str]) -> Any:
 
 
 def _time(directory: Path, environment: str, spec: str, repetitions: int) -> Any:
-    """Return the processor seconds of a unit: training, replay by segments, and hashing of its trace's states."""
     from training_gym.units.trace import inner_leaf, load_boundary_state
     from training_gym.units.unit import OnStep, replay_segment, run_unit, train_steps
 

@@ -37,10 +37,8 @@ VERIFIERS = 5
 SHARES = (0.1, 0.25, 0.5, 1.0)
 CHECKED = (1, 10, 25, 50)
 """Replays after which found verifiers are counted."""
-
 REPLAYS = max(CHECKED)
 """Maximum replays of a life, which also ends when its verifier is slashed."""
-
 _CANARY_BPS: int = Settings.model_fields["canary_bps"].default
 _LAZY = 0  # index of the lazy verifier
 _START, _TRUE, _ALTERED = "start leaf", "true leaf", "true leaf of the altered state"
@@ -91,12 +89,7 @@ def chance(laziness: Laziness, share: float, replays: int) -> float:
     """Return the exact probability of detection within this many replays."""
     posed, first = _CANARY_BPS / BPS, 1 / SEGMENTS
     compared = 2 * posed / replays_of_a_segment(SEGMENTS)
-    each = {
-        Laziness.TOLD: compared,
-        Laziness.TOLD_FIRST: first * compared,
-        Laziness.ECHOES: 1.0,
-        Laziness.GUESSES: 1.0,
-    }
+    each = {Laziness.TOLD: compared, Laziness.TOLD_FIRST: first * compared, Laziness.ECHOES: 1.0, Laziness.GUESSES: 1.0}
     return 1 - (1 - share * each[laziness]) ** replays
 
 
@@ -128,10 +121,7 @@ def _lazy_result(laziness: Laziness, segment: int, inner: dict[int, str], dice: 
 
 
 def _drawn_segment(laziness: Laziness, share: float, life: Life, dice: random.Random) -> Iterable[bool]:
-    """Request replays of one sampled segment, and of its canary if it has one.
-
-    Yields, for each overruled result of the lazy verifier, whether it was copied.
-    """
+    """Replay one sampled segment and its canary; yield, per overruled lazy result, whether it was copied."""
     segment, seed, root = dice.randrange(SEGMENTS), dice.randbytes(32), dice.randbytes(32)
     posed_once_more = is_due(dice.randrange(BPS), _CANARY_BPS)
     asked: list[int] = []

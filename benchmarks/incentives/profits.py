@@ -17,10 +17,7 @@ _EACH = (strategies.USUAL, *strategies.DEAREST)
 def rows(lives: int) -> list[Row]:
     """Return all rows, over ``lives`` lives of every strategy."""
     progress(f"living {lives} lives of every strategy")
-    usual = [
-        *strategies.provider_outcomes(lives, 0, strategies.USUAL),
-        *strategies.accuser_outcomes(lives, 2),
-    ]
+    usual = [*strategies.provider_outcomes(lives, 0, strategies.USUAL), *strategies.accuser_outcomes(lives, 2)]
     able, mute, undecided = referee_strategies.worst_mix()
     mixed = _at(_EACH, lives, 10, partial(strategies.provider_outcomes, undecided=undecided))
     dearest = _at(strategies.DEAREST, lives, 1, strategies.provider_outcomes)
@@ -100,7 +97,6 @@ def _at(
 
 
 def _best(name: str, outcomes: list[Outcome], note: str) -> Row:
-    """Return the most profitable of several attacks."""
     best = max(outcomes, key=lambda outcome: outcome.mean)
     losing = sum(outcome.high < 0 for outcome in outcomes)
     return _of(name, best, f"{note}; {best.name}; {losing} of {len(outcomes)} lose with 99 % confidence")

@@ -107,7 +107,6 @@ def cartel_life(cartel: Cartel, prices: Prices, dice: random.Random) -> int:
 
 
 def _lying(cartel: Cartel, seats: int, dice: random.Random) -> int:
-    """Return how many of the cartel's members sign the opposite of the truth."""
     match cartel.says:
         case Says.LIES:
             return seats
@@ -146,10 +145,7 @@ def _present(referees: Collection[int], dice: random.Random) -> set[int]:
 
 
 def escaped_share(bought: int) -> float:
-    """Return the share of upheld disputes that a provider escapes which has bought ``bought`` of ``VERIFIERS``.
-
-    Exact: the drawable committees in which they form a quorum.
-    """
+    """Return the exact share of committees in which ``bought`` of ``VERIFIERS`` referees form a quorum."""
     committees = range(_TERMS.quorum, _TERMS.seats + 1)
     bad = sum(math.comb(bought, seats) * math.comb(VERIFIERS - bought, _TERMS.seats - seats) for seats in committees)
     return bad / math.comb(VERIFIERS, _TERMS.seats)
@@ -167,10 +163,7 @@ def undecided_share(silent: int, *, struck: bool = True) -> float:
 
 
 def worst_mix() -> tuple[int, int, float]:
-    """Return (able, mute, inconclusive share) of the list with the largest inconclusive share.
-
-    The lists have up to ``LONGEST_LIST`` referees and still route their units to a committee.
-    """
+    """Return (able, mute, inconclusive share) of the worst list that still routes its units to a committee."""
     shares = []
     for count in range(_TERMS.seats, LONGEST_LIST + 1):
         is_routed = partial(_is_routed, count)

@@ -42,12 +42,10 @@ from zoo_protocol.verification.sampling import draw, draw_segments
 SEGMENTS = 4
 UNITS = 100
 """Maximum units of a life."""
-
 COST_BPS = 8_000
 VERIFIERS = 20
 ESTABLISHED = 64
 """Verified units after which the sampling rate is minimal."""
-
 _BRONZE = MAINNET.tier("bronze")
 _PENALTY = dict(MAINNET.penalty_bps)
 _TRUE, _FALSE = "true leaf", "false leaf"
@@ -220,7 +218,6 @@ class Bench:
                 self.earned += self.prices.replay_wei * is_paid - cost
 
     def _overrule(self, verifier: int, assigned_at: datetime) -> int:
-        """Return the verifier's loss, wei."""
         follows = sanction_for(assigned_at, self._warned.get(verifier), self._now)
         if follows is VerifierSanction.SUSPENDED:
             self._warned[verifier] = self._now
@@ -273,7 +270,6 @@ def life(strategy: Strategy, prices: Prices, clean: int, dice: random.Random, un
 
 
 def _offence(strategy: Strategy, clean: int, bench: Bench, dice: random.Random) -> str | None:
-    """Return the provider's proven offence in one unit, if any."""
     seed, root = dice.randbytes(32), dice.randbytes(32)
     for segment in drawn_segments(clean, seed, root):
         if segment not in strategy.falsified:
@@ -300,7 +296,6 @@ def accuser_outcomes(lives: int, seed: int) -> Iterator[Outcome]:
 
 
 def _dispute(accomplices: int, dice: random.Random) -> int:
-    """Return the profit of one false challenge in wei; the committee's majority decides (``Disputes.sol``)."""
     terms = MAINNET.disputes
     committee = dice.sample(range(VERIFIERS), terms.seats)
     bribed = sum(referee < accomplices for referee in committee)

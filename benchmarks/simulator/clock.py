@@ -35,11 +35,7 @@ class Clock:
         self._asked = 0
 
     def after(self, seconds: float, action: Action) -> Timer:
-        """Schedule an action in ``seconds``.
-
-        Raises:
-            ValueError: ``seconds`` is negative.
-        """
+        """Schedule an action in ``seconds``. Raises ValueError: ``seconds`` is negative."""
         if seconds < 0:
             raise ValueError(f"seconds is {seconds}; expected at least 0")
         timer = Timer(action)

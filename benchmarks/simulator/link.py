@@ -73,14 +73,12 @@ class SharedLink:
         return flow
 
     def _leave(self, flow: Flow) -> float:
-        """Remove a flow and return its remaining bytes. Its entry in ``ends`` is dropped later."""
         lane = self._lanes[flow.limit]
         lane.flows -= 1
         rest, flow.ends_at = max(0.0, flow.ends_at - lane.carried), -1.0
         return rest
 
     def _count(self) -> None:
-        """Add the bytes since the last change."""
         passed = self._clock.now - self._counted_until
         self._counted_until = self._clock.now
         if passed:
@@ -112,7 +110,6 @@ class SharedLink:
             self._next = self._clock.after(wait, lambda: self._finish(lane))
 
     def _finish(self, lane: _Lane) -> None:
-        """Finish the first flow of ``lane``; others that end at the same time follow."""
         self._next = None
         self._count()
         flow = heappop(lane.ends)[2]

@@ -21,7 +21,6 @@ class Step(Enum):
 
 MIN_RATE = BACKGROUND_BYTES / LONGEST_PAUSE_SECONDS
 """Bytes per second of low-priority transfers, which keep their connections alive."""
-
 Steps = Iterator[tuple[Step, float]]
 
 
@@ -96,14 +95,12 @@ class Node:
         self._share(self._moving)
 
     def _share(self, transfers: "list[Transfer]") -> None:
-        """Set the current rates of these transfers."""
         for one in transfers:
             limit = self._limit(one.step)
             if one.flow.limit != limit:
                 one.flow = self._shared[one.step].relimit(one.flow, limit)
 
     def _limit(self, step: Step) -> float:
-        """Return the bytes per second of each transfer of a kind (``zoo_compute.base.link``)."""
         count = Counter(one.step for one in self._moving)
         if step is Step.DOWN:
             return self.link.down_mbps * MBIT / count[step]

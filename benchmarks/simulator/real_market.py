@@ -158,7 +158,6 @@ class Run:
         self._closer = ThreadPoolExecutor(1)
 
     def _await_workers(self) -> str:
-        """Return the workers' environment class once all are up; a busy machine may delay them."""
         until, ready = time.monotonic() + STARTING_SECONDS, list[str]()
         while len(ready) < len(self.workers):
             with contextlib.suppress(queue.Empty):
@@ -222,7 +221,6 @@ class Run:
         return taken
 
     def _offer_units(self) -> None:
-        """Assign vacant slots to spares, and offer every due unit, like the market's dispatch."""
         for slot in range(self._slots):
             which = self._which(slot)
             if slot not in self._holders:
@@ -289,7 +287,6 @@ class Run:
             del self._late[unit.slot]
 
     def _lose_expired(self) -> None:
-        """Drop the units of workers that left once their leases have expired."""
         for worker in self.workers:
             if worker.left_at is None:
                 if worker.process.poll() is not None:
@@ -303,7 +300,6 @@ class Run:
                 self._holders = {slot: holder for slot, holder in self._holders.items() if holder is not worker}
 
     def _state(self) -> RoundState:
-        """Return the state as ``market.training.rounds.state.round_state`` does."""
         now, units = self._now, self._now.units.values()
         taken = [
             seconds
@@ -331,7 +327,6 @@ class Run:
         )
 
     def _begin_closing(self) -> None:
-        """Aggregate the delivered units in a thread, in parallel to dispatch, as the market's worker does."""
         self._included = [unit for unit in self._now.units.values() if unit.delivered]
         self._closing = self._closer.submit(self._close, self._now.number, self._included)
         self._closing.add_done_callback(lambda _: self._answers.put((-1, {"unit": None})))
@@ -383,7 +378,6 @@ class Run:
 
 
 def _moment(monotonic: float) -> datetime:
-    """Return the wall-clock time of a reading of the monotonic clock."""
     return datetime.now(UTC) - timedelta(seconds=time.monotonic() - monotonic)
 
 

@@ -90,7 +90,6 @@ def _compared(store: Store, scenario: Scenario, paces: tuple[float, ...], link: 
 
 
 def _simulated(scenario: Scenario) -> float:
-    """Return the mean seconds of the simulated rounds."""
     return statistics.fmean(round_.seconds for round_ in simulate(scenario).rounds)
 
 
@@ -123,16 +122,12 @@ def _calibrated(store: Store, slots: int, paces: tuple[float, ...], rounds: int)
         spares_follow=False,
     )
     nodes = Nodes(
-        slots,
-        spares=len(paces) - slots,
-        speeds=tuple(PACE / pace for pace in paces),
-        departures={1: LEAVES_AFTER},
+        slots, spares=len(paces) - slots, speeds=tuple(PACE / pace for pace in paces), departures={1: LEAVES_AFTER}
     )
     return Scenario(work, nodes, market, rounds, unmeasured=0)
 
 
 def _real(store: Store, scenario: Scenario, paces: tuple[float, ...], link: Link) -> tuple[float, float, float]:
-    """Return the mean seconds of the real rounds, and the medians of a unit's training and of closing."""
     with shaping() as loop:
         links = [ShapedLink(loop, link.up_mbps * MBIT, link.down_mbps * MBIT, link.round_trip_seconds) for _ in paces]
         urls = [(one.to(store.gateway), one.to(store.rpc)) for one in links]

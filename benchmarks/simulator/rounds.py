@@ -225,7 +225,6 @@ class _Job:
         self._clock.after(wait, lambda: self._lose(unit))
 
     def _lose(self, unit: Unit) -> None:
-        """Drop a unit that will not be delivered; its slot goes to another node."""
         if unit not in self._at_work.get(unit.node, ()):
             return
         lacked_quorum = self._counts.lacks_quorum
@@ -360,7 +359,6 @@ class _Job:
         self._open_round()
 
     def _pin(self) -> None:
-        """Let the job's own nodes fetch the checkpoint and upload their slots' states, in parallel to training."""
         market, work = self._scenario.market, self._scenario.work
         if not market.pins or len(self._rounds) % market.pin_interval:
             return

@@ -19,8 +19,6 @@ On a busy machine every pause takes longer than requested.
 
 
 class _Pace:
-    """Pacer of bytes at a rate (bytes per second)."""
-
     def __init__(self, rate: float) -> None:
         self._rate = rate
         self._free_at = 0.0

@@ -21,10 +21,7 @@ class NodeWork:
         self._random = random
 
     def training(self, node: Node, checkpoint: int) -> Steps:
-        """Yield one unit: inputs, training, commitment.
-
-        ``checkpoint`` is the round whose model it starts from. Its slot's own payload is on the node, or is small.
-        """
+        """Yield one unit: inputs from the model of round ``checkpoint``, training, commitment."""
         work, market = self._scenario.work, self._scenario.market
         yield Step.WAIT, market.requests_before * node.link.round_trip_seconds
         yield from self._inputs(node, checkpoint)
@@ -60,7 +57,6 @@ class NodeWork:
         slot.uploading = None
 
     def _inputs(self, node: Node, round_: int) -> Steps:
-        """Fetch the missing parts of a round's model and of the data."""
         work, trip = self._scenario.work, node.link.round_trip_seconds
         requests, size = self._model_fetch(node, round_)
         yield Step.WAIT, requests * trip

@@ -88,7 +88,6 @@ class _Worker:
         self._fixed.put((order["unit"], payload, marks))
 
     def _deliver(self) -> None:
-        """Upload results in order, in parallel to the training."""
         while True:
             unit, payload, marks = self._fixed.get()
             with httpx.Client(base_url=self._rpc, timeout=60.0) as http:

@@ -39,7 +39,6 @@ ROOT = Path(__file__).parents[2]
 WORKERS = 8
 TORCHFT_PYTHON = Path(os.environ.get("ZOO_TORCHFT_PYTHON", ROOT / ".peers" / "torchft" / "bin" / "python"))
 """The interpreter of torchft's environment, made by ``make bench-peers``."""
-
 _NO_HASH = "0x" + "00" * 32
 _VALIDATION_PARTS = 8  # of up to 256 windows each
 
@@ -135,7 +134,6 @@ def by_steps(spec: TrainingSpec, train: Tokens, held_out: Tokens, processes: int
 
 
 def _member(spec: TrainingSpec, directory: str, processes: int, rank: int, answers: Any) -> None:
-    """Run one process of the group; it answers with the bytes that it sent."""
     torch.set_num_threads(1)
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     workdir = Path(directory) / str(rank)

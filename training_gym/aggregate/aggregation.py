@@ -32,7 +32,6 @@ from zoo_protocol.hashing import sha256
 
 WEIGHT_ONE = 1 << 12
 """Weight of a payload of the current round; weights are multiples of 2**-12."""
-
 MAX_PAYLOADS = 1 << 12
 _UNIT = float(FACTOR_ONE * WEIGHT_ONE)
 
@@ -144,10 +143,7 @@ def _stepped(
 
 
 def sketch_seed(digests: Mapping[int, bytes]) -> bytes:
-    """Return the seed of a round's sketches, from the SHA2-256 of its payloads by slot.
-
-    The seed is unpredictable until every payload is fixed, and public after that.
-    """
+    """Return the seed of a round's sketches, unpredictable until all its payloads are fixed."""
     return sha256(b"".join(slot.to_bytes(8, "big") + digests[slot] for slot in sorted(digests)))
 
 

@@ -29,7 +29,6 @@ _DIRECTION_BITS = 20
 _ONE = 2.0**FRACTION_BITS
 _HASHED = 64
 """Chunks whose positions are hashed at a time, once for all payloads; two bytes per position fit in the cache."""
-
 _ALL_OFFSETS = np.tile(np.arange(CHUNK, dtype=np.uint16), _HASHED)
 
 

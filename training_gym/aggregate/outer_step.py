@@ -55,11 +55,7 @@ def save_outer_state(spec: TrainingSpec, state: OuterState) -> bytes:
 
 
 def load_outer_state(spec: TrainingSpec, data: bytes | None) -> OuterState:
-    """Return the state in an outer state file; without a file, the initial one.
-
-    Raises:
-        StateError: too large, malformed, not this specification's state, or not finite.
-    """
+    """Return the state in an outer state file, or the initial one. Raises StateError: the file is invalid."""
     zeros = np.zeros(spec.num_parameters(), np.float32)
     shapes = dict.fromkeys(_carried(spec), zeros.shape)
     found = {} if data is None else load_arrays(data, shapes, "outer_state")
@@ -67,11 +63,7 @@ def load_outer_state(spec: TrainingSpec, data: bytes | None) -> OuterState:
 
 
 def _carried(spec: TrainingSpec) -> list[str]:
-    used = {
-        "aggregate": True,
-        "momentum": spec.training.outer_momentum > 0,
-        "residual": spec.training.down_top_k > 0,
-    }
+    used = {"aggregate": True, "momentum": spec.training.outer_momentum > 0, "residual": spec.training.down_top_k > 0}
     return [name for name, needed in used.items() if needed]
 
 
@@ -138,7 +130,6 @@ def catch_up(spec: TrainingSpec, parameters: Arrays, updates: Iterable[bytes]) -
 
 
 def _moved(spec: TrainingSpec, parameters: Arrays, step: Vector | Payload) -> Arrays:
-    """Return the parameters minus ``step``."""
     before = FlatView(parameters)
     after = np.empty(len(before), np.float32)
 

@@ -37,7 +37,6 @@ RESTORED_FOR = ("krum_outlier",)
 
 Norm outliers are not restored, since the next payload would be longer still, nor copies, which a lower slot has sent.
 """
-
 FACTOR_ONE = 1 << 24
 """A clip factor of 1; factors are multiples of 2**-24."""
 
@@ -162,5 +161,4 @@ def _far_from_the_others(slots: Sequence[int], measurements: Mapping[int, Measur
 
 
 def _distances(slots: Sequence[int], measurements: Mapping[int, Measurement]) -> Fixed:
-    """Return squared distances [n, n] between the directions of these slots, at least one."""
     return squared_distances(np.stack([measurements[slot].sketch for slot in slots]))

@@ -44,7 +44,6 @@ def pack(values: Numbers, width: int) -> bytes:
 
 @compiled
 def _pack(values: Any, width: int, packed: Bytes) -> None:
-    """Pack eight values into ``width`` bytes."""
     mask = (1 << width) - 1
     for group in range(-(-len(values) // 8)):
         word = 0
@@ -59,11 +58,7 @@ def _pack(values: Any, width: int, packed: Bytes) -> None:
 
 
 def unpack(section: memoryview, count: int, width: int) -> Bytes:
-    """Return the integers in a bit section of ``packed_size(count, width)`` bytes.
-
-    Raises:
-        PayloadError: the section does not end with zero bits.
-    """
+    """Return the ``count`` integers in a bit section. Raises PayloadError: it does not end with zero bits."""
     if width == 0 or count == 0:
         return np.zeros(count, np.uint8)
     check_end(section, count * width)
@@ -204,7 +199,6 @@ def _join_codes(quotients: Any, remainders: Any, parameter: int) -> None:
 
 
 def _padded(section: memoryview, size: int) -> Bytes:
-    """Return a copy of the section, extended with zeros to ``size`` bytes."""
     padded = np.zeros(size, np.uint8)
     padded[: len(section)] = np.frombuffer(section, np.uint8)
     return padded

@@ -19,7 +19,6 @@ Codes = NDArray[np.uint8]
 Counts = NDArray[np.int64]
 Units = NDArray[np.int64]
 """[C, L + 1]: a whole number for each level of each chunk."""
-
 LEVEL = np.uint8(0x7F)
 
 

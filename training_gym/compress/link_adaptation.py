@@ -49,10 +49,6 @@ def choose_top_k(spec: TrainingSpec, up_bytes_per_second: int | None, compute_se
 
 
 def decode_adapted(spec: TrainingSpec, payload: bytes) -> Payload:
-    """Return the entries of an untrusted unit payload of any compression level of the job.
-
-    Raises:
-        PayloadError: the payload is malformed.
-    """
+    """Return the entries of an untrusted payload of any compression level. Raises PayloadError: it is malformed."""
     top_k = top_k_of(payload)
     return decode(with_top_k(spec, top_k if top_k in top_k_levels(spec) else None), payload)

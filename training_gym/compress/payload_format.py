@@ -153,11 +153,7 @@ def top_k_of(payload: bytes) -> int | None:
 
 
 def encode_vector(format_: Format, vector: Vector) -> bytes:
-    """Return the payload of ``vector`` [format_.size].
-
-    Raises:
-        PayloadError: a value is not finite.
-    """
+    """Return the payload of ``vector`` [format_.size]. Raises PayloadError: a value is not finite."""
     return encode_step(format_, vector)[0]
 
 
@@ -206,11 +202,7 @@ def _written(format_: Format, sent: Quantised, counts: Counts) -> bytes:
 
 
 def decode_vector(format_: Format, payload: bytes) -> Payload:
-    """Return the entries of an untrusted payload.
-
-    Raises:
-        PayloadError: the payload is malformed.
-    """
+    """Return the entries of an untrusted payload. Raises PayloadError: the payload is malformed."""
     if not _HEADER.size <= len(payload) <= format_.max_bytes:
         detail = f"has {len(payload)} bytes; expected {_HEADER.size} to {format_.max_bytes}"
         raise PayloadError("wrong_size", "payload", detail)
@@ -291,7 +283,6 @@ def _levels(format_: Format, parameter: int, unary: memoryview, remainders: memo
 def _rice(
     unary: memoryview, remainders: NDArray[np.uint8], parameter: int, limit: int, code: str
 ) -> NDArray[np.uint16]:
-    """Return the numbers of a Rice code, all below ``limit``."""
     numbers = unpack_unary(unary, len(remainders), (limit - 1) >> parameter, code)
     numbers <<= parameter
     numbers |= remainders
@@ -299,10 +290,7 @@ def _rice(
 
 
 def _best(counts: Counts, parameters: range) -> tuple[int, tuple[int, int]]:
-    """Return the lowest Rice parameter with the fewest bytes, and the sizes of its two sections.
-
-    ``counts[n]`` is how often n occurs.
-    """
+    """Return the lowest Rice parameter with the fewest bytes, and its sections' sizes; ``counts[n]`` counts n."""
     sizes = rice_sizes(counts, parameters)
     best = min(parameters, key=lambda parameter: sum(sizes[parameter]))
     return best, sizes[best]

@@ -24,13 +24,10 @@ from training_gym.spec.errors import PayloadError
 Scales = NDArray[np.uint16]
 Meaning = NDArray[np.float32]
 """[C, L + 1]: magnitude of each level of each chunk."""
-
 _ROWS = 32
 """Chunks processed at a time: a few copies of them (512 KB each) fit in the processor's cache."""
-
 _RUNS = CHUNK // 128
 """Number of runs in which numpy sums a chunk."""
-
 LARGEST_SCALE = np.uint16(0x7F7F)
 _EXPONENT = np.uint16(0x7F80)
 _SIGN = np.uint32(0x80000000)
@@ -67,8 +64,6 @@ def entry_count(size: int, top_k: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Chunks of equal length: their slices in the vector, among the chunks and among the entries."""
-
     values: slice
     chunks: slice
     entries: slice
@@ -90,11 +85,7 @@ def _blocks(size: int, top_k: int) -> Iterator[_Block]:
 
 
 def quantise(vector: Vector, top_k: int, bits: int) -> Quantised:
-    """Return the entries of ``vector`` (float32 [N], contiguous) to send.
-
-    Raises:
-        PayloadError: a value is not finite.
-    """
+    """Return the entries of ``vector`` (float32 [N], contiguous) to send. Raises PayloadError: one is not finite."""
     size, levels_above = len(vector), (1 << (bits - 1)) - 1
     entries, chunks = entry_count(size, top_k), chunk_count(size)
     offsets = EVERYWHERE if top_k == CHUNK else np.empty(entries, np.uint16)
@@ -193,7 +184,6 @@ def check_codes(codes: Codes, top_k: int, low: Scales, high: Scales, meaning: Me
 
 @compiled
 def _flaws(codes: Any, top_k: int, chunks: Any, flaw: Any) -> int:
-    """Return the union of the flaws of all entries of these chunks."""
     flaws = 0
     for number in range(len(chunks)):
         part = codes[chunks[number] * top_k : (chunks[number] + 1) * top_k]
@@ -238,7 +228,6 @@ def _check_finite(numbers: NDArray[Any]) -> None:
 
 @compiled
 def _range(pattern: Any, least: Any, most: Any) -> None:
-    """Write the smallest and the largest magnitude of each row."""
     for row in range(len(pattern)):
         line = pattern[row]
         low = high = line[0] & np.uint32(0x7FFFFFFF)

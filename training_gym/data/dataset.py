@@ -26,7 +26,6 @@ KIND = "zoo-dataset/1"
 MAX_TRAIN_BYTES = 1 << 36
 MAX_VALIDATION_BYTES = 1 << 30
 """Limit because the market loads the whole split for each checkpoint's loss over 256 windows."""
-
 Tokens = NDArray[np.uint8]
 
 
@@ -53,11 +52,7 @@ class DatasetManifest:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "DatasetManifest":
-        """Parse an untrusted manifest file.
-
-        Raises:
-            ManifestError: a field is wrong; the error names it.
-        """
+        """Parse an untrusted manifest file. Raises ManifestError: a field is wrong; the error names it."""
         document = read_json(data, "dataset manifest")
         read_fields(document, "manifest", ["kind", "tokenizer", "train", "validation"])
         if (document["kind"], document["tokenizer"]) != (KIND, "bytes"):
@@ -83,11 +78,7 @@ def _read_split(document: Mapping[str, Any], name: str, limit: int) -> Split:
 
 
 def tokens_of(content: bytes, spec: TrainingSpec, what: str) -> Tokens:
-    """Return the tokens of a split's file.
-
-    Raises:
-        StateError: the split is shorter than one window of ``sequence_length + 1`` tokens.
-    """
+    """Return the tokens of a split's file. Raises StateError: the split is shorter than one window."""
     window = spec.model.sequence_length + 1
     if len(content) < window:
         raise StateError(

@@ -19,7 +19,6 @@ SPREADS = 3.0
 LEAST_SLACK = 0.1
 OVERLAPPED_SLACK = 0.5
 """Slack share of a job with overlapped rounds: until its checkpoint is needed, only stragglers delay the round."""
-
 MAX_STALENESS = 4
 
 

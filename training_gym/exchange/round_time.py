@@ -12,7 +12,6 @@ from training_gym.spec.config import TrainingSpec
 
 MBIT = 1e6 / 8
 """Bytes per second of a link of one Mb/s."""
-
 ENCODE, CHECK, JOIN, CLOSE = 3e-9, 4e-9, 2.5e-9, 14e-9
 """Seconds of one core, measured with ``benchmarks.simulator.measured``.
 
@@ -20,7 +19,6 @@ ENCODE, CHECK, JOIN, CLOSE = 3e-9, 4e-9, 2.5e-9, 14e-9
 - ``JOIN``, per payload bit: measure a payload and add it to the round's sum. One core does the work of four.
 - ``CLOSE``, per parameter: the outer step and the encoding of the update.
 """
-
 TRIPS_BEFORE, TRIPS_AFTER = 3, 3
 """Round trips of a unit: lease, manifest and update before its steps; upload and completion after its commitment."""
 

@@ -41,17 +41,14 @@ MAX_ANSWER_BYTES = 1 << 30
 _BLOCK_BYTES = 1 << 22
 _BLOCK_ROWS = 256
 """Rows of a matrix in memory at a time as float32 in a check: at most 16 MiB of a gigabyte."""
-
 _STREAM_BYTES = 1 << 16
 Residues = NDArray[np.float32]
 _AS_RESIDUES = bytes(value % PRIME for value in range(256))
 POWERS = np.array([(pow(x - HALF, POWER, PRIME) + HALF) % PRIME - HALF for x in range(PRIME)], np.float32)
 """f(x) by x + 30."""
-
 ROOTS = np.empty(PRIME, np.float32)
 ROOTS[(POWERS + HALF).astype(np.intp)] = np.arange(PRIME, dtype=np.float32) - HALF
 """The inverse of f by x + 30."""
-
 _AS_ROOTS = bytes((ROOTS + HALF).astype(np.uint8)) + bytes(256 - PRIME)
 _IDENTITY = bytes(range(256))
 
@@ -149,10 +146,7 @@ class Challenge:
         return b"".join(_stream(b"zoo-walk-3" + b"".join(digests), lane, (self.work.size, WALK_COLUMNS)))
 
     def indices(self, digests: Sequence[bytes], lane: int, count: int) -> list[tuple[int, int]]:
-        """Return the (factor, addend) matrix indices of the next step's ``count`` products.
-
-        The digests of all states before select them. Lane l has the matrices from ``l * pool`` on.
-        """
+        """Return the next products' (factor, addend) indices; lane l has the matrices from ``l * pool`` on."""
         seed = b"zoo-index-4" + b"".join(digests) + lane.to_bytes(4, "big")
         words = struct.unpack(f">{2 * count}Q", hashlib.shake_256(seed).digest(16 * count))
         first, pool = lane * self.work.pool, self.work.pool
@@ -173,11 +167,7 @@ def commitment(digests: Sequence[bytes]) -> bytes:
 
 
 def state_digest(state: bytes | memoryview, each: Callable[..., Iterable[bytes]] = map) -> bytes:
-    """Return the digest of a state's bytes (``residue + 30`` each), over the digests of its blocks of 4 MiB.
-
-    Args:
-        each: ``map``, or a parallel version of it that hashes the blocks.
-    """
+    """Return the digest over a state's 4 MiB blocks; ``each`` is ``map``, or a parallel version of it."""
     view = memoryview(state).cast("B")
     blocks = [view[at : at + _BLOCK_BYTES] for at in range(0, len(view), _BLOCK_BYTES)]
     return hashlib.sha256(b"".join(each(lambda block: hashlib.sha256(block).digest(), blocks))).digest()

@@ -115,7 +115,6 @@ class Prover:
                 run.kept.append([state.tobytes() for state in found])
 
     def _around(self, run: _ProofRun, step: int) -> tuple[list[bytes], list[bytes]]:
-        """Return all lanes' states before and after a step."""
         first = (step - 1) // _KEPT_EVERY
         before = self._put(run, run.kept[first])
         for number in range(first * _KEPT_EVERY, step - 1):
@@ -153,6 +152,5 @@ class Prover:
 
 
 def _entries_of(state: torch.Tensor) -> NDArray[np.uint8]:
-    """Return a state's bytes in the host's memory."""
     found: NDArray[np.uint8] = (state + HALF).to(torch.uint8).cpu().numpy()
     return found

@@ -105,7 +105,6 @@ class FlatView:
                 start += len(view)
 
     def _views(self, part: slice) -> list[Vector]:
-        """Return the arrays' views of a part."""
         found, place, number = [], part.start, bisect_right(self._starts, part.start) - 1
         while place < part.stop:
             start, end = self._starts[number], min(part.stop, self._starts[number + 1])
@@ -146,7 +145,6 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[np.float32]]) -> None:
 
 
 def _header(shapes: Mapping[str, tuple[int, ...]]) -> bytes:
-    """Return the part of a :func:`save_arrays` file before the values."""
     header, start = {}, 0
     for name in sorted(shapes):
         end = start + 4 * math.prod(shapes[name])
@@ -201,11 +199,7 @@ def stream_arrays(
 
 
 def check_header(data: bytes, shapes: Mapping[str, tuple[int, ...]], what: str) -> None:
-    """Refuse a file that :func:`load_arrays` accepts but :func:`save_arrays` would write differently.
-
-    Raises:
-        StateError: it has metadata, another order or other blanks.
-    """
+    """Refuse a file that :func:`save_arrays` would write differently. Raises StateError."""
     if not data.startswith(_header(shapes)):
         raise StateError("malformed", what, "header differs from that of this specification's state")
 

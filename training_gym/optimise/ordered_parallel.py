@@ -59,11 +59,7 @@ class DeterministicGroup:
         return loss
 
     def mean(self, decoder: Decoder, tokens: Tensor) -> Tensor:
-        """Return the loss and its gradients [1 + num_parameters], as the mean over all processes' shards.
-
-        Args:
-            tokens: [slots * batch, length], this process's shards in order.
-        """
+        """Return the mean loss and gradients [1 + num_parameters] over all shards; ``tokens`` are this process's."""
         mine = [_loss_and_gradients(decoder, shard) for shard in tokens.chunk(len(self.slots))]
         mine += [torch.zeros_like(mine[0])] * (self._most - len(mine))  # all processes send equally many
         own = torch.cat(mine)
@@ -91,11 +87,7 @@ class _MeanOfShards(torch.autograd.Function):
 
 
 def tree_sum(rows: Tensor) -> Tensor:
-    """Return the sum [n] of ``rows`` [k, n] along one binary tree: neighbours first, an odd row unchanged.
-
-    Raises:
-        ValueError: there is no row.
-    """
+    """Return the sum [n] of ``rows`` [k, n] along a binary tree; an odd row rises. Raises ValueError: no rows."""
     if not len(rows):
         raise ValueError("rows is empty; expected at least one")
     while len(rows) > 1:
@@ -105,7 +97,6 @@ def tree_sum(rows: Tensor) -> Tensor:
 
 
 def _loss_and_gradients(decoder: Decoder, tokens: Tensor) -> Tensor:
-    """Return one shard's loss and gradients [1 + num_parameters], independent of all other shards."""
     with torch.enable_grad():
         loss = decoder.loss(tokens)
         gradients = torch.autograd.grad(loss, list(decoder.parameters()))

@@ -39,11 +39,7 @@ PROFILES = {profile.name: profile for profile in (CPU, CUDA)}
 
 
 def profile_named(name: str) -> ExecutionProfile:
-    """Return the profile with this name.
-
-    Raises:
-        ProfileError: there is none.
-    """
+    """Return the profile with this name. Raises ProfileError: there is none."""
     if name not in PROFILES:
         raise ProfileError(
             "unknown_profile", "profile", f"{name!r:.80} is unknown; expected one of {', '.join(PROFILES)}"

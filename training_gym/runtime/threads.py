@@ -12,7 +12,6 @@ import numpy as np
 
 BLOCK = 1 << 15
 """Entries processed at a time: a dozen temporaries of this size fit in the second-level cache."""
-
 THREADS = min(4, os.cpu_count() or 1)
 _MIN_PER_THREAD = 1 << 18  # with fewer entries a thread costs more than it saves
 _Item = TypeVar("_Item")

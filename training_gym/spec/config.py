@@ -14,13 +14,11 @@ from zoo_protocol.hashing import canonical_json, keccak, to_hex
 
 CHUNK = 4096
 """Elements per compression chunk, of which ``top_k`` are sent. An index fits in 12 bits."""
-
 MAX_PARAMETERS = 500_000_000
 MAX_TOKENS_PER_STEP = 1 << 20
 MAX_SEGMENTS = 64
 LARGE_MODEL = 100_000_000
 """Parameters from which defaults suit slow links (``settings_by_size``, decision 16)."""
-
 ADAMW_RATE, ADAMW_RATE_WIDTH = 32e-3, 32
 """AdamW's default peak rate next to Muon, at any width.
 
@@ -145,7 +143,6 @@ A method changes only settings: trace, payload and checkpoint have one format. `
 inner optimiser open. ``slow_links`` suits large models between homes (``docs/planning.md``). Measurements chose the
 defaults (decision 16).
 """
-
 _OF_ROUNDS = ("inner_steps", "segment_steps")
 _OF_AGGREGATION = ("top_k", "value_bits", "down_top_k", "down_value_bits", "outer_learning_rate", "outer_momentum")
 _WITHOUT_EFFECT: tuple[tuple[str, Any, tuple[str, ...], str], ...] = (
@@ -198,10 +195,7 @@ class TrainingSpec:
         return spec
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the canonical document with every setting; a start model only if there is one.
-
-        ``from_dict`` restores an equal specification.
-        """
+        """Return the canonical document with every setting, from which ``from_dict`` restores the specification."""
         start = {} if self.start_model is None else {"start_model": self.start_model}
         return {
             "model_config": _settings(self.model),
@@ -303,7 +297,6 @@ def _check_effects(given: Mapping[str, Any], named: Mapping[str, Any]) -> None:
 
 
 def _shortest_warmup(named: Mapping[str, Any]) -> dict[str, int]:
-    """Return the default warm-up, at most all steps of the job."""
     rounds, steps = (named.get(name, getattr(TrainingConfig(), name)) for name in ("rounds", "inner_steps"))
     if type(rounds) is not int or type(steps) is not int:  # `read_settings` refuses it
         return {}

@@ -26,11 +26,7 @@ def number_field(default: float, low: float, high: float) -> Any:
 
 
 def section(document: object, name: str, known: Sequence[str]) -> Mapping[str, Any]:
-    """Return ``document`` as a mapping whose keys are all ``known``. ``name`` is its path in the specification.
-
-    Raises:
-        SpecError: ``wrong_type``, ``unknown_key``.
-    """
+    """Return ``document`` as a mapping with ``known`` keys only; ``name`` is its path. Raises SpecError."""
     if not isinstance(document, Mapping):
         raise SpecError("wrong_type", name, f"must be an object with the keys {', '.join(known)}")
     for key in document:
@@ -44,18 +40,13 @@ def section(document: object, name: str, known: Sequence[str]) -> Mapping[str, A
 
 
 def read_settings(config: type[_Settings], document: object, name: str) -> _Settings:
-    """Return a dataclass of :func:`choice_field` and :func:`number_field` fields; missing settings take defaults.
-
-    Raises:
-        SpecError: as :func:`section`; ``unsupported_value``, ``out_of_range``.
-    """
+    """Return a dataclass of setting fields; missing settings take defaults. Raises SpecError."""
     settings = {setting.name: setting for setting in fields(config)}
     given = section(document, name, list(settings))
     return config(**{key: _value(settings[key], value, f"{name}.{key}") for key, value in given.items()})
 
 
 def _value(setting: Field[Any], value: object, path: str) -> Any:
-    """Return ``value`` after checks of the type and the bounds that ``setting`` declares."""
     expected = cast(type, setting.type)
     if expected is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value) if abs(value) < 1 << 1000 else math.inf  # larger integers overflow a float
@@ -76,11 +67,7 @@ def _value(setting: Field[Any], value: object, path: str) -> Any:
 
 
 def cid(value: object, path: str, what: str) -> str:
-    """Return ``value`` if it has the form of a CID; ``what`` names the content for the error.
-
-    Raises:
-        SpecError: ``missing_key``, ``wrong_type``, ``out_of_range``.
-    """
+    """Return ``value`` if it has the form of a CID; ``what`` names the content. Raises SpecError."""
     if value is None:
         raise SpecError("missing_key", path, f"is missing; give the CID of {what}")
     if not isinstance(value, str):

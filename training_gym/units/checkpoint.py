@@ -62,11 +62,7 @@ class CheckpointManifest:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "CheckpointManifest":
-        """Parse an untrusted manifest file.
-
-        Raises:
-            ManifestError: a field is wrong; the error names it.
-        """
+        """Parse an untrusted manifest file. Raises ManifestError: a field is wrong; the error names it."""
         document = read_fields(read_json(data, "checkpoint manifest"), "manifest", _FIELDS)
         if document["kind"] != KIND:
             raise ManifestError("unsupported_value", "manifest.kind", f"must be {KIND!r}")
@@ -101,10 +97,7 @@ def _read_slot_states(document: object) -> dict[str, str]:
 
 
 def write_checkpoint(manifest: CheckpointManifest, files: Iterable[bytes], directory: Path) -> None:
-    """Write the ``files`` to ``directory`` under their CIDs, and last the manifest as ``checkpoint.json``.
-
-    All files have the bytes that they would have in content storage.
-    """
+    """Write the ``files`` under their CIDs to ``directory``, and last ``checkpoint.json``, as storage has them."""
     for content in files:
         (directory / cid_of_file(content)).write_bytes(content)
     (directory / "checkpoint.json").write_bytes(manifest.to_bytes())
@@ -126,9 +119,5 @@ def state_pieces(parameters: Arrays) -> list[bytes | memoryview]:
 
 
 def load_state(spec: TrainingSpec, data: bytes) -> Arrays:
-    """Return the parameters in a model file.
-
-    Raises:
-        StateError: too large, malformed, not this specification's model, or not finite.
-    """
+    """Return the parameters in a model file. Raises StateError: malformed, or of another specification."""
     return load_arrays(data, parameter_shapes(spec.model), "checkpoint")

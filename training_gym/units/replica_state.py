@@ -77,12 +77,7 @@ def save_slot_state(state: ReplicaState) -> bytes:
 
 
 def load_slot_state(spec: TrainingSpec, data: bytes | None) -> ReplicaState:
-    """Return the state in a replica state file; without a file, the fresh one.
-
-    Raises:
-        StateError: too large, malformed, not this specification's state, not finite, without a valid step count, or
-            not the bytes that :func:`save_slot_state` writes.
-    """
+    """Return the state in a replica state file, or the fresh one. Raises StateError: invalid or not canonical."""
     if data is None:
         return fresh_slot_state(spec)
     shapes = slot_state_shapes(spec)
@@ -113,11 +108,7 @@ def facts_of(state: ReplicaState) -> SlotStateFacts:
 
 
 def stream_slot_state(spec: TrainingSpec, pieces: Iterable[bytes]) -> SlotStateFacts:
-    """Return the facts of a replica state file, with at most one piece in memory.
-
-    Raises:
-        StateError: see :func:`load_slot_state`.
-    """
+    """Return the facts of a replica state file, with at most one piece in memory. Raises as :func:`load_slot_state`."""
     shapes = slot_state_shapes(spec)
     error_feedback, moments, steps, begun = TensorDigest(), TensorDigest(), 0.0, ""
     for name, values in stream_arrays(pieces, shapes, "slot_state"):

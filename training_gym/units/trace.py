@@ -134,11 +134,7 @@ def moments_of(state: Arrays) -> Arrays:
 
 
 def load_boundary_state(spec: TrainingSpec, data: bytes) -> Arrays:
-    """Return the boundary state in an untrusted file.
-
-    Raises:
-        StateError: too large, malformed, not this specification's state, or not finite.
-    """
+    """Return the boundary state in an untrusted file. Raises StateError: malformed, or of another specification."""
     return load_arrays(data, boundary_shapes(spec), "state")
 
 
@@ -192,11 +188,7 @@ def state_digest(parameters: bytes, slot_state: bytes, payload: bytes = b"") -> 
 
 
 def inner_digest(unit: Unit, boundary: int, state: Arrays, error_feedback: bytes) -> bytes:
-    """Return the digest (32 bytes) of a boundary state before the end.
-
-    ``error_feedback`` is the digest of the unit's initial error feedback (``error_feedback_digest``), which all these
-    states share.
-    """
+    """Return the digest of a boundary state before the end; ``error_feedback`` is the initial one's digest."""
     slot_state = slot_state_digest(error_feedback, moments_of(state), steps_after(unit, boundary))
     return state_digest(tensor_digest(parameters_of(state)), slot_state)
 

@@ -102,7 +102,6 @@ def run_unit(
 
 
 def _keep_checkpoint(unit: Unit, state: Arrays, result: UnitResult, parent: str | None, workdir: Path) -> None:
-    """Write the checkpoint that the group's next round starts from."""
     model = save_state(parameters_of(state))
     manifest = CheckpointManifest(
         job_id=unit.job_id,
@@ -174,11 +173,7 @@ def steps_of(spec: TrainingSpec, segment: int) -> range:
 
 
 def finished(unit: Unit, digests: Sequence[bytes], state: Arrays, loss: float) -> UnitResult:
-    """Return the result of a unit that ended in ``state``; ``digests`` are those of the states before.
-
-    Raises:
-        TrainingDiverged: the state is not finite.
-    """
+    """Return the result of a unit that ended in ``state``. Raises TrainingDiverged: it is not finite."""
     payload, error_feedback = _compress(unit, state)
     slot_state = ReplicaState(error_feedback, moments_of(state), steps_after(unit, unit.spec.segments))
     digest, parameters = slot_state.digest(), tensor_digest(parameters_of(state))
@@ -197,11 +192,7 @@ def finished(unit: Unit, digests: Sequence[bytes], state: Arrays, loss: float) -
 def train_steps(
     unit: Unit, state: Arrays, steps: range, on_step: OnStep, group: Group | None = None
 ) -> tuple[Arrays, float]:
-    """Return the state after the inner ``steps``, and their mean loss; without steps the state is unchanged.
-
-    Raises:
-        TrainingDiverged: a loss is not finite.
-    """
+    """Return the state after the inner ``steps`` and their mean loss. Raises TrainingDiverged: a loss is not finite."""
     training = unit.spec.training
     names = list(parameter_shapes(unit.spec.model))
     decoder = build_decoder(unit.spec.model, {name: state[f"parameters.{name}"] for name in names}, unit.device)
@@ -236,10 +227,7 @@ def train_steps(
 
 
 def rate_share(training: TrainingConfig, round_: int, step: int, seen: int) -> float:
-    """Return the share of the peak rate at an inner step.
-
-    Warm-up counts the steps ``seen`` by the replica's moments; the linear decay spans the job.
-    """
+    """Return the share of the peak rate: warm-up by the steps ``seen``, linear decay over the job."""
     warm = min(1.0, (seen + 1) / (training.warmup_steps + 1))
     done = (round_ * training.inner_steps + step) / (training.rounds * training.inner_steps)
     return warm * (1.0 - (1.0 - training.final_rate_share) * done)

@@ -72,7 +72,6 @@ def movement(unit: Unit, end_state: Arrays) -> Vector:
 
 
 def _edited(unit: Unit, step: int) -> Unit:
-    """Return the unit with the first token that ``step`` reads changed by one bit."""
     windows = len(unit.train) - unit.spec.model.sequence_length
     tokens = unit.train.copy()
     tokens[window_start(unit.spec.training.seed, unit.round, unit.slot, step, 0, windows)] ^= 1
@@ -80,6 +79,5 @@ def _edited(unit: Unit, step: int) -> Unit:
 
 
 def _moved(model: ModelConfig, state: Arrays, by: Vector) -> Arrays:
-    """Return the state with its parameters moved and all else as it was."""
     moved = {f"parameters.{name}": state[f"parameters.{name}"] + part for name, part in unflatten(model, by).items()}
     return state | moved

@@ -21,7 +21,6 @@ from training_gym.spec.config import TrainingSpec
 
 MIN_PAYLOADS = 4
 """With fewer payloads the usual values are unknown."""
-
 HELD_OUT_WINDOWS = 32
 NORM = 4.0
 COSINE = -0.15

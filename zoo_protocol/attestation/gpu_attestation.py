@@ -30,7 +30,6 @@ NVIDIA_KEYS = frozenset({"fd32837f954e2c45db073105166dfe6985ae0480bb113fba63b091
 
 The only one, GPU Intermediate 004, expires in December 2029. NVIDIA publishes no root for it.
 """
-
 MAX_GPUS = 64
 MAX_TOKEN_CHARS = 1 << 14
 MAX_CERTIFICATE_CHARS = 1 << 13
@@ -68,11 +67,7 @@ class GpuStatement:
 
     @classmethod
     def of_answer(cls, answer: Any, key_set: Any) -> "GpuStatement":
-        """Build from the service's answer and its published key set (JWKS), as parsed JSON.
-
-        Raises:
-            QuoteRefused: ``malformed``.
-        """
+        """Build from the service's answer and key set (parsed JSON). Raises QuoteRefused: ``malformed``."""
         try:
             (_, overall), devices = answer
             known = {key["kid"]: key["x5c"] for key in key_set["keys"]}
@@ -83,11 +78,7 @@ class GpuStatement:
 
     @classmethod
     def of_document(cls, document: Any) -> "GpuStatement":
-        """Parse the output of :meth:`as_document`.
-
-        Raises:
-            QuoteRefused: ``malformed``.
-        """
+        """Parse the output of :meth:`as_document`. Raises QuoteRefused: ``malformed``."""
         try:
             overall, devices, certificates = document["overall"], document["devices"], document["certificates"]
             chains = {name: (leaf, issuer) for name, (leaf, issuer) in certificates.items()}
@@ -135,7 +126,6 @@ class GpuStatement:
         return tuple(found)
 
     def _claims(self, token: str, nonce: bytes, now: int, keys: Collection[str], slack: int) -> dict[str, Any]:
-        """Return the claims of one valid token of NVIDIA for this nonce."""
         try:
             key_id = _key_id(token)
         except (jwt.PyJWTError, RecursionError, UnicodeEncodeError) as error:
@@ -176,7 +166,6 @@ def _key_id(token: str) -> str:
 
 
 def _certificates(chain: tuple[str, str], keys: Collection[str]) -> tuple[x509.Certificate, x509.Certificate]:
-    """Return the certificates of a signing key and of its issuer, whose key is trusted."""
     try:
         leaf, issuer = (x509.load_der_x509_certificate(b64decode(text, validate=True)) for text in chain)
         public = issuer.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)

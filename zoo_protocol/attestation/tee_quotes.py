@@ -28,7 +28,6 @@ ACCEPTED_STATUSES = ("SWHardeningNeeded",)
 
 The platform is fully patched, but its software must contain mitigations itself. The accepted measurement covers that.
 """
-
 COLLATERAL_FIELDS = (
     "pck_crl_issuer_chain",
     "root_ca_crl",
@@ -42,7 +41,6 @@ COLLATERAL_FIELDS = (
     "pck_certificate_chain",
 )
 """Members of the collateral, all strings; the last one only if the quote does not contain the chain."""
-
 _TDX_REGISTERS = ("mr_td", "rt_mr0", "rt_mr1", "rt_mr2", "rt_mr3", "mr_config_id", "mr_owner", "mr_owner_config")
 _SGX_REGISTERS = ("mr_enclave", "mr_signer")
 _SGX_CONFIG = (slice(240, 304), slice(308, 310))
@@ -106,11 +104,7 @@ class Evidence:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> "Evidence":
-        """Parse the output of :meth:`to_bytes`.
-
-        Raises:
-            QuoteRefused: ``malformed``.
-        """
+        """Parse the output of :meth:`to_bytes`. Raises QuoteRefused: ``malformed``."""
         try:
             document = json.loads(content)
             if document.pop("version") != VERSION:
@@ -200,22 +194,14 @@ def key_of(provider: str) -> str:
 
 
 def measurement(tee: str, report: Any) -> str:
-    """Return one hash over all that identifies the software: its image and its start parameters.
-
-    Args:
-        tee: ``TDX`` or ``SGX``.
-        report: has the registers as attributes.
-    """
+    """Return one hash over the software's image and start parameters; ``report`` has the registers of ``tee``."""
     registers = _SGX_REGISTERS if tee == "SGX" else _TDX_REGISTERS
     parts = b"".join(bytes(getattr(report, name)) for name in registers)
     return to_hex(sha256(b"zoo-measurement-1:" + tee.encode() + b":" + parts))
 
 
 def _policy(now: int) -> dcap_qvl.QuotePolicy:
-    """Return the policy: patched platforms only; the library refuses debug environments.
-
-    Server set-ups (several packages, threads per core) are not restricted.
-    """
+    """Return the policy: patched platforms only, any server set-up; the library refuses debug environments."""
     policy = dcap_qvl.QuotePolicy.strict(now).allow_dynamic_platform(True).allow_cached_keys(True).allow_smt(True)
     for status in ACCEPTED_STATUSES:
         policy = policy.allow_status(status)

@@ -48,8 +48,6 @@ def read(pieces: Iterable[bytes], root: Cid) -> Iterator[tuple[Cid, bytes]]:
 
 
 class _Pieces:
-    """Reader of exact lengths from a stream of pieces."""
-
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self._pieces = iter(pieces)
         self._current = memoryview(b"")  # rest of the last piece

@@ -16,7 +16,6 @@ DAG_PB = 0x70
 MAX_BLOCK_BYTES = 2 * 1024 * 1024  # the largest block that IPFS nodes exchange
 Buffer = bytes | bytearray | memoryview
 """Bytes, possibly a view of another buffer."""
-
 _Data = TypeVar("_Data", bound=Buffer)
 _HASH_PREFIX = b"\x12\x20"  # SHA2-256, 32 bytes
 _BYTES_LENGTH = 36
@@ -68,22 +67,14 @@ class Cid:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Cid":
-        """Return the CID of its binary form.
-
-        Raises:
-            InvalidCid: it is not version 1, raw or dag-pb, SHA2-256.
-        """
+        """Return the CID of its binary form. Raises InvalidCid: it is not version 1, raw or dag-pb, SHA2-256."""
         if len(data) != _BYTES_LENGTH or data[0] != 1 or data[1] not in (RAW, DAG_PB) or data[2:4] != _HASH_PREFIX:
             raise InvalidCid(f"expected a CIDv1 (raw or dag-pb, sha2-256) of 36 bytes, got {data[:40].hex()!r}")
         return cls(data[1], bytes(data[4:]))
 
 
 def parse(text: str) -> Cid:
-    """Return the CID of its text form.
-
-    Raises:
-        InvalidCid: it is not a lower-case base32 CIDv1, raw or dag-pb, with a SHA2-256 hash.
-    """
+    """Return the CID of its text form. Raises InvalidCid: not lower-case base32 CIDv1, raw or dag-pb, SHA2-256."""
     try:
         padded = text[1:].upper() + "=" * (-(len(text) - 1) % 8)
         cid = Cid.from_bytes(base64.b32decode(padded))
@@ -114,21 +105,12 @@ def cids_of_digest(digest: bytes) -> tuple[str, str]:
 
 
 def digest_of(cid: str) -> bytes:
-    """Return the SHA2-256 digest (32 bytes) inside a CID text.
-
-    Raises:
-        InvalidCid: see :func:`parse`.
-    """
+    """Return the SHA2-256 digest (32 bytes) inside a CID text. Raises as :func:`parse`."""
     return parse(cid).digest
 
 
 def verify_block(cid: Cid, data: _Data) -> _Data:
-    """Return ``data`` if it is the block of ``cid``.
-
-    Raises:
-        BlockMismatch: it has another hash.
-        ContentTooLarge: it exceeds the maximum block size.
-    """
+    """Return ``data`` if it is the block of ``cid``. Raises BlockMismatch, ContentTooLarge."""
     if len(data) > MAX_BLOCK_BYTES:
         raise ContentTooLarge(f"block {cid} has {len(data)} bytes; the limit is {MAX_BLOCK_BYTES}")
     if hashlib.sha256(data).digest() != cid.digest:

@@ -21,7 +21,6 @@ CHUNK_BYTES = 262_144
 MAX_LINKS = 174
 PIECE_BYTES = 16 * CHUNK_BYTES
 """Size of the pieces in which large files are uploaded; each piece is a file until they are merged."""
-
 MAX_AHEAD = 32  # chunks queued in an executor
 MAX_DEPTH = 32  # Kubo's own trees reach 5 at 1 PiB
 MAX_BLOCKS = 1 << 20  # blocks one read may visit: 256 GiB at the usual chunk size
@@ -31,13 +30,10 @@ _FEW_BLOCKS, _LEAST_BLOCK_BYTES = 4096, 512
 Real files have larger chunks. Without the limit, a DAG of kilobytes that names one child often could make a reader
 fetch a block of one byte a million times.
 """
-
 GetBlock = Callable[[Cid], bytes]
 """Fetches a block's bytes from any source; the readers here verify them."""
-
 PutBlock = Callable[[Cid, Buffer], object]
 """Takes a block, which may be a view of the file and must be copied to be kept."""
-
 _Value = TypeVar("_Value", int, bytes)
 
 
@@ -238,11 +234,7 @@ class Leaf:
 
 
 def leaves(root: Cid, get: GetBlock, *, max_bytes: int, start: int = 0, stop: int | None = None) -> Iterator[Leaf]:
-    """Yield the leaves with bytes ``start`` to ``stop`` of a file, in order; fetches only inner nodes.
-
-    Raises:
-        BlockMismatch, InvalidBlock, ContentTooLarge: see :func:`read`.
-    """
+    """Yield a file's leaves with bytes ``start`` to ``stop``; fetches inner nodes only. Raises as :func:`read`."""
     visited, limit = 0, 1
     stack: list[tuple[Leaf, int]] = [(Leaf(root, 0, None), 0)]
     while stack:
@@ -270,22 +262,14 @@ def leaves(root: Cid, get: GetBlock, *, max_bytes: int, start: int = 0, stop: in
 
 
 def read_leaf(leaf: Leaf, get: GetBlock, *, max_bytes: int, verify: bool = True) -> bytes:
-    """Return the verified bytes of one leaf. ``verify`` may be off only if ``get`` verifies.
-
-    Raises:
-        BlockMismatch, InvalidBlock, ContentTooLarge: see :func:`read`.
-    """
+    """Return the verified bytes of one leaf. ``verify`` may be off only if ``get`` verifies. Raises as :func:`read`."""
     data = verify_block(leaf.cid, get(leaf.cid)) if verify else get(leaf.cid)
     check_size(leaf, len(data), max_bytes=max_bytes)
     return data
 
 
 def check_size(leaf: Leaf, size: int, *, max_bytes: int) -> None:
-    """Check the size of a leaf's block.
-
-    Raises:
-        InvalidBlock, ContentTooLarge: see :func:`read`.
-    """
+    """Check the size of a leaf's block. Raises as :func:`read`."""
     if leaf.size not in (None, size):
         raise InvalidBlock(f"{leaf.cid} has {size} bytes; its parent states {leaf.size}")
     if size > max_bytes:
@@ -310,10 +294,7 @@ def read(root: Cid, get: GetBlock, *, max_bytes: int, start: int = 0, stop: int 
 
 
 def read_ahead(root: Cid, get: GetBlock, executor: Executor, *, max_bytes: int) -> Iterator[bytes]:
-    """Yield a whole file, block by block; threads of ``executor`` fetch and verify up to ``MAX_AHEAD`` at once.
-
-    Raises as :func:`read`.
-    """
+    """Yield a whole file by blocks; ``executor`` fetches up to ``MAX_AHEAD`` at once. Raises as :func:`read`."""
     ahead: deque[Future[bytes]] = deque()
     try:
         for leaf in leaves(root, get, max_bytes=max_bytes):
@@ -328,11 +309,7 @@ def read_ahead(root: Cid, get: GetBlock, executor: Executor, *, max_bytes: int) 
 
 
 def leaf_links(root: Cid, size: int, get: GetBlock) -> list[Link]:
-    """Return the chunks of a file of ``size`` bytes with at most one node above them, such as a piece.
-
-    Raises:
-        BlockMismatch, InvalidBlock: see :func:`read`; also if the file is larger or has another size.
-    """
+    """Return the chunks of a file of ``size`` bytes in at most one node, such as a piece. Raises as :func:`read`."""
     links = [Link(root, size, size)]
     if root.codec != RAW:
         links = list(decode_node(verify_block(root, get(root))).links)
@@ -342,11 +319,7 @@ def leaf_links(root: Cid, size: int, get: GetBlock) -> list[Link]:
 
 
 def file_size(root: Cid, get: GetBlock) -> int:
-    """Return the bytes in the file; fetches only the root block.
-
-    Raises:
-        BlockMismatch, InvalidBlock: see :func:`read`.
-    """
+    """Return the bytes in the file; fetches only the root block. Raises as :func:`read`."""
     block = verify_block(root, get(root))
     return len(block) if root.codec == RAW else decode_node(block).size
 

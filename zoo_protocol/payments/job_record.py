@@ -208,11 +208,7 @@ class PaidUnits:
 
 
 def order_of(fields: Mapping[str, str]) -> JobOrder:
-    """Return the order in a record, whose integers are decimal strings.
-
-    Raises:
-        RecordError: the fields are not an order.
-    """
+    """Return the order in a record, whose integers are decimal strings. Raises RecordError: it is invalid."""
     try:
         texts = ("payer", "specHash")
         values: dict[str, Any] = {name: text if name in texts else int(text) for name, text in fields.items()}
@@ -224,11 +220,7 @@ def order_of(fields: Mapping[str, str]) -> JobOrder:
 
 
 def unit_leaf(job_id: str, round_: int, slot: int, provider: str, trace_root: str, payload_hash: str) -> bytes:
-    """Return the leaf of a unit in its window's tree (Solidity ``abi.encode`` of the arguments).
-
-    Raises:
-        ValueError: an argument has the wrong form or range.
-    """
+    """Return the leaf of a unit in its window's tree (Solidity ``abi.encode``). Raises ValueError: invalid argument."""
     hashes = from_hex(job_id), from_hex(trace_root), from_hex(payload_hash)
     try:
         encoded = abi_encode(
@@ -246,12 +238,7 @@ def leaf_of(commitment: UnitCommitment) -> bytes:
 
 
 def dispute_id(unit_key: str, challenger: str) -> str:
-    """Return the id of a challenger's dispute of a unit in the contract Disputes (``disputeIdOf``), 0x hex.
-
-    Args:
-        unit_key: the leaf of the unit's commitment, 0x hex.
-        challenger: address.
-    """
+    """Return the id (``disputeIdOf``, 0x hex) of a challenger's dispute of the unit with leaf ``unit_key``."""
     return to_hex(keccak(abi_encode(["bytes32", "address"], [from_hex(unit_key), challenger])))
 
 

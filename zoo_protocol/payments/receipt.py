@@ -139,10 +139,7 @@ class JobSettlement:
         return self.parts[-1] if self.over and self.parts and self.parts[-1].last else None
 
     def lines_with(self, round_: int) -> list[Settled]:
-        """Return the lines whose records may have a unit of this round.
-
-        These are the line that settled the round, and the one that ended the job, whose record has all units.
-        """
+        """Return the lines whose records may have a unit of this round: its own, and the job's last."""
         return [part for part in self.parts if part.last or part.from_round <= round_ < part.to_round]
 
     @property

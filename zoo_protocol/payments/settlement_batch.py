@@ -147,11 +147,7 @@ def build_batch(lines: Sequence[JobLine], units: Sequence[PaidUnit], unit_pay: M
 
 
 def unit_proof(lines: Sequence[JobLine], units: Sequence[PaidUnit], claims_root: str, unit: PaidUnit) -> list[str]:
-    """Return the proof of a paid ``unit`` for a dispute: from its leaf to the batch's root, 0x hex.
-
-    Raises:
-        ValueError: the batch does not pay it.
-    """
+    """Return the proof of a paid ``unit`` for a dispute, from leaf to root. Raises ValueError: it is not paid."""
     leaves = _unit_leaves(lines, units)
     proof = merkle.proof(leaves, leaves.index(paid_leaf(unit)))
     return [to_hex(node) for node in (*proof, lines_hash(lines), from_hex(claims_root))]

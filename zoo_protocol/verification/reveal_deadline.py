@@ -2,7 +2,6 @@
 
 LEASES = 4
 """Lease periods that a provider gets."""
-
 BYTES_PER_SECOND = 500_000
 """Upload rate for the files (4 Mb/s), in addition to the lease periods."""
 
