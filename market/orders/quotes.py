@@ -9,7 +9,7 @@ from market.domain.verification.sampling import sampling_rate_bps
 from market.jobs.pricing import highest_price
 from market.orders.quote_advice import advice_on, expected_throughput
 from market.orders.schemas import JobSpec, Quote
-from market.orders.terms import PayerState, Terms
+from market.orders.terms import PayerState, Terms, order_document
 from training_gym.spec.config import settings_by_size
 from zoo_protocol.verification.sampling import detection_at_rate
 
@@ -66,7 +66,7 @@ def quote(
         expected_throughput=throughput,
         nonce=nonce,
         permit_deadline=deadline,
-        order=_wallet_form(state.order_document(terms.order(state.payer, nonce))),
+        order=_wallet_form(order_document(terms.order(state.payer, nonce), state.deployment)),
         permit=_wallet_form(state.permit_document(terms.budget_wei, deadline)),
     )
 

@@ -1,7 +1,8 @@
 """The I/O of quotes and submissions: gather what the pure rules need, write a job, queue its deposit.
 
-A submission takes four steps: ``parse_terms`` (pure), ``_payer_state`` (storage and chain), ``sign_terms`` (pure) and
-:func:`write` (one statement). A quote ends with ``quotes.quote`` (pure) instead of the last two.
+A submission takes four steps. ``parse_terms`` and ``check_order`` are pure and refuse what is cheap to refuse. The
+payer's funds follow, then ``sign_terms`` (pure), the dataset and :func:`write` (one statement).
+A quote reads the dataset and the funds after ``parse_terms`` and ends with ``quotes.quote`` (pure).
 """
 
 import secrets
@@ -30,7 +31,7 @@ from market.orders import quotes
 from market.orders.dataset_check import require_dataset
 from market.orders.errors import InsufficientBalance
 from market.orders.schemas import JobSpec, Quote, SubmitJob
-from market.orders.terms import PayerState, SignedTerms, Terms, parse_terms, sign_terms
+from market.orders.terms import PayerState, SignedTerms, Terms, check_order, parse_terms, sign_terms
 from market.platform.db.base import utc_now
 from market.platform.db.bulk_insert import insert_together
 from market.platform.db.session import UnitOfWork, enqueue_after_commit
@@ -63,7 +64,8 @@ def quote(request: JobSpec, payer: str, services: Services) -> Quote:
         ChainDown.
     """
     terms = _parse(request, services)
-    state = _payer_state(terms, payer, services)
+    require_dataset(services.part(Storage), terms.spec)
+    state = PayerState(payer, services.part(Deployment), _funds(payer, services))
     with services.database.transaction() as session:
         last_price_wei = auctions.last_price(session, terms.tier.id)
     return quotes.quote(
@@ -88,25 +90,20 @@ def check(request: SubmitJob, payer: str, services: Services) -> SignedTerms:
         InvalidSpec, UnknownTier, InvalidOrder, BudgetBelowOneUnit, InvalidSignature, PermitTooShort, DatasetNotFound,
         InvalidDataset, InsufficientBalance, StorageDown, ChainDown.
     """
-    terms = _parse(request, services)
-    state = _payer_state(terms, payer, services, _FUNDS_SECONDS)
+    terms, deployment = _parse(request, services), services.part(Deployment)
+    order_signature = check_order(request, terms, payer, deployment)
+    state = PayerState(payer, deployment, _funds(payer, services, _FUNDS_SECONDS))
     try:
-        signed = sign_terms(request, terms, state)
-    except (InvalidSignature, InsufficientBalance) as error:
-        if error.field == "order_signature":  # independent of the funds
-            raise
-        signed = sign_terms(request, terms, replace(state, funds=_funds(payer, services)))
+        signed = sign_terms(request, terms, order_signature, state)
+    except (InvalidSignature, InsufficientBalance):
+        signed = sign_terms(request, terms, order_signature, replace(state, funds=_funds(payer, services)))
+    require_dataset(services.part(Storage), terms.spec)
     _publish(terms, services.part(Storage))
     return signed
 
 
 def _parse(request: JobSpec, services: Services) -> Terms:
     return parse_terms(request, services.network, utc_now(), services.settings.round_timeout_seconds)
-
-
-def _payer_state(terms: Terms, payer: str, services: Services, max_age_seconds: float = 0.0) -> PayerState:
-    require_dataset(services.part(Storage), terms.spec)
-    return PayerState(payer, services.part(Deployment), _funds(payer, services, max_age_seconds))
 
 
 def _funds(payer: str, services: Services, max_age_seconds: float = 0.0) -> Funds:

@@ -77,10 +77,6 @@ class PayerState:
     deployment: Deployment
     funds: Funds
 
-    def order_document(self, order: JobOrder) -> dict[str, Any]:
-        """Return the EIP-712 document of an order for the escrow contract."""
-        return typed_data(Domain(self.deployment.chain_id, self.deployment.address("JobEscrow")), order)
-
     def permit_document(self, value_wei: int, deadline: int) -> dict[str, Any]:
         """Return the EIP-2612 permit of ``value_wei`` for the escrow contract at the payer's permit nonce."""
         return permit_typed_data(
@@ -93,6 +89,11 @@ class PayerState:
             self.funds.permit_nonce,
             deadline,
         )
+
+
+def order_document(order: JobOrder, deployment: Deployment) -> dict[str, Any]:
+    """Return the EIP-712 document of an order for the escrow contract."""
+    return typed_data(Domain(deployment.chain_id, deployment.address("JobEscrow")), order)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,22 +158,30 @@ def parse_terms(
     return terms
 
 
-def sign_terms(request: SubmitJob, terms: Terms, state: PayerState) -> SignedTerms:
-    """Check the payer's balance and both signatures.
-
-    The order and the permit are rebuilt from the terms. Signatures over other documents do not recover the payer.
+def check_order(request: SubmitJob, terms: Terms, payer: str, deployment: Deployment) -> str:
+    """Return the payer's signature over the order, which is rebuilt from the terms. Needs no view of the chain.
 
     Raises:
-        InvalidSignature, PermitTooShort, InsufficientBalance.
+        InvalidSignature, PermitTooShort.
     """
-    order, permit = terms.order(state.payer, request.nonce), request.permit
-    order_signature = _signed_by(state.payer, state.order_document(order), request.order_signature, "order_signature")
+    order, permit = terms.order(payer, request.nonce), request.permit
+    signature = _signed_by(payer, order_document(order, deployment), request.order_signature, "order_signature")
     if permit.deadline < order.waitUntil:
         raise PermitTooShort(
             f"permit.deadline is {permit.deadline}; expected at least wait_until, {order.waitUntil} (Unix seconds).",
             field="permit.deadline",
             remedy="Sign a permit whose deadline is not before wait_until. A quote proposes one.",
         )
+    return signature
+
+
+def sign_terms(request: SubmitJob, terms: Terms, order_signature: str, state: PayerState) -> SignedTerms:
+    """Check the payer's balance and the signature over the permit, which is rebuilt from the terms.
+
+    Raises:
+        InvalidSignature, InsufficientBalance.
+    """
+    order, permit = terms.order(state.payer, request.nonce), request.permit
     document = state.permit_document(terms.budget_wei, permit.deadline)
     permit_signature = _signed_by(state.payer, document, permit.signature, "permit.signature")
     if state.funds.balance_wei < terms.budget_wei:

@@ -13,7 +13,7 @@ from market.domain.network import DEVNET, ZEN
 from market.orders.errors import InsufficientBalance, PermitTooShort
 from market.orders.quotes import quote
 from market.orders.schemas import JobSpec, SubmitJob
-from market.orders.terms import PayerState, Terms, parse_terms, sign_terms
+from market.orders.terms import PayerState, SignedTerms, Terms, check_order, parse_terms, sign_terms
 from market.platform.http.errors import InvalidSignature
 from zoo_protocol.contracts import CONTRACTS
 from zoo_protocol.messages import struct_hash
@@ -54,8 +54,13 @@ def _sign(document: dict[str, Any]) -> str:
     return "0x" + bytes(Account.sign_typed_data(WALLET.key, full_message=document).signature).hex()
 
 
+def _accepted(request: SubmitJob, terms: Terms, state: PayerState) -> SignedTerms:
+    signature = check_order(request, terms, state.payer, state.deployment)
+    return sign_terms(request, terms, signature, state)
+
+
 def test_signed_quote_is_accepted(request_: SubmitJob, terms: Terms, state: PayerState) -> None:
-    signed = sign_terms(request_, terms, state)
+    signed = _accepted(request_, terms, state)
     assert signed.order == terms.order(WALLET.address, 7)
     assert signed.job_id == struct_hash(signed.order)
 
@@ -76,17 +81,17 @@ def test_changed_funds_are_refused(
     field: str,
 ) -> None:
     with pytest.raises(error) as refused:
-        sign_terms(request_, terms, replace(state, funds=funds))
+        _accepted(request_, terms, replace(state, funds=funds))
     assert refused.value.field == field
 
 
 def test_other_payer_is_refused(request_: SubmitJob, terms: Terms, state: PayerState) -> None:
     with pytest.raises(InvalidSignature) as refused:
-        sign_terms(request_, terms, replace(state, payer=Account.create().address))
+        _accepted(request_, terms, replace(state, payer=Account.create().address))
     assert refused.value.field == "order_signature"
 
 
 def test_permit_is_refused_if_it_ends_early(request_: SubmitJob, terms: Terms, state: PayerState) -> None:
     early = request_.permit.model_copy(update={"deadline": int(terms.wait_until.timestamp()) - 1})
     with pytest.raises(PermitTooShort):
-        sign_terms(request_.model_copy(update={"permit": early}), terms, state)
+        _accepted(request_.model_copy(update={"permit": early}), terms, state)
