@@ -84,7 +84,7 @@ def test_failures_are_sentences(
     monkeypatch.setenv("DEPLOYER", "0xsecretsecret")
     assert main(options) == 1
     failure = capsys.readouterr().err
-    assert "no private key" in failure
+    assert "not a private key" in failure
     assert "secretsecret" not in failure
     assert main(["--rpc-url", "http://127.0.0.1:9", "--deployer-key-env", "DEPLOYER", "--out", str(file)]) == 1
     assert not file.exists()

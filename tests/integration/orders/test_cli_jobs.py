@@ -58,7 +58,7 @@ def test_quote_shows_size_dependent_settings_and_warnings(
     assert "inner_steps 30" in shown
     job.write_text(json.dumps(asked | {"training_config": {**asked["training_config"], "method": "default"}}))
     assert cli.json("job", "quote", job)["settings_by_size"] == {}
-    assert "set by the model's size          nothing" in cli("job", "quote", job)
+    assert "set by the model's size         nothing" in cli("job", "quote", job)
 
 
 def test_chain_commands_report_unreachable_chain(cli: Cli, settings: Settings) -> None:
