@@ -27,7 +27,7 @@ def _load(profile_name: str) -> "Trainer":
     from training_gym.runtime.profile import profile_named
     from training_gym.units.trace import Unit, UnitResult
     from training_gym.units.unit import OnStep, run_unit, train_steps
-    from training_gym.verify.adversaries import Attack, cheating, movement
+    from training_gym.verify.adversaries import Attack, dishonest_training, movement
     from zoo_compute.devnet.cheats.fabrication import fabricate_unit
     from zoo_compute.node.execution.trainer import Trainer
 
@@ -57,7 +57,7 @@ def _load(profile_name: str) -> "Trainer":
         def run_unit(self, unit: Unit, output: Path, on_step: OnStep) -> UnitResult:
             if cheat is not Attack.STALE or self.earlier is not None:
                 everywhere = range(unit.spec.segments)
-                return run_unit(unit, output, on_step, train=cheating(cheat, everywhere, self.earlier))
+                return run_unit(unit, output, on_step, train=dishonest_training(cheat, everywhere, self.earlier))
 
             def remember(unit: Unit, state: Arrays, steps: range, on_step: OnStep) -> tuple[Arrays, float]:
                 after, loss = train_steps(unit, state, steps, on_step)
