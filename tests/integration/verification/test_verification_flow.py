@@ -1,11 +1,9 @@
 """Verification end to end on a real database and storage: windows, draws, replays, convictions, duplicates."""
 
 import json
-import secrets
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
 
 import pytest
 from kit.verification.verification_fixtures import (  # noqa: F401  (fixtures)
@@ -16,13 +14,11 @@ from kit.verification.verification_fixtures import (  # noqa: F401  (fixtures)
     two_nodes,
     verification_world,
 )
-from sqlalchemy import select, update
 
 from market.chain.requests import RETRY_AFTER
 from market.domain.lifecycle import IntentStatus, JobStatus
 from market.domain.network import DEVNET
 from market.jobs import repository as jobs_repository
-from market.jobs.models import Job
 from market.platform.db.base import utc_now
 from market.providers import service as providers
 from market.providers import standing
@@ -36,8 +32,6 @@ from market.verification.judgement.dispute_routing import Adjudicator
 from market.verification.penalties import service as penalties
 from market.verification.penalties.models import Slash
 from market.verification.replays.start_states import request_states
-from market.verification.samples.models import Comparison, Replay, Sample
-from market.verification.samples.repository import verifiers_of_neighbours
 from market.verification.windows import rates
 from zoo_protocol.content.cid import digest_of
 from zoo_protocol.hashing import to_hex
@@ -48,51 +42,6 @@ THIRD_LEAF = "0x" + "dd" * 32
 
 def statuses(world: VerificationWorld, unit_ids: list[int]) -> list[tuple[str, str | None]]:
     return [(unit.status, unit.reason) for unit in map(world.unit, unit_ids)]
-
-
-def test_neighbouring_segments_go_to_different_verifiers(
-    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
-) -> None:
-    """The second segment's start leaf is the claimed end of the first."""
-    with world.database.transaction() as session:
-        session.execute(update(Job).values(sampling_bps=10_000))
-    world.latch(world.commit_window(), to_hex(secrets.token_bytes(32)))
-    for node in nodes:
-        while world.reveal(node):
-            pass
-    asked: dict[int, list[str]] = {}
-    segments = {sample.id: sample.unit_id for sample in world.samples()}
-    for replay in world.replays():
-        asked.setdefault(segments[replay.sample_id or 0], []).append(replay.verifier)
-    assert set(asked) == set(unit_ids)
-    assert all(len(set(found)) == len(found) == 2 for found in asked.values())
-
-
-def test_neighbouring_segments_go_to_different_cross_class_verifiers(
-    world: VerificationWorld, nodes: list[str], unit_ids: list[int]
-) -> None:
-    """The second segment's start state is the first one's end, which could be sent back."""
-    abroad = {world.verifier(environment=OTHER_LEAF) for _ in range(2)}
-    with world.database.transaction() as session:
-        session.execute(update(Job).values(sampling_bps=10_000))
-    world.latch(world.commit_window(), to_hex(secrets.token_bytes(32)))
-    for node in nodes:
-        while world.reveal(node):
-            pass
-    with world.database.transaction() as session:
-        session.execute(update(Sample).values(reveal_deadline_at=utc_now() - timedelta(seconds=1)))
-    world.advance()
-    asked = world.rows(
-        lambda session: session.execute(
-            select(Comparison.unit_id, Comparison.segment, Replay.verifier).join(Replay)
-        ).all()
-    )
-    assert {(unit_id, segment) for unit_id, segment, _ in asked} == {(unit, n) for unit in unit_ids for n in range(2)}
-    for unit_id, segment, verifier in asked:
-        with world.database.transaction() as session:
-            assert verifiers_of_neighbours(session, unit_id, 1 - segment) == {verifier}
-    assert len({(unit_id, verifier) for unit_id, _, verifier in asked}) == len(asked)
-    assert {verifier for *_, verifier in asked} == abroad
 
 
 # --- verdicts

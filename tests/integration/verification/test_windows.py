@@ -1,4 +1,4 @@
-"""Windows: what they commit to before their seed is known, and what the chain does with them meanwhile."""
+"""Commitment windows: roots, seeds, sampled segments and calls to the chain."""
 
 import secrets
 from dataclasses import replace
@@ -13,14 +13,18 @@ from kit.verification.verification_fixtures import (  # noqa: F401  (fixtures)
     two_nodes,
     verification_world,
 )
+from sqlalchemy import select, update
 
 from market.chain.requests import RETRY_AFTER
 from market.domain.lifecycle import IntentStatus
 from market.domain.network import DEVNET
 from market.domain.verification.sampling import CLEAN_UNITS_PER_HALVING
+from market.jobs.models import Job
 from market.platform.db.base import utc_now
 from market.providers.models import Attestation, Provider
 from market.training.units.models import Unit
+from market.verification.samples.models import Comparison, Replay, Sample
+from market.verification.samples.repository import verifiers_of_neighbours
 from market.verification.windows import service as windows
 from zoo_protocol import merkle
 from zoo_protocol.hashing import to_hex
@@ -154,3 +158,48 @@ def test_refused_chain_call_is_retried(world: VerificationWorld, unit_ids: list[
     world.advance()
     first, second = world.intents("commit_window")
     assert first.arguments == second.arguments
+
+
+def test_neighbouring_segments_go_to_different_verifiers(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
+) -> None:
+    """The second segment's start leaf is the claimed end of the first."""
+    with world.database.transaction() as session:
+        session.execute(update(Job).values(sampling_bps=10_000))
+    world.latch(world.commit_window(), to_hex(secrets.token_bytes(32)))
+    for node in nodes:
+        while world.reveal(node):
+            pass
+    asked: dict[int, list[str]] = {}
+    segments = {sample.id: sample.unit_id for sample in world.samples()}
+    for replay in world.replays():
+        asked.setdefault(segments[replay.sample_id or 0], []).append(replay.verifier)
+    assert set(asked) == set(unit_ids)
+    assert all(len(set(found)) == len(found) == 2 for found in asked.values())
+
+
+def test_neighbouring_segments_go_to_different_cross_class_verifiers(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int]
+) -> None:
+    """The second segment's start state is the first one's end, which could be sent back."""
+    abroad = {world.verifier(environment="0x" + "ee" * 32) for _ in range(2)}
+    with world.database.transaction() as session:
+        session.execute(update(Job).values(sampling_bps=10_000))
+    world.latch(world.commit_window(), to_hex(secrets.token_bytes(32)))
+    for node in nodes:
+        while world.reveal(node):
+            pass
+    with world.database.transaction() as session:
+        session.execute(update(Sample).values(reveal_deadline_at=utc_now() - timedelta(seconds=1)))
+    world.advance()
+    asked = world.rows(
+        lambda session: session.execute(
+            select(Comparison.unit_id, Comparison.segment, Replay.verifier).join(Replay)
+        ).all()
+    )
+    assert {(unit_id, segment) for unit_id, segment, _ in asked} == {(unit, n) for unit in unit_ids for n in range(2)}
+    for unit_id, segment, verifier in asked:
+        with world.database.transaction() as session:
+            assert verifiers_of_neighbours(session, unit_id, 1 - segment) == {verifier}
+    assert len({(unit_id, verifier) for unit_id, _, verifier in asked}) == len(asked)
+    assert {verifier for *_, verifier in asked} == abroad
