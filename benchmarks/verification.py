@@ -124,7 +124,10 @@ def _honest(directory: Path, quick: bool) -> list[Row]:
         slashes_without_classes += verdict(claim, alien * 2) is Verdict.FAILED
     return [
         row(
-            "false_slashes", "segments", [slashes], "by the market's rule, were every disagreement repeated by another"
+            "false_slashes",
+            "segments",
+            [slashes],
+            "by the market's rule, if another verifier repeated every disagreement",
         ),
         row("honest_replays", "replays", [within + across], f"{within} within {len(names)} classes, {across} across"),
         row("differing_within_class", "replays", [differing_within]),
@@ -197,7 +200,7 @@ def _classes(directory: Path, quick: bool) -> list[Row]:
             [least / CAP],
             f"the cap of every tolerance is {CAP:.0e}; aim above 1; {least / limit.whole:,.0f} times the usual one",
         ),
-        _caught("false_payloads_refused", refused, "payloads, what they hold back being called unsent, across classes"),
+        _caught("false_payloads_refused", refused, "payloads with consistent error feedback, across classes"),
     ]
 
 
@@ -205,18 +208,18 @@ def _consistency(quick: bool) -> list[Row]:
     """Return the rates at which the statistics flag and exclude honest, heterogeneous nodes, and notice attacks."""
     progress("judging payloads of honest nodes that differ")
     found = consistency.judge(6 if quick else 16, 1 if quick else 4)
-    of, doubted, excluded = (sum(counts.values()) for counts in (found.nodes, found.doubted, found.excluded))
-    by_kind = ", ".join(f"{kind} {found.doubted[kind]}/{of_kind}" for kind, of_kind in found.nodes.items())
+    of, flagged, excluded = (sum(counts.values()) for counts in (found.nodes, found.flagged, found.excluded))
+    by_kind = ", ".join(f"{kind} {found.flagged[kind]}/{of_kind}" for kind, of_kind in found.nodes.items())
     spread = ", ".join(f"{name} {low:.2g} to {high:.2g}" for name, (low, high) in consistency.spread(found).items())
     noticed = ", ".join(f"{name} {100 * found.noticed[name] / tried:.0f} %" for name, tried in found.attacks.items())
     return [
-        _share("honest_doubted", doubted, of, f"{by_kind}; honest statistics: {spread}"),
-        _share("honest_excluded", excluded, of, "of the same payloads left out of the aggregate by statistics"),
+        _share("honest_doubted", flagged, of, f"{by_kind}; honest statistics: {spread}"),
+        _share("honest_excluded", excluded, of, "of the same payloads excluded from the aggregate by statistics"),
         _share(
             "attacks_noticed",
             sum(found.noticed.values()),
             sum(found.attacks.values()),
-            f"by one of eight, doubted or left out: {noticed}; none of it slashes, replay finds each",
+            f"by one of eight, flagged or excluded: {noticed}; none of it slashes, replay finds each",
         ),
     ]
 
@@ -258,7 +261,7 @@ def _cost(directory: Path, quick: bool) -> list[Row]:
             "extra_compute_points",
             "points",
             extra,
-            "what drawn segments cost above their share, canaries and second opinions with them, at a newcomer's 25 %; "
+            "sampled segments above their share, canaries and duplicate replays included, at a newcomer's 25 %; "
             "inner digests of first segments are not in it; each segment is replayed right before it is trained; aim 2",
         ),
         row(

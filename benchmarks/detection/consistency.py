@@ -47,12 +47,12 @@ MODEL = ModelConfig(hidden_size=32, num_layers=1, num_heads=2, sequence_length=3
 
 
 @dataclass
-class Judged:
+class Findings:
     """Findings: statistics of honest payloads, flags by kind of node, exclusions, and noticed attacks."""
 
     honest: list[Statistics] = field(default_factory=list)
     nodes: Counter[str] = field(default_factory=Counter)
-    doubted: Counter[str] = field(default_factory=Counter)
+    flagged: Counter[str] = field(default_factory=Counter)
     excluded: Counter[str] = field(default_factory=Counter)
     codes: Counter[str] = field(default_factory=Counter)
     attacks: Counter[str] = field(default_factory=Counter)
@@ -68,10 +68,10 @@ def kind_of(slot: int) -> str:
     return f"level {LEVEL[slot]}"
 
 
-def judge(rounds: int, seeds: int) -> Judged:
+def judge(rounds: int, seeds: int) -> Findings:
     """Play ``rounds`` rounds of ``seeds`` jobs."""
     torch.set_num_threads(1)
-    found = Judged()
+    found = Findings()
     usual, held = standard_library(1 << 22)
     other = _other_text(len(usual))
     for seed in range(FIRST_SEED, FIRST_SEED + seeds):
@@ -79,7 +79,7 @@ def judge(rounds: int, seeds: int) -> Judged:
             rounds=rounds, inner_steps=8, segment_steps=8, batch_size=8, warmup_steps=4, top_k=512, seed=seed
         )
         for spec, parameters, payloads in _rounds(TrainingSpec(MODEL, "unused", training), usual, other):
-            _judge_round(found, spec, parameters, payloads, held, np.random.default_rng(seed))
+            _check_round(found, spec, parameters, payloads, held, np.random.default_rng(seed))
     return found
 
 
@@ -118,20 +118,20 @@ def _rounds(
             parameters, outer = aggregated.parameters, aggregated.outer_state
 
 
-def _judge_round(
-    found: Judged,
+def _check_round(
+    found: Findings,
     spec: TrainingSpec,
     parameters: Arrays,
     payloads: Mapping[int, bytes],
     held: Tokens,
     noise: np.random.Generator,
 ) -> None:
-    of_slot, excluded = _judged(spec, parameters, payloads, held)
+    of_slot, excluded = _checked(spec, parameters, payloads, held)
     for slot, statistics in of_slot.items():
         kind, codes = kind_of(slot), doubts(statistics)
         found.honest.append(statistics)
         found.nodes[kind] += 1
-        found.doubted[kind] += bool(codes)
+        found.flagged[kind] += bool(codes)
         found.excluded[kind] += slot in excluded
         found.codes.update(codes)
     dense = np.stack([decode_adapted(spec, payload).dense().astype(np.float64) for payload in payloads.values()])
@@ -140,12 +140,12 @@ def _judge_round(
             continue
         honest = np.delete(dense, list(payloads).index(ATTACKED), axis=0)
         false = encode(spec, lie(honest, noise).astype(np.float32))
-        of_attack, out = _judged(spec, parameters, {**payloads, ATTACKED: false}, held)
+        of_attack, out = _checked(spec, parameters, {**payloads, ATTACKED: false}, held)
         found.attacks[name] += 1
         found.noticed[name] += bool(doubts(of_attack[ATTACKED])) or ATTACKED in out
 
 
-def _judged(
+def _checked(
     spec: TrainingSpec, parameters: Arrays, payloads: Mapping[int, bytes], held: Tokens
 ) -> tuple[dict[int, Statistics], set[int]]:
     seed = sketch_seed({slot: sha256(payload) for slot, payload in payloads.items()})
@@ -157,10 +157,10 @@ def _judged(
     return found, {slot for slot, verdict in decision.verdicts.items() if not verdict.included}
 
 
-def spread(judged: Judged) -> dict[str, tuple[float, float]]:
+def spread(findings: Findings) -> dict[str, tuple[float, float]]:
     """Return the smallest and the largest value of each statistic among honest nodes."""
     names = Statistics.__dataclass_fields__
     return {
-        name: (min(getattr(one, name) for one in judged.honest), max(getattr(one, name) for one in judged.honest))
+        name: (min(getattr(one, name) for one in findings.honest), max(getattr(one, name) for one in findings.honest))
         for name in names
     }

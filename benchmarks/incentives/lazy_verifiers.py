@@ -198,14 +198,14 @@ def _found(lived: dict[tuple[Laziness, float], list[Life]], lives: int) -> list[
             "lazy_told_found",
             "%",
             [100 * sum(life.found_after is not None for life in lived[Laziness.TOLD, 1.0]) / lives],
-            f"found by canaries and second opinions within {REPLAYS} replays, by the formula in brackets: "
+            f"found by canaries and duplicate replays within {REPLAYS} replays, by the formula in brackets: "
             f"{', '.join(told[Laziness.TOLD])}",
         ),
         row(
             "lazy_first_segments_found",
             "%",
             [100 * sum(life.found_after is not None for life in lived[Laziness.TOLD_FIRST, 1.0]) / lives],
-            f"told all claims and lazy at first segments only, found by second opinions within {REPLAYS} replays: "
+            f"told all claims and lazy at first segments only, found by duplicate replays within {REPLAYS} replays: "
             f"{', '.join(told[Laziness.TOLD_FIRST])}",
         ),
     ]

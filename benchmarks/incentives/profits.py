@@ -17,7 +17,7 @@ _EACH = (strategies.USUAL, *strategies.DEAREST)
 def rows(lives: int) -> list[Row]:
     """Return all rows, over ``lives`` lives of every strategy."""
     progress(f"living {lives} lives of every strategy")
-    usual = [*strategies.provider_outcomes(lives, 0, strategies.USUAL), *strategies.accuser_outcomes(lives, 2)]
+    usual = [*strategies.provider_outcomes(lives, 0, strategies.USUAL), *strategies.challenger_outcomes(lives, 2)]
     able, mute, undecided = referee_strategies.worst_mix()
     mixed = _at(_EACH, lives, 10, partial(strategies.provider_outcomes, undecided=undecided))
     dearest = _at(strategies.DEAREST, lives, 1, strategies.provider_outcomes)
@@ -31,27 +31,27 @@ def rows(lives: int) -> list[Row]:
     silenced = {bought: 100 * referee_strategies.undecided_share(bought) for bought in (5, 10)}
     before = {bought: 100 * referee_strategies.undecided_share(bought, struck=False) for bought in (5, 10)}
     honest = strategies.honest_outcome(max(lives // 10, 4), 4)
-    wrongly = 100 * strategies.wrongly_convicted_share(5, 10 * lives, 5)
+    wrongly = 100 * strategies.wrongly_refuted_share(5, 10 * lives, 5)
     slashed = [strategies.wrongly_slashed(dishonest, max(lives // 5, 20), 7) for dishonest in (1, 2, 5)]
     late = _at(_EACH, lives, 10, timeouts.late_outcomes)
     refusing = _at(_EACH, max(lives // 10, 20), 11, timeouts.refusing_outcomes)
     bounds = ", ".join(f"{prices.gross_wei / ZEN:.1f} ({prices.tier.name})" for prices in strategies.DEAREST)
     stakes = ", ".join(f"{prices.verifier_stake_wei / ZEN:.0f}" for prices in strategies.DEAREST)
     return [
-        _best("cheat_profit_max", usual, "providers and accusers at the reserve price"),
+        _best("cheat_profit_max", usual, "providers and challengers at the reserve price"),
         _best("cheat_profit_max_dearest", dearest, f"at the highest unit prices that an order may have, {bounds} ZEN"),
         _best(
-            "late_profit_max", late, f"{strategies.UNITS} days of honest work, at the reserve and the dearest prices"
+            "late_profit_max", late, f"{strategies.UNITS} days of honest work, at the reserve and the highest prices"
         ),
         _best(
             "cheat_profit_max_mixed",
             mixed,
             f"where {able} of {able + mute} referees are of the unit's class and {100 * undecided:.2g} % of disputes "
-            "stay undecided, the most that go to a committee",
+            "are inconclusive, the most that go to a committee",
         ),
         _best("verifier_cheat_profit_max", verifiers, "at the reserve price"),
         _best("verifier_cheat_profit_max_dearest", verifiers_dearest, f"of such units, {stakes} ZEN at stake"),
-        _best("verifier_refusal_profit_max", refusing, "against replaying all, at the reserve and the dearest prices"),
+        _best("verifier_refusal_profit_max", refusing, "against replaying all, at the reserve and the highest prices"),
         _of(
             "honest_profit_min",
             honest,
@@ -63,29 +63,36 @@ def rows(lives: int) -> list[Row]:
             [strategies.honest_verifier_wei(strategies.USUAL) / ZEN],
             strategies.USUAL.name,
         ),
-        row("honest_replay_profit_dearest", "ZEN", [min(replaying)], "the least of the dearest units of the tiers"),
+        row(
+            "honest_replay_profit_dearest",
+            "ZEN",
+            [min(replaying)],
+            "the least over the highest unit prices of the tiers",
+        ),
         _best(
-            "referee_cheat_profit_max", referees, f"in {referee_strategies.DISPUTES} disputes, against judging honestly"
+            "referee_cheat_profit_max", referees, f"in {referee_strategies.DISPUTES} disputes, against honest verdicts"
         ),
         _of(
             "honest_referee_profit_min",
             worst,
             f"{worst.name}, in {referee_strategies.DISPUTES} disputes, replays deducted",
         ),
-        row("convictions_escaped", "%", [escaped], "by a cheat that has bought 5 of 20 referees; the bound allows 34"),
+        row(
+            "convictions_escaped", "%", [escaped], "by a provider that has bought 5 of 20 referees; the bound allows 34"
+        ),
         row(
             "convictions_silenced",
             "%",
             [silenced[5]],
-            f"undecided where 5 of 20 referees sign nothing and others miss a tenth of their seats; {silenced[10]:.2g} "
-            f"for 10 of 20. Were they not struck: {before[5]:.2g} and {before[10]:.2g}",
+            f"inconclusive if 5 of 20 referees sign nothing and others miss a tenth of their seats; {silenced[10]:.2g} "
+            f"for 10 of 20. Without exclusion of silent members: {before[5]:.2g} and {before[10]:.2g}",
         ),
-        row("wrongly_convicted", "%", [wrongly], "of honest segments drawn, were 5 of 20 verifiers to lie alike"),
+        row("wrongly_convicted", "%", [wrongly], "of sampled honest segments, if 5 of 20 verifiers lie alike"),
         row(
             "honest_verifiers_slashed",
             "verifiers",
             [slashed[2]],
-            f"in 50 honest segments, were 5 of 20 verifiers to lie alike; {slashed[1]:g} by 2, {slashed[0]:g} by 1",
+            f"in 50 honest segments, if 5 of 20 verifiers lie alike; {slashed[1]:g} by 2, {slashed[0]:g} by 1",
         ),
     ]
 

@@ -178,7 +178,7 @@ class Bench:
     _jailed: set[int] = field(default_factory=set)
     _now: datetime = datetime(2026, 1, 1, tzinfo=UTC)
 
-    def judge(self, claim: str, lie: str, seed: bytes, root: bytes, segment: int) -> bool:
+    def refutes(self, claim: str, lie: str, seed: bytes, root: bytes, segment: int) -> bool:
         """Return whether the claim is refuted. Draws verifiers until there is a verdict or no verifier is left.
 
         Args:
@@ -276,7 +276,7 @@ def _offence(strategy: Strategy, clean: int, bench: Bench, dice: random.Random) 
             continue
         if strategy.withholds is not None:
             return strategy.withholds
-        if bench.judge(_FALSE, _FALSE, seed, root, segment):
+        if bench.refutes(_FALSE, _FALSE, seed, root, segment):
             return "incorrect_computation"
     return None
 
@@ -287,11 +287,11 @@ def drawn_segments(clean: int, seed: bytes, root: bytes) -> list[int]:
     return draw_segments(seed, root, SEGMENTS, rate)
 
 
-def accuser_outcomes(lives: int, seed: int) -> Iterator[Outcome]:
+def challenger_outcomes(lives: int, seed: int) -> Iterator[Outcome]:
     """Yield the profit of a false challenge on chain for the challenger and its accomplices among the referees."""
     dice = random.Random(seed)
     for accomplices in (0, 2, 5):
-        name = f"false accuser on chain with {accomplices} of {VERIFIERS} referees"
+        name = f"false challenger on chain with {accomplices} of {VERIFIERS} referees"
         yield Outcome.of(name, [_dispute(accomplices, dice) for _ in range(lives)])
 
 
@@ -316,11 +316,11 @@ def verifier_outcomes(lives: int, seed: int, prices: Prices, samples: int = 50) 
 
 def _accuse(bench: Bench, samples: int, dice: random.Random) -> tuple[Bench, int]:
     """Return the bench after ``samples`` honest segments that the first ones refute, and the number refuted."""
-    refuted = sum(bench.judge(_TRUE, _FALSE, dice.randbytes(32), dice.randbytes(32), 0) for _ in range(samples))
+    refuted = sum(bench.refutes(_TRUE, _FALSE, dice.randbytes(32), dice.randbytes(32), 0) for _ in range(samples))
     return bench, refuted
 
 
-def wrongly_convicted_share(dishonest: int, samples: int, seed: int) -> float:
+def wrongly_refuted_share(dishonest: int, samples: int, seed: int) -> float:
     """Return the share of sampled honest segments that ``dishonest`` of ``VERIFIERS`` refute by their first lies."""
     dice = random.Random(seed)
     return sum(_accuse(Bench(USUAL, dishonest), 1, dice)[1] for _ in range(samples)) / samples

@@ -203,7 +203,7 @@ def test_lagging_replica_skips_unit_to_catch_up(seed: int) -> None:
     market = Market(lease_seconds=3.0, sweep_seconds=1.0, round_grace_seconds=2.0, close=8.0)
     nodes = Nodes(16, spares=4, jitter=0.01, leave_per_hour=0.8)
     job = _Job(Scenario(replace(WORK, update=1 * MB), nodes, market, rounds=80, round_delay=1, seed=seed))
-    late_in_turn, join = [[0] for _ in range(16)], job._join
+    late_in_turn, join = [[0] for _ in range(16)], job._aggregate
 
     def joined(included: list[Unit]) -> None:
         for slot, turns in enumerate(late_in_turn):
@@ -211,7 +211,7 @@ def test_lagging_replica_skips_unit_to_catch_up(seed: int) -> None:
             turns.append(turns[-1] + 1 if unit is not None and unit not in included else 0)
         join(included)
 
-    job._join = joined  # type: ignore[method-assign]
+    job._aggregate = joined  # type: ignore[method-assign]
     assert not job.run().failed
     assert max(map(max, late_in_turn)) <= 1
 

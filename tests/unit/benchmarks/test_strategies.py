@@ -118,9 +118,9 @@ def test_honest_work_pays() -> None:
 
 
 def test_false_accusers_lose_their_bond() -> None:
-    alone, *_ = strategies.accuser_outcomes(50, 0)
+    alone, *_ = strategies.challenger_outcomes(50, 0)
     assert alone.mean == -MAINNET.disputes.bond_wei / ZEN
-    assert all(outcome.high < 0 for outcome in strategies.accuser_outcomes(400, 0))
+    assert all(outcome.high < 0 for outcome in strategies.challenger_outcomes(400, 0))
 
 
 @pytest.mark.parametrize("prices", [USUAL, *DEAREST], ids=lambda prices: prices.name)

@@ -37,7 +37,7 @@ def test_each_statistic_has_a_doubt_of_its_own(changes: dict[str, float], code: 
 def test_gross_attacks_are_flagged_and_honest_differences_not() -> None:
     found = consistency.judge(5, 1)
     assert sum(found.nodes.values()) == 2 * consistency.SLOTS
-    assert (sum(found.doubted.values()), sum(found.excluded.values())) == (0, 0)
+    assert (sum(found.flagged.values()), sum(found.excluded.values())) == (0, 0)
     assert all(found.noticed[attack] == found.attacks[attack] for attack in ("flip", "mimic"))
 
 
