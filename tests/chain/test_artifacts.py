@@ -14,13 +14,13 @@ from zoo_protocol.contracts import CONTRACTS, artifact
 BUILD = Path(__file__).resolve().parents[2] / "contracts" / "build.py"
 
 
-def test_the_committed_artifacts_are_what_the_sources_give() -> None:
+def test_committed_artifacts_match_sources() -> None:
     result = subprocess.run([sys.executable, BUILD, "--check"], capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr
 
 
 @pytest.mark.parametrize("name", CONTRACTS)
-def test_an_artifact_can_be_deployed(name: str) -> None:
+def test_artifact_can_be_deployed(name: str) -> None:
     built = artifact(name)
     assert built.name == name
     assert any(entry["type"] == "constructor" for entry in built.abi)
@@ -42,12 +42,12 @@ def test_every_error_has_its_own_selector() -> None:
                 assert selectors.setdefault(keccak(text=signature)[:4], signature) == signature
 
 
-def test_an_unknown_contract_is_named() -> None:
+def test_unknown_contract_is_named() -> None:
     with pytest.raises(ValueError, match="JobEscow"):
         artifact("JobEscow")
 
 
-def test_the_bindings_are_what_the_artifacts_give(
+def test_bindings_match_artifacts(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert generate.main(["--check"]) == 0

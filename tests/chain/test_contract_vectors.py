@@ -23,7 +23,7 @@ def load_generator() -> ModuleType:
 
 
 @pytest.mark.parametrize("name", load_generator().VECTORS)
-def test_the_committed_vectors_are_what_python_gives(name: str) -> None:
+def test_committed_vectors_match_python(name: str) -> None:
     assert (VECTORS / name).read_text(encoding="utf-8") == load_generator().text_of(name)
 
 
@@ -36,7 +36,7 @@ def test_window_proofs_verify_only_their_own_leaf() -> None:
             assert not merkle.verify(root, merkle.leaf_hash(from_hex(unit["leaf"])), path)
 
 
-def test_the_signatures_recover_the_signer() -> None:
+def test_signatures_recover_signer() -> None:
     document = json.loads((VECTORS / "messages.json").read_text(encoding="utf-8"))
     generator = load_generator()
     for vector, order in zip(document["orders"], generator.orders(), strict=True):

@@ -13,7 +13,7 @@ from market.domain.network import DEVNET, LEAST_CHEAT_PENALTY_BPS, ZEN
 from market.domain.verification.sampling import OFFENCE_IDS
 
 
-def test_the_contracts_hold_the_network_parameters(chain: Chain) -> None:
+def test_contracts_hold_network_parameters(chain: Chain) -> None:
     views = chain.views
     assert views.total_supply() == INITIAL_SUPPLY_WEI
     assert views.balance_of(OPERATOR.address) == INITIAL_SUPPLY_WEI - 3 * FUNDS - BOND
@@ -44,7 +44,7 @@ def test_penalty_table_matches_network_and_order_minimum(chain: Chain) -> None:
         assert read("leastCheatPenalty", tier.id) == tier.least_cheat_penalty_wei
 
 
-def test_running_it_again_does_nothing(
+def test_repeated_deployment_does_nothing(
     chain: Chain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "new.json"

@@ -27,11 +27,11 @@ def measured() -> dict[str, float]:
     return {row.name: row.max for row in gas.measure(quick=True)}
 
 
-def test_every_promise_is_kept_in_the_dearest_case(measured: dict[str, float]) -> None:
+def test_every_gas_promise_holds_in_worst_case(measured: dict[str, float]) -> None:
     assert {name: measured[name] for name, limit in LIMITS.items() if measured[name] > limit} == {}
 
 
-def test_nothing_became_dearer(measured: dict[str, float]) -> None:
+def test_gas_did_not_rise(measured: dict[str, float]) -> None:
     before = {row["name"]: row["max"] for row in SNAPSHOT["rows"]}
     assert set(before) == set(measured)
     fixed = {name: cost for name, cost in measured.items() if name != "dispute_draw"}  # which tries as chance has it

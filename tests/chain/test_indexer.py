@@ -15,7 +15,7 @@ from market.platform.db.session import Database
 STAKED = ("ProviderStaking", "Staked")
 
 
-def test_a_reorganisation_under_events_equals_a_fresh_index(chain: Chain, database: Database) -> None:
+def test_reorganised_index_equals_fresh_index(chain: Chain, database: Database) -> None:
     chain.stake(PROVIDER, 100)
     chain.anvil.mine(3)
     chain.index(database)
@@ -93,7 +93,7 @@ def test_indexer_reads_receipts_when_node_returns_no_logs(chain: Chain, database
     assert result == fresh(database, chain)
 
 
-def test_ranges_and_single_blocks_see_the_same(chain: Chain, database: Database) -> None:
+def test_ranges_and_single_blocks_give_equal_events(chain: Chain, database: Database) -> None:
     for amount in range(1, 6):
         chain.stake(PROVIDER, amount)
         chain.anvil.mine(amount)

@@ -71,7 +71,7 @@ def test_thirty_concurrent_intents_use_each_nonce_once(chain: Chain, database: D
     assert nonces_used(chain) == first + 30
 
 
-def test_a_lost_reply_pays_once(chain: Chain, database: Database) -> None:
+def test_lost_reply_pays_once(chain: Chain, database: Database) -> None:
     queue_payment(database)
     with FaultyRpc(chain.anvil.url) as proxy:
         proxy.lose_reply("eth_sendRawTransaction")
@@ -85,7 +85,7 @@ def test_a_lost_reply_pays_once(chain: Chain, database: Database) -> None:
     assert chain.views.balance_of(PAYEE) == 5
 
 
-def test_a_crash_between_signing_and_sending_loses_nothing(chain: Chain, database: Database) -> None:
+def test_crash_between_signing_and_sending_loses_nothing(chain: Chain, database: Database) -> None:
     queue_payment(database)
     with FaultyRpc(chain.anvil.url) as proxy:
         proxy.lose_request("eth_sendRawTransaction")
@@ -99,7 +99,7 @@ def test_a_crash_between_signing_and_sending_loses_nothing(chain: Chain, databas
     assert chain.views.balance_of(PAYEE) == 5
 
 
-def test_a_stuck_transaction_is_outbid_at_its_nonce(chain: Chain, database: Database) -> None:
+def test_stuck_transaction_is_replaced_at_its_nonce(chain: Chain, database: Database) -> None:
     chain.anvil.automine(False)
     queue_payment(database)
     sender = chain.sender(database)
@@ -121,7 +121,7 @@ def test_a_stuck_transaction_is_outbid_at_its_nonce(chain: Chain, database: Data
     assert chain.views.balance_of(PAYEE) == 5
 
 
-def test_fees_are_bumped_by_an_eighth_and_capped() -> None:
+def test_fees_are_bumped_by_eighth_and_capped() -> None:
     assert quote(100, 7, 10_000) == Fees(207, 7)
     assert quote(100, 0, 150) == Fees(150, 1)
     assert replacement(Fees(1_001, 1), Fees(1, 1), 10_000) == Fees(1_127, 2)
@@ -162,7 +162,7 @@ def test_sender_works_when_node_lacks_final_state(chain: Chain, database: Databa
     assert intent(database).status == IntentStatus.FINAL
 
 
-def test_a_certain_revert_takes_no_nonce(chain: Chain, database: Database) -> None:
+def test_certain_revert_takes_no_nonce(chain: Chain, database: Database) -> None:
     told: list[tuple[str, str | None, str | None]] = []
 
     def handler(session: Session, found: TxIntent) -> None:
@@ -245,7 +245,7 @@ def test_foreign_transaction_takes_nonce_only_when_final(chain: Chain, database:
     assert chain.views.balance_of(PAYEE) == 5
 
 
-def test_a_gap_below_our_nonces_is_filled(chain: Chain, database: Database) -> None:
+def test_gap_below_nonces_is_filled(chain: Chain, database: Database) -> None:
     chain.anvil.automine(False)
     gap = nonces_used(chain)
     chain.send(OPERATOR, "ZenToken", "transfer", OPERATOR.address, 1)

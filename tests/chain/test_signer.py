@@ -65,7 +65,7 @@ def test_key_is_read_from_environment_or_encrypted_file(
     assert Account.recover_transaction(raw) == OPERATOR.address
 
 
-def test_the_acknowledgers_key_is_another_one(monkeypatch: pytest.MonkeyPatch, keystore: Path) -> None:
+def test_acknowledger_key_differs_from_operator_key(monkeypatch: pytest.MonkeyPatch, keystore: Path) -> None:
     given = settings(monkeypatch, ZOO_ACKNOWLEDGER_KEYSTORE=keystore, ZOO_ACKNOWLEDGER_KEYSTORE_PASSWORD=PASSWORD)
     signer = Signer.acknowledger(given)
     document = typed_data(omissions_domain(1, PAYEE), Acknowledgement("0x" + "12" * 32, 7))
@@ -109,7 +109,7 @@ def test_unusable_key_is_refused_with_message(monkeypatch: pytest.MonkeyPatch, k
             settings(monkeypatch, **variables)
 
 
-def test_no_text_shows_the_key_or_a_password(
+def test_no_text_shows_key_or_password(
     monkeypatch: pytest.MonkeyPatch, keystore: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -212,7 +212,7 @@ def test_slashing_shares_daily_limit_with_payments(chain: Chain, database: Datab
     assert chain.views.at_risk(OTHER.address) == 5 * ZEN // 2
 
 
-def test_the_gas_of_a_day_is_bounded(chain: Chain, database: Database) -> None:
+def test_daily_gas_is_bounded(chain: Chain, database: Database) -> None:
     chain.anvil.rpc("anvil_setNextBlockBaseFeePerGas", hex(200_000 * 10**9))
     chain.anvil.mine()
     for number in range(4):
@@ -224,7 +224,7 @@ def test_the_gas_of_a_day_is_bounded(chain: Chain, database: Database) -> None:
     assert {states(database)[key][0] for key in waiting} == {IntentStatus.QUEUED}
 
 
-def test_a_replaced_transaction_counts_once(chain: Chain, database: Database) -> None:
+def test_replaced_transaction_counts_once(chain: Chain, database: Database) -> None:
     """No limit delays a replacement: a stuck payment blocks all later ones."""
     chain.anvil.automine(False)
     queue_payment(database, "pay", 9 * ZEN)

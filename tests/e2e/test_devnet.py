@@ -59,7 +59,7 @@ def test_up_info_kill_recover_down_reset(devnet: Devnet) -> None:
     assert not devnet.directory.exists()
 
 
-def test_up_recovers_what_a_killed_supervisor_left_running(devnet: Devnet) -> None:
+def test_up_recovers_parts_of_killed_supervisor(devnet: Devnet) -> None:
     info = devnet.up("--providers", "1", "--verifiers", "1")
     pids = devnet.pids()
     os.kill(psutil.Process(pids["api"]).ppid(), signal.SIGKILL)

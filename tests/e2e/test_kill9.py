@@ -15,7 +15,7 @@ VICTIMS = {1: "api", 3: "worker", 5: "provider-1"}
 """Which part dies once this round is done."""
 
 
-def test_a_job_survives_the_death_of_each_part(devnet: Devnet) -> None:
+def test_job_survives_kill_of_each_part(devnet: Devnet) -> None:
     info = devnet.up("--providers", "5", "--verifiers", "2")
     user = info["accounts"]["user"]["private_key"]
     with Client(info["api_url"], private_key=user) as client:

@@ -38,7 +38,7 @@ def intent(database: Database) -> TxIntent:
         return session.scalars(select(TxIntent)).one()
 
 
-def test_indexing_goes_on_at_the_next_node(
+def test_indexing_continues_at_next_node(
     chain: Chain, database: Database, first: FaultyRpc, second: FaultyRpc, both: str
 ) -> None:
     indexer = chain.indexer(database, url=both)
@@ -139,7 +139,7 @@ def test_node_hiding_logs_is_replaced(
     assert (f"stake:{PROVIDER.address}", 100) in [line[2:] for line in booked(database)]
 
 
-def test_a_node_of_another_chain_is_never_read(chain: Chain, first: FaultyRpc, second: FaultyRpc, both: str) -> None:
+def test_node_of_other_chain_is_never_read(chain: Chain, first: FaultyRpc, second: FaultyRpc, both: str) -> None:
     first.answer("eth_chainId", "0x1")
     assert chain.client(both).head().number == chain.views.head_number()
     assert first.calls["eth_getBlockByNumber"] == 0

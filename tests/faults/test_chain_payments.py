@@ -102,9 +102,7 @@ def test_two_senders_without_their_lock_still_pay_once(
 
 
 @pytest.mark.parametrize("forwarded", [False, True], ids=["before the node has it", "after the node has it"])
-def test_a_process_killed_while_it_sends_pays_once(
-    chain: Chain, database: Database, database_url: str, forwarded: bool
-) -> None:
+def test_killed_sender_pays_once(chain: Chain, database: Database, database_url: str, forwarded: bool) -> None:
     """A process is killed between the commit of its bytes and the node's answer."""
     queue_payment(database)
     killed = threading.Event()

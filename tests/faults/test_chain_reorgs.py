@@ -88,7 +88,7 @@ def _flat(call: tuple[str, str, list[object]]) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_any_history_ends_equal_to_a_fresh_index(deep: Chain, database: Database, seed: int) -> None:
+def test_any_history_equals_fresh_index(deep: Chain, database: Database, seed: int) -> None:
     """Take a random walk over events, reorganisations above finality and partial indexing."""
     dice = random.Random(seed)
     seen: list[tuple[str, int, str]] = []

@@ -68,7 +68,7 @@ def agree(values: Sequence[int], costs: Sequence[int], seed: bytes) -> None:
     assert result.drawn == (0 < expected.trades < len(expected.eligible)), (values, costs)
 
 
-def test_every_small_market_clears_as_the_paper_says() -> None:
+def test_every_small_market_clears_as_in_paper() -> None:
     """Up to four traders a side with values 0 to 4, as multisets: 15,625 markets."""
     sides = [values for size in range(1, 5) for values in combinations_with_replacement(range(5), size)]
     for values, costs in product(sides, sides):
@@ -87,11 +87,11 @@ prices = st.lists(st.integers(0, 60), min_size=1, max_size=60)
 
 @settings(max_examples=examples(60, long=1000))
 @given(prices, prices, st.binary(min_size=32, max_size=32))
-def test_larger_markets_clear_as_the_paper_says(values: list[int], costs: list[int], seed: bytes) -> None:
+def test_larger_markets_clear_as_in_paper(values: list[int], costs: list[int], seed: bytes) -> None:
     agree(values, costs, seed)
 
 
-def test_the_examples_worked_by_hand() -> None:
+def test_manual_examples_clear_as_expected() -> None:
     assert paper([9], [4]) == Prescribed(9, 0, [], {0})  # nobody is left to set a price that both can trust
     assert paper([9], [3, 4]) == Prescribed(4, 1, [0], {0})
     assert paper([9, 8], [3, 4]) == Prescribed(8, 1, [0], {0, 1})

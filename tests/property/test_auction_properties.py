@@ -98,7 +98,7 @@ def test_only_sbba_excluded_pair_misses_trade(book: Book, seed: bytes) -> None:
 
 
 @given(books(), seeds, st.randoms())
-def test_the_sequence_of_orders_does_not_matter(book: Book, seed: bytes, random: Random) -> None:
+def test_order_sequence_does_not_matter(book: Book, seed: bytes, random: Random) -> None:
     bids, asks = book
     before = clear(bids, asks, RESERVE, FEE_BPS, seed)
     random.shuffle(bids)
@@ -153,7 +153,7 @@ def test_better_offer_never_loses_or_moves_own_price(book: Book, seed: bytes, da
 
 
 @given(books(gangs=False), seeds, st.data())
-def test_nobody_with_one_node_gains_by_lying(book: Book, seed: bytes, data: st.DataObject) -> None:
+def test_single_node_misreport_gains_nothing(book: Book, seed: bytes, data: st.DataObject) -> None:
     bids, asks = book
     assume(bids and asks)
     honest = clear(bids, asks, RESERVE, FEE_BPS, seed)

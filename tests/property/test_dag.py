@@ -59,7 +59,7 @@ def test_any_flipped_bit_in_any_block_is_noticed(data, chunk, width, draw):
 
 
 @given(st.binary(min_size=20, max_size=200), widths, st.data())
-def test_malformed_nodes_are_refused_with_a_typed_error(data, width, draw):
+def test_malformed_nodes_are_refused_with_typed_error(data, width, draw):
     root, blocks = _tree(data, 10, width)
     node = bytearray(blocks[root])
     for _ in range(draw.draw(st.integers(1, 3))):
@@ -77,7 +77,7 @@ def test_malformed_nodes_are_refused_with_a_typed_error(data, width, draw):
 
 
 @given(st.binary(max_size=300))
-def test_arbitrary_bytes_never_crash_a_decoder(data):
+def test_arbitrary_bytes_never_crash_decoder(data):
     for decode in (unixfs.decode_node, lambda data: list(car.read([data], of_block(DAG_PB, b"")))):
         with pytest.raises(ContentError):
             decode(data)
@@ -95,7 +95,7 @@ def test_archives_carry_every_block_once_parents_first(data, chunk, width, piece
 
 
 @given(st.binary(min_size=1, max_size=100), chunks, st.data())
-def test_any_flipped_bit_in_an_archive_is_noticed(data, chunk, draw):
+def test_any_flipped_bit_in_archive_is_noticed(data, chunk, draw):
     root, blocks = _tree(data, chunk, 3)
     archive = bytearray(b"".join(car.write(root, _in_order(root, blocks))))
     archive[draw.draw(st.integers(0, len(archive) - 1))] ^= 1 << draw.draw(st.integers(0, 7))

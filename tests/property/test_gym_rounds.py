@@ -116,7 +116,7 @@ def test_threads_sharing_work_give_same_checkpoint(monkeypatch: pytest.MonkeyPat
     assert found[0] == found[1]
 
 
-def test_every_slot_has_its_reason() -> None:
+def test_every_replica_has_its_reason() -> None:
     codes = {slot: verdict.code for slot, verdict in RESULT.verdicts.items()}
     assert codes == dict.fromkeys(range(9), "included") | {9: "malformed_wrong_size", 10: "norm_outlier"}
 
@@ -178,7 +178,7 @@ def test_node_with_missed_rounds_catches_up_bit_exactly() -> None:
     assert len(b"".join(updates)) < 0.2 * 3 * 4 * SIZE
 
 
-def test_what_the_updates_leave_out_is_not_lost() -> None:
+def test_values_excluded_from_updates_are_not_lost() -> None:
     parameters, state, steps = PARAMETERS, initial_outer_state(SPEC), np.zeros(SIZE)
     plain = replace(SPEC, training=replace(SPEC.training, down_top_k=0))
     for _ in range(20):
@@ -199,7 +199,7 @@ def test_inner_products_are_exact(pairs: list[tuple[float, float]]) -> None:
     assert dot(np.tile(left, 2_000), np.tile(right, 2_000)) == 2_000 * exact
 
 
-def test_sketches_estimate_distances_and_depend_on_the_seed() -> None:
+def test_sketches_estimate_distances_and_depend_on_seed() -> None:
     generator = np.random.default_rng(3)
     rows = generator.normal(0, 1e-3, (6, 50_000)).astype(np.float32)
     rows[5] += rows[4]
@@ -236,7 +236,7 @@ def test_code_arithmetic_matches_value_arithmetic(top_k: int, bits: int) -> None
     assert [row.tolist() for row in sketches(sent, b"seed")] == [_sketched(one.dense(), b"seed") for one in sent]
 
 
-def test_a_round_sketches_payloads_of_all_rungs_together() -> None:
+def test_round_sketches_payloads_of_all_levels() -> None:
     payloads = []
     for top_k in (CHUNK, 300, 1):
         format_ = Format(SIZE, top_k, 4, bytes(32))
@@ -288,7 +288,7 @@ def test_round_bits_equal_those_of_uncompiled_loops() -> None:
     )
 
 
-def test_the_sums_stay_within_their_integers() -> None:
+def test_sums_stay_within_their_integers() -> None:
     most = np.full(4, 64.0, np.float32)
     assert (to_fixed(most) == 1 << (FRACTION_BITS + 6)).all()
     assert ((1 << 20) << (FRACTION_BITS + 6)) < 1 << 63

@@ -54,7 +54,7 @@ vectors = st.one_of(
 
 @settings(max_examples=examples(20, long=250), deadline=None)
 @given(formats, vectors)
-def test_the_largest_values_arrive_and_nothing_else(format_: Format, vector: np.ndarray) -> None:
+def test_only_largest_values_are_sent(format_: Format, vector: np.ndarray) -> None:
     payload = encode_vector(format_, vector)
     assert len(payload) <= format_.max_bytes
     decoded = decode_vector(format_, payload)
@@ -84,7 +84,7 @@ def _describes(format_: Format, decoded: Payload) -> None:
 
 @settings(max_examples=examples(40, long=600), deadline=None)
 @given(formats, vectors, st.data())
-def test_no_bytes_make_the_decoder_fail_otherwise(format_: Format, vector: np.ndarray, data: st.DataObject) -> None:
+def test_decoder_fails_only_with_typed_error(format_: Format, vector: np.ndarray, data: st.DataObject) -> None:
     payload = bytearray(encode_vector(format_, vector))
     for _ in range(data.draw(st.integers(1, 4))):
         payload[data.draw(st.integers(0, len(payload) - 1))] ^= data.draw(st.integers(1, 255))
@@ -99,7 +99,7 @@ def test_no_bytes_make_the_decoder_fail_otherwise(format_: Format, vector: np.nd
 
 @settings(max_examples=examples(40, long=600), deadline=None)
 @given(st.sampled_from([2, 4, 8]), st.integers(1, CHUNK), st.binary(max_size=600), st.binary(min_size=16, max_size=16))
-def test_random_bodies_behind_a_true_header_are_refused(bits: int, top_k: int, body: bytes, lengths: bytes) -> None:
+def test_random_bodies_behind_true_header_are_refused(bits: int, top_k: int, body: bytes, lengths: bytes) -> None:
     format_ = format_of(bits, top_k)
     header = struct.pack("<4sBBHQ32s", b"ZOPG", 2, bits, top_k, SIZE, LAYOUT)
     with pytest.raises(PayloadError):
@@ -113,7 +113,7 @@ def test_other_bytes_are_refused(data: bytes) -> None:
         decode_vector(format_of(4, 64), data)
 
 
-def test_two_different_payloads_never_mean_the_same() -> None:
+def test_different_payloads_have_different_vectors() -> None:
     """A payload's hash stands for its content, as every flipped bit is refused or changes the vector."""
     format_ = format_of(4, TAIL, CHUNK + TAIL)
     payload = encode_vector(format_, np.linspace(-1, 2, format_.size, dtype=np.float32))
@@ -170,7 +170,7 @@ def test_every_encoding_of_payload_is_unique(kind: str, bits: int) -> None:
 
 
 @pytest.mark.parametrize("bits", [2, 4, 8])
-def test_other_scales_for_the_same_magnitudes_are_refused(monkeypatch: pytest.MonkeyPatch, bits: int) -> None:
+def test_other_scales_for_same_magnitudes_are_refused(monkeypatch: pytest.MonkeyPatch, bits: int) -> None:
     dice, refused, format_ = np.random.default_rng(bits), 0, format_of(bits, CHUNK, 5)
     for _ in range(100):
         vector = _values("one", 5, dice)
@@ -220,7 +220,7 @@ def test_each_malformation_has_its_reason(offset: int, replacement: bytes, code:
 
 
 @pytest.mark.parametrize("vector", VECTORS["payloads"], ids=lambda vector: str(vector["name"]))
-def test_the_published_vectors(vector: dict[str, Any]) -> None:
+def test_published_vectors_round_trip(vector: dict[str, Any]) -> None:
     format_ = Format(len(vector["values"]), vector["top_k"], vector["bits"], bytes.fromhex(vector["layout"]))
     payload = bytes.fromhex(vector["payload"])
     assert encode_vector(format_, np.array(vector["values"], np.float32)) == payload
@@ -230,7 +230,7 @@ def test_the_published_vectors(vector: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("vector", VECTORS["malformed"], ids=lambda vector: str(vector["name"]))
-def test_the_published_malformed_vectors(vector: dict[str, Any]) -> None:
+def test_published_malformed_vectors_are_refused(vector: dict[str, Any]) -> None:
     format_ = Format(vector["size"], vector["top_k"], vector["bits"], bytes.fromhex(vector["layout"]))
     with pytest.raises(PayloadError) as refusal:
         decode_vector(format_, bytes.fromhex(vector["payload"]))
@@ -244,7 +244,7 @@ def test_malformed_vectors_cover_every_reader_code() -> None:
     assert {vector["code"] for vector in VECTORS["malformed"]} == codes - {"not_finite"}
 
 
-def test_an_unused_section_must_be_empty() -> None:
+def test_unused_section_must_be_empty() -> None:
     format_ = format_of(8, CHUNK)
     payload = encode_vector(format_, np.random.default_rng(1).standard_normal(SIZE).astype(np.float32))
     indices = HEADER_BYTES + 4 * chunk_count(SIZE) + packed_size(SIZE, 1)  # where the quotients of gaps would be
@@ -276,9 +276,7 @@ def test_long_vector_pieces_join_exactly() -> None:
 
 
 @pytest.mark.parametrize(("name", "other"), [("_best", 1), ("_best_for_levels", 6)])
-def test_another_rice_parameter_than_the_best_is_refused(
-    monkeypatch: pytest.MonkeyPatch, name: str, other: int
-) -> None:
+def test_suboptimal_rice_parameter_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, other: int) -> None:
     format_ = format_of(8, 512)
     vector = np.random.default_rng(5).standard_normal(SIZE).astype(np.float32)
     with monkeypatch.context() as patched:
@@ -303,7 +301,7 @@ def test_section_longer_than_its_codes_is_refused() -> None:
     assert refusal.value.code == "not_canonical"
 
 
-def test_a_zero_vector_has_one_payload() -> None:
+def test_zero_vector_has_one_payload() -> None:
     format_ = format_of(8, 4)
     zero = np.zeros(SIZE, np.float32)
     payload = encode_vector(format_, zero)
@@ -316,7 +314,7 @@ def test_a_zero_vector_has_one_payload() -> None:
 
 
 @pytest.mark.parametrize("bits", [2, 8])
-def test_a_negative_zero_beside_other_values_is_refused(bits: int) -> None:
+def test_negative_zero_among_other_values_is_refused(bits: int) -> None:
     vector = np.ones(CHUNK, np.float32)
     vector[: CHUNK // 2] = 0
     format_ = format_of(bits, CHUNK, CHUNK)
@@ -352,7 +350,7 @@ def test_whole_chunk_means_are_summed_like_numpy(drawn: Vector, seed: int) -> No
         assert counts.tolist() == beyond.sum(axis=1).tolist()
 
 
-def test_a_payload_beyond_its_cap_costs_nothing() -> None:
+def test_payload_beyond_its_cap_costs_nothing() -> None:
     """The decoder compares the claimed lengths with the payload before it allocates memory."""
     format_ = format_of(4, 64)
     header = struct.pack("<4sBBHQ32sBBQQ", b"ZOPG", 2, 4, 64, SIZE, LAYOUT, 5, 0, 1 << 62, 1 << 62)
@@ -379,7 +377,7 @@ def test_payload_reading_memory_is_bounded_by_cap(bits: int, top_k: int, kind: s
     assert most <= 14 * format_.max_bytes + (32 << bits) * 1000 + (1 << 19)  # docs/protocol/payloads.md, "Cap"
 
 
-def test_a_specification_fixes_the_format() -> None:
+def test_specification_fixes_format() -> None:
     model = ModelConfig(hidden_size=8, num_layers=1, num_heads=1, sequence_length=8)
     spec = TrainingSpec(model, "unused", TrainingConfig(value_bits=2, top_k=64))
     vector = np.random.default_rng(0).standard_normal(spec.num_parameters()).astype(np.float32)

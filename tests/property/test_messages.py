@@ -45,7 +45,7 @@ _DOMAINS = st.builds(Domain, st.integers(0, 2**256 - 1), _hex(20), st.text(), st
 
 
 @given(_DOMAINS, st.one_of(_STRUCTS))
-def test_messages_are_encoded_as_the_library_does(domain: Domain, message: messages.Message) -> None:
+def test_messages_are_encoded_as_by_library(domain: Domain, message: messages.Message) -> None:
     document = typed_data(domain, message)
     theirs = encode_typed_data(full_message=document)
     assert signable(document) == theirs
@@ -53,7 +53,7 @@ def test_messages_are_encoded_as_the_library_does(domain: Domain, message: messa
 
 
 @given(st.integers(0, 2**64), _hex(20), st.text(), _hex(20), _hex(20), *[st.integers(0, 2**256 - 1)] * 3)
-def test_permits_are_encoded_as_the_library_does(
+def test_permits_are_encoded_as_by_library(
     chain_id: int, token: str, name: str, owner: str, spender: str, value: int, nonce: int, deadline: int
 ) -> None:
     document = permit_typed_data(chain_id, token, name, owner, spender, value, nonce, deadline)
@@ -79,9 +79,7 @@ def test_value_outside_its_type_is_refused(field: str, value: object) -> None:
 
 
 @given(st.integers(1, 2**200), _DOMAINS, st.one_of(_STRUCTS), st.booleans())
-def test_signers_are_recovered_as_the_library_does(
-    key: int, domain: Domain, message: messages.Message, low_v: bool
-) -> None:
+def test_signers_are_recovered_as_by_library(key: int, domain: Domain, message: messages.Message, low_v: bool) -> None:
     document = typed_data(domain, message)
     raw = bytes.fromhex(messages.sign("0x" + key.to_bytes(32).hex(), document)[2:])
     signature = "0x" + (raw[:64] + bytes([raw[64] - 27 if low_v else raw[64]])).hex()

@@ -79,7 +79,7 @@ def test_sufficient_funds_pay_rates_to_all(work: list[Work]) -> None:
         assert (rewards[one.account].total if one.account in rewards else 0) == whole
 
 
-def test_a_years_full_uptime_earns_the_yearly_rate() -> None:
+def test_full_year_uptime_earns_yearly_rate() -> None:
     work = Work("0x" + "11" * 20, 1_000 * ZEN * YEAR_MINUTES, 0, 0)
     [reward] = epoch_rewards([work], TERMS, base_bound=10**40, replay_bound=10**40, budget=10**40)
     assert reward.total == 200 * ZEN
@@ -113,7 +113,7 @@ def test_scores_are_bounded(history: dict[int, Evidence]) -> None:
 
 
 @given(histories, st.integers(0, 180), st.integers(1, 100))
-def test_scores_rise_with_good_and_fall_with_bad(history: dict[int, Evidence], age: int, more: int) -> None:
+def test_score_follows_good_and_bad_work(history: dict[int, Evidence], age: int, more: int) -> None:
     known = history.get(age, Evidence())
     score = reliability_bps(history)
 
@@ -131,7 +131,7 @@ def test_scores_rise_with_good_and_fall_with_bad(history: dict[int, Evidence], a
         assert with_(counted_minutes=known.counted_minutes + more) <= score
 
 
-def test_newcomers_the_best_and_the_worst() -> None:
+def test_score_ranks_best_new_and_worst() -> None:
     assert reliability_bps({}) == NEWCOMER_BPS
     assert reliability_bps({0: Evidence(verified=10_000, up_minutes=1440, counted_minutes=1440)}) > 9_990
     assert reliability_bps({0: Evidence(rejected=3)}) < DEMOTION_BPS
@@ -140,7 +140,7 @@ def test_newcomers_the_best_and_the_worst() -> None:
 
 
 @given(st.integers(1, 100), st.integers(0, 100), st.integers(1, 60))
-def test_what_is_bad_is_forgotten_with_time(lost: int, age: int, later: int) -> None:
+def test_bad_work_expires(lost: int, age: int, later: int) -> None:
     bad = Evidence(lost=lost, slashes=1)
     assert reliability_bps({age + later: bad}) >= reliability_bps({age: bad})
 
@@ -165,12 +165,12 @@ def test_minutes_between_two_times_lie_wholly_between_them(one: int, other: int)
     )
 
 
-def test_hours_make_an_epoch() -> None:
+def test_hours_form_epoch() -> None:
     assert seen_minutes({24 * 9 + hour: 2**60 - 1 for hour in range(24)}) == ALL_MINUTES
     assert seen_minutes({24 * 9 + 1: 1}) == 1 << 60
 
 
-def test_breaches_of_each_tier_begin_beyond_the_grace() -> None:
+def test_breaches_of_each_tier_begin_beyond_grace() -> None:
     for sla, allowed in ((9_500, 72 + 30), (9_900, 14 + 30), (9_950, 7 + 30)):
         assert not is_breach(1440 - allowed, 1440, sla)
         assert is_breach(1440 - allowed - 1, 1440, sla)
@@ -180,7 +180,7 @@ def test_breaches_of_each_tier_begin_beyond_the_grace() -> None:
     assert uptime_bps(0, 0) == BPS
 
 
-def test_epochs_are_what_the_networks_contracts_allow() -> None:
+def test_epochs_fit_network_contracts() -> None:
     assert {network.reward_epoch_seconds for network in NETWORKS.values()} == {EPOCH_SECONDS}
     assert DEVNET.reward_delay_seconds <= EPOCH_SECONDS
 

@@ -28,12 +28,12 @@ def test_rejection_needs_two_equal_refutations_leading_by_two(said: list[str]) -
 
 
 @given(results.flatmap(lambda said: st.tuples(st.just(said), st.permutations(said))))
-def test_the_order_of_results_does_not_matter(both: tuple[list[str], list[str]]) -> None:
+def test_result_order_does_not_matter(both: tuple[list[str], list[str]]) -> None:
     assert verdict(CLAIM, both[0]) is verdict(CLAIM, both[1])
 
 
 @given(results)
-def test_a_verdict_is_always_reached(said: list[str]) -> None:
+def test_verdict_is_always_reached(said: list[str]) -> None:
     assert verdict(CLAIM, [*said, CLAIM, CLAIM]) is Verdict.PASSED
     assert verdict(CLAIM, [CLAIM]) is Verdict.PASSED
 

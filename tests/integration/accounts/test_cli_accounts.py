@@ -7,7 +7,7 @@ from kit.api.clients import Cli, sign_in
 from zoo_compute.base.errors import ExitCode
 
 
-def test_the_networks_parameters(cli: Cli) -> None:
+def test_cli_shows_network_parameters(cli: Cli) -> None:
     assert cli.json("network")["fee_bps"] == 500
     assert "tier bronze" in cli("network")
 
@@ -20,7 +20,7 @@ def test_cli_explains_sign_in_when_signed_out(cli: Cli, monkeypatch: pytest.Monk
     assert "zoo-compute auth login" in said
 
 
-def test_a_key_for_a_script(cli: Cli) -> None:
+def test_cli_creates_api_key_for_script(cli: Cli) -> None:
     made = cli.json("auth", "create-key", "nightly", "--scope", "jobs:write", "--per-day", "2.5", "--days", 7)
     assert made["scopes"] == ["jobs:write"]
     assert made["spending"]["per_day_wei"] == "2500000000000000000"
@@ -35,7 +35,7 @@ def test_a_key_for_a_script(cli: Cli) -> None:
     assert "jobs:write" in cli("auth", "create-key", "x", "--scope", "everything", code=ExitCode.REFUSED)
 
 
-def test_an_organisation_and_its_members(cli: Cli, api: httpx.Client) -> None:
+def test_organisation_lists_its_members(cli: Cli, api: httpx.Client) -> None:
     other = sign_in(api).wallet.address
     made = cli.json("org", "create", "Zoo Labs", "--per-job", 10, "--total", 100)
     added = cli.json("org", "member", made["id"], other, "--role", "admin", "--per-day", "1")
@@ -50,7 +50,7 @@ def test_an_organisation_and_its_members(cli: Cli, api: httpx.Client) -> None:
     assert "organisation-not-found" in cli("org", "show", 10**6, code=ExitCode.REFUSED)
 
 
-def test_a_webhook(cli: Cli) -> None:
+def test_cli_manages_webhook(cli: Cli) -> None:
     made = cli.json("webhook", "create", "https://93.184.215.14/zoo", "--event", "status", "--event", "slash")
     assert made["secret"].startswith("whsec_")
     assert cli.json("webhook", "rotate", made["id"])["secret"] != made["secret"]

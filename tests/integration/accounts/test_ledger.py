@@ -38,7 +38,7 @@ def proof(chain: Chain, database: Database) -> Reconciliation:
     return reconcile(database, chain.client(), chain.deployment)
 
 
-def test_a_key_is_posted_once(database: Database) -> None:
+def test_ledger_key_is_posted_once(database: Database) -> None:
     assert entry(database)
     assert not entry(database)
     with pytest.raises(JournalConflict):
@@ -69,7 +69,7 @@ def test_unbalanced_journal_is_refused_by_code_and_database(database: Database) 
         "TRUNCATE ledger_journals, ledger_postings",
     ],
 )
-def test_what_is_posted_stays(database: Database, statement: str) -> None:
+def test_posted_entries_are_immutable(database: Database, statement: str) -> None:
     entry(database)
     with pytest.raises(DBAPIError, match="append-only"), database.transaction() as session:
         session.execute(text(statement))
@@ -118,7 +118,7 @@ def test_ledger_equals_chain_through_whole_market(chain: Chain, database: Databa
         reconcile(database, chain.client(), chain.deployment, end.block_number + 1)
 
 
-def test_a_planted_difference_is_found(chain: Chain, database: Database) -> None:
+def test_planted_difference_is_found(chain: Chain, database: Database) -> None:
     chain.stake(PROVIDER, 100)
     block = proof(chain, database).block_number
     stolen, thief = f"stake:{PROVIDER.address}", f"stake:{OTHER.address}"
@@ -133,7 +133,7 @@ def test_a_planted_difference_is_found(chain: Chain, database: Database) -> None
     assert found.as_json()["differences"][0]["ledger_wei"] in ("1", "99")
 
 
-def test_a_stray_transfer_is_no_difference_but_shown(chain: Chain, database: Database) -> None:
+def test_stray_transfer_is_reported_without_difference(chain: Chain, database: Database) -> None:
     chain.send(PAYER, "ZenToken", "transfer", chain.deployment.address("JobEscrow"), 42)
     found = proof(chain, database)
     assert (found.agrees, found.unattributed_escrow_wei) == (True, 42)

@@ -19,7 +19,7 @@ def _nonce(api: httpx.Client, address: str) -> dict[str, object]:
     return document
 
 
-def test_a_signed_message_opens_a_session(api: httpx.Client) -> None:
+def test_signed_message_opens_session(api: httpx.Client) -> None:
     caller = sign_in(api)
     me = api.get("/v1/me", headers=caller.headers)
     assert me.json() == {
@@ -53,14 +53,14 @@ def test_secrets_are_stored_as_hashes_only(api: httpx.Client, database: Database
         ({"issued_at": instant(datetime.now(UTC) + timedelta(hours=1))}, "message.issued_at"),
     ],
 )
-def test_every_field_of_the_message_is_checked(api: httpx.Client, changes: dict[str, object], field: str) -> None:
+def test_every_field_of_message_is_checked(api: httpx.Client, changes: dict[str, object], field: str) -> None:
     wallet = Account.create()
     message = siwe_message(_nonce(api, wallet.address), wallet.address, **changes)
     answer = api.post("/v1/auth/siwe", json={"message": message, "signature": sign_text(wallet, message)})
     assert refusal(answer, 401, "sign-in-refused")["field"] == field
 
 
-def test_an_unchecksummed_address_is_refused(api: httpx.Client) -> None:
+def test_unchecksummed_address_is_refused(api: httpx.Client) -> None:
     wallet = Account.create()
     message = siwe_message(_nonce(api, wallet.address), wallet.address.lower())
     answer = api.post("/v1/auth/siwe", json={"message": message, "signature": sign_text(wallet, message)})
@@ -93,18 +93,18 @@ def test_malformed_message_is_refused(api: httpx.Client) -> None:
     assert refusal(answer, 401, "sign-in-refused")["field"] == "message"
 
 
-def test_requests_without_a_usable_token_are_refused(api: httpx.Client) -> None:
+def test_requests_without_usable_token_are_refused(api: httpx.Client) -> None:
     for headers in ({}, {"Authorization": "Bearer zcs_wrong"}, {"Authorization": "Basic abc"}):
         refusal(api.get("/v1/me", headers=headers), 401, "not-authenticated")
 
 
-def test_signing_out_ends_the_session(api: httpx.Client) -> None:
+def test_signing_out_ends_session(api: httpx.Client) -> None:
     caller = sign_in(api)
     assert api.delete("/v1/auth/session", headers=caller.headers).status_code == 204
     refusal(api.get("/v1/me", headers=caller.headers), 401, "not-authenticated")
 
 
-def test_an_expired_session_is_refused(api: httpx.Client, database: Database) -> None:
+def test_expired_session_is_refused(api: httpx.Client, database: Database) -> None:
     caller = sign_in(api)
     with database.transaction() as session:
         session.scalars(select(Credential)).one().expires_at = datetime.now(UTC) - timedelta(seconds=1)

@@ -40,7 +40,7 @@ def test_unknown_key_error_names_nearest_known_key(api: httpx.Client) -> None:
     assert "'address'" in str(problem["remedy"])
 
 
-def test_an_unknown_nested_key_has_its_path(api: httpx.Client) -> None:
+def test_unknown_nested_key_has_its_path(api: httpx.Client) -> None:
     caller = sign_in(api)
     body = {"ask": ASK | {"min_price": "1"}, "signature": "0x" + "00" * 65}
     problem = refusal(api.post("/v1/asks", json=body, headers=caller.headers), 422, "invalid-request")
@@ -57,7 +57,7 @@ def test_wei_accepts_only_decimal_digit_strings(api: httpx.Client) -> None:
         assert "decimal string" in str(problem["detail"])
 
 
-def test_a_malformed_or_miscopied_address_is_refused(api: httpx.Client) -> None:
+def test_malformed_or_miscopied_address_is_refused(api: httpx.Client) -> None:
     for address in ("0x12", CALLER.swapcase(), CALLER.removeprefix("0x"), 7):
         problem = refusal(api.post("/v1/auth/nonce", json={"address": address}), 422, "invalid-request")
         assert problem["field"] == "address"
@@ -98,13 +98,13 @@ def test_unknown_paths_and_methods_are_problems(api: httpx.Client) -> None:
     assert answer.headers["allow"] == "GET"
 
 
-def test_every_answer_has_a_request_id(api: httpx.Client) -> None:
+def test_every_answer_has_request_id(api: httpx.Client) -> None:
     assert len(api.get("/healthz").headers["x-request-id"]) == 32
     assert api.get("/healthz", headers={"X-Request-ID": "abc-1"}).headers["x-request-id"] == "abc-1"
     assert api.get("/healthz", headers={"X-Request-ID": "a b"}).headers["x-request-id"] != "a b"
 
 
-def test_a_failed_commit_is_never_a_success(api: httpx.Client, database: Database) -> None:
+def test_failed_commit_is_never_success(api: httpx.Client, database: Database) -> None:
     with database.transaction() as session:  # a constraint that only the commit checks
         session.execute(
             text("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no'; END $$")
@@ -130,7 +130,7 @@ def test_blob_gets_standard_cid(api: httpx.Client) -> None:
     refusal(api.post("/v1/blobs", content=b"x"), 401, "not-authenticated")
 
 
-def test_an_oversized_blob_is_refused(api: httpx.Client) -> None:
+def test_oversized_blob_is_refused(api: httpx.Client) -> None:
     caller = sign_in(api)
 
     def chunks() -> Iterator[bytes]:
@@ -199,7 +199,7 @@ class TestIdempotency:
             self._once(database, body="b").earlier_answer()
         assert len(calls) == 1
 
-    def test_failed_work_leaves_the_key_free(self, database: Database) -> None:
+    def test_failed_request_frees_idempotency_key(self, database: Database) -> None:
         def fail(session: Session) -> tuple[int, Answer]:
             raise MarketError("no")
 
@@ -228,7 +228,7 @@ class TestIdempotency:
         assert self._once(database).run(slow).body == b'{"slow":true}'
 
 
-def test_network_names_what_a_client_must_know(api: httpx.Client) -> None:
+def test_network_endpoint_names_client_parameters(api: httpx.Client) -> None:
     network = api.get("/v1/network").json()
     assert network["eip712_domain"]["verifyingContract"] == network["contracts"]["JobEscrow"]
     assert network["tiers"]["bronze"]["reserve_price_wei"] == "2500000000000000000"

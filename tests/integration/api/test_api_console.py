@@ -9,7 +9,7 @@ from market.console.router import zen
 from market.domain.network import DEVNET
 
 
-def test_the_network_page_shows_tiers_nodes_and_addresses(api: httpx.Client) -> None:
+def test_network_page_shows_tiers_nodes_and_addresses(api: httpx.Client) -> None:
     page = api.get("/console")
     assert page.status_code == 200
     policy = page.headers["content-security-policy"]
@@ -28,7 +28,7 @@ def test_treasury_page_reports_unreachable_chain(api: httpx.Client) -> None:
     refusal(api.get("/console/treasury"), 503, "chain-unavailable")
 
 
-def test_amounts_are_shown_to_the_last_wei() -> None:
+def test_amounts_are_shown_exactly() -> None:
     assert zen(0) == "0"
     assert zen(1) == "0.000000000000000001"
     assert zen(1_234_500 * 10**18) == "1,234,500"
@@ -36,7 +36,7 @@ def test_amounts_are_shown_to_the_last_wei() -> None:
     assert zen(None) == "–"
 
 
-def test_the_documentation_needs_nothing_from_elsewhere(api: httpx.Client) -> None:
+def test_documentation_loads_no_external_resources(api: httpx.Client) -> None:
     page = api.get("/docs")
     assert page.status_code == 200
     assert "://" not in page.text

@@ -77,7 +77,7 @@ def test_account_keys_share_rate_from_first_request(by_account: TestClient) -> N
     assert by_account.get("/v1/jobs", headers=other.headers).status_code == 200  # another account has its own
 
 
-def test_a_revoked_key_takes_nothing_of_its_account(by_account: TestClient) -> None:
+def test_revoked_key_keeps_account_limits(by_account: TestClient) -> None:
     owner = sign_in(by_account)
     made = by_account.post("/v1/me/keys", json={"name": "leaked"}, headers=owner.headers).json()
     leaked = {"Authorization": f"Bearer {made['key']}"}
@@ -168,7 +168,7 @@ def test_without_redis_nothing_is_limited_and_nothing_fails(settings: Settings) 
         assert [client.get("/v1/network").status_code for _ in range(3)] == [200] * 3
 
 
-def test_a_poll_gets_304_until_something_changes(api: httpx.Client) -> None:
+def test_poll_gets_304_until_change(api: httpx.Client) -> None:
     caller = sign_in(api)
     first = api.get("/v1/organisations", headers=caller.headers)
     tag = first.headers["etag"]
@@ -191,7 +191,7 @@ def test_other_origins_are_let_in_only_by_name(client: TestClient, api: httpx.Cl
     assert "access-control-allow-origin" not in api.get("/v1/network", headers={"Origin": "https://app.test"}).headers
 
 
-def test_a_key_does_only_what_its_scopes_say(api: httpx.Client) -> None:
+def test_key_is_limited_to_its_scopes(api: httpx.Client) -> None:
     caller = sign_in(api)
     reads = _key(api, caller, scopes=["jobs:read"])
     assert api.get("/v1/jobs", headers=reads).status_code == 200

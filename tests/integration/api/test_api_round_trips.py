@@ -116,7 +116,7 @@ def test_cached_caller_with_ended_credential_is_refused_first(
     assert _counts(services.database) == [1, 1, 1, 1]
 
 
-def test_a_replayed_submission_writes_nothing(api: httpx.Client, services: Services, payer: Caller, body: Body) -> None:
+def test_replayed_submission_writes_nothing(api: httpx.Client, services: Services, payer: Caller, body: Body) -> None:
     signed = sign_job(api, payer, body)
     codes = [api.post("/v1/jobs", json=signed, headers=payer.headers).status_code for _ in range(3)]
     assert codes == [201, 409, 409]
@@ -187,7 +187,7 @@ def test_failed_lookup_fails_only_its_own_requests(database: Database) -> None:
 
 
 @pytest.mark.parametrize("remembered", [Funds(0, 0), Funds(100 * ZEN, 7)])
-def test_a_remembered_view_of_the_chain_refuses_nobody(
+def test_stale_chain_view_refuses_no_submission(
     api: httpx.Client, chain: StaleChain, payer: Caller, body: Body, remembered: Funds
 ) -> None:
     chain.remembered = remembered

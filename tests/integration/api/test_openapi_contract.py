@@ -81,7 +81,7 @@ def known(api: httpx.Client, app: FastAPI, world: World) -> tuple[Caller, dict[s
 
 
 @pytest.mark.sized
-def test_every_operation_answers_as_its_document_says(
+def test_every_operation_answers_as_documented(
     api: httpx.Client, app: FastAPI, known: tuple[Caller, dict[str, Any]]
 ) -> None:
     caller, values = known

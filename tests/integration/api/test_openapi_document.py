@@ -35,7 +35,7 @@ def bodies(operation: Schema) -> Iterator[tuple[str, str, Schema]]:
             yield where, media_type, content
 
 
-def test_every_operation_says_what_it_is(document: Schema) -> None:
+def test_every_operation_is_described(document: Schema) -> None:
     described = {tag["name"] for tag in document["tags"] if tag["description"]}
     names = []
     for _, path, operation in operations(document):
@@ -120,7 +120,7 @@ def examples_of(content: Schema) -> list[Any]:
     return [one["value"] for one in content.get("examples", {}).values()]
 
 
-def test_the_money_of_the_examples_adds_up(document: Schema) -> None:
+def test_example_amounts_add_up(document: Schema) -> None:
     content = document["paths"]["/v1/jobs/{job_id}/receipt"]["get"]["responses"]["200"]["content"]
     receipt = content["application/json"]["example"]
     paid, fee, refund, escrowed = (int(receipt[f"{name}_wei"]) for name in ("paid", "fee", "refund", "escrowed"))
@@ -128,7 +128,7 @@ def test_the_money_of_the_examples_adds_up(document: Schema) -> None:
     assert fee * 10_000 == (paid + fee) * 500
 
 
-def test_every_example_of_a_request_is_understood(document: Schema, api: httpx.Client) -> None:
+def test_every_request_example_is_well_formed(document: Schema, api: httpx.Client) -> None:
     """The market may refuse an example for its state, never for its form."""
     asked = 0
     for method, path, operation in operations(document):

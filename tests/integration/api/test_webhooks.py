@@ -100,7 +100,7 @@ def _deliveries(api: httpx.Client, caller: Caller, made: dict[str, Any]) -> list
     return found
 
 
-def test_a_webhook_may_hear_of_everything(api: httpx.Client, payer: tuple[Caller, str], receiver: Receiver) -> None:
+def test_webhook_may_subscribe_to_all_events(api: httpx.Client, payer: tuple[Caller, str], receiver: Receiver) -> None:
     everything = sorted(get_args(EventKind))
     assert _create(api, payer[0], receiver.url, events=everything)["events"] == everything
 

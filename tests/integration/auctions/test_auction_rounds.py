@@ -163,7 +163,7 @@ def test_job_enters_one_clearing_and_every_accepted_zone(world: World) -> None:
     assert {auction.zone: len(auction.matches) for auction in rounds(world, status="cleared")} == {"us": 4, "eu": 1}
 
 
-def test_a_job_runs_only_where_it_accepts_to(world: World) -> None:
+def test_job_runs_only_in_accepted_zones(world: World) -> None:
     here = world.job(nodes=1, requirements={"regions": ["us"]})
     elsewhere = world.job(nodes=1, requirements={"excluded_regions": ["eu"]})
     world.node(region="eu")

@@ -58,7 +58,7 @@ def cancel(world: World, job_id: str) -> None:
         cancellation.cancel(session, Principal(world.read(job_id).payer, False, 1, "session"), job_id)
 
 
-def test_job_gets_matching_nodes_and_others_the_rest(world: World) -> None:
+def test_job_gets_matching_nodes_and_others_get_rest(world: World) -> None:
     plain = world.node()
     big = declare(world, world.node(), hardware={"gpu_memory_gb": 80})
     safe = attest(world, declare(world, world.node(), hardware={"gpu_memory_gb": 80}))
@@ -78,7 +78,7 @@ def test_job_gets_matching_nodes_and_others_the_rest(world: World) -> None:
     assert world.read(anyone).status == "running"
 
 
-def test_a_job_asks_for_reliability(world: World) -> None:
+def test_job_requirement_of_reliability_is_met(world: World) -> None:
     good, bad = (world.node() for _ in range(2))
     declare(world, bad, reliability_bps=7_999)
     picky = [world.job(nodes=1, requirements={"min_reliability_bps": 8_000}) for _ in range(2)]

@@ -243,7 +243,7 @@ def test_history_lists_prices_volumes_depths_and_waits(world: World, api: httpx.
         ("bronze/rounds/0", 422, "invalid-request"),
     ],
 )
-def test_what_is_not_there_is_named(api: httpx.Client, path: str, status: int, code: str) -> None:
+def test_missing_round_is_named(api: httpx.Client, path: str, status: int, code: str) -> None:
     refusal(api.get(f"/v1/auctions/{path}"), status, code)
 
 

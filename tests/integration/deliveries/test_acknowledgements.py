@@ -182,7 +182,7 @@ def test_kept_acknowledgement_is_checked_on_chain_and_deleted(stage: Stage, api:
     assert stage.agrees() == {"bond": BOND}
 
 
-def test_python_signs_what_the_contract_checks(stage: Stage) -> None:
+def test_python_acknowledgement_passes_contract_check(stage: Stage) -> None:
     work, unit, body = stage.work()
     given = stage.commit(work, body)
     leaf = to_hex(leaf_of(unit))
@@ -272,7 +272,7 @@ def test_unresponsive_market_is_given_time(stage: Stage, monkeypatch: pytest.Mon
     assert stage.statuses() == [Status.CLAIMED]
 
 
-def test_what_nobody_claimed_in_time_is_forgotten(stage: Stage) -> None:
+def test_unclaimed_acknowledgement_is_deleted_after_its_period(stage: Stage) -> None:
     stage.delivered()
     stage.pass_time(stage.settings.inclusion_deadline_seconds + TERMS.claim_seconds + 60)
     assert stage.statuses() == [Status.EXPIRED]
@@ -296,7 +296,7 @@ def test_window_removed_by_reorg_is_committed_again(stage: Stage) -> None:
         assert len(session.scalars(select(TxIntent).where(TxIntent.kind == "commit_window")).all()) == 1
 
 
-def test_a_repeated_delivery_gets_the_same_acknowledgement(stage: Stage) -> None:
+def test_repeated_delivery_gets_same_acknowledgement(stage: Stage) -> None:
     work, unit, body = stage.work()
     first = stage.commit(work, body)
     delay(1.1)  # a new promise would be for later

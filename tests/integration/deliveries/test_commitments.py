@@ -53,7 +53,7 @@ def test_every_commitment_enters_window_regardless_of_unit_outcome(world: Verifi
     assert world.read(job_id).status != "running"
 
 
-def test_a_commitment_of_before_is_no_new_one(world: VerificationWorld) -> None:
+def test_repeated_commitment_is_refused(world: VerificationWorld) -> None:
     """Equal leaves would give two windows one root, which the chain accepts once."""
     node = world.node()
     world.running([node])

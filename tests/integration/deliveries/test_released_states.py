@@ -210,7 +210,7 @@ def test_shared_revealed_state_is_released_with_last_user(world: VerificationWor
     assert not world.storage.is_pinned(cid)
 
 
-def test_lost_units_free_what_they_had(world: VerificationWorld, unit_id: int) -> None:
+def test_lost_units_release_their_files(world: VerificationWorld, unit_id: int) -> None:
     _, cid = canary(world, unit_id, "dropped")
     world.rows(lambda session: units.reject_unit(session, unit_id, "provider_jailed"))
     assert world.rows(lambda session: session.get_one(Unit, unit_id)).decided_at is not None

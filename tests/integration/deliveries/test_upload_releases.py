@@ -72,7 +72,7 @@ def test_pin_with_lost_answer_is_released_with_upload(
     assert not world.storage.is_pinned(cid)
 
 
-def test_nobody_has_anothers_file_released(node: Node, world: World, tmp_path: Path) -> None:
+def test_node_cannot_release_file_of_other(node: Node, world: World, tmp_path: Path) -> None:
     content = b"a dataset" * 10_000
     cid = world.storage.put(content, max_bytes=2**20).cid  # somebody put it there
     lease = node.lease("train")
@@ -109,7 +109,7 @@ def test_unused_pieces_count_against_node_quota(node: Node, state: Path, world: 
     assert _charges(world, node.address) == [PIECE_BYTES] * 2  # what was accepted counts no longer
 
 
-def test_what_was_accepted_stays(node: Node, state: Path, world: World) -> None:
+def test_accepted_files_are_kept(node: Node, state: Path, world: World) -> None:
     lease = node.lease()
     cid = node.upload(lease, state)
     world.complete(_view(lease), node.address, CompletePublish(token=lease.token, published_cid=cid))

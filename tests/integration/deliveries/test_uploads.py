@@ -111,7 +111,7 @@ def test_stored_file_is_not_sent(node: Node, state: Path, world: World) -> None:
         (3, b"one more", "file_too_large", "number"),
     ],
 )
-def test_a_wrong_piece_is_refused_with_a_reason(
+def test_wrong_piece_is_refused_with_reason(
     node: Node, state: Path, api: httpx.Client, number: int, piece: bytes, reason: str, field: str
 ) -> None:
     lease, cid = node.lease(), file_cid(state)
@@ -152,7 +152,7 @@ def test_foreign_pieces_are_detected_on_joining_and_resendable(node: Node, state
     assert node.sent == 3
 
 
-def test_what_storage_has_lost_is_sent_again(node: Node, state: Path, ipfs: dict[str, str]) -> None:
+def test_pieces_lost_by_storage_are_resent(node: Node, state: Path, ipfs: dict[str, str]) -> None:
     lease, cid = node.lease(), file_cid(state)
     with pytest.raises(Stopped):
         node.upload(lease, state, stop_after=2)

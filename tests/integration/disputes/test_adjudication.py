@@ -234,7 +234,7 @@ def test_committee_decides_when_class_has_enough_referees(
 
 @pytest.mark.long
 @pytest.mark.usefixtures("with_referees")
-def test_referees_of_the_providers_owner_make_no_committee(live: CourtWorld, honest: Node) -> None:
+def test_referees_of_provider_owner_form_no_committee(live: CourtWorld, honest: Node) -> None:
     job_id = live.train(honest)
     with live.database.transaction() as session:
         unit = units.unit_facts(session, unit_of(live, job_id, honest).id)

@@ -219,7 +219,7 @@ def test_dispute_refused_by_contract_goes_to_operator(
     check_convicted_by_operator(live, job_id, cheat, "open_refused")
 
 
-def test_without_a_bond_the_operator_slashes_at_once(
+def test_operator_slashes_at_once_when_bond_missing(
     live: EndingsWorld, job_id: str, cheat: Node, verifiers: list[Node], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     live.give_account(0)

@@ -209,7 +209,7 @@ def test_lost_or_damaged_trace_is_named(
     assert [found.problem for found in watch.look()] == ["turn_over"]
 
 
-def test_a_full_disk_leaves_no_dispute_unanswered(
+def test_disputes_are_answered_on_full_disk(
     live: DisputeWorld, node: Node, unit: Delivered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: Any) -> None:

@@ -255,7 +255,7 @@ def test_draw_verdict_and_restoring_need_no_keeper(
     assert live.withheld_of(unit) == 0
 
 
-def test_a_verdict_counts_by_its_signature_alone(
+def test_verdict_is_accepted_by_signature_only(
     live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor
 ) -> None:
     live.referees(executor)
@@ -290,7 +290,7 @@ def test_a_verdict_counts_by_its_signature_alone(
 
 
 @pytest.mark.long
-def test_running_nodes_disclose_and_judge_by_themselves(
+def test_running_nodes_reveal_and_judge_automatically(
     live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor, server: tuple[FastAPI, str]
 ) -> None:
     live.enlist()

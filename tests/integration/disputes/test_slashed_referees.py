@@ -195,7 +195,7 @@ def test_objecting_or_absent_referee_loses_nothing(court: Courtroom) -> None:
     assert fees == [TERMS.referee_fee_wei] * 2 + [0, 0, 0]
 
 
-def test_anybody_accuses_by_the_signatures_alone(court: Courtroom, cli: Cli, tmp_path: Path) -> None:
+def test_any_account_proves_equivocation_by_signatures(court: Courtroom, cli: Cli, tmp_path: Path) -> None:
     def journal(*given: tuple[Wallet, str]) -> Path:
         found = [
             {

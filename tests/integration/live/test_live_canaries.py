@@ -140,7 +140,7 @@ def test_duplicate_replays_detect_verifier_copying_first_segments(
 
 
 @pytest.mark.long
-def test_honest_verifiers_pass_whatever_is_posed_once_more(live: LiveWorld, executor: Executor) -> None:
+def test_honest_verifiers_pass_all_duplicate_replays(live: LiveWorld, executor: Executor) -> None:
     provider = live.provider_node(HONEST_ACCOUNT, executor)
     verifiers = [live.verifier_node(executor) for _ in range(4)]
     job_id = live.live_job([provider])

@@ -87,7 +87,7 @@ def refused(executor: Executor, task: dict[str, Any], timeout: float = 60) -> Ex
     return refusal.value
 
 
-def test_every_segment_replays_to_the_committed_leaf(executor: Executor, task: dict[str, Any]) -> None:
+def test_every_segment_replays_to_committed_leaf(executor: Executor, task: dict[str, Any]) -> None:
     seen: list[dict[str, Any]] = []
     result = executor.run(task, 60, seen.append)
     assert [progress["step"] for progress in seen] == list(range(1, 9))
@@ -100,7 +100,7 @@ def test_every_segment_replays_to_the_committed_leaf(executor: Executor, task: d
     assert refused(executor, tampered).code == "start_state_mismatch"
 
 
-def test_two_children_train_to_the_same_bytes(executor: Executor, task: dict[str, Any], tmp_path: Path) -> None:
+def test_two_children_train_bit_exactly(executor: Executor, task: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     first = executor.run(task, 60)
     with Executor(CPU, MEMORY, tmp_path) as other:
@@ -164,7 +164,7 @@ def test_devnet_withholder_works_without_states(task: dict[str, Any], tmp_path: 
                 safetensors.numpy.load(state.read_bytes())
 
 
-def test_an_unknown_cheat_is_refused() -> None:
+def test_unknown_adversary_is_refused() -> None:
     with pytest.raises(ValueError, match="'nap'; expected one of fabricate, skip-step"):
         executor_of("nap")
 
@@ -187,7 +187,7 @@ def test_model_is_built_from_earlier_one_and_updates(executor: Executor, task: d
     assert refused(executor, wanted | {"updates": [7]}).code == "invalid_task"
 
 
-def test_a_checkpoint_is_evaluated(executor: Executor, task: dict[str, Any]) -> None:
+def test_checkpoint_is_evaluated(executor: Executor, task: dict[str, Any]) -> None:
     evaluation = {"kind": "evaluate", "spec": task["spec"], "checkpoint": task["checkpoint"]}
     result = executor.run({**evaluation, "validation_data": task["train_data"]}, 60)
     assert 5.3 < float(result["validation_loss"]) < 5.8
@@ -274,7 +274,7 @@ def test_closing_ends_running_task_and_its_process(task: dict[str, Any], tmp_pat
     assert refused(executor, task).code == "closed"
 
 
-def test_the_child_ends_with_its_parent(tmp_path: Path) -> None:
+def test_child_ends_with_its_parent(tmp_path: Path) -> None:
     program = (
         "import signal, sys; from pathlib import Path; from training_gym.runtime.profile import CPU\n"
         "from zoo_compute.node.execution.executor import Executor\n"
@@ -311,7 +311,7 @@ def test_failed_child_start_reports_reason(tmp_path: Path) -> None:
         "os.fork()",
     ],
 )
-def test_the_sandbox_refuses_network_and_programs(attempt: str) -> None:
+def test_sandbox_refuses_network_and_programs(attempt: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         call = attempt.format(port=server.getsockname()[1])
         program = f"""
@@ -365,7 +365,7 @@ def test_child_has_no_network_where_kernel_allows(executor: Executor, task: dict
     assert (ours != theirs) == removed
 
 
-def test_the_child_sees_no_secret_of_its_parent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_child_sees_no_parent_secret(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ZOO_PRIVATE_KEY", "0xsecret")
     with Executor(CPU, MEMORY, tmp_path) as executor:
         executor.start()

@@ -46,7 +46,7 @@ def test_invalid_gateway_url_is_refused_at_once(gateway: str) -> None:
     assert refused.value.remedy is not None
 
 
-def test_a_file_of_many_blocks_takes_one_request(store, file):
+def test_file_of_many_blocks_takes_one_request(store, file):
     with faulty(store.gateway_url, lambda _path, body: body) as (url, asked), GatewayClient([url]) as client:
         assert client.fetch(file, max_bytes=len(SEVERAL)) == SEVERAL
     assert asked == [f"/ipfs/{file}?format=car"]
@@ -92,7 +92,7 @@ def test_interrupted_archive_is_completed_by_blocks(store, file):
     assert 2 < len(asked) < 7  # the blocks before the cut were not asked for again
 
 
-def test_an_interrupted_download_continues(store, file, tmp_path):
+def test_interrupted_download_continues(store, file, tmp_path):
     target = tmp_path / "model"
     lacking = [cid_of_raw(SEVERAL[at : at + CHUNK]) for at in range(2 * CHUNK, len(SEVERAL), CHUNK)]
 
@@ -208,7 +208,7 @@ def test_two_downloads_to_one_path_take_turns(store, file, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
-def test_rubbish_in_a_partial_download_is_replaced(file, client, tmp_path):
+def test_corrupted_partial_download_is_replaced(file, client, tmp_path):
     (tmp_path / "model.part").write_bytes(bytes(len(SEVERAL) + 100))
     assert client.download(file, tmp_path / "model", max_bytes=len(SEVERAL)) == len(SEVERAL)
     assert (tmp_path / "model").read_bytes() == SEVERAL

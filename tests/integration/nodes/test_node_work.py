@@ -31,7 +31,7 @@ from zoo_protocol.messages import UnitCommitment, recover, typed_data
 from zoo_protocol.verification import trace
 
 
-def test_a_unit_is_committed_before_anything_is_uploaded(
+def test_unit_is_committed_before_upload(
     store: StoreProcess, executor: Executor, train_task: dict[str, Any], tmp_path: Path
 ) -> None:
     market = Market(store)
@@ -48,7 +48,7 @@ def test_a_unit_is_committed_before_anything_is_uploaded(
     assert to_hex(hashlib.sha256(payload).digest()) == result["payload_sha256"]
 
 
-def test_nothing_is_uploaded_before_the_commitment_is_acknowledged(
+def test_upload_waits_for_commitment_acknowledgement(
     store: StoreProcess,
     executor: Executor,
     train_task: dict[str, Any],
@@ -156,7 +156,7 @@ def test_trace_is_saved_before_its_signature_leaves(
         Traces(traces).find(file.stem)
 
 
-def test_work_stops_when_the_lease_is_lost(
+def test_work_stops_when_lease_is_lost(
     store: StoreProcess, executor: Executor, train_task: dict[str, Any], tmp_path: Path
 ) -> None:
     market = Market(store, at="keep", fault=ApiError(409, "lease-lost", "The lease's time has passed."))
@@ -165,7 +165,7 @@ def test_work_stops_when_the_lease_is_lost(
     assert market.order() == []
 
 
-def test_a_missed_heartbeat_does_not_stop_the_work(
+def test_missed_heartbeat_does_not_stop_work(
     store: StoreProcess, executor: Executor, train_task: dict[str, Any], tmp_path: Path
 ) -> None:
     market = Market(store, at="keep", fault=Unreachable("market-unreachable", "restarting"))

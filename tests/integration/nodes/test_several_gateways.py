@@ -199,7 +199,7 @@ def test_file_parts_from_several_gateways_form_whole(tmp_path):
             process.stop()
 
 
-def test_what_nobody_has_or_everybody_falsifies_is_typed(stores, file):
+def test_missing_or_falsified_content_raises_typed_error(stores, file):
     urls = [store.gateway_url for store in stores[:2]]
     with GatewayClient(urls) as client:
         absent = str(unixfs.build(CONTENT[::-1], lambda _cid, _block: None))
@@ -228,7 +228,7 @@ with GatewayClient(sys.argv[3:], store=workspace.store) as gateway:
 """
 
 
-def test_a_killed_node_fetches_only_what_is_missing(stores, file, tmp_path):
+def test_killed_node_fetches_only_missing_blocks(stores, file, tmp_path):
     enough = threading.Event()
     served: list[str] = []
 

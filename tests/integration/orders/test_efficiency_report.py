@@ -45,7 +45,7 @@ def _shares(found: Efficiency) -> list[float | None]:
     return [found.share_compute, found.share_transfer, found.share_wait]
 
 
-def test_shares_and_speed_follow_from_what_was_reported(world: World, nodes: list[str]) -> None:
+def test_shares_and_speed_follow_from_reports(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes)
     for node in nodes[:3]:
         _told(world, node, REPORT)

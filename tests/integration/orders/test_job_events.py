@@ -196,7 +196,7 @@ def test_without_redis_events_still_arrive(api: httpx.Client, job: Watched) -> N
         assert next(events).data == {"n": 1}
 
 
-def test_only_the_payer_and_admins_watch_a_job(api: httpx.Client, job: Watched) -> None:
+def test_only_payer_and_admins_watch_job(api: httpx.Client, job: Watched) -> None:
     refusal(api.get(job.path, headers=sign_in(api).headers), 404, "job-not-found")
     refusal(api.get(job.path), 401, "not-authenticated")
     refusal(api.get("/v1/jobs/0x" + "00" * 32 + "/events", headers=job.payer.headers), 404, "job-not-found")
@@ -209,7 +209,7 @@ def test_only_the_payer_and_admins_watch_a_job(api: httpx.Client, job: Watched) 
         assert [event.kind for event in read_events(response)] == ["status"]
 
 
-def test_a_waiting_reader_holds_no_connection(api: httpx.Client, job: Watched) -> None:
+def test_waiting_reader_holds_no_connection(api: httpx.Client, job: Watched) -> None:
     job.happens(1)
     with api.stream("GET", job.path, headers=job.payer.headers) as response:
         next(read_events(response))

@@ -110,7 +110,7 @@ def _held(world: World, job_id: str) -> list[str]:
     return list(world.rows(lambda session: session.scalars(query).all()))
 
 
-def test_a_pause_ends_in_time_for_the_settlement(
+def test_pause_ends_in_time_for_settlement(
     api: httpx.Client, world: World, payer_of: Callable[[str], Caller], nodes: list[str]
 ) -> None:
     job_id, network = world.running(nodes), NETWORKS["devnet"]
@@ -211,7 +211,7 @@ def _dearer(answer: Any) -> Any:
     return answer
 
 
-def test_a_retried_operation_gets_its_first_answer(
+def test_retried_operation_gets_first_answer(
     api: httpx.Client, world: World, payer_of: Callable[[str], Caller]
 ) -> None:
     job_id = world.job()

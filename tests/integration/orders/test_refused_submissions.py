@@ -106,7 +106,7 @@ def test_invalid_jobs_are_refused_by_quote_and_submission(
     assert written(services) == [0, 0, 0, 0]
 
 
-def test_an_unknown_key_names_its_nearest(api: httpx.Client, payer: Caller, body: Body) -> None:
+def test_unknown_key_names_its_nearest(api: httpx.Client, payer: Caller, body: Body) -> None:
     body["training_config"] = {**body["training_config"], "batchsize": 4}
     detail = api.post("/v1/quotes", json=body, headers=payer.headers).json()["detail"]
     assert "'batch_size'" in detail

@@ -33,9 +33,7 @@ from training_gym.spec.config import METHODS
 from zoo_protocol.messages import struct_hash
 
 
-def test_a_quote_names_the_cost_and_writes_nothing(
-    api: httpx.Client, services: Services, payer: Caller, body: Body
-) -> None:
+def test_quote_names_cost_and_writes_nothing(api: httpx.Client, services: Services, payer: Caller, body: Body) -> None:
     quote = api.post("/v1/quotes", json=body, headers=payer.headers).json()
     assert quote["units"] == 8
     assert quote["spec"]["training_config"]["outer_learning_rate"] == 0.9  # defaults are filled in

@@ -56,7 +56,7 @@ def collections(world: World) -> list[TxIntent]:
     return found
 
 
-def test_nothing_is_listed_before_the_batch_is_final(world: World, cancelled: str) -> None:  # noqa: F811
+def test_claims_are_listed_after_batch_is_final(world: World, cancelled: str) -> None:  # noqa: F811
     decide(world, cancelled)
     settle(world)
     providers = world.rows(lambda session: list(session.scalars(select(SettlementClaim.provider))))
@@ -129,7 +129,7 @@ def test_veto_reopens_settlement_and_voids_claims(world: World, posted: str, api
     assert (world.read(posted).status, world.read(posted).refund_wei) == (JobStatus.SETTLED, job.escrowed_wei)
 
 
-def test_a_batch_of_another_market_changes_nothing(world: World) -> None:
+def test_batch_of_another_market_changes_nothing(world: World) -> None:
     foreign = event("BatchPosted", batchId=BATCH, root="0x" + "00" * 32, claimableAt=int(datetime.now(UTC).timestamp()))
     world.rows(lambda session: claims.on_batch_posted(session, foreign))
     world.rows(lambda session: settlement.on_batch_vetoed(session, event("BatchVetoed", batchId=BATCH)))

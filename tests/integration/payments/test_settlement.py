@@ -74,7 +74,7 @@ def final_event(world: World, job_id: str) -> ChainEvent:
     return ChainEvent("JobEscrow", "JobSettled", args, "0x" + "ab" * 32, 9, "0x" + "cd" * 32, 0, 1_900_000_000)
 
 
-def test_nothing_is_settled_while_a_unit_is_undecided(world: World, cancelled: str) -> None:
+def test_settlement_waits_for_undecided_unit(world: World, cancelled: str) -> None:
     settle(world)
     assert settle_intents(world) == []
     assert world.read(cancelled).status == JobStatus.CANCELLED
@@ -118,7 +118,7 @@ def test_final_settlement_ends_job(world: World, cancelled: str) -> None:
     assert len(settle_intents(world)) == 1
 
 
-def test_a_refused_settlement_leaves_the_job_in_settling(world: World, cancelled: str) -> None:
+def test_refused_settlement_keeps_job_in_settling(world: World, cancelled: str) -> None:
     decide(world, cancelled)
     settle(world)
     [intent] = settle_intents(world)

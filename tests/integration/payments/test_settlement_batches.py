@@ -105,7 +105,7 @@ def test_round_is_paid_after_all_earlier_decisions(market: SettlementWorld) -> N
     market.check(job)
 
 
-def test_many_waiting_units_make_batches_within_the_limits(market: SettlementWorld) -> None:
+def test_many_waiting_units_make_batches_within_limits(market: SettlementWorld) -> None:
     ids = [market.job() for _ in range(3)]
     for job in ids:
         market.work(job, 0, FIRST, SECOND)
@@ -151,7 +151,7 @@ def test_crash_during_batch_leaves_nothing(
 
 
 @pytest.mark.parametrize("step", ["_sign", "_broadcast"])
-def test_a_crash_of_the_sender_pays_once(market: SettlementWorld, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+def test_crash_of_sender_pays_once(market: SettlementWorld, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     job = market.job()
     market.work(job, 0, FIRST, SECOND)
     market.end(job)

@@ -38,7 +38,7 @@ def migrate(engine: Engine, revision: str, *, down: bool = False) -> None:
         (command.downgrade if down else command.upgrade)(config, revision)
 
 
-def test_migrations_make_what_the_models_describe(empty: Engine) -> None:
+def test_migrations_create_tables_of_models(empty: Engine) -> None:
     migrate(empty, "head")
     with empty.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
@@ -57,7 +57,7 @@ def rules(engine: Engine) -> set[str]:
         return {" ".join(rule.split()) for query in queries for rule in connection.scalars(text(query))}
 
 
-def test_migrations_install_the_rules_of_the_models(empty: Engine) -> None:
+def test_migrations_install_model_rules(empty: Engine) -> None:
     migrate(empty, "head")
     migrated = rules(empty)
     assert len(migrated) > 10
@@ -67,7 +67,7 @@ def test_migrations_install_the_rules_of_the_models(empty: Engine) -> None:
     assert rules(empty) == migrated
 
 
-def test_migrations_install_the_ledgers_triggers(empty: Engine) -> None:
+def test_migrations_install_ledger_triggers(empty: Engine) -> None:
     migrate(empty, "head")
     journal = "INSERT INTO ledger_journals (kind, key) VALUES ('test', 'one-sided')"
     with pytest.raises(DBAPIError, match="sum to zero"), empty.begin() as connection:

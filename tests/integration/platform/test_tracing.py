@@ -168,7 +168,7 @@ def test_chain_call_span_shows_only_host(receiver: Receiver) -> None:
 
 
 @pytest.mark.parametrize("variables", [{}, {"OTEL_SDK_DISABLED": "true"}, {"OTEL_TRACES_EXPORTER": "none"}])
-def test_without_an_endpoint_nothing_of_it_is_loaded(variables: dict[str, str]) -> None:
+def test_tracing_is_not_loaded_without_endpoint(variables: dict[str, str]) -> None:
     program = (
         "import sys\n"
         "from market.platform.observability.tracing import configure_tracing\n"

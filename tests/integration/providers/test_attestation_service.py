@@ -219,7 +219,7 @@ def test_undeclared_gpus_are_required_by_tier(app: FastAPI, world: AttestedWorld
     assert world.attested_until(caller) is not None
 
 
-def test_gpus_back_one_wallet_at_a_time(world: AttestedWorld) -> None:
+def test_gpus_attest_only_one_wallet(world: AttestedWorld) -> None:
     """A machine with GPUs could otherwise attest any number of others without."""
     accepted_measurement(world, registered(world))
     first, second = registered(world, gpus=2), registered(world, OTHER.key, gpus=1)
@@ -259,7 +259,7 @@ def gramine(world: AttestedWorld, tmp_path: Path) -> Iterator[Path]:
     thread.join()
 
 
-def test_a_node_keeps_its_attestation_up(world: AttestedWorld, gramine: Path) -> None:
+def test_node_renews_its_attestation(world: AttestedWorld, gramine: Path) -> None:
     caller = registered(world)
     accepted_measurement(world, caller)
     wallet = Wallet(PROVIDER.key)
@@ -275,7 +275,7 @@ def test_a_node_keeps_its_attestation_up(world: AttestedWorld, gramine: Path) ->
     assert world.attested_until(caller) == until
 
 
-def test_a_node_with_gpus_asks_nvidia_first(
+def test_node_with_gpus_queries_nvidia_first(
     world: AttestedWorld, gramine: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     accepted_measurement(world, registered(world))
@@ -295,7 +295,7 @@ def test_a_node_with_gpus_asks_nvidia_first(
     assert world.attested_until(caller) is not None
 
 
-def test_a_node_outside_any_environment_goes_on_without(world: AttestedWorld, caplog: pytest.LogCaptureFixture) -> None:
+def test_node_without_tee_continues_unattested(world: AttestedWorld, caplog: pytest.LogCaptureFixture) -> None:
     registered(world)
     wallet = Wallet(PROVIDER.key)
     nowhere = QuoteSource(tsm=world.root / "no", gramine=world.root / "no")

@@ -41,7 +41,7 @@ def shown(api: httpx.Client, provider: str) -> str | None:
     return None if single is None else str(single)
 
 
-def test_an_attestation_is_shown_until_it_is_revoked(api: httpx.Client, database: Database) -> None:
+def test_attestation_is_shown_until_it_is_revoked(api: httpx.Client, database: Database) -> None:
     caller = sign_in(api)
     assert register(api, caller).json()["attested_until"] is None
     attest(database, caller.address)
@@ -53,7 +53,7 @@ def test_an_attestation_is_shown_until_it_is_revoked(api: httpx.Client, database
     assert shown(api, caller.address) is None
 
 
-def test_a_withdrawn_measurement_ends_its_attestations(api: httpx.Client, database: Database) -> None:
+def test_withdrawn_measurement_ends_its_attestations(api: httpx.Client, database: Database) -> None:
     caller = sign_in(api)
     register(api, caller)
     attest(database, caller.address)
@@ -64,7 +64,7 @@ def test_a_withdrawn_measurement_ends_its_attestations(api: httpx.Client, databa
     assert shown(api, caller.address) is None
 
 
-def test_an_expired_attestation_is_none(database: Database) -> None:
+def test_expired_attestation_does_not_count(database: Database) -> None:
     attest(database, "0x" + "11" * 20, seconds=-1)
     with database.transaction() as session:
         assert attestation_chain_events.attested_until(session, DEVNET, ["0x" + "11" * 20], utc_now()) == {}

@@ -28,7 +28,7 @@ def node(cli: Cli, app: FastAPI, market: RewardsWorld, monkeypatch: pytest.Monke
     return cli
 
 
-def test_a_promise_of_uptime_is_on_chain(node: Cli, market: RewardsWorld) -> None:
+def test_uptime_commitment_is_on_chain(node: Cli, market: RewardsWorld) -> None:
     before = market.now()
     made = node.json("node", "commit", "--days", 30)
     until = datetime.fromisoformat(made["committed_until"])

@@ -80,7 +80,7 @@ def test_proof_sized_answer_is_kept_until_checked(api: httpx.Client, services: S
     refusal(api.post("/v1/blobs", content=bytes(2_000), headers=node.headers), 413, "body-too-large")
 
 
-def test_answers_are_checked_one_at_a_time(api: httpx.Client) -> None:
+def test_answers_are_checked_one_by_one(api: httpx.Client) -> None:
     node = sign_in(api)
     register(api, node)
     run = start_benchmark(api, node)
@@ -90,7 +90,7 @@ def test_answers_are_checked_one_at_a_time(api: httpx.Client) -> None:
     assert answer_benchmark(api, node, run, right).json()["passed"]
 
 
-def test_a_benchmarks_steps_have_their_order(api: httpx.Client, database: Database) -> None:
+def test_benchmark_steps_are_ordered(api: httpx.Client, database: Database) -> None:
     node = sign_in(api)
     register(api, node)
     run, commitment = start_benchmark(api, node), {"commitment": "0x" + "ab" * 32}

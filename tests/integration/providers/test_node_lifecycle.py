@@ -108,7 +108,7 @@ def test_demoted_node_sends_heartbeats_during_benchmark(standing: NodeLifecycle,
         assert [run.reason for run in session.query(BenchmarkRun)] == ["passed", "passed"]
 
 
-def test_a_node_waits_until_its_answer_is_checked(standing: NodeLifecycle) -> None:
+def test_node_waits_for_check_of_answer(standing: NodeLifecycle) -> None:
     """One is checked at a time; who gave up meanwhile would have committed and not answered, and wait for a day."""
     standing._market._connection._retry_seconds = 0.1
     benchmarks._CHECKS.acquire()

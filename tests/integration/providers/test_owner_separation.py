@@ -31,7 +31,7 @@ def owned(world: VerificationWorld, address: str, owner: str | None) -> str:
     return address
 
 
-def test_verifiers_of_the_providers_owner_are_never_asked(world: VerificationWorld) -> None:
+def test_verifiers_of_provider_owner_are_never_selected(world: VerificationWorld) -> None:
     own = [owned(world, world.verifier(), OWNER) for _ in range(4)]
     other = [owned(world, world.verifier(), owner) for owner in (ANOTHER, None)]
     world.drawn_unit(owned(world, world.node(), OWNER))

@@ -151,9 +151,7 @@ def test_only_heartbeats_answering_last_challenge_count(
     assert not send(old, node)  # recorded beforehand
 
 
-def test_a_wallet_serves_one_node_at_a_time(
-    api: httpx.Client, services: Services, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wallet_serves_only_one_node(api: httpx.Client, services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
     node = sign_in(api)
     register(api, node)
 
@@ -217,14 +215,14 @@ def test_ask_requires_fresh_signature_of_caller(api: httpx.Client, database: Dat
 
 
 @pytest.mark.parametrize("kind", ["provider", "verifier"])
-def test_a_wallet_keeps_its_role(api: httpx.Client, kind: str) -> None:
+def test_wallet_keeps_its_role(api: httpx.Client, kind: str) -> None:
     node = sign_in(api)
     register(api, node, kind)
     other = "verifier" if kind == "provider" else "provider"
     refusal(register(api, node, other), 409, "provider-kind-fixed")
 
 
-def test_a_verifier_needs_its_stake_only(api: httpx.Client, database: Database, services: Services) -> None:
+def test_verifier_needs_only_stake(api: httpx.Client, database: Database, services: Services) -> None:
     node = sign_in(api)
     register(api, node, "verifier")
     refusal(
@@ -237,7 +235,7 @@ def test_a_verifier_needs_its_stake_only(api: httpx.Client, database: Database, 
         assert providers.live_verifiers(session, services.settings, datetime.now(UTC) + timedelta(minutes=1)) == []
 
 
-def test_a_changed_environment_withdraws_the_ask(api: httpx.Client, database: Database, services: Services) -> None:
+def test_changed_environment_withdraws_ask(api: httpx.Client, database: Database, services: Services) -> None:
     node = sign_in(api)
     register(api, node)
     pass_benchmark(api, node)

@@ -21,7 +21,7 @@ from market.providers.record import repository as record_repository
 from zoo_protocol.hashing import canonical_json
 
 
-def test_downtime_in_a_committed_period_is_slashed_once(market: RewardsWorld, api: httpx.Client) -> None:
+def test_downtime_in_committed_period_is_slashed_once(market: RewardsWorld, api: httpx.Client) -> None:
     market.commit(PROVIDER)
     market.pass_day()
     day = market.day
@@ -79,7 +79,7 @@ def test_market_outage_lowers_no_uptime(market: RewardsWorld) -> None:
     assert {market.node(node).reliability_bps for node in NODES} == {8_000}
 
 
-def test_wallets_without_stake_excuse_nobody(market: RewardsWorld) -> None:
+def test_wallets_without_stake_make_no_outage(market: RewardsWorld) -> None:
     """Wallets without stake are free, so many of them could turn any day into an outage."""
     market.commit(PROVIDER)
     strangers = [wallet(20 + number) for number in range(8)]

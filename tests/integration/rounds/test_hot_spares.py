@@ -100,7 +100,7 @@ def test_hot_spare_stopping_prefetch_is_replaced_without_loss(world: World, job_
     assert [unit.status for unit in world.units(job_id)] == ["leased"] * 4
 
 
-def test_node_follows_one_active_job_at_a_time(world: World, nodes: list[str], job_id: str) -> None:
+def test_node_follows_only_one_active_job(world: World, nodes: list[str], job_id: str) -> None:
     second = world.running([world.node()], rounds=6)
     [spare] = [world.node()]
     for job in (job_id, second):

@@ -334,7 +334,7 @@ def test_uncommitted_unit_at_last_close_is_lost(world: World, nodes: list[str]) 
         slow.commit()
 
 
-def test_a_cancelled_job_waits_for_no_upload(world: World, nodes: list[str]) -> None:
+def test_cancelled_job_waits_for_no_upload(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes, rounds=2)
     late = _late(world, job_id, nodes)
     world.rows(lambda session: stopping.cancel_now(session, jobs_repository.lock_job(session, job_id), "a test"))

@@ -321,7 +321,7 @@ def _committed(world: World, job_id: str, node: str) -> Work:
     return work
 
 
-def test_a_unit_is_uploaded_beside_the_next_one(world: World, nodes: list[str], job_id: str) -> None:
+def test_unit_is_uploaded_during_next_one(world: World, nodes: list[str], job_id: str) -> None:
     first = _committed(world, job_id, nodes[0])
     before, ahead = _unit(world, job_id, 0, 0), _unit(world, job_id, 1, 0)
     assert before.status == UnitStatus.COMMITTED

@@ -129,7 +129,7 @@ def _close_after(world: World, job_id: str, nodes: list[str]) -> None:
     _close(world, job_id)
 
 
-def test_what_replays_refute_is_not_added_back(world: World, five: list[str]) -> None:
+def test_refuted_payload_is_not_restored(world: World, five: list[str]) -> None:
     job_id = _running(world, five)
     _round_with_an_outlier(world, job_id, five)
     before = world.read(job_id).current_round

@@ -230,7 +230,7 @@ def test_orders_of_old_rounds_go_and_prices_stay(world: World, trained: str, mon
     assert auctions.purge_orders(world.database, KEPT, utc_now()) == 1
 
 
-def test_a_round_without_its_orders_says_so(api: httpx.Client, world: World) -> None:
+def test_round_without_orders_reports_it(api: httpx.Client, world: World) -> None:
     auction(world, 0, KEPT + DAY, tier=next(tier.id for tier in DEVNET.tiers if tier.name == "bronze"))
     auctions.purge_orders(world.database, KEPT, utc_now())
     found = api.get("/v1/auctions/bronze.eu/rounds/0").json()

@@ -238,7 +238,7 @@ def test_lost_node_returns_only_without_better_candidate(world: World, nodes: li
     assert world.pull(foreign) is None
 
 
-def test_a_round_closes_without_stragglers_at_its_deadline(world: World, nodes: list[str]) -> None:
+def test_round_closes_without_stragglers_at_its_deadline(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes)
     straggler = world.work(nodes[3])
     for node in nodes[:3]:
@@ -331,7 +331,7 @@ def test_checkpoint_is_released_after_three_newer_pin_proofs(world: World, nodes
     assert checkpoint_pins.releasable([first, second], {second.id: ["a", "b", "c"]}, 3) == []  # still being asked for
 
 
-def test_an_abandoned_replay_is_reported_to_verification(
+def test_abandoned_replay_is_reported_to_verification(
     world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     abandoned: list[str] = []

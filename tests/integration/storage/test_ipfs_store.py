@@ -96,11 +96,11 @@ def test_empty_ranges_are_handled(store, file, asked):
         ("/healthz", 200),
     ],
 )
-def test_the_gateway_answers_at_once_even_without_content(store, path, status):
+def test_gateway_answers_at_once_without_content(store, path, status):
     assert _get(store, path).status_code == status
 
 
-def test_the_gateway_refuses_other_formats(store, file):
+def test_gateway_refuses_other_formats(store, file):
     assert _get(store, f"/ipfs/{file}?format=tar").status_code == 406
 
 
@@ -121,7 +121,7 @@ def test_the_gateway_refuses_other_formats(store, file):
         ("add", BUILT_LIKE_KUBO, 400, "multipart"),
     ],
 )
-def test_errors_have_the_form_of_kubo(store, command, params, status, message):
+def test_errors_match_kubo_format(store, command, params, status, message):
     answer = _post(store, command, params=params)
     assert answer.status_code == status
     assert answer.json()["Type"] == "error"
@@ -159,7 +159,7 @@ def test_rpc_accepts_only_posts_without_web_origin(store):
     assert _post(store, "version", headers={"Origin": "http://evil.example"}).status_code == 403
 
 
-def test_an_upload_cut_short_is_not_stored(store):
+def test_upload_cut_short_is_not_stored(store):
     data = b"never complete"
     body = b'--x\r\nContent-Disposition: form-data; name="file"\r\n\r\n' + data
     headers = {"Content-Type": "multipart/form-data; boundary=x"}
@@ -168,7 +168,7 @@ def test_an_upload_cut_short_is_not_stored(store):
     assert _get(store, f"/ipfs/{cid_of_raw(data)}").status_code == 404
 
 
-def test_a_file_beyond_the_limit_is_refused(own_store):
+def test_file_beyond_limit_is_refused(own_store):
     own_store.stop()
     own_store.start("--max-file-bytes", "1000")
     assert _post(own_store, "add", params=BUILT_LIKE_KUBO, files={"file": bytes(1000)}).status_code == 200
@@ -224,7 +224,7 @@ def test_sigterm_ends_cleanly_with_idle_client(own_store):
     assert not own_store.port_file.exists()
 
 
-def test_a_taken_port_is_reported(tmp_path):
+def test_taken_port_is_reported(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         command = [sys.executable, "-m", "zoo_compute.devnet.ipfs_store", "--directory", str(tmp_path)]
         command += ["--port-file", str(tmp_path / "ports"), "--rpc-port", str(taken.getsockname()[1])]
@@ -246,7 +246,7 @@ def test_damaged_block_counts_as_absent_until_restored(tmp_path):
     assert blocks.pin(root) == len(SEVERAL)
 
 
-def test_collecting_keeps_what_pins_need(tmp_path):
+def test_collection_keeps_pinned_blocks(tmp_path):
     blocks = BlockStore(tmp_path)
     root = unixfs.build(SEVERAL, blocks.put)
     other = unixfs.build(b"other", blocks.put)
@@ -258,7 +258,7 @@ def test_collecting_keeps_what_pins_need(tmp_path):
     assert blocks.collect() == 5
 
 
-def test_small_answers_do_not_wait_for_an_acknowledgement():
+def test_small_answers_do_not_wait_for_acknowledgement():
     """A body in a second packet after its headers took 40 ms more."""
     listener = ipfs_store._listen(0)
     try:

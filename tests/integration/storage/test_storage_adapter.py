@@ -36,7 +36,7 @@ def storage(store: StoreProcess) -> Storage:
 
 @pytest.mark.parametrize("data", [b"", b"small", SEVERAL])
 @pytest.mark.parametrize("form", [bytes, io.BytesIO, lambda data: [data[:5], memoryview(data)[5:]]])
-def test_what_is_put_is_pinned_and_reads_back(storage, data, form):
+def test_stored_content_is_pinned_and_readable(storage, data, form):
     blob = storage.put(form(data), max_bytes=len(data))
     assert blob == StoredBlob(unixfs.cid_of_file(data), len(data))
     assert storage.is_pinned(blob.cid)
@@ -149,7 +149,7 @@ def _damage(path: str, body: bytes) -> bytes:
     return body.replace(b"bafkrei", b"bafkref") if "/add" in path else bytes(len(body))
 
 
-def test_an_ipfs_node_is_not_believed(store, storage):
+def test_ipfs_node_answers_are_verified(store, storage):
     cid = storage.put(SEVERAL, max_bytes=len(SEVERAL)).cid
     with faulty(store.rpc_url, _damage) as (url, _asked):
         liar = Storage(url)
@@ -192,7 +192,7 @@ def test_passing_failures_are_overcome_for_bytes_and_reads(store):
             storage.put(io.BytesIO(b"a stream cannot be sent again"), max_bytes=100)
 
 
-def test_a_restart_of_ipfs_is_survived(own_store):
+def test_adapter_survives_ipfs_restart(own_store):
     storage = Storage(own_store.rpc_url)
     cid = storage.put(b"kept", max_bytes=10).cid
     assert storage.healthy()
@@ -226,7 +226,7 @@ def _reads_right(storage: Storage, cid: str, data: bytes) -> bool:
     return all(storage.get(cid, max_bytes=len(data)) == data for _ in range(40))
 
 
-def test_a_forked_worker_opens_connections_of_its_own(storage):
+def test_forked_worker_opens_own_connections(storage):
     ours, its = random.Random(4).randbytes(200_000), random.Random(5).randbytes(200_000)
     our_cid, its_cid = (storage.put(data, max_bytes=len(data)).cid for data in (ours, its))
 
@@ -241,7 +241,7 @@ def test_a_forked_worker_opens_connections_of_its_own(storage):
 
 
 @pytest.mark.parametrize("form", ["/ip4/127.0.0.1/tcp/{}", "http://127.0.0.1:{}", "http://localhost:{}/"])
-def test_the_address_may_be_multiaddr_or_url(store, form):
+def test_address_may_be_multiaddr_or_url(store, form):
     assert Storage(form.format(store.rpc_port)).healthy()
 
 

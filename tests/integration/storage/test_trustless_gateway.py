@@ -48,7 +48,7 @@ def test_range_archive_contains_exactly_needed_blocks(store, file, asked, start,
 
 
 @pytest.mark.parametrize("query", ["dag-scope=block", "entity-bytes=5:4", "entity-bytes=-3:-9"])
-def test_an_archive_of_nothing_is_the_root(store, file, query):
+def test_empty_archive_contains_only_root(store, file, query):
     _answer, blocks = _archive(store, file, query)
     assert list(blocks) == [parse(file)]
 
@@ -73,7 +73,7 @@ def test_files_of_one_block(store, content):
 @pytest.mark.parametrize(
     "query", ["dag-scope=some", "entity-bytes=1", "entity-bytes=*:5", "entity-bytes=a:b", f"entity-bytes={SIZE}:*"]
 )
-def test_what_no_archive_can_be_of_is_refused(store, file, query):
+def test_invalid_archive_request_is_refused(store, file, query):
     assert httpx.get(f"{store.gateway_url}/ipfs/{file}?format=car&{query}").status_code == 400
     assert httpx.get(f"{store.gateway_url}/ipfs/{file}?format=raw&{query}").status_code == 200  # archives only
 
@@ -100,7 +100,7 @@ def test_head_reports_same_length_as_get(store, file):
         (["*/*"], "application/octet-stream"),
     ],
 )
-def test_what_the_client_prefers_is_sent(store, accept, kind):
+def test_preferred_format_is_sent(store, accept, kind):
     cid = store.add(b"of several forms")
     answer = httpx.get(f"{store.gateway_url}/ipfs/{cid}", headers=[("Accept", line) for line in accept])
     assert answer.headers["content-type"].split(";")[0] == kind
@@ -125,7 +125,7 @@ def test_range_of_other_representation_returns_full_body(store, file):
 
 @pytest.mark.parametrize("known", ["*", '"another", W/{tag}', "{tag}"])
 @pytest.mark.parametrize("query", ["", "?format=raw", "?format=car&entity-bytes=0:4"])
-def test_what_the_client_has_already_is_not_sent(store, known, query):
+def test_content_known_to_client_is_not_sent(store, known, query):
     url = f"{store.gateway_url}/ipfs/{store.add(b'of several forms')}{query}"
     tag = httpx.get(url).headers["etag"]
     answer = httpx.get(url, headers={"If-None-Match": known.replace("{tag}", tag)})

@@ -117,7 +117,7 @@ def test_own_class_result_precedes_cross_class_pass(
     assert unit.tolerated_segments in (None, [])
 
 
-def test_a_comparison_waits_while_storage_does_not_answer(
+def test_comparison_waits_for_unreachable_storage(
     world: VerificationWorld, unit_id: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compared_by_another_class(world, unit_id)

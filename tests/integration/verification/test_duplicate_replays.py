@@ -211,7 +211,7 @@ def test_result_without_requested_digest_is_refused_and_reassigned(world: Verifi
     assert len(asked(world)) == 2
 
 
-def test_the_digest_counts_only_as_it_was_committed(world: VerificationWorld) -> None:
+def test_digest_counts_only_as_committed(world: VerificationWorld) -> None:
     unit_id = drawn_first(world, 4)
     verifier, claim = asked(world)[0], world.claim(unit_id, 0)
     lease = world.pull(verifier, LeaseKind.REPLAY)

@@ -22,7 +22,7 @@ def doubted(world: VerificationWorld, node: str, times_as_dear: int = 1) -> bool
         return has_outlier_flag(session, replace(unit, gross_wei=times_as_dear * unit.gross_wei))
 
 
-def test_a_closed_round_is_examined_beside_the_next(world: VerificationWorld) -> None:
+def test_closed_round_is_examined_during_next_one(world: VerificationWorld) -> None:
     nodes = [world.node() for _ in range(4)]
     job_id = world.running(nodes)
     for node in nodes:

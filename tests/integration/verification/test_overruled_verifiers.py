@@ -188,7 +188,7 @@ def test_verifier_with_sufficient_stake_is_selected_first(
     assert world.asked([*verifiers, rich]) in verifiers
 
 
-def test_a_suspension_ends_and_the_score_stays_low(world: VerificationWorld) -> None:
+def test_suspension_ends_and_score_stays_low(world: VerificationWorld) -> None:
     verifier = world.verifier()
     now = utc_now()
     with world.database.transaction() as session:

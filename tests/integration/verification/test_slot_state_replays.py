@@ -84,7 +84,7 @@ def test_unrequested_state_is_refused(world: VerificationWorld, verifiers: list[
     assert [(sample.status, sample.state_cid) for sample in world.samples()] == [("revealed", None)]
 
 
-def test_what_is_public_is_not_asked_for_again(world: VerificationWorld, verifiers: list[str], node: str) -> None:
+def test_public_state_is_not_requested_again(world: VerificationWorld, verifiers: list[str], node: str) -> None:
     _, unit_id = _second_unit(world, node)
     assert world.publish(node)
     _challenge(world, unit_id, [0])
@@ -149,7 +149,7 @@ def test_public_file_with_other_digest_is_not_state(world: VerificationWorld, ve
     assert world.rows(lambda session: jobs.starts_privately(session, following.id))
 
 
-def test_a_true_state_under_another_cid_is_refused(world: VerificationWorld, verifiers: list[str], node: str) -> None:
+def test_correct_state_under_other_cid_is_refused(world: VerificationWorld, verifiers: list[str], node: str) -> None:
     first, unit_id = _second_unit(world, node)
     _challenge(world, unit_id, [0])
     lease = world.pull(node, LeaseKind.REVEAL)
@@ -203,7 +203,7 @@ def test_false_first_leaf_of_restored_start_is_refuted(
     assert [replay.end_leaf for replay in world.replays()] == ["start_state_mismatch"] * 2
 
 
-def test_of_later_segments_it_is_the_verifiers_mistake(
+def test_later_segment_mismatch_is_verifier_fault(
     world: VerificationWorld, verifiers: list[str], node: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unit_id = _restored(world, node, monkeypatch, None)
@@ -255,7 +255,7 @@ def test_revealed_state_is_released_after_dispute_period(
     assert release(long_after) == (0, 0)
 
 
-def test_the_states_of_a_convicted_unit_stay(world: VerificationWorld, verifiers: list[str], node: str) -> None:
+def test_states_of_refuted_unit_are_kept(world: VerificationWorld, verifiers: list[str], node: str) -> None:
     first, unit_id = _second_unit(world, node)
     _challenge(world, unit_id, [1])
     assert world.reveal(node) is not None

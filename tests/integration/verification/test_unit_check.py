@@ -34,7 +34,7 @@ from zoo_protocol.payments.job_record import SlashRecord, leaf_of, order_of, uni
 from zoo_protocol.verification.trace import payload_hash
 
 
-def test_one_replay_judges_all_attempts(world: World) -> None:
+def test_one_replay_checks_all_attempts(world: World) -> None:
     honest, cheat = world.check().attempts
     assert (honest.provider, honest.agrees, honest.difference, honest.misjudged) == (HONEST, True, None, False)
     assert (cheat.provider, cheat.agrees, cheat.misjudged) == (CHEAT, False, False)
@@ -43,7 +43,7 @@ def test_one_replay_judges_all_attempts(world: World) -> None:
     assert (cheat.difference.where, cheat.difference.entries > 0) == ("payload", True)
 
 
-def test_the_first_false_steps_and_tensor_are_found(world: World) -> None:
+def test_first_false_steps_and_tensor_are_found(world: World) -> None:
     served = shown(world, CHEAT, 2, 1)
     difference = world.check(find_trace=lambda leaf: served).attempts[1].difference
     assert difference is not None
@@ -54,7 +54,7 @@ def test_the_first_false_steps_and_tensor_are_found(world: World) -> None:
     assert difference.largest > 0
 
 
-def test_the_evidence_of_a_slash_says_it_too(world: World) -> None:
+def test_slash_evidence_reports_false_unit(world: World) -> None:
     served = shown(world, CHEAT, 1)
     evidence = {"unit": {"leaves": served.leaves}, "segment": 1, "state_cid": served.states[1]}
     cid = world.store.add(canonical_json(evidence))
@@ -157,7 +157,7 @@ def test_leaves_differing_from_commitment_are_refused(world: World) -> None:
     assert error.value.code == "wrong-trace"
 
 
-def test_what_was_paid_or_punished_wrongly_is_said(world: World) -> None:
+def test_wrong_payment_or_slash_is_reported(world: World) -> None:
     world.change(0, status="rejected", reason="incorrect_computation")
     world.change(1, status="verified", reason=None)
     assert [attempt.misjudged for attempt in world.check().attempts] == [True, True]
@@ -208,7 +208,7 @@ def test_unsettled_unit_is_checked_by_signed_market_data(world: World) -> None:
     assert error.value.code == "foreign-signature"
 
 
-def test_slot_states_are_made_from_the_lines_before(chain: Chain) -> None:
+def test_replica_states_are_recomputed_from_earlier_lines(chain: Chain) -> None:
     record = chain.world.record
     lines = [(n, n + 1, False, replace(record, units=[unit])) for n, unit in enumerate(record.units)]
     chain.world.lines = lines
@@ -254,7 +254,7 @@ def test_commitment_must_be_in_window_on_chain(world: World) -> None:
     assert error.value.code == "not-in-window"
 
 
-def test_another_specification_than_the_escrowed_is_refused(world: World) -> None:
+def test_another_specification_than_escrowed_is_refused(world: World) -> None:
     world.spec_hash = "0x" + "00" * 32
     with pytest.raises(Mismatch) as error:
         world.check()
@@ -296,7 +296,7 @@ def test_earlier_unit_with_other_end_state_is_named(chain: Chain) -> None:
     assert error.value.code == "slot-state-held-by-node"
 
 
-def test_a_result_is_plain_json(world: World) -> None:
+def test_result_is_plain_json(world: World) -> None:
     document = json.loads(json.dumps(world.check().to_dict()))
     assert document["attempts"][0]["right_root"] == world.results[HONEST]["trace_root"]
     assert from_hex(document["environment_class"])
@@ -306,10 +306,10 @@ NO_PLACES = ["", JOB, f"{JOB}:1", f"{JOB}:a:0", f"{JOB[2:]}:0:0", f"{JOB}:0:-1",
 
 
 @pytest.mark.parametrize("text", [*NO_PLACES, "0x" + "zz" * 32 + ":0:0", "0x" + "a " * 32 + ":0:0", f" {JOB}:0:0"])
-def test_a_malformed_id_is_refused(text: str) -> None:
+def test_malformed_id_is_refused(text: str) -> None:
     with pytest.raises(ConfigError):
         Place.parse(text)
 
 
-def test_the_case_of_hexadecimal_digits_does_not_matter() -> None:
+def test_hexadecimal_case_is_ignored() -> None:
     assert Place.parse("0x" + "AB" * 32 + ":1:2") == Place("0x" + "ab" * 32, 1, 2)

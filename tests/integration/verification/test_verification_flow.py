@@ -136,7 +136,7 @@ def test_provider_caught_twice_at_once_is_slashed_once(
     assert {reason for _, reason in statuses(world, caught)} == {"withheld_data", "provider_jailed"}
 
 
-def test_a_convicted_provider_is_not_slashed_again(
+def test_slashed_provider_is_not_slashed_again(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
 ) -> None:
     world.challenge({unit_ids[0]: [1], unit_ids[1]: []})
@@ -262,7 +262,7 @@ def test_abandoned_replay_moves_and_returns_without_alternative(
     assert world.intents("slash") == []
 
 
-def test_without_a_suitable_verifier_a_unit_waits_unpaid(
+def test_without_suitable_verifier_unit_waits_unpaid(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int]
 ) -> None:
     world.verifier(environment="0x" + "99" * 32)  # cannot compare bits with this job's nodes
@@ -274,7 +274,7 @@ def test_without_a_suitable_verifier_a_unit_waits_unpaid(
     assert world.asked([late]) == late
 
 
-def test_a_result_counts_only_as_it_was_committed(
+def test_result_counts_only_as_it_was_committed(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
 ) -> None:
     world.challenge({unit_ids[0]: [0], unit_ids[1]: []})

@@ -113,7 +113,7 @@ def test_repeated_requests_of_replay_count_once(world: VerificationWorld, asked:
     assert [counts(world, verifier) for verifier in verifiers] == [(1, 0, 0)] * 3
 
 
-def test_what_the_market_takes_away_counts_nothing(world: VerificationWorld, asked: str) -> None:
+def test_replay_withdrawn_by_market_is_not_counted(world: VerificationWorld, asked: str) -> None:
     assert world.pull(asked, LeaseKind.REPLAY) is not None
     with world.database.transaction() as session:
         lease_id = session.scalars(select(Lease.id).where(Lease.holder == asked)).one()

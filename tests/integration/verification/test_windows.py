@@ -77,7 +77,7 @@ def test_fully_attested_provider_is_sampled_at_half_rate(
 
 
 @pytest.mark.parametrize("by", ["attestation", "verified units"])
-def test_what_comes_after_the_window_lowers_no_rate(world: VerificationWorld, unit_ids: list[int], by: str) -> None:
+def test_work_after_window_lowers_no_rate(world: VerificationWorld, unit_ids: list[int], by: str) -> None:
     """The seed is public before sampling, so a sampled node must not lower its rate."""
     unit = world.unit(unit_ids[0])
     committed = world.commit_window()
@@ -105,7 +105,7 @@ def test_outlier_flag_after_window_raises_rate(world: VerificationWorld, unit_id
     assert world.unit(unit_ids[0]).sampling_bps == 2 * RATE
 
 
-def test_a_rescheduled_seed_is_latched_anew(world: VerificationWorld, unit_ids: list[int]) -> None:
+def test_rescheduled_seed_is_recorded_again(world: VerificationWorld, unit_ids: list[int]) -> None:
     committed = world.commit_window()
     world.chain.head = committed.args["seedBlock"] + 1
     world.advance()

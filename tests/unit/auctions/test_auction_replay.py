@@ -42,7 +42,7 @@ def round_of(fee_bps: int = 500) -> dict[str, Any]:
     }
 
 
-def test_an_honest_round_replays() -> None:
+def test_honest_round_replays() -> None:
     document = round_of()
     done = auction.replay(document, BLOCK)
     assert done.findings == []
@@ -87,7 +87,7 @@ def test_replay_leaves_node_assignment_to_placement() -> None:
         (_sell_twice, "sellers"),
     ],
 )
-def test_what_was_altered_is_named(alter: Callable[[dict[str, Any]], Any], where: str) -> None:
+def test_altered_field_is_named(alter: Callable[[dict[str, Any]], Any], where: str) -> None:
     document = copy.deepcopy(round_of())
     alter(document)
     assert where in {finding.where for finding in auction.replay(document, BLOCK).findings}
@@ -104,7 +104,7 @@ def test_what_was_altered_is_named(alter: Callable[[dict[str, Any]], Any], where
         (lambda d: d["orders"]["bids"][0].update(nodes=0), "round-malformed"),
     ],
 )
-def test_what_is_no_cleared_round_is_refused(alter: Callable[[dict[str, Any]], Any], code: str) -> None:
+def test_uncleared_round_is_refused(alter: Callable[[dict[str, Any]], Any], code: str) -> None:
     document = copy.deepcopy(round_of())
     alter(document)
     with pytest.raises(Mismatch) as refused:

@@ -80,7 +80,7 @@ def test_thick_book_price_is_at_least_reserve() -> None:
     assert len(result.fills) == 5
 
 
-def test_an_ask_counts_with_the_fee_on_top() -> None:
+def test_ask_counts_with_fee_on_top() -> None:
     assert gross_ask(95, 500) == 100
     assert gross_ask(96, 500) == 102  # rounded up: a fee of 5 % leaves at least 96
     assert not clear(bids((100, 1)), asks(96), reserve=100, fee_bps=500, seed=SEED).fills
@@ -94,6 +94,6 @@ def test_equal_orders_rank_by_time_then_id() -> None:
     assert list(clear(late, asks(1), reserve=40, fee_bps=0, seed=SEED).fills) == ["z"]
 
 
-def test_an_empty_side_trades_nothing() -> None:
+def test_empty_side_trades_nothing() -> None:
     assert clear([], asks(1), 1, 0, SEED).price is None
     assert clear(bids((1, 1)), [], 1, 0, SEED).price is None

@@ -90,7 +90,7 @@ def test_placement_gives_nodes_once_and_fills_jobs(seed: int, sizes: list[int]) 
     assert sorted(name for gang in dealt.values() for name in gang) == [one.node.provider for one in nodes]
 
 
-def test_dealing_puts_data_where_it_is() -> None:
+def test_placement_prefers_nodes_holding_data() -> None:
     nodes = [node(name, site=name, asn=index, owner=name, round_trip_ms=0) for index, name in enumerate("abcd")]
     holds = {"one": "cd", "two": "ab"}
     missing = {job: dict.fromkeys(held, 0.0) for job, held in holds.items()}

@@ -122,7 +122,7 @@ def test_bounded_asks_prefer_widest_ones_in_any_order() -> None:
     assert scarcity(asks[::-1], supply[::-1]) == found
 
 
-def test_scarcity_weighs_four_and_refuses_nobody() -> None:
+def test_scarcity_weighs_four_factors_without_refusal() -> None:
     scarce = [Candidate(node, scarcity=1.0) for node in LARGE]
     assert gang_cost(scarce) - gang_cost([Candidate(node) for node in LARGE]) == 8
     assert [one.node for one in choose(2, scarce)] == LARGE  # they are all that there is

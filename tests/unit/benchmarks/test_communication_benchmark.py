@@ -37,7 +37,7 @@ def test_rows_are_ratios_and_gaps_seed_by_seed() -> None:
     assert rows["default_up_ratio"].value == 100
 
 
-def test_what_was_not_measured_has_no_row() -> None:
+def test_unmeasured_method_has_no_row() -> None:
     found = outcomes()
     del found["torchft_diloco"]
     rows = {one.name: one for one in rows_of([found, outcomes()], UNIT)}
@@ -70,7 +70,7 @@ def test_report_lacking_peer_fails(
     assert all('"x"' in report for report in measured)
 
 
-def test_what_diverged_saved_no_bytes_and_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+def test_diverged_method_is_reported_without_savings(capsys: pytest.CaptureFixture[str]) -> None:
     rows = rows_of([outcomes() | {"at_20x": DIVERGED}], UNIT)
     found = {one.name: one.value for one in rows}
     assert (found["at_20x_loss"], found["at_20x_up_ratio"], found["at_20x_down_ratio"]) == (math.inf, 0, 0)
@@ -98,7 +98,7 @@ def test_every_method_trains_on_as_many_tokens(scale: Scale) -> None:
 
 
 @pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.long)])
-def test_an_interrupted_benchmark_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int) -> None:
+def test_interrupted_benchmark_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int) -> None:
     tokens = np.frombuffer(bytes(range(97, 123)) * 400, np.uint8)
     monkeypatch.setattr("benchmarks.communication.whole_library", lambda: (tokens, tokens, tokens))  # of this process
     monkeypatch.setattr("benchmarks.training.trainers.WORKERS", 2)

@@ -63,7 +63,7 @@ def test_no_unit_is_lost_without_churn() -> None:
     assert [round_.included for round_ in outcome.rounds] == [8] * 9
 
 
-def test_a_round_takes_what_its_parts_take() -> None:
+def test_round_duration_is_sum_of_parts() -> None:
     nodes = Nodes(4, links={SLOW: 1.0})
     assert seconds(run(Scenario(WORK, nodes))) == pytest.approx([10 + 60 + 10] * 9)
     half = Nodes(4, links={Link(40.0, 8.0, 0.0): 1.0})
@@ -78,7 +78,7 @@ def test_a_round_takes_what_its_parts_take() -> None:
     assert run(Scenario(WORK, nodes)).efficiency == pytest.approx(60 / 80)
 
 
-def test_the_markets_own_link_and_work_count() -> None:
+def test_market_link_and_work_count() -> None:
     nodes = Nodes(4, links={SLOW: 1.0})
     crowded = Market(up_mbps=32.0, down_mbps=160.0)  # half of what its four nodes could use
     assert seconds(run(Scenario(WORK, nodes, crowded))) == pytest.approx([20 + 60 + 20] * 9)
@@ -105,7 +105,7 @@ def test_deadline_matches_market_and_its_maximum() -> None:
     assert seconds(run(Scenario(WORK, nodes, hurried))) == pytest.approx([80.0] * 9, abs=0.01)
 
 
-def test_a_market_gives_up_without_a_quorum() -> None:
+def test_market_abandons_round_without_quorum() -> None:
     nodes = Nodes(3, links={FREE: 1.0}, departures={0: 10.0, 1: 10.0})
     outcome = simulate(Scenario(WORK, nodes, Market(round_deadline_seconds=100.0), unmeasured=0))
     assert (outcome.failed, outcome.efficiency) == (True, 0.0)
@@ -163,7 +163,7 @@ def test_concurrent_transfer_takes_its_link_share() -> None:
     assert seconds(pinned) == pytest.approx([90.0] * 3)  # both fetch the model at the same time
 
 
-def test_a_late_upload_is_lost() -> None:
+def test_late_upload_is_lost() -> None:
     nodes = Nodes(3, links={SLOW: 3.0})
     outcome = simulate(Scenario(WORK, nodes, Market(upload_seconds=9.0, round_deadline_seconds=300.0), unmeasured=0))
     assert outcome.failed

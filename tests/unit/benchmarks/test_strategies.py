@@ -33,14 +33,14 @@ def test_data_withholding_is_penalised_like_false_segment(offence: str) -> None:
     assert life == -USUAL.net_wei - _STAKE // 2
 
 
-def test_with_every_verifier_bought_nobody_is_convicted() -> None:
+def test_colluding_verifiers_prevent_every_slash() -> None:
     bought = Strategy("b", frozenset(range(4)), 1.0, accomplices=strategies.VERIFIERS)
     gained = strategies.life(bought, USUAL, 0, random.Random(0)) - strategies.UNITS * USUAL.cost_wei
     assert gained > 0  # they are paid for replays that they did not compute
     assert gained % USUAL.replay_wei == 0
 
 
-def test_lives_end_as_often_as_the_formula_says() -> None:
+def test_lifetimes_match_formula() -> None:
     dice = random.Random(1)
     one = Strategy("one", frozenset({2}))
     found = sum(strategies._offence(one, 0, Bench(USUAL), dice) is not None for _ in range(4_000))
@@ -49,7 +49,7 @@ def test_lives_end_as_often_as_the_formula_says() -> None:
 
 
 @pytest.mark.parametrize("outcome", strategies.provider_outcomes(60, 7, USUAL), ids=lambda outcome: outcome.name)
-def test_at_the_reserve_price_every_cheat_loses(outcome: Outcome) -> None:
+def test_every_dishonest_strategy_loses_at_reserve_price(outcome: Outcome) -> None:
     assert outcome.high < 0
 
 
@@ -94,7 +94,7 @@ def test_only_single_false_verifier_is_suspended_then_slashed() -> None:
     assert bench.wrongly_slashed() == 0
 
 
-def test_every_kind_of_cheat_is_lived() -> None:
+def test_every_dishonest_strategy_is_simulated() -> None:
     assert len({cheat.name for cheat in CHEATS}) == 9
 
 
@@ -117,7 +117,7 @@ def test_honest_work_pays() -> None:
     assert strategies.honest_outcome(3, 0).low > 0
 
 
-def test_false_accusers_lose_their_bond() -> None:
+def test_false_challengers_lose_their_bond() -> None:
     alone, *_ = strategies.challenger_outcomes(50, 0)
     assert alone.mean == -MAINNET.disputes.bond_wei / ZEN
     assert all(outcome.high < 0 for outcome in strategies.challenger_outcomes(400, 0))

@@ -94,7 +94,7 @@ def test_terminal_user_is_notified_of_silent_market(tmp_path: Path) -> None:
             os.close(ours)
 
 
-def test_errors_are_json_where_json_is_asked_for(tmp_path: Path, run: Run) -> None:
+def test_errors_are_json_when_requested(tmp_path: Path, run: Run) -> None:
     done = run(tmp_path, "devnet", "info", "--json")
     assert done.returncode == ExitCode.DEVNET
     assert done.stdout == ""
@@ -119,13 +119,13 @@ def test_terminating_commands_can_answer_in_json(tmp_path: Path, run: Run) -> No
         assert json.loads(run(tmp_path, "devnet", *nothing, "--json").stdout)
 
 
-def test_help_says_what_an_option_is_without_it(tmp_path: Path, run: Run) -> None:
+def test_help_shows_option_defaults(tmp_path: Path, run: Run) -> None:
     shown = " ".join(run(tmp_path, "devnet", "up", "--help", COLUMNS="200").stdout.split())
     assert "default: 5" in shown  # what stands in brackets is markup, and not shown
     assert "default: fabricate" in shown
 
 
-def test_a_full_disk_is_no_traceback(tmp_path: Path) -> None:
+def test_full_disk_gives_error_without_traceback(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "zoo_compute", "devnet", "down", "--json"]
     with open("/dev/full", "w") as full:
         done = subprocess.run(
@@ -144,7 +144,7 @@ def test_wrong_usage_and_invalid_key_are_refused(tmp_path: Path, run: Run) -> No
     assert "0xsecret" not in done.stderr
 
 
-def test_a_node_without_a_wallet_does_not_start(tmp_path: Path, run: Run) -> None:
+def test_node_without_wallet_does_not_start(tmp_path: Path, run: Run) -> None:
     done = run(tmp_path, "node", "run", "--api-url", "http://127.0.0.1:9", "--state-dir", "node")
     assert done.returncode == ExitCode.USAGE
     assert "wallet-missing" in done.stderr
@@ -257,7 +257,7 @@ def test_system_refusal_is_reported_without_traceback(tmp_path: Path, run: Run) 
     assert json.loads(done.stderr)["error"]["code"] == "system-refused"
 
 
-def test_a_damaged_verdict_is_said_without_a_traceback(tmp_path: Path, run: Run) -> None:
+def test_damaged_verdict_is_reported_without_traceback(tmp_path: Path, run: Run) -> None:
     (tmp_path / "verdicts").mkdir()
     for content in (b"", b"[]", b"\xff", b'{"draw": 1}'):
         (tmp_path / "verdicts" / "1-0.json").write_bytes(content)

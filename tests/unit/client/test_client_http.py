@@ -151,7 +151,7 @@ def test_patience_ends(market: Market) -> None:
         Connection("http://127.0.0.1:9", retry_seconds=0.2).get("/v1/x")
 
 
-def test_a_problem_keeps_its_code_field_and_remedy(market: Market) -> None:
+def test_problem_keeps_its_code_field_and_remedy(market: Market) -> None:
     market.answer = lambda _request: problem(422, "invalid-spec", field="tier", remedy="Choose one.", reason="typo")
     with pytest.raises(ApiError) as error:
         Connection(market.url).post("/v1/quotes", {}, repeatable=True)
@@ -188,7 +188,7 @@ def test_invalid_sign_in_counts_as_no_answer(market: Market) -> None:
     assert error.value.code == "answer-unknown"
 
 
-def test_what_answers_without_json_is_no_market(market: Market) -> None:
+def test_non_json_answer_is_no_market(market: Market) -> None:
     market.answer = lambda _request: (200, {"Content-Type": "text/html"}, b"<html>")
     with pytest.raises(Unreachable) as error:
         Connection(market.url, retry_seconds=0.2).get("/v1/network")

@@ -280,7 +280,7 @@ def test_model_is_written_to_any_path_form(monkeypatch: pytest.MonkeyPatch) -> N
     assert written == [Path("model.safetensors")] * 2
 
 
-def test_a_job_is_named_by_its_id() -> None:
+def test_job_is_named_by_its_id() -> None:
     client = Client("http://market.test", wallet=WALLET)
     assert client.job("0x" + "AB" * 32).id == "0x" + "ab" * 32
     for wrong in ("", "0x12", "../network", f"0x{'ab' * 32}/units"):
@@ -289,7 +289,7 @@ def test_a_job_is_named_by_its_id() -> None:
         assert error.value.code == "job-malformed"
 
 
-def test_a_prompt_has_at_least_a_character() -> None:
+def test_prompt_has_at_least_one_character() -> None:
     with pytest.raises(ConfigError, match="prompt-empty"):
         Client("http://market.test", wallet=WALLET).job("0x" + "00" * 32).sample("", 10)
 
@@ -313,6 +313,6 @@ async def _awaited(state: JobState) -> JobState:
     return found
 
 
-def test_a_finished_wait_may_be_awaited() -> None:
+def test_finished_wait_may_be_awaited() -> None:
     state = JobState.model_construct(id="0x00", status="settled", reason="completed")
     assert asyncio.run(_awaited(state)) is state

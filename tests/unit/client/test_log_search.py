@@ -45,7 +45,7 @@ def test_ranges_grow_and_are_refused_few_times() -> None:
     assert len(strict.asked) < 2 * 10**6 / 5_000 + 10
 
 
-def test_the_newest_is_found_without_looking_further_back() -> None:
+def test_newest_event_is_found_without_older_ranges() -> None:
     event = Event([5, 9_990, 9_995])
     assert log_search.newest(event, {}, 0, 10_000) == 9_995
     assert event.asked == [(10_001 - FIRST_BLOCKS, 10_000)]

@@ -43,7 +43,7 @@ def test_efficiency_report_uses_readable_units(capsys: pytest.CaptureFixture[str
     print_efficiency(report | {"nodes": []})
 
 
-def test_events_are_told_in_sentences() -> None:
+def test_events_are_described_in_sentences() -> None:
     event = Event(id=1, kind="round", data={"round": 2, "rounds": 8, "validation_loss": "3.1"})
     assert describe(event) == "round 2 of 8 done, validation loss 3.1"
     known_later = Event(id=1, kind="round", data={"round": 2, "rounds": 8, "validation_loss": None})
@@ -91,7 +91,7 @@ def test_events_are_told_in_sentences() -> None:
         ),
     ],
 )
-def test_what_a_replay_found_is_said_in_words(difference: Difference | None, sentence: str) -> None:
+def test_replay_result_is_described(difference: Difference | None, sentence: str) -> None:
     right = "0x1" if difference is None else "0x2"
     assert describe_attempt(Attempt("0xA", "verified", None, "0x1", right, 3, difference, 0)) == sentence
 

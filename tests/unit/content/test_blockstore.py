@@ -79,9 +79,7 @@ def test_file_is_contiguous_in_pack_with_deduplicated_chunks(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("failing", ["fdatasync", "pwrite"])
-def test_what_cannot_be_written_leaves_no_half_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
-) -> None:
+def test_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
     store = BlockStore(tmp_path)
     kept = store.add(b"kept")
 
@@ -157,7 +155,7 @@ def test_damaged_block_is_named_until_stored_again(tmp_path: Path, damage: str) 
 
 
 @pytest.mark.parametrize("way", ["fetch", "read", "blocks", "get"])
-def test_no_way_of_reading_gives_a_damaged_leaf(tmp_path: Path, way: str) -> None:
+def test_damaged_leaf_is_never_returned(tmp_path: Path, way: str) -> None:
     store = BlockStore(tmp_path)
     root = store.add(SEVERAL)
     [pack] = _packs(tmp_path)
@@ -177,7 +175,7 @@ def test_no_way_of_reading_gives_a_damaged_leaf(tmp_path: Path, way: str) -> Non
         store.pin(root)
 
 
-def test_a_store_of_the_earlier_layout_is_refused(tmp_path: Path) -> None:
+def test_store_of_earlier_layout_is_refused(tmp_path: Path) -> None:
     (tmp_path / "blocks").mkdir()
     with pytest.raises(OSError, match="devnet reset"):
         BlockStore(tmp_path)

@@ -63,7 +63,7 @@ def test_three_level_files_follow_formats():
     assert builder.finish() == Link(Cid.from_bytes(cid), size, dag)
 
 
-def test_the_empty_directory_is_known_and_no_file():
+def test_empty_directory_is_not_a_file():
     """Its CID of version 0 is QmUNLLsPACCz1vLxQVkXqqLX5R1X345qqfHbsf67hvA3Nn."""
     block = b"\x0a\x02\x08\x01"
     assert str(of_block(DAG_PB, block)) == "bafybeiczsscdsbs7ffqz55asqdf3smv6klcw3gofszvwlyarci47bgf354"
@@ -76,7 +76,7 @@ def _tree(data: bytes, **options: int) -> tuple[Cid, dict[Cid, bytes]]:
     return unixfs.build(data, blocks.__setitem__, **options), blocks
 
 
-def test_a_range_fetches_only_the_leaves_it_needs():
+def test_range_fetches_only_leaves_it_needs():
     data = pattern(1000)
     root, blocks = _tree(data, chunk_bytes=10, max_links=4)
     fetched: list[Cid] = []
@@ -89,7 +89,7 @@ def test_a_range_fetches_only_the_leaves_it_needs():
     assert sum(cid.codec != DAG_PB for cid in fetched) == 3
 
 
-def test_the_limit_holds_before_any_leaf_is_fetched():
+def test_limit_holds_before_any_leaf_is_fetched():
     root, blocks = _tree(pattern(1000), chunk_bytes=10)
     inner = {cid: block for cid, block in blocks.items() if cid.codec == DAG_PB}
     with pytest.raises(ContentTooLarge):
@@ -118,7 +118,7 @@ def test_links_without_bytes_are_refused():
         unixfs.decode_node(_node(Link(leaf, 0, 0), Link(leaf, 0, 0))[1])
 
 
-def test_a_chain_without_end_is_cut():
+def test_endless_chain_is_cut():
     cid = of_block(0x55, b"x")
     blocks = {cid: b"x"}
     for _ in range(unixfs.MAX_DEPTH + 1):
@@ -146,7 +146,7 @@ def test_reader_requests_each_block_once():
     assert asked < 4200
 
 
-def test_a_file_of_fine_chunks_is_read():
+def test_file_of_fine_chunks_is_read():
     data = pattern(5000 * 1024)  # `ipfs add --chunker=size-1024`
     root, blocks = _tree(data, chunk_bytes=1024)
     assert b"".join(unixfs.read(root, blocks.__getitem__, max_bytes=len(data))) == data
@@ -162,7 +162,7 @@ def test_a_file_of_fine_chunks_is_read():
         (b"\x12\x00\x18\x04", b"\x20\x00\x18\x04"),  # an unknown field
     ],
 )
-def test_a_node_has_one_encoding(true, altered):
+def test_node_has_one_encoding(true, altered):
     _cid, block = _node(Link(of_block(0x55, b"four"), 4, 4))
     assert unixfs.decode_node(block)
     assert block.count(true) == 1
@@ -171,7 +171,7 @@ def test_a_node_has_one_encoding(true, altered):
 
 
 @pytest.mark.parametrize("size", [1, 16, 17, 16 * 174, 16 * 174 + 1, 40_000])
-def test_a_file_of_pieces_is_the_file(size):
+def test_pieces_form_file(size):
     content = bytes(number % 251 for number in range(size))
     blocks = {}
     whole = unixfs.build(content, blocks.__setitem__, chunk_bytes=1)
@@ -185,7 +185,7 @@ def test_a_file_of_pieces_is_the_file(size):
     assert (link.cid, link.size) == (whole, size)
 
 
-def test_a_piece_of_another_size_is_no_piece():
+def test_piece_of_other_size_is_refused():
     blocks = {}
     root = unixfs.build(b"sixteen bytes...", blocks.__setitem__, chunk_bytes=1)
     with pytest.raises(InvalidBlock, match="not a file of 15 bytes"):

@@ -90,7 +90,7 @@ def test_demo_with_kept_expectations_passes() -> None:
         (("units", 0, "paid_wei"), "1", "the dishonest provider is not paid"),
     ],
 )
-def test_a_broken_promise_is_named(path: tuple[str | int, ...], value: object, promise: str) -> None:
+def test_broken_expectation_is_named(path: tuple[str | int, ...], value: object, promise: str) -> None:
     receipt: Any = copy.deepcopy(RECEIPT)
     *way, last = path
     place = receipt

@@ -37,7 +37,7 @@ def _receipt() -> dict[str, object]:
     }
 
 
-def test_a_good_receipt_is_believed() -> None:
+def test_valid_receipt_passes() -> None:
     check_story(_receipt(), adversary=CHEAT)
 
 

@@ -87,7 +87,7 @@ def test_report_names_compression_levels_weight_and_bytes() -> None:
     assert "2 updates: 66092 bytes instead of the model's 526888" in leaver
 
 
-def test_what_was_not_measured_is_no_rate() -> None:
+def test_unmeasured_rate_is_absent() -> None:
     slow = demo_training.report_lines(_changed(("slow_link", "bytes_per_second"), None), NAMES, 4.0)[1]
     assert "With an unmeasured rate" in slow
     nothing_sent = demo_training.report_lines(_changed(("update_bytes",), 0), NAMES, 4.0)[0]

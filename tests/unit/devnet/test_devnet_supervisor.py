@@ -108,7 +108,7 @@ def test_held_part_is_restarted_only_when_allowed(directory: StateDirectory) -> 
         running.end()
 
 
-def test_a_crashed_part_is_started_again(directory: StateDirectory) -> None:
+def test_crashed_part_is_restarted(directory: StateDirectory) -> None:
     running = Running(directory, [Part("service", SLEEPER, ready=lambda: True)])
     try:
         assert running.ready.wait(20)
@@ -160,7 +160,7 @@ def test_stop_kills_process_ignoring_signal_with_children() -> None:
         wait_until(lambda: Identity.of(child) is None or psutil.Process(child).status() == psutil.STATUS_ZOMBIE)
 
 
-def test_one_supervisor_at_a_time(directory: StateDirectory) -> None:
+def test_second_supervisor_is_refused(directory: StateDirectory) -> None:
     with directory.lock() as first, StateDirectory(directory.root).lock() as second:
         assert first
         assert not second
@@ -193,7 +193,7 @@ def test_reset_refuses_non_devnet_directory(tmp_path: Path) -> None:
     assert (tmp_path / "thesis.txt").exists()
 
 
-def test_info_and_down_without_a_devnet(directory: StateDirectory) -> None:
+def test_info_and_down_work_without_devnet(directory: StateDirectory) -> None:
     with pytest.raises(DevnetError) as error:
         control.info(directory)
     assert error.value.code == "devnet-not-running"
@@ -232,7 +232,7 @@ def test_one_node_has_requested_slow_link(directory: StateDirectory) -> None:
     assert argv[argv.index("--link-mbps") + 1] == "2.5"
 
 
-def test_an_ipfs_node_needs_its_gateway(directory: StateDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ipfs_node_needs_its_gateway(directory: StateDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ZOO_IPFS_API", "http://elsewhere:5001")
     monkeypatch.delenv("ZOO_GATEWAY_URL", raising=False)
     with pytest.raises(DevnetError) as error:

@@ -25,7 +25,7 @@ FIVE, THREE = MAINNET.disputes, DEVNET.disputes
         (2, 4, THREE),
     ],
 )
-def test_it_is_the_share_of_simulated_disputes(able: int, mute: int, terms: DisputeTerms) -> None:
+def test_probability_matches_simulated_disputes(able: int, mute: int, terms: DisputeTerms) -> None:
     assert inconclusive_probability(able, mute, terms) == pytest.approx(simulated(able, mute, terms), abs=0.012)
 
 

@@ -21,5 +21,5 @@ def test_outcome_numbers_match_contract() -> None:
     assert {outcome.name: int(outcome) for outcome in Outcome}.items() <= {n: i for i, n in enumerate(names)}.items()
 
 
-def test_the_trace_of_every_job_can_be_disputed() -> None:
+def test_trace_of_every_job_can_be_disputed() -> None:
     assert int(_found("base/Challenges.sol", r"MAX_SEGMENTS = (\d+);")) >= MAX_SEGMENTS

@@ -21,7 +21,7 @@ CASE = Case(
 )
 
 
-def test_a_committee_decides_where_it_just_can() -> None:
+def test_committee_decides_at_minimum_size() -> None:
     assert route(CASE, TERMS) == Route(DecidedBy.DISPUTE)
     assert route(replace(CASE, segments=MAX_SEGMENTS), TERMS) == Route(DecidedBy.DISPUTE)
     assert route(replace(CASE, referees=20, of_class=13), TERMS) == Route(DecidedBy.DISPUTE)
@@ -50,5 +50,5 @@ def test_operator_decides_with_reason_when_committee_cannot(changes: dict[str, A
     assert route(replace(CASE, **changes), TERMS) == Route(DecidedBy.OPERATOR, reason)
 
 
-def test_only_a_false_step_can_be_replayed() -> None:
+def test_only_false_step_can_be_replayed() -> None:
     assert [offence for offence in OFFENCE_IDS if is_replayable(offence)] == ["incorrect_computation"]

@@ -93,7 +93,7 @@ def test_market_and_node_know_contract_statuses() -> None:
         (S.UNDECIDED, 99, 999, False, None),
     ],
 )
-def test_what_is_due_follows_from_the_chain(
+def test_due_action_follows_from_chain(
     status: DisputeStatus, block: int, time: int, convicted: bool, due: str | None
 ) -> None:
     found = due_in_dispute(DISPUTE, state(status), unit_state(convicted=convicted), block, time, [A, B])
@@ -186,7 +186,7 @@ def test_only_signer_against_all_others_is_wrong(reasons: list[str], odd: str | 
     assert [(one.referee, one.offence) for one in prove_misconduct(votes, 0, committee)] == ([(odd, 5)] if odd else [])
 
 
-def test_of_two_nobody_is_shown_to_be_wrong() -> None:
+def test_committee_of_two_proves_no_fault() -> None:
     signed = [
         Verdict(dispute_id=DISPUTE, draw=0, referee=who, provider_correct=right, reason="step_false")
         for who, right in ((A, True), (B, False))
@@ -195,7 +195,7 @@ def test_of_two_nobody_is_shown_to_be_wrong() -> None:
     assert prove_misconduct({(0, A): {True: "0x"}, (0, B): {False: "0x"}}, 0, [A, B]) == []
 
 
-def test_a_later_draw_is_another_occasion() -> None:
+def test_later_draw_is_separate_occasion() -> None:
     keys = {
         due_in_dispute(DISPUTE, state(S.DRAWING, draw=draw, seed_block=seed), unit_state(), 99, 0, None).key  # type: ignore[union-attr]
         for draw, seed in ((0, 10), (0, 50), (1, 50))
@@ -214,7 +214,7 @@ def test_a_later_draw_is_another_occasion() -> None:
         (unit_state(0, unpaid=True), 60, 60, "returnStruck"),
     ],
 )
-def test_withheld_pay_goes_where_the_disputes_left_it(
+def test_held_payout_follows_dispute_outcome(
     unit: DisputesUnit, claimable_at: int | None, time: int, due: str | None
 ) -> None:
     found = due_for_unit(UNIT, unit, claimable_at, time)
@@ -297,12 +297,12 @@ def test_segment_is_correct_when_replay_ends_as_committed(found: Any) -> None:
     assert found(replay=replayed(2)) == Finding(False, "step_false")
 
 
-def test_the_first_steps_start_is_the_rounds(found: Any) -> None:
+def test_first_step_starts_from_round_checkpoint(found: Any) -> None:
     assert found(0, replay=replayed(1)) == Finding(True, "step_correct")
     assert found(0, replay=MISMATCH) == Finding(False, "wrong_start")
 
 
-def test_the_last_steps_end_covers_the_committed_payload(found: Any) -> None:
+def test_last_step_end_covers_payload(found: Any) -> None:
     assert found(3, replay=replayed(4, PAYLOAD)) == Finding(True, "step_correct")
     assert found(3, replay=replayed(4, "0x" + "78" * 32)) == Finding(False, "wrong_payload")
     undelivered = replace(CASE, salt=None)

@@ -68,7 +68,7 @@ def test_threads_share_speed_and_small_calls_interleave(url: str) -> None:
     assert link.up.bytes == 5 * SIZE + 100
 
 
-def test_an_unlimited_link_measures_only(url: str) -> None:
+def test_unlimited_link_measures_only(url: str) -> None:
     link = Link()
     with httpx.Client(event_hooks=link.hooks()) as client:
         assert link.down.bytes_per_second is None
@@ -119,7 +119,7 @@ def test_background_transfer_waits_for_urgent_ones(url: str, tmp_path: Path) -> 
     assert link.up.bytes_per_second is None  # what gave way tells nothing of the link
 
 
-def test_a_background_transfer_ends_when_the_node_stops(tmp_path: Path) -> None:
+def test_background_transfer_ends_when_node_stops(tmp_path: Path) -> None:
     (tmp_path / "state").write_bytes(b"b" * SIZE)
     link = Link()
     pieces = iter(Background(tmp_path / "state", link, lambda: None, 0, SIZE))

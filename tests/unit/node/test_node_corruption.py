@@ -194,7 +194,7 @@ def test_node_starts_with_any_damaged_file(
         lives(root)
 
 
-def test_a_whole_directory_has_nothing_set_aside(root: Path, lives: Callable[[Path], list[str]]) -> None:
+def test_intact_directory_has_no_quarantine(root: Path, lives: Callable[[Path], list[str]]) -> None:
     assert lives(root) == ["pin"]
     assert not list(root.rglob("*.damaged-*"))
     store = BlockStore(root / "store")
@@ -202,7 +202,7 @@ def test_a_whole_directory_has_nothing_set_aside(root: Path, lives: Callable[[Pa
 
 
 @pytest.mark.parametrize("name", ["leases", "acknowledgements", "checkpoints"])
-def test_what_is_set_aside_is_said_and_kept(
+def test_quarantined_files_are_reported_and_kept(
     root: Path, lives: Callable[[Path], list[str]], caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
     [path] = (root / name).glob("*.json")
@@ -245,7 +245,7 @@ def test_missing_index_keeps_packs(root: Path, lives: Callable[[Path], list[str]
     assert sum(path.stat().st_size for path in (aside / "packs").iterdir()) > 900_000
 
 
-def test_a_full_disk_is_no_damage(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_not_damage(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_: BlockStore) -> None:
         raise sqlite3.OperationalError("database or disk is full")
 

@@ -127,7 +127,7 @@ def test_old_checkpoint_record_uses_job_of_manifest(world: World) -> None:
     assert world.workspace.store.is_pinned(parse(state))
 
 
-def test_it_is_looked_at_once_an_hour(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finished_jobs_are_checked_hourly(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
     monkeypatch.setattr(finished, "time", clock)
     asked: list[float] = []

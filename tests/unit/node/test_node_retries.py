@@ -51,7 +51,7 @@ def test_result_is_kept_until_lease_is_lost(connection: Connection) -> None:
         worker(connection)._complete(Held(connection, lost_after=2), {"followed_cid": "bafy"})
 
 
-def test_a_result_is_kept_until_the_market_answers(connection: Connection) -> None:
+def test_result_is_kept_until_market_answers(connection: Connection) -> None:
     answers = [Unreachable("market-unreachable", "refused")] * 2
 
     def answer() -> str:

@@ -23,7 +23,7 @@ amounts = st.integers(1, 2**96 - 1)
 
 
 @given(budget=amounts, max_price=amounts, units=st.integers(1, 10_000), weight=st.integers(1, 2**64 - 1))
-def test_highest_payable_price_is_the_maximum(budget: int, max_price: int, units: int, weight: int) -> None:
+def test_highest_payable_price_is_maximum(budget: int, max_price: int, units: int, weight: int) -> None:
     best = highest_price(budget, max_price, units, weight)
     assert best <= max_price
     assert units * unit_price(best, weight) <= budget
@@ -79,9 +79,7 @@ def _dearest(tier: str, segments: int, unit_wei: int) -> int:
         ("gold", Fraction(10 * ZEN), "segment_above_referee_fee"),
     ],
 )
-def test_most_expensive_order_of_tier_is_the_limit(
-    tier: str, segment_wei: Fraction, reason: str, segments: int
-) -> None:
+def test_most_expensive_order_of_tier_is_limit(tier: str, segment_wei: Fraction, reason: str, segments: int) -> None:
     """Bronze is bound by its stake, other tiers by the referees' fee for a replay."""
     most = int(segments * segment_wei)
     price = _dearest(tier, segments, most)
@@ -106,7 +104,7 @@ def test_refused_segment_error_names_fee_and_remedy() -> None:
 
 
 @pytest.mark.parametrize(("asked", "rate"), [(None, 200), (200, 200), (201, 201), (2_500, 2_500)])
-def test_a_job_has_its_own_lowest_sampling_rate(asked: int | None, rate: int) -> None:
+def test_job_has_own_minimum_sampling_rate(asked: int | None, rate: int) -> None:
     request = _request("bronze", 4, ZEN // 10).model_copy(update={"sampling_bps": asked})
     found = parse_terms(request, MAINNET, NOW)
     assert (found.sampling_bps, found.order("0x" + "11" * 20, 1).samplingBps) == (rate, rate)
@@ -120,7 +118,7 @@ def test_sampling_rate_outside_bounds_is_refused(asked: int) -> None:
     assert refused.value.field == "sampling_bps"
 
 
-def test_stakes_cover_dearer_units_at_a_higher_rate() -> None:
+def test_higher_rate_allows_more_expensive_units() -> None:
     """P d N s >= R (1 - s): the escrow contract's bound at the order's own rate."""
     price = _dearest("bronze", 4, 4 * 500 * ZEN * 66 * 2 // (100 * 98)) + 1
     request = _request("bronze", 4, price)

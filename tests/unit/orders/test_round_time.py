@@ -19,7 +19,7 @@ def spec(method: str, **settings: object) -> TrainingSpec:
     return TrainingSpec(MODEL, "unused", TrainingConfig(**METHODS[method] | settings))
 
 
-def test_a_round_is_the_sum_of_its_parts() -> None:
+def test_round_is_sum_of_its_parts() -> None:
     found = round_time(spec("diloco"), 8, 200.0, Link(80.0, 16.0, 0.5))  # 10 and 2 MB/s; all entries at eight bits
     assert found.down_bytes == 4 * SIZE
     assert found.up_bytes == pytest.approx(SIZE, rel=1e-3)
@@ -30,7 +30,7 @@ def test_a_round_is_the_sum_of_its_parts() -> None:
     assert found.share == pytest.approx(200 / found.seconds)
 
 
-def test_a_slow_link_is_given_a_lower_rung() -> None:
+def test_slow_link_gets_lower_compression_level() -> None:
     plain = spec("default")
     slow, fast = (round_time(plain, 8, 30.0, Link(100.0, up, 0.08)).up_bytes for up in (20.0, 2000.0))
     sent = replace(plain, training=replace(plain.training, top_k=top_k_levels(plain)[-1]))

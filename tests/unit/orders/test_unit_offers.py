@@ -65,7 +65,7 @@ def test_round_closes_with_all_or_quorum_after_deadline() -> None:
     assert not replace(state, delivered=5, open=0).can_close(last + timedelta(days=9))
 
 
-def test_a_quorum_waits_for_nothing_hopeless() -> None:
+def test_quorum_does_not_wait_for_infeasible_unit() -> None:
     assert not replace(STATE, delivered=5, open=1).can_close(LATE)
     assert replace(STATE, delivered=5, open=1, infeasible=1).can_close(LATE)
     assert not replace(STATE, delivered=3, open=1, infeasible=1).can_close(LATE)
@@ -100,5 +100,5 @@ def test_replica_works_for_expected_round(
     assert round_to_offer(state, now, own, ahead, next_round_open=may) == round_
 
 
-def test_one_spare_for_eight_nodes() -> None:
+def test_one_hot_spare_serves_eight_nodes() -> None:
     assert [wanted(nodes) for nodes in (1, 8, 9, 64)] == [1, 1, 2, 8]

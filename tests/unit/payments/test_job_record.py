@@ -80,7 +80,7 @@ def test_bytes_round_trip() -> None:
     assert JobRecord.from_bytes(original.to_bytes()) == original
 
 
-def test_paid_units_are_the_verified_ones_in_order() -> None:
+def test_paid_units_are_verified_ones_in_order() -> None:
     assert [(u.round, u.slot) for u in record().paid_units()] == [(0, 1), (1, 0)]
 
 

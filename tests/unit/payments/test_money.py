@@ -22,7 +22,7 @@ def test_unit_price_floors_to_multiple_of_10000_wei(price: int, weight: int) -> 
 
 
 @given(prices, weights, st.integers(0, 2**32 - 1), st.integers(0, MAX_FEE_BPS), st.integers(0, 2**96))
-def test_a_split_loses_and_invents_nothing(price: int, weight: int, units: int, fee_bps: int, spare: int) -> None:
+def test_split_preserves_total(price: int, weight: int, units: int, fee_bps: int, spare: int) -> None:
     unit = unit_price(price, weight)
     escrowed = unit * units + spare
     result = split(escrowed, unit, units, fee_bps)
@@ -33,7 +33,7 @@ def test_a_split_loses_and_invents_nothing(price: int, weight: int, units: int, 
     assert result.refund == spare
 
 
-def test_a_worked_example() -> None:
+def test_worked_example_splits_exactly() -> None:
     # 2.5 ZEN per GPU-hour, units of 90 reference GPU-seconds: 0.0625 ZEN each
     unit = unit_price(5 * ZEN // 2, 90_000_000)
     assert unit == ZEN // 16
@@ -60,7 +60,7 @@ def test_unit_bound_matches_escrow_acceptance(penalty: int, segments: int, sampl
     assert (penalty * Fraction(66, 100) * segments * s >= unit * (1 - s)) is (beyond == 0)
 
 
-def test_no_unit_means_a_full_refund() -> None:
+def test_no_unit_means_full_refund() -> None:
     assert split(7, 0, 0, 500) == Split(paid=0, fee=0, refund=7, gross=0)
 
 
@@ -74,13 +74,13 @@ def test_no_unit_means_a_full_refund() -> None:
         ("negative_amount", (-1, 0, 0, 500)),
     ],
 )
-def test_a_bad_split_is_refused(code: str, arguments: tuple[int, int, int, int]) -> None:
+def test_invalid_split_is_refused(code: str, arguments: tuple[int, int, int, int]) -> None:
     with pytest.raises(MoneyError) as refusal:
         split(*arguments)
     assert refusal.value.code == code
 
 
-def test_a_negative_price_is_refused_by_name() -> None:
+def test_negative_price_is_refused_by_name() -> None:
     with pytest.raises(MoneyError, match="price_wei_per_gpu_hour=-1") as refusal:
         unit_price(-1, 1)
     assert refusal.value.code == "negative_amount"

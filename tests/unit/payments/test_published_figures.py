@@ -11,7 +11,7 @@ PRICE = MAINNET.tier("bronze").reserve_price_wei
 
 @pytest.mark.parametrize(("gpu_hours", "cost", "fee"), [(8_400, 21_000, 1_050), (960, 2_400, 120)])
 @pytest.mark.parametrize("units_per_hour", [1, 4, 10_000])
-def test_what_the_announced_trainings_cost(gpu_hours: int, cost: int, fee: int, units_per_hour: int) -> None:
+def test_announced_trainings_have_published_cost(gpu_hours: int, cost: int, fee: int, units_per_hour: int) -> None:
     unit = unit_price(PRICE, HOUR_US // units_per_hour)
     money = split(cost * ZEN + 7, unit, gpu_hours * units_per_hour, MAINNET.fee_bps)
     assert (money.gross, money.fee, money.paid, money.refund) == (cost * ZEN, fee * ZEN, (cost - fee) * ZEN, 7)
@@ -25,7 +25,7 @@ def test_what_the_announced_trainings_cost(gpu_hours: int, cost: int, fee: int, 
         ("gold", 8, "H100 80GB", 1_024, 400, 9_950, 8 * ZEN),
     ],
 )
-def test_the_tiers_are_those_of_the_table(
+def test_tiers_match_table(
     name: str, gpus: int, gpu_model: str, ram_gb: int, network_gbps: int, uptime_bps: int, price: int
 ) -> None:
     tier = MAINNET.tier(name)

@@ -372,7 +372,7 @@ def test_wrong_loss_is_found() -> None:
     assert "wrong_loss" in World().codes(lambda _spec, _model, _text: 4.2)
 
 
-def test_a_presented_receipt_is_compared_key_by_key() -> None:
+def test_presented_receipt_is_compared_key_by_key() -> None:
     world: Any = World()
     recomputed = verify_job(world.job_id, world, world).receipt
     claimed = json.loads(json.dumps(recomputed)) | {"ledger_reconciled": True, "treasury_balance_wei": "5"}

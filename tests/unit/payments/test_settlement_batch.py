@@ -59,7 +59,7 @@ def test_root_binds_contents_but_not_unit_order() -> None:
     assert paid_leaf(UNITS[0]) != paid_leaf(replace(UNITS[0], price=str(PRICE - 1)))
 
 
-def test_a_batch_without_units_has_nothing_to_claim() -> None:
+def test_batch_without_units_has_nothing_to_claim() -> None:
     line = JobLine(JOB, 0, 0, 2, 2, True, DIGEST)
     assert build_batch([line], [], PAY) == Batch([line], NO_ROOT, NO_ROOT, NO_ROOT, [])
 
@@ -70,7 +70,7 @@ def test_lines_and_units_must_agree() -> None:
             build_batch(lines, units, PAY)
 
 
-def test_the_published_units_round_trip() -> None:
+def test_published_units_round_trip() -> None:
     units = PaidUnits(UNITS)
     assert PaidUnits.from_bytes(units.to_bytes()) == units
     with pytest.raises(RecordError):

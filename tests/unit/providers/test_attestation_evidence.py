@@ -73,7 +73,7 @@ def test_quote_of_other_root_needs_its_trust(evidence: Evidence, vendor: Vendor)
 
 
 @pytest.mark.parametrize("change", [{"provider": OTHER}, {"nonce": "0x" + "34" * 32}, {"chain_id": 2}])
-def test_a_quote_is_of_no_use_elsewhere(evidence: Evidence, vendor: Vendor, change: dict[str, object]) -> None:
+def test_quote_is_invalid_for_other_node(evidence: Evidence, vendor: Vendor, change: dict[str, object]) -> None:
     moved = replace(evidence, **change)  # type: ignore[arg-type]
     assert refused(moved, int(time.time()), vendor.root_der) == "unbound"
 

@@ -116,7 +116,7 @@ def test_unsound_gpu_is_refused_despite_overall_result(
         ({"exp": "soon"}, "malformed"),
     ],
 )
-def test_what_the_whole_says_counts_too(service: AttestationService, overall: dict[str, object], why: str) -> None:
+def test_overall_result_is_checked(service: AttestationService, overall: dict[str, object], why: str) -> None:
     assert refused(service.statement(NONCE, overall=overall), service).startswith(why)
 
 
@@ -164,7 +164,7 @@ def test_uncertified_keys_are_refused(service: AttestationService) -> None:
         )
 
 
-def test_another_algorithm_than_the_services_is_refused(service: AttestationService) -> None:
+def test_foreign_signature_algorithm_is_refused(service: AttestationService) -> None:
     statement = service.statement(NONCE)
     payload = statement.overall.split(".")[1]
     none = base64.urlsafe_b64encode(json.dumps({"alg": "none", "kid": KEY_ID}).encode()).decode().rstrip("=")

@@ -44,7 +44,7 @@ def accepts(committed: bytes, answer: bytes, *, nonce: bytes = NONCE, secret: by
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 3])
-def test_an_honest_answer_passes_whatever_is_drawn(lanes: int) -> None:
+def test_honest_answer_passes_for_any_sample(lanes: int) -> None:
     work = ProofParameters(48, 5, lanes, 6, 7, 4)
     prover = Prover(work, SEED, CPU, threads=2)
     committed = prover.work(NONCE)
@@ -54,14 +54,14 @@ def test_an_honest_answer_passes_whatever_is_drawn(lanes: int) -> None:
         assert verify(Challenge(work, SEED, NONCE), committed, secret, answer)
 
 
-def test_the_powers_are_a_permutation() -> None:
+def test_powers_form_permutation() -> None:
     entries = np.arange(PRIME) - HALF
     assert sorted(POWERS) == list(entries)
     assert np.array_equal(ROOTS[(POWERS + HALF).astype(int)], entries)
     assert [int(POWERS[x + HALF]) % PRIME for x in entries] == [x**7 % PRIME for x in entries.tolist()]
 
 
-def test_an_answer_to_another_challenge_is_refused() -> None:
+def test_answer_to_another_challenge_is_refused() -> None:
     committed, answer = prove()
     assert accepts(committed, answer)
     assert not accepts(committed, answer, nonce=b"x" * 32)  # an old answer; work done beforehand
@@ -145,7 +145,7 @@ def test_false_product_entry_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not accepts(committed, answer)
 
 
-def test_the_start_is_the_challenges(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_start_follows_from_challenge(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Challenge, "start", lambda challenge, lane: bytes(WORK.size**2))
     committed, answer = prove()
     monkeypatch.undo()
@@ -185,7 +185,7 @@ def test_lanes_do_not_share_memory() -> None:
     assert len(set.union(*drawn)) == WORK.lanes * WORK.pool
 
 
-def test_a_proof_leaves_training_exact() -> None:
+def test_proof_leaves_training_exact() -> None:
     """The proof multiplies in TF32; training in TF32 would give other bits."""
     said = torch.backends.cuda.matmul
     was = said.allow_tf32
@@ -210,7 +210,7 @@ def test_a_proof_leaves_training_exact() -> None:
         said.allow_tf32 = was
 
 
-def test_products_are_exact_at_the_largest_size() -> None:
+def test_products_are_exact_at_largest_size() -> None:
     largest = np.full((1, hardware_challenge.MAX_SIZE), HALF, np.float32)
     assert (largest @ largest.T).item() == hardware_challenge.MAX_SIZE * HALF**2 < 2**24
 
@@ -249,7 +249,7 @@ def test_draws_cover_all_steps_and_lanes() -> None:
 
 
 @pytest.mark.parametrize("wrong", [(15, 1, 1, 1, 1, 1), (1 << 15, 1, 1, 1, 1, 1), (16, 0, 1, 1, 1, 1)])
-def test_an_unbounded_challenge_is_refused(wrong: tuple[int, ...]) -> None:
+def test_unbounded_challenge_is_refused(wrong: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=r"expected 16 to|must be at least 1"):
         ProofParameters(*wrong)
     with pytest.raises(ValueError, match="the answer has"):
@@ -280,5 +280,5 @@ def test_tier_requires_memory_speed_and_cheap_check(tier: Tier) -> None:
     assert terms.min_mflops * 10**6 >= tier.gpus * 10**13
 
 
-def test_the_devnet_asks_for_the_same_in_small() -> None:
+def test_devnet_requires_same_proof_in_small() -> None:
     assert all(work_of(tier.benchmark).flops < 2 * 10**9 for tier in DEVNET.tiers)

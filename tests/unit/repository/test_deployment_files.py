@@ -28,12 +28,12 @@ def required_variables() -> set[str]:
     return {f"ZOO_{name.upper()}" for name, field in Settings.model_fields.items() if field.is_required()}
 
 
-def test_compose_file_follows_the_specification() -> None:
+def test_compose_file_follows_specification() -> None:
     parsed = compose_spec.PyCompose.from_json(json.dumps(yaml.safe_load(COMPOSE)))
     assert {"postgres", "redis", "kubo", "chain", *MARKET_SERVICES} <= set(parsed.service_names())
 
 
-def test_the_parser_refuses_a_misspelt_key() -> None:
+def test_parser_refuses_misspelt_key() -> None:
     misspelt = yaml.safe_load(COMPOSE.replace("    healthcheck:", "    healthchek:", 1))
     with pytest.raises(ValueError, match="healthchek"):
         compose_spec.PyCompose.from_json(json.dumps(misspelt))
@@ -60,13 +60,13 @@ def test_clients_reach_kubo_by_address() -> None:
         assert "localhost" not in line
 
 
-def test_env_example_documents_exactly_the_settings() -> None:
+def test_env_example_documents_exactly_all_settings() -> None:
     text = (ROOT / ".env.example").read_text()
     documented = set(re.findall(r"^(ZOO_\w+)=", text, flags=re.MULTILINE))
     assert documented == settings_variables()
 
 
-def test_env_example_states_the_defaults() -> None:
+def test_env_example_states_defaults() -> None:
     text = (ROOT / ".env.example").read_text()
     stated = dict(re.findall(r"^(ZOO_\w+)=(.*)$", text, flags=re.MULTILINE))
     for name, field in Settings.model_fields.items():

@@ -43,7 +43,7 @@ def test_every_sent_name_has_task(settings: Settings) -> None:
     assert all(isinstance(app.tasks[name], DeduplicatedTask) for name in registered)
 
 
-def test_the_clock_needs_no_tasks(settings: Settings) -> None:
+def test_clock_process_loads_no_tasks(settings: Settings) -> None:
     app = create_app(settings, tasks=())
     assert app.conf.include == ()
     assert set(app.conf.beat_schedule) == set(schedule(settings))

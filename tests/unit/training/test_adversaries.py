@@ -46,10 +46,10 @@ def test_smallest_alteration_fails_only_its_own_segment(unit: Unit, tmp_path: Pa
         assert (replayed != result.leaves[segment + 1]) == (segment == false)
 
 
-def test_a_stale_payload_needs_an_earlier_one(unit: Unit) -> None:
+def test_stale_payload_needs_earlier_one(unit: Unit) -> None:
     with pytest.raises(ValueError, match="earlier"):
         dishonest_training(Attack.STALE, {0})
 
 
-def test_cheating_in_no_segment_is_honest(unit: Unit, tmp_path: Path) -> None:
+def test_adversary_without_false_segment_is_honest(unit: Unit, tmp_path: Path) -> None:
     assert run_unit(unit, tmp_path, train=dishonest_training(Attack.BF16, ())) == run_unit(unit, tmp_path)

@@ -32,7 +32,7 @@ def test_outer_step_takes_weighted_mean_of_clipped_payloads() -> None:
     assert all(verdict.included for verdict in result.verdicts.values())
 
 
-def test_the_order_of_arrival_changes_no_bit() -> None:
+def test_arrival_order_changes_no_bit() -> None:
     payloads = {slot: payload(slot, 1 + slot / 10) for slot in range(5)}
     one = aggregate(SPEC, PARAMETERS, payloads)
     other = aggregate(SPEC, PARAMETERS, dict(reversed(payloads.items())))
@@ -56,7 +56,7 @@ def test_malformed_or_disproportionate_payload_is_excluded_with_reason() -> None
     assert flatten(result.parameters).tobytes() == flatten(alone.parameters).tobytes()
 
 
-def test_without_a_usable_payload_nothing_changes() -> None:
+def test_round_without_usable_payload_changes_nothing() -> None:
     for payloads in ({}, {0: b"junk"}):
         result = aggregate(SPEC, PARAMETERS, payloads)
         assert flatten(result.parameters).tobytes() == flatten(PARAMETERS).tobytes()
@@ -69,6 +69,6 @@ def test_payloads_of_zeros_are_harmless() -> None:
 
 
 @pytest.mark.parametrize("weights", [{0: 0}, {0: -1}, {0: WEIGHT_ONE + 1}])
-def test_weights_stay_within_the_fixed_point_range(weights: dict[int, int]) -> None:
+def test_weights_stay_within_fixed_point_range(weights: dict[int, int]) -> None:
     with pytest.raises(ValueError, match="weights"):
         aggregate(SPEC, PARAMETERS, {0: payload(0)}, weights)

@@ -42,7 +42,7 @@ def document(**sections: Any) -> dict[str, Any]:
         "training_gym.hardware.challenge",
     ],
 )
-def test_the_market_can_import_this_without_torch(module: str) -> None:
+def test_config_imports_without_torch(module: str) -> None:
     check = f"import sys, {module}; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", check], check=True)
 
@@ -55,7 +55,7 @@ def test_canonical_form_and_hash_cover_every_setting() -> None:
     assert other.spec_hash() != spec.spec_hash()
 
 
-def test_a_method_is_a_name_for_its_settings() -> None:
+def test_method_expands_to_settings() -> None:
     diloco = TrainingSpec.from_dict(document(training_config={"method": "diloco", "outer_momentum": 0.8}))
     assert (diloco.training.top_k, diloco.training.value_bits, diloco.training.outer_momentum) == (4096, 8, 0.8)
     assert TrainingSpec.from_dict(diloco.to_dict()) == diloco
@@ -283,7 +283,7 @@ def test_whole_numbers_are_accepted_for_real_settings() -> None:
         ),
     ],
 )
-def test_a_wrong_specification_is_refused_by_field(wrong: dict[str, Any], field: str, code: str, says: str) -> None:
+def test_wrong_specification_is_refused_by_field(wrong: dict[str, Any], field: str, code: str, says: str) -> None:
     with pytest.raises(SpecError, match=says) as refusal:
         TrainingSpec.from_dict(wrong)
     assert (refusal.value.field, refusal.value.code) == (field, code)

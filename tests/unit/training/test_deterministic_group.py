@@ -72,7 +72,7 @@ def test_unit_trace_is_equal_over_any_process_count(tmp_path: Path) -> None:
             assert [answer[2] for answer in one] == sent
 
 
-def test_an_all_reduce_has_not(tmp_path: Path) -> None:
+def test_unordered_all_reduce_changes_bits(tmp_path: Path) -> None:
     """Otherwise the test above could not fail, and the ordered reduction would be useless."""
     specs = [spec_of("adamw", 3)]
     roots = {run(ProcessGroup, specs, tmp_path, processes)[0][0][0] for processes in (1, 2, 4)}
@@ -94,7 +94,7 @@ def test_nothing_is_no_sum() -> None:
         tree_sum(torch.empty(0, 3))
 
 
-def test_what_cannot_be_exact_is_refused(tmp_path: Path) -> None:
+def test_inexact_group_is_refused(tmp_path: Path) -> None:
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meeting", world_size=1, rank=0)
     try:
         spec = spec_of("adamw", 2)

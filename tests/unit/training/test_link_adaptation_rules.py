@@ -36,7 +36,7 @@ def test_highest_level_fitting_upload_time_is_chosen(rate: int, compute: float) 
     assert chosen == max(fits, default=min(rungs))
 
 
-def test_the_ladder_has_its_bounds() -> None:
+def test_compression_levels_have_bounds() -> None:
     assert top_k_levels(SPEC) == [512, 178, 56, 9]  # of so small a model the header counts
     assert top_k_levels(with_top_k(SPEC, 3)) == [3, 1]
     assert choose_top_k(SPEC, None, 4.0) == choose_top_k(SPEC, 10**9, None) == 512
@@ -76,7 +76,7 @@ def test_slow_node_sends_less_within_time_share() -> None:
         assert full / part * 0.98 < payload_size(with_top_k(spec, chosen)) <= full / part
 
 
-def test_without_error_feedback_nothing_is_left_out() -> None:
+def test_all_entries_are_sent_without_error_feedback() -> None:
     spec = replace(SPEC, training=replace(SPEC.training, error_feedback_decay=0.0))
     assert choose_top_k(spec, 1, 0.001) == 512
 

@@ -34,7 +34,7 @@ def changed(data: bytes, path: str, value: Any) -> bytes:
     return json.dumps(document).encode()
 
 
-def test_manifests_survive_the_file() -> None:
+def test_manifests_survive_file() -> None:
     assert DatasetManifest.from_bytes(DATASET.to_bytes()) == DATASET
     with_state = replace(CHECKPOINT, outer_state=CID)
     assert CheckpointManifest.from_bytes(with_state.to_bytes()) == with_state
@@ -58,7 +58,7 @@ def test_manifests_survive_the_file() -> None:
         ("validation.cid", "../secret", "validation.cid", "malformed"),
     ],
 )
-def test_a_wrong_dataset_manifest_is_refused_by_field(path: str, value: Any, field: str, code: str) -> None:
+def test_wrong_dataset_manifest_is_refused_by_field(path: str, value: Any, field: str, code: str) -> None:
     with pytest.raises(ManifestError) as refusal:
         DatasetManifest.from_bytes(changed(DATASET.to_bytes(), path, value))
     assert (refusal.value.field, refusal.value.code) == (field, code)
@@ -77,7 +77,7 @@ def test_a_wrong_dataset_manifest_is_refused_by_field(path: str, value: Any, fie
         ("spec_hash", ..., "manifest.spec_hash"),
     ],
 )
-def test_a_wrong_checkpoint_manifest_is_refused_by_field(path: str, value: Any, field: str) -> None:
+def test_wrong_checkpoint_manifest_is_refused_by_field(path: str, value: Any, field: str) -> None:
     with pytest.raises(ManifestError) as refusal:
         CheckpointManifest.from_bytes(changed(CHECKPOINT.to_bytes(), path, value))
     assert refusal.value.field == field
@@ -102,7 +102,7 @@ def test_checkpoint_manifest_round_trips(change: Callable[[bytes], bytes]) -> No
 
 
 @pytest.mark.parametrize("data", [b"", b"[1]", b"{", b"[" * 200_000, b'"' + b"a" * (1 << 20) + b'"'])
-def test_what_is_no_manifest_is_refused(data: bytes) -> None:
+def test_non_manifest_is_refused(data: bytes) -> None:
     with pytest.raises(ManifestError):
         DatasetManifest.from_bytes(data)
 
@@ -126,7 +126,7 @@ def test_foreign_model_file_must_match_specification() -> None:
         load_state(SPEC, save_arrays({**arrays, "norm.weight": arrays["norm.weight"][:4]}))
 
 
-def test_a_split_shorter_than_a_window_is_refused() -> None:
+def test_split_shorter_than_window_is_refused() -> None:
     assert len(tokens_of(b"a" * 9, SPEC, "train_data")) == 9
     with pytest.raises(StateError, match="window"):
         tokens_of(b"a" * 8, SPEC, "train_data")

@@ -15,7 +15,7 @@ from training_gym.units.checkpoint import initial_checkpoint, load_state
 MODEL = ModelConfig(hidden_size=16, num_layers=2, num_heads=2, sequence_length=12)
 
 
-def test_the_layout_names_the_networks_parameters() -> None:
+def test_layout_names_model_parameters() -> None:
     decoder = build_decoder(MODEL, initial_parameters(MODEL, 0), "cpu")
     shapes = {name: tuple(value.shape) for name, value in decoder.state_dict().items()}
     assert shapes == parameter_shapes(MODEL)
@@ -42,7 +42,7 @@ def test_token_prediction_depends_only_on_earlier_tokens() -> None:
     assert not torch.allclose(before[7:], after[7:])
 
 
-def test_the_inner_optimiser_is_adamw() -> None:
+def test_inner_optimiser_is_adamw() -> None:
     torch.manual_seed(0)
     ours = {"matrix": torch.randn(4, 3, requires_grad=True), "gain": torch.randn(3, requires_grad=True)}
     theirs = {name: value.detach().clone().requires_grad_() for name, value in ours.items()}
@@ -92,7 +92,7 @@ def test_muon_orthogonalises_only_hidden_matrices() -> None:
     assert ours["head.weight"].abs().max() < 0.031  # three AdamW steps of at most 0.01
 
 
-def test_generated_text_follows_from_the_seed() -> None:
+def test_generated_text_follows_from_seed() -> None:
     parameters = initial_parameters(MODEL, 0)
     text = generate(MODEL, parameters, b"prompt longer than the model sees", 20, seed=1)
     assert len(text) == 20

@@ -36,7 +36,7 @@ def test_checkpoint_moves_as_by_immediate_outer_step() -> None:
     assert (moved != flatten(START)).sum() == np.count_nonzero(sent)
 
 
-def test_without_a_payload_it_is_the_checkpoint() -> None:
+def test_start_without_payload_is_checkpoint() -> None:
     assert start_parameters(SPEC, START, None) is START
 
 
@@ -66,7 +66,7 @@ def test_dense_payload_positions_take_no_memory() -> None:
     assert peak < 14 * wide.num_parameters()
 
 
-def test_the_setting_is_zero_or_one() -> None:
+def test_round_delay_is_zero_or_one() -> None:
     assert TrainingSpec.from_dict(SPEC.to_dict() | {"training_config": {}}).training.round_delay == 0
     with pytest.raises(SpecError, match="round_delay"):
         TrainingSpec.from_dict(SPEC.to_dict() | {"training_config": {"round_delay": 2}})

@@ -55,7 +55,7 @@ def trained(state: ReplicaState, round_: int, directory: Path) -> tuple[ReplicaS
     return left, unit
 
 
-def test_a_slot_begins_with_nothing() -> None:
+def test_replica_begins_without_state() -> None:
     fresh = load_slot_state(SPEC, None)
     assert fresh.steps == 0
     assert not fresh.error_feedback.any()
@@ -74,7 +74,7 @@ def test_unit_starts_with_moments_of_previous_unit(tmp_path: Path) -> None:
     assert afresh.digest() != second.digest()
 
 
-def test_the_digest_binds_every_part(tmp_path: Path) -> None:
+def test_digest_binds_every_part(tmp_path: Path) -> None:
     state, _ = trained(fresh_slot_state(SPEC), 0, tmp_path)
     feedback = state.error_feedback.copy()
     feedback[5] += 1
@@ -109,13 +109,13 @@ def test_non_canonical_file_is_refused() -> None:
             assert (refusal.value.code, refusal.value.field) == ("malformed", "slot_state")
 
 
-def test_the_count_stops_where_float32_ends(tmp_path: Path) -> None:
+def test_count_stops_where_float32_ends(tmp_path: Path) -> None:
     state = replace(fresh_slot_state(SPEC), steps=MAX_STEPS - 1)
     left, _ = trained(state, 0, tmp_path)
     assert left.steps == MAX_STEPS
 
 
-def test_what_was_sent_in_vain_is_unsent_again() -> None:
+def test_excluded_values_return_to_error_feedback() -> None:
     learned = np.random.default_rng(0).normal(0, 1e-3, SPEC.num_parameters()).astype(np.float32)
     payload = encode(SPEC, learned)
     sent = decode(SPEC, payload).dense()

@@ -13,11 +13,11 @@ def test_deadline_follows_arrivals_and_no_single_straggler() -> None:
         deadline([])
 
 
-def test_a_quorum_is_two_thirds() -> None:
+def test_quorum_is_two_thirds() -> None:
     assert [quorum(count) for count in (1, 2, 3, 4, 8, 9)] == [1, 2, 2, 3, 6, 6]
 
 
-def test_a_late_payload_counts_less_and_then_nothing() -> None:
+def test_late_payload_weight_falls_to_zero() -> None:
     weights = [staleness_weight(late) for late in range(MAX_STALENESS + 2)]
     assert weights[0] == WEIGHT_ONE
     assert weights[-1] == 0

@@ -35,7 +35,7 @@ STRIDED = np.arange(24, dtype=np.float32).reshape(4, 6)
     ],
     ids=["model", "vector", "names and strides", "nothing"],
 )
-def test_files_are_those_of_the_library(arrays: dict[str, np.ndarray], tmp_path: Path) -> None:
+def test_files_match_library_format(arrays: dict[str, np.ndarray], tmp_path: Path) -> None:
     plain = {name: np.ascontiguousarray(array, "<f4") for name, array in arrays.items()}
     assert save_arrays(arrays) == safetensors.numpy.save(plain)
     write_arrays(tmp_path / "file", arrays)

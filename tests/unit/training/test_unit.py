@@ -120,7 +120,7 @@ def test_trace_is_bound_to_all_unit_inputs(unit: Unit, tmp_path: Path, change: d
         replay_segment(other, 0, result.leaves[0], None)
 
 
-def test_an_altered_start_state_is_not_replayed(unit: Unit, tmp_path: Path) -> None:
+def test_altered_start_state_is_not_replayed(unit: Unit, tmp_path: Path) -> None:
     result = run_unit(unit, tmp_path)
     state = bytearray(state_path(tmp_path, 1).read_bytes())
     state[-1] ^= 1
@@ -185,7 +185,7 @@ def test_training_learns_and_continues_over_rounds(unit: Unit, tmp_path: Path) -
     assert losses[2] < losses[1] - 0.5
 
 
-def test_diverged_training_says_so(unit: Unit, tmp_path: Path) -> None:
+def test_diverged_training_is_reported(unit: Unit, tmp_path: Path) -> None:
     broken = dict(unit.checkpoint)
     broken["norm.weight"] = np.full_like(broken["norm.weight"], 3e38)
     with pytest.raises(TrainingDiverged) as refusal:
@@ -225,13 +225,13 @@ def test_batches_depend_on_all_coordinates_only() -> None:
     assert len({tuple(row) for row in batches[0]}) == 4
 
 
-def test_every_window_can_be_drawn() -> None:
+def test_every_window_can_be_sampled() -> None:
     tokens = np.arange(SPEC.model.sequence_length + 3).astype(np.uint8)
     first = {int(row[0]) for step in range(20) for row in training_batch(SPEC, tokens, 0, 0, step)}
     assert first == {0, 1, 2}
 
 
-def test_a_process_without_the_profiles_variables_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_without_profile_variables_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MKL_CBWR", "COMPATIBLE")
     with pytest.raises(ProfileError) as refusal:
         configure(CPU)

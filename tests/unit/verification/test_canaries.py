@@ -60,7 +60,7 @@ def test_blamed_verifier_is_outnumbered(results: list[str], no_verifier_left: bo
 
 
 @given(st.permutations([A, A, A, B, B]))
-def test_the_order_does_not_matter(results: list[str]) -> None:
+def test_canary_result_order_does_not_matter(results: list[str]) -> None:
     assert answer(results, CLAIM) is None
     assert answer(results, CLAIM, no_verifier_left=True) == A
 
@@ -108,7 +108,7 @@ def test_unmoved_state_cannot_be_altered(trained: tuple[Unit, Path, list[bytes]]
     assert altered_state(unit, 1, state_path(directory, 0).read_bytes(), 1) is None
 
 
-def test_the_leaf_binds_the_units_error_feedback(trained: tuple[Unit, Path, list[bytes]]) -> None:
+def test_leaf_binds_units_error_feedback(trained: tuple[Unit, Path, list[bytes]]) -> None:
     unit, directory, _ = trained
     feedback = np.full_like(unit.slot_state.error_feedback, 0.5)
     other = replace(unit, slot_state=replace(unit.slot_state, error_feedback=feedback))

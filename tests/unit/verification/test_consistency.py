@@ -29,7 +29,7 @@ SPEC = TrainingSpec(consistency.MODEL, "unused", TrainingConfig(top_k=64))
         ({"gain": float("nan")}, "held_out_loss"),
     ],
 )
-def test_each_statistic_has_a_doubt_of_its_own(changes: dict[str, float], code: str) -> None:
+def test_each_statistic_has_own_outlier_flag(changes: dict[str, float], code: str) -> None:
     assert doubts(USUAL) == []
     assert doubts(replace(USUAL, **changes)) == [code]
 
@@ -65,7 +65,7 @@ def test_lossless_model_is_flagged_when_payload_breaks() -> None:
     assert doubted == [1, 2]
 
 
-def test_one_direction_is_seen_whichever_it_is() -> None:
+def test_any_single_direction_is_detected() -> None:
     dice = np.random.default_rng(0)
     vectors = [dice.normal(0, 1e-3, SPEC.num_parameters()).astype(np.float32) for _ in range(5)]
     vectors[3] = np.zeros_like(vectors[0])
@@ -77,7 +77,7 @@ def test_one_direction_is_seen_whichever_it_is() -> None:
     assert {slot for slot, one in found.items() if "spectrum" in doubts(one)} == {3}
 
 
-def test_held_out_windows_follow_from_the_seed_alone() -> None:
+def test_held_out_windows_follow_from_seed_alone() -> None:
     text = np.arange(5_000, dtype=np.uint8)
     first = held_out(SPEC, text, b"a" * 32)
     assert first.shape == (HELD_OUT_WINDOWS, SPEC.model.sequence_length + 1)

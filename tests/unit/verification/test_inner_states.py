@@ -113,7 +113,7 @@ def test_digest_covers_nonce_and_whole_state() -> None:
     assert len(digests) == 2 + len(state)
 
 
-def test_another_start_than_the_committed_one_is_told() -> None:
+def test_start_differing_from_commitment_is_refused() -> None:
     unit = unit_of("small", 0, ENVIRONMENT)
     with pytest.raises(StartStateMismatch):
         replay_with_inner_digest(unit, InnerStateRequest(1, NONCE), sha256(b"another"), lambda *_: None)

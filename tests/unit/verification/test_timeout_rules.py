@@ -41,7 +41,7 @@ def test_refusal_has_own_offence_at_silence_penalty() -> None:
         ([1, 20, 31, 49], (20, 31, 49)),
     ],
 )
-def test_the_third_day_within_thirty_is_a_violation(days: list[int], found: tuple[int, ...] | None) -> None:
+def test_third_day_within_thirty_is_violation(days: list[int], found: tuple[int, ...] | None) -> None:
     assert violation(days) == found
 
 

@@ -37,7 +37,7 @@ def test_single_drift_moves_tolerance_to_next_honest_one(drifts: list[float], li
     assert tolerance(2, [*drifts, lie]).whole <= tolerance(2, [max(drifts)]).whole
 
 
-def test_it_follows_what_was_measured() -> None:
+def test_tolerance_follows_measurements() -> None:
     assert tolerance(3, []).whole == pytest.approx(1e-5)
     assert tolerance(3, [3e-6]).whole == pytest.approx(MARGIN * 3e-6)
     assert tolerance(3, [1e-3]).whole == CAP
@@ -45,7 +45,7 @@ def test_it_follows_what_was_measured() -> None:
         tolerance(0, [])
 
 
-def test_what_passes() -> None:
+def test_differences_within_tolerance_pass() -> None:
     limit = tolerance(3, [])
     assert limit.passes(0.99e-5, 1.99e-3)
     assert not limit.passes(1.01e-5, 0)
@@ -79,7 +79,7 @@ def test_last_end_follows_from_delivered_unit(trained: tuple[Unit, Path, object]
     assert difference(claimed_end(unit, unit.slot_state, result.payload), ended).whole > CAP  # type: ignore[attr-defined]
 
 
-def test_the_smallest_cheats_lie_beyond_the_cap(trained: tuple[Unit, Path, object]) -> None:
+def test_smallest_alterations_exceed_cap(trained: tuple[Unit, Path, object]) -> None:
     unit, directory, _ = trained
     states = ends(unit, directory)
     steps = range(2, 4)
@@ -91,7 +91,7 @@ def test_the_smallest_cheats_lie_beyond_the_cap(trained: tuple[Unit, Path, objec
         assert difference(false, honest).whole > CAP, cheat
 
 
-def test_a_difference_in_one_small_tensor_shows(trained: tuple[Unit, Path, object]) -> None:
+def test_difference_in_one_small_tensor_shows(trained: tuple[Unit, Path, object]) -> None:
     unit, directory, _ = trained
     state = ends(unit, directory)[2]
     name = min((name for name in state if name.startswith("parameters.")), key=lambda name: state[name].size)

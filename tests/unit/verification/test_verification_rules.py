@@ -50,7 +50,7 @@ def test_attestation_does_not_lower_flagged_provider_rate() -> None:
         assert sampling_rate_bps(clean, 2_500, 200, attested=True, flagged=True) == 5_000
 
 
-def test_rate_refuses_a_negative_history() -> None:
+def test_rate_refuses_negative_history() -> None:
     with pytest.raises(ValueError, match="clean_units=-1"):
         sampling_rate_bps(-1, 2_500, 200)
 
@@ -110,7 +110,7 @@ def test_verdict_table(results: list[str], expected: Verdict) -> None:
         ([LIE, CLAIM, LIE], Verdict.FAILED),
     ],
 )
-def test_verdict_where_nobody_is_left_to_ask(results: list[str], expected: Verdict) -> None:
+def test_verdict_without_remaining_verifiers(results: list[str], expected: Verdict) -> None:
     assert verdict(CLAIM, results, no_verifier_left=True) is expected
 
 
@@ -120,7 +120,7 @@ def test_honest_verifiers_are_outvoted_only_by_majority(honest: int) -> None:
         assert (CLAIM in outvoted([LIE] * liars + [CLAIM] * honest)) is (liars >= 2 and liars > honest)
 
 
-def test_nobody_is_outvoted_by_one_or_evenly() -> None:
+def test_outvoting_needs_more_than_one_vote() -> None:
     assert outvoted([]) == outvoted([LIE]) == outvoted([LIE, CLAIM]) == outvoted([LIE, OTHER, CLAIM]) == set()
     assert outvoted([LIE, CLAIM, LIE, CLAIM]) == set()
     assert outvoted([LIE, CLAIM, CLAIM]) == {LIE}
@@ -159,11 +159,11 @@ def test_silence_costs_at_least_false_segment_penalty() -> None:
         assert min(table[offence] for offence in FALSE_WORK_OFFENCES) >= LEAST_CHEAT_PENALTY_BPS
 
 
-def test_no_claimable_leaf_equals_a_diverged_replay() -> None:
+def test_no_claimable_leaf_equals_diverged_replay() -> None:
     assert not DIVERGED.startswith("0x")  # leaves are 0x hex
 
 
-def test_offences_are_the_rows_of_the_penalty_table() -> None:
+def test_offences_are_rows_of_penalty_table() -> None:
     assert {name: row for row, (name, _) in enumerate(DEVNET.penalty_bps, start=1)} == OFFENCE_IDS
 
 
