@@ -4,7 +4,8 @@ from typing import Any
 
 _: Any = object()
 
-# Frameworks read or call these: http.server, uvicorn, SQLAlchemy, Pydantic, torch, Celery, Alembic, pytest, Hypothesis.
+# Frameworks read or call these: http.server, uvicorn, SQLAlchemy, Pydantic, torch, Celery, Alembic, pytest, Hypothesis,
+# python-multipart.
 _.TestStore
 _.__getattr__
 _.abstract
@@ -25,6 +26,14 @@ _.loadscopereorder
 _.log_message
 _.model_config
 _.mr_signer
+_.on_end
+_.on_header_end
+_.on_header_field
+_.on_header_value
+_.on_headers_finished
+_.on_part_begin
+_.on_part_data
+_.on_part_end
 _.own_logs
 _.process_bind_param
 _.process_result_value
@@ -32,6 +41,7 @@ _.protocol_version
 _.pytest_collection_modifyitems
 _.pytest_configure
 _.pytest_xdist_make_scheduler
+_.pytestmark
 _.request_queue_size
 _.should_exit
 _.task_default_queue
