@@ -108,7 +108,7 @@ class NodeLifecycle:
         elif live < _MIN_VERIFIERS:
             log.warning("only_one_live_verifier environment_class=%s", self.environment_class)
         else:
-            log.info("enough_live_verifiers count=%s", live)
+            log.info("enough_live_verifiers environment_class=%s count=%s", self.environment_class, live)
 
     def advance(self, status: str, *, must_prove: bool = False) -> None:
         """Take the next step of a node in ``status``, if any.

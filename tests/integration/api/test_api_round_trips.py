@@ -112,7 +112,7 @@ def test_cached_caller_with_ended_credential_is_refused_first(
     content, headers = again[request_is]
     with _statements(services.database) as seen:
         refusal(api.post("/v1/jobs", json=content, headers=headers), 401, "not-authenticated")
-    assert sum("INSERT" in statement for statement in seen) == (request_is == "right")  # which wrote nothing
+    assert sum("INSERT INTO jobs" in statement for statement in seen) == (request_is == "right")  # which wrote nothing
     assert _counts(services.database) == [1, 1, 1, 1]
 
 

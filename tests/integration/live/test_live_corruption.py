@@ -65,7 +65,7 @@ def test_irrecoverable_state_is_reported_instead_of_revealed(live: LiveWorld, ex
         live.work_off(provider, LeaseKind.REVEAL)
         if provider.failures:
             break
-    assert provider.failures == ["Unmade"] * 3
+    assert provider.failures == ["StateUnavailable"] * 3
     given_up = select(Lease.reason).where(Lease.kind == LeaseKind.REVEAL, Lease.status == "failed")
     assert set(live.rows(lambda session: session.scalars(given_up).all())) == {"state_lost"}
     assert {sample.status for sample in live.samples() if sample.segment} == {"drawn"}

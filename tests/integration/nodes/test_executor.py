@@ -316,7 +316,7 @@ def test_sandbox_refuses_network_and_programs(attempt: str) -> None:
         call = attempt.format(port=server.getsockname()[1])
         program = f"""
 import os, socket, subprocess
-from zoo_compute.node import sandbox
+from zoo_compute.node.execution import sandbox
 sandbox.enter({MEMORY})
 try:
     {call}
@@ -331,7 +331,7 @@ def test_sandbox_works_without_user_namespace_maps(tmp_path: Path) -> None:
     """AppArmor in Ubuntu 24.04 allows a user namespace and refuses its maps."""
     program = f"""
 import builtins, os
-from zoo_compute.node import sandbox
+from zoo_compute.node.execution import sandbox
 named, opened = [], open
 def refusing(path, *rest):
     if str(path).startswith("/proc/self/"):
@@ -352,7 +352,7 @@ def test_processor_time_limit_allows_for_threads() -> None:
     """The hardware proof hashes on 16 threads, which use an hour of CPU time in four minutes."""
     program = """
 import os, resource
-from zoo_compute.node import sandbox
+from zoo_compute.node.execution import sandbox
 sandbox.limit_processor_time(3600)
 assert resource.getrlimit(resource.RLIMIT_CPU)[0] >= 3600 * os.cpu_count()
 """

@@ -47,7 +47,7 @@ def test_slow_link_node_refuses_unit_before_training(
 ) -> None:
     monkeypatch.setattr(node_work, "reveal_timeout_seconds", lambda size, lease_seconds: 0.0)
     slow = Link()
-    slow.up.note(1 << 20, 10.0)
+    slow.up.add_sample(1 << 20, 10.0)
     market = Market(store)
     with pytest.raises(LinkTooSlow):
         work(market, tmp_path, executor, lease("train", train_task), link=slow)
@@ -60,7 +60,7 @@ def test_slow_link_is_measured_again_before_refusal(
     monkeypatch.setattr(node_work, "reveal_timeout_seconds", lambda size, lease_seconds: size / 100_000)
     link = Link()
     for _ in range(16):
-        link.up.note(1 << 20, 1000.0)
+        link.up.add_sample(1 << 20, 1000.0)
     market = Market(store, link=link)
     work(market, tmp_path, executor, lease("train", train_task), link=link)
     assert market.order() == ["put_piece", "commit", "upload", "complete"]
@@ -75,6 +75,6 @@ def test_trained_unit_is_delivered_over_any_link(
         work(killed, tmp_path, executor, lease("train", train_task))
     monkeypatch.setattr(node_work, "reveal_timeout_seconds", lambda size, lease_seconds: 0.0)
     slow, market = Link(), Market(store)
-    slow.up.note(1 << 20, 10.0)
+    slow.up.add_sample(1 << 20, 10.0)
     work(market, tmp_path, executor, lease("train", train_task), link=slow)
     assert market.order() == ["commit", "upload", "complete"]

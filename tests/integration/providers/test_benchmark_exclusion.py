@@ -98,7 +98,7 @@ def test_node_in_job_is_not_benchmarked(api: httpx.Client, services: Services, w
     _draw(world, caller.address)
     assert beat(api, caller, services.domain)["benchmark_by"] is None
     answer = api.post("/v1/benchmarks", json={"tier": "bronze"}, headers=caller.headers)
-    assert "slot" in refusal(answer, 409, "benchmark-at-work")["remedy"]
+    assert "job" in refusal(answer, 409, "benchmark-at-work")["remedy"]
     world.deliver(caller.address)
     assert beat(api, caller, services.domain)["benchmark_by"] is None  # between two units
     with world.database.transaction() as session:

@@ -21,7 +21,7 @@ ADDED = random.Random(2).randbytes(5 * CHUNK + 7)
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
-from zoo_compute import blockstore, file_writer
+from zoo_compute.content import blockstore, file_writer
 from zoo_compute.content.packs import Index, Pack
 
 stage, directory = sys.argv[1], Path(sys.argv[2])

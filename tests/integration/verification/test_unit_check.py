@@ -208,14 +208,6 @@ def test_unsettled_unit_is_checked_by_signed_market_data(world: World) -> None:
     assert error.value.code == "foreign-signature"
 
 
-def test_replica_states_are_recomputed_from_earlier_lines(chain: Chain) -> None:
-    record = chain.world.record
-    lines = [(n, n + 1, False, replace(record, units=[unit])) for n, unit in enumerate(record.units)]
-    chain.world.lines = lines
-    found = chain.check(2)
-    assert ([attempt.agrees for attempt in found.attempts], found.earlier) == ([True], ["0:1", "1:1"])
-
-
 def test_unit_forfeited_by_dispute_is_not_challenged_again(world: World) -> None:
     world.change(1, status="verified", reason=None)
     assert world.check().attempts[1].misjudged
@@ -280,10 +272,15 @@ def test_start_from_private_replica_state_is_reported(world: World) -> None:
 
 
 def test_missing_replica_states_are_recomputed(chain: Chain) -> None:
+    record, lines = chain.world.record, chain.world.lines
+    chain.world.lines = [(n, n + 1, False, replace(record, units=[unit])) for n, unit in enumerate(record.units)]
+    found = chain.check(2)  # from the records of earlier lines
+    assert ([attempt.agrees for attempt in found.attempts], found.earlier) == ([True], ["0:1", "1:1"])
+    chain.world.lines = lines
     found = chain.check(2)
     assert [(attempt.provider, attempt.agrees) for attempt in found.attempts] == [(HONEST, True)]
     assert (found.earlier, found.unchecked) == (["0:1", "1:1"], [])
-    chain.world.store.add(chain.files[0].read_bytes())
+    chain.world.store.add(chain.files[0].read_bytes())  # last: the store keeps it for later tests
     assert chain.check(2).earlier == ["1:1"]  # from the last that is public
 
 
@@ -291,7 +288,7 @@ def test_earlier_unit_with_other_end_state_is_named(chain: Chain) -> None:
     false = "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy"
     chain.world.change(0, slot_state_cid=false)
     chain.world.change(1, start_slot_state_cid=false)
-    with pytest.raises(ZooError, match=f"round 0 give another slot state .* verify that unit: {JOB}:0:1") as error:
+    with pytest.raises(ZooError, match=f"round 0 give another replica state .* verify that unit: {JOB}:0:1") as error:
         chain.check(2)
     assert error.value.code == "slot-state-held-by-node"
 
