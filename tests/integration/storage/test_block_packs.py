@@ -127,7 +127,7 @@ _BUSY = """
 import random, sys, time
 from pathlib import Path
 from zoo_compute.content.blockstore import BlockNotFound, BlockStore
-from zoo_protocol import unixfs
+from zoo_protocol.content import unixfs
 
 directory, seed = Path(sys.argv[1]), int(sys.argv[2])
 store = BlockStore(directory)
