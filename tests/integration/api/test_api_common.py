@@ -116,6 +116,8 @@ def test_failed_commit_is_never_success(api: httpx.Client, database: Database) -
             )
         )
     answer = api.post("/v1/auth/nonce", json={"address": CALLER})
+    with database.transaction() as session:
+        session.execute(text("DROP FUNCTION refuse CASCADE"))
     problem = refusal(answer, 500, "internal-error")
     assert problem["request_id"] == answer.headers["x-request-id"]
     assert "refuse" not in answer.text
