@@ -254,7 +254,7 @@ def test_gap_below_nonces_is_filled(chain: Chain, database: Database) -> None:
     sender = chain.sender(database)
     sender.step()
     assert intent(database).nonce == gap + 1
-    chain.anvil.reorg(1)  # the foreign transaction is gone, ours waits for a nonce that nobody holds
+    chain.anvil.reorg(1)  # the foreign transaction is gone; ours waits for a nonce that no transaction uses
     chain.anvil.rpc("anvil_dropAllTransactions")
     settle_down(chain, sender)
     assert intent(database).status == IntentStatus.FINAL

@@ -176,7 +176,7 @@ def _check_that_nobody_else_lost_stake(info: dict[str, Any]) -> None:
     chain = Web3(HTTPProvider(info["rpc_url"]))
     staking = chain.eth.contract(address=info["contracts"]["ProviderStaking"], abi=artifact("ProviderStaking").abi)
     for kind, minimum in STAKES.items():
-        for account in info["accounts"][kind][kind == "providers" :]:  # the first provider is the cheat
+        for account in info["accounts"][kind][kind == "providers" :]:  # the first provider is dishonest
             assert staking.functions.stakeOf(account["address"]).call() == minimum
 
 

@@ -1,4 +1,4 @@
-"""What must hold for every book, and, where it is claimed, for every small one without exception."""
+"""Properties of every order book; some are checked for all small books."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace

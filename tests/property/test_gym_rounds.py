@@ -1,4 +1,4 @@
-"""Anybody recomputes a round's result bit for bit, whatever the order and the tree that it was computed in."""
+"""A round's result is bit for bit the same for each order and aggregation tree."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What holds of verdicts whatever verifiers say, and of the sampling rate whatever the history."""
+"""Properties of verdicts for any answers of verifiers, and of the sampling rate for any history."""
 
 from collections import Counter
 from math import log

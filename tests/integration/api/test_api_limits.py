@@ -138,7 +138,7 @@ def test_low_usage_is_counted_without_redis_or_loss(settings: Settings) -> None:
             answers = [await _get(first) for _ in range(150)]
             assert {status for status, _ in answers} == {200}
             assert answers[0][1] == 3_199
-            assert 3_050 <= answers[-1][1] <= 3_062  # 150 are gone, and a few have come back meanwhile
+            assert 3_050 <= answers[-1][1] <= 3_062  # 150 are gone, and a few have come back since
             assert sum(told) < 20  # the first, and where 200 had been let through since Redis heard of any
             assert first._reporting is not None
             await first._reporting

@@ -68,7 +68,7 @@ def test_every_refusal_is_known_problem_with_example(document: Schema) -> None:
         if "security" in operation:
             assert {"not-authenticated", "scope-missing"} <= set(codes(operation)), path
         assert {"invalid-request", "rate-limited", "internal-error"} <= set(codes(operation)), path
-    # What is in no operation: answers to addresses and methods that are none.
+    # Not part of any operation.
     assert set(known) - seen == {"not-found", "method-not-allowed"}
 
 

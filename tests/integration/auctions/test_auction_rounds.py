@@ -86,7 +86,7 @@ def test_tie_break_waits_without_loss_while_chain_silent(world: World) -> None:
     clear_when_due(world)
     with pytest.raises(RpcUnavailable):
         clearing.draw_due(world.database, world.settings, DEVNET, SilentBlocks())
-    assert clear_when_due(world) == 0  # the same orders are in no second round meanwhile
+    assert clear_when_due(world) == 0  # the same orders enter no second round until then
     assert [auction.status for auction in rounds(world)] == ["closed", "open"]
     assert statuses(world, jobs) == ["matching"] * 5
 
@@ -225,7 +225,7 @@ def test_many_workers_at_once_match_every_job_once(world: World) -> None:
 
     assert at_once([work] * 6) == [None] * 6
     draw(world)
-    clear_when_due(world)  # whoever came second may have left the fifth to the next round
+    clear_when_due(world)  # the thread that came second may have left the fifth to the next round
     draw(world)
     slots = world.rows(lambda session: session.scalars(select(Slot)).all())
     assert sorted(slot.job_id for slot in slots) == sorted(jobs)  # the fifth found the fifth node at the reserve

@@ -1,4 +1,4 @@
-"""What a slot's units hand on to one another: which node starts from what, and what reaches storage when."""
+"""Replica states: start states of units, and when states reach storage."""
 
 from typing import Any
 
@@ -77,7 +77,7 @@ def test_first_leaf_differing_from_replica_state_is_refused(world: World, nodes:
     world.kept[nodes[0]] = {}
     with pytest.raises(BlobNotFound):
         work.unit()
-    task = work.lease.task | {"slot_state_cid": None}  # as if the slot began anew
+    task = work.lease.task | {"slot_state_cid": None}  # as if the replica began again
     fresh = Work(world, work.lease.model_copy(update={"task": task}), nodes[0])
     fresh.commit()
     with pytest.raises(ResultRefused) as refused:

@@ -1,7 +1,7 @@
-"""The market disputes what replays refute: live training and replays, real referees, the contract, the ledger.
+"""Disputes that the market opens after mismatches, with live training, replays, referees, contract and ledger.
 
-A committee decides, not the operator: the cheat is slashed by the contract, or the market loses its bond and the unit
-is paid. Where a committee cannot decide, the operator slashes, and says why.
+A committee decides: the contract slashes the provider, or the market loses its bond and the unit is paid.
+If no committee can decide, the operator slashes and records the reason.
 """
 
 from collections.abc import Iterator
@@ -147,7 +147,7 @@ def test_rejected_dispute_costs_market_bond_and_pays_unit(
 ) -> None:
     job_id = live.train(honest)
     live.until("disputed", job_id, honest, [honest], liars)
-    live.until("checking", job_id, honest, [honest], liars)  # acquitted: what else they refuted is replayed anew
+    live.until("checking", job_id, honest, [honest], liars)  # rejected: the other mismatches are replayed again
     assert live.provider(honest.address).disputed_at is None
     fair = [live.verifier_node(executor) for _ in range(2)]
     live.until_decided(job_id, [honest], [*liars, *fair])
@@ -246,7 +246,7 @@ def test_referees_of_provider_owner_form_no_committee(live: CourtWorld, honest: 
     assert route() == Route(Decider.DISPUTE)
     for account in REFEREES[TERMS.seats - 1 :]:
         live.declare_owner(account.address, "Zoo Labs")
-    assert route() == Route(Decider.DISPUTE)  # the provider is of nobody's owner
+    assert route() == Route(Decider.DISPUTE)  # the provider has no owner
     live.declare_owner(honest.address, "Zoo Labs")
     assert route() == Route(Decider.OPERATOR, Reason.TOO_FEW_REFEREES)
 
@@ -300,7 +300,7 @@ def test_settled_unit_is_forfeited_when_other_challenger_wins(live: CourtWorld, 
     live.keep()
     if (
         live.deployed.views.balance_of(payer) == before
-    ):  # else its claims were open before the verdict, which returned it
+    ):  # otherwise its claims were open before the verdict, which returned it
         # Of no batch that this market knows: it is left to others.
         live.transact(OTHER, "JobEscrow", "returnStruck", to_hex(leaf_of(unit.unit)))
         live.keep()

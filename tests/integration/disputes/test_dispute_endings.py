@@ -1,6 +1,6 @@
-"""How the market's disputes end that no committee judges, and what follows for unit, bond and money.
+"""Disputes of the market that end without a verdict: unit, bond and money.
 
-Live training and replays, the contract, the ledger. Nothing that nobody verified is paid.
+Training, replays, contract and ledger are live. An unverified unit is never paid.
 """
 
 from typing import Any
@@ -139,7 +139,7 @@ def test_dispute_lapses_with_warning_when_account_changed(
     dispute = opened(live, cheat, verifiers)
     live.give_account(1, NEW_ACCOUNT)
     with capture_logs() as logs:
-        live.turn([cheat], verifiers)  # it shows its trace, and nobody can name the step
+        live.turn([cheat], verifiers)  # the trace is revealed, and no segment can be selected
         live.turn([cheat], verifiers)
     [said] = [entry for entry in logs if entry.get("dispute") == dispute and entry["log_level"] == "error"]
     assert (said["account"], said["status"]) == (MARKET.address, "step")
@@ -200,7 +200,7 @@ def test_dispute_refused_by_contract_goes_to_operator(
     live.give_account(1)
     live.until("disputed", job_id, cheat, [cheat], verifiers)  # it is allowed to take the bond first
     live.deployed.anvil.rpc("anvil_impersonateAccount", MARKET.address)
-    live.transact(MARKET, "ZenToken", "transfer", wallet(8).address, BOND)  # which is spent elsewhere meanwhile
+    live.transact(MARKET, "ZenToken", "transfer", wallet(8).address, BOND)  # the tokens are spent elsewhere first
     die_once(monkeypatch, challenger, "_end")
     die_once(monkeypatch, decisions, "_slash_by_operator")
     waited = update(TxIntent).where(TxIntent.function == "open").values(updated_at=utc_now() - RETRY_AFTER)

@@ -296,7 +296,7 @@ def test_challenger_needs_only_settled_record_and_bond(
 ) -> None:
     place = f"{unit.unit.jobId}:{unit.unit.round}:{unit.unit.slot}"
     cli.be(FIRST.key)
-    assert "unit-unsettled" in cli("dispute", "open", place, code=ExitCode.FAILED)  # nor decided
+    assert "unit-unsettled" in cli("dispute", "open", place, code=ExitCode.FAILED)  # the unit is not decided either
     live.settle(unit)
     assert "balance-too-low" in cli("dispute", "open", place, code=ExitCode.FAILED)
     assert "unit-unknown" in cli("dispute", "open", place, "--provider", SECOND.address, code=ExitCode.FAILED)
@@ -344,7 +344,7 @@ def test_decided_unit_is_disputable_only_within_its_period(
 
 def test_public_unit_data_needs_no_account(live: DisputeWorld, unit: Delivered, api: httpx.Client) -> None:
     record = f"/v1/jobs/{unit.unit.jobId}/units/{unit.unit.round}/{unit.unit.slot}"
-    assert api.get(record).status_code == 404  # before it is decided nothing is told
+    assert api.get(record).status_code == 404  # not public before the unit is decided
     assert api.get(f"/v1/commitments/{unit.unit_id}").json()["trace"] is None
     with live.database.transaction() as session:
         session.query(Unit).filter(Unit.job_id == unit.unit.jobId).update({"status": "verified"})

@@ -278,11 +278,11 @@ def test_verdict_is_accepted_by_signature_only(
     assert give(SECOND, True) == "not-in-committee"
     assert [give(member, True), give(member, True), give(member, False)] == ["taken", "taken", "verdict-differs"]
     live.keep()
-    assert live.state(opened).turn is Turn.JUDGING  # one signature is no quorum
+    assert live.state(opened).turn is Turn.JUDGING  # one signature does not make a quorum
     with pytest.raises(ApiError) as refused:
         market.report_state(opened.dispute_id, "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy")
     assert refused.value.code == "not-disputed-provider"
-    disputes = f"{live.api_url}/v1/disputes"  # for everybody
+    disputes = f"{live.api_url}/v1/disputes"  # public
     (listed,) = httpx.get(disputes).json()
     assert (listed["dispute_id"], listed["status"], listed["step"]) == (opened.dispute_id, "judging", 2)
     assert len(httpx.get(f"{disputes}/{opened.dispute_id}").json()["case"]["order"]) == 11

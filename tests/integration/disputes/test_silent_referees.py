@@ -1,4 +1,4 @@
-"""Referees that are silent let no cheat escape: live training, a live chain, the market's watcher, nodes' own calls."""
+"""Silent referees do not protect a dishonest provider: live training, chain, watcher and nodes."""
 
 from typing import Any
 
@@ -127,7 +127,7 @@ def test_nodes_submit_deciding_signatures_during_outage(
     opened = accused(live, cheat)
     quorum = [of(live, address, executor, NOWHERE) for address in committee(live, opened)[: TERMS.quorum]]
 
-    def told(dispute_id: str) -> dict[str, Any]:  # what they had asked the market for while it was there
+    def told(dispute_id: str) -> dict[str, Any]:  # answer as the market did before its outage
         found: dict[str, Any] = live.market(FIRST).dispute(dispute_id)
         return found
 

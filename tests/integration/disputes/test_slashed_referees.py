@@ -1,4 +1,4 @@
-"""What referees' signatures prove against them, from the market's API to the stake on a chain. Nothing is trained."""
+"""Slashing of referees by their signatures, from the market's API to the stake on chain; no training."""
 
 import json
 from collections.abc import Iterator
@@ -260,7 +260,7 @@ def test_ineligible_referee_is_delisted(court: Courtroom) -> None:
     court.follow()
     referee_list.evict_idle(court.database, court.chain.views)
     court.follow()
-    assert contract.refereeCount().call() == 1  # who did not renew its entry
+    assert contract.refereeCount().call() == 1  # the others did not renew their entry
     assert contract.isReferee(renewed.address).call()
     assert len(court.evictions()) == len(set(court.evictions())) == len(REFEREES) - 1
 

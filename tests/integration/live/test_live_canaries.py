@@ -1,4 +1,4 @@
-"""Canaries beside drawn segments: real training, real replays, penalties on a real chain."""
+"""Canaries next to sampled segments: real training, real replays, penalties on a real chain."""
 
 import json
 from pathlib import Path
@@ -210,7 +210,7 @@ def test_canary_resembles_sample_and_delays_its_unit(live: LiveWorld, executor: 
     }
     assert len(shapes) == 1
     assert {replay.canary_id is None for _, replay in found} == {True, False}
-    # Nobody holds both a segment and the canary on it.
+    # No verifier holds both a segment and the canary on it.
     held = [(lease.holder, lease.task["segment"]) for lease, _ in found]
     assert len(held) == len(set(held))
     # All samples are answered, no canary is: the unit waits, and its trace stays private.

@@ -1,11 +1,9 @@
-"""A cheating provider and a verifier of another owner that confirms whatever it claims: real training and replays.
+"""A dishonest provider and a verifier of another owner that confirms its claims: real training and replays.
 
-The verifier computes nothing for its friend: it is told the leaves that the provider has signed, and answers those.
-What the two can get through with is what the lot gives them. A segment for which the accomplice is asked first, and
-alone, passes on its word, which is even paid; a unit passes if that happens in all segments that are drawn of it. In
-every other segment somebody honest dissents, the accomplice is outvoted, and the unit is refuted
-(decision 13). Canaries and second opinions, which are asked for in secret, find the accomplice by itself
-(decision 8).
+The verifier computes nothing: it answers with the leaves that the provider has signed.
+A segment passes, and is paid, if the accomplice is its first and only verifier.
+A unit passes if all its sampled segments pass. Elsewhere an honest verifier disagrees and the unit is refuted.
+Canaries and duplicate replays expose the accomplice, as verifiers cannot recognise them.
 """
 
 from collections.abc import Callable, Iterator

@@ -70,7 +70,7 @@ def test_partly_lazy_provider_keeps_verified_pay_only(live: DisputeWorld, execut
         assert outcome(live, first, lazy) == ("verified", None)
         second = train(live, providers)
         replay_until_refuted(live, providers, verifiers)
-        third = train(live, providers)  # the lazy one's is honest again, and delivered before it is convicted
+        third = train(live, providers)  # the lazy provider's unit is honest again, and delivered before the slash
         assert outcome(live, third, lazy) == ("uploaded", None)
         for job_id in (second, third):
             live.decide(job_id, providers, verifiers)
@@ -81,7 +81,7 @@ def test_partly_lazy_provider_keeps_verified_pay_only(live: DisputeWorld, execut
     assert [outcome(live, job_id, honest) for job_id in (first, second, third)] == [("verified", None)] * 3
     [false] = [unit.id for unit in live.units(second, provider=lazy.address)]
     refuted = [(sample.unit_id, sample.segment) for sample in live.samples() if sample.status == "failed"]
-    assert refuted == [(false, FALSE_SEGMENT)]  # what it trained beside it is right, and nobody said otherwise
+    assert refuted == [(false, FALSE_SEGMENT)]  # its other segments match in every replay
 
     (slash,) = live.slashes()
     reader = ChainReader(live.deployed.anvil.url, live.deployed.deployment.contracts)

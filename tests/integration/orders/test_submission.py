@@ -160,14 +160,14 @@ def test_final_deposit_lists_job_and_reverted_one_rejects(
         intents = {intent.subject: intent for intent in session.scalars(select(TxIntent))}
     for intent in intents.values():
         intent.status = IntentStatus.REVERTED
-    intents[funded].detail = f"JobExists(jobId={funded})"  # somebody relayed it first; its event follows
+    intents[funded].detail = f"JobExists(jobId={funded})"  # another account relayed it first; its event follows
     intents[reverted].detail = "ERC20InsufficientAllowance(spender=0x, allowance=0, needed=1)"
     for _ in range(2):
         with services.database.transaction() as session:
             submission.on_deposit_intent(session, intents[funded])
             submission.on_deposit_intent(session, intents[reverted])
             submission.on_job_opened(session, opened(order))
-            submission.on_job_opened(session, opened(replace(order, nonce=1)))  # nobody's job here
+            submission.on_job_opened(session, opened(replace(order, nonce=1)))  # not a job of this market
     job = api.get(f"/v1/jobs/{funded}", headers=payer.headers).json()
     assert (job["status"], job["escrowed_wei"], job["fee_bps"]) == ("matching", str(ZEN), 500)
     job = api.get(f"/v1/jobs/{reverted}", headers=payer.headers).json()
@@ -185,7 +185,7 @@ def test_job_cancelled_before_deposit_is_refunded_when_final(
         submission.on_job_opened(session, opened(get(session, job["id"]).order))
     cancelled = api.get(path, headers=payer.headers).json()
     assert (cancelled["status"], cancelled["reason"]) == ("cancelled", "cancelled_by_payer")
-    assert cancelled["escrowed_wei"] == str(ZEN)  # what the settlement, which comes next, refunds
+    assert cancelled["escrowed_wei"] == str(ZEN)  # the settlement that follows refunds it
 
 
 def test_rejected_order_relayed_later_is_refunded(

@@ -254,7 +254,7 @@ def test_restored_payout_and_fee_arrive_normally(world: SettlementWorld, monkeyp
     fee = world.read(job_id).fee_wei
     assert fee is not None
     assert collect_fees(world) == fee // 3
-    # what is withheld keeps nobody from the rest, and an outsider sees that nothing is missing
+    # a held payout delays no other claim, and the public view is complete
     assert world.claim_all() == {wallet.address: UNIT_PAY * (wallet is PROVIDERS[1]) for wallet in PROVIDERS}
     world.check(job_id)
     for key in keys:
@@ -307,7 +307,7 @@ def test_fully_held_batch_does_not_block_others(world: SettlementWorld) -> None:
         world.settled(after=timedelta(hours=1 + round_))
     withhold(world, keys[0])
     withhold(world, keys[1])
-    in_court(world, "release", keys[1], False)  # struck: this batch never pays
+    in_court(world, "release", keys[1], False)  # forfeited: this batch never pays
     world.pass_challenge_period()
     assert take_earnings(world, PROVIDERS[0]) == [3]
     assert take_earnings(world, PROVIDERS[0]) == []

@@ -40,7 +40,7 @@ def test_disputed_unit_delays_only_end_of_its_job(market: SettlementWorld) -> No
     market.settled(after=hours(4))
     assert len(market.batches()) == 1
 
-    market.decide(disputed, UnitStatus.VERIFIED)  # acquitted, and checked to its end
+    market.decide(disputed, UnitStatus.VERIFIED)  # the dispute was rejected
     market.end(job)
     market.settled(after=hours(6))
     market.check(job)

@@ -1,4 +1,4 @@
-"""The market itself was away: what ran out meanwhile is held against no node."""
+"""Deadlines that pass during an outage of the market count against no node."""
 
 import time
 from collections.abc import Callable

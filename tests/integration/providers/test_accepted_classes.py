@@ -1,4 +1,4 @@
-"""Nodes that were registered before their environment class was dropped: no new work, no replays, and they are told."""
+"""Nodes of an environment class that is no longer accepted: no work, no replays, and a notice."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -90,7 +90,7 @@ def test_verifier_of_dropped_class_is_not_selected(world: VerificationWorld) -> 
     unit_id = world.drawn_unit(world.node())
     assert world.replays() == []
     assert world.unit(unit_id).status == "checking"  # and so it is not paid
-    assert live_of(world, ENVIRONMENT) == 0  # which is what its provider is told
+    assert live_of(world, ENVIRONMENT) == 0  # reported to the provider
     accept(world, ENVIRONMENT)
     world.advance()
     assert world.asked(verifiers) in verifiers

@@ -1,6 +1,6 @@
-"""A node in a trusted environment is attested on chain by its quote, and whoever doubts it checks it.
+"""A node's TEE quote is attested on chain, and any client can check it.
 
-The machine and its vendor are stand-ins (``support.dcap``); the market, the contracts and storage are real.
+The machine and its vendor are stand-ins (`kit.fakes.dcap`); the market, the contracts and storage are real.
 """
 
 import os

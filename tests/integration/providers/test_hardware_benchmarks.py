@@ -181,7 +181,7 @@ def test_benchmark_repeats_at_secret_time(api: httpx.Client, database: Database,
     assert due() is None
     draw(rebenchmark_at=now)
     token_only = api.post("/v1/providers/me/heartbeat", json={}, headers=node.headers).json()
-    assert token_only["benchmark_by"] is None  # nor does its clock begin to run
+    assert token_only["benchmark_by"] is None  # its clock does not start either
     told = due()
     assert told is not None
     assert due() == told  # asking again gives no more time

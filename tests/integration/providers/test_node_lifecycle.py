@@ -58,7 +58,7 @@ def test_node_earns_tier_and_repeats_benchmark_on_request(standing: NodeLifecycl
     with database.transaction() as session:
         session.get_one(Provider, standing._wallet.address).rebenchmark_at = datetime.now(UTC)
     assert heartbeat(standing)["benchmark_by"] is not None
-    with standing._executor.exclusively():  # a unit is being trained: the heartbeats go on meanwhile
+    with standing._executor.exclusively():  # a unit trains: the heartbeats continue
         standing.advance("active", must_prove=True)
         standing.advance("active", must_prove=True)
         assert heartbeat(standing)["benchmark_by"] is not None
@@ -109,7 +109,6 @@ def test_demoted_node_sends_heartbeats_during_benchmark(standing: NodeLifecycle,
 
 
 def test_node_waits_for_check_of_answer(standing: NodeLifecycle) -> None:
-    """One is checked at a time; who gave up meanwhile would have committed and not answered, and wait for a day."""
     standing._market._connection._retry_seconds = 0.1
     benchmarks._CHECKS.acquire()
     others = threading.Timer(3, benchmarks._CHECKS.release)

@@ -143,7 +143,7 @@ def test_only_heartbeats_answering_last_challenge_count(
     foreign = api.post("/v1/providers/me/heartbeat", json={}, headers=other.headers).json()["challenge"]
     for challenge, signer in (("", node), ("0x" + "ab" * 32, node), (foreign, node), (told["challenge"], other)):
         assert not send(challenge or "0x" + "00" * 32, signer)
-    register(api, node)  # a session's token is enough for this, so it keeps nobody in the book
+    register(api, node)  # a session's token suffices, so it keeps no node in the order book
     assert seen() == before
     assert send(told["challenge"], node)
     assert seen() != before
@@ -164,7 +164,7 @@ def test_wallet_serves_only_one_node(api: httpx.Client, services: Services, monk
     for _ in range(2):
         assert beat("first").json()["counted"]
     assert beat("stranger", "another").json()["code"] == "wallet-in-use"
-    assert not beat("thief", "first", signer=sign_in(api)).json()["counted"]  # who cannot sign takes nothing over
+    assert not beat("thief", "first", signer=sign_in(api)).json()["counted"]  # no takeover without a signature
     assert beat("first").json()["counted"]
     assert beat("started again", "before", "first").json()["counted"]
     refusal(beat("first", "before"), 409, "wallet-in-use")  # the copy that is left of two

@@ -55,7 +55,7 @@ def _running(world: World, nodes: list[str], rounds: int = 6, round_delay: int =
 def test_excluded_payload_is_restored_to_replica(world: World, five: list[str]) -> None:
     job_id = _running(world, five)
     left_out = _round_with_an_outlier(world, job_id, five)
-    ahead = _sent(world, five[4])  # started before anybody knew, from what the first unit left
+    ahead = _sent(world, five[4])  # started before the exclusion, from the first unit's state
     _close(world, job_id)
     unit, second = _unit(world, job_id, 0, 4), _unit(world, job_id, 1, 4)
     assert (unit.included, unit.exclusion_reason) == (False, "krum_outlier")

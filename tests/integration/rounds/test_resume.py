@@ -1,7 +1,7 @@
-"""A job goes on in another process, from any round, with nothing but a checkpoint's CID: bit for bit the same.
+"""A job resumed in another process from any checkpoint's CID: bit for bit the same.
 
-By each method, with both inner optimisers, where the slots have a round's delay, and after a payload that came too late
-for any round. Whoever goes on has missed all rounds before: it follows them by their updates, where there are any.
+The cases are each method, both inner optimisers, round delay 1, and a payload too late for any round.
+The resuming node has missed all earlier rounds and applies their updates where they exist.
 """
 
 import json

@@ -210,7 +210,7 @@ def test_kill_during_writes_keeps_whole_blocks_and_pins(own_store):
     assert len(list((own_store.directory / "packs").iterdir())) >= len(acknowledged)
     with contextlib.closing(sqlite3.connect(own_store.directory / "index.sqlite")) as index:
         named = {name for (name,) in index.execute("SELECT DISTINCT pack FROM blocks")}
-    assert {path.name for path in (own_store.directory / "packs").iterdir()} == named  # what was half-written is gone
+    assert {path.name for path in (own_store.directory / "packs").iterdir()} == named  # half-written packs are gone
     pins = _post(own_store, "pin/ls", params={"type": "recursive"}).json()["Keys"]
     for cid, number in acknowledged:
         assert cid in pins

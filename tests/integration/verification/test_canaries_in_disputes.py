@@ -1,4 +1,4 @@
-"""Canaries and comparisons of units that go to a committee on chain: they wait for it, and convict nobody."""
+"""Canaries and cross-class checks of disputed units wait for the committee and slash no verifier."""
 
 import pytest
 from kit.verification.replay_records import OTHER_LEAF, asked_of, replay_records
@@ -121,7 +121,7 @@ def test_comparison_waits_for_unreachable_storage(
     world: VerificationWorld, unit_id: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compared_by_another_class(world, unit_id)
-    with world.database.transaction() as session:  # nobody of the class is at it
+    with world.database.transaction() as session:  # no verifier of the class works on it
         session.execute(update(Replay).where(Replay.sample_id.is_not(None)).values(status="abandoned"))
 
     def unavailable(*_: object) -> tuple[float, float]:
@@ -148,7 +148,7 @@ def test_distant_comparison_is_paid_by_dispute_outcome(world: VerificationWorld,
         session.add(Replay(comparison_id=comparison.id, **found))
     refute(world)
     assert world.unit(unit_id).status == "disputed"
-    assert replay_records(world) == {}  # nobody is paid or blamed before the end
+    assert replay_records(world) == {}  # no payment or penalty before the end
 
     with world.database.transaction() as session:
         unit = units.unit_facts(session, unit_id)

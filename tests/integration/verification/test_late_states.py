@@ -98,7 +98,7 @@ def test_late_state_counts_only_for_verified_unit(
     world.challenge({unit.id: [1]})
     (sample,) = world.samples()
     world.pass_due(sample.id)
-    world.reveal(nodes[0])  # before anybody has looked at the time
+    world.reveal(nodes[0])  # before any sweep noticed the deadline
     [late] = late_states(world)
     assert (late.booked, lost_by_day(world, nodes[0])) == (None, {})
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Doubts about payloads raise the rate at which their nodes' next units are sampled, and cost nothing else."""
+"""Outlier flags raise the sampling rate of a node's next units, and nothing else."""
 
 from dataclasses import replace
 

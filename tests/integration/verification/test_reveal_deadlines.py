@@ -1,4 +1,4 @@
-"""How long a provider has to show what was drawn of its units."""
+"""Deadlines of providers for revealing sampled segments."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta

@@ -39,7 +39,7 @@ def test_one_replay_checks_all_attempts(world: World) -> None:
     assert (honest.provider, honest.agrees, honest.difference, honest.misjudged) == (HONEST, True, None, False)
     assert (cheat.provider, cheat.agrees, cheat.misjudged) == (CHEAT, False, False)
     assert cheat.difference is not None
-    assert cheat.difference.first_step is None  # nobody showed its leaves
+    assert cheat.difference.first_step is None  # no node revealed its leaves
     assert (cheat.difference.where, cheat.difference.entries > 0) == ("payload", True)
 
 
@@ -262,7 +262,7 @@ def test_missing_data_is_named_by_cid(world: World) -> None:
 
 def test_start_from_private_replica_state_is_reported(world: World) -> None:
     world.change(0, start_slot_state_cid=GONE)
-    found = world.check()  # the other attempt began with what everybody has
+    found = world.check()  # the other attempt began from public data
     assert [attempt.provider for attempt in found.attempts] == [CHEAT]
     assert [left.provider for left in found.unchecked] == [HONEST]
     world.change(1, start_slot_state_cid=GONE)

@@ -1,4 +1,4 @@
-"""Verification end to end on a real database and storage: windows, draws, replays, convictions, duplicates."""
+"""Verification on a real database and storage: windows, samples, replays, slashes, duplicates."""
 
 import json
 import threading
@@ -82,7 +82,7 @@ def test_two_agreeing_verifiers_slash_dishonest_provider_once(
     other_job = world.second_job(nodes[0])  # delivered, but not checked yet
     first = world.asked(verifiers)
     world.replay(first, OTHER_LEAF)
-    assert world.intents("slash") == []  # one verifier alone convicts nobody
+    assert world.intents("slash") == []  # one verifier alone cannot refute a unit
     assert world.unit(unit_ids[0]).status == "checking"
     second = world.asked(verifiers)
     assert second != first
@@ -177,7 +177,7 @@ def test_slash_before_release_reduces_no_later_slash(
     world.challenge({unit_ids[0]: [1], unit_ids[1]: []})
     assert caught(unit_ids[0]) == ("rejected", "withheld_data")
     assert world.provider(nodes[0]).reason == "withheld_data"
-    told("Jailed")  # what the first penalty came to on chain
+    told("Jailed")  # the first penalty's events on chain
     told("Released")
     (unit,) = world.units(world.second_job(nodes[0]))
     world.challenge({unit.id: [1]})

@@ -1,4 +1,4 @@
-"""What nodes ask of the API until they are in the book: registration, the proof of hardware, stake, an ask."""
+"""A node's API calls until it is in the order book: registration, hardware benchmark, stake, ask."""
 
 import secrets
 import time

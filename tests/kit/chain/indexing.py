@@ -1,4 +1,4 @@
-"""What an indexer has made of the chain, to be compared with what a fresh one makes of it."""
+"""An indexer's records of the chain, for comparison with those of a fresh indexer."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""How a test has jobs paid: the one place that knows the steps of a settlement on the chain."""
+"""The steps of a settlement on chain, for tests that need paid jobs."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def _line(job_id: str, units: int) -> JobLine:
 
 
 def _units_root(job_id: str) -> bytes:
-    return sha256(f"units of {job_id}".encode())  # nobody disputes them
+    return sha256(f"units of {job_id}".encode())  # never disputed
 
 
 def pay(units: int) -> int:

@@ -1,4 +1,4 @@
-"""The market as challenger beside live nodes, verifiers and referees: what replays refute goes to the contract."""
+"""The market as challenger next to live nodes, verifiers and referees."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The market with its court, to the end of jobs: what is settled on chain, who is paid, what the payer gets back."""
+"""The market with its committee, to the end of jobs: settlement, payouts and refunds."""
 
 from collections.abc import Sequence
 from datetime import timedelta

@@ -23,7 +23,7 @@ def watch(pid: int) -> None:
 
 @cache
 def _watchdog() -> "subprocess.Popen[bytes]":
-    # A session of its own: whoever kills the test's process group is not to meet it.
+    # A session of its own survives a kill of the test's process group.
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     return subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, start_new_session=True, **quiet)
 
@@ -32,7 +32,7 @@ def _end(pid: int, create_time: float) -> None:
     try:
         engine = psutil.Process(pid)
         if abs(engine.create_time() - create_time) > _SAME_SECONDS:
-            return  # somebody else's by now
+            return  # the process id was reused
         for process in (*engine.children(recursive=True), engine):
             process.kill()
     except psutil.NoSuchProcess:

@@ -94,7 +94,7 @@ class World:
         self.settings = settings
         self.be_patient()
         self.wallets: dict[str, LocalAccount] = {}
-        self.kept: dict[str, dict[str, bytes]] = {}  # slot states by node and CID
+        self.kept: dict[str, dict[str, bytes]] = {}  # replica states by node and CID
         self.spec = TrainingSpec.from_dict(SPEC | {"data_config": {"dataset": store_dataset(storage)}})
 
     def be_patient(self) -> None:

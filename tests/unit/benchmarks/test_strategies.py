@@ -140,13 +140,13 @@ def test_price_bound_is_stake_in_bronze_then_fee() -> None:
 
 def test_single_false_verifier_is_penalised_once_by_table() -> None:
     life = referee_strategies.cartel_life(referee_strategies.CARTELS[0], USUAL, random.Random(0))
-    seats = -(life + MAINNET.verifier_minimum_stake_wei // 5)  # what honest work would have brought until then
+    seats = -(life + MAINNET.verifier_minimum_stake_wei // 5)  # the reward of honest work until then
     assert seats > 0
     assert seats % referee_strategies.seat_profit_wei(USUAL) == 0
 
 
 def test_quarter_of_referees_escape_at_quorum_probability() -> None:
-    """Of the 15504 committees of 5 from 20, 1126 have at least three of five."""
+    """1126 of the 15504 committees of 5 from 20 have at least three of five."""
     assert referee_strategies.escaped_share(5) == 1_126 / 15_504
     assert referee_strategies.escaped_share(5) < 1 - 0.66  # the price bound of orders counts on 66 % of a penalty
 

@@ -121,7 +121,7 @@ def test_terminating_commands_can_answer_in_json(tmp_path: Path, run: Run) -> No
 
 def test_help_shows_option_defaults(tmp_path: Path, run: Run) -> None:
     shown = " ".join(run(tmp_path, "devnet", "up", "--help", COLUMNS="200").stdout.split())
-    assert "default: 5" in shown  # what stands in brackets is markup, and not shown
+    assert "default: 5" in shown  # brackets are markup, and not printed
     assert "default: fabricate" in shown
 
 

@@ -262,7 +262,7 @@ def test_html_page_instead_of_answer_is_retried(market: Market) -> None:
     assert Connection(market.url).get("/v1/x") == {"back": True}
     market.requests.clear()
     with pytest.raises(Unreachable, match="text/html instead of JSON"):
-        Connection(market.url).post("/v1/x")  # which may not be repeated
+        Connection(market.url).post("/v1/x")  # a POST may not be repeated
 
 
 def test_attempt_outlasting_retry_time_is_repeated(market: Market) -> None:

@@ -1,4 +1,4 @@
-"""What the client signs, what it refuses to sign, and how jobs and amounts are written."""
+"""The client's signatures and refusals, and the notation of jobs and amounts."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What is printed for programs is JSON, whatever was computed."""
+"""Output for programs is JSON for every computed value."""
 
 import json
 import math
@@ -13,7 +13,7 @@ from zoo_compute.terminal.output import print_json, report
 
 def _read(text: str) -> object:
     def refuse(constant: str) -> None:
-        raise AssertionError(f"{constant} is no JSON")
+        raise AssertionError(f"{constant} is not JSON")
 
     return json.loads(text, parse_constant=refuse)
 

@@ -1,4 +1,4 @@
-"""What a power cut may take: nothing that was answered as pinned. And what damage on disk is called."""
+"""The block store after a power cut keeps all acknowledged pins; errors name damage on disk."""
 
 import os
 import sqlite3

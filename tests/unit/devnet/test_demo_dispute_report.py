@@ -1,4 +1,4 @@
-"""What the demonstration promises of its cheat, and the words for it."""
+"""The demonstration's expectations of its dishonest provider, and their texts."""
 
 import copy
 from typing import Any

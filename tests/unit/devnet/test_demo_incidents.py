@@ -1,4 +1,4 @@
-"""What the demonstration does to its nodes, by the events of its job; with a process in the place of the leaver."""
+"""The demonstration's incidents, triggered by the events of its job; a process stands in for the leaver."""
 
 import signal
 import subprocess

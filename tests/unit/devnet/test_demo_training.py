@@ -1,4 +1,4 @@
-"""What the demonstration promises of its slow link, its late payload and its leaver, and the words for it."""
+"""The demonstration's expectations of its slow link, late payload and leaver, and their texts."""
 
 import copy
 from typing import Any

@@ -218,7 +218,7 @@ def test_engine_named_by_environment_is_not_started(directory: StateDirectory, m
     assert state.settings["ZOO_REDIS_URL"] == "redis://elsewhere:6379/0"
     assert parts["api"].env["ZOO_SWEEP_INTERVAL_SECONDS"] == "7"
     assert "zoo_compute.devnet.adversaries.adversary" in parts["provider-1"].argv
-    assert "provider-1" in parts["provider-2"].needs  # the spare joins after the cheat
+    assert "provider-1" in parts["provider-2"].needs  # the spare joins after the dishonest provider
     assert Settings(**{name.removeprefix("ZOO_").lower(): value for name, value in state.settings.items()})
 
 

@@ -1,4 +1,4 @@
-"""How likely committees are to miss their quorum: against a simulation of the draws, and cases counted by hand."""
+"""Probabilities that committees miss their quorum, against a simulation and manual counts."""
 
 import random
 from itertools import pairwise

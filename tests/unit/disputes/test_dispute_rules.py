@@ -1,4 +1,4 @@
-"""What is due in a dispute, by the contract's state alone; and what a referee finds, by what its replay gives."""
+"""Due actions in a dispute by the contract's state, and a referee's verdict by its replay."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -132,7 +132,7 @@ LATE = DEADLINE - DEVNET.disputes.verdict_seconds // PARTIAL_BALLOT_DIVISOR
     [
         ([True, True], WAITED - 1, []),  # the third may still come
         ([True, True], WAITED, [True]),
-        ([True, True, False], DRAWN_AT, [True]),  # nobody is awaited
+        ([True, True, False], DRAWN_AT, [True]),  # all have answered
         ([True, False], LATE, []),  # no quorum
         ([True, False], LATE + 1, [True, False]),
         ([True], DEADLINE, [True]),

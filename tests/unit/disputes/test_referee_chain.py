@@ -1,4 +1,4 @@
-"""What a referee reads of the transaction that opened a dispute: its input is a stranger's."""
+"""A referee's reading of the opening transaction, whose input is untrusted."""
 
 from types import SimpleNamespace
 from typing import Any

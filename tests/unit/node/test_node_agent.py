@@ -1,4 +1,4 @@
-"""What a node says of itself while its threads work side by side."""
+"""A node's reports while its threads run concurrently."""
 
 import os
 import threading
@@ -229,7 +229,7 @@ def test_node_status_does_not_wait_for_unit(tmp_path: Path) -> None:
             def beat() -> None:
                 for live in (0, 2, 1):
                     standing.log_verifier_count(live)
-                standing.advance("demoted")  # which the benchmark ends, once the unit is done
+                standing.advance("demoted")  # the benchmark ends it, once the unit is done
 
             said = threading.Thread(target=beat, daemon=True)
             said.start()

@@ -1,4 +1,4 @@
-"""What a node has ready is kept until the market answers, unless the lease is known to be lost, or the node stops."""
+"""A node keeps its results until the market answers, the lease is lost, or the node stops."""
 
 import json
 import threading

@@ -32,7 +32,7 @@ def test_unit_is_offered_while_fastest_node_is_timely() -> None:
         last_offer([], 110.0)
     assert STATE.can_finish_in_time(EARLY)
     assert not STATE.can_finish_in_time(LATE)
-    assert FEW.can_finish_in_time(LATE)  # three of six are no quorum
+    assert FEW.can_finish_in_time(LATE)  # three of six do not make a quorum
     assert replace(STATE, last_offer=None).can_finish_in_time(LATE)
 
 

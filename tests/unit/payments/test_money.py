@@ -1,4 +1,4 @@
-"""The money rules: nothing is lost, nothing is rounded in anybody's favour but the payer's."""
+"""The money rules: nothing is lost, and rounding favours the payer only."""
 
 from fractions import Fraction
 

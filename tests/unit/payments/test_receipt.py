@@ -1,7 +1,7 @@
-"""The outside verification of receipts: an honest settlement has no finding, and every lie has one.
+"""The outside verification of receipts: an honest settlement has no finding, every falsification has one.
 
-The chain and the gateway are held in memory here, so that each can be made to lie; the demo's test runs the same
-verification against a real chain and real storage.
+The chain and the gateway are in memory, so that each can answer falsely.
+The demo's test runs the same verification against a real chain and real storage.
 """
 
 import json
@@ -145,7 +145,7 @@ class World:
             payload_hash=bound,
             payload_cid=self.put(payload),
             salt=to_hex(salt),
-            slot_state_cid=cid_of_raw(f"slot state {slot}".encode()),  # which stays on its node
+            slot_state_cid=cid_of_raw(f"slot state {slot}".encode()),  # it stays on its node
             commitment_signature=sign(to_hex(bytes(provider.key)), typed_data(DOMAIN, commitment)),
             window=3,
             window_index=None,

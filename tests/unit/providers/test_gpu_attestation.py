@@ -196,7 +196,7 @@ def test_malformed_statement_is_refused_with_reason(token: str, name: str, certi
     ("which", "old", "new"),
     [
         (1, bytes.fromhex("a003020102"), bytes.fromhex("a003020121")),  # X.509 of version 34
-        (1, b"GPU Intermediate", b"\xffPU Intermediate"),  # a name that is no UTF-8
+        (1, b"GPU Intermediate", b"\xffPU Intermediate"),  # a name that is not UTF-8
         (0, b"GPU Intermediate", b"\xffPU Intermediate"),
     ],
 )
@@ -244,11 +244,11 @@ def test_quote_covers_gpus_of_its_environment(
     found = quoted()
     assert [gpu.serial for gpu in found.verify(at(service), vendor.root_der, [service.trusted]).gpus] == ["1", "2"]
     assert Evidence.from_bytes(found.to_bytes()) == found
-    assert refusal(quoted(said=False)) == ("quote", "unbound")  # somebody put a statement beside it
-    assert refusal(replace(found, gpus=None)) == ("quote", "unbound")  # or took it away
+    assert refusal(quoted(said=False)) == ("quote", "unbound")  # a statement was added
+    assert refusal(replace(found, gpus=None)) == ("quote", "unbound")  # the statement was removed
     other = service.statement(gpu_nonce(1, REGISTRY, WALLET, CHALLENGE), 8)
-    assert refusal(replace(found, gpus=other)) == ("quote", "unbound")  # or another of the same challenge
-    assert refusal(quoted(asked_by=OTHER)) == ("gpu_statement", "unbound")  # the GPUs answered for somebody else
+    assert refusal(replace(found, gpus=other)) == ("quote", "unbound")  # another statement of the same challenge
+    assert refusal(quoted(asked_by=OTHER)) == ("gpu_statement", "unbound")  # the GPUs answered for another wallet
 
 
 def test_node_uses_nvidia_tool_and_needed_keys(service: AttestationService, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the market's processes refuse to start with."""
+"""Settings that the market's processes refuse to start with."""
 
 import os
 import subprocess

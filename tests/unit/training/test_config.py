@@ -176,7 +176,7 @@ def test_round_and_segment_lengths_are_decided_together() -> None:
         assert by_size == {
             name: value for name, value in METHODS["slow_links"].items() if name not in ("inner_steps", "segment_steps")
         }
-        assert training_of(LARGE, given_one)["top_k"] == 64  # 20 steps are no multiple of 6, nor 30 of 4
+        assert training_of(LARGE, given_one)["top_k"] == 64  # 20 steps are not a multiple of 6, and 30 not of 4
 
 
 @pytest.mark.parametrize("training", [{"optimizer": "adamw"}, {"method": "sparseloco"}])
@@ -229,7 +229,7 @@ def test_explicit_settings_are_kept_at_any_size(settings: dict[str, Any], large:
     assert by_size.keys().isdisjoint(settings)
     assert spec.training == (plain if not by_size else replace(plain, **by_size))
     assert large or by_size.keys() <= {"learning_rate"}
-    # What is stored says it all: read again, on its own, it decides nothing any more.
+    # A stored spec is complete: reading it again sets nothing.
     again = TrainingSpec.from_dict(spec.to_dict())
     assert (again, again.spec_hash()) == (spec, spec.spec_hash())
     assert settings_by_size(spec.model, training) == {}

@@ -1,4 +1,4 @@
-"""What a unit starts from that does not wait for its slot's last round to be joined."""
+"""The start of a unit that does not wait for its replica's last aggregation."""
 
 import tracemalloc
 from dataclasses import replace

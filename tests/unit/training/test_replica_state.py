@@ -1,4 +1,4 @@
-"""What slots carry from unit to unit: files, digests, and that a unit goes on from it."""
+"""Replica states: files, digests, and continuation of a unit from them."""
 
 import json
 import struct

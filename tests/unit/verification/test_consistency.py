@@ -1,4 +1,4 @@
-"""Statistics of payloads: honest nodes that differ are not doubted, gross attacks are."""
+"""Statistics of payloads: honest differences raise no outlier flag, gross attacks do."""
 
 from dataclasses import replace
 

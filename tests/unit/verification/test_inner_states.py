@@ -1,4 +1,4 @@
-"""First segments: the rule by which copied ends are told, and the digest of the state within."""
+"""First segments: the rule that detects copied ends, and the digest of the inner state."""
 
 from dataclasses import replace
 from typing import Any
@@ -33,7 +33,7 @@ NONCE = sha256(b"nonce")
         ([A], A, True, False),
         ([A, A], A, True, True),
         ([A, B], None, False, False),
-        ([A, B, B], None, False, False),  # beside a second liar, two say nothing of the first
+        ([A, B, B], None, False, False),  # against a possible second copier, two answers prove nothing
         ([A, B, B, A], None, False, False),
         ([A, B, B, B], B, True, True),
         ([A, B, B, C], None, False, False),

@@ -1,4 +1,4 @@
-"""What passes across environment classes, and how ends of segments are compared."""
+"""Tolerances across environment classes, and the comparison of segments' ends."""
 
 import math
 from dataclasses import replace
