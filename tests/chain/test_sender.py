@@ -148,7 +148,7 @@ def test_expensive_call_stays_within_transaction_gas_limit(chain: Chain, databas
     assert intent(database, "dear").status == IntentStatus.FINAL
 
 
-def test_sender_works_when_node_lacks_final_state(chain: Chain, database: Database) -> None:
+def test_payment_is_final_when_node_lacks_final_state(chain: Chain, database: Database) -> None:
     """A full node keeps about 128 states; on chains with fast blocks finality lies further back."""
 
     def pruned(request: Request, forward: Forward) -> Answer:

@@ -41,7 +41,7 @@ PROVIDER_LOST = 5  # IDisputes.Status
 
 
 @pytest.mark.timeout(1_300)  # a minute and a half on two idle cores
-def test_demo_from_stake_to_receipt(devnet: Devnet) -> None:
+def test_demo_receipt_matches_chain_and_storage(devnet: Devnet) -> None:
     argv = [sys.executable, "-m", "zoo_compute", "demo", "--keep", "--json", "--directory", str(devnet.directory)]
     done = subprocess.run(argv, cwd=ROOT, env=clean(), capture_output=True, text=True, timeout=1_200, check=False)
     assert done.returncode == 0, done.stderr

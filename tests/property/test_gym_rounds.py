@@ -116,7 +116,7 @@ def test_threads_sharing_work_give_same_checkpoint(monkeypatch: pytest.MonkeyPat
     assert found[0] == found[1]
 
 
-def test_every_replica_has_its_reason() -> None:
+def test_each_payload_verdict_has_its_code() -> None:
     codes = {slot: verdict.code for slot, verdict in RESULT.verdicts.items()}
     assert codes == dict.fromkeys(range(9), "included") | {9: "malformed_wrong_size", 10: "norm_outlier"}
 
@@ -144,7 +144,7 @@ def test_distant_payload_with_ordinary_norm_is_excluded() -> None:
 
 
 @pytest.mark.parametrize("liars", [1, 2, 3])
-def test_colluding_payloads_gain_one_voice_then_none(liars: int) -> None:
+def test_colluding_copies_are_excluded_without_effect(liars: int) -> None:
     good = {slot: payload(slot) for slot in range(liars, 8)}
     lie = encode(SPEC, -sum(_sent(slot) for slot in range(liars, 8)).astype(np.float32) / 4)
     result = aggregate(SPEC, PARAMETERS, good | dict.fromkeys(range(liars), lie), outer_state=STATE)
@@ -154,7 +154,7 @@ def test_colluding_payloads_gain_one_voice_then_none(liars: int) -> None:
     assert save_state(result.parameters) == save_state(alone.parameters)
 
 
-def test_short_vector_does_not_pass_as_near() -> None:
+def test_short_opposed_vector_is_excluded() -> None:
     good = {slot: payload(slot) for slot in range(7)}
     opposed = encode(SPEC, (-0.3 * _sent(7)).astype(np.float32))
     verdicts = aggregate(SPEC, PARAMETERS, good | {7: opposed}, outer_state=STATE).verdicts

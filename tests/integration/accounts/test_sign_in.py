@@ -67,7 +67,7 @@ def test_unchecksummed_address_is_refused(api: httpx.Client) -> None:
     assert refusal(answer, 401, "sign-in-refused")["field"] == "message.address"
 
 
-def test_anothers_signature_is_refused(api: httpx.Client) -> None:
+def test_foreign_or_malformed_signature_is_refused(api: httpx.Client) -> None:
     wallet, other = Account.create(), Account.create()
     message = siwe_message(_nonce(api, wallet.address), wallet.address)
     for signature in (sign_text(other, message), "0x" + "00" * 65, "0x12"):

@@ -162,7 +162,7 @@ def test_processes_share_limit_when_near_it(settings: Settings, processes: int) 
     assert quota <= passed <= quota + refilled + (processes - 1) * quota // 16
 
 
-def test_without_redis_nothing_is_limited_and_nothing_fails(settings: Settings) -> None:
+def test_requests_pass_unlimited_when_redis_is_down(settings: Settings) -> None:
     changes = {"requests_per_minute_ip": 1, "redis_url": "redis://127.0.0.1:1"}
     with TestClient(create_app(settings.model_copy(update=changes))) as client:
         assert [client.get("/v1/network").status_code for _ in range(3)] == [200] * 3
@@ -246,7 +246,7 @@ def test_roles_are_granted_by_admins_only(api: httpx.Client, app: FastAPI, datab
     refusal(api.put(unknown, json=body, headers=admin.headers), 404, "account-not-found")
 
 
-def test_caps_hold_for_concurrent_requests_without_failure_residue(database: Database) -> None:
+def test_concurrent_requests_respect_caps_without_failure_residue(database: Database) -> None:
     with database.transaction() as session:
         day = spending.create_limit(session, Caps(per_day_wei=10 * ZEN))
         total = spending.create_limit(session, Caps(per_job_wei=ZEN, total_wei=7 * ZEN))

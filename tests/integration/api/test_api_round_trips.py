@@ -123,7 +123,7 @@ def test_replayed_submission_writes_nothing(api: httpx.Client, services: Service
     assert _counts(services.database) == [1, 1, 1, 1]
 
 
-def test_of_equal_submissions_at_once_one_is_written(
+def test_concurrent_equal_submissions_write_one_job(
     api: httpx.Client, services: Services, payer: Caller, body: Body
 ) -> None:
     signed = sign_job(api, payer, body)

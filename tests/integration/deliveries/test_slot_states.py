@@ -197,7 +197,7 @@ def test_restarted_node_is_asked_for_newest_state_only(world: World, nodes: list
     assert newest.task["slot_state_cid"] == second.slot_state_cid
 
 
-def test_another_files_upload_is_refused(world: World, nodes: list[str], job_id: str) -> None:
+def test_upload_of_other_state_is_refused(world: World, nodes: list[str], job_id: str) -> None:
     [first, second, *_] = world.train_round(job_id, nodes)
     lease = world.pull(nodes[0], LeaseKind.PUBLISH)
     assert lease is not None

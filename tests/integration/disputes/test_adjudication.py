@@ -253,7 +253,7 @@ def test_referees_of_provider_owner_form_no_committee(live: CourtWorld, honest: 
 
 @pytest.mark.long
 @pytest.mark.usefixtures("with_referees")
-def test_two_disputes_at_once(live: CourtWorld, cheat: Node, cheating: Executor, verifiers: list[Node]) -> None:
+def test_two_disputes_are_both_upheld(live: CourtWorld, cheat: Node, cheating: Executor, verifiers: list[Node]) -> None:
     second = provider(live, OTHER_CHEAT, cheating)
     job_id = live.train(cheat, second)
     live.until_decided(job_id, [cheat, second], verifiers)

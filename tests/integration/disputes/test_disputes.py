@@ -80,7 +80,7 @@ def test_restarted_node_answers_open_dispute(live: DisputeWorld, node: Node, uni
     assert live.state(opened).turn is Turn.STEP
 
 
-def test_two_disputes_at_once_are_both_answered(live: DisputeWorld, node: Node, unit: Delivered) -> None:
+def test_concurrent_disputes_are_all_answered(live: DisputeWorld, node: Node, unit: Delivered) -> None:
     opened = [live.dispute(FIRST, unit), live.dispute(SECOND, live.delivered(node))]
     opened.append(live.dispute(SECOND, unit))
     live.watch_of(node).watch()

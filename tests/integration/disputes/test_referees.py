@@ -167,7 +167,7 @@ def test_expired_draw_is_repeated(live: RefereeWorld, honest: Node, unit: Delive
 
 
 @pytest.mark.long
-def test_concurrent_disputes_end_correctly(
+def test_concurrent_disputes_end_independently(
     live: RefereeWorld, honest: Node, cheat: Node, unit: Delivered, executor: Executor
 ) -> None:
     referees = live.referees(executor)
@@ -214,7 +214,7 @@ def test_missed_response_deadline_is_enforced(
     assert (live.state(opened).turn, live.calls("expire")) == (outcome, ["final"])
 
 
-def test_draw_verdict_and_restoring_need_no_keeper(
+def test_cli_draws_submits_verdicts_and_restores_payout(
     live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor, cli: Cli, tmp_path: Path
 ) -> None:
     referees = live.referees(executor)

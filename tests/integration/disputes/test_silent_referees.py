@@ -221,7 +221,7 @@ def test_market_killed_before_redraw_resumes(
 
 
 @pytest.mark.long
-def test_redraw_and_votes_need_no_keeper(live: RefereeWorld, cheat: Node, executor: Executor, cli: Cli) -> None:
+def test_cli_submits_votes_and_redraws_committee(live: RefereeWorld, cheat: Node, executor: Executor, cli: Cli) -> None:
     live.referees(executor)
     opened = accused(live, cheat)
     signer, *silent = committee(live, opened)

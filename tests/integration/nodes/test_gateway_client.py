@@ -52,7 +52,7 @@ def test_file_of_many_blocks_takes_one_request(store, file):
     assert asked == [f"/ipfs/{file}?format=car"]
 
 
-def test_bounds_and_absence_are_typed(store, client, file, tmp_path):
+def test_oversized_absent_and_invalid_content_raise_typed_errors(store, client, file, tmp_path):
     with pytest.raises(ContentTooLarge):
         client.fetch(file, max_bytes=len(SEVERAL) - 1)
     with pytest.raises(ContentTooLarge):

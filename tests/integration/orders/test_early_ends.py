@@ -125,7 +125,7 @@ def test_cancelled_running_job_pays_delivered_units(world: World, nodes: list[st
     assert ("settlement.settle", ()) in world.wakes.seen
 
 
-def test_cancel_before_and_after_training(world: World, nodes: list[str]) -> None:
+def test_job_is_cancellable_only_before_training_ends(world: World, nodes: list[str]) -> None:
     waiting, finished = world.job(), world.running(nodes, rounds=1)
     principal = Principal(world.read(waiting).payer, frozenset(), 1, "session")
     world.rows(lambda session: cancellation.cancel(session, principal, waiting))

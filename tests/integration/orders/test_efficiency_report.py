@@ -102,7 +102,7 @@ def test_shares_sum_to_one_after_lost_unit(world: World, nodes: list[str]) -> No
     assert found.share_of_ideal == pytest.approx(9 / 40, abs=1e-4)
 
 
-def test_before_anything_is_reported_nothing_is_claimed(world: World, nodes: list[str]) -> None:
+def test_efficiency_is_unknown_before_first_report(world: World, nodes: list[str]) -> None:
     waiting = world.job()
     assert _report(world, waiting).tokens_per_second is None
     job_id = world.running(nodes)

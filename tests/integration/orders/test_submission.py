@@ -208,7 +208,7 @@ def test_rejected_order_relayed_later_is_refunded(
         assert jobs_to_settle(session) == [job["id"]]
 
 
-def test_pages_of_jobs(api: httpx.Client, payer: Caller, body: Body) -> None:
+def test_jobs_are_paged_and_filtered(api: httpx.Client, payer: Caller, body: Body) -> None:
     made = [api.post("/v1/jobs", json=sign_job(api, payer, body), headers=payer.headers).json()["id"] for _ in range(3)]
     first = api.get("/v1/jobs", params={"limit": 2}, headers=payer.headers).json()
     rest = api.get("/v1/jobs", params={"limit": 2, "after": first["next"]}, headers=payer.headers).json()

@@ -129,7 +129,7 @@ def test_first_call_after_outage_is_not_refused(api: httpx.Client, services: Ser
     assert answer.status_code == 200, answer.text
 
 
-def test_api_process_reports_again_and_again(api: httpx.Client, world: World) -> None:
+def test_api_process_reports_periodically_and_records_outage(api: httpx.Client, world: World) -> None:
     register(api, sign_in(api))
 
     def seen() -> object:

@@ -97,7 +97,7 @@ def test_verifier_of_dropped_class_is_not_selected(world: VerificationWorld) -> 
     assert live_of(world, ENVIRONMENT) == 3
 
 
-def test_verifier_of_dropped_class_compares_no_classes(world: VerificationWorld) -> None:
+def test_dropped_class_verifier_gets_no_cross_class_check(world: VerificationWorld) -> None:
     dropped = world.verifier(environment="0x" + "1f" * 32)
     accept(world, ENVIRONMENT, OTHER)
     world.drawn_unit(world.node())

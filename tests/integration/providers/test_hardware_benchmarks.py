@@ -200,7 +200,7 @@ def test_benchmark_repeats_at_secret_time(api: httpx.Client, database: Database,
     assert status_of(api, node.address) == "benchmarked"
 
 
-def test_benchmarks_have_their_preconditions(api: httpx.Client) -> None:
+def test_benchmark_requires_registration_tier_and_hardware(api: httpx.Client) -> None:
     node = sign_in(api)
     tier = {"tier": "bronze"}
     refusal(api.post("/v1/benchmarks", json=tier, headers=node.headers), 409, "not-registered")

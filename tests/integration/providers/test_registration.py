@@ -215,7 +215,7 @@ def test_ask_requires_fresh_signature_of_caller(api: httpx.Client, database: Dat
 
 
 @pytest.mark.parametrize("kind", ["provider", "verifier"])
-def test_wallet_keeps_its_role(api: httpx.Client, kind: str) -> None:
+def test_second_role_of_wallet_is_refused(api: httpx.Client, kind: str) -> None:
     node = sign_in(api)
     register(api, node, kind)
     other = "verifier" if kind == "provider" else "provider"

@@ -78,7 +78,7 @@ def test_late_state_is_replayed_paid_and_recorded(
     assert (penalties(world), world.slashes(), world.intents("slash")) == ([], [], [])
 
 
-def test_in_time_nothing_follows(world: VerificationWorld, nodes: list[str], verifiers: list[str]) -> None:
+def test_timely_state_is_not_recorded_as_late(world: VerificationWorld, nodes: list[str], verifiers: list[str]) -> None:
     job_id = world.running([nodes[0]])
     world.deliver(nodes[0])
     (unit,) = world.units(job_id)

@@ -158,7 +158,7 @@ def test_verifier_confirming_false_segment_is_overruled(
     assert [slash.provider for slash in world.slashes()] == [nodes[0]]
 
 
-def test_last_confirmation_stands_without_penalty(
+def test_single_dissenter_is_unpaid_without_penalty(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int]
 ) -> None:
     verifiers = [world.verifier(), world.verifier()]

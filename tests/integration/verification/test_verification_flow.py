@@ -262,7 +262,7 @@ def test_abandoned_replay_moves_and_returns_without_alternative(
     assert world.intents("slash") == []
 
 
-def test_without_suitable_verifier_unit_waits_unpaid(
+def test_unit_waits_unpaid_when_no_verifier_suits(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int]
 ) -> None:
     world.verifier(environment="0x" + "99" * 32)  # cannot compare bits with this job's nodes

@@ -78,7 +78,7 @@ def test_round_duration_is_sum_of_parts() -> None:
     assert run(Scenario(WORK, nodes)).efficiency == pytest.approx(60 / 80)
 
 
-def test_market_link_and_work_count() -> None:
+def test_market_link_and_work_lengthen_rounds() -> None:
     nodes = Nodes(4, links={SLOW: 1.0})
     crowded = Market(up_mbps=32.0, down_mbps=160.0)  # half of what its four nodes could use
     assert seconds(run(Scenario(WORK, nodes, crowded))) == pytest.approx([20 + 60 + 20] * 9)

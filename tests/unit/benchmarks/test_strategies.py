@@ -174,7 +174,7 @@ def share_of_draws(silent: int, *, struck: bool) -> float:
     return undecided / 10_000
 
 
-def test_wilson_bounds() -> None:
+def test_wilson_bounds_match_manual_values() -> None:
     """Against values computed by hand from the formula with z = 2.5758."""
     assert wilson(0, 100) == pytest.approx((0, 0.06222), abs=1e-5)
     assert all(wilson(of, of)[1] == 1.0 and wilson(0, of)[0] == 0.0 for of in range(1, 300))

@@ -142,7 +142,7 @@ def test_request_to_killed_market_is_retried(market: Market) -> None:
     assert [request.json() for request in market.requests] == [{"a": 1}, {"a": 1}]
 
 
-def test_patience_ends(market: Market) -> None:
+def test_request_fails_after_retry_time(market: Market) -> None:
     market.answer = lambda _request: problem(503, "storage-down")
     with pytest.raises(Unreachable) as error:
         Connection(market.url, retry_seconds=0.5).get("/v1/x")

@@ -17,7 +17,7 @@ from zoo_compute.terminal.watch import describe
 HONEST = "0x" + "a0" * 20
 
 
-def test_people_read_amounts_in_zen() -> None:
+def test_wei_amounts_are_shown_in_zen() -> None:
     facts = {"budget_wei": 25 * 10**17, "clearing_price_wei_per_gpu_hour": "5" + "0" * 18, "fee_wei": None, "nodes": 4}
     assert in_zen(facts) == {"budget": "2.5 ZEN", "clearing_price_per_gpu_hour": "5 ZEN", "fee": None, "nodes": 4}
 

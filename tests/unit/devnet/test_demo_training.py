@@ -68,7 +68,7 @@ def _all_of_it(quickest_seconds: float | None) -> Any:
     return TRAINING | {"slow_link": TRAINING["slow_link"] | all_of_it | seen}
 
 
-def test_whole_updates_on_busy_machine_are_reported() -> None:
+def test_whole_payload_is_reported_on_busy_machine() -> None:
     assert _broken(_all_of_it(5.1)) == set()
     assert _broken(_all_of_it(4.9)) == {LESS}
     assert _broken(_all_of_it(None)) == {LESS}

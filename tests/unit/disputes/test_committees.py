@@ -46,7 +46,7 @@ def simulated(able: int, mute: int, terms: DisputeTerms) -> float:
     return undecided / LIVES
 
 
-def test_by_hand() -> None:
+def test_inconclusive_probability_matches_manual_cases() -> None:
     assert inconclusive_probability(2, 1, THREE) == pytest.approx((1 - PRESENT**2) ** 3)  # the same three, three times
     assert inconclusive_probability(2, 3, FIVE) == pytest.approx(1)
     assert inconclusive_probability(4, 0, FIVE) == 1.0  # no committee can be drawn

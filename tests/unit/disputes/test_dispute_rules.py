@@ -342,7 +342,7 @@ def test_referee_or_gateway_fault_gives_no_verdict(found: Any) -> None:
         assert error.value.code == code
 
 
-def test_diverging_training_and_other_class_are_handled(found: Any) -> None:
+def test_diverged_or_other_class_unit_is_false(found: Any) -> None:
     diverged = ExecutorError("diverged", "training_config.learning_rate", "loss is not finite")
     assert found(replay=diverged) == Finding(False, "diverged")
     assert found(shown=OTHER_CLASS, environment=OTHER_CLASS) == Finding(False, "wrong_environment")

@@ -70,7 +70,7 @@ def test_invalid_offset_is_ignored(chain: RefereeChain, word: int) -> None:
         opened_by(chain, encoded("multicall", [call])[:at] + word.to_bytes(32, "big"), FIRST)
 
 
-def test_endless_nested_calls_are_handled(chain: RefereeChain) -> None:
+def test_deeply_nested_calls_name_no_unit(chain: RefereeChain) -> None:
     selector, call = encoded("multicall", [b""])[:4], b""
     for _ in range(700):  # 112 kB: a transaction may have 128 kB
         words = b"".join(number.to_bytes(32, "big") for number in (32, 1, 32, len(call)))

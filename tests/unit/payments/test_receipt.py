@@ -362,7 +362,7 @@ LIES: list[tuple[str, Callable[[World], None]]] = [
 
 
 @pytest.mark.parametrize(("code", "lie"), LIES, ids=[f"{i}-{code}" for i, (code, _) in enumerate(LIES)])
-def test_every_lie_is_found(code: str, lie: Callable[[World], None]) -> None:
+def test_every_falsification_is_found(code: str, lie: Callable[[World], None]) -> None:
     world = World()
     lie(world)
     assert code in world.codes()

@@ -66,7 +66,7 @@ def test_late_state_counts_daily_for_verified_unjailed_units() -> None:
         ("job_ended", False, True, None),
     ],
 )
-def test_verifier_without_result_has_expected_fault(
+def test_verifier_fault_follows_reason_and_commitment(
     reason: str, gave_up: bool, committed: bool, fault: Fault | None
 ) -> None:
     assert fault_of(reason, gave_up=gave_up, committed=committed) is fault

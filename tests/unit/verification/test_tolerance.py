@@ -91,7 +91,7 @@ def test_smallest_alterations_exceed_cap(trained: tuple[Unit, Path, object]) -> 
         assert difference(false, honest).whole > CAP, cheat
 
 
-def test_difference_in_one_small_tensor_shows(trained: tuple[Unit, Path, object]) -> None:
+def test_difference_in_one_small_tensor_is_measured(trained: tuple[Unit, Path, object]) -> None:
     unit, directory, _ = trained
     state = ends(unit, directory)[2]
     name = min((name for name in state if name.startswith("parameters.")), key=lambda name: state[name].size)

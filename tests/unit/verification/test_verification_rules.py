@@ -95,7 +95,7 @@ def test_only_same_class_nodes_of_other_owners_judge(verifier: str, verifier_cla
         ([DIVERGED, DIVERGED], Verdict.FAILED),
     ],
 )
-def test_verdict_table(results: list[str], expected: Verdict) -> None:
+def test_verdict_follows_replay_results(results: list[str], expected: Verdict) -> None:
     assert verdict(CLAIM, results) is expected
 
 
@@ -110,7 +110,7 @@ def test_verdict_table(results: list[str], expected: Verdict) -> None:
         ([LIE, CLAIM, LIE], Verdict.FAILED),
     ],
 )
-def test_verdict_without_remaining_verifiers(results: list[str], expected: Verdict) -> None:
+def test_verdict_follows_results_when_no_verifier_left(results: list[str], expected: Verdict) -> None:
     assert verdict(CLAIM, results, no_verifier_left=True) is expected
 
 
@@ -159,7 +159,7 @@ def test_silence_costs_at_least_false_segment_penalty() -> None:
         assert min(table[offence] for offence in FALSE_WORK_OFFENCES) >= LEAST_CHEAT_PENALTY_BPS
 
 
-def test_no_claimable_leaf_equals_diverged_replay() -> None:
+def test_diverged_mark_equals_no_leaf() -> None:
     assert not DIVERGED.startswith("0x")  # leaves are 0x hex
 
 
