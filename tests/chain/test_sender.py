@@ -163,10 +163,10 @@ def test_payment_is_final_when_node_lacks_final_state(chain: Chain, database: Da
 
 
 def test_certain_revert_takes_no_nonce(chain: Chain, database: Database) -> None:
-    told: list[tuple[str, str | None, str | None]] = []
+    handled: list[tuple[str, str | None, str | None]] = []
 
     def handler(session: Session, found: TxIntent) -> None:
-        told.append((found.key, found.status, found.reason))
+        handled.append((found.key, found.status, found.reason))
 
     root = "0x" + "07" * 32
     chain.send(OPERATOR, "WorkWindows", "commitWindow", root, 1)
@@ -180,7 +180,7 @@ def test_certain_revert_takes_no_nonce(chain: Chain, database: Database) -> None
     assert refused.detail.startswith("RootUsed(root=0x0707")
     assert intent(database).nonce == before
     assert nonces_used(chain) == before + 1
-    assert told == [("again", "reverted", "simulation_reverted"), ("pay", "final", None)]
+    assert handled == [("again", "reverted", "simulation_reverted"), ("pay", "final", None)]
 
 
 def test_reverted_transaction_reports_its_reason(chain: Chain, database: Database) -> None:

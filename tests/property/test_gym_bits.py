@@ -1,4 +1,4 @@
-"""Integers of few bits and unary numbers: what is written comes back, and lies as ``docs/protocol.md`` says."""
+"""Integers of few bits and unary numbers round-trip in the layout of ``docs/protocol.md``."""
 
 import numpy as np
 import pytest

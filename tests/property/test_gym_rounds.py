@@ -81,9 +81,9 @@ def trees(draw: st.DrawFn) -> list[list[int]]:
 def test_any_tree_and_order_give_same_checkpoint(leaves: list[list[int]], chance: object) -> None:
     seed = sketch_seed({slot: sha256(PAYLOADS[slot]) for leaf in leaves for slot in leaf})
     shares = [{slot: PAYLOADS[slot] for slot in leaf} for leaf in leaves]
-    told = [json.dumps(summarise(SPEC, share, LAST, seed).to_json()) for share in shares]
-    chance.shuffle(told)  # type: ignore[attr-defined]
-    decision = decide_together(Summary.from_json(json.loads(text)) for text in told)
+    summaries = [json.dumps(summarise(SPEC, share, LAST, seed).to_json()) for share in shares]
+    chance.shuffle(summaries)  # type: ignore[attr-defined]
+    decision = decide_together(Summary.from_json(json.loads(text)) for text in summaries)
     assert dict(sorted(decision.verdicts.items())) == RESULT.verdicts
     sums = [load_sum(save_sum(leaf_sum(SPEC, share, WEIGHTS, decision))) for share in shares]
     while len(sums) > 1:  # aggregators meet in any order
@@ -143,13 +143,13 @@ def test_distant_payload_with_ordinary_norm_is_excluded() -> None:
     assert all(verdict.included for verdict in alike.values())
 
 
-@pytest.mark.parametrize("liars", [1, 2, 3])
-def test_colluding_copies_are_excluded_without_effect(liars: int) -> None:
-    good = {slot: payload(slot) for slot in range(liars, 8)}
-    lie = encode(SPEC, -sum(_sent(slot) for slot in range(liars, 8)).astype(np.float32) / 4)
-    result = aggregate(SPEC, PARAMETERS, good | dict.fromkeys(range(liars), lie), outer_state=STATE)
+@pytest.mark.parametrize("copies", [1, 2, 3])
+def test_colluding_copies_are_excluded_without_effect(copies: int) -> None:
+    good = {slot: payload(slot) for slot in range(copies, 8)}
+    copy = encode(SPEC, -sum(_sent(slot) for slot in range(copies, 8)).astype(np.float32) / 4)
+    result = aggregate(SPEC, PARAMETERS, good | dict.fromkeys(range(copies), copy), outer_state=STATE)
     codes = [verdict.code for verdict in result.verdicts.values()]
-    assert codes == ["krum_outlier", *["near_copy"] * (liars - 1), *["included"] * (8 - liars)]
+    assert codes == ["krum_outlier", *["near_copy"] * (copies - 1), *["included"] * (8 - copies)]
     alone = aggregate(SPEC, PARAMETERS, good, outer_state=STATE)
     assert save_state(result.parameters) == save_state(alone.parameters)
 

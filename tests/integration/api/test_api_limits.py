@@ -120,18 +120,18 @@ async def _get(limit: RateLimit) -> tuple[int, int]:
 
     scope = {"type": "http", "method": "GET", "path": "/", "headers": [], "client": ("192.0.2.9", 1)}
     await limit(scope, receive, send)
-    said = Headers(raw=heads[0]["headers"])["ratelimit"]
-    return heads[0]["status"], int(said.split(";r=")[1].split(";")[0])
+    header = Headers(raw=heads[0]["headers"])["ratelimit"]
+    return heads[0]["status"], int(header.split(";r=")[1].split(";")[0])
 
 
 def test_low_usage_is_counted_without_redis_or_loss(settings: Settings) -> None:
     async def ask() -> None:
         async with _limits(settings, 2, 3_200) as (first, second):
-            told: list[int] = []
+            reported: list[int] = []
             tell = first._synchronise
 
             async def count(buckets: Sequence[_Bucket], asked: int) -> int:
-                told.append(asked)
+                reported.append(asked)
                 return await tell(buckets, asked)
 
             first._synchronise = count  # type: ignore[method-assign]
@@ -139,7 +139,7 @@ def test_low_usage_is_counted_without_redis_or_loss(settings: Settings) -> None:
             assert {status for status, _ in answers} == {200}
             assert answers[0][1] == 3_199
             assert 3_050 <= answers[-1][1] <= 3_062  # 150 are gone, and a few have come back since
-            assert sum(told) < 20  # the first, and where 200 had been let through since Redis heard of any
+            assert sum(reported) < 20  # the first, and where 200 had been let through since Redis heard of any
             assert first._reporting is not None
             await first._reporting
             assert 3_049 <= (await _get(second))[1] <= 3_065  # another process knows of them
@@ -291,17 +291,17 @@ def test_caps_count_known_job_cost_and_reset_daily(database: Database) -> None:
 
 class TestOrganisations:
     def test_admins_manage_members_and_owners_manage_admins(self, api: httpx.Client) -> None:
-        owner, admin, member, stranger = (sign_in(api) for _ in range(4))
+        owner, admin, member, outsider = (sign_in(api) for _ in range(4))
         caps = {"per_day_wei": str(5 * ZEN)}
         made = api.post("/v1/organisations", json={"name": "Zoo", "spending": caps}, headers=owner.headers)
         assert made.status_code == 201, made.text
         path = f"/v1/organisations/{made.json()['id']}"
-        refusal(api.get(path, headers=stranger.headers), 404, "organisation-not-found")
+        refusal(api.get(path, headers=outsider.headers), 404, "organisation-not-found")
         assert _set(api, path, owner, admin, "admin").json()["role"] == "admin"
         assert _set(api, path, admin, member, "member").status_code == 200
-        refusal(_set(api, path, admin, stranger, "admin"), 403, "not-permitted")
+        refusal(_set(api, path, admin, outsider, "admin"), 403, "not-permitted")
         refusal(_set(api, path, admin, owner, "viewer"), 403, "not-permitted")
-        refusal(_set(api, path, member, stranger, "viewer"), 403, "not-permitted")
+        refusal(_set(api, path, member, outsider, "viewer"), 403, "not-permitted")
         refusal(api.patch(path, json={"name": "Mine"}, headers=member.headers), 403, "not-permitted")
         assert api.patch(path, json={"name": "Z"}, headers=admin.headers).json()["spending"]["per_day_wei"] == str(
             5 * ZEN

@@ -1,4 +1,4 @@
-"""Rounds in operation: which orders meet, when a round waits for its lot, and that nothing trades twice or late."""
+"""Auction rounds in operation: order selection, the random tie-break, and no trade twice or late."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -251,14 +251,14 @@ def finish_round(world: World, job_id: str) -> None:
 
 
 def test_node_raising_ask_serves_notice_at_old_price(world: World) -> None:
-    dear, steady = nodes = [world.node() for _ in range(2)]
+    raised, steady = nodes = [world.node() for _ in range(2)]
     job_id = world.running(nodes, rounds=3)
     spare = world.node()
     notice = timedelta(seconds=world.settings.price_notice_seconds)
-    raise_ask(world, dear, notice - timedelta(minutes=1))
+    raise_ask(world, raised, notice - timedelta(minutes=1))
     finish_round(world, job_id)
     assert holders(world) == nodes
-    raise_ask(world, dear, notice + timedelta(minutes=1))
+    raise_ask(world, raised, notice + timedelta(minutes=1))
     world.dispatch(job_id)  # in the middle of a round nothing changes: its unit is out
     assert holders(world) == nodes
     finish_round(world, job_id)

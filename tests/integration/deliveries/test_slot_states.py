@@ -91,8 +91,8 @@ def test_successor_is_instructed_to_start_fresh(world: World, nodes: list[str], 
     spare = _replace_holder(world, job_id, 3, unit)
     [taken] = world.units(job_id, round=1, slot=3, provider=spare)
     assert (taken.start_slot_state_cid, taken.start_slot_state_digest) == (None, None)
-    told = {"round": 1, "slot": 3, "reason": "held_by_another_node", "slot_state_cid": last.slot_state_cid}
-    assert _events(world, "slot_fresh") == [told]
+    event = {"round": 1, "slot": 3, "reason": "held_by_another_node", "slot_state_cid": last.slot_state_cid}
+    assert _events(world, "slot_fresh") == [event]
     world.deliver(spare)
     assert world.units(job_id, round=1, slot=3, provider=spare)[0].status == UnitStatus.UPLOADED
 

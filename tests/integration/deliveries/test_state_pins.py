@@ -181,7 +181,7 @@ def test_nodes_receive_release_of_older_states(world: World, nodes: list[str], j
 
 def test_state_needed_by_replica_is_not_released(world: World, nodes: list[str], job_id: str) -> None:
     _published(world, job_id, nodes)
-    query = update(Unit).where(Unit.job_id == job_id).values(slot_state_round=None)  # as if shown for a drawn unit
+    query = update(Unit).where(Unit.job_id == job_id).values(slot_state_round=None)  # as if revealed for a sampled unit
     world.rows(lambda session: session.execute(query))
     _verify(world, job_id)
     begun = update(Unit).where(

@@ -349,8 +349,8 @@ def test_public_unit_data_needs_no_account(live: DisputeWorld, unit: Delivered, 
     with live.database.transaction() as session:
         session.query(Unit).filter(Unit.job_id == unit.unit.jobId).update({"status": "verified"})
     assert len(api.get(f"/v1/commitments/{unit.unit_id}").json()["trace"]) == 5
-    (told,) = api.get(record).json()["record"]["units"]
-    assert told["commitment_signature"] == unit.signature
+    (record_unit,) = api.get(record).json()["record"]["units"]
+    assert record_unit["commitment_signature"] == unit.signature
 
 
 def test_unresponsive_provider_loses_to_cli_challenger(

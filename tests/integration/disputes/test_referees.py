@@ -1,4 +1,4 @@
-"""Disputes judged by staked referees: live training, a live chain, the market's API and keeper in between."""
+"""Disputes before staked referees: live training, a live chain, the market's API and keeper in between."""
 
 import json
 import threading
@@ -122,7 +122,7 @@ def test_crashed_referee_signs_same_verdict_again(
     committee = live.chain_of(OTHER).committee(opened.dispute_id)
     member = next(account for account in REFEREES if account.address in committee)
     before = live.referee(member, executor, url=NOWHERE)
-    with pytest.MonkeyPatch.context() as patch:  # the market answers while it judges, and then no more
+    with pytest.MonkeyPatch.context() as patch:  # the market answers during the verdict, and then no more
         patch.setattr(before._sources.market, "dispute", live.market(member).dispute)
         before.watch()
     journal = Verdicts(Workspace(live.directory / member.address).verdicts)

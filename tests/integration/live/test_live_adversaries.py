@@ -45,7 +45,7 @@ def be_asked(live: LiveWorld, cheat: Node, honest: Node, kind: str) -> None:
             break
     if kind == REFUSE:
         live.work_off(cheat, LeaseKind.REVEAL)
-        assert cheat.failures  # it was asked, and could not: nor can it train a state again that lies in its way
+        assert cheat.failures  # it cannot reveal the state: a folder blocks the replay as well
         assert set(cheat.failures) <= {"IsADirectoryError", "ExecutorError"}
     live.work_off(honest, LeaseKind.REVEAL)
     let_time_run_out(live)

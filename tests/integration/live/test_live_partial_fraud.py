@@ -1,8 +1,7 @@
 """A provider that is honest in most of its work and lazy in the rest: real training, real replays, pay on chain.
 
-It trains a unit, leaves a step out of one segment of the next, and so on: one false segment in eight. Here all segments
-are drawn; with fewer, such a segment is found as often as it is drawn (``benchmarks/incentives/strategies.py`` has
-the figures).
+One segment in eight is false: it leaves a step out. Here all segments are sampled.
+``benchmarks/incentives/strategies.py`` has the probabilities with fewer samples.
 """
 
 from pathlib import Path

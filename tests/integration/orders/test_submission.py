@@ -116,10 +116,10 @@ def test_signed_quote_creates_job_and_deposit(api: httpx.Client, services: Servi
     assert api.get(f"/v1/jobs/{job['id']}/checkpoints", headers=payer.headers).json() == []
     reason = api.get(f"/v1/jobs/{job['id']}/why", headers=payer.headers).json()
     assert [finding["code"] for finding in reason["findings"]] == ["deposit_pending"]
-    stranger = sign_in(api)
-    assert api.get(f"/v1/jobs/{job['id']}/why", headers=stranger.headers).json()["code"] == "job-not-found"
-    assert api.get(f"/v1/jobs/{job['id']}", headers=stranger.headers).json()["code"] == "job-not-found"
-    assert api.post(f"/v1/jobs/{job['id']}/cancel", headers=stranger.headers).status_code == 404
+    outsider = sign_in(api)
+    assert api.get(f"/v1/jobs/{job['id']}/why", headers=outsider.headers).json()["code"] == "job-not-found"
+    assert api.get(f"/v1/jobs/{job['id']}", headers=outsider.headers).json()["code"] == "job-not-found"
+    assert api.post(f"/v1/jobs/{job['id']}/cancel", headers=outsider.headers).status_code == 404
 
 
 def test_allowed_regions_are_stored_with_job(api: httpx.Client, services: Services, payer: Caller, body: Body) -> None:

@@ -202,9 +202,9 @@ def test_database_keeps_each_verified_unit_in_one_batch(market: SettlementWorld)
         with market.database.transaction() as session:
             session.execute(text(statement))
 
-    for lie in (f"settlement_id = NULL WHERE id = {paid}", f"status = 'rejected' WHERE id = {paid}"):
+    for tampering in (f"settlement_id = NULL WHERE id = {paid}", f"status = 'rejected' WHERE id = {paid}"):
         with pytest.raises(IntegrityError):
-            write(f"UPDATE units SET {lie}")
+            write(f"UPDATE units SET {tampering}")
     with pytest.raises(IntegrityError):
         write(f"UPDATE units SET settlement_id = {batch.id} WHERE id = {unpaid}")
 

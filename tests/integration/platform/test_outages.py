@@ -186,10 +186,10 @@ def test_round_is_not_abandoned_for_outage_time(world: World, nodes: list[str], 
 @pytest.mark.parametrize("away", [True, False])
 def test_benchmark_deadline_is_extended_by_outage(world: World, away: bool) -> None:
     node = world.node()
-    told = utc_now() - 4 * 60 * MINUTE
+    requested = utc_now() - 4 * 60 * MINUTE
     with world.database.transaction() as session:
         row = session.get_one(Provider, node)
-        row.rebenchmark_at, row.rebenchmark_by = told, utc_now() - MINUTE
+        row.rebenchmark_at, row.rebenchmark_by = requested, utc_now() - MINUTE
     if away:
         _was_away(world, outages.API, 30 * MINUTE, 20 * MINUTE)
     benchmarks.demote_overdue(world.database, utc_now())

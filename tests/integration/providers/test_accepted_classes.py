@@ -61,7 +61,7 @@ def test_without_names_any_class_is_matched(world: World) -> None:
 def test_closed_round_places_no_node_of_dropped_class(world: World) -> None:
     jobs, _ = thick(world)
     blocks = Blocks()
-    assert clear_when_due(world) == 0  # the lot decides
+    assert clear_when_due(world) == 0  # the random tie-break decides
     accept(world, OTHER)
     clearing.draw_due(world.database, world.settings, DEVNET, blocks)
     blocks.head += 10
@@ -117,9 +117,9 @@ def test_node_of_dropped_class_receives_reason(api: httpx.Client, services: Serv
     before = beat(api, node, services.domain)
     settings = services.settings.model_copy(update={"environment_classes": OTHER})
     app.state.services = replace(services, settings=settings)
-    told = beat(api, node, services.domain)
-    assert told["counted"]  # its uptime counts as ever
-    assert (told["status"], told["reason"]) == (before["status"], "environment_not_accepted")
+    after = beat(api, node, services.domain)
+    assert after["counted"]  # its uptime counts as ever
+    assert (after["status"], after["reason"]) == (before["status"], "environment_not_accepted")
     assert api.get(f"/v1/providers/{node.address}").json()["reason"] == "environment_not_accepted"
     app.state.services = replace(services, settings=settings.model_copy(update={"environment_classes": CLASS_A}))
     assert beat(api, node, services.domain)["reason"] == before["reason"]

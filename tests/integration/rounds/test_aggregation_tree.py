@@ -48,7 +48,7 @@ NEEDED = {
     "deployment_file",
     "tree_aggregation_min_values",
 }
-"""What a worker is told; of everything else it has the defaults."""
+"""Settings passed to a worker; the others keep their defaults."""
 
 
 @pytest.mark.parametrize("seed", range(4))

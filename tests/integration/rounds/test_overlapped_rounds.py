@@ -1,4 +1,4 @@
-"""Jobs with ``round_delay``: slots go on with the next round while the last one is being joined."""
+"""Jobs with ``round_delay``: replicas start the next round during the aggregation of the last one."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Payloads that no aggregate has though their slots went on: what they sent is added back to a later unit's start."""
+"""Excluded payloads of replicas that went on: a later unit's start restores them."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -114,7 +114,7 @@ def test_payload_excluded_twice_is_not_restored_again(world: World, five: list[s
     for node in five[:4]:
         _sent(world, node)
     _close(world, job_id)
-    _round_with_an_outlier(world, job_id, five)  # of round 2, with what was added back
+    _round_with_an_outlier(world, job_id, five)  # of round 2, with the restored payload
     _close(world, job_id)
     _close_after(world, job_id, five)
     twice = _unit(world, job_id, 2, 4)

@@ -97,12 +97,12 @@ def next_round(cid, at):
             start = start_parameters(spec, base, eager)
             done = run_unit(Unit(spec, JOB, at.round, slot, start, text, held, JOB), Path(directory))
         payloads[slot], states[str(slot)] = done.payload, put(done.slot_state)
-    told = put(json.dumps({str(slot): put(payload) for slot, payload in payloads.items()}).encode())
+    record = put(json.dumps({str(slot): put(payload) for slot, payload in payloads.items()}).encode())
     in_time = {slot: payload for slot, payload in payloads.items() if (at.round, slot) != TOO_LATE}
     joined = aggregate(spec, parameters, in_time, outer_state=state)
     made[at.round + 1] = joined.parameters, joined.outer_state
     model, outer = put(save_state(joined.parameters)), put(save_outer_state(spec, joined.outer_state))
-    after = manifest(at.round + 1, cid, model, outer, put(joined.update), told, states).to_bytes()
+    after = manifest(at.round + 1, cid, model, outer, put(joined.update), record, states).to_bytes()
     return put(after)
 
 if not starts:

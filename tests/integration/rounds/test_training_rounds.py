@@ -95,9 +95,9 @@ def test_next_round_opens_before_loss_is_known(world: World, nodes: list[str], m
         validation.validate(world.database, world.storage, job_id)
     assert validation.jobs_to_validate(world.database) == []
     events = world.rows(lambda session: list(session.scalars(select(JobEventRow).where(JobEventRow.job_id == job_id))))
-    [told] = [event.data for event in events if event.kind == "validation"]
-    assert told["round"] == 1
-    assert _losses(world, job_id) == [first, told["validation_loss"]]
+    [report] = [event.data for event in events if event.kind == "validation"]
+    assert report["round"] == 1
+    assert _losses(world, job_id) == [first, report["validation_loss"]]
 
     for node in nodes:
         world.deliver(node)
@@ -335,8 +335,8 @@ def test_abandoned_replay_is_reported_to_verification(
     world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     abandoned: list[str] = []
-    told = replace(verification_hooks.hooks(), replay_abandoned=lambda session, lease: abandoned.append(lease.id))
-    monkeypatch.setattr(verification_hooks, "_registered", [told])
+    recording = replace(verification_hooks.hooks(), replay_abandoned=lambda session, lease: abandoned.append(lease.id))
+    monkeypatch.setattr(verification_hooks, "_registered", [recording])
     job_id = world.running(nodes)
     with world.database.transaction() as session:
         lease = leases.create_lease(

@@ -1,4 +1,4 @@
-"""The market's storage over the real store's RPC, through a proxy where IPFS must fail or lie."""
+"""The market's storage over the real store's RPC, through a proxy that makes IPFS fail or answer falsely."""
 
 import io
 import multiprocessing
@@ -90,8 +90,8 @@ def test_dataset_transfer_time_grows_with_size(store, monkeypatch):
 @pytest.mark.parametrize("claimed", [4, 6, MAX_VALIDATION_BYTES])
 def test_dataset_with_wrong_sizes_is_refused_before_payment(storage, claimed):
     stored = storage.put(b"short", max_bytes=5).cid
-    true, lie = (Split(stored, size, "0x" + "00" * 32) for size in (5, claimed))
-    for splits in ((lie, true), (true, lie)):
+    true, wrong = (Split(stored, size, "0x" + "00" * 32) for size in (5, claimed))
+    for splits in ((wrong, true), (true, wrong)):
         dataset = storage.put(DatasetManifest(*splits).to_bytes(), max_bytes=1 << 20).cid
         spec = mock.Mock(dataset=dataset, start_model=None, model=mock.Mock(sequence_length=3))
         with pytest.raises(InvalidDataset, match="the file has 5 bytes"):
@@ -152,11 +152,11 @@ def _damage(path: str, body: bytes) -> bytes:
 def test_ipfs_node_answers_are_verified(store, storage):
     cid = storage.put(SEVERAL, max_bytes=len(SEVERAL)).cid
     with faulty(store.rpc_url, _damage) as (url, _asked):
-        liar = Storage(url)
+        false_storage = Storage(url)
         with pytest.raises(BlobCorrupt):
-            liar.get(cid, max_bytes=len(SEVERAL))
+            false_storage.get(cid, max_bytes=len(SEVERAL))
         with pytest.raises(BlobCorrupt):
-            liar.put(b"small", max_bytes=10)
+            false_storage.put(b"small", max_bytes=10)
 
 
 @pytest.mark.parametrize("spoil", [None, lambda body: body, lambda body: bytes(len(body)), lambda body: body[:-1]])

@@ -1,4 +1,4 @@
-"""Drawn states that are shown late, refused or not at all: what follows for their providers."""
+"""Sampled states that are revealed late, refused or missing: consequences for their providers."""
 
 import json
 from datetime import timedelta
@@ -129,8 +129,8 @@ def test_third_late_day_slashes_once_for_lateness_only(
     counted = [world.unit(units[number]).job_id for number in (0, 2, 3)]
     assert [late["job_id"] for late in document["late"]] == counted
     assert all(late["due_at"] < late["shown_at"] for late in document["late"])
-    [told] = events(world, "slash")
-    assert (told["reason"], told["provider"]) == ("bandwidth_violation", node)
+    [slash] = events(world, "slash")
+    assert (slash["reason"], slash["provider"]) == ("bandwidth_violation", node)
 
     world.advance()
     event = world.final("ProviderStaking", "Slashed", provider=node, offence=3, amount=50, evidence=penalty.evidence)

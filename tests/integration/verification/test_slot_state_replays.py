@@ -108,8 +108,8 @@ def test_node_reporting_lost_replica_state_has_refused(
 
 
 def test_false_replica_state_cid_is_found_at_reveal(world: VerificationWorld, verifiers: list[str], node: str) -> None:
-    lie = save_slot_state(fresh_slot_state(world.spec))
-    cid = world.storage.put(lie, max_bytes=2**20).cid
+    false = save_slot_state(fresh_slot_state(world.spec))
+    cid = world.storage.put(false, max_bytes=2**20).cid
     job_id = world.running([node], rounds=4)
     first = world.work(node, slot_state_cid=cid)
     first.commit()

@@ -1,4 +1,4 @@
-"""A unit replayed by an outsider: real training, a real store, a chain that says what was settled."""
+"""A unit replayed by an outsider: real training, a real store, and a chain with the settlement."""
 
 import json
 from dataclasses import replace
@@ -198,8 +198,8 @@ def test_unsettled_unit_is_checked_by_signed_market_data(world: World) -> None:
         units[number] = replace(unit, commitment_signature=sign(to_hex(one.key), document))
         window.leaves[number] = to_hex(leaf_of(commitment))
     window = replace(window, root=to_hex(merkle.root([from_hex(leaf) for leaf in window.leaves])))
-    world.lines, world.told = [], replace(world.record, units=units, windows=[window])
-    world.record = world.told
+    world.lines, world.market_record = [], replace(world.record, units=units, windows=[window])
+    world.record = world.market_record
     found = world.check()
     assert ([attempt.agrees for attempt in found.attempts], found.settled) == ([True, False], False)
     units[0] = replace(units[0], commitment_signature=units[1].commitment_signature)

@@ -51,7 +51,7 @@ def test_honest_unit_passes_after_segment_replay(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
 ) -> None:
     world.challenge({unit_ids[0]: [1], unit_ids[1]: []})
-    assert statuses(world, unit_ids) == [("checking", None), ("verified", None)]  # nothing drawn of the second
+    assert statuses(world, unit_ids) == [("checking", None), ("verified", None)]  # no sample of the second
     assert world.reveal(nodes[1]) is None
     revealed = world.reveal(nodes[0])
     assert revealed is not None
@@ -165,7 +165,7 @@ def test_node_jailed_for_downtime_is_still_slashed_fully(
 def test_slash_before_release_reduces_no_later_slash(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
 ) -> None:
-    def told(event: str) -> None:
+    def deliver(event: str) -> None:
         with world.database.transaction() as session:
             standing.on_stake_changed(DEVNET, session, world.final("ProviderStaking", event, provider=nodes[0]))
 
@@ -177,11 +177,11 @@ def test_slash_before_release_reduces_no_later_slash(
     world.challenge({unit_ids[0]: [1], unit_ids[1]: []})
     assert caught(unit_ids[0]) == ("rejected", "withheld_data")
     assert world.provider(nodes[0]).reason == "withheld_data"
-    told("Jailed")  # the first penalty's events on chain
-    told("Released")
+    deliver("Jailed")  # the first penalty's events on chain
+    deliver("Released")
     (unit,) = world.units(world.second_job(nodes[0]))
     world.challenge({unit.id: [1]})
-    told("Jailed")  # for downtime
+    deliver("Jailed")  # for downtime
     assert caught(unit.id) == ("rejected", "withheld_data")
     assert [intent.arguments[:2] for intent in world.intents("slash")] == [[nodes[0], "4"]] * 2
 

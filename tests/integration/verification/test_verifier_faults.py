@@ -1,4 +1,4 @@
-"""Verifiers that refuse, fall silent, or commit to a result and never open it: what counts in their scores."""
+"""Verifiers that refuse, time out, or never reveal a committed result: their scores."""
 
 import secrets
 from datetime import timedelta

@@ -53,7 +53,7 @@ def forget(database: Database) -> None:
 
 
 def fresh(database: Database, chain: Chain) -> tuple[list[Any], list[Any]]:
-    """Return (booked, canonical logs) of a new indexer."""
+    """Return (recorded, canonical logs) of a new indexer."""
     forget(database)
     chain.index(database)
     return booked(database), canonical_logs(database)

@@ -52,8 +52,8 @@ def claim_proof(job_id: str, units: int) -> list[str]:
 
 
 def batch_root(job_id: str, units: int) -> str:
-    beside = merkle.parent_hash(_units_root(job_id), lines_hash([_line(job_id, units)]))
-    return to_hex(merkle.parent_hash(claim_leaf(PROVIDER.address, pay(units)), beside))
+    sibling = merkle.parent_hash(_units_root(job_id), lines_hash([_line(job_id, units)]))
+    return to_hex(merkle.parent_hash(claim_leaf(PROVIDER.address, pay(units)), sibling))
 
 
 def pass_challenge_period(chain: Chain) -> None:

@@ -1,7 +1,7 @@
-"""Ends the engines that a test process has started, should that be killed before it ends them itself.
+"""Ends the engines of a test process that is killed before it ends them itself.
 
-The test process holds the writing end of a pipe and tells its watchdog, a process of its own, of each engine. When the
-kernel closes the pipe with its last holder, however that ended, the watchdog kills what is left.
+The test process sends each engine's id to this watchdog process through a pipe. When the kernel closes the pipe,
+the watchdog kills the engines that are left.
 """
 
 import subprocess

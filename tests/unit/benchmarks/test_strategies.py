@@ -1,4 +1,4 @@
-"""The simulated strategies: what they lose is what the rules say, and the bounds around their means are Wilson's."""
+"""The simulated strategies lose as the rules state; the bounds around their means are Wilson's."""
 
 import random
 
@@ -195,8 +195,8 @@ def test_lazy_verifiers_are_found_at_formula_rate(laziness: Laziness, share: flo
 
 def test_echoed_answer_is_slashed_at_once_others_later() -> None:
     dice = random.Random(4)
-    told = [live(Laziness.TOLD, 1.0, dice) for _ in range(30)]
-    assert {life.follows for life in told if life.found_after} == {(VerifierSanction.SLASHED,)}
+    echoing = [live(Laziness.TOLD, 1.0, dice) for _ in range(30)]
+    assert {life.follows for life in echoing if life.found_after} == {(VerifierSanction.SLASHED,)}
     told_first = [live(Laziness.TOLD_FIRST, 1.0, dice) for _ in range(30)]
     assert {life.follows for life in told_first} == {(), (VerifierSanction.SLASHED,)}
     assert {live(Laziness.ECHOES, 1.0, dice).follows for _ in range(9)} == {

@@ -86,8 +86,8 @@ def test_terminal_user_is_notified_of_silent_market(tmp_path: Path) -> None:
     with subprocess.Popen(command, cwd=tmp_path, env=surroundings(tmp_path), stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
         try:
-            assert "ConnectError" in (said := os.read(ours, 4096).decode())
-            assert "trying again" in said
+            assert "ConnectError" in (output := os.read(ours, 4096).decode())
+            assert "trying again" in output
             assert process.poll() is None, "it is told before the command ends"
         finally:
             process.kill()

@@ -234,8 +234,8 @@ def test_saved_login_serves_market_under_any_url_form(
     monkeypatch.delenv("ZOO_API_KEY")
     save_login("https://other.test", "zck_saved")
     open_client(market.url).connection.get("/v1/me")
-    said = [request.headers.get("authorization") for request in market.requests]
-    assert said == ["Bearer zck_saved"] * 3 + ["Bearer zck_mine", None]
+    sent = [request.headers.get("authorization") for request in market.requests]
+    assert sent == ["Bearer zck_saved"] * 3 + ["Bearer zck_mine", None]
 
 
 def test_detail_naming_its_field_is_not_prefixed(market: Market) -> None:

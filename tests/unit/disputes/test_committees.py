@@ -32,15 +32,15 @@ def test_probability_matches_simulated_disputes(able: int, mute: int, terms: Dis
 def simulated(able: int, mute: int, terms: DisputeTerms) -> float:
     dice, undecided = random.Random(1), 0
     for _ in range(LIVES):
-        fresh, struck = set(range(able + mute)), set[int]()
+        fresh, delisted = set(range(able + mute)), set[int]()
         for _ in range(terms.draws):
             committee = set(dice.sample(sorted(fresh), min(terms.seats, len(fresh))))
-            committee |= set(dice.sample(sorted(struck), terms.seats - len(committee)))
+            committee |= set(dice.sample(sorted(delisted), terms.seats - len(committee)))
             signed = {one for one in committee if one < able and dice.random() < PRESENT}
             if len(signed) >= terms.quorum:
                 break
             fresh -= committee - signed
-            struck |= committee - signed
+            delisted |= committee - signed
         else:
             undecided += 1
     return undecided / LIVES

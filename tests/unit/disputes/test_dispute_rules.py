@@ -128,7 +128,7 @@ LATE = DEADLINE - DEVNET.disputes.verdict_seconds // PARTIAL_BALLOT_DIVISOR
 
 
 @pytest.mark.parametrize(
-    ("said", "time", "sent"),
+    ("findings", "time", "sent"),
     [
         ([True, True], WAITED - 1, []),  # the third may still come
         ([True, True], WAITED, [True]),
@@ -139,9 +139,9 @@ LATE = DEADLINE - DEVNET.disputes.verdict_seconds // PARTIAL_BALLOT_DIVISOR
         ([], DEADLINE, []),
     ],
 )
-def test_quorum_waits_for_others_and_partial_until_late(said: list[bool], time: int, sent: list[bool]) -> None:
+def test_quorum_waits_for_others_and_partial_until_late(findings: list[bool], time: int, sent: list[bool]) -> None:
     committee = [A, B, C]
-    verdicts = [verdict(referee, correct) for referee, correct in zip(committee, said, strict=False)]
+    verdicts = [verdict(referee, correct) for referee, correct in zip(committee, findings, strict=False)]
     judging = state(S.JUDGING, deadline=DEADLINE)
     found = due_ballots(judging, committee, verdicts, DEVNET, time)
     assert [ballot.provider_correct for ballot in found] == sent

@@ -37,8 +37,8 @@ def encoded(function: str, *arguments: Any) -> bytes:
 
 def opening_call(unit: UnitCommitment) -> bytes:
     order = (A, from_hex(HASH), 1, 1, 1, 4, 200, 1, 1, 1, 1)
-    said = (from_hex(HASH), unit.round, unit.slot, unit.provider, from_hex(HASH), from_hex(HASH))
-    return encoded("open", order, said, b"s" * 65, from_hex(HASH), [])
+    words = (from_hex(HASH), unit.round, unit.slot, unit.provider, from_hex(HASH), from_hex(HASH))
+    return encoded("open", order, words, b"s" * 65, from_hex(HASH), [])
 
 
 def test_opening_of_disputed_unit_counts_among_several(chain: RefereeChain) -> None:

@@ -218,7 +218,7 @@ def test_node_status_does_not_wait_for_unit(tmp_path: Path) -> None:
         raise ApiError(409, "benchmark-paused", "one was failed lately")
 
     market: Any = SimpleNamespace(
-        network=lambda: network, register=lambda said: registered.append(said["name"]), start_benchmark=refuse
+        network=lambda: network, register=lambda info: registered.append(info["name"]), start_benchmark=refuse
     )
     config = NodeConfig("http://127.0.0.1:1", "provider", tmp_path, "node", profile="cpu-avx2-1")
     with Executor(CPU, 1 << 30, tmp_path) as executor:
@@ -231,10 +231,10 @@ def test_node_status_does_not_wait_for_unit(tmp_path: Path) -> None:
                     standing.log_verifier_count(live)
                 standing.advance("demoted")  # the benchmark ends it, once the unit is done
 
-            said = threading.Thread(target=beat, daemon=True)
-            said.start()
-            said.join(30)
-            assert not said.is_alive(), "the heartbeats waited for the training task"
+            heartbeats = threading.Thread(target=beat, daemon=True)
+            heartbeats.start()
+            heartbeats.join(30)
+            assert not heartbeats.is_alive(), "the heartbeats waited for the training task"
         standing.close()
     assert registered == ["node"]
 

@@ -61,10 +61,10 @@ def test_real_sgx_quote_of_unhardened_platform_is_refused() -> None:
 def test_enclave_with_unmeasured_input_is_refused() -> None:
     quote, collateral = real("sgx")
     for at in (240, 303, 308):
-        told = bytearray(quote)
-        told[at] = 1
+        changed = bytearray(quote)
+        changed[at] = 1
         with pytest.raises(QuoteRefused, match="CONFIGID"):
-            Evidence(1, REGISTRY, WALLET, NONCE, bytes(told), collateral).verify(REAL_NOW)
+            Evidence(1, REGISTRY, WALLET, NONCE, bytes(changed), collateral).verify(REAL_NOW)
 
 
 def test_quote_of_other_root_needs_its_trust(evidence: Evidence, vendor: Vendor) -> None:

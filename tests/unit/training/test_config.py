@@ -104,7 +104,7 @@ def test_ineffective_setting_is_refused(given: dict[str, Any], field: str) -> No
         {"method": "slow_links", "averaging": "steps"},  # the method's own
         {"method": "powersgd", "averaging": "rounds"},
         {"method": "diloco", "down_top_k": 64, "down_value_bits": 8},
-        {"optimizer": "adamw", "muon_learning_rate": 0.04, "powersgd_rank": 0},  # says what is anyway
+        {"optimizer": "adamw", "muon_learning_rate": 0.04, "powersgd_rank": 0},  # equals the default
         {"averaging": "steps", "round_delay": 0, "top_k": 4096},
     ],
 )

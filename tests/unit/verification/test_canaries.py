@@ -1,4 +1,4 @@
-"""The rule by which canaries are judged, and the states that they start from."""
+"""The decision rule of canary segments, and their altered start states."""
 
 from collections import Counter
 from dataclasses import replace

@@ -33,8 +33,8 @@ def test_tolerance_stays_between_start_and_cap(steps: int, drifts: list[float]) 
 
 
 @given(st.lists(shares, min_size=3, max_size=9), shares)
-def test_single_drift_moves_tolerance_to_next_honest_one(drifts: list[float], lie: float) -> None:
-    assert tolerance(2, [*drifts, lie]).whole <= tolerance(2, [max(drifts)]).whole
+def test_single_drift_moves_tolerance_to_next_honest_one(drifts: list[float], outlier: float) -> None:
+    assert tolerance(2, [*drifts, outlier]).whole <= tolerance(2, [max(drifts)]).whole
 
 
 def test_tolerance_follows_measurements() -> None:
