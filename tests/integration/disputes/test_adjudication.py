@@ -314,7 +314,7 @@ def test_settled_unit_is_forfeited_when_other_challenger_wins(live: QuorumWorld,
     assert (found.status, found.reason) == ("jailed", "slashed")
     undecided = [row for row in live.units(unit.unit.jobId, provider=cheat.address) if row.status == "checking"]
     assert undecided == []
-    assert live.slashes() == []  # another account brought it
+    assert live.slashes() == []  # another account opened it
     check_books(live)
 
 
