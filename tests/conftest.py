@@ -148,7 +148,7 @@ def anvil() -> Iterator[AnvilProcess]:
 @pytest.fixture(scope="session")
 def deployment(anvil: AnvilProcess) -> Deployment:
     deployment = deploy_contracts(anvil)
-    anvil.mine(2)  # so that the deployment is final
+    anvil.mine(2)  # make the deployment final
     return deployment
 
 

@@ -1,14 +1,11 @@
 """Check the wording of code, contracts and documents against the style guide.
 
-python -m tools.prose [--write] [--summary] [PATHS] | --commits BASE.. | --message FILE
+python -m tools.prose [--summary] [PATHS] | --commits BASE.. | --message FILE
 
-`tools/prose_baseline.json` holds the findings that each file may still have. A count above it fails. So does an entry
-of a file that is clean or gone; `--write` renews the file and refuses a higher total. PATHS lists all findings of these
-files. A comment `prose: ok` at the end of a line excuses that line; the tree may hold twenty.
+Any finding fails. A comment `prose: ok` at the end of a line excuses that line; the tree may hold twenty.
 """
 
 import argparse
-import json
 import re
 import subprocess
 import sys
@@ -21,7 +18,6 @@ from typing import NamedTuple
 from tools.prose_texts import Text, read_texts
 
 ROOT = Path(__file__).parents[1]
-BASELINE = ROOT / "tools/prose_baseline.json"
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["prose"]
 WORDS = {re.compile(rf"\b(?:{word})\b", re.I): use for word, use in SETTINGS["words"].items()}
 ANY_WORD = re.compile(rf"\b(?:{'|'.join(SETTINGS['words'])})\b", re.I)
@@ -105,18 +101,9 @@ def check_subjects(subjects: list[str]) -> list[Finding]:
     return [Finding("commit", 0, "subject", f"{len(s)} characters; at most {MAX_SUBJECT}: {s}") for s in long]
 
 
-def compare(found: list[Finding], allowed: dict[str, int], *, whole: bool) -> list[str]:
-    """Return the complaints against the baseline; of a `whole` tree also entries that are not needed any more."""
-    counts = Counter(f.path for f in found)
-    risen = [str(f) for f in found if counts[f.path] > allowed.get(f.path, 0)]
-    clean = [f"{path}: clean or gone: run `python -m tools.prose --write`" for path in allowed if not counts[path]]
-    return risen + (clean if whole else [])
-
-
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Check the wording of code, contracts and documents.")
     parser.add_argument("paths", nargs="*", help="files or folders; default: the whole tree")
-    parser.add_argument("--write", action="store_true", help="renew the baseline; refuses a higher total")
     parser.add_argument("--summary", action="store_true", help="print the findings by rule and top folder")
     parser.add_argument("--commits", metavar="BASE..", help="check the subjects of these commits only")
     parser.add_argument("--message", type=Path, metavar="FILE", help="check the subject of this commit message only")
@@ -128,16 +115,11 @@ def main(arguments: list[str] | None = None) -> int:
         print("\n".join(complaints) or "prose: subjects are sound")
         return bool(complaints)
     found = check_tree(options.paths)
-    allowed: dict[str, int] = json.loads(BASELINE.read_text()) if BASELINE.exists() else {}
     if options.summary:
         for (area, rule), count in sorted(Counter((f.path.split("/")[0], f.rule) for f in found).items()):
             print(f"{count:6} {rule:10} {area}")
-    if options.write and (not BASELINE.exists() or len(found) <= sum(allowed.values())):
-        BASELINE.write_text(json.dumps(dict(sorted(Counter(f.path for f in found).items())), indent=0) + "\n")
-        return 0
-    complaints = [str(f) for f in found] if options.paths else compare(found, allowed, whole=True)
-    print("\n".join(complaints) or f"prose: no file rose; {len(found)} findings are left")
-    return bool(compare(found, allowed, whole=not options.paths)) or options.write
+    print("\n".join(map(str, found)) or "prose: no findings")
+    return bool(found)
 
 
 if __name__ == "__main__":

@@ -91,7 +91,7 @@ def run(name: str, *options: str, **environment: str) -> subprocess.CompletedPro
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_benchmark_runs(name: str, tmp_path: Path) -> None:
+def test_quick_run_reports_expected_rows_without_errors(name: str, tmp_path: Path) -> None:
     done = run(name, "--quick", "--json", ZOO_TRACE_DIR=str(tmp_path))  # there is no trace
     assert done.returncode == 0, done.stderr[-2000:]
     rows = json.loads(done.stdout)["rows"]

@@ -1,5 +1,7 @@
-"""The simulator held against rounds of real processes. Bytes over shaped links decide how long these take, not this
-machine: what the machine itself took for training and joining is told to the simulator, round by round."""
+"""Simulated rounds against rounds of real processes over shaped links.
+
+The simulator takes each round's time for training and aggregation from the measurement.
+"""
 
 import tempfile
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What is committed for the Python side is what the Solidity sources give."""
+"""The committed artifacts equal a build of the Solidity sources."""
 
 import subprocess
 import sys

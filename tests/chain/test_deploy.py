@@ -68,7 +68,7 @@ def test_repeated_deployment_does_nothing(
     assert views.balance_of(PAYER.address) == 7 * ZEN
 
 
-def test_failures_are_sentences(
+def test_deployment_failures_are_explained_without_key(
     chain: Chain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     elsewhere = dict.fromkeys(chain.deployment.contracts, "0x" + "12" * 20)

@@ -1,4 +1,4 @@
-"""What the contracts cost: within what the network promises, and no dearer than when it was last looked at."""
+"""Gas of the contracts: within the published limits, and not above the last snapshot."""
 
 import json
 from pathlib import Path
@@ -34,5 +34,5 @@ def test_every_gas_promise_holds_in_worst_case(measured: dict[str, float]) -> No
 def test_gas_did_not_rise(measured: dict[str, float]) -> None:
     before = {row["name"]: row["max"] for row in SNAPSHOT["rows"]}
     assert set(before) == set(measured)
-    fixed = {name: cost for name, cost in measured.items() if name != "dispute_draw"}  # which tries as chance has it
+    fixed = {name: cost for name, cost in measured.items() if name != "dispute_draw"}  # its number of tries is random
     assert {name: (before[name], cost) for name, cost in fixed.items() if cost > before[name] * TOLERANCE} == {}

@@ -178,7 +178,7 @@ def test_shorter_chain_is_followed_only_above_finality(chain: Chain, database: D
     assert (now.head_hash, now.finalised_hash) == (final.head_hash, final.finalised_hash)
 
 
-def test_only_one_indexer_works(chain: Chain, database: Database) -> None:
+def test_indexer_skips_step_when_lock_is_held(chain: Chain, database: Database) -> None:
     chain.send(OPERATOR, "ZenToken", "transfer", PAYER.address, 1)
     with database.advisory_lock("chain.indexer") as held:
         assert held

@@ -148,7 +148,7 @@ def test_expensive_call_stays_within_transaction_gas_limit(chain: Chain, databas
     assert intent(database, "dear").status == IntentStatus.FINAL
 
 
-def test_sender_works_when_node_lacks_final_state(chain: Chain, database: Database) -> None:
+def test_payment_is_final_when_node_lacks_final_state(chain: Chain, database: Database) -> None:
     """A full node keeps about 128 states; on chains with fast blocks finality lies further back."""
 
     def pruned(request: Request, forward: Forward) -> Answer:
@@ -163,10 +163,10 @@ def test_sender_works_when_node_lacks_final_state(chain: Chain, database: Databa
 
 
 def test_certain_revert_takes_no_nonce(chain: Chain, database: Database) -> None:
-    told: list[tuple[str, str | None, str | None]] = []
+    handled: list[tuple[str, str | None, str | None]] = []
 
     def handler(session: Session, found: TxIntent) -> None:
-        told.append((found.key, found.status, found.reason))
+        handled.append((found.key, found.status, found.reason))
 
     root = "0x" + "07" * 32
     chain.send(OPERATOR, "WorkWindows", "commitWindow", root, 1)
@@ -180,7 +180,7 @@ def test_certain_revert_takes_no_nonce(chain: Chain, database: Database) -> None
     assert refused.detail.startswith("RootUsed(root=0x0707")
     assert intent(database).nonce == before
     assert nonces_used(chain) == before + 1
-    assert told == [("again", "reverted", "simulation_reverted"), ("pay", "final", None)]
+    assert handled == [("again", "reverted", "simulation_reverted"), ("pay", "final", None)]
 
 
 def test_reverted_transaction_reports_its_reason(chain: Chain, database: Database) -> None:
@@ -254,7 +254,7 @@ def test_gap_below_nonces_is_filled(chain: Chain, database: Database) -> None:
     sender = chain.sender(database)
     sender.step()
     assert intent(database).nonce == gap + 1
-    chain.anvil.reorg(1)  # the foreign transaction is gone, ours waits for a nonce that nobody holds
+    chain.anvil.reorg(1)  # the foreign transaction is gone; ours waits for a nonce that no transaction uses
     chain.anvil.rpc("anvil_dropAllTransactions")
     settle_down(chain, sender)
     assert intent(database).status == IntentStatus.FINAL

@@ -217,8 +217,8 @@ def test_daily_gas_is_bounded(chain: Chain, database: Database) -> None:
     chain.anvil.mine()
     for number in range(4):
         queue_payment(database, f"pay-{number}", 1)
-    dear = {"max_fee_gwei": 10**6, "stuck_after_blocks": 10**6}
-    limited(chain, database, max_ether_per_day=60, **dear).step()  # each may cost about 25 ether
+    high_fees = {"max_fee_gwei": 10**6, "stuck_after_blocks": 10**6}
+    limited(chain, database, max_ether_per_day=60, **high_fees).step()  # each may cost about 25 ether
     waiting = [key for key, (_, reason) in states(database).items() if reason == "limit_gas_per_day"]
     assert waiting == ["pay-2", "pay-3"]
     assert {states(database)[key][0] for key in waiting} == {IntentStatus.QUEUED}

@@ -41,7 +41,7 @@ PROVIDER_LOST = 5  # IDisputes.Status
 
 
 @pytest.mark.timeout(1_300)  # a minute and a half on two idle cores
-def test_demo_from_stake_to_receipt(devnet: Devnet) -> None:
+def test_demo_receipt_matches_chain_and_storage(devnet: Devnet) -> None:
     argv = [sys.executable, "-m", "zoo_compute", "demo", "--keep", "--json", "--directory", str(devnet.directory)]
     done = subprocess.run(argv, cwd=ROOT, env=clean(), capture_output=True, text=True, timeout=1_200, check=False)
     assert done.returncode == 0, done.stderr
@@ -51,8 +51,8 @@ def test_demo_from_stake_to_receipt(devnet: Devnet) -> None:
     info = json.loads(devnet.command("info", "--json").stdout)
     cheat = info["accounts"]["providers"][0]["address"]
     assert [(slash["provider"], slash["path"]) for slash in receipt["slashes"]] == [(cheat, "dispute")]
-    _check_that_a_committee_convicted(info, receipt, cheat)
-    _check_that_nobody_else_lost_stake(info)
+    _check_that_committee_upheld_dispute(info, receipt, cheat)
+    _check_that_others_keep_their_stake(info)
 
     money = {name: int(receipt[f"{name}_wei"]) for name in ("budget", "escrowed", "paid", "fee", "refund")}
     moved = _transfers_of(info)
@@ -72,13 +72,13 @@ def test_demo_from_stake_to_receipt(devnet: Devnet) -> None:
     for cid in cids:
         _check_block(info["ipfs_url"], cid)
     _find_slot_states(info["ipfs_url"], [item["cid"] for item in receipt["checkpoints"]])
-    _replay_the_cheats_unit(devnet, info, receipt, cheat)
+    _replay_false_unit(devnet, info, receipt, cheat)
     assert "the model writes" in done.stderr
     assert "How the dishonest provider was caught" in done.stderr
     assert all(step["tx"] in done.stderr for step in receipt["story"]["chain"])
     assert "None of the 4 honest providers" in " ".join(done.stderr.split())
     assert "provider-2, on 4 Mbit/s, delivered" in done.stderr
-    _check_that_the_slow_node_sent_what_it_was_told(info, receipt, done.stderr)
+    _check_that_slow_node_sent_assigned_level(info, receipt, done.stderr)
     assert "provider-4 was delayed between its commitment and its upload" in done.stderr
     _check_that_a_late_payload_was_joined_and_paid(info, receipt)
     assert f"provider-3 left after round {receipt['training']['leaver']['left_after']}" in done.stderr
@@ -87,7 +87,7 @@ def test_demo_from_stake_to_receipt(devnet: Devnet) -> None:
     assert (devnet.directory / "demo-model.safetensors").stat().st_size > 0
 
 
-def _check_that_a_committee_convicted(info: dict[str, Any], receipt: dict[str, Any], cheat: str) -> None:
+def _check_that_committee_upheld_dispute(info: dict[str, Any], receipt: dict[str, Any], cheat: str) -> None:
     chain, disputes = Web3(HTTPProvider(info["rpc_url"])), info["contracts"]["Disputes"]
     (slashed,) = _events(info, "ProviderStaking", "Slashed")
     story = receipt["story"]
@@ -115,7 +115,7 @@ def _check_that_a_committee_convicted(info: dict[str, Any], receipt: dict[str, A
     assert burned + sum(map(int, shared)) == slashed["args"]["amount"] == STAKES["providers"] // 2
 
 
-def _check_that_the_slow_node_sent_what_it_was_told(info: dict[str, Any], receipt: dict[str, Any], told: str) -> None:
+def _check_that_slow_node_sent_assigned_level(info: dict[str, Any], receipt: dict[str, Any], output: str) -> None:
     """Check the payload headers, which contain the entries per chunk (docs/protocol.md)."""
     provider, slow = info["accounts"]["providers"][1]["address"], receipt["training"]["slow_link"]
     payloads = [
@@ -127,10 +127,10 @@ def _check_that_the_slow_node_sent_what_it_was_told(info: dict[str, Any], receip
     assert [int.from_bytes(payload[6:8], "little") for payload in payloads] == slow["told"] == slow["by_the_rule"]
     assert min(map(len, payloads)) == slow["least_bytes"] <= slow["whole_bytes"]
     if min(slow["told"]) < slow["asked_of_others"]:
-        assert f"{slow['least_bytes']} bytes instead of {slow['whole_bytes']}" in told
+        assert f"{slow['least_bytes']} bytes instead of {slow['whole_bytes']}" in output
     else:  # this machine is busy
         assert slow["quickest_seconds"] > 5
-        assert "the market assigned all entries" in told
+        assert "the market assigned all entries" in output
 
 
 def _check_that_a_late_payload_was_joined_and_paid(info: dict[str, Any], receipt: dict[str, Any]) -> None:
@@ -172,11 +172,11 @@ def _block(gateway: str, cid: str) -> bytes:
     return answer.content
 
 
-def _check_that_nobody_else_lost_stake(info: dict[str, Any]) -> None:
+def _check_that_others_keep_their_stake(info: dict[str, Any]) -> None:
     chain = Web3(HTTPProvider(info["rpc_url"]))
     staking = chain.eth.contract(address=info["contracts"]["ProviderStaking"], abi=artifact("ProviderStaking").abi)
     for kind, minimum in STAKES.items():
-        for account in info["accounts"][kind][kind == "providers" :]:  # the first provider is the cheat
+        for account in info["accounts"][kind][kind == "providers" :]:  # the first provider is dishonest
             assert staking.functions.stakeOf(account["address"]).call() == minimum
 
 
@@ -195,7 +195,7 @@ def _find_slot_states(gateway: str, checkpoints: list[str]) -> None:
     assert 200 in {answer.status_code for answer in answers}
 
 
-def _replay_the_cheats_unit(devnet: Devnet, info: dict[str, Any], receipt: dict[str, Any], cheat: str) -> None:
+def _replay_false_unit(devnet: Devnet, info: dict[str, Any], receipt: dict[str, Any], cheat: str) -> None:
     found_out = {
         "provider": cheat,
         "status": "rejected",
@@ -204,8 +204,8 @@ def _replay_the_cheats_unit(devnet: Devnet, info: dict[str, Any], receipt: dict[
     unit = next(unit for unit in receipt["units"] if found_out.items() <= unit.items())
     place = f"{receipt['job_id']}:{unit['round']}:{unit['slot']}"
     argv = [sys.executable, "-m", "zoo_compute", "verify", "unit", place, "--json", "--api-url", info["api_url"]]
-    stranger = {"ZOO_PRIVATE_KEY": "0x" + "77" * 32}
-    done = subprocess.run(argv, cwd=ROOT, env=clean() | stranger, capture_output=True, text=True, check=False)
+    other_account = {"ZOO_PRIVATE_KEY": "0x" + "77" * 32}
+    done = subprocess.run(argv, cwd=ROOT, env=clean() | other_account, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     judged = {attempt["provider"]: attempt for attempt in found["attempts"]}

@@ -14,7 +14,7 @@ from zoo_compute.client.client import Client
 ACCOUNTS = {"operator", "acknowledger", "challenger", "admin", "treasury", "user", "providers", "verifiers"}
 
 
-def test_up_info_kill_recover_down_reset(devnet: Devnet) -> None:
+def test_devnet_recovers_from_kill_until_reset(devnet: Devnet) -> None:
     info = devnet.up("--providers", "2", "--verifiers", "1")
     assert {"api_url", "rpc_url", "ipfs_url", "chain_id", "contracts", "accounts"} <= set(info)
     assert set(info["accounts"]) == ACCOUNTS

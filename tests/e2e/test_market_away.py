@@ -1,4 +1,4 @@
-"""The API is away for longer than a node waits for an answer: what was trained meanwhile is delivered, and paid."""
+"""Units trained during an outage longer than a node's wait are delivered and paid."""
 
 import os
 import signal

@@ -202,7 +202,7 @@ def test_receipt_from_dead_branch_is_not_final(chain: Chain, database: Database)
     assert chain.views.balance_of(PAYEE) == 5
 
 
-def test_gethes_replacement_rule_is_met(chain: Chain, database: Database) -> None:
+def test_replacement_meets_geth_fee_rule(chain: Chain, database: Database) -> None:
     """In geth's pool one try replaces a stuck payment; a pooled transaction counts as sent."""
     chain.anvil.automine(False)
     queue_payment(database)

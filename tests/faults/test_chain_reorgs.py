@@ -1,4 +1,4 @@
-"""Reorganisations under jobs in every state: what is booked in the end is what a fresh indexer books."""
+"""Reorganisations under jobs in every state: the records equal those of a fresh index."""
 
 import random
 from collections.abc import Iterator

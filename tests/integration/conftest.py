@@ -41,7 +41,7 @@ from zoo_compute.devnet.processes import free_port
 from zoo_compute.node.execution.executor import Executor
 from zoo_protocol.contracts import CONTRACTS
 
-DEADLINE_SECONDS = 120  # many times what it takes: other tests run beside
+DEADLINE_SECONDS = 120  # many times what it takes: other tests run at the same time
 
 
 @pytest.fixture(scope="session")
@@ -106,7 +106,7 @@ def common_settings(redis_url: str, ipfs: dict[str, str], tmp_path_factory: pyte
         public_url="https://market.test",
         max_blob_bytes=3_000_000,
         requests_per_minute_ip=0,  # all tests come from one address
-        canary_bps=0,  # planted by lot; tests of canaries plant on every segment
+        canary_bps=0,  # tests of canaries plant them on every segment
         log_level="WARNING",
     )
 
@@ -208,7 +208,7 @@ def live_of(
     caplog: pytest.LogCaptureFixture,
 ) -> Iterator[LiveMaker]:
     """Make a live market of a given class, with stakes and windows on the chain."""
-    caplog.set_level(logging.INFO, "zoo_compute")  # what nodes say
+    caplog.set_level(logging.INFO, "zoo_compute")
     with ExitStack() as at_the_end:
 
         def make(kind: type[AnyLiveWorld]) -> AnyLiveWorld:

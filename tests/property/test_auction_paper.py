@@ -1,10 +1,11 @@
-"""The clearing rule against the paper that it is taken from, written down here once more from the paper's statement.
+"""The clearing rule against its paper, implemented here once more from the paper's statement.
 
-Segal-Halevi, Hassidim and Aumann (2016), arXiv 1607.05139: buyers' values b1 >= b2 >= ..., sellers' values
-s1 <= s2 <= ..., k efficient deals (b_k >= s_k and b_{k+1} < s_{k+1}; a missing trader counts as infinitely bad).
+Segal-Halevi, Hassidim and Aumann (2016), arXiv 1607.05139. Buyers' values are b1 >= b2 >= ...
+Sellers' values are s1 <= s2 <= ... Of them, k deals are efficient: b_k >= s_k and b_{k+1} < s_{k+1}.
+A missing trader counts as infinitely bad.
 
 * s_{k+1} <= b_k: the price is s_{k+1}, and the first k buyers trade with the first k sellers.
-* otherwise: the price is b_k, and the first k - 1 buyers trade with k - 1 of the first k sellers, drawn by lot.
+* otherwise: the price is b_k, and the first k - 1 buyers trade with k - 1 random sellers of the first k.
 
 The paper knows single units only, and neither fee nor reserve.
 """
@@ -92,7 +93,7 @@ def test_larger_markets_clear_as_in_paper(values: list[int], costs: list[int], s
 
 
 def test_manual_examples_clear_as_expected() -> None:
-    assert paper([9], [4]) == Prescribed(9, 0, [], {0})  # nobody is left to set a price that both can trust
+    assert paper([9], [4]) == Prescribed(9, 0, [], {0})  # no trader is left to set the price
     assert paper([9], [3, 4]) == Prescribed(4, 1, [0], {0})
     assert paper([9, 8], [3, 4]) == Prescribed(8, 1, [0], {0, 1})
     assert paper([9, 8], [3, 4, 8]) == Prescribed(8, 2, [0, 1], {0, 1})

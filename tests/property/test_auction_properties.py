@@ -1,4 +1,4 @@
-"""What must hold for every book, and, where it is claimed, for every small one without exception."""
+"""Properties of every order book; some are checked for all small books."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -124,7 +124,7 @@ def test_client_rule_replays_published_round_fills(book: Book, seed: bytes) -> N
     again = client.clear(client.Orders.model_validate(sealed.book), seed)
     assert (again.price, again.rule, again.needs_lot) == (result.price, result.rule, result.drawn)
     assert {bid: tuple(won) for bid, won in again.fills.items()} == result.fills
-    unsealed = clear(bids, asks, RESERVE, FEE_BPS, seed)  # names and places in the queue change the lot at most
+    unsealed = clear(bids, asks, RESERVE, FEE_BPS, seed)  # names and places in the queue change the tie-break at most
     assert (result.price, [sealed.owners["bids"][bid] for bid in result.fills]) == (
         unsealed.price,
         list(unsealed.fills),
@@ -158,12 +158,12 @@ def test_single_node_misreport_gains_nothing(book: Book, seed: bytes, data: st.D
     assume(bids and asks)
     honest = clear(bids, asks, RESERVE, FEE_BPS, seed)
     bid, ask = data.draw(st.sampled_from(bids)), data.draw(st.sampled_from(asks))
-    lie = replace(bid, limit_price=data.draw(prices))
-    lied = clear([lie if one is bid else one for one in bids], asks, RESERVE, FEE_BPS, seed)
-    assert buyer_gain(lied, bid) <= buyer_gain(honest, bid)
+    misreport = replace(bid, limit_price=data.draw(prices))
+    misreported = clear([misreport if one is bid else one for one in bids], asks, RESERVE, FEE_BPS, seed)
+    assert buyer_gain(misreported, bid) <= buyer_gain(honest, bid)
     offer = replace(ask, limit_price=data.draw(prices))
-    lied = clear(bids, [offer if one is ask else one for one in asks], RESERVE, FEE_BPS, seed)
-    assert seller_gain(lied, ask, FEE_BPS) <= seller_gain(honest, ask, FEE_BPS)
+    misreported = clear(bids, [offer if one is ask else one for one in asks], RESERVE, FEE_BPS, seed)
+    assert seller_gain(misreported, ask, FEE_BPS) <= seller_gain(honest, ask, FEE_BPS)
 
 
 LOTS = [bytes([lot]) * 32 for lot in range(3)]

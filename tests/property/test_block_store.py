@@ -80,7 +80,7 @@ class Store(RuleBasedStateMachine):
     @rule(which=st.integers(0, 1))
     def collect(self, which: int) -> None:
         self.stores[1 - which].discard_unfinished()
-        self.stores[1 - which] = BlockStore(Path(self.folder.name))  # else the packs that it writes stay
+        self.stores[1 - which] = BlockStore(Path(self.folder.name))  # otherwise the packs being written stay
         kept = {cid for root in self.pins for cid in unixfs.cids(root, self.blocks.__getitem__)}
         assert self.stores[which].collect() == len(self.blocks.keys() - kept)
         self.blocks = {cid: block for cid, block in self.blocks.items() if cid in kept}

@@ -1,4 +1,4 @@
-"""Integers of few bits and unary numbers: what is written comes back, and lies as ``docs/protocol.md`` says."""
+"""Integers of few bits and unary numbers round-trip in the layout of ``docs/protocol.md``."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from training_gym.spec.errors import PayloadError
 
 @settings(deadline=None)
 @given(st.integers(0, 8), st.lists(st.integers(0, 255), max_size=40))
-def test_packed_integers_come_back_and_lie_as_documented(width: int, numbers: list[int]) -> None:
+def test_packed_integers_round_trip_in_documented_layout(width: int, numbers: list[int]) -> None:
     values = np.array([number % (1 << width) for number in numbers], np.uint8)
     packed = pack(values, width)
     written = "".join(format(value, f"0{width}b") for value in values) if width else ""
@@ -22,7 +22,7 @@ def test_packed_integers_come_back_and_lie_as_documented(width: int, numbers: li
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 60), max_size=40))
-def test_unary_numbers_come_back_and_lie_as_documented(numbers: list[int]) -> None:
+def test_unary_numbers_round_trip_in_documented_layout(numbers: list[int]) -> None:
     packed = pack_unary(np.array(numbers, np.uint16), 0)
     written = "".join("0" * number + "1" for number in numbers)
     assert "".join(format(byte, "08b") for byte in packed) == written.ljust(8 * len(packed), "0")

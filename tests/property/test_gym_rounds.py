@@ -1,4 +1,4 @@
-"""Anybody recomputes a round's result bit for bit, whatever the order and the tree that it was computed in."""
+"""A round's result is bit for bit the same for each order and aggregation tree."""
 
 import json
 from dataclasses import replace
@@ -81,9 +81,9 @@ def trees(draw: st.DrawFn) -> list[list[int]]:
 def test_any_tree_and_order_give_same_checkpoint(leaves: list[list[int]], chance: object) -> None:
     seed = sketch_seed({slot: sha256(PAYLOADS[slot]) for leaf in leaves for slot in leaf})
     shares = [{slot: PAYLOADS[slot] for slot in leaf} for leaf in leaves]
-    told = [json.dumps(summarise(SPEC, share, LAST, seed).to_json()) for share in shares]
-    chance.shuffle(told)  # type: ignore[attr-defined]
-    decision = decide_together(Summary.from_json(json.loads(text)) for text in told)
+    summaries = [json.dumps(summarise(SPEC, share, LAST, seed).to_json()) for share in shares]
+    chance.shuffle(summaries)  # type: ignore[attr-defined]
+    decision = decide_together(Summary.from_json(json.loads(text)) for text in summaries)
     assert dict(sorted(decision.verdicts.items())) == RESULT.verdicts
     sums = [load_sum(save_sum(leaf_sum(SPEC, share, WEIGHTS, decision))) for share in shares]
     while len(sums) > 1:  # aggregators meet in any order
@@ -116,7 +116,7 @@ def test_threads_sharing_work_give_same_checkpoint(monkeypatch: pytest.MonkeyPat
     assert found[0] == found[1]
 
 
-def test_every_replica_has_its_reason() -> None:
+def test_each_payload_verdict_has_its_code() -> None:
     codes = {slot: verdict.code for slot, verdict in RESULT.verdicts.items()}
     assert codes == dict.fromkeys(range(9), "included") | {9: "malformed_wrong_size", 10: "norm_outlier"}
 
@@ -143,18 +143,18 @@ def test_distant_payload_with_ordinary_norm_is_excluded() -> None:
     assert all(verdict.included for verdict in alike.values())
 
 
-@pytest.mark.parametrize("liars", [1, 2, 3])
-def test_colluding_payloads_gain_one_voice_then_none(liars: int) -> None:
-    good = {slot: payload(slot) for slot in range(liars, 8)}
-    lie = encode(SPEC, -sum(_sent(slot) for slot in range(liars, 8)).astype(np.float32) / 4)
-    result = aggregate(SPEC, PARAMETERS, good | dict.fromkeys(range(liars), lie), outer_state=STATE)
+@pytest.mark.parametrize("copies", [1, 2, 3])
+def test_colluding_copies_are_excluded_without_effect(copies: int) -> None:
+    good = {slot: payload(slot) for slot in range(copies, 8)}
+    copy = encode(SPEC, -sum(_sent(slot) for slot in range(copies, 8)).astype(np.float32) / 4)
+    result = aggregate(SPEC, PARAMETERS, good | dict.fromkeys(range(copies), copy), outer_state=STATE)
     codes = [verdict.code for verdict in result.verdicts.values()]
-    assert codes == ["krum_outlier", *["near_copy"] * (liars - 1), *["included"] * (8 - liars)]
+    assert codes == ["krum_outlier", *["near_copy"] * (copies - 1), *["included"] * (8 - copies)]
     alone = aggregate(SPEC, PARAMETERS, good, outer_state=STATE)
     assert save_state(result.parameters) == save_state(alone.parameters)
 
 
-def test_short_vector_does_not_pass_as_near() -> None:
+def test_short_opposed_vector_is_excluded() -> None:
     good = {slot: payload(slot) for slot in range(7)}
     opposed = encode(SPEC, (-0.3 * _sent(7)).astype(np.float32))
     verdicts = aggregate(SPEC, PARAMETERS, good | {7: opposed}, outer_state=STATE).verdicts

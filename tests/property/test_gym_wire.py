@@ -108,7 +108,7 @@ def test_random_bodies_behind_true_header_are_refused(bits: int, top_k: int, bod
 
 @settings(deadline=None)
 @given(st.binary(max_size=400))
-def test_other_bytes_are_refused(data: bytes) -> None:
+def test_arbitrary_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(PayloadError):
         decode_vector(format_of(4, 64), data)
 
@@ -254,7 +254,7 @@ def test_unused_section_must_be_empty() -> None:
     assert refusal.value.code == "not_canonical"
 
 
-def test_value_below_both_levels_takes_lower() -> None:
+def test_value_below_both_levels_decodes_to_lower() -> None:
     vector = np.concatenate([np.zeros(1), np.full(400, 1.0), np.full(CHUNK - 401, 1.1)]).astype(np.float32)
     format_ = format_of(2, CHUNK, CHUNK)
     payload, sent = encode_step(format_, vector)

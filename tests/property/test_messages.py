@@ -1,4 +1,4 @@
-"""Our EIP-712 encoding against the library's, over all messages that are signed here."""
+"""The EIP-712 encoding of all signed messages against the library's."""
 
 import pytest
 from eth_account import Account

@@ -165,7 +165,7 @@ def test_minutes_between_two_times_lie_wholly_between_them(one: int, other: int)
     )
 
 
-def test_hours_form_epoch() -> None:
+def test_hourly_masks_form_epoch_minutes() -> None:
     assert seen_minutes({24 * 9 + hour: 2**60 - 1 for hour in range(24)}) == ALL_MINUTES
     assert seen_minutes({24 * 9 + 1: 1}) == 1 << 60
 
@@ -180,7 +180,7 @@ def test_breaches_of_each_tier_begin_beyond_grace() -> None:
     assert uptime_bps(0, 0) == BPS
 
 
-def test_epochs_fit_network_contracts() -> None:
+def test_epoch_length_matches_networks() -> None:
     assert {network.reward_epoch_seconds for network in NETWORKS.values()} == {EPOCH_SECONDS}
     assert DEVNET.reward_delay_seconds <= EPOCH_SECONDS
 

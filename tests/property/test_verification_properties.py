@@ -1,4 +1,4 @@
-"""What holds of verdicts whatever verifiers say, and of the sampling rate whatever the history."""
+"""Properties of verdicts for any answers of verifiers, and of the sampling rate for any history."""
 
 from collections import Counter
 from math import log
@@ -17,34 +17,34 @@ results = st.lists(st.sampled_from([CLAIM, "lie", "other", "third"]), max_size=6
 
 
 @given(results)
-def test_rejection_needs_two_equal_refutations_leading_by_two(said: list[str]) -> None:
-    found = Counter(said)
+def test_rejection_needs_two_equal_refutations_leading_by_two(leaves: list[str]) -> None:
+    found = Counter(leaves)
     for_it = found.pop(CLAIM, 0)
     lead = max(found.values(), default=0) - for_it
-    assert (verdict(CLAIM, said) is Verdict.FAILED) == (for_it < 2 and lead >= 2)
-    assert (verdict(CLAIM, said, no_verifier_left=True) is Verdict.FAILED) == (
+    assert (verdict(CLAIM, leaves) is Verdict.FAILED) == (for_it < 2 and lead >= 2)
+    assert (verdict(CLAIM, leaves, no_verifier_left=True) is Verdict.FAILED) == (
         for_it < 2 <= lead + for_it and lead >= 1
     )
 
 
-@given(results.flatmap(lambda said: st.tuples(st.just(said), st.permutations(said))))
+@given(results.flatmap(lambda leaves: st.tuples(st.just(leaves), st.permutations(leaves))))
 def test_result_order_does_not_matter(both: tuple[list[str], list[str]]) -> None:
     assert verdict(CLAIM, both[0]) is verdict(CLAIM, both[1])
 
 
 @given(results)
-def test_verdict_is_always_reached(said: list[str]) -> None:
-    assert verdict(CLAIM, [*said, CLAIM, CLAIM]) is Verdict.PASSED
+def test_verdict_is_always_reached(leaves: list[str]) -> None:
+    assert verdict(CLAIM, [*leaves, CLAIM, CLAIM]) is Verdict.PASSED
     assert verdict(CLAIM, [CLAIM]) is Verdict.PASSED
 
 
 @given(results)
-def test_only_minorities_are_outvoted_by_two_agreeing(said: list[str]) -> None:
-    wrong = outvoted(said)
-    found = Counter(said)
+def test_only_minorities_are_outvoted_by_two_agreeing(leaves: list[str]) -> None:
+    wrong = outvoted(leaves)
+    found = Counter(leaves)
     for leaf, count in found.items():
         assert (leaf in wrong) == any(other >= 2 and other > count for other in found.values())
-    if verdict(CLAIM, said) is Verdict.PASSED:
+    if verdict(CLAIM, leaves) is Verdict.PASSED:
         assert CLAIM not in wrong or found[CLAIM] < max(found.values())
 
 

@@ -15,9 +15,9 @@ def test_cli_shows_network_parameters(cli: Cli) -> None:
 def test_cli_explains_sign_in_when_signed_out(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ZOO_PRIVATE_KEY", raising=False)
     monkeypatch.setenv("ZOO_API_KEY", "zck_ended")
-    said = cli("auth", "keys", code=ExitCode.REFUSED)
-    assert "[not-authenticated]" in said
-    assert "zoo-compute auth login" in said
+    output = cli("auth", "keys", code=ExitCode.REFUSED)
+    assert "[not-authenticated]" in output
+    assert "zoo-compute auth login" in output
 
 
 def test_cli_creates_api_key_for_script(cli: Cli) -> None:

@@ -90,7 +90,7 @@ def test_ledger_equals_chain_through_whole_market(chain: Chain, database: Databa
 
     settle_job(chain, paid, units=4)
     chain.send(OPERATOR, "ProviderStaking", "slash", OTHER.address, 2, "0x" + "03" * 32)
-    chain.send(PAYER, "ZenToken", "transfer", PROVIDER.address, 1)  # none of ours
+    chain.send(PAYER, "ZenToken", "transfer", PROVIDER.address, 1)  # none of this market's
     settled = proof(chain, database)
     assert settled.agrees, settled.differences
     gross = 4 * 10**15  # four GPU-seconds at 3.6 ZEN per hour

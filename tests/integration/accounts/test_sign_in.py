@@ -67,7 +67,7 @@ def test_unchecksummed_address_is_refused(api: httpx.Client) -> None:
     assert refusal(answer, 401, "sign-in-refused")["field"] == "message.address"
 
 
-def test_anothers_signature_is_refused(api: httpx.Client) -> None:
+def test_foreign_or_malformed_signature_is_refused(api: httpx.Client) -> None:
     wallet, other = Account.create(), Account.create()
     message = siwe_message(_nonce(api, wallet.address), wallet.address)
     for signature in (sign_text(other, message), "0x" + "00" * 65, "0x12"):
@@ -134,7 +134,7 @@ def test_api_keys_are_made_listed_used_and_revoked(api: httpx.Client) -> None:
     refusal(api.delete(path, headers=caller.headers), 404, "api-key-not-found")
 
 
-# The example of EIP-4361: a message of this form must be understood, and refused for what is not ours.
+# The example of EIP-4361: a message of this form must be understood, and refused for its foreign parts.
 EIP_4361_EXAMPLE = """example.com wants you to sign in with your Ethereum account:
 0xC02aaA39b223FE8D0A0e5C4F27eAD9083C756Cc2
 

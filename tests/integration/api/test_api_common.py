@@ -1,4 +1,4 @@
-"""What holds for every endpoint: problem documents, limits, ids, idempotency, health and the OpenAPI document."""
+"""Rules of every endpoint: problem documents, limits, ids, idempotency, health and the OpenAPI document."""
 
 import threading
 from collections.abc import Iterator

@@ -120,26 +120,26 @@ async def _get(limit: RateLimit) -> tuple[int, int]:
 
     scope = {"type": "http", "method": "GET", "path": "/", "headers": [], "client": ("192.0.2.9", 1)}
     await limit(scope, receive, send)
-    said = Headers(raw=heads[0]["headers"])["ratelimit"]
-    return heads[0]["status"], int(said.split(";r=")[1].split(";")[0])
+    header = Headers(raw=heads[0]["headers"])["ratelimit"]
+    return heads[0]["status"], int(header.split(";r=")[1].split(";")[0])
 
 
 def test_low_usage_is_counted_without_redis_or_loss(settings: Settings) -> None:
     async def ask() -> None:
         async with _limits(settings, 2, 3_200) as (first, second):
-            told: list[int] = []
+            reported: list[int] = []
             tell = first._synchronise
 
             async def count(buckets: Sequence[_Bucket], asked: int) -> int:
-                told.append(asked)
+                reported.append(asked)
                 return await tell(buckets, asked)
 
             first._synchronise = count  # type: ignore[method-assign]
             answers = [await _get(first) for _ in range(150)]
             assert {status for status, _ in answers} == {200}
             assert answers[0][1] == 3_199
-            assert 3_050 <= answers[-1][1] <= 3_062  # 150 are gone, and a few have come back meanwhile
-            assert sum(told) < 20  # the first, and where 200 had been let through since Redis heard of any
+            assert 3_050 <= answers[-1][1] <= 3_062  # 150 are gone, and a few have come back since
+            assert sum(reported) < 20  # the first, and where 200 had been let through since Redis heard of any
             assert first._reporting is not None
             await first._reporting
             assert 3_049 <= (await _get(second))[1] <= 3_065  # another process knows of them
@@ -162,7 +162,7 @@ def test_processes_share_limit_when_near_it(settings: Settings, processes: int) 
     assert quota <= passed <= quota + refilled + (processes - 1) * quota // 16
 
 
-def test_without_redis_nothing_is_limited_and_nothing_fails(settings: Settings) -> None:
+def test_requests_pass_unlimited_when_redis_is_down(settings: Settings) -> None:
     changes = {"requests_per_minute_ip": 1, "redis_url": "redis://127.0.0.1:1"}
     with TestClient(create_app(settings.model_copy(update=changes))) as client:
         assert [client.get("/v1/network").status_code for _ in range(3)] == [200] * 3
@@ -246,7 +246,7 @@ def test_roles_are_granted_by_admins_only(api: httpx.Client, app: FastAPI, datab
     refusal(api.put(unknown, json=body, headers=admin.headers), 404, "account-not-found")
 
 
-def test_caps_hold_for_concurrent_requests_without_failure_residue(database: Database) -> None:
+def test_concurrent_requests_respect_caps_without_failure_residue(database: Database) -> None:
     with database.transaction() as session:
         day = spending.create_limit(session, Caps(per_day_wei=10 * ZEN))
         total = spending.create_limit(session, Caps(per_job_wei=ZEN, total_wei=7 * ZEN))
@@ -291,17 +291,17 @@ def test_caps_count_known_job_cost_and_reset_daily(database: Database) -> None:
 
 class TestOrganisations:
     def test_admins_manage_members_and_owners_manage_admins(self, api: httpx.Client) -> None:
-        owner, admin, member, stranger = (sign_in(api) for _ in range(4))
+        owner, admin, member, outsider = (sign_in(api) for _ in range(4))
         caps = {"per_day_wei": str(5 * ZEN)}
         made = api.post("/v1/organisations", json={"name": "Zoo", "spending": caps}, headers=owner.headers)
         assert made.status_code == 201, made.text
         path = f"/v1/organisations/{made.json()['id']}"
-        refusal(api.get(path, headers=stranger.headers), 404, "organisation-not-found")
+        refusal(api.get(path, headers=outsider.headers), 404, "organisation-not-found")
         assert _set(api, path, owner, admin, "admin").json()["role"] == "admin"
         assert _set(api, path, admin, member, "member").status_code == 200
-        refusal(_set(api, path, admin, stranger, "admin"), 403, "not-permitted")
+        refusal(_set(api, path, admin, outsider, "admin"), 403, "not-permitted")
         refusal(_set(api, path, admin, owner, "viewer"), 403, "not-permitted")
-        refusal(_set(api, path, member, stranger, "viewer"), 403, "not-permitted")
+        refusal(_set(api, path, member, outsider, "viewer"), 403, "not-permitted")
         refusal(api.patch(path, json={"name": "Mine"}, headers=member.headers), 403, "not-permitted")
         assert api.patch(path, json={"name": "Z"}, headers=admin.headers).json()["spending"]["per_day_wei"] == str(
             5 * ZEN

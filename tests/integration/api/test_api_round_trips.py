@@ -1,4 +1,4 @@
-"""How often requests go to the database and the chain, which is what they cost; and that saving trips loses nothing."""
+"""Numbers of database and chain requests; saving some of them loses nothing."""
 
 import asyncio
 import threading
@@ -112,7 +112,7 @@ def test_cached_caller_with_ended_credential_is_refused_first(
     content, headers = again[request_is]
     with _statements(services.database) as seen:
         refusal(api.post("/v1/jobs", json=content, headers=headers), 401, "not-authenticated")
-    assert sum("INSERT INTO jobs" in statement for statement in seen) == (request_is == "right")  # which wrote nothing
+    assert sum("INSERT INTO jobs" in statement for statement in seen) == (request_is == "right")
     assert _counts(services.database) == [1, 1, 1, 1]
 
 
@@ -123,7 +123,7 @@ def test_replayed_submission_writes_nothing(api: httpx.Client, services: Service
     assert _counts(services.database) == [1, 1, 1, 1]
 
 
-def test_of_equal_submissions_at_once_one_is_written(
+def test_concurrent_equal_submissions_write_one_job(
     api: httpx.Client, services: Services, payer: Caller, body: Body
 ) -> None:
     signed = sign_job(api, payer, body)

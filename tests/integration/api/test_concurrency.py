@@ -82,7 +82,7 @@ def test_two_hundred_concurrent_requests_succeed_on_small_pool(
     for thread in threads:
         thread.join()
     assert len(statuses) == 200
-    assert set(statuses) <= {200, 201, 409}  # 409: its twin was still at work
+    assert set(statuses) <= {200, 201, 409}  # 409: the same request was still at work
     assert len(api.get("/v1/organisations", headers=caller.headers).json()) == 25  # one for each key
     small.dispose()
 
@@ -184,7 +184,7 @@ class SubmissionsMachine(RuleBasedStateMachine):
                 tx = to_hex(secrets.token_bytes(32))
                 record_payment(session, job_id, paid_wei=paid, fee_wei=0, refund_wei=refund)
                 if not end_settlement(session, job_id, tx=tx, at=utc_now()):
-                    raise Killed  # somebody else ended it: nothing of this payment stays
+                    raise Killed  # another thread ended it: the payment rolls back
 
         assert sum(error is None for error in _at_once(final, 3)) == 1
 

@@ -1,7 +1,7 @@
-"""The API against its own OpenAPI document: generated requests, valid and spoiled, by a caller who is signed in.
+"""The API against its own OpenAPI document: generated requests, valid and spoiled, of a signed-in caller.
 
-No answer may be a failure of the server, have a status, a content type or a problem's code that the document does not
-name, or a body that does not fit its schema. Half of the requests go to things that exist.
+Each answer has a documented status, content type and code, and a body that fits its schema.
+Half of the requests name existing objects.
 """
 
 from collections.abc import Iterator
@@ -115,7 +115,7 @@ def _check(operation: Any, caller: Caller, values: dict[str, Any]) -> None:
     @given(case=st.one_of(*(operation.as_strategy(generation_mode=mode) for mode in GenerationMode)))
     def check(case: Any) -> None:
         if isinstance(case.body, dict) and "wait_seconds" in case.body:
-            case.body["wait_seconds"] = 0  # nobody waits for work here
+            case.body["wait_seconds"] = 0  # do not wait for work
         if case.path_parameters and next(turn) % 2:
             case.path_parameters |= {name: values.get(name, given) for name, given in case.path_parameters.items()}
         response = case.call(headers=caller.headers, timeout=120)

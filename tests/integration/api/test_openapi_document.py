@@ -68,7 +68,7 @@ def test_every_refusal_is_known_problem_with_example(document: Schema) -> None:
         if "security" in operation:
             assert {"not-authenticated", "scope-missing"} <= set(codes(operation)), path
         assert {"invalid-request", "rate-limited", "internal-error"} <= set(codes(operation)), path
-    # What is in no operation: answers to addresses and methods that are none.
+    # Not part of any operation.
     assert set(known) - seen == {"not-found", "method-not-allowed"}
 
 
@@ -148,8 +148,8 @@ def test_every_request_example_is_well_formed(document: Schema, api: httpx.Clien
                 body = body | {"wait_seconds": 0}
             answer = api.request(method, url, params=query, json=body, headers=one)
             asked += 1
-            said = answer.json().get("code") if answer.headers.get("content-type") == MEDIA_TYPE else None
-            assert said != "invalid-request", f"{method} {path}: {answer.text}"
+            code = answer.json().get("code") if answer.headers.get("content-type") == MEDIA_TYPE else None
+            assert code != "invalid-request", f"{method} {path}: {answer.text}"
             assert answer.status_code < 500 or answer.status_code == 503, f"{method} {path}: {answer.text}"
-            assert said is None or said in codes(operation), f"{method} {path}: {said}"
+            assert code is None or code in codes(operation), f"{method} {path}: {code}"
     assert asked > 50

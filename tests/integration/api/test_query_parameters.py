@@ -17,7 +17,7 @@ def test_mistyped_parameter_error_names_nearest_parameter(api: httpx.Client) -> 
     assert api.get("/v1/providers", params={"limit": 5}).status_code == 200
 
 
-def test_where_there_are_none_every_parameter_is_refused(api: httpx.Client) -> None:
+def test_parameter_is_refused_when_route_has_none(api: httpx.Client) -> None:
     problem = refusal(api.get("/v1/network", params={"limit": 5}), 422, "invalid-request")
     assert "Remove it" in str(problem["remedy"])
     caller = sign_in(api)
@@ -40,14 +40,14 @@ def test_routes_accept_exactly_their_documented_parameters(api: httpx.Client, ap
             names = [one["name"] for one in operation.get("parameters", []) if one["in"] == "query"]
             if names:
                 answer = api.request(method, place, params=dict.fromkeys(names, "1"), headers=caller.headers)
-                said = answer.json() if "json" in answer.headers.get("content-type", "") else {}
-                unknown = [e["field"] for e in said.get("errors", []) if "no such key" in e["detail"]]
+                body = answer.json() if "json" in answer.headers.get("content-type", "") else {}
+                unknown = [e["field"] for e in body.get("errors", []) if "no such key" in e["detail"]]
                 assert unknown == [], (method, path)
     assert tried > 60
 
 
 @pytest.mark.parametrize("path", ["/console/?tab=jobs", "/healthz?probe=1", "/problems?x=1", "/docs?x=1"])
-def test_pages_and_probes_take_whatever_is_appended(api: httpx.Client, path: str) -> None:
+def test_pages_and_probes_ignore_unknown_parameters(api: httpx.Client, path: str) -> None:
     assert api.get(path, follow_redirects=True).status_code == 200
 
 

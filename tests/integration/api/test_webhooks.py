@@ -110,8 +110,8 @@ def test_events_arrive_once_and_verify_by_reference_library(
 ) -> None:
     caller, job_id = payer
     made = _create(api, caller, receiver.url, events=["status"])
-    stranger = sign_in(api)
-    _create(api, stranger, receiver.url, events=["status"])  # it has no job, so it hears nothing
+    outsider = sign_in(api)
+    _create(api, outsider, receiver.url, events=["status"])  # it has no job, so it hears nothing
     _announce(app, world)
     _announce(app, world)
     sent = _deliver(world)
@@ -128,7 +128,7 @@ def test_events_arrive_once_and_verify_by_reference_library(
     assert {row["message_id"] for row in rows} == set(ids)
     assert {row["status"] for row in rows} == {"delivered"}
     assert "secret" not in api.get(f"/v1/webhooks/{made['id']}", headers=caller.headers).json()
-    refusal(api.get(f"/v1/webhooks/{made['id']}", headers=stranger.headers), 404, "webhook-not-found")
+    refusal(api.get(f"/v1/webhooks/{made['id']}", headers=outsider.headers), 404, "webhook-not-found")
 
 
 def test_failed_delivery_is_retried_and_can_be_replayed(

@@ -1,4 +1,4 @@
-"""Rounds in operation: which orders meet, when a round waits for its lot, and that nothing trades twice or late."""
+"""Auction rounds in operation: order selection, the random tie-break, and no trade twice or late."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -86,7 +86,7 @@ def test_tie_break_waits_without_loss_while_chain_silent(world: World) -> None:
     clear_when_due(world)
     with pytest.raises(RpcUnavailable):
         clearing.draw_due(world.database, world.settings, DEVNET, SilentBlocks())
-    assert clear_when_due(world) == 0  # the same orders are in no second round meanwhile
+    assert clear_when_due(world) == 0  # the same orders enter no second round until then
     assert [auction.status for auction in rounds(world)] == ["closed", "open"]
     assert statuses(world, jobs) == ["matching"] * 5
 
@@ -225,7 +225,7 @@ def test_many_workers_at_once_match_every_job_once(world: World) -> None:
 
     assert at_once([work] * 6) == [None] * 6
     draw(world)
-    clear_when_due(world)  # whoever came second may have left the fifth to the next round
+    clear_when_due(world)  # the thread that came second may have left the fifth to the next round
     draw(world)
     slots = world.rows(lambda session: session.scalars(select(Slot)).all())
     assert sorted(slot.job_id for slot in slots) == sorted(jobs)  # the fifth found the fifth node at the reserve
@@ -251,14 +251,14 @@ def finish_round(world: World, job_id: str) -> None:
 
 
 def test_node_raising_ask_serves_notice_at_old_price(world: World) -> None:
-    dear, steady = nodes = [world.node() for _ in range(2)]
+    raised, steady = nodes = [world.node() for _ in range(2)]
     job_id = world.running(nodes, rounds=3)
     spare = world.node()
     notice = timedelta(seconds=world.settings.price_notice_seconds)
-    raise_ask(world, dear, notice - timedelta(minutes=1))
+    raise_ask(world, raised, notice - timedelta(minutes=1))
     finish_round(world, job_id)
     assert holders(world) == nodes
-    raise_ask(world, dear, notice + timedelta(minutes=1))
+    raise_ask(world, raised, notice + timedelta(minutes=1))
     world.dispatch(job_id)  # in the middle of a round nothing changes: its unit is out
     assert holders(world) == nodes
     finish_round(world, job_id)

@@ -1,4 +1,4 @@
-"""Why a job waits: every finding from a market in which it is so."""
+"""Reasons for which a job waits, each in a market that has it."""
 
 from datetime import timedelta
 from typing import Any

@@ -26,9 +26,9 @@ def clear(world: World) -> int:
     return matched + clearing.clear_due(world.database, world.settings, DEVNET)
 
 
-def declare(world: World, address: str, **said: object) -> str:
+def declare(world: World, address: str, **values: object) -> str:
     with world.database.transaction() as session:
-        session.execute(update(Provider).where(Provider.address == address).values(**said))
+        session.execute(update(Provider).where(Provider.address == address).values(**values))
     return address
 
 

@@ -1,4 +1,4 @@
-"""What everybody sees of the auctions: nothing before a round is cleared, and afterwards all that a replay needs."""
+"""Public auction data: nothing before a round clears, and afterwards all that a replay needs."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Which commitments enter windows: every one, once."""
+"""Each commitment enters a window once."""
 
 import secrets
 

@@ -1,4 +1,4 @@
-"""What nodes deliver on their leases: commitments, results that break them, and who may act."""
+"""Results on leases: commitments, results that break them, and permitted callers."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""States that were stored for canaries and comparisons: kept while anybody may need them, and not for ever."""
+"""States stored for canaries and cross-class checks: kept while needed, then released."""
 
 import secrets
 from collections.abc import Iterator
@@ -83,7 +83,7 @@ def test_canary_state_is_released_after_dispute_period(world: VerificationWorld,
     canary_id, cid = canary(world, unit_id, status)
     assert release(world) == 0  # the unit is not decided
     decide(world, unit_id)
-    assert release(world, timedelta(0)) == 0  # somebody may dispute it
+    assert release(world, timedelta(0)) == 0  # it can still be disputed
     assert world.storage.is_pinned(cid)
     assert release(world) == 2  # and the state that was revealed
     assert not world.storage.is_pinned(cid)
@@ -179,7 +179,7 @@ def test_comparison_state_is_released_unless_still_needed(world: VerificationWor
     assert release(world) == 0  # the unit is not decided
     decide(world, unit_id)
     assert release(world, timedelta(0)) == 0
-    # Its claimed end may be the start of another drawn segment, or the unit's payload or slot state.
+    # Its claimed end may be the start of another sampled segment, or the unit's payload or replica state.
     for cid in (shared, of_unit):
         again = update(Comparison).values(computed_cid=computed, claimed_cid=cid)
         world.rows(lambda session, again=again: session.execute(again))

@@ -1,4 +1,4 @@
-"""What a slot's units hand on to one another: which node starts from what, and what reaches storage when."""
+"""Replica states: start states of units, and when states reach storage."""
 
 from typing import Any
 
@@ -77,7 +77,7 @@ def test_first_leaf_differing_from_replica_state_is_refused(world: World, nodes:
     world.kept[nodes[0]] = {}
     with pytest.raises(BlobNotFound):
         work.unit()
-    task = work.lease.task | {"slot_state_cid": None}  # as if the slot began anew
+    task = work.lease.task | {"slot_state_cid": None}  # as if the replica began again
     fresh = Work(world, work.lease.model_copy(update={"task": task}), nodes[0])
     fresh.commit()
     with pytest.raises(ResultRefused) as refused:
@@ -91,8 +91,8 @@ def test_successor_is_instructed_to_start_fresh(world: World, nodes: list[str], 
     spare = _replace_holder(world, job_id, 3, unit)
     [taken] = world.units(job_id, round=1, slot=3, provider=spare)
     assert (taken.start_slot_state_cid, taken.start_slot_state_digest) == (None, None)
-    told = {"round": 1, "slot": 3, "reason": "held_by_another_node", "slot_state_cid": last.slot_state_cid}
-    assert _events(world, "slot_fresh") == [told]
+    event = {"round": 1, "slot": 3, "reason": "held_by_another_node", "slot_state_cid": last.slot_state_cid}
+    assert _events(world, "slot_fresh") == [event]
     world.deliver(spare)
     assert world.units(job_id, round=1, slot=3, provider=spare)[0].status == UnitStatus.UPLOADED
 
@@ -197,7 +197,7 @@ def test_restarted_node_is_asked_for_newest_state_only(world: World, nodes: list
     assert newest.task["slot_state_cid"] == second.slot_state_cid
 
 
-def test_another_files_upload_is_refused(world: World, nodes: list[str], job_id: str) -> None:
+def test_upload_of_other_state_is_refused(world: World, nodes: list[str], job_id: str) -> None:
     [first, second, *_] = world.train_round(job_id, nodes)
     lease = world.pull(nodes[0], LeaseKind.PUBLISH)
     assert lease is not None

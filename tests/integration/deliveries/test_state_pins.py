@@ -1,4 +1,4 @@
-"""Published slot states: pinned by distinct nodes, and what nodes and storage may drop when."""
+"""Published replica states: pins of distinct nodes, and releases by nodes and storage."""
 
 from collections import Counter
 from datetime import datetime, timedelta
@@ -90,7 +90,7 @@ def test_published_state_is_pinned_evenly_by_three_nodes(world: World, nodes: li
     assert all(task["cids"] == [task["checkpoint_cid"]] for task in asked if "slot" in task)
     events = select(JobEventRow.data).where(JobEventRow.kind == "slot_state_pin")
     assert len(world.rows(lambda session: session.scalars(events).all())) == 12
-    assert _pin_all(world, job_id, nodes) == []  # nobody is asked twice
+    assert _pin_all(world, job_id, nodes) == []  # each node is asked once
 
 
 def test_missing_state_is_unproven_and_others_are_asked(world: World, nodes: list[str], job_id: str) -> None:
@@ -155,8 +155,8 @@ def test_older_state_is_released_after_newer_proof(world: World, nodes: list[str
     asked = [task for task in _pin_all(world, job_id, nodes) if "slot" in task]
     assert asked[0]["release"] == []
     _verify(world, job_id)
-    world.train_round(job_id, nodes)  # whoever started from the older ones is past
-    assert _release(world) == 0  # who started from them can still be disputed
+    world.train_round(job_id, nodes)  # the units that started from the older ones are past
+    assert _release(world) == 0  # but can still be disputed
     later = utc_now() + LONG_AFTER
     assert _release(world, later) == 4
     assert not any(world.storage.is_pinned(cid) for cid in older)
@@ -174,14 +174,14 @@ def test_nodes_receive_release_of_older_states(world: World, nodes: list[str], j
     asked = [task for task in _pin_all(world, job_id, nodes) if "slot" in task]
     assert {cid for task in asked for cid in task["release"]} == set(first)
     left = _holders(world, job_id)
-    assert not set(left) & set(first)  # each node was told of those that it had, once
+    assert not set(left) & set(first)  # each node was asked once to release those that it had
     assert sum(len(held[cid]) for cid in first) == 12
     assert all(len(left[cid]) == 3 for cid in second)
 
 
 def test_state_needed_by_replica_is_not_released(world: World, nodes: list[str], job_id: str) -> None:
     _published(world, job_id, nodes)
-    query = update(Unit).where(Unit.job_id == job_id).values(slot_state_round=None)  # as if shown for a drawn unit
+    query = update(Unit).where(Unit.job_id == job_id).values(slot_state_round=None)  # as if revealed for a sampled unit
     world.rows(lambda session: session.execute(query))
     _verify(world, job_id)
     begun = update(Unit).where(

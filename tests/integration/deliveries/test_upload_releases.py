@@ -1,4 +1,4 @@
-"""What becomes of uploaded pieces and files: accepted, released, replaced, and counted against a quota."""
+"""Uploaded pieces and files: accepted, released, replaced, and counted against a quota."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -51,7 +51,7 @@ def test_link_measurement_piece_is_replaced_by_payload(node: Node, world: World)
     lease = node.lease("train")
     rate = measured_rate(node.market, lease, node.link)
     assert rate > 10_000
-    assert uploads.discard_stale(world.database, world.storage, utc_now()) == 1  # it is nobody's
+    assert uploads.discard_stale(world.database, world.storage, utc_now()) == 1  # no unit uses it
     assert _charges(world, node.address) == []
 
 
@@ -74,7 +74,7 @@ def test_pin_with_lost_answer_is_released_with_upload(
 
 def test_node_cannot_release_file_of_other(node: Node, world: World, tmp_path: Path) -> None:
     content = b"a dataset" * 10_000
-    cid = world.storage.put(content, max_bytes=2**20).cid  # somebody put it there
+    cid = world.storage.put(content, max_bytes=2**20).cid  # another uploader stored it
     lease = node.lease("train")
     node.market.put_piece(lease, cid, 0, cid, content)
     node.market.join_pieces(lease, cid, len(content))
@@ -106,7 +106,7 @@ def test_unused_pieces_count_against_node_quota(node: Node, state: Path, world: 
     with world.database.transaction() as session:  # as one that was uploaded at once
         quota.note_stored(session, quota.take_room(session, node.address, state.stat().st_size, 2**40), cid)
     complete(node, lease, cid)
-    assert _charges(world, node.address) == [PIECE_BYTES] * 2  # what was accepted counts no longer
+    assert _charges(world, node.address) == [PIECE_BYTES] * 2  # accepted bytes no longer count
 
 
 def test_accepted_files_are_kept(node: Node, state: Path, world: World) -> None:

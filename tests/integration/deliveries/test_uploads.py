@@ -156,7 +156,7 @@ def test_pieces_lost_by_storage_are_resent(node: Node, state: Path, ipfs: dict[s
     lease, cid = node.lease(), file_cid(state)
     with pytest.raises(Stopped):
         node.upload(lease, state, stop_after=2)
-    assert BlockStore(Path(ipfs["directory"])).collect()  # what is not pinned
+    assert BlockStore(Path(ipfs["directory"])).collect()  # removes unpinned blocks
     assert node.upload(lease, state) == cid
     assert node.sent == 4  # the third, and then all three
     complete(node, lease, cid)

@@ -1,7 +1,7 @@
-"""The market disputes what replays refute: live training and replays, real referees, the contract, the ledger.
+"""Disputes that the market opens after mismatches, with live training, replays, referees, contract and ledger.
 
-A committee decides, not the operator: the cheat is slashed by the contract, or the market loses its bond and the unit
-is paid. Where a committee cannot decide, the operator slashes, and says why.
+A committee decides: the contract slashes the provider, or the market loses its bond and the unit is paid.
+If no committee can decide, the operator slashes and records the reason.
 """
 
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from kit.chain.deployed_chain import OTHER, wallet
-from kit.disputes.adjudication_fixtures import MARKET, CourtWorld, LyingExecutor, listed_referees, world_with_court  # noqa: F401  (fixtures)
+from kit.disputes.adjudication_fixtures import MARKET, QuorumWorld, WrongExecutor, listed_referees, world_with_quorum  # noqa: F401  (fixtures)
 from kit.disputes.dispute_fixtures import TERMS, ZEN, chain_of_disputes, settings_of_disputes  # noqa: F401  (fixtures)
 from kit.disputes.referee_fixtures import REFEREES, provider
 from kit.killed import Killed
@@ -43,42 +43,42 @@ OTHER_CHEAT = wallet(9)
 
 
 @pytest.fixture(scope="module")
-def lying(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
-    with executors(tmp_path_factory.mktemp("lying"), LyingExecutor) as running:
+def wrong_executor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
+    with executors(tmp_path_factory.mktemp("wrong"), WrongExecutor) as running:
         yield running[0]
 
 
 @pytest.fixture
-def honest(live: CourtWorld, executor: Executor) -> Node:
+def honest(live: QuorumWorld, executor: Executor) -> Node:
     return provider(live, HONEST_ACCOUNT, executor)
 
 
 @pytest.fixture
-def cheat(live: CourtWorld, cheating: Executor) -> Node:
+def cheat(live: QuorumWorld, cheating: Executor) -> Node:
     return provider(live, CHEAT_ACCOUNT, cheating)
 
 
 @pytest.fixture
-def verifiers(live: CourtWorld, executor: Executor) -> list[Node]:
+def verifiers(live: QuorumWorld, executor: Executor) -> list[Node]:
     return [live.verifier_node(executor) for _ in range(2)]
 
 
 @pytest.fixture
-def liars(live: CourtWorld, lying: Executor) -> list[Node]:
-    return [live.verifier_node(lying) for _ in range(2)]
+def dissenters(live: QuorumWorld, wrong_executor: Executor) -> list[Node]:
+    return [live.verifier_node(wrong_executor) for _ in range(2)]
 
 
-def unit_of(live: CourtWorld, job_id: str, node: Node) -> Any:
+def unit_of(live: QuorumWorld, job_id: str, node: Node) -> Any:
     (unit,) = live.units(job_id, provider=node.address)
     return unit
 
 
-def check_books(live: CourtWorld) -> None:
+def check_books(live: QuorumWorld) -> None:
     found = reconcile(live.database, live.deployed.client(), live.deployed.deployment)
     assert found.difference_wei == 0, found.as_json()
 
 
-def check_convicted(live: CourtWorld, job_id: str, cheat: Node, reason: str = "incorrect_computation") -> None:
+def check_upheld(live: QuorumWorld, job_id: str, cheat: Node, reason: str = "incorrect_computation") -> None:
     unit = unit_of(live, job_id, cheat)
     assert (unit.status, unit.reason) == ("rejected", reason)
     [slash] = [slash for slash in live.slashes() if slash.provider == cheat.address]
@@ -100,7 +100,7 @@ def check_convicted(live: CourtWorld, job_id: str, cheat: Node, reason: str = "i
 
 @pytest.mark.usefixtures("with_referees")
 def test_committee_slashes_dishonest_provider_and_pays_honest_one(
-    live: CourtWorld, honest: Node, cheat: Node, verifiers: list[Node]
+    live: QuorumWorld, honest: Node, cheat: Node, verifiers: list[Node]
 ) -> None:
     job_id = live.train(honest, cheat)
     deposit(live, job_id)
@@ -111,7 +111,7 @@ def test_committee_slashes_dishonest_provider_and_pays_honest_one(
         assert providers.working_among(session, live.settings, [cheat.address, honest.address]) == {honest.address}
     live.until_decided(job_id, [honest, cheat], verifiers)
 
-    check_convicted(live, job_id, cheat)
+    check_upheld(live, job_id, cheat)
     assert unit_of(live, job_id, honest).status == "verified"
     by_market = [intent.function for intent in live.sent() if intent.status == "final"]
     assert by_market == ["approve", "open", "nameStep", "withdraw"]
@@ -126,7 +126,7 @@ def test_committee_slashes_dishonest_provider_and_pays_honest_one(
     check_paid(live, job_id, honest, cheat)
 
 
-def check_paid(live: CourtWorld, job_id: str, honest: Node, cheat: Node) -> None:
+def check_paid(live: QuorumWorld, job_id: str, honest: Node, cheat: Node) -> None:
     """Check that only the honest unit is paid and the payer has the rest."""
     paid = settle_and_claim(live, [job_id], [honest, cheat])
     assert paid.claimed == {honest.address: paid.unit_pay, cheat.address: 0}
@@ -143,14 +143,14 @@ def check_paid(live: CourtWorld, job_id: str, honest: Node, cheat: Node) -> None
 
 @pytest.mark.usefixtures("with_referees")
 def test_rejected_dispute_costs_market_bond_and_pays_unit(
-    live: CourtWorld, honest: Node, liars: list[Node], executor: Executor
+    live: QuorumWorld, honest: Node, dissenters: list[Node], executor: Executor
 ) -> None:
     job_id = live.train(honest)
-    live.until("disputed", job_id, honest, [honest], liars)
-    live.until("checking", job_id, honest, [honest], liars)  # acquitted: what else they refuted is replayed anew
+    live.until("disputed", job_id, honest, [honest], dissenters)
+    live.until("checking", job_id, honest, [honest], dissenters)  # rejected: the other mismatches are replayed again
     assert live.provider(honest.address).disputed_at is None
     fair = [live.verifier_node(executor) for _ in range(2)]
-    live.until_decided(job_id, [honest], [*liars, *fair])
+    live.until_decided(job_id, [honest], [*dissenters, *fair])
 
     unit = unit_of(live, job_id, honest)
     assert (unit.status, unit.reason) == ("verified", None)
@@ -160,21 +160,21 @@ def test_rejected_dispute_costs_market_bond_and_pays_unit(
     assert (ended.status, ended.reason) == ("lost", "step_found_correct")
     assert live.deployed.views.balance_of(honest.address) + live.chain_of(honest).credits() == 1_000 * ZEN + COST
     assert live.slashes() == []
-    assert {live.provider(liar.address).status for liar in liars} == {
+    assert {live.provider(verifier.address).status for verifier in dissenters} == {
         "demoted"
     }  # suspended: a first case costs no more
-    said = {replay.verifier: set() for replay in live.replays()}  # type: ignore[var-annotated]
+    statuses = {replay.verifier: set() for replay in live.replays()}  # type: ignore[var-annotated]
     for replay in live.replays():
-        said[replay.verifier].add(replay.status)
-    assert all(said[liar.address] == {"overruled"} for liar in liars)
-    assert all(said[node.address] == {"agreed"} for node in fair if node.address in said)
+        statuses[replay.verifier].add(replay.status)
+    assert all(statuses[verifier.address] == {"overruled"} for verifier in dissenters)
+    assert all(statuses[node.address] == {"agreed"} for node in fair if node.address in statuses)
     check_books(live)
 
 
 @pytest.mark.long
 @pytest.mark.usefixtures("with_referees")
 def test_unresponsive_provider_loses_after_response_deadline(
-    live: CourtWorld, cheat: Node, verifiers: list[Node]
+    live: QuorumWorld, cheat: Node, verifiers: list[Node]
 ) -> None:
     job_id = live.train(cheat)
     for _ in range(20):
@@ -184,14 +184,14 @@ def test_unresponsive_provider_loses_after_response_deadline(
             break
     live.pass_turn()
     live.until_decided(job_id, [], verifiers)
-    check_convicted(live, job_id, cheat, "trace_not_shown")
+    check_upheld(live, job_id, cheat, "trace_not_shown")
     assert [intent.function for intent in live.sent() if intent.status == "final"] == ["approve", "open", "withdraw"]
     assert live.deployed.views.balance_of(MARKET.address) == 3 * BOND + COST
     check_books(live)
 
 
 def test_operator_slashes_with_reason_when_referees_are_few(
-    live: CourtWorld, cheat: Node, verifiers: list[Node]
+    live: QuorumWorld, cheat: Node, verifiers: list[Node]
 ) -> None:
     job_id = live.train(cheat)
     live.until_decided(job_id, [cheat], verifiers)
@@ -205,7 +205,7 @@ def test_operator_slashes_with_reason_when_referees_are_few(
 
 @pytest.mark.long
 def test_operator_slashes_in_class_with_few_referees(
-    live: CourtWorld, cheat: Node, verifiers: list[Node], executor: Executor
+    live: QuorumWorld, cheat: Node, verifiers: list[Node], executor: Executor
 ) -> None:
     """A committee would stay inconclusive, as most of its members sign nothing."""
     live.referees_here = live.referees(executor, of_class=2)
@@ -223,48 +223,48 @@ def test_operator_slashes_in_class_with_few_referees(
 
 @pytest.mark.long
 def test_committee_decides_when_class_has_enough_referees(
-    live: CourtWorld, cheat: Node, verifiers: list[Node], executor: Executor
+    live: QuorumWorld, cheat: Node, verifiers: list[Node], executor: Executor
 ) -> None:
     live.referees_here = live.referees(executor, of_class=len(REFEREES) - 1)
     live.step()
     job_id = live.train(cheat)
     live.until_decided(job_id, [cheat], verifiers)
-    check_convicted(live, job_id, cheat)
+    check_upheld(live, job_id, cheat)
 
 
 @pytest.mark.long
 @pytest.mark.usefixtures("with_referees")
-def test_referees_of_provider_owner_form_no_committee(live: CourtWorld, honest: Node) -> None:
+def test_referees_of_provider_owner_form_no_committee(live: QuorumWorld, honest: Node) -> None:
     job_id = live.train(honest)
     with live.database.transaction() as session:
         unit = units.unit_facts(session, unit_of(live, job_id, honest).id)
-    court = Adjudicator(Challenger(MARKET.address, live.deployed.views, TERMS), enabled=True)
+    adjudicator = Adjudicator(Challenger(MARKET.address, live.deployed.views, TERMS), enabled=True)
 
     def route() -> Route:
-        return court.route(live.database, unit, Window(committed_at=utc_now()), "incorrect_computation")
+        return adjudicator.route(live.database, unit, Window(committed_at=utc_now()), "incorrect_computation")
 
     assert route() == Route(Decider.DISPUTE)
     for account in REFEREES[TERMS.seats - 1 :]:
         live.declare_owner(account.address, "Zoo Labs")
-    assert route() == Route(Decider.DISPUTE)  # the provider is of nobody's owner
+    assert route() == Route(Decider.DISPUTE)  # the provider has no owner
     live.declare_owner(honest.address, "Zoo Labs")
     assert route() == Route(Decider.OPERATOR, Reason.TOO_FEW_REFEREES)
 
 
 @pytest.mark.long
 @pytest.mark.usefixtures("with_referees")
-def test_two_disputes_at_once(live: CourtWorld, cheat: Node, cheating: Executor, verifiers: list[Node]) -> None:
+def test_two_disputes_are_upheld(live: QuorumWorld, cheat: Node, cheating: Executor, verifiers: list[Node]) -> None:
     second = provider(live, OTHER_CHEAT, cheating)
     job_id = live.train(cheat, second)
     live.until_decided(job_id, [cheat, second], verifiers)
     for node in (cheat, second):
-        check_convicted_beside(live, job_id, node)
+        check_upheld_alone(live, job_id, node)
     assert [challenge.status for challenge in live.challenges()] == ["won", "won"]
     assert live.deployed.views.balance_of(MARKET.address) == 3 * BOND + 2 * COST
     check_books(live)
 
 
-def check_convicted_beside(live: CourtWorld, job_id: str, node: Node) -> None:
+def check_upheld_alone(live: QuorumWorld, job_id: str, node: Node) -> None:
     unit = unit_of(live, job_id, node)
     assert (unit.status, unit.reason) == ("rejected", "incorrect_computation")
     assert live.deployed.views.stake_of(node.address) == STAKE // 2
@@ -272,7 +272,7 @@ def check_convicted_beside(live: CourtWorld, job_id: str, node: Node) -> None:
 
 @pytest.mark.long
 @pytest.mark.usefixtures("with_referees")
-def test_operator_decides_when_market_missed_whole_period(live: CourtWorld, cheat: Node, verifiers: list[Node]) -> None:
+def test_operator_decides_when_market_missed_period(live: QuorumWorld, cheat: Node, verifiers: list[Node]) -> None:
     live.deployed.anvil.rpc("anvil_setBalance", MARKET.address, "0x0")  # nothing can be sent
     job_id = live.train(cheat)
     live.until("disputed", job_id, cheat, [cheat], verifiers)
@@ -288,7 +288,7 @@ def test_operator_decides_when_market_missed_whole_period(live: CourtWorld, chea
 
 @pytest.mark.long
 @pytest.mark.usefixtures("with_referees")
-def test_settled_unit_is_forfeited_when_other_challenger_wins(live: CourtWorld, cheat: Node) -> None:
+def test_settled_unit_is_forfeited_when_other_challenger_wins(live: QuorumWorld, cheat: Node) -> None:
     unit = live.delivered(cheat)
     opened = live.named(wallet(8), unit, cheat, 1)
     withheld, payer = live.withhold(unit), unit.order.payer
@@ -300,7 +300,7 @@ def test_settled_unit_is_forfeited_when_other_challenger_wins(live: CourtWorld, 
     live.keep()
     if (
         live.deployed.views.balance_of(payer) == before
-    ):  # else its claims were open before the verdict, which returned it
+    ):  # otherwise its claims were open before the verdict, which returned it
         # Of no batch that this market knows: it is left to others.
         live.transact(OTHER, "JobEscrow", "returnStruck", to_hex(leaf_of(unit.unit)))
         live.keep()
@@ -314,7 +314,7 @@ def test_settled_unit_is_forfeited_when_other_challenger_wins(live: CourtWorld, 
     assert (found.status, found.reason) == ("jailed", "slashed")
     undecided = [row for row in live.units(unit.unit.jobId, provider=cheat.address) if row.status == "checking"]
     assert undecided == []
-    assert live.slashes() == []  # it was not ours to bring
+    assert live.slashes() == []  # another account opened it
     check_books(live)
 
 
@@ -322,7 +322,7 @@ def test_settled_unit_is_forfeited_when_other_challenger_wins(live: CourtWorld, 
 @pytest.mark.parametrize("is_sent", [False, True])
 @pytest.mark.usefixtures("with_referees")
 def test_market_killed_at_any_transaction_resumes_without_repetition(
-    live: CourtWorld, cheat: Node, verifiers: list[Node], monkeypatch: pytest.MonkeyPatch, is_sent: bool
+    live: QuorumWorld, cheat: Node, verifiers: list[Node], monkeypatch: pytest.MonkeyPatch, is_sent: bool
 ) -> None:
     """The process ends just before or after a transaction leaves, without a record of it."""
     send_raw, killed = ChainClient.send_raw, set()
@@ -346,7 +346,7 @@ def test_market_killed_at_any_transaction_resumes_without_repetition(
         except Killed:
             live.restart()
     monkeypatch.undo()
-    check_convicted(live, job_id, cheat)
+    check_upheld(live, job_id, cheat)
     assert [intent.function for intent in live.sent() if intent.status == "final"] == [
         "approve",
         "open",

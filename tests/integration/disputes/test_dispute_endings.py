@@ -1,6 +1,6 @@
-"""How the market's disputes end that no committee judges, and what follows for unit, bond and money.
+"""Disputes of the market that end without a verdict: unit, bond and money.
 
-Live training and replays, the contract, the ledger. Nothing that nobody verified is paid.
+Training, replays, contract and ledger are live. An unverified unit is never paid.
 """
 
 from typing import Any
@@ -101,7 +101,7 @@ def until_rejected(live: EndingsWorld, job_id: str, nodes: list[Node], verifiers
     raise AssertionError([(unit.status, unit.reason) for unit in live.units(job_id)])
 
 
-def check_unjudged(live: EndingsWorld, job_id: str, cheat: Node, verifiers: list[Node], reason: str) -> None:
+def check_undecided(live: EndingsWorld, job_id: str, cheat: Node, verifiers: list[Node], reason: str) -> None:
     (unit,) = live.units(job_id, round=0)
     assert (unit.status, unit.reason, unit.settlement_id) == ("rejected", reason, None)
     found = live.provider(cheat.address)
@@ -114,7 +114,7 @@ def check_unjudged(live: EndingsWorld, job_id: str, cheat: Node, verifiers: list
     check_refunded(live, job_id)
 
 
-def check_convicted_by_operator(live: EndingsWorld, job_id: str, cheat: Node, why: str) -> None:
+def check_slashed_by_operator(live: EndingsWorld, job_id: str, cheat: Node, why: str) -> None:
     live.step()
     (slash,) = live.slashes()
     assert (slash.path, slash.path_reason, slash.amount_wei) == ("operator", why, STAKE // 2)
@@ -139,11 +139,11 @@ def test_dispute_lapses_with_warning_when_account_changed(
     dispute = opened(live, cheat, verifiers)
     live.give_account(1, NEW_ACCOUNT)
     with capture_logs() as logs:
-        live.turn([cheat], verifiers)  # it shows its trace, and nobody can name the step
+        live.turn([cheat], verifiers)  # the trace is revealed, and no segment can be selected
         live.turn([cheat], verifiers)
-    [said] = [entry for entry in logs if entry.get("dispute") == dispute and entry["log_level"] == "error"]
-    assert (said["account"], said["status"]) == (MARKET.address, "step")
-    assert "ZOO_PREVIOUS_CHALLENGER_KEY" in said["remedy"]
+    [error] = [entry for entry in logs if entry.get("dispute") == dispute and entry["log_level"] == "error"]
+    assert (error["account"], error["status"]) == (MARKET.address, "step")
+    assert "ZOO_PREVIOUS_CHALLENGER_KEY" in error["remedy"]
     die_once(monkeypatch, challenger, "_end")
     die_once(monkeypatch, decisions, "_reject")
     until_rejected(live, job_id, [cheat], verifiers, TERMS.turn_seconds + 1)
@@ -154,7 +154,7 @@ def test_dispute_lapses_with_warning_when_account_changed(
     assert live.deployed.views.balance_of(MARKET.address) == 2 * BOND  # of three
     assert live.chain_of(cheat).credits() + live.deployed.views.balance_of(cheat.address) == 1_000 * ZEN + COST
     assert [intent.function for intent in live.sent(NEW_ACCOUNT.address) if intent.function != "approve"] == []
-    check_unjudged(live, job_id, cheat, verifiers, "dispute_lapsed")
+    check_undecided(live, job_id, cheat, verifiers, "dispute_lapsed")
 
 
 def test_former_account_completes_its_dispute(
@@ -181,7 +181,7 @@ def test_inconclusive_dispute_returns_bond_and_pays_no_one(
     opened(live, cheat, verifiers)
     die_once(monkeypatch, challenger, "_end")
     die_once(monkeypatch, decisions, "_reject")
-    for _ in range(6):  # the trace is shown, the step named, the first committee drawn
+    for _ in range(6):  # the trace is revealed, the segment selected, the first committee drawn
         live.turn([cheat], verifiers)
     until_rejected(live, job_id, [cheat], verifiers, TERMS.verdict_seconds + 1)
     for _ in range(3):
@@ -191,7 +191,7 @@ def test_inconclusive_dispute_returns_bond_and_pays_no_one(
     assert (ended.status, ended.reason) == ("undecided", "dispute_undecided")
     assert live.deployed.views.balance_of(MARKET.address) == 3 * BOND
     assert live.calls("drawCommittee").count("final") == 3
-    check_unjudged(live, job_id, cheat, verifiers, "dispute_undecided")
+    check_undecided(live, job_id, cheat, verifiers, "dispute_undecided")
 
 
 def test_dispute_refused_by_contract_goes_to_operator(
@@ -200,7 +200,7 @@ def test_dispute_refused_by_contract_goes_to_operator(
     live.give_account(1)
     live.until("disputed", job_id, cheat, [cheat], verifiers)  # it is allowed to take the bond first
     live.deployed.anvil.rpc("anvil_impersonateAccount", MARKET.address)
-    live.transact(MARKET, "ZenToken", "transfer", wallet(8).address, BOND)  # which is spent elsewhere meanwhile
+    live.transact(MARKET, "ZenToken", "transfer", wallet(8).address, BOND)  # the tokens are spent elsewhere first
     die_once(monkeypatch, challenger, "_end")
     die_once(monkeypatch, decisions, "_slash_by_operator")
     waited = update(TxIntent).where(TxIntent.function == "open").values(updated_at=utc_now() - RETRY_AFTER)
@@ -216,7 +216,7 @@ def test_dispute_refused_by_contract_goes_to_operator(
     assert refused == ["reverted"] * challenger.MAX_REFUSALS
     (ended,) = live.challenges()
     assert (ended.status, ended.reason) == ("missed", "open_refused")
-    check_convicted_by_operator(live, job_id, cheat, "open_refused")
+    check_slashed_by_operator(live, job_id, cheat, "open_refused")
 
 
 def test_operator_slashes_at_once_when_bond_missing(
@@ -227,4 +227,4 @@ def test_operator_slashes_at_once_when_bond_missing(
     until_final(live, job_id, cheat, verifiers)
     assert live.challenges() == []
     assert live.sent() == []
-    check_convicted_by_operator(live, job_id, cheat, "bond_missing")
+    check_slashed_by_operator(live, job_id, cheat, "bond_missing")

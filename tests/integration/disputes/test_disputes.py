@@ -80,7 +80,7 @@ def test_restarted_node_answers_open_dispute(live: DisputeWorld, node: Node, uni
     assert live.state(opened).turn is Turn.STEP
 
 
-def test_two_disputes_at_once_are_both_answered(live: DisputeWorld, node: Node, unit: Delivered) -> None:
+def test_concurrent_disputes_are_all_answered(live: DisputeWorld, node: Node, unit: Delivered) -> None:
     opened = [live.dispute(FIRST, unit), live.dispute(SECOND, live.delivered(node))]
     opened.append(live.dispute(SECOND, unit))
     live.watch_of(node).watch()
@@ -296,7 +296,7 @@ def test_challenger_needs_only_settled_record_and_bond(
 ) -> None:
     place = f"{unit.unit.jobId}:{unit.unit.round}:{unit.unit.slot}"
     cli.be(FIRST.key)
-    assert "unit-unsettled" in cli("dispute", "open", place, code=ExitCode.FAILED)  # nor decided
+    assert "unit-unsettled" in cli("dispute", "open", place, code=ExitCode.FAILED)  # the unit is not decided either
     live.settle(unit)
     assert "balance-too-low" in cli("dispute", "open", place, code=ExitCode.FAILED)
     assert "unit-unknown" in cli("dispute", "open", place, "--provider", SECOND.address, code=ExitCode.FAILED)
@@ -344,13 +344,13 @@ def test_decided_unit_is_disputable_only_within_its_period(
 
 def test_public_unit_data_needs_no_account(live: DisputeWorld, unit: Delivered, api: httpx.Client) -> None:
     record = f"/v1/jobs/{unit.unit.jobId}/units/{unit.unit.round}/{unit.unit.slot}"
-    assert api.get(record).status_code == 404  # before it is decided nothing is told
+    assert api.get(record).status_code == 404  # not public before the unit is decided
     assert api.get(f"/v1/commitments/{unit.unit_id}").json()["trace"] is None
     with live.database.transaction() as session:
         session.query(Unit).filter(Unit.job_id == unit.unit.jobId).update({"status": "verified"})
     assert len(api.get(f"/v1/commitments/{unit.unit_id}").json()["trace"]) == 5
-    (told,) = api.get(record).json()["record"]["units"]
-    assert told["commitment_signature"] == unit.signature
+    (record_unit,) = api.get(record).json()["record"]["units"]
+    assert record_unit["commitment_signature"] == unit.signature
 
 
 def test_unresponsive_provider_loses_to_cli_challenger(

@@ -1,7 +1,7 @@
-"""A provider's process is killed in mid-dispute: the next one on its directory answers in time, and does so once.
+"""A provider's process is killed during a dispute; the next one on its directory answers in time, once.
 
-The node is a process of its own, started as anybody starts one, against a real API and a real chain. Blocks are mined
-when the test says so, which makes the moment of the kill certain: its answer is on its way, and in no block.
+The node is a separate process against a real API and chain. The test mines the blocks.
+So the kill happens while the node's answer is sent, but not in a block.
 """
 
 import os
@@ -123,4 +123,4 @@ def test_killed_provider_answers_after_restart_and_challenger_pays(
     owed = views.balance_of(node.address) + live.chain_of(node).credits()
     assert owed == 1_000 * ZEN + TERMS.cost_wei
     assert (views.balance_of(CHALLENGER.address), live.chain_of(CHALLENGER).credits()) == (0, 0)
-    assert log.read_text().count("trace_revealed") == is_answer_lost  # what the first had shown stands
+    assert log.read_text().count("trace_revealed") == is_answer_lost  # the first trace reveal stands

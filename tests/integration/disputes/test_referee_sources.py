@@ -1,4 +1,4 @@
-"""Where referees get what they judge by: the provider, the job's record, the chain, and their own replays."""
+"""Referees' sources: the provider, the job's record, the chain, and their own replays."""
 
 from pathlib import Path
 from typing import Any
@@ -154,7 +154,7 @@ def test_state_may_exceed_account_upload_limit(
     opened = live.named(FIRST, unit, honest, 2)
     live.discloser(honest).watch()
     assert live.row(opened).state_cid is not None
-    with pytest.raises(ApiError) as refused:  # and nobody else may
+    with pytest.raises(ApiError) as refused:  # only the provider may
         upload_disputed(live.market(SECOND), opened.dispute_id, Path(__file__))
     assert refused.value.code == "not-disputed-provider"
 
@@ -186,7 +186,7 @@ def test_revealed_states_upload_in_pieces_and_stay(
     assert disputes.release_states(live.database, live.storage) == 0
     uploads.discard_stale(live.database, live.storage, utc_now())
     assert all(live.storage.is_pinned(cid) for cid in files)
-    with pytest.raises(ApiError) as refused:  # a file of no use to anybody
+    with pytest.raises(ApiError) as refused:  # a file that no party needs
         discloser.market.join_pieces(Disputed(opened.dispute_id), CID, 0)
     assert refused.value.code == "upload-incomplete"
 

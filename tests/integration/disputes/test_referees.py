@@ -1,4 +1,4 @@
-"""Disputes judged by staked referees: live training, a live chain, the market's API and keeper in between."""
+"""Disputes before staked referees: live training, a live chain, the market's API and keeper in between."""
 
 import json
 import threading
@@ -122,7 +122,7 @@ def test_crashed_referee_signs_same_verdict_again(
     committee = live.chain_of(OTHER).committee(opened.dispute_id)
     member = next(account for account in REFEREES if account.address in committee)
     before = live.referee(member, executor, url=NOWHERE)
-    with pytest.MonkeyPatch.context() as patch:  # the market answers while it judges, and then no more
+    with pytest.MonkeyPatch.context() as patch:  # the market answers during the verdict, and then no more
         patch.setattr(before._sources.market, "dispute", live.market(member).dispute)
         before.watch()
     journal = Verdicts(Workspace(live.directory / member.address).verdicts)
@@ -167,7 +167,7 @@ def test_expired_draw_is_repeated(live: RefereeWorld, honest: Node, unit: Delive
 
 
 @pytest.mark.long
-def test_concurrent_disputes_end_correctly(
+def test_concurrent_disputes_end_independently(
     live: RefereeWorld, honest: Node, cheat: Node, unit: Delivered, executor: Executor
 ) -> None:
     referees = live.referees(executor)
@@ -214,7 +214,7 @@ def test_missed_response_deadline_is_enforced(
     assert (live.state(opened).turn, live.calls("expire")) == (outcome, ["final"])
 
 
-def test_draw_verdict_and_restoring_need_no_keeper(
+def test_cli_draws_submits_verdicts_and_restores_payout(
     live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor, cli: Cli, tmp_path: Path
 ) -> None:
     referees = live.referees(executor)
@@ -278,11 +278,11 @@ def test_verdict_is_accepted_by_signature_only(
     assert give(SECOND, True) == "not-in-committee"
     assert [give(member, True), give(member, True), give(member, False)] == ["taken", "taken", "verdict-differs"]
     live.keep()
-    assert live.state(opened).turn is Turn.JUDGING  # one signature is no quorum
+    assert live.state(opened).turn is Turn.JUDGING  # one signature does not make a quorum
     with pytest.raises(ApiError) as refused:
         market.report_state(opened.dispute_id, "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy")
     assert refused.value.code == "not-disputed-provider"
-    disputes = f"{live.api_url}/v1/disputes"  # for everybody
+    disputes = f"{live.api_url}/v1/disputes"  # public
     (listed,) = httpx.get(disputes).json()
     assert (listed["dispute_id"], listed["status"], listed["step"]) == (opened.dispute_id, "judging", 2)
     assert len(httpx.get(f"{disputes}/{opened.dispute_id}").json()["case"]["order"]) == 11

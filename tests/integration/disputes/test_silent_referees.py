@@ -1,4 +1,4 @@
-"""Referees that are silent let no cheat escape: live training, a live chain, the market's watcher, nodes' own calls."""
+"""Silent referees do not protect a dishonest provider: live training, chain, watcher and nodes."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def listed(live: RefereeWorld) -> set[str]:
     return {account.address for account in REFEREES if contract.listedUntil(account.address).call() >= now}
 
 
-def accused(live: RefereeWorld, cheat: Node) -> Opened:
+def disputed(live: RefereeWorld, cheat: Node) -> Opened:
     opened = live.named(FIRST, live.delivered(cheat), cheat, 0)
     live.discloser(cheat).watch()
     live.keep()
@@ -54,7 +54,7 @@ def of(live: RefereeWorld, address: str, executor: Executor, url: str | None = N
     return live.referee(account, executor, url=url)
 
 
-def everybody() -> set[str]:
+def all_referees() -> set[str]:
     return {account.address for account in REFEREES}
 
 
@@ -62,12 +62,12 @@ def test_unresponsive_committee_is_replaced_and_dispute_upheld(
     live: RefereeWorld, cheat: Node, executor: Executor
 ) -> None:
     referees = live.referees(executor)
-    opened = accused(live, cheat)
+    opened = disputed(live, cheat)
     silent = set(committee(live, opened))
     live.pass_time(TERMS.verdict_seconds + 1)
     live.keep()
     assert live.calls("replaceCommittee") == ["final"]
-    assert listed(live) == everybody() - silent
+    assert listed(live) == all_referees() - silent
     live.keep()
     second = set(committee(live, opened))
     assert (live.state(opened).draw, second & silent) == (1, set())
@@ -75,26 +75,26 @@ def test_unresponsive_committee_is_replaced_and_dispute_upheld(
     assert live.judged(opened, referees) is Turn.PROVIDER_LOST
     assert live.deployed.views.stake_of(cheat.address) == STAKE // 2
     assert live.chain_of(FIRST).credits() == TERMS.bond_wei + TERMS.cost_wei
-    assert listed(live) == everybody()  # their nodes run, so they are on the list again
+    assert listed(live) == all_referees()  # their nodes run, so they are on the list again
     assert {live.deployed.views.stake_of(account) for account in silent} == {500 * ZEN}
 
 
 @pytest.mark.long
 def test_delisted_referee_loses_place_when_not_running(live: RefereeWorld, cheat: Node, executor: Executor) -> None:
     live.referees(executor)
-    opened = accused(live, cheat)
+    opened = disputed(live, cheat)
     silent = set(committee(live, opened))
     live.pass_time(TERMS.verdict_seconds + 1)
     live.keep()
     referee_list.evict_idle(live.database, live.deployed.views)  # not while a committee is to be drawn
     live.keep()
     assert live.state(opened).turn is Turn.JUDGING
-    assert set(referee_list.eligible(live.database, live.deployed.views, [])) == everybody() - silent
+    assert set(referee_list.eligible(live.database, live.deployed.views, [])) == all_referees() - silent
     for _ in range(2):
         referee_list.evict_idle(live.database, live.deployed.views)
         live.keep()
     contract = live.chain_of(OTHER)._disputes.functions
-    assert {one for one in everybody() if contract.isReferee(one).call()} == everybody() - silent
+    assert {one for one in all_referees() if contract.isReferee(one).call()} == all_referees() - silent
 
 
 @pytest.mark.long
@@ -102,7 +102,7 @@ def test_watcher_submits_incomplete_quorum_to_keep_signer_listed(
     live: RefereeWorld, cheat: Node, executor: Executor
 ) -> None:
     live.referees(executor)
-    opened = accused(live, cheat)
+    opened = disputed(live, cheat)
     signer, *silent = committee(live, opened)
     of(live, signer, executor).watch()
     live.keep()
@@ -114,7 +114,7 @@ def test_watcher_submits_incomplete_quorum_to_keep_signer_listed(
     assert live.state(opened).signed == {0}
     live.pass_time(120)
     live.keep()
-    assert listed(live) == everybody() - set(silent)
+    assert listed(live) == all_referees() - set(silent)
     live.keep()
     assert not set(committee(live, opened)) & set(silent)
 
@@ -124,15 +124,15 @@ def test_nodes_submit_deciding_signatures_during_outage(
     live: RefereeWorld, cheat: Node, executor: Executor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     live.referees(executor)
-    opened = accused(live, cheat)
+    opened = disputed(live, cheat)
     quorum = [of(live, address, executor, NOWHERE) for address in committee(live, opened)[: TERMS.quorum]]
 
-    def told(dispute_id: str) -> dict[str, Any]:  # what they had asked the market for while it was there
+    def known_dispute(dispute_id: str) -> dict[str, Any]:  # answer as the market did before its outage
         found: dict[str, Any] = live.market(FIRST).dispute(dispute_id)
         return found
 
     for referee in quorum:
-        monkeypatch.setattr(referee._sources.market, "dispute", told)
+        monkeypatch.setattr(referee._sources.market, "dispute", known_dispute)
         referee.watch()
     assert live.state(opened).signed == set()
     live.pass_time(LATE)
@@ -152,7 +152,7 @@ def test_all_unresponsive_committees_return_bond_without_penalty(
     live: RefereeWorld, cheat: Node, executor: Executor, cli: Cli
 ) -> None:
     live.referees(executor)
-    opened = accused(live, cheat)
+    opened = disputed(live, cheat)
     for _ in range(TERMS.draws):
         live.pass_time(TERMS.verdict_seconds + 1)
         live.keep()
@@ -170,7 +170,7 @@ def test_dispute_without_referees_ends_at_once_with_reason(
     live: RefereeWorld, cheat: Node, executor: Executor, cli: Cli
 ) -> None:
     live.referees(executor)
-    opened = accused(live, cheat)
+    opened = disputed(live, cheat)
     for account in REFEREES:
         live.transact(account, "Disputes", "resign")
     live.pass_time(TERMS.verdict_seconds + 1)
@@ -189,7 +189,7 @@ def test_market_killed_before_redraw_resumes(
 ) -> None:
     """The process ends just before or after a call leaves, without a record of it."""
     referees = live.referees(executor)
-    opened = accused(live, cheat)
+    opened = disputed(live, cheat)
     live.pass_time(TERMS.verdict_seconds + 1)
     send_raw, killed = ChainClient.send_raw, set()
 
@@ -221,9 +221,9 @@ def test_market_killed_before_redraw_resumes(
 
 
 @pytest.mark.long
-def test_redraw_and_votes_need_no_keeper(live: RefereeWorld, cheat: Node, executor: Executor, cli: Cli) -> None:
+def test_cli_submits_votes_and_redraws_committee(live: RefereeWorld, cheat: Node, executor: Executor, cli: Cli) -> None:
     live.referees(executor)
-    opened = accused(live, cheat)
+    opened = disputed(live, cheat)
     signer, *silent = committee(live, opened)
     of(live, signer, executor).watch()
     cli.be(OTHER.key)
@@ -235,7 +235,7 @@ def test_redraw_and_votes_need_no_keeper(live: RefereeWorld, cheat: Node, execut
     assert "transaction-refused" in cli("dispute", "end", opened.dispute_id, code=ExitCode.FAILED)
     live.pass_time(TERMS.verdict_seconds + 1)
     assert cli.json("dispute", "end", opened.dispute_id)["turn"] == "drawing"
-    assert listed(live) == everybody() - set(silent)
+    assert listed(live) == all_referees() - set(silent)
     live.deployed.anvil.mine(DEVNET.disputes.seed_delay_blocks + 1)
     assert cli.json("dispute", "draw", opened.dispute_id)["draw"] == 1
 
@@ -245,7 +245,7 @@ def test_signature_for_first_committee_is_invalid_for_second(
     live: RefereeWorld, cheat: Node, executor: Executor
 ) -> None:
     live.referees(executor)
-    opened = accused(live, cheat)
+    opened = disputed(live, cheat)
     signer = committee(live, opened)[0]
     of(live, signer, executor).watch()
     (given,) = live.market(FIRST)._connection.get(f"/v1/disputes/{opened.dispute_id}/verdicts")

@@ -1,4 +1,4 @@
-"""What referees' signatures prove against them, from the market's API to the stake on a chain. Nothing is trained."""
+"""Slashing of referees by their signatures, from the market's API to the stake on chain; no training."""
 
 import json
 from collections.abc import Iterator
@@ -52,14 +52,12 @@ def settings(settings: Settings, chain: Chain) -> Settings:
     return settings.model_copy(update={name: getattr(chain.settings, name) for name in names})
 
 
-class Courtroom:
+class CommitteeCase:
     def __init__(self, database_url: str, chain: Chain, api_url: str) -> None:
         self.chain, self.api_url, self.database = chain, api_url, Database(database_url)
         self._sender = chain.sender(self.database, INTENT_HANDLERS)
         handlers = event_handlers(NETWORK, chain.deployment).items()
-        known = {
-            event: found for event, found in handlers if event[0] != "WorkWindows"
-        }  # the window is none of its own
+        known = {event: found for event, found in handlers if event[0] != "WorkWindows"}  # its window is foreign
         self._indexer = chain.indexer(self.database, known)
         for account in REFEREES:
             chain.anvil.rpc("anvil_impersonateAccount", account.address)
@@ -140,70 +138,70 @@ class Courtroom:
 
 
 @pytest.fixture
-def court(database_url: str, chain: Chain, server: tuple[FastAPI, str], app: FastAPI) -> Iterator[Courtroom]:
-    found = Courtroom(database_url, chain, server[1])
+def case(database_url: str, chain: Chain, server: tuple[FastAPI, str], app: FastAPI) -> Iterator[CommitteeCase]:
+    found = CommitteeCase(database_url, chain, server[1])
     assert len(found.members) == TERMS.seats
     yield found
     found.database.dispose()
 
 
-def test_equivocating_referee_loses_all_slashable_balance_once(court: Courtroom) -> None:
-    liar, *others = court.members
-    assert court.give(liar, "step_correct") == "taken"
-    assert court.give(liar, "data_withheld") == "verdict-differs"  # no contradiction: it is an objection
-    court.follow()
-    assert (court.stakes(), court.penalties()) == ([STAKE] * 5, [])
-    assert [court.give(liar, "step_false") for _ in range(2)] == ["verdict-differs"] * 2
-    court.keep()
-    assert court.penalties() == [("proveContradiction", "final")]
-    assert court.stakes() == [0, STAKE, STAKE, STAKE, STAKE]
-    assert court.contract(OTHER).punished(court.id) == {(0, liar.address, CONTRADICTION)}
+def test_equivocating_referee_loses_all_slashable_balance_once(case: CommitteeCase) -> None:
+    offender, *others = case.members
+    assert case.give(offender, "step_correct") == "taken"
+    assert case.give(offender, "data_withheld") == "verdict-differs"  # no contradiction: it is an objection
+    case.follow()
+    assert (case.stakes(), case.penalties()) == ([STAKE] * 5, [])
+    assert [case.give(offender, "step_false") for _ in range(2)] == ["verdict-differs"] * 2
+    case.keep()
+    assert case.penalties() == [("proveContradiction", "final")]
+    assert case.stakes() == [0, STAKE, STAKE, STAKE, STAKE]
+    assert case.contract(OTHER).punished(case.id) == {(0, offender.address, CONTRADICTION)}
     for referee in others:
-        assert court.give(referee, "step_correct") == "taken"
-    court.keep()  # the dispute goes on as if nothing had been
-    assert court.contract(OTHER).dispute(court.id).turn is Turn.CHALLENGER_LOST
-    assert court.stakes() == [0, STAKE, STAKE, STAKE, STAKE]
-    assert len(court.penalties()) == 1
+        assert case.give(referee, "step_correct") == "taken"
+    case.keep()  # the dispute goes on as if nothing had been
+    assert case.contract(OTHER).dispute(case.id).turn is Turn.CHALLENGER_LOST
+    assert case.stakes() == [0, STAKE, STAKE, STAKE, STAKE]
+    assert len(case.penalties()) == 1
 
 
-def test_outvoted_referee_loses_fifth_to_majority(court: Courtroom) -> None:
-    assert [court.give(referee, "step_false") for referee in court.members[:3]] == ["taken"] * 3
-    dispute_keeper.keep(court.database, NETWORK, court.chain.views)
-    court.follow()
-    assert court.contract(OTHER).dispute(court.id).turn is Turn.JUDGING  # a quorum waits for the others
-    assert court.give(court.members[3], "step_correct") == "taken"
-    assert court.give(court.members[4], "step_false") == "taken"
-    court.keep()
-    assert court.penalties() == [("proveWrongVerdict", "final")]
-    assert court.stakes() == [STAKE, STAKE, STAKE, STAKE * 4 // 5, STAKE]
-    assert court.contract(OTHER).dispute(court.id).turn is Turn.PROVIDER_LOST
-    fees = [court.contract(referee).credits() for referee in court.members]
+def test_outvoted_referee_loses_fifth_to_majority(case: CommitteeCase) -> None:
+    assert [case.give(referee, "step_false") for referee in case.members[:3]] == ["taken"] * 3
+    dispute_keeper.keep(case.database, NETWORK, case.chain.views)
+    case.follow()
+    assert case.contract(OTHER).dispute(case.id).turn is Turn.JUDGING  # a quorum waits for the others
+    assert case.give(case.members[3], "step_correct") == "taken"
+    assert case.give(case.members[4], "step_false") == "taken"
+    case.keep()
+    assert case.penalties() == [("proveWrongVerdict", "final")]
+    assert case.stakes() == [STAKE, STAKE, STAKE, STAKE * 4 // 5, STAKE]
+    assert case.contract(OTHER).dispute(case.id).turn is Turn.PROVIDER_LOST
+    fees = [case.contract(referee).credits() for referee in case.members]
     assert fees == [TERMS.referee_fee_wei] * 3 + [0, TERMS.referee_fee_wei]
-    court.keep()
-    assert court.penalties() == [("proveWrongVerdict", "final")]
+    case.keep()
+    assert case.penalties() == [("proveWrongVerdict", "final")]
 
 
-def test_objecting_or_absent_referee_loses_nothing(court: Courtroom) -> None:
+def test_objecting_or_absent_referee_loses_nothing(case: CommitteeCase) -> None:
     reasons = ["step_false", "step_false", "data_withheld", "step_correct"]
-    given = [court.give(referee, reason) for referee, reason in zip(court.members[:4], reasons, strict=True)]
+    given = [case.give(referee, reason) for referee, reason in zip(case.members[:4], reasons, strict=True)]
     assert given == ["taken"] * 4
-    court.chain.anvil.rpc("evm_increaseTime", NETWORK.verdict_wait_seconds)
-    court.keep()
-    assert court.contract(OTHER).dispute(court.id).turn is Turn.PROVIDER_LOST  # the objection counts
-    assert (court.penalties(), court.stakes()) == ([], [STAKE] * 5)
-    fees = [court.contract(referee).credits() for referee in court.members]
+    case.chain.anvil.rpc("evm_increaseTime", NETWORK.verdict_wait_seconds)
+    case.keep()
+    assert case.contract(OTHER).dispute(case.id).turn is Turn.PROVIDER_LOST  # the objection counts
+    assert (case.penalties(), case.stakes()) == ([], [STAKE] * 5)
+    fees = [case.contract(referee).credits() for referee in case.members]
     assert fees == [TERMS.referee_fee_wei] * 2 + [0, 0, 0]
 
 
-def test_any_account_proves_equivocation_by_signatures(court: Courtroom, cli: Cli, tmp_path: Path) -> None:
+def test_any_account_proves_equivocation_by_signatures(case: CommitteeCase, cli: Cli, tmp_path: Path) -> None:
     def journal(*given: tuple[Wallet, str]) -> Path:
         found = [
             {
-                "dispute_id": court.id,
+                "dispute_id": case.id,
                 "draw": 0,
                 "provider_correct": reason == "step_correct",
                 "reason": reason,
-                "signature": court.signature(referee, reason),
+                "signature": case.signature(referee, reason),
             }
             for referee, reason in given
         ]
@@ -212,66 +210,66 @@ def test_any_account_proves_equivocation_by_signatures(court: Courtroom, cli: Cl
         return file
 
     cli.be(OTHER.key)
-    liar, *others = court.members
-    assert "nothing-to-accuse" in cli("dispute", "accuse", court.id, code=ExitCode.FAILED)
-    few = journal((liar, "step_false"), *[(one, "step_correct") for one in others[:3]])
-    assert "nothing-to-accuse" in cli("dispute", "accuse", court.id, "--file", few, code=ExitCode.FAILED)
-    file = journal((liar, "step_false"), *[(one, "step_correct") for one in others])
-    (shown,) = cli.json("dispute", "accuse", court.id, "--file", file)
-    assert (shown["referee"], shown["offence"]) == (liar.address, WRONG_VERDICT)
-    assert court.stakes() == [STAKE * 4 // 5, STAKE, STAKE, STAKE, STAKE]
-    assert "nothing-to-accuse" in cli("dispute", "accuse", court.id, "--file", file, code=ExitCode.FAILED)
-    both = journal((liar, "step_false"), (liar, "step_correct"))
-    assert liar.address in cli("dispute", "accuse", court.id, "--file", both)
-    assert court.stakes() == [0, STAKE, STAKE, STAKE, STAKE]
+    offender, *others = case.members
+    assert "nothing-to-accuse" in cli("dispute", "accuse", case.id, code=ExitCode.FAILED)
+    few = journal((offender, "step_false"), *[(one, "step_correct") for one in others[:3]])
+    assert "nothing-to-accuse" in cli("dispute", "accuse", case.id, "--file", few, code=ExitCode.FAILED)
+    file = journal((offender, "step_false"), *[(one, "step_correct") for one in others])
+    (shown,) = cli.json("dispute", "accuse", case.id, "--file", file)
+    assert (shown["referee"], shown["offence"]) == (offender.address, WRONG_VERDICT)
+    assert case.stakes() == [STAKE * 4 // 5, STAKE, STAKE, STAKE, STAKE]
+    assert "nothing-to-accuse" in cli("dispute", "accuse", case.id, "--file", file, code=ExitCode.FAILED)
+    both = journal((offender, "step_false"), (offender, "step_correct"))
+    assert offender.address in cli("dispute", "accuse", case.id, "--file", both)
+    assert case.stakes() == [0, STAKE, STAKE, STAKE, STAKE]
 
 
-def test_referee_listing_is_renewed_while_node_runs(court: Courtroom) -> None:
-    node = court.contract(REFEREES[0])
+def test_referee_listing_is_renewed_while_node_runs(case: CommitteeCase) -> None:
+    node = case.contract(REFEREES[0])
     assert not node.should_enlist()
-    court.chain.anvil.rpc("evm_increaseTime", 15 * 86_400)
-    court.chain.anvil.mine()
+    case.chain.anvil.rpc("evm_increaseTime", 15 * 86_400)
+    case.chain.anvil.mine()
     assert node.should_enlist()
     node.enlist()
     assert not node.should_enlist()
 
 
-def test_ineligible_referee_is_delisted(court: Courtroom) -> None:
+def test_ineligible_referee_is_delisted(case: CommitteeCase) -> None:
     """A draw examines a limited number of entries; ineligible ones would leave committees incomplete."""
-    liar = court.members[0]
-    court.give(liar, "step_correct")
-    court.give(liar, "step_false")
-    court.follow()
-    assert court.stakes()[0] == 0
-    contract = court.contract(OTHER)._disputes.functions
+    offender = case.members[0]
+    case.give(offender, "step_correct")
+    case.give(offender, "step_false")
+    case.follow()
+    assert case.stakes()[0] == 0
+    contract = case.contract(OTHER)._disputes.functions
     assert contract.refereeCount().call() == len(REFEREES)
     for _ in range(2):
-        referee_list.evict_idle(court.database, court.chain.views)
-        court.follow()
+        referee_list.evict_idle(case.database, case.chain.views)
+        case.follow()
     assert contract.refereeCount().call() == len(REFEREES) - 1
-    assert not contract.isReferee(liar.address).call()
-    assert court.evictions() == [liar.address]
+    assert not contract.isReferee(offender.address).call()
+    assert case.evictions() == [offender.address]
 
-    court.chain.anvil.rpc("evm_increaseTime", 29 * 86_400)
-    court.chain.anvil.mine()
-    renewed = next(one for one in REFEREES if one != liar)
-    court.transact(renewed, "Disputes", "registerReferee")
-    court.chain.anvil.rpc("evm_increaseTime", 2 * 86_400)
-    court.follow()
-    referee_list.evict_idle(court.database, court.chain.views)
-    court.follow()
-    assert contract.refereeCount().call() == 1  # who did not renew its entry
+    case.chain.anvil.rpc("evm_increaseTime", 29 * 86_400)
+    case.chain.anvil.mine()
+    renewed = next(one for one in REFEREES if one != offender)
+    case.transact(renewed, "Disputes", "registerReferee")
+    case.chain.anvil.rpc("evm_increaseTime", 2 * 86_400)
+    case.follow()
+    referee_list.evict_idle(case.database, case.chain.views)
+    case.follow()
+    assert contract.refereeCount().call() == 1  # the others did not renew their entry
     assert contract.isReferee(renewed.address).call()
-    assert len(court.evictions()) == len(set(court.evictions())) == len(REFEREES) - 1
+    assert len(case.evictions()) == len(set(case.evictions())) == len(REFEREES) - 1
 
 
-def test_no_referee_is_delisted_during_pending_draw(court: Courtroom) -> None:
-    court.chain.anvil.rpc("evm_increaseTime", TERMS.verdict_seconds + 1)
-    court.chain.anvil.mine()
-    committee = [member.address for member in court.members]
-    court.transact(OTHER, "Disputes", "replaceCommittee", court.id, committee)  # another committee is to be drawn
-    court.chain.anvil.rpc("evm_increaseTime", 31 * 86_400)
-    court.follow()
-    referee_list.evict_idle(court.database, court.chain.views)
-    court.follow()
-    assert court.evictions() == []
+def test_no_referee_is_delisted_during_pending_draw(case: CommitteeCase) -> None:
+    case.chain.anvil.rpc("evm_increaseTime", TERMS.verdict_seconds + 1)
+    case.chain.anvil.mine()
+    committee = [member.address for member in case.members]
+    case.transact(OTHER, "Disputes", "replaceCommittee", case.id, committee)  # another committee is to be drawn
+    case.chain.anvil.rpc("evm_increaseTime", 31 * 86_400)
+    case.follow()
+    referee_list.evict_idle(case.database, case.chain.views)
+    case.follow()
+    assert case.evictions() == []

@@ -1,7 +1,7 @@
-"""Each cheat as a provider beside an honest one, with real training, real replays and a real chain.
+"""Each kind of dishonest provider next to an honest one, with real training, replays and chain.
 
-A cheat's unit is not verified, hence never paid, and its stake is cut on chain by the row of the penalty table that it
-deserves; the honest provider's unit is verified and its stake whole.
+The dishonest unit is neither verified nor paid, and its stake is slashed by the penalty table.
+The honest unit is verified, and its provider keeps its stake.
 """
 
 import json
@@ -45,7 +45,7 @@ def be_asked(live: LiveWorld, cheat: Node, honest: Node, kind: str) -> None:
             break
     if kind == REFUSE:
         live.work_off(cheat, LeaseKind.REVEAL)
-        assert cheat.failures  # it was asked, and could not: nor can it train a state again that lies in its way
+        assert cheat.failures  # it cannot reveal the state: a folder blocks the replay as well
         assert set(cheat.failures) <= {"IsADirectoryError", "ExecutorError"}
     live.work_off(honest, LeaseKind.REVEAL)
     let_time_run_out(live)
@@ -66,7 +66,7 @@ def test_dishonest_provider_alone_loses_stake_and_pay(
         verifiers = [live.verifier_node(executor) for _ in range(2)]
         providers = [honest, cheat]
         job_id = live.live_job(providers)
-        if kind == "stale":  # what it repeats it must have trained once
+        if kind == "stale":  # it repeats an earlier unit
             live.work_off(cheat, LeaseKind.TRAIN)
             job_id = live.live_job(providers)
         for node in providers:
@@ -134,7 +134,7 @@ def test_echoing_verifier_is_overruled_and_unpaid(live: LiveWorld, executor: Exe
         provider = live.provider_node(HONEST_ACCOUNT, executor)
         echo = live.verifier_node(lazy)
         verifiers = [echo, *(live.verifier_node(executor) for _ in range(2))]
-        for _ in range(6):  # until it was drawn by lot at least once
+        for _ in range(6):  # until it was sampled at least once
             job_id = live.live_job([provider])
             live.work_off(provider, LeaseKind.TRAIN)
             live.decide(job_id, [provider], verifiers)
@@ -166,7 +166,7 @@ def test_echoing_verifier_is_slashed_on_chain_after_warning(
         with live.database.transaction() as session:
             session.get_one(Provider, echo.address).warned_at = utc_now() - timedelta(days=31)
         verifiers = [echo, *(live.verifier_node(executor) for _ in range(2))]
-        for _ in range(6):  # until it was drawn by lot at least once
+        for _ in range(6):  # until it was sampled at least once
             job_id = live.live_job([provider])
             live.work_off(provider, LeaseKind.TRAIN)
             live.decide(job_id, [provider], verifiers)

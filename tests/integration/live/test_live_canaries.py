@@ -1,4 +1,4 @@
-"""Canaries beside drawn segments: real training, real replays, penalties on a real chain."""
+"""Canaries next to sampled segments: real training, real replays, penalties on a real chain."""
 
 import json
 from pathlib import Path
@@ -29,18 +29,18 @@ def settings(settings: Settings) -> Settings:
     return settings.model_copy(update={"canary_bps": 10_000})
 
 
-class _ToldExecutor(Executor):
+class _EchoExecutor(Executor):
     copies_first = False
-    told: dict[tuple[str, int, int], list[str]] = {}  # noqa: RUF012  by job, round and slot; the test fills it
+    leaves_of: dict[tuple[str, int, int], list[str]] = {}  # noqa: RUF012  by job, round and slot; the test fills it
 
     def run(self, task: dict[str, Any], timeout: float, on_progress: Any = None, **more: Any) -> dict[str, Any]:
         if (task["segment"] == 0) is not self.copies_first:
             return super().run(task, timeout, on_progress, **more)
-        leaves = self.told[task["job_id"], task["round"], task["slot"]]
+        leaves = self.leaves_of[task["job_id"], task["round"], task["slot"]]
         return {"end_leaf": leaves[task["segment"] + 1], "inner_digest": OTHER_LEAF, "steps": 0}
 
 
-class _ToldFirstExecutor(_ToldExecutor):
+class _FirstEchoExecutor(_EchoExecutor):
     copies_first = True
 
 
@@ -57,7 +57,7 @@ def train_and_tell(live: LiveWorld, provider: Node) -> str:
     job_id = live.live_job([provider])
     live.work_off(provider, LeaseKind.TRAIN)
     for unit in live.units(job_id, provider=provider.address):
-        _ToldExecutor.told[job_id, unit.round, unit.slot] = list(unit.leaves or [])
+        _EchoExecutor.leaves_of[job_id, unit.round, unit.slot] = list(unit.leaves or [])
     return job_id
 
 
@@ -70,14 +70,14 @@ def work_until_slashed(live: LiveWorld, provider: Node, verifiers: list[Node]) -
     return job_id
 
 
-def check_who_is_slashed(live: LiveWorld, told: Node, provider: Node, honest: list[Node]) -> Slash:
+def check_slash(live: LiveWorld, echo: Node, provider: Node, honest: list[Node]) -> Slash:
     (slash,) = live.slashes()
     views = live.deployed.views
     on_chain = ChainReader(live.deployed.anvil.url, live.deployed.deployment.contracts).slash(
         slash.evidence, "wrong_replay"
     )
-    assert (on_chain.provider, on_chain.amount) == (told.address, 100 * ZEN)
-    assert (views.stake_of(told.address), views.stake_of(provider.address)) == (400 * ZEN, 1_000 * ZEN)
+    assert (on_chain.provider, on_chain.amount) == (echo.address, 100 * ZEN)
+    assert (views.stake_of(echo.address), views.stake_of(provider.address)) == (400 * ZEN, 1_000 * ZEN)
     assert {live.provider(node.address).status for node in [provider, *honest]} == {"active"}
     assert {unit.status for unit in live.units(slash.job_id)} <= {"verified"}
     with live.database.transaction() as session:
@@ -86,19 +86,19 @@ def check_who_is_slashed(live: LiveWorld, told: Node, provider: Node, honest: li
 
 
 def test_canaries_alone_detect_verifier_echoing_provider(live: LiveWorld, executor: Executor, tmp_path: Path) -> None:
-    with executors(tmp_path, _ToldExecutor) as (lazy,):
+    with executors(tmp_path, _EchoExecutor) as (lazy,):
         provider = live.provider_node(HONEST_ACCOUNT, executor)
-        told = live.staked_verifier_node(CHEAT_ACCOUNT, lazy)
+        echo = live.staked_verifier_node(CHEAT_ACCOUNT, lazy)
         honest = [live.verifier_node(executor) for _ in range(4)]
-        work_until_slashed(live, provider, [told, *honest])
-    of_samples, of_canaries = by_kind(live, told.address)
-    assert of_samples <= {"agreed"}  # by the drawn segments alone it would never have been found
+        work_until_slashed(live, provider, [echo, *honest])
+    of_samples, of_canaries = by_kind(live, echo.address)
+    assert of_samples <= {"agreed"}  # the sampled segments alone would never have found it
     assert of_canaries == {"overruled"}
     assert {canary.status for canary in canaries(live)} == {"answered"}
     for node in honest:
         assert by_kind(live, node.address)[1] <= {"disagreed"}  # with a claim that is false
 
-    slash = check_who_is_slashed(live, told, provider, honest)
+    slash = check_slash(live, echo, provider, honest)
     document, found = replayed_from_evidence(live, executor, slash.evidence_cid, tmp_path)
     assert document["kind"] == "zoo-canary/3"
     ends = {replay["verifier"]: replay["end_leaf"] for replay in document["replays"]}
@@ -117,18 +117,18 @@ def test_duplicate_replays_detect_verifier_copying_first_segments(
     live: LiveWorld, executor: Executor, tmp_path: Path
 ) -> None:
     """First segments start from public files, so they have no canary."""
-    with executors(tmp_path, _ToldFirstExecutor) as (lazy,):
+    with executors(tmp_path, _FirstEchoExecutor) as (lazy,):
         provider = live.provider_node(HONEST_ACCOUNT, executor)
-        told = live.staked_verifier_node(CHEAT_ACCOUNT, lazy)
+        echo = live.staked_verifier_node(CHEAT_ACCOUNT, lazy)
         honest = [live.verifier_node(executor) for _ in range(4)]
-        job_id = work_until_slashed(live, provider, [told, *honest])
-    of_samples, of_canaries = by_kind(live, told.address)
+        job_id = work_until_slashed(live, provider, [echo, *honest])
+    of_samples, of_canaries = by_kind(live, echo.address)
     assert "overruled" in of_samples
     assert of_canaries <= {"disagreed"}  # those it has replayed
     for node in honest:
         assert by_kind(live, node.address)[0] <= {"agreed"}
 
-    slash = check_who_is_slashed(live, told, provider, honest)
+    slash = check_slash(live, echo, provider, honest)
     assert slash.job_id == job_id
     document, found = replayed_from_evidence(live, executor, slash.evidence_cid, tmp_path)
     assert (document["kind"], document["segment"]) == ("zoo-evidence/5", 0)
@@ -210,7 +210,7 @@ def test_canary_resembles_sample_and_delays_its_unit(live: LiveWorld, executor: 
     }
     assert len(shapes) == 1
     assert {replay.canary_id is None for _, replay in found} == {True, False}
-    # Nobody holds both a segment and the canary on it.
+    # No verifier holds both a segment and the canary on it.
     held = [(lease.holder, lease.task["segment"]) for lease, _ in found]
     assert len(held) == len(set(held))
     # All samples are answered, no canary is: the unit waits, and its trace stays private.

@@ -1,11 +1,9 @@
-"""A cheating provider and a verifier of another owner that confirms whatever it claims: real training and replays.
+"""A dishonest provider and a verifier of another owner that confirms its claims: real training and replays.
 
-The verifier computes nothing for its friend: it is told the leaves that the provider has signed, and answers those.
-What the two can get through with is what the lot gives them. A segment for which the accomplice is asked first, and
-alone, passes on its word, which is even paid; a unit passes if that happens in all segments that are drawn of it. In
-every other segment somebody honest dissents, the accomplice is outvoted, and the unit is refuted
-(decision 13). Canaries and second opinions, which are asked for in secret, find the accomplice by itself
-(decision 8).
+The verifier computes nothing: it answers with the leaves that the provider has signed.
+A segment passes, and is paid, if the accomplice is its first and only verifier.
+A unit passes if all its sampled segments pass. Elsewhere an honest verifier disagrees and the unit is refuted.
+Canaries and duplicate replays expose the accomplice, as verifiers cannot recognise them.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,7 +11,7 @@ from typing import Any
 
 import pytest
 from kit.chain.deployed_chain import Wallet, wallet
-from kit.disputes.adjudication_fixtures import CourtWorld, listed_referees, world_with_court  # noqa: F401  (fixtures)
+from kit.disputes.adjudication_fixtures import QuorumWorld, listed_referees, world_with_quorum  # noqa: F401  (fixtures)
 from kit.disputes.dispute_fixtures import ZEN, chain_of_disputes, settings_of_disputes  # noqa: F401  (fixtures)
 from kit.disputes.referee_fixtures import provider
 from kit.payments.settlement_helpers import deposit, settle_and_claim
@@ -29,16 +27,16 @@ pytestmark = pytest.mark.long
 
 CHEATS = [wallet(index) for index in range(10, 18)]
 ACCOMPLICES = [wallet(index) for index in range(40, 48)]
-"""One after the other tries, until the lot has shown what a test is about."""
+"""They try one after the other until the sample covers the case."""
 MakeNode = Callable[[Wallet], Node]
 MADE_UP = to_hex(keccak(b"a state that it has not computed"))
 
 
 class AccompliceExecutor(Executor):
-    told: dict[tuple[str, int, int], list[str]] = {}  # noqa: RUF012  leaves by job, round and slot; the test fills it
+    leaves_of: dict[tuple[str, int, int], list[str]] = {}  # noqa: RUF012  leaves by job, round and slot; the test fills it
 
     def run(self, task: dict[str, Any], timeout: float, on_progress: Any = None, **more: Any) -> dict[str, Any]:
-        leaves = self.told.get((task["job_id"], task["round"], task["slot"]))
+        leaves = self.leaves_of.get((task["job_id"], task["round"], task["slot"]))
         if leaves is None:
             return super().run(task, timeout, on_progress, **more)
         return {"end_leaf": leaves[task["segment"] + 1], "inner_digest": MADE_UP, "steps": 0}
@@ -51,12 +49,12 @@ def confirming(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
 
 
 @pytest.fixture
-def honest(live: CourtWorld, executor: Executor) -> Node:
+def honest(live: QuorumWorld, executor: Executor) -> Node:
     return provider(live, HONEST_ACCOUNT, executor)
 
 
 @pytest.fixture
-def accomplice_of(live: CourtWorld, confirming: Executor) -> MakeNode:
+def accomplice_of(live: QuorumWorld, confirming: Executor) -> MakeNode:
     def make(account: Wallet) -> Node:
         be_impersonated(live, account)
         node = live.staked_verifier_node(account, confirming)
@@ -71,13 +69,13 @@ def accomplice(accomplice_of: MakeNode) -> Node:
     return accomplice_of(ACCOMPLICES[0])
 
 
-def be_impersonated(live: CourtWorld, account: Wallet) -> None:
+def be_impersonated(live: QuorumWorld, account: Wallet) -> None:
     live.deployed.anvil.rpc("anvil_impersonateAccount", account.address)
     live.deployed.anvil.rpc("anvil_setBalance", account.address, hex(ZEN))
 
 
 @pytest.fixture
-def cheat_of(live: CourtWorld, cheating: Executor) -> MakeNode:
+def cheat_of(live: QuorumWorld, cheating: Executor) -> MakeNode:
     def make(account: Wallet) -> Node:
         be_impersonated(live, account)
         node = provider(live, account, cheating)
@@ -87,27 +85,27 @@ def cheat_of(live: CourtWorld, cheating: Executor) -> MakeNode:
     return make
 
 
-def train_and_tell(live: CourtWorld, cheat: Node, *others: Node) -> str:
+def train_and_share(live: QuorumWorld, cheat: Node, *others: Node) -> str:
     job_id = live.train(cheat, *others)
     deposit(live, job_id)
     (unit,) = live.units(job_id, provider=cheat.address)
-    AccompliceExecutor.told[job_id, unit.round, unit.slot] = list(unit.leaves or [])
+    AccompliceExecutor.leaves_of[job_id, unit.round, unit.slot] = list(unit.leaves or [])
     return job_id
 
 
-def check_by_the_lot(live: CourtWorld, job_id: str, cheat: Node, accomplice: Node) -> bool:
+def check_by_sample(live: QuorumWorld, job_id: str, cheat: Node, accomplice: Node) -> bool:
     (unit,) = live.units(job_id, provider=cheat.address)
     samples = [sample for sample in live.samples() if sample.unit_id == unit.id]
     assert len(samples) == 4
     for sample in samples:
-        said = live.outcomes(sample.id)
+        outcomes = live.outcomes(sample.id)
         if sample.status == "passed":
-            assert said == {accomplice.address: ("agreed", None)}
+            assert outcomes == {accomplice.address: ("agreed", None)}
             continue
         assert (sample.status, sample.reason) == ("failed", "incorrect_computation")
-        assert said.pop(accomplice.address, ("overruled", ""))[0] == "overruled"
-        assert len(said) >= 2
-        assert set(said.values()) == {("disagreed", None)}, said
+        assert outcomes.pop(accomplice.address, ("overruled", ""))[0] == "overruled"
+        assert len(outcomes) >= 2
+        assert set(outcomes.values()) == {("disagreed", None)}, outcomes
     is_refuted = any(sample.status == "failed" for sample in samples)
     assert (unit.status, unit.reason) == (("rejected", "incorrect_computation") if is_refuted else ("verified", None))
     slashes = [slash for slash in live.slashes() if slash.provider == cheat.address]
@@ -118,32 +116,32 @@ def check_by_the_lot(live: CourtWorld, job_id: str, cheat: Node, accomplice: Nod
     return is_refuted
 
 
-def leave(live: CourtWorld, verifier: Node) -> None:
+def leave(live: QuorumWorld, verifier: Node) -> None:
     with live.database.transaction() as session:
         session.get_one(Provider, verifier.address).last_seen_at = None
 
 
-def statuses(live: CourtWorld, verifier: Node) -> list[str]:
+def statuses(live: QuorumWorld, verifier: Node) -> list[str]:
     return [replay.status for replay in live.replays() if replay.verifier == verifier.address]
 
 
 @pytest.mark.usefixtures("with_referees")
 def test_accomplice_protects_provider_only_as_sole_verifier(
-    live: CourtWorld, executor: Executor, honest: Node, accomplice: Node, cheat_of: MakeNode
+    live: QuorumWorld, executor: Executor, honest: Node, accomplice: Node, cheat_of: MakeNode
 ) -> None:
     verifiers = [accomplice, *(live.verifier_node(executor) for _ in range(2))]
-    job_ids, convicted = [], {}
+    job_ids, refuted = [], {}
     for account in CHEATS:
         cheat = cheat_of(account)
-        job_ids.append(train_and_tell(live, cheat, honest))
+        job_ids.append(train_and_share(live, cheat, honest))
         live.until_decided(job_ids[-1], [honest, cheat], verifiers)
-        convicted[cheat.address] = check_by_the_lot(live, job_ids[-1], cheat, accomplice)
+        refuted[cheat.address] = check_by_sample(live, job_ids[-1], cheat, accomplice)
         if "overruled" in statuses(live, accomplice):
             break
-    assert convicted[cheat.address]
+    assert refuted[cheat.address]
     assert "overruled" in statuses(live, accomplice)
 
-    # Its first case costs it the pay, and that it is not drawn for a while; those who dissented are paid.
+    # Its first case costs it the pay, and that it is not selected for a while; the dissenting verifiers are paid.
     assert live.provider(accomplice.address).status == "demoted"
     assert live.deployed.views.stake_of(accomplice.address) == 500 * ZEN
     paid = live.rows(
@@ -167,14 +165,14 @@ def test_accomplice_protects_provider_only_as_sole_verifier(
 
 @pytest.mark.usefixtures("with_referees")
 def test_canaries_slash_accomplice_with_its_provider(
-    live: CourtWorld, executor: Executor, honest: Node, accomplice_of: MakeNode, cheat_of: MakeNode
+    live: QuorumWorld, executor: Executor, honest: Node, accomplice_of: MakeNode, cheat_of: MakeNode
 ) -> None:
     """Each later segment has a canary, and each first one a duplicate replay."""
     live.settings = live.settings.model_copy(update={"canary_bps": 10_000})
     verifiers = [live.verifier_node(executor) for _ in range(3)]
     for accounts in zip(ACCOMPLICES, CHEATS, strict=True):
         accomplice, cheat = accomplice_of(accounts[0]), cheat_of(accounts[1])
-        job_id = train_and_tell(live, cheat, honest)
+        job_id = train_and_share(live, cheat, honest)
         live.until_decided(job_id, [honest, cheat], [accomplice, *verifiers])
         (unit,) = live.units(job_id, provider=cheat.address)
         assert (unit.status, unit.reason) == ("rejected", "incorrect_computation")
@@ -201,12 +199,12 @@ def test_canaries_slash_accomplice_with_its_provider(
 
 
 def test_verifier_declaring_provider_owner_is_never_asked(
-    live: CourtWorld, executor: Executor, honest: Node, accomplice: Node, cheat_of: MakeNode
+    live: QuorumWorld, executor: Executor, honest: Node, accomplice: Node, cheat_of: MakeNode
 ) -> None:
     verifiers = [accomplice, *(live.verifier_node(executor) for _ in range(2))]
     cheat = cheat_of(CHEATS[0])
     live.declare_owner(accomplice.address, "Fast Compute")
-    job_id = train_and_tell(live, cheat, honest)
+    job_id = train_and_share(live, cheat, honest)
     live.until_decided(job_id, [honest, cheat], verifiers)
     (unit,) = live.units(job_id, provider=cheat.address)
     assert (unit.status, unit.reason) == ("rejected", "incorrect_computation")

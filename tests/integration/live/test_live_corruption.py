@@ -58,7 +58,7 @@ def test_irrecoverable_state_is_reported_instead_of_revealed(live: LiveWorld, ex
         one_bit(state_path(directory, segment))
     [note] = provider.worker.workspace.traces.glob("*.json")
     document = json.loads(note.read_text())
-    document["task"]["spec"]["training_config"]["seed"] += 1  # trained again, it comes to other states
+    document["task"]["spec"]["training_config"]["seed"] += 1  # a replay comes to other states
     write_json(note, document)
     for _ in range(10):
         live.step()

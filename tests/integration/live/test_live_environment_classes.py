@@ -126,7 +126,7 @@ def test_distant_result_is_decided_by_own_class_only(
     assert slash.provider == cheat.address
     right = [replay for replay in live.replays() if replay.comparison_id is not None]
     assert {replay.status for replay in right} == {"disagreed"}
-    assert paid(live) > 2  # those of its own class, and who had found it first
+    assert paid(live) > 2  # those of its own class, and the verifier that had found it first
 
 
 def test_failed_cross_class_check_replays_without_slash(live: LiveWorld, executor: Executor, tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_failed_cross_class_check_replays_without_slash(live: LiveWorld, executo
     assert {live.provider(node.address).status for node in [provider, own, *verifiers]} == {"active"}
     assert paid(live) == 4  # of its own class alone
 
-    # What was too far apart was drift, as it turned out. It widens the tolerance of this job and pair of classes alone.
+    # The difference was drift. It widens the tolerance of this job and pair of classes only.
     with live.database.transaction() as session:
         measured = samples_repository.drifts(session, job_id, *pair)
         assert len(measured) == 4

@@ -1,8 +1,7 @@
 """A provider that is honest in most of its work and lazy in the rest: real training, real replays, pay on chain.
 
-It trains a unit, leaves a step out of one segment of the next, and so on: one false segment in eight. Here all segments
-are drawn; with fewer, such a segment is found as often as it is drawn (``benchmarks/incentives/strategies.py`` has
-the figures).
+One segment in eight is false: it leaves a step out. Here all segments are sampled.
+``benchmarks/incentives/strategies.py`` has the probabilities with fewer samples.
 """
 
 from pathlib import Path
@@ -70,7 +69,7 @@ def test_partly_lazy_provider_keeps_verified_pay_only(live: DisputeWorld, execut
         assert outcome(live, first, lazy) == ("verified", None)
         second = train(live, providers)
         replay_until_refuted(live, providers, verifiers)
-        third = train(live, providers)  # the lazy one's is honest again, and delivered before it is convicted
+        third = train(live, providers)  # the lazy provider's unit is honest again, and delivered before the slash
         assert outcome(live, third, lazy) == ("uploaded", None)
         for job_id in (second, third):
             live.decide(job_id, providers, verifiers)
@@ -81,7 +80,7 @@ def test_partly_lazy_provider_keeps_verified_pay_only(live: DisputeWorld, execut
     assert [outcome(live, job_id, honest) for job_id in (first, second, third)] == [("verified", None)] * 3
     [false] = [unit.id for unit in live.units(second, provider=lazy.address)]
     refuted = [(sample.unit_id, sample.segment) for sample in live.samples() if sample.status == "failed"]
-    assert refuted == [(false, FALSE_SEGMENT)]  # what it trained beside it is right, and nobody said otherwise
+    assert refuted == [(false, FALSE_SEGMENT)]  # its other segments match in every replay
 
     (slash,) = live.slashes()
     reader = ChainReader(live.deployed.anvil.url, live.deployed.deployment.contracts)

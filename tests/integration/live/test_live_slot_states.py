@@ -1,4 +1,4 @@
-"""Slot states with nothing played: nodes train from what they kept, verifiers replay from what was revealed."""
+"""Replica states end to end: nodes train from kept states, verifiers replay from revealed ones."""
 
 import shutil
 from datetime import timedelta
@@ -65,8 +65,8 @@ def test_units_from_own_and_fresh_replica_states_verify(live: LiveWorld, executo
     live.decide(job_id, [first, second, third], verifiers)
     assert {unit.status for unit in live.units(job_id) if unit.reason != "a test"} == {"verified"}
     assert live.slashes() == []
-    assert _stored(live, own.start_slot_state_cid)  # it was drawn
-    assert not _stored(live, left)  # nobody needed it
+    assert _stored(live, own.start_slot_state_cid)  # it was sampled
+    assert not _stored(live, left)  # no replay needed it
     assert [first.failures, second.failures, third.failures] == [[], [], []]
 
 

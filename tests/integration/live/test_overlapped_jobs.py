@@ -1,6 +1,6 @@
 """Jobs with ``round_delay`` to their end: replayed, settled and claimed on chain, and disputed before real referees.
 
-Their units start from a payload that no checkpoint has yet; one here also gets back what was left out.
+Their units start from a payload that no checkpoint has yet; one also restores an excluded payload.
 """
 
 from collections.abc import Mapping

@@ -152,7 +152,7 @@ def test_devnet_adversary_fails_replay_of_each_segment(
 
 
 @pytest.mark.parametrize("kind", [WITHHOLD, REFUSE])
-def test_devnet_withholder_works_without_states(task: dict[str, Any], tmp_path: Path, kind: str) -> None:
+def test_devnet_withholder_leaves_no_usable_states(task: dict[str, Any], tmp_path: Path, kind: str) -> None:
     with executor_of(kind)(CPU, MEMORY, tmp_path) as cheat:
         result = cheat.run(task, 60)
     assert Path(result["payload"]).is_file()
@@ -327,7 +327,7 @@ raise SystemExit(2)
         assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
-def test_sandbox_works_without_user_namespace_maps(tmp_path: Path) -> None:
+def test_sandbox_is_entered_without_user_namespace_maps(tmp_path: Path) -> None:
     """AppArmor in Ubuntu 24.04 allows a user namespace and refuses its maps."""
     program = f"""
 import builtins, os

@@ -1,4 +1,4 @@
-"""The client against the real store, through a proxy where a gateway must fail or lie."""
+"""The client against the real store, through a proxy that makes a gateway fail or answer falsely."""
 
 import random
 import re
@@ -52,7 +52,7 @@ def test_file_of_many_blocks_takes_one_request(store, file):
     assert asked == [f"/ipfs/{file}?format=car"]
 
 
-def test_bounds_and_absence_are_typed(store, client, file, tmp_path):
+def test_oversized_absent_and_invalid_content_raise_typed_errors(store, client, file, tmp_path):
     with pytest.raises(ContentTooLarge):
         client.fetch(file, max_bytes=len(SEVERAL) - 1)
     with pytest.raises(ContentTooLarge):
@@ -165,10 +165,10 @@ def test_missing_blocks_are_requested_concurrently_after_interrupted_archive(sto
 def test_false_blocks_of_partial_file_are_detected(store, file, tmp_path):
     (tmp_path / "model.part").write_bytes(SEVERAL[:CHUNK])
 
-    def lie(_path: str, body: bytes) -> bytes:
+    def falsify(_path: str, body: bytes) -> bytes:
         return bytes(len(body)) if len(body) == CHUNK else body
 
-    with faulty(store.gateway_url, lie) as (url, _asked), GatewayClient([url]) as client:
+    with faulty(store.gateway_url, falsify) as (url, _asked), GatewayClient([url]) as client:
         with pytest.raises(BlockMismatch):
             client.download(file, tmp_path / "model", max_bytes=len(SEVERAL))
         assert {fault.code for fault in client.faults} == {"lied"}

@@ -1,4 +1,4 @@
-"""What a node on a slow link takes on: it measures anew before it gives a unit up, and delivers what is trained."""
+"""Nodes on slow links: a new measurement before a unit is given up, and delivery of trained units."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from zoo_compute.node.work.worker import LinkTooSlow, require_link
     ("mbps", "hidden_size", "taken"),
     [
         (None, 1024, True),  # not known yet
-        (4.0, 1024, True),  # what deadlines count on
+        (4.0, 1024, True),  # the rate that deadlines assume
         (3.9, 1024, True),  # the lease periods have room for a little less
         (2.0, 1024, False),
         (1.0, 1024, False),

@@ -1,4 +1,4 @@
-"""A node's slot states, with real training and a real store: where they lie, what starts from them, when they go."""
+"""A node's replica states, with real training and a real store: location, use and deletion."""
 
 import os
 import time

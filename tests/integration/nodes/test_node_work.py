@@ -252,7 +252,7 @@ def test_release_follows_proof_of_newer_checkpoint(store: StoreProcess, executor
     assert kept in {str(cid) for cid in Workspace(tmp_path).store.pins()}
 
 
-def test_leases_at_hand_are_remembered_until_they_end(tmp_path: Path) -> None:
+def test_leases_are_remembered_until_they_end(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     held = lease("train", {"round": 1})
     workspace.remember(held)

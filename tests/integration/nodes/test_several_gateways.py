@@ -1,4 +1,4 @@
-"""Content from several stores in processes of their own at once: one lies, dies or is slow, and the file is right."""
+"""A file from several stores at once is right, though one answers falsely, dies or is slow."""
 
 import random
 import signal
@@ -62,22 +62,22 @@ def test_gateways_are_asked_concurrently_and_blocks_about_once(stores, file, tmp
 
 
 def test_false_gateway_is_avoided_after_one_block(stores, file):
-    lies: list[str] = []
+    falsified: list[str] = []
 
-    def lie_once(path: str, body: bytes) -> bytes:
-        if len(body) == CHUNK and not lies:
-            lies.append(path)
+    def falsify_once(path: str, body: bytes) -> bytes:
+        if len(body) == CHUNK and not falsified:
+            falsified.append(path)
             return body[:-1] + bytes((body[-1] ^ 1,))
         return body
 
     with (
-        faulty(stores[0].gateway_url, lie_once) as (liar, asked),
-        GatewayClient([liar, stores[1].gateway_url, stores[2].gateway_url]) as client,
+        faulty(stores[0].gateway_url, falsify_once) as (false_gateway, asked),
+        GatewayClient([false_gateway, stores[1].gateway_url, stores[2].gateway_url]) as client,
     ):
         assert client.fetch(file, max_bytes=len(CONTENT)) == CONTENT
-        assert lies
-        assert codes(client, liar) == {"lied"}
-        assert [fault.gateway for fault in client.faults] == [liar]
+        assert falsified
+        assert codes(client, false_gateway) == {"lied"}
+        assert [fault.gateway for fault in client.faults] == [false_gateway]
         before = len(asked)
         assert client.fetch(file, max_bytes=len(CONTENT)) == CONTENT
         assert len(asked) == before  # not asked again while the others will do
@@ -208,10 +208,10 @@ def test_missing_or_falsified_content_raises_typed_error(stores, file):
         with pytest.raises(ContentTooLarge):
             client.fetch(file, max_bytes=len(CONTENT) - 1)
 
-    def lie(_path: str, body: bytes) -> bytes:
+    def zero(_path: str, body: bytes) -> bytes:
         return bytes(len(body))
 
-    with faulty(urls[0], lie) as (one, _), faulty(urls[1], lie) as (other, _), GatewayClient([one, other]) as client:
+    with faulty(urls[0], zero) as (one, _), faulty(urls[1], zero) as (other, _), GatewayClient([one, other]) as client:
         with pytest.raises(BlockMismatch):
             client.fetch(file, max_bytes=len(CONTENT))
         assert codes(client, one) == codes(client, other) == {"lied"}

@@ -1,4 +1,4 @@
-"""Why a job waits, from the command line, against the real API."""
+"""`zoo job why` against the real API."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ def test_why_names_filters_and_remedies_to_payer(cli: Cli, world: World) -> None
     for price in (1, 9):
         world.node(price=price * ZEN)
     job_id = world.job(nodes=2, max_price=3 * ZEN, requirements={"regions": ["eu"]})
-    assert "job-not-found" in cli("job", "why", job_id, code=ExitCode.REFUSED)  # it is somebody else's
+    assert "job-not-found" in cli("job", "why", job_id, code=ExitCode.REFUSED)  # it is another payer's
     cli.be(bytes(world.wallets[world.read(job_id).payer].key))
     found = cli.json("job", "why", job_id)
     assert (found["job_id"], found["nodes_total"], found["nodes"]) == (job_id, 3, 2)

@@ -1,4 +1,4 @@
-"""How jobs end other than by being done: cancelled, expired, without nodes or data."""
+"""Jobs that end early: cancelled, expired, without nodes or data."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -39,7 +39,7 @@ def test_job_without_capacity_fails_and_frees_nodes(world: World, nodes: list[st
     world.dispatch(job_id)
     assert (world.read(job_id).status, world.read(job_id).reason) == (JobStatus.FAILED, "no_capacity")
     assert world.rows(leases_service.busy_providers) == set()
-    assert "settlement.settle" not in world.wakes.names()  # what was delivered is still to be decided
+    assert "settlement.settle" not in world.wakes.names()  # the delivered unit is still undecided
     [unit] = world.units(job_id, provider=delivered.node)
     world.rows(lambda session: units.reject_unit(session, unit.id, "provider_jailed"))
     assert ("settlement.settle", ()) in world.wakes.seen
@@ -64,7 +64,7 @@ def test_outage_time_does_not_expire_job(world: World, nodes: list[str]) -> None
     _retire(world, nodes)
     for node in nodes:
         world.rows(lambda session, node=node: leases.remove_node_from_jobs(session, node, "jailed"))
-    world.dispatch(job_id)  # nobody is at work: it is not the market that was away
+    world.dispatch(job_id)  # no node works: this is not an outage
     assert (world.read(job_id).status, world.read(job_id).reason) == (JobStatus.FAILED, "no_capacity")
 
 
@@ -125,7 +125,7 @@ def test_cancelled_running_job_pays_delivered_units(world: World, nodes: list[st
     assert ("settlement.settle", ()) in world.wakes.seen
 
 
-def test_cancel_before_and_after_training(world: World, nodes: list[str]) -> None:
+def test_job_is_cancellable_only_before_training_ends(world: World, nodes: list[str]) -> None:
     waiting, finished = world.job(), world.running(nodes, rounds=1)
     principal = Principal(world.read(waiting).payer, frozenset(), 1, "session")
     world.rows(lambda session: cancellation.cancel(session, principal, waiting))

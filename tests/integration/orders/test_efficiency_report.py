@@ -1,4 +1,4 @@
-"""The efficiency report of a job, from what its nodes said of their units."""
+"""The efficiency report of a job, from its nodes' reports."""
 
 from datetime import timedelta
 
@@ -23,7 +23,7 @@ def _report(world: World, job_id: str) -> Efficiency:
     return found
 
 
-def _told(world: World, node: str, report: dict[str, int]) -> None:
+def _deliver(world: World, node: str, report: dict[str, int]) -> None:
     work = world.work(node, report=report)
     work.commit()
     work.complete()
@@ -48,8 +48,8 @@ def _shares(found: Efficiency) -> list[float | None]:
 def test_shares_and_speed_follow_from_reports(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes)
     for node in nodes[:3]:
-        _told(world, node, REPORT)
-    world.deliver(nodes[3])  # says nothing of itself
+        _deliver(world, node, REPORT)
+    world.deliver(nodes[3])  # reports nothing
     _let_pass(world, job_id, 10, 5)
     found = _report(world, job_id)
     tokens = 4 * 2 * 8  # of a unit: steps, batch, sequence
@@ -63,30 +63,30 @@ def test_shares_and_speed_follow_from_reports(world: World, nodes: list[str]) ->
         (node, 1, 1400) for node in sorted(nodes[:3])
     ]
     shown = world.rows(lambda session: unit_views(session, session.get(Job, job_id)))
-    said = {unit.provider: unit.report for unit in shown}
-    assert said == {**dict.fromkeys(nodes[:3], NodeReport(**REPORT)), nodes[3]: None}
+    reported = {unit.provider: unit.report for unit in shown}
+    assert reported == {**dict.fromkeys(nodes[:3], NodeReport(**REPORT)), nodes[3]: None}
 
 
-@pytest.mark.parametrize(("lie", "counted"), [({"compute_ms": 2**39}, 5.0), ({"transfer_ms": 2**39}, 0.0)])
+@pytest.mark.parametrize(("overstated", "counted"), [({"compute_ms": 2**39}, 5.0), ({"transfer_ms": 2**39}, 0.0)])
 def test_overstated_time_changes_no_share_beyond_elapsed_time(
-    world: World, nodes: list[str], lie: dict[str, int], counted: float
+    world: World, nodes: list[str], overstated: dict[str, int], counted: float
 ) -> None:
     job_id = world.running(nodes)
     for node in nodes:
-        _told(world, node, REPORT | lie if node == nodes[0] else REPORT)
+        _deliver(world, node, REPORT | overstated if node == nodes[0] else REPORT)
     _let_pass(world, job_id, 10, 5)
     found = _report(world, job_id)
     assert found.seconds_compute == pytest.approx(9 + counted, abs=0.1)
     assert found.seconds_compute + found.seconds_transfer == pytest.approx(3 * 3.5 + 5, abs=0.1)
     assert sum(share or 0 for share in _shares(found)) == pytest.approx(1)
-    liar = next(node for node in found.nodes if node.provider == nodes[0])
-    assert liar.seconds_compute == pytest.approx(counted, abs=0.1)
+    overstating = next(node for node in found.nodes if node.provider == nodes[0])
+    assert overstating.seconds_compute == pytest.approx(counted, abs=0.1)
 
 
 def test_shares_sum_to_one_during_concurrent_uploads(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes)
     for node in nodes:
-        _told(world, node, REPORT | {"compute_ms": 9000, "transfer_ms": 4000})
+        _deliver(world, node, REPORT | {"compute_ms": 9000, "transfer_ms": 4000})
     _let_pass(world, job_id, 10, 20)  # as far as two units of a slot, one after the other, overlap
     assert _shares(_report(world, job_id)) == [0.9, 0.1, 0]
 
@@ -94,7 +94,7 @@ def test_shares_sum_to_one_during_concurrent_uploads(world: World, nodes: list[s
 def test_shares_sum_to_one_after_lost_unit(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes)
     for node in nodes[:3]:
-        _told(world, node, REPORT)
+        _deliver(world, node, REPORT)
     _let_pass(world, job_id, 10, 5)
     found = _report(world, job_id)
     assert (found.units_delivered, found.units_reported) == (3, 3)
@@ -102,7 +102,7 @@ def test_shares_sum_to_one_after_lost_unit(world: World, nodes: list[str]) -> No
     assert found.share_of_ideal == pytest.approx(9 / 40, abs=1e-4)
 
 
-def test_before_anything_is_reported_nothing_is_claimed(world: World, nodes: list[str]) -> None:
+def test_efficiency_is_unknown_before_first_report(world: World, nodes: list[str]) -> None:
     waiting = world.job()
     assert _report(world, waiting).tokens_per_second is None
     job_id = world.running(nodes)

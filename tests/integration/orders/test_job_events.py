@@ -186,7 +186,7 @@ def test_late_committed_event_is_not_skipped(api: httpx.Client, job: Watched) ->
     assert numbers(seen) == [2, 1]
 
 
-def test_without_redis_events_still_arrive(api: httpx.Client, job: Watched) -> None:
+def test_events_arrive_when_redis_is_down(api: httpx.Client, job: Watched) -> None:
     unreachable = connect_redis("redis://127.0.0.1:1")
     with api.stream("GET", job.path, headers=job.payer.headers) as response:
         events = read_events(response)

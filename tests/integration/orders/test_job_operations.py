@@ -1,4 +1,4 @@
-"""What a payer can do with a job: amend, pause, resume, extend, clone, and see how it went."""
+"""A payer's operations on a job: amend, pause, resume, extend, clone and report."""
 
 from collections.abc import Callable
 from datetime import timedelta

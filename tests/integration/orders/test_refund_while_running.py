@@ -1,4 +1,4 @@
-"""Jobs whose payers call back what is in escrow before their last units are decided: nobody works on, and they end."""
+"""Jobs whose payers withdraw the escrow before the last units are decided: work stops, and they end."""
 
 import pytest
 from kit.chain.deployed_chain import OTHER, PAYER, Chain

@@ -171,7 +171,7 @@ def test_permit_with_other_value_or_nonce_is_refused(
     small = {"deadline": quote["permit_deadline"], "signature": sign_document(payer, quote["permit"])}
     answer = api.post("/v1/jobs", json={**submission_body, "permit": small}, headers=payer.headers)
     assert (answer.json()["code"], answer.json()["field"]) == ("invalid-signature", "permit.signature")
-    chain.permit_nonces[payer.address] += 1  # the permit was used meanwhile
+    chain.permit_nonces[payer.address] += 1  # the permit was used before
     answer = api.post("/v1/jobs", json=submission_body, headers=payer.headers)
     assert (answer.json()["code"], answer.json()["field"]) == ("invalid-signature", "permit.signature")
     assert written(services) == [0, 0, 0, 0]

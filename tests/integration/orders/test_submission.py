@@ -116,10 +116,10 @@ def test_signed_quote_creates_job_and_deposit(api: httpx.Client, services: Servi
     assert api.get(f"/v1/jobs/{job['id']}/checkpoints", headers=payer.headers).json() == []
     reason = api.get(f"/v1/jobs/{job['id']}/why", headers=payer.headers).json()
     assert [finding["code"] for finding in reason["findings"]] == ["deposit_pending"]
-    stranger = sign_in(api)
-    assert api.get(f"/v1/jobs/{job['id']}/why", headers=stranger.headers).json()["code"] == "job-not-found"
-    assert api.get(f"/v1/jobs/{job['id']}", headers=stranger.headers).json()["code"] == "job-not-found"
-    assert api.post(f"/v1/jobs/{job['id']}/cancel", headers=stranger.headers).status_code == 404
+    outsider = sign_in(api)
+    assert api.get(f"/v1/jobs/{job['id']}/why", headers=outsider.headers).json()["code"] == "job-not-found"
+    assert api.get(f"/v1/jobs/{job['id']}", headers=outsider.headers).json()["code"] == "job-not-found"
+    assert api.post(f"/v1/jobs/{job['id']}/cancel", headers=outsider.headers).status_code == 404
 
 
 def test_allowed_regions_are_stored_with_job(api: httpx.Client, services: Services, payer: Caller, body: Body) -> None:
@@ -160,14 +160,14 @@ def test_final_deposit_lists_job_and_reverted_one_rejects(
         intents = {intent.subject: intent for intent in session.scalars(select(TxIntent))}
     for intent in intents.values():
         intent.status = IntentStatus.REVERTED
-    intents[funded].detail = f"JobExists(jobId={funded})"  # somebody relayed it first; its event follows
+    intents[funded].detail = f"JobExists(jobId={funded})"  # another account relayed it first; its event follows
     intents[reverted].detail = "ERC20InsufficientAllowance(spender=0x, allowance=0, needed=1)"
     for _ in range(2):
         with services.database.transaction() as session:
             submission.on_deposit_intent(session, intents[funded])
             submission.on_deposit_intent(session, intents[reverted])
             submission.on_job_opened(session, opened(order))
-            submission.on_job_opened(session, opened(replace(order, nonce=1)))  # nobody's job here
+            submission.on_job_opened(session, opened(replace(order, nonce=1)))  # not a job of this market
     job = api.get(f"/v1/jobs/{funded}", headers=payer.headers).json()
     assert (job["status"], job["escrowed_wei"], job["fee_bps"]) == ("matching", str(ZEN), 500)
     job = api.get(f"/v1/jobs/{reverted}", headers=payer.headers).json()
@@ -185,7 +185,7 @@ def test_job_cancelled_before_deposit_is_refunded_when_final(
         submission.on_job_opened(session, opened(get(session, job["id"]).order))
     cancelled = api.get(path, headers=payer.headers).json()
     assert (cancelled["status"], cancelled["reason"]) == ("cancelled", "cancelled_by_payer")
-    assert cancelled["escrowed_wei"] == str(ZEN)  # what the settlement, which comes next, refunds
+    assert cancelled["escrowed_wei"] == str(ZEN)  # the settlement that follows refunds it
 
 
 def test_rejected_order_relayed_later_is_refunded(
@@ -208,7 +208,7 @@ def test_rejected_order_relayed_later_is_refunded(
         assert jobs_to_settle(session) == [job["id"]]
 
 
-def test_pages_of_jobs(api: httpx.Client, payer: Caller, body: Body) -> None:
+def test_jobs_are_paged_and_filtered(api: httpx.Client, payer: Caller, body: Body) -> None:
     made = [api.post("/v1/jobs", json=sign_job(api, payer, body), headers=payer.headers).json()["id"] for _ in range(3)]
     first = api.get("/v1/jobs", params={"limit": 2}, headers=payer.headers).json()
     rest = api.get("/v1/jobs", params={"limit": 2, "after": first["next"]}, headers=payer.headers).json()

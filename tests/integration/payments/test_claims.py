@@ -1,4 +1,4 @@
-"""What providers can claim, as the market lists it; the collection of fees; a batch that a guardian voids."""
+"""Providers' claims as the market lists them; the collection of fees; a voided batch."""
 
 import time
 from datetime import UTC, datetime

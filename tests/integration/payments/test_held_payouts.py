@@ -72,15 +72,15 @@ def withheld_of(world: SettlementWorld, batch_id: int, provider: str) -> int:
 
 
 def test_payout_can_be_held_until_claimable(world: SettlementWorld) -> None:
-    court = Wallet(world.chain.deployment.address("Disputes"), "")
+    disputes = Wallet(world.chain.deployment.address("Disputes"), "")
     first, second = world.job(), world.job()
     units = [*world.work(first, 0, *PROVIDERS[:3]), *world.work(first, 1, PROVIDERS[0])]
     units += world.work(second, 0, *PROVIDERS[1:])
     keys = [acknowledged(world, unit) for unit in units]
     assert [paid(world, key) for key in keys] == [None] * len(keys)  # in no batch yet
     world.settled(after=timedelta(hours=1))
-    world.chain.anvil.rpc("anvil_impersonateAccount", court.address)
-    world.chain.anvil.rpc("anvil_setBalance", court.address, hex(10**18))
+    world.chain.anvil.rpc("anvil_impersonateAccount", disputes.address)
+    world.chain.anvil.rpc("anvil_setBalance", disputes.address, hex(10**18))
     expected: dict[str, int] = {}
     for key in keys:
         found = paid(world, key)
@@ -89,7 +89,7 @@ def test_payout_can_be_held_until_claimable(world: SettlementWorld) -> None:
         assert due is not None
         assert (due.call["function"], found.price) == ("withhold", PRICE)
         fields: Mapping[str, object] = asdict(found.commitment)
-        world.chain.send(court, "JobEscrow", "withhold", found.batch_id, fields, found.price, found.proof)
+        world.chain.send(disputes, "JobEscrow", "withhold", found.batch_id, fields, found.price, found.proof)
         provider = found.commitment.provider
         expected[provider] = expected.get(provider, 0) + UNIT_PAY
         assert withheld_of(world, found.batch_id, provider) == expected[provider]
@@ -220,17 +220,17 @@ def test_losing_unit_of_vetoed_batch_stays_excluded(world: SettlementWorld) -> N
     assert withheld_of(world, second.batch_id, provider.address) == UNIT_PAY
 
 
-def in_court(world: SettlementWorld, function: str, *arguments: object) -> None:
-    court = Wallet(world.chain.deployment.address("Disputes"), "")
-    world.chain.anvil.rpc("anvil_impersonateAccount", court.address)
-    world.chain.anvil.rpc("anvil_setBalance", court.address, hex(10**18))
-    world.chain.send(court, "JobEscrow", function, *arguments)
+def as_disputes(world: SettlementWorld, function: str, *arguments: object) -> None:
+    disputes = Wallet(world.chain.deployment.address("Disputes"), "")
+    world.chain.anvil.rpc("anvil_impersonateAccount", disputes.address)
+    world.chain.anvil.rpc("anvil_setBalance", disputes.address, hex(10**18))
+    world.chain.send(disputes, "JobEscrow", function, *arguments)
 
 
 def withhold(world: SettlementWorld, key: str) -> None:
     found = paid(world, key)
     assert found is not None
-    in_court(world, "withhold", found.batch_id, asdict(found.commitment), found.price, found.proof)
+    as_disputes(world, "withhold", found.batch_id, asdict(found.commitment), found.price, found.proof)
 
 
 def collect_fees(world: SettlementWorld) -> int:
@@ -254,11 +254,11 @@ def test_restored_payout_and_fee_arrive_normally(world: SettlementWorld, monkeyp
     fee = world.read(job_id).fee_wei
     assert fee is not None
     assert collect_fees(world) == fee // 3
-    # what is withheld keeps nobody from the rest, and an outsider sees that nothing is missing
+    # a held payout delays no other claim, and the public view is complete
     assert world.claim_all() == {wallet.address: UNIT_PAY * (wallet is PROVIDERS[1]) for wallet in PROVIDERS}
     world.check(job_id)
     for key in keys:
-        in_court(world, "release", key, True)
+        as_disputes(world, "release", key, True)
     world.index()
     assert world.claim_all() == {wallet.address: UNIT_PAY * (wallet is PROVIDERS[0]) for wallet in PROVIDERS}
     assert [world.chain.views.balance_of(wallet.address) for wallet in PROVIDERS[:2]] == [UNIT_PAY, 2 * UNIT_PAY]
@@ -307,10 +307,10 @@ def test_fully_held_batch_does_not_block_others(world: SettlementWorld) -> None:
         world.settled(after=timedelta(hours=1 + round_))
     withhold(world, keys[0])
     withhold(world, keys[1])
-    in_court(world, "release", keys[1], False)  # struck: this batch never pays
+    as_disputes(world, "release", keys[1], False)  # forfeited: this batch never pays
     world.pass_challenge_period()
     assert take_earnings(world, PROVIDERS[0]) == [3]
     assert take_earnings(world, PROVIDERS[0]) == []
-    in_court(world, "release", keys[0], True)
+    as_disputes(world, "release", keys[0], True)
     assert take_earnings(world, PROVIDERS[0]) == [1]
     assert world.chain.views.balance_of(PROVIDERS[0].address) == 2 * UNIT_PAY

@@ -40,7 +40,7 @@ def test_disputed_unit_delays_only_end_of_its_job(market: SettlementWorld) -> No
     market.settled(after=hours(4))
     assert len(market.batches()) == 1
 
-    market.decide(disputed, UnitStatus.VERIFIED)  # acquitted, and checked to its end
+    market.decide(disputed, UnitStatus.VERIFIED)  # the dispute was rejected
     market.end(job)
     market.settled(after=hours(6))
     market.check(job)
@@ -202,9 +202,9 @@ def test_database_keeps_each_verified_unit_in_one_batch(market: SettlementWorld)
         with market.database.transaction() as session:
             session.execute(text(statement))
 
-    for lie in (f"settlement_id = NULL WHERE id = {paid}", f"status = 'rejected' WHERE id = {paid}"):
+    for tampering in (f"settlement_id = NULL WHERE id = {paid}", f"status = 'rejected' WHERE id = {paid}"):
         with pytest.raises(IntegrityError):
-            write(f"UPDATE units SET {lie}")
+            write(f"UPDATE units SET {tampering}")
     with pytest.raises(IntegrityError):
         write(f"UPDATE units SET settlement_id = {batch.id} WHERE id = {unpaid}")
 

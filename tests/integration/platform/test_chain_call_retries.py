@@ -58,7 +58,7 @@ def test_long_refused_call_costs_no_more_queries(database: Database) -> None:
     assert _keys(database)[-1] == f"window:{ROOT}:12"
 
 
-def test_accounts_do_not_block_each_other(database: Database) -> None:
+def test_daily_limit_is_separate_per_account(database: Database) -> None:
     limits = Limits(per_transaction=100, per_day=100, gas_per_day=1)
     with database.transaction() as session:
         call = WorkWindows.commitWindow(ROOT, 1)

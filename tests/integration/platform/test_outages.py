@@ -1,4 +1,4 @@
-"""The market itself was away: what ran out meanwhile is held against no node."""
+"""Deadlines that pass during an outage of the market count against no node."""
 
 import time
 from collections.abc import Callable
@@ -129,7 +129,7 @@ def test_first_call_after_outage_is_not_refused(api: httpx.Client, services: Ser
     assert answer.status_code == 200, answer.text
 
 
-def test_api_process_reports_again_and_again(api: httpx.Client, world: World) -> None:
+def test_api_process_reports_periodically_and_records_outage(api: httpx.Client, world: World) -> None:
     register(api, sign_in(api))
 
     def seen() -> object:
@@ -186,10 +186,10 @@ def test_round_is_not_abandoned_for_outage_time(world: World, nodes: list[str], 
 @pytest.mark.parametrize("away", [True, False])
 def test_benchmark_deadline_is_extended_by_outage(world: World, away: bool) -> None:
     node = world.node()
-    told = utc_now() - 4 * 60 * MINUTE
+    requested = utc_now() - 4 * 60 * MINUTE
     with world.database.transaction() as session:
         row = session.get_one(Provider, node)
-        row.rebenchmark_at, row.rebenchmark_by = told, utc_now() - MINUTE
+        row.rebenchmark_at, row.rebenchmark_by = requested, utc_now() - MINUTE
     if away:
         _was_away(world, outages.API, 30 * MINUTE, 20 * MINUTE)
     benchmarks.demote_overdue(world.database, utc_now())

@@ -73,7 +73,7 @@ def test_queued_duplicates_run_once_and_can_be_resent(runs: Runs) -> None:
     for job in ("a", "a", "b"):
         runs.app.send_task("first", args=(job,), **repeated())
     for _ in range(2):
-        runs.app.send_task("second", args=("woken",))  # a wake-up is no repetition
+        runs.app.send_task("second", args=("woken",))  # a second enqueued task is not a repetition
     with start_worker(runs.app, pool="solo", perform_ping_check=False):
         runs.wait()
         once = {(name,): 1 for name in NAMES}

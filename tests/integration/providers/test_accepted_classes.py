@@ -1,4 +1,4 @@
-"""Nodes that were registered before their environment class was dropped: no new work, no replays, and they are told."""
+"""Nodes of an environment class that is no longer accepted: no work, no replays, and a notice."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -61,7 +61,7 @@ def test_without_names_any_class_is_matched(world: World) -> None:
 def test_closed_round_places_no_node_of_dropped_class(world: World) -> None:
     jobs, _ = thick(world)
     blocks = Blocks()
-    assert clear_when_due(world) == 0  # the lot decides
+    assert clear_when_due(world) == 0  # the random tie-break decides
     accept(world, OTHER)
     clearing.draw_due(world.database, world.settings, DEVNET, blocks)
     blocks.head += 10
@@ -90,14 +90,14 @@ def test_verifier_of_dropped_class_is_not_selected(world: VerificationWorld) -> 
     unit_id = world.drawn_unit(world.node())
     assert world.replays() == []
     assert world.unit(unit_id).status == "checking"  # and so it is not paid
-    assert live_of(world, ENVIRONMENT) == 0  # which is what its provider is told
+    assert live_of(world, ENVIRONMENT) == 0  # reported to the provider
     accept(world, ENVIRONMENT)
     world.advance()
     assert world.asked(verifiers) in verifiers
     assert live_of(world, ENVIRONMENT) == 3
 
 
-def test_verifier_of_dropped_class_compares_no_classes(world: VerificationWorld) -> None:
+def test_dropped_class_verifier_gets_no_cross_class_check(world: VerificationWorld) -> None:
     dropped = world.verifier(environment="0x" + "1f" * 32)
     accept(world, ENVIRONMENT, OTHER)
     world.drawn_unit(world.node())
@@ -117,9 +117,9 @@ def test_node_of_dropped_class_receives_reason(api: httpx.Client, services: Serv
     before = beat(api, node, services.domain)
     settings = services.settings.model_copy(update={"environment_classes": OTHER})
     app.state.services = replace(services, settings=settings)
-    told = beat(api, node, services.domain)
-    assert told["counted"]  # its uptime counts as ever
-    assert (told["status"], told["reason"]) == (before["status"], "environment_not_accepted")
+    after = beat(api, node, services.domain)
+    assert after["counted"]  # its uptime counts as ever
+    assert (after["status"], after["reason"]) == (before["status"], "environment_not_accepted")
     assert api.get(f"/v1/providers/{node.address}").json()["reason"] == "environment_not_accepted"
     app.state.services = replace(services, settings=settings.model_copy(update={"environment_classes": CLASS_A}))
     assert beat(api, node, services.domain)["reason"] == before["reason"]

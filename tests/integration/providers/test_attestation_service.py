@@ -1,6 +1,6 @@
-"""A node in a trusted environment is attested on chain by its quote, and whoever doubts it checks it.
+"""A node's TEE quote is attested on chain, and any client can check it.
 
-The machine and its vendor are stand-ins (``support.dcap``); the market, the contracts and storage are real.
+The machine and its vendor are stand-ins (`kit.fakes.dcap`); the market, the contracts and storage are real.
 """
 
 import os
@@ -154,9 +154,9 @@ def test_node_is_attested_on_chain_and_publicly_checkable(world: AttestedWorld, 
 def test_challenge_accepts_one_answer_by_own_wallet(world: AttestedWorld) -> None:
     caller = registered(world)
     accepted_measurement(world, caller)
-    first, stranger = world.challenge(caller), sign_in(world.api)
+    first, outsider = world.challenge(caller), sign_in(world.api)
     old = world.quote(first)
-    refusal(world.answer(stranger, first["id"], old), 404, "attestation-not-found")
+    refusal(world.answer(outsider, first["id"], old), 404, "attestation-not-found")
     second = world.challenge(caller)  # takes the first one's place
     refusal(world.answer(caller, first["id"], old), 404, "attestation-not-found")
     problem = refusal(world.answer(caller, second["id"], old), 422, "invalid-quote")
@@ -167,7 +167,7 @@ def test_challenge_accepts_one_answer_by_own_wallet(world: AttestedWorld) -> Non
     assert problem["reason"] == "unverified"
     assert world.answer(caller, second["id"], world.quote(second)).status_code == 202
     refusal(world.answer(caller, second["id"], world.quote(second)), 409, "attestation-answered")
-    refusal(world.api.post("/v1/attestations", json={}, headers=stranger.headers), 409, "not-registered")
+    refusal(world.api.post("/v1/attestations", json={}, headers=outsider.headers), 409, "not-registered")
 
 
 def test_node_with_gpus_attests_all_or_none(world: AttestedWorld, cli: Cli) -> None:

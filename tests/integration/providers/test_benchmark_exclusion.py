@@ -55,7 +55,7 @@ def test_node_due_for_benchmark_gets_no_work(
     _draw(world, caller.address)
     assert beat(api, caller, services.domain)["benchmark_by"] is not None
     assert _offers(world) == set()
-    assert not _is_placed(world, caller.address)  # nor where it was sold a moment before
+    assert not _is_placed(world, caller.address)  # even though it was sold a moment before
     other = world.node()
     job_id = world.running([other], rounds=6)
     with world.database.transaction() as session:

@@ -43,8 +43,8 @@ def test_wrong_slow_late_or_foreign_answer_fails(api: httpx.Client, database: Da
         refusal(api.post(path, json={"cid": cid}, headers=node.headers), 422, "answer-not-found")
     wrong = bytearray(right)
     wrong[-1] = (wrong[-1] + 1) % 61
-    said = answer_benchmark(api, node, run, bytes(wrong)).json()
-    assert (said["passed"], said["reason"], said["tier"]) == (False, "wrong_answer", "bronze")
+    answer = answer_benchmark(api, node, run, bytes(wrong)).json()
+    assert (answer["passed"], answer["reason"], answer["tier"]) == (False, "wrong_answer", "bronze")
     refusal(answer_benchmark(api, node, run, right), 409, "benchmark-answered")
 
     for content in (right, right + b"x", b""):
@@ -72,11 +72,11 @@ def test_proof_sized_answer_is_kept_until_checked(api: httpx.Client, services: S
     run = start_benchmark(api, node)
     right = commit_benchmark(api, node, run)
     assert len(right) > 1_000_000
-    said = answer_benchmark(api, node, run, right).json()
-    assert said["passed"]
+    answer = answer_benchmark(api, node, run, right).json()
+    assert answer["passed"]
     assert not services.part(Storage).is_pinned(cid_of_file(right))
     again = {"cid": cid_of_file(right)}
-    assert api.post(f"/v1/benchmarks/{run['id']}/answer", json=again, headers=node.headers).json() == said
+    assert api.post(f"/v1/benchmarks/{run['id']}/answer", json=again, headers=node.headers).json() == answer
     refusal(api.post("/v1/blobs", content=bytes(2_000), headers=node.headers), 413, "body-too-large")
 
 
@@ -158,8 +158,8 @@ def test_late_commitment_may_retry_without_answer(
     with database.transaction() as session:
         session.get_one(BenchmarkRun, run["id"]).deadline_at = datetime.now(UTC) - timedelta(seconds=1)
     body = {"commitment": "0x" + "ab" * 32}
-    said = api.post(f"/v1/benchmarks/{run['id']}/commit", json=body, headers=node.headers).json()
-    assert not said["in_time"]
+    answer = api.post(f"/v1/benchmarks/{run['id']}/commit", json=body, headers=node.headers).json()
+    assert not answer["in_time"]
     start_benchmark(api, node)
 
 
@@ -181,10 +181,10 @@ def test_benchmark_repeats_at_secret_time(api: httpx.Client, database: Database,
     assert due() is None
     draw(rebenchmark_at=now)
     token_only = api.post("/v1/providers/me/heartbeat", json={}, headers=node.headers).json()
-    assert token_only["benchmark_by"] is None  # nor does its clock begin to run
-    told = due()
-    assert told is not None
-    assert due() == told  # asking again gives no more time
+    assert token_only["benchmark_by"] is None  # its clock does not start either
+    deadline = due()
+    assert deadline is not None
+    assert due() == deadline  # asking again gives no more time
     benchmarks.demote_overdue(database, now)
     assert status_of(api, node.address) == "benchmarked"
     pass_benchmark(api, node)
@@ -200,7 +200,7 @@ def test_benchmark_repeats_at_secret_time(api: httpx.Client, database: Database,
     assert status_of(api, node.address) == "benchmarked"
 
 
-def test_benchmarks_have_their_preconditions(api: httpx.Client) -> None:
+def test_benchmark_requires_registration_tier_and_hardware(api: httpx.Client) -> None:
     node = sign_in(api)
     tier = {"tier": "bronze"}
     refusal(api.post("/v1/benchmarks", json=tier, headers=node.headers), 409, "not-registered")

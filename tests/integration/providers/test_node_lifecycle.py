@@ -52,13 +52,13 @@ def heartbeat(standing: NodeLifecycle) -> dict[str, object]:
 def test_node_earns_tier_and_repeats_benchmark_on_request(standing: NodeLifecycle, database: Database) -> None:
     assert (heartbeat(standing)["counted"], heartbeat(standing)["status"]) == (True, "registered")
     standing.advance("registered")
-    said = heartbeat(standing)
-    assert (said["status"], said["tier"], said["benchmark_by"]) == ("benchmarked", "bronze", None)
+    state = heartbeat(standing)
+    assert (state["status"], state["tier"], state["benchmark_by"]) == ("benchmarked", "bronze", None)
 
     with database.transaction() as session:
         session.get_one(Provider, standing._wallet.address).rebenchmark_at = datetime.now(UTC)
     assert heartbeat(standing)["benchmark_by"] is not None
-    with standing._executor.exclusively():  # a unit is being trained: the heartbeats go on meanwhile
+    with standing._executor.exclusively():  # a unit trains: the heartbeats continue
         standing.advance("active", must_prove=True)
         standing.advance("active", must_prove=True)
         assert heartbeat(standing)["benchmark_by"] is not None
@@ -109,7 +109,6 @@ def test_demoted_node_sends_heartbeats_during_benchmark(standing: NodeLifecycle,
 
 
 def test_node_waits_for_check_of_answer(standing: NodeLifecycle) -> None:
-    """One is checked at a time; who gave up meanwhile would have committed and not answered, and wait for a day."""
     standing._market._connection._retry_seconds = 0.1
     benchmarks._CHECKS.acquire()
     others = threading.Timer(3, benchmarks._CHECKS.release)
@@ -142,19 +141,19 @@ def test_provider_learns_number_of_possible_referees(
 ) -> None:
     caplog.set_level("INFO", "zoo_compute")
 
-    def told() -> list[str]:
+    def levels() -> list[str]:
         caplog.clear()
         standing.log_verifier_count(int(str(heartbeat(standing)["verifiers_of_class"])))
         return [record.levelname for record in caplog.records if "class" in record.message]
 
-    assert told() == ["WARNING"]
+    assert levels() == ["WARNING"]
     assert "no_live_verifier" in caplog.text
-    assert told() == []  # once
+    assert levels() == []  # once
     for expected in (["WARNING"], ["INFO"], []):
         with database.transaction() as session:
             put_verifier(session, standing._executor.environment_class)
             put_verifier(session, "0x" + "cc" * 32)  # of another class
-        assert told() == expected
+        assert levels() == expected
 
 
 def put_verifier(session: Session, environment: str) -> None:

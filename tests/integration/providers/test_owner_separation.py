@@ -1,4 +1,4 @@
-"""Nobody replays the work of a provider whose owner is its own: verifiers are drawn among other owners' nodes."""
+"""Verifiers are sampled among nodes of other owners than the provider's."""
 
 from collections.abc import Iterator
 
@@ -38,7 +38,7 @@ def test_verifiers_of_provider_owner_are_never_selected(world: VerificationWorld
     for _ in other:
         world.give_up(world.asked(other), LeaseKind.REPLAY, "environment_mismatch")
     assert {replay.verifier for replay in world.replays()} == set(other)
-    assert world.asked([*own, *other]) in other  # who was silent is asked again, rather than one of the owner's
+    assert world.asked([*own, *other]) in other  # a silent one is asked again, rather than one of the same owner
 
 
 def test_no_replay_when_only_same_owner_verifiers_remain(world: VerificationWorld) -> None:

@@ -93,8 +93,8 @@ def test_stake_and_heartbeats_decide_offered_nodes(api: httpx.Client, database: 
     assert offers(database, services.settings) == [node.address]
     impatient = services.settings.model_copy(update={"heartbeat_timeout_seconds": 0.0})
     assert offers(database, impatient) == []  # not seen within the timeout
-    said = beat(api, node, services.domain)
-    assert (said["status"], said["tier"], said["counted"]) == ("active", "bronze", True)
+    state = beat(api, node, services.domain)
+    assert (state["status"], state["tier"], state["counted"]) == ("active", "bronze", True)
     chain_event(database, "UnstakeRequested", node.address, amount=1, unbonding=1, releaseAt=0)
     assert status_of(api, node.address) == "benchmarked"
     assert offers(database, services.settings) == []
@@ -138,14 +138,14 @@ def test_only_heartbeats_answering_last_challenge_count(
             return session.get_one(Provider, node.address).last_seen_at
 
     before = seen()
-    told = api.post("/v1/providers/me/heartbeat", json={}, headers=node.headers).json()
-    assert not told["counted"]
+    answer = api.post("/v1/providers/me/heartbeat", json={}, headers=node.headers).json()
+    assert not answer["counted"]
     foreign = api.post("/v1/providers/me/heartbeat", json={}, headers=other.headers).json()["challenge"]
-    for challenge, signer in (("", node), ("0x" + "ab" * 32, node), (foreign, node), (told["challenge"], other)):
+    for challenge, signer in (("", node), ("0x" + "ab" * 32, node), (foreign, node), (answer["challenge"], other)):
         assert not send(challenge or "0x" + "00" * 32, signer)
-    register(api, node)  # a session's token is enough for this, so it keeps nobody in the book
+    register(api, node)  # a session's token suffices, so it keeps no node in the order book
     assert seen() == before
-    assert send(told["challenge"], node)
+    assert send(answer["challenge"], node)
     assert seen() != before
     old = services.part(Liveness).challenge(node.address, time.time() - 3 * 60)
     assert not send(old, node)  # recorded beforehand
@@ -156,15 +156,15 @@ def test_wallet_serves_only_one_node(api: httpx.Client, services: Services, monk
     register(api, node)
 
     def beat(session: str, *predecessors: str, signer: Caller = node) -> httpx.Response:
-        told = api.post("/v1/providers/me/heartbeat", json={}, headers=node.headers).json()["challenge"]
-        signature = sign(signer.wallet.key.hex(), typed_data(services.domain, Heartbeat(node.address, told)))
-        body = {"challenge": told, "signature": signature, "session": session, "predecessors": list(predecessors)}
+        challenge = api.post("/v1/providers/me/heartbeat", json={}, headers=node.headers).json()["challenge"]
+        signature = sign(signer.wallet.key.hex(), typed_data(services.domain, Heartbeat(node.address, challenge)))
+        body = {"challenge": challenge, "signature": signature, "session": session, "predecessors": list(predecessors)}
         return api.post("/v1/providers/me/heartbeat", json=body, headers=node.headers)
 
     for _ in range(2):
         assert beat("first").json()["counted"]
     assert beat("stranger", "another").json()["code"] == "wallet-in-use"
-    assert not beat("thief", "first", signer=sign_in(api)).json()["counted"]  # who cannot sign takes nothing over
+    assert not beat("thief", "first", signer=sign_in(api)).json()["counted"]  # no takeover without a signature
     assert beat("first").json()["counted"]
     assert beat("started again", "before", "first").json()["counted"]
     refusal(beat("first", "before"), 409, "wallet-in-use")  # the copy that is left of two
@@ -215,7 +215,7 @@ def test_ask_requires_fresh_signature_of_caller(api: httpx.Client, database: Dat
 
 
 @pytest.mark.parametrize("kind", ["provider", "verifier"])
-def test_wallet_keeps_its_role(api: httpx.Client, kind: str) -> None:
+def test_second_role_of_wallet_is_refused(api: httpx.Client, kind: str) -> None:
     node = sign_in(api)
     register(api, node, kind)
     other = "verifier" if kind == "provider" else "provider"

@@ -1,4 +1,4 @@
-"""Uptime judged and its penalties executed on a real chain."""
+"""Uptime and its penalties, executed on a real chain."""
 
 from datetime import timedelta
 
@@ -82,12 +82,12 @@ def test_market_outage_lowers_no_uptime(market: RewardsWorld) -> None:
 def test_wallets_without_stake_make_no_outage(market: RewardsWorld) -> None:
     """Wallets without stake are free, so many of them could turn any day into an outage."""
     market.commit(PROVIDER)
-    strangers = [wallet(20 + number) for number in range(8)]
-    market.register(strangers)
+    unstaked = [wallet(20 + number) for number in range(8)]
+    market.register(unstaked)
     market.pass_day()
     market.beat_all()
-    for stranger in strangers:
-        market.beat(stranger, stake=0)
+    for node in unstaked:
+        market.beat(node, stake=0)
     market.pass_day()
     day = market.day
     market.beat_all(first=ninety_percent())

@@ -38,7 +38,7 @@ from training_gym.units.checkpoint import CheckpointManifest
 from worker.app import create_app
 
 ROOT = Path(__file__).parents[3]
-DEADLINE_SECONDS = 300  # many times what it takes: other tests run beside
+DEADLINE_SECONDS = 300  # many times what it takes: other tests run at the same time
 NEEDED = {
     "database_url",
     "redis_url",
@@ -48,7 +48,7 @@ NEEDED = {
     "deployment_file",
     "tree_aggregation_min_values",
 }
-"""What a worker is told; of everything else it has the defaults."""
+"""Settings passed to a worker; the others keep their defaults."""
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -80,7 +80,7 @@ def test_tree_matches_single_aggregation_despite_task_failures(
                 with suppress(Killed):
                     work(world, task)
     assert checkpoint(world, job_id) == expected
-    assert leaves_of(world, job_id) == []  # what is done leaves nothing behind
+    assert leaves_of(world, job_id) == []  # finished tasks leave nothing behind
     assert "_store_result" in deaths
 
 

@@ -1,4 +1,4 @@
-"""Spares of running jobs: who follows, who takes a vacant slot, and when a unit is not offered any more."""
+"""Hot spares of running jobs: prefetch, takeover of a vacant replica, and units that are offered no more."""
 
 from datetime import timedelta
 
@@ -186,7 +186,7 @@ def test_unbonding_node_gets_no_more_units(world: World, nodes: list[str], job_i
     args = {"provider": leaving, "amount": 1000 * ZEN, "unbonding": 1000 * ZEN, "releaseAt": 0}
     unstaked = ChainEvent("ProviderStaking", "UnstakeRequested", args, "0x" + "c1" * 32, 9, "0x" + "cd" * 32, 0, 0)
     world.rows(lambda session: providers.on_stake_changed(DEVNET, session, unstaked))
-    _round(world, job_id, _holders_of_units(world, job_id))  # what was offered before is taken
+    _round(world, job_id, _holders_of_units(world, job_id))  # takes the units offered before
     assert leaving not in _holders(world, job_id)
     assert leaving not in _holders_of_units(world, job_id, round_=1)
 
@@ -196,7 +196,7 @@ def test_jailed_node_gets_no_more_units_despite_stake(world: World, nodes: list[
         "ProviderStaking", "Jailed", {"provider": nodes[0]}, "0x" + "c1" * 32, 9, "0x" + "cd" * 32, 0, 0
     )
     world.rows(lambda session: providers.on_stake_changed(DEVNET, session, jailed))
-    _round(world, job_id, _holders_of_units(world, job_id))  # what was offered before is taken
+    _round(world, job_id, _holders_of_units(world, job_id))  # takes the units offered before
     assert nodes[0] not in _holders(world, job_id)
     assert nodes[0] not in _holders_of_units(world, job_id, round_=1)
 

@@ -182,7 +182,7 @@ def test_silent_node_with_late_upload_frees_replica(world: World, nodes: list[st
     [unit] = world.units(job_id, round=0, slot=3)
     assert (unit.status, unit.reason) == (UnitStatus.LOST, "node_silent")
     [following] = world.units(job_id, round=1, slot=3)
-    assert following.provider in (spare, nodes[3])  # who comes back may go on
+    assert following.provider in (spare, nodes[3])  # the returning node may continue
     assert following.start_slot_state_cid is None
 
 
@@ -290,7 +290,7 @@ def test_last_round_unit_is_uploaded_verified_and_paid(world: World, nodes: list
     job_id, late = _uploading_at_the_end(world, nodes)
     [unit] = world.units(job_id, slot=3)
     assert (world.read(job_id).status, unit.status) == (JobStatus.VERIFYING, UnitStatus.COMMITTED)
-    assert _holders(world, job_id) == [None, None, None, nodes[3]]  # it gets no other work meanwhile
+    assert _holders(world, job_id) == [None, None, None, nodes[3]]  # it gets no other work until then
     _verify_uploaded(world, job_id)
     assert _status_without_pins(world, job_id) == JobStatus.VERIFYING  # its escrow is not closed while it may be owed
     late.complete()

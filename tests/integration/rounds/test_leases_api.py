@@ -36,7 +36,7 @@ def test_waiting_node_gets_work_when_available(api: httpx.Client, world: World) 
     assert api.post("/v1/leases/next", json=request | {"wait_seconds": 0}, headers=node.headers).status_code == 204
 
 
-def test_unit_lease_works_over_http(api: httpx.Client, services: Services, world: World) -> None:
+def test_unit_is_committed_and_completed_over_http(api: httpx.Client, services: Services, world: World) -> None:
     node = sign_in(api)
     world.wallets[node.address] = node.wallet
     world.register(node.address)

@@ -1,4 +1,4 @@
-"""What a node reports of its link decides how much its next unit sends; commitment and replay are of that."""
+"""The link that a node reports limits its next unit's payload; commitment and replay use that limit."""
 
 from datetime import timedelta
 from typing import Any
@@ -47,7 +47,7 @@ def test_slow_node_gets_lower_compression_level_everywhere(world: World, nodes: 
     slow.complete()
     [unit] = world.units(job_id, round=1, slot=0)
     replayed = world.rows(lambda session: units.unit_facts(session, unit.id)).spec
-    assert replayed == slow.lease.task["spec"]  # what verifiers and evidence get
+    assert replayed == slow.lease.task["spec"]  # for verifiers and evidence
     for node in nodes[1:]:
         world.deliver(node)
     aggregation.aggregate(world.database, world.settings, world.storage, job_id)

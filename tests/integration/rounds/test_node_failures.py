@@ -1,7 +1,7 @@
-"""A node that dies, freezes, lags or lies at each stage of a round: the round closes, and the reason is recorded.
+"""A node that dies, freezes, lags or sends false work at each stage of a round: the round closes and records a reason.
 
 Stages: the lease is offered; it is held and the unit trains; the unit is committed and not uploaded; it is uploaded.
-Slow nodes are in ``test_late_payloads``; lies that only a replay finds in ``test_verification_flow``.
+Slow nodes are in ``test_late_payloads``; false work that only a replay finds in ``test_verification_flow``.
 """
 
 from collections.abc import Callable
@@ -152,8 +152,8 @@ def test_unit_refuted_during_open_round_is_retrained(world: World, nodes: list[s
     job_id = world.running(nodes)
     spare = world.node()
     world.deliver(nodes[0])
-    liar = _unit(world, job_id, nodes[0])
-    world.rows(lambda session: units.reject_unit(session, liar.id, "incorrect_computation"))
+    false = _unit(world, job_id, nodes[0])
+    world.rows(lambda session: units.reject_unit(session, false.id, "incorrect_computation"))
     world.rows(lambda session: leases.remove_node_from_jobs(session, nodes[0], "jailed"))
     retire = leases.providers.record_shutdown
     world.rows(lambda session: retire(session, nodes[0]))

@@ -1,4 +1,4 @@
-"""Jobs with ``round_delay``: slots go on with the next round while the last one is being joined."""
+"""Jobs with ``round_delay``: replicas start the next round during the aggregation of the last one."""
 
 import json
 from dataclasses import replace
@@ -110,7 +110,7 @@ def test_delivered_node_continues_from_checkpoint_and_own_payload(world: World, 
     assert third.start_slot_state_cid == _unit(world, job_id, 1, 0).slot_state_cid
     manifest = _checkpoint(world, job_id, 1)
     states = {str(slot): _unit(world, job_id, 0, slot).slot_state_cid for slot in range(4)}
-    assert manifest.slot_states == states  # what a unit of round 1 starts from
+    assert manifest.slot_states == states  # the start states of round 1
 
 
 def test_nearly_dense_payload_is_continued(world: World, nodes: list[str]) -> None:
@@ -152,7 +152,7 @@ def test_rounds_aggregate_in_order_and_units_pay_once(world: World, nodes: list[
     assert [unit.start_checkpoint_cid for unit in done] == [
         _cid(world, job_id, max(0, unit.round - 1)) for unit in done
     ]
-    for round_ in range(1, 5):  # anybody joins them again
+    for round_ in range(1, 5):  # any client can aggregate them again
         manifest = _checkpoint(world, job_id, round_)
         record = json.loads(world.storage.get(manifest.aggregation or "", max_bytes=2**20))
         payloads = {item["place"]: world.storage.get(item["payload"], max_bytes=2**24) for item in record["payloads"]}
@@ -192,7 +192,7 @@ def test_late_hot_spare_starts_next_round_at_once(world: World, nodes: list[str]
     unit = _unit(world, job_id, 2, 3)
     assert (unit.provider, unit.start_checkpoint_cid) == (spare, _cid(world, job_id, 1))
     assert (unit.start_eager_payload_cid, unit.start_slot_state_cid) == (None, None)
-    _close(world, job_id)  # round 1 waits for nobody
+    _close(world, job_id)  # round 1 does not wait for the spare
     _deliver(world, job_id, spare, *nodes[:3])
     assert _unit(world, job_id, 3, 3).start_eager_payload_cid == _unit(world, job_id, 2, 3).payload_cid
     _close(world, job_id)
@@ -209,7 +209,7 @@ def test_late_replica_skips_round_to_get_ahead(
     world.settings = world.settings.model_copy(update={"round_grace_seconds": 1.0})
     behind = world.work(nodes[3])
     _deliver(world, job_id, *nodes[:3])
-    _age(world, job_id, timedelta(seconds=100))  # so long a unit takes, and half of it a round waits for who is late
+    _age(world, job_id, timedelta(seconds=100))  # a unit takes so long, and a round waits half of it for stragglers
     began = utc_now() - timedelta(seconds=ago)
     offered = update(Unit).where(Unit.job_id == job_id, Unit.round == 1).values(created_at=began)
     world.rows(lambda session: session.execute(offered))
@@ -226,7 +226,7 @@ def test_late_replica_skips_round_to_get_ahead(
     unit = _unit(world, job_id, 2, 3)
     assert (unit.provider, unit.start_checkpoint_cid) == (nodes[3], _cid(world, job_id, 1))
     assert unit.start_slot_state_cid == behind.slot_state_cid
-    assert unit.start_eager_payload_cid is None  # what it learned last is joined already
+    assert unit.start_eager_payload_cid is None  # its last update is aggregated already
 
 
 def test_takeover_starts_from_replica_payload_without_state(world: World, nodes: list[str], job_id: str) -> None:
@@ -268,7 +268,7 @@ def test_late_unit_keeps_replica_waiting_and_aggregates_later(world: World, node
     _deliver(world, job_id, *nodes[:3])
     _age(world, job_id, timedelta(days=1))
     _close(world, job_id)
-    _age(world, job_id, timedelta(0))  # or what is offered later would seem to come too late
+    _age(world, job_id, timedelta(0))  # otherwise later offers would seem too late
     assert world.units(job_id, round=1, slot=3) == []
     late.complete()
     world.dispatch(job_id)

@@ -1,4 +1,4 @@
-"""Payloads that no aggregate has though their slots went on: what they sent is added back to a later unit's start."""
+"""Excluded payloads of replicas that went on: a later unit's start restores them."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -55,7 +55,7 @@ def _running(world: World, nodes: list[str], rounds: int = 6, round_delay: int =
 def test_excluded_payload_is_restored_to_replica(world: World, five: list[str]) -> None:
     job_id = _running(world, five)
     left_out = _round_with_an_outlier(world, job_id, five)
-    ahead = _sent(world, five[4])  # started before anybody knew, from what the first unit left
+    ahead = _sent(world, five[4])  # started before the exclusion, from the first unit's state
     _close(world, job_id)
     unit, second = _unit(world, job_id, 0, 4), _unit(world, job_id, 1, 4)
     assert (unit.included, unit.exclusion_reason) == (False, "krum_outlier")
@@ -114,7 +114,7 @@ def test_payload_excluded_twice_is_not_restored_again(world: World, five: list[s
     for node in five[:4]:
         _sent(world, node)
     _close(world, job_id)
-    _round_with_an_outlier(world, job_id, five)  # of round 2, with what was added back
+    _round_with_an_outlier(world, job_id, five)  # of round 2, with the restored payload
     _close(world, job_id)
     _close_after(world, job_id, five)
     twice = _unit(world, job_id, 2, 4)

@@ -1,7 +1,7 @@
-"""A job goes on in another process, from any round, with nothing but a checkpoint's CID: bit for bit the same.
+"""A job resumed in another process from any checkpoint's CID: bit for bit the same.
 
-By each method, with both inner optimisers, where the slots have a round's delay, and after a payload that came too late
-for any round. Whoever goes on has missed all rounds before: it follows them by their updates, where there are any.
+The cases are each method, both inner optimisers, round delay 1, and a payload too late for any round.
+The resuming node has missed all earlier rounds and applies their updates where they exist.
 """
 
 import json
@@ -97,12 +97,12 @@ def next_round(cid, at):
             start = start_parameters(spec, base, eager)
             done = run_unit(Unit(spec, JOB, at.round, slot, start, text, held, JOB), Path(directory))
         payloads[slot], states[str(slot)] = done.payload, put(done.slot_state)
-    told = put(json.dumps({str(slot): put(payload) for slot, payload in payloads.items()}).encode())
+    record = put(json.dumps({str(slot): put(payload) for slot, payload in payloads.items()}).encode())
     in_time = {slot: payload for slot, payload in payloads.items() if (at.round, slot) != TOO_LATE}
     joined = aggregate(spec, parameters, in_time, outer_state=state)
     made[at.round + 1] = joined.parameters, joined.outer_state
     model, outer = put(save_state(joined.parameters)), put(save_outer_state(spec, joined.outer_state))
-    after = manifest(at.round + 1, cid, model, outer, put(joined.update), told, states).to_bytes()
+    after = manifest(at.round + 1, cid, model, outer, put(joined.update), record, states).to_bytes()
     return put(after)
 
 if not starts:

@@ -1,4 +1,4 @@
-"""What the market forgets of jobs and rounds that are long over, and what it keeps for good."""
+"""Deletion of old jobs and rounds, and records that the market keeps permanently."""
 
 from collections.abc import Sequence
 from datetime import timedelta

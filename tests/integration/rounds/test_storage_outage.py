@@ -1,4 +1,4 @@
-"""What the market does while storage is down, and what it does not hold against anybody."""
+"""The market during a storage outage: its work, and failures that it charges to no node."""
 
 from datetime import timedelta
 

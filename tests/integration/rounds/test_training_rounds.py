@@ -95,9 +95,9 @@ def test_next_round_opens_before_loss_is_known(world: World, nodes: list[str], m
         validation.validate(world.database, world.storage, job_id)
     assert validation.jobs_to_validate(world.database) == []
     events = world.rows(lambda session: list(session.scalars(select(JobEventRow).where(JobEventRow.job_id == job_id))))
-    [told] = [event.data for event in events if event.kind == "validation"]
-    assert told["round"] == 1
-    assert _losses(world, job_id) == [first, told["validation_loss"]]
+    [report] = [event.data for event in events if event.kind == "validation"]
+    assert report["round"] == 1
+    assert _losses(world, job_id) == [first, report["validation_loss"]]
 
     for node in nodes:
         world.deliver(node)
@@ -151,7 +151,7 @@ def test_replica_with_excluded_payload_continues_from_its_unit(world: World, nod
     [unit] = world.units(job_id, round=0, slot=3)
     assert (unit.included, unit.exclusion_reason) == (False, "norm_outlier")
     world.dispatch(job_id)
-    [after] = world.units(job_id, round=1, slot=3)  # or its optimiser would start anew, and lag behind the others'
+    [after] = world.units(job_id, round=1, slot=3)  # otherwise its optimiser would start again, and lag behind
     assert (after.start_slot_state_cid, after.start_restored_payload_cid) == (unit.slot_state_cid, None)
     assert world.units(job_id, round=1, slot=0)[0].start_slot_state_cid is not None
 
@@ -208,7 +208,7 @@ def test_hot_spare_takes_over_unit_of_silent_node(world: World, nodes: list[str]
     for node in nodes[1:]:
         world.deliver(node)
     world.age(stale.lease.id)
-    with pytest.raises(LeaseLost):  # its time is over, although nobody has swept yet
+    with pytest.raises(LeaseLost):  # it has expired, although no sweep has run yet
         stale.complete()
     assert expiry.expire_due(world.database, utc_now()) == 1
     world.dispatch(job_id)
@@ -335,8 +335,8 @@ def test_abandoned_replay_is_reported_to_verification(
     world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     abandoned: list[str] = []
-    told = replace(verification_hooks.hooks(), replay_abandoned=lambda session, lease: abandoned.append(lease.id))
-    monkeypatch.setattr(verification_hooks, "_registered", [told])
+    recording = replace(verification_hooks.hooks(), replay_abandoned=lambda session, lease: abandoned.append(lease.id))
+    monkeypatch.setattr(verification_hooks, "_registered", [recording])
     job_id = world.running(nodes)
     with world.database.transaction() as session:
         lease = leases.create_lease(

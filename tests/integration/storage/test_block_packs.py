@@ -1,4 +1,4 @@
-"""Several processes on one block store: killed at any stage, writing and reading at once, collecting meanwhile."""
+"""Several processes on one block store: killed at any stage, writing, reading and collecting at once."""
 
 import os
 import random
@@ -163,7 +163,7 @@ def test_processes_write_read_and_collect_concurrently(tmp_path):
     for root in store.pins():
         assert store.fetch(root, max_bytes=LIMIT)
     size = sum(path.stat().st_size for path in _packs(tmp_path))
-    assert size <= 2 * (3 * 6 * 300_000 + 6 * 600_000) + 100_000  # less than half of a pack is what nobody needs
+    assert size <= 2 * (3 * 6 * 300_000 + 6 * 600_000) + 100_000  # less than half of a pack is unneeded
 
 
 def test_reading_continues_during_unpin_and_collection(tmp_path):

@@ -74,7 +74,7 @@ def test_engines_keep_data_through_kill_and_stop(directory: StateDirectory) -> N
         address = first.rpc("eth_accounts")[5]
         sent = first.rpc("eth_sendTransaction", {"from": address, "to": address, "value": "0x7"})
         wait_until(lambda: first.rpc("eth_getTransactionReceipt", sent) is not None)
-        for _ in range(2):  # what anvil was writing may be of before
+        for _ in range(2):  # the first write may have begun earlier
             _until_written(directory.path("chain.json"))
         pids = [first.pid(name) for name in ("postgres", "valkey", "anvil", "ipfs")]
         for pid in pids:

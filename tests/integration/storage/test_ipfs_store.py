@@ -73,7 +73,7 @@ def test_head_and_revalidation_send_no_body(store, file):
         ("bytes=5-99999999", 5, len(SEVERAL)),
     ],
 )
-def test_ranges(store, file, asked, start, stop):
+def test_range_returns_requested_bytes(store, file, asked, start, stop):
     answer = _get(store, f"/ipfs/{file}", Range=asked)
     assert answer.status_code == 206
     assert answer.content == SEVERAL[start:stop]
@@ -81,7 +81,7 @@ def test_ranges(store, file, asked, start, stop):
 
 
 @pytest.mark.parametrize("asked", ["bytes=99999999-", "bytes=-0", "bytes=9-3"])
-def test_empty_ranges_are_handled(store, file, asked):
+def test_unsatisfiable_range_is_refused(store, file, asked):
     answer = _get(store, f"/ipfs/{file}", Range=asked)
     assert (answer.status_code, answer.headers["content-range"]) == (416, f"bytes */{len(SEVERAL)}")
 
@@ -128,7 +128,7 @@ def test_errors_match_kubo_format(store, command, params, status, message):
     assert message in answer.json()["Message"]
 
 
-def test_cat_gives_parts(store, file):
+def test_cat_returns_requested_part(store, file):
     answer = _post(store, "cat", params={"arg": f"/ipfs/{file}", "offset": 262_140, "length": 10})
     assert answer.content == SEVERAL[262_140:262_150]
 
@@ -177,7 +177,7 @@ def test_file_beyond_limit_is_refused(own_store):
     assert "1000 bytes" in answer.json()["Message"]
 
 
-def test_many_clients_at_once(store):
+def test_concurrent_clients_read_what_they_store(store):
     def store_and_read(number: int) -> bool:
         data = random.Random(number).randbytes(300_000)
         return _get(store, f"/ipfs/{store.add(data)}").content == data
@@ -210,7 +210,7 @@ def test_kill_during_writes_keeps_whole_blocks_and_pins(own_store):
     assert len(list((own_store.directory / "packs").iterdir())) >= len(acknowledged)
     with contextlib.closing(sqlite3.connect(own_store.directory / "index.sqlite")) as index:
         named = {name for (name,) in index.execute("SELECT DISTINCT pack FROM blocks")}
-    assert {path.name for path in (own_store.directory / "packs").iterdir()} == named  # what was half-written is gone
+    assert {path.name for path in (own_store.directory / "packs").iterdir()} == named  # half-written packs are gone
     pins = _post(own_store, "pin/ls", params={"type": "recursive"}).json()["Keys"]
     for cid, number in acknowledged:
         assert cid in pins

@@ -1,4 +1,4 @@
-"""The market's storage over the real store's RPC, through a proxy where IPFS must fail or lie."""
+"""The market's storage over the real store's RPC, through a proxy that makes IPFS fail or answer falsely."""
 
 import io
 import multiprocessing
@@ -58,7 +58,7 @@ def test_record_of_any_length_is_single_hashed_block(storage):
         storage.put_block(bytes(1024 * 1024 + 1))
 
 
-def test_pins_come_and_go_any_number_of_times(storage):
+def test_pin_and_unpin_are_repeatable(storage):
     cid = storage.put(b"pinned", max_bytes=10).cid
     for _ in range(2):
         storage.unpin(cid)
@@ -90,15 +90,15 @@ def test_dataset_transfer_time_grows_with_size(store, monkeypatch):
 @pytest.mark.parametrize("claimed", [4, 6, MAX_VALIDATION_BYTES])
 def test_dataset_with_wrong_sizes_is_refused_before_payment(storage, claimed):
     stored = storage.put(b"short", max_bytes=5).cid
-    true, lie = (Split(stored, size, "0x" + "00" * 32) for size in (5, claimed))
-    for splits in ((lie, true), (true, lie)):
+    true, wrong = (Split(stored, size, "0x" + "00" * 32) for size in (5, claimed))
+    for splits in ((wrong, true), (true, wrong)):
         dataset = storage.put(DatasetManifest(*splits).to_bytes(), max_bytes=1 << 20).cid
         spec = mock.Mock(dataset=dataset, start_model=None, model=mock.Mock(sequence_length=3))
         with pytest.raises(InvalidDataset, match="the file has 5 bytes"):
             dataset_check.require_dataset(storage, spec)
 
 
-def test_limits_hold_both_ways(storage):
+def test_size_limit_applies_to_put_and_get(storage):
     for data in (b"four!", [b"fo", b"ur!"], io.BytesIO(b"four!")):
         with pytest.raises(BlobTooLarge):
             storage.put(data, max_bytes=4)
@@ -152,15 +152,15 @@ def _damage(path: str, body: bytes) -> bytes:
 def test_ipfs_node_answers_are_verified(store, storage):
     cid = storage.put(SEVERAL, max_bytes=len(SEVERAL)).cid
     with faulty(store.rpc_url, _damage) as (url, _asked):
-        liar = Storage(url)
+        false_storage = Storage(url)
         with pytest.raises(BlobCorrupt):
-            liar.get(cid, max_bytes=len(SEVERAL))
+            false_storage.get(cid, max_bytes=len(SEVERAL))
         with pytest.raises(BlobCorrupt):
-            liar.put(b"small", max_bytes=10)
+            false_storage.put(b"small", max_bytes=10)
 
 
 @pytest.mark.parametrize("spoil", [None, lambda body: body, lambda body: bytes(len(body)), lambda body: body[:-1]])
-def test_small_file_is_sent_whole_or_by_blocks(store, storage, spoil):
+def test_file_is_fetched_by_blocks_when_whole_fails(store, storage, spoil):
     cid = storage.put(SEVERAL, max_bytes=len(SEVERAL)).cid
     paths: list[str] = []
 
@@ -174,7 +174,7 @@ def test_small_file_is_sent_whole_or_by_blocks(store, storage, spoil):
     assert [sum(kind in path for path in paths) for kind in ("/cat", "block/get")] == [1, 0 if whole else 5]
 
 
-def test_passing_failures_are_overcome_for_bytes_and_reads(store):
+def test_transient_failures_are_retried_except_for_streams(store):
     failed: set[str] = set()
 
     def fail_once(path: str, body: bytes) -> bytes | None:
@@ -246,6 +246,6 @@ def test_address_may_be_multiaddr_or_url(store, form):
 
 
 @pytest.mark.parametrize("address", ["", "127.0.0.1:5001", "ftp://host:1", "/ip4/127.0.0.1", "http://host:1/path"])
-def test_other_addresses_are_refused_at_once(address):
+def test_invalid_ipfs_address_is_refused_at_once(address):
     with pytest.raises(ValueError, match="IPFS API address"):
         Storage(address)

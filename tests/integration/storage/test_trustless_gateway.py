@@ -64,7 +64,7 @@ def test_entity_scopes_return_whole_file_with_own_tags(store):
 
 
 @pytest.mark.parametrize("content", [b"", b"one block"])
-def test_files_of_one_block(store, content):
+def test_one_block_file_is_archived_for_any_scope(store, content):
     cid = store.add(content)
     for query in ("dag-scope=block", "entity-bytes=0:*", "entity-bytes=-4:*"):
         assert list(_archive(store, cid, query)[1].values()) == [content]

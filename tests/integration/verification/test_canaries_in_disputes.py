@@ -1,4 +1,4 @@
-"""Canaries and comparisons of units that go to a committee on chain: they wait for it, and convict nobody."""
+"""Canaries and cross-class checks of disputed units wait for the committee and slash no verifier."""
 
 import pytest
 from kit.verification.replay_records import OTHER_LEAF, asked_of, replay_records
@@ -23,7 +23,7 @@ OTHER_CLASS = to_hex(sha256(b"another class"))
 
 
 @pytest.fixture(autouse=True)
-def court(monkeypatch: pytest.MonkeyPatch) -> None:
+def disputing_market(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Adjudicator, "route", lambda *_: Route(DecidedBy.DISPUTE))
     monkeypatch.setattr(Adjudicator, "open_dispute", lambda *_: "0x" + "dd" * 32)
 
@@ -121,7 +121,7 @@ def test_comparison_waits_for_unreachable_storage(
     world: VerificationWorld, unit_id: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compared_by_another_class(world, unit_id)
-    with world.database.transaction() as session:  # nobody of the class is at it
+    with world.database.transaction() as session:  # no verifier of the class works on it
         session.execute(update(Replay).where(Replay.sample_id.is_not(None)).values(status="abandoned"))
 
     def unavailable(*_: object) -> tuple[float, float]:
@@ -136,8 +136,8 @@ def test_comparison_waits_for_unreachable_storage(
     assert world.rows(lambda session: session.scalar(select(Comparison.status))) == "passed"
 
 
-@pytest.mark.parametrize("acquitted", [True, False])
-def test_distant_comparison_is_paid_by_dispute_outcome(world: VerificationWorld, unit_id: int, acquitted: bool) -> None:
+@pytest.mark.parametrize("rejected", [True, False])
+def test_distant_comparison_is_paid_by_dispute_outcome(world: VerificationWorld, unit_id: int, rejected: bool) -> None:
     other = world.verifier(environment=OTHER_CLASS)
     (sample,) = world.samples()
     with world.database.transaction() as session:
@@ -148,12 +148,12 @@ def test_distant_comparison_is_paid_by_dispute_outcome(world: VerificationWorld,
         session.add(Replay(comparison_id=comparison.id, **found))
     refute(world)
     assert world.unit(unit_id).status == "disputed"
-    assert replay_records(world) == {}  # nobody is paid or blamed before the end
+    assert replay_records(world) == {}  # no payment or penalty before the end
 
     with world.database.transaction() as session:
         unit = units.unit_facts(session, unit_id)
         providers.require(session, unit.provider, lock=True)
-        if acquitted:
+        if rejected:
             units.acquit_unit(session, unit_id)
             failed = samples_repository.lock_sample_of(session, unit_id, 0)
             assert failed is not None
@@ -161,8 +161,8 @@ def test_distant_comparison_is_paid_by_dispute_outcome(world: VerificationWorld,
         else:
             decisions._reject(session, unit_id, "incorrect_computation")
     drifts = world.rows(lambda session: session.scalar(select(func.count()).select_from(ClassDrift)))
-    assert drifts == acquitted
+    assert drifts == rejected
     right = {address for address, (replays, _, _) in replay_records(world).items() if replays}
-    assert (other in right) is not acquitted
+    assert (other in right) is not rejected
     assert world.provider(other).status == "active"
     assert world.slashes() == []

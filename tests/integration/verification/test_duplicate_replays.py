@@ -1,4 +1,4 @@
-"""First segments that are posed to a second verifier: who copies the claimed end is found by the state within."""
+"""Duplicate replays of first segments: the inner state exposes verifiers that copy the claimed end."""
 
 import json
 from collections import Counter
@@ -68,7 +68,7 @@ def test_duplicate_replay_asks_two_and_waits_for_both(world: VerificationWorld) 
 
     world.replay(first, world.claim(unit_id, 0), INNER)
     assert world.unit(unit_id).status == "checking"
-    assert asked(world) == [second]  # nobody else meanwhile
+    assert asked(world) == [second]  # no third verifier until then
     world.replay(second, world.claim(unit_id, 0), INNER)
     assert world.unit(unit_id).status == "verified"
     assert statuses(world) == {"agreed": 2}
@@ -81,7 +81,7 @@ def test_outvoted_inner_state_with_equal_end_is_slashed(world: VerificationWorld
     (copier,) = answer_all(world, unit_id, MADE_UP)
     honest = answer_all(world, unit_id, INNER)
     for _ in range(2):
-        assert world.unit(unit_id).status == "checking"  # beside a second liar, so many say nothing of the first
+        assert world.unit(unit_id).status == "checking"  # against a possible second copier, two answers prove nothing
         assert len(asked(world)) == 1
         honest += answer_all(world, unit_id, INNER)
     assert world.unit(unit_id).status == "verified"
@@ -110,7 +110,7 @@ def test_outvoted_inner_state_with_equal_end_is_slashed(world: VerificationWorld
     [
         (4, [INNER, MADE_UP, MADE_UP, INNER]),
         (4, [INNER, MADE_UP, MADE_UP]),  # the fourth does not answer
-        (4, [MADE_UP, INNER, INNER]),  # nor here: two against one may be two liars
+        (4, [MADE_UP, INNER, INNER]),  # also here: two against one may be two copiers
         (5, [INNER, MADE_UP, MADE_UP, "0x" + "77" * 32, INNER]),
     ],
 )
@@ -250,7 +250,7 @@ def test_killed_market_asks_both_and_slashes_once(world: VerificationWorld, monk
         patch.setattr(leases_service, "create_lease", killed)
         with pytest.raises(KeyboardInterrupt):
             drawn_first(world, 4)
-    assert world.replays() == []  # neither of the two, or it would be told by being asked alone
+    assert world.replays() == []  # neither of the two, as a single request would reveal that it is the only one
     world.advance()
     world.advance()
     assert len(asked(world)) == 2

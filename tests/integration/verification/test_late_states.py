@@ -1,4 +1,4 @@
-"""Drawn states that are shown late, refused or not at all: what follows for their providers."""
+"""Sampled states that are revealed late, refused or missing: consequences for their providers."""
 
 import json
 from datetime import timedelta
@@ -78,7 +78,7 @@ def test_late_state_is_replayed_paid_and_recorded(
     assert (penalties(world), world.slashes(), world.intents("slash")) == ([], [], [])
 
 
-def test_in_time_nothing_follows(world: VerificationWorld, nodes: list[str], verifiers: list[str]) -> None:
+def test_timely_state_is_not_recorded_as_late(world: VerificationWorld, nodes: list[str], verifiers: list[str]) -> None:
     job_id = world.running([nodes[0]])
     world.deliver(nodes[0])
     (unit,) = world.units(job_id)
@@ -98,7 +98,7 @@ def test_late_state_counts_only_for_verified_unit(
     world.challenge({unit.id: [1]})
     (sample,) = world.samples()
     world.pass_due(sample.id)
-    world.reveal(nodes[0])  # before anybody has looked at the time
+    world.reveal(nodes[0])  # before any sweep noticed the deadline
     [late] = late_states(world)
     assert (late.booked, lost_by_day(world, nodes[0])) == (None, {})
     for _ in range(2):
@@ -129,8 +129,8 @@ def test_third_late_day_slashes_once_for_lateness_only(
     counted = [world.unit(units[number]).job_id for number in (0, 2, 3)]
     assert [late["job_id"] for late in document["late"]] == counted
     assert all(late["due_at"] < late["shown_at"] for late in document["late"])
-    [told] = events(world, "slash")
-    assert (told["reason"], told["provider"]) == ("bandwidth_violation", node)
+    [slash] = events(world, "slash")
+    assert (slash["reason"], slash["provider"]) == ("bandwidth_violation", node)
 
     world.advance()
     event = world.final("ProviderStaking", "Slashed", provider=node, offence=3, amount=50, evidence=penalty.evidence)

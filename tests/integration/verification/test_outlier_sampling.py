@@ -1,4 +1,4 @@
-"""Doubts about payloads raise the rate at which their nodes' next units are sampled, and cost nothing else."""
+"""Outlier flags raise the sampling rate of a node's next units, and nothing else."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ from market.training.units.models import Unit
 from market.training.units.service import unit_facts
 
 
-def doubted(world: VerificationWorld, node: str, times_as_dear: int = 1) -> bool:
+def sampled_in_full(world: VerificationWorld, node: str, times_as_dear: int = 1) -> bool:
     with world.database.transaction() as session:
         unit_id = session.scalar(select(Unit.id).where(Unit.provider == node).limit(1))
         assert unit_id is not None
@@ -34,7 +34,7 @@ def test_closed_round_is_examined_during_next_one(world: VerificationWorld) -> N
     validation.validate(world.database, world.storage, job_id)
     found = [unit.doubts for unit in world.units(job_id, round=0)]
     assert all(codes is not None for codes in found)
-    assert [doubted(world, unit.provider) for unit in world.units(job_id, round=0)] == [
+    assert [sampled_in_full(world, unit.provider) for unit in world.units(job_id, round=0)] == [
         bool(unit.doubts) or unit.included is False for unit in world.units(job_id, round=0)
     ]
     validation.validate(world.database, world.storage, job_id)
@@ -55,8 +55,8 @@ def test_flagged_node_is_sampled_more_without_loss(world: VerificationWorld, sig
                 unit.doubts = []
             if unit.provider == node and sign == "exclusion":
                 unit.included, unit.exclusion_reason = False, "krum_outlier"
-    assert (doubted(world, node), doubted(world, other)) == (True, False)
-    assert (doubted(world, node, 2), doubted(world, node, 3)) == (True, False)  # another kind of work
+    assert (sampled_in_full(world, node), sampled_in_full(world, other)) == (True, False)
+    assert (sampled_in_full(world, node, 2), sampled_in_full(world, node, 3)) == (True, False)  # another kind of work
     committed = world.commit_window()
     world.latch(committed, "0x" + "5a" * 32)
     assert {unit.provider: unit.sampling_bps for unit in world.units(job_id)} == {node: 2 * RATE, other: RATE}
@@ -71,7 +71,7 @@ def test_lateness_is_no_outlier_and_old_flags_expire(world: VerificationWorld) -
     with world.database.transaction() as session:
         [unit] = session.query(Unit).filter(Unit.job_id == job_id)
         unit.included, unit.exclusion_reason = False, "too_late"
-    assert not doubted(world, node)
+    assert not sampled_in_full(world, node)
     with world.database.transaction() as session:
         [unit] = session.query(Unit).filter(Unit.job_id == job_id)
         unit.doubts = ["norm"]
@@ -80,7 +80,7 @@ def test_lateness_is_no_outlier_and_old_flags_expire(world: VerificationWorld) -
         }
         copies = [Unit(**columns | {"round": 100 + number, "trace_root": None}) for number in range(DOUBTED_UNITS)]
         session.add_all(copies[:-1])
-    assert doubted(world, node)
+    assert sampled_in_full(world, node)
     with world.database.transaction() as session:
         session.add(copies[-1])
-    assert not doubted(world, node)
+    assert not sampled_in_full(world, node)

@@ -41,33 +41,33 @@ def warn(world: VerificationWorld, verifiers: list[str], ago: timedelta) -> None
 
 
 def overrule_one(world: VerificationWorld, verifiers: list[str], unit_id: int, sample_id: int) -> str:
-    liar = asked_of(world, sample_id)
-    assert liar in verifiers
-    world.replay(liar, OTHER_LEAF)
+    wrong = asked_of(world, sample_id)
+    assert wrong in verifiers
+    world.replay(wrong, OTHER_LEAF)
     for _ in range(2):
         world.replay(asked_of(world, sample_id), world.claim(unit_id, 0))
-    return liar
+    return wrong
 
 
 def test_single_false_verifier_is_suspended_unpaid_without_slashing(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
 ) -> None:
     world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
-    liar = world.asked(verifiers)
-    world.replay(liar, OTHER_LEAF)
+    wrong = world.asked(verifiers)
+    world.replay(wrong, OTHER_LEAF)
     world.replay(world.asked(verifiers), world.claim(unit_ids[0], 0))
     assert world.unit(unit_ids[0]).status == "checking"  # one against one: a third decides
     world.replay(world.asked(verifiers), world.claim(unit_ids[0], 0))
     assert world.unit(unit_ids[0]).status == "verified"
     assert world.intents("slash") == []
     assert world.provider(nodes[0]).status == "active"
-    assert world.outcomes()[liar] == ("overruled", "suspended")
-    assert (world.provider(liar).status, world.provider(liar).reason) == ("demoted", "overruled")
-    honest = set(verifiers) - {liar}
+    assert world.outcomes()[wrong] == ("overruled", "suspended")
+    assert (world.provider(wrong).status, world.provider(wrong).reason) == ("demoted", "overruled")
+    honest = set(verifiers) - {wrong}
     assert {world.provider(one).status for one in honest} == {"active"}
     segment_wei = world.rows(lambda session: units.unit_facts(session, unit_ids[0])).gross_wei // world.spec.segments
     assert segment_wei > 0
-    assert replay_records(world) == {liar: (0, 0, 1)} | dict.fromkeys(honest, (1, segment_wei, 0))
+    assert replay_records(world) == {wrong: (0, 0, 1)} | dict.fromkeys(honest, (1, segment_wei, 0))
 
 
 @pytest.mark.parametrize("was_down", [False, True])
@@ -83,12 +83,12 @@ def test_warned_verifier_is_slashed_once_with_evidence(
     world.advance()
     warn(world, verifiers, timedelta(days=31))
     first, second = (sample.id for sample in world.samples())
-    liar = overrule_one(world, verifiers, unit_ids[0], first)
+    wrong = overrule_one(world, verifiers, unit_ids[0], first)
     world.advance()
     assert world.slashes() == []  # the unit's trace is in the evidence, and another segment is not decided
     if was_down:
         with world.database.transaction() as session:
-            standing.on_stake_changed(DEVNET, session, world.final("ProviderStaking", "Jailed", provider=liar))
+            standing.on_stake_changed(DEVNET, session, world.final("ProviderStaking", "Jailed", provider=wrong))
     assert world.reveal(nodes[0]) is not None
     while world.samples()[1].status == "revealed":
         world.replay(asked_of(world, second), world.claim(unit_ids[0], 1))
@@ -99,18 +99,18 @@ def test_warned_verifier_is_slashed_once_with_evidence(
         thread.join()
     world.advance()
     (slash,), (intent,) = world.slashes(), world.intents("slash")
-    assert (slash.provider, slash.offence, intent.arguments) == (liar, "wrong_replay", [liar, "5", slash.evidence])
-    assert world.outcomes(first)[liar] == ("overruled", "wrong_replay")
-    assert (world.provider(liar).status, world.provider(liar).reason) == ("jailed", "wrong_replay")
+    assert (slash.provider, slash.offence, intent.arguments) == (wrong, "wrong_replay", [wrong, "5", slash.evidence])
+    assert world.outcomes(first)[wrong] == ("overruled", "wrong_replay")
+    assert (world.provider(wrong).status, world.provider(wrong).reason) == ("jailed", "wrong_replay")
     assert {world.unit(one).status for one in unit_ids} == {"verified"}
     assert world.provider(nodes[0]).status == "active"
     evidence = json.loads(world.storage.get(slash.evidence_cid, max_bytes=2**20))
     assert slash.evidence == to_hex(digest_of(slash.evidence_cid))
-    assert (evidence["offence"], evidence["verifier"], evidence["segment"]) == ("wrong_replay", liar, 0)
+    assert (evidence["offence"], evidence["verifier"], evidence["segment"]) == ("wrong_replay", wrong, 0)
     found = {replay["verifier"]: replay["end_leaf"] for replay in evidence["replays"]}
-    assert found.pop(liar) == OTHER_LEAF
+    assert found.pop(wrong) == OTHER_LEAF
     assert set(found.values()) == {world.claim(unit_ids[0], 0)}
-    slashed = world.final("ProviderStaking", "Slashed", provider=liar, offence=5, amount=100, evidence=slash.evidence)
+    slashed = world.final("ProviderStaking", "Slashed", provider=wrong, offence=5, amount=100, evidence=slash.evidence)
     with world.database.transaction() as session:
         penalties.on_slashed(session, slashed)
     assert [(s.amount_wei, s.tx) for s in world.slashes()] == [(100, slashed.tx_hash)]
@@ -118,9 +118,9 @@ def test_warned_verifier_is_slashed_once_with_evidence(
         assert penalties.job_slashes(session, slash.job_id) == []
 
     with world.database.transaction() as session:  # released at once, and overruled on the unit's other segment too
-        standing.on_stake_changed(DEVNET, session, world.final("ProviderStaking", "Released", provider=liar))
-        asked = session.scalar(select(Replay).where(Replay.sample_id == second, Replay.verifier == liar))
-        again = asked or Replay(sample_id=second, verifier=liar)
+        standing.on_stake_changed(DEVNET, session, world.final("ProviderStaking", "Released", provider=wrong))
+        asked = session.scalar(select(Replay).where(Replay.sample_id == second, Replay.verifier == wrong))
+        again = asked or Replay(sample_id=second, verifier=wrong)
         again.status, again.reason, again.end_leaf = "overruled", "wrong_replay", OTHER_LEAF
         session.add(again)
     world.advance()
@@ -134,11 +134,11 @@ def test_assignment_before_warning_belongs_to_same_case(
     world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
     (sample,) = world.samples()
     warn(world, verifiers, timedelta(seconds=-1))
-    liar = overrule_one(world, verifiers, unit_ids[0], sample.id)
+    wrong = overrule_one(world, verifiers, unit_ids[0], sample.id)
     world.advance()
-    assert world.outcomes()[liar] == ("overruled", "same_case")
+    assert world.outcomes()[wrong] == ("overruled", "same_case")
     assert world.slashes() == []
-    assert world.provider(liar).status == "active"
+    assert world.provider(wrong).status == "active"
 
 
 def test_verifier_confirming_false_segment_is_overruled(
@@ -158,7 +158,7 @@ def test_verifier_confirming_false_segment_is_overruled(
     assert [slash.provider for slash in world.slashes()] == [nodes[0]]
 
 
-def test_last_confirmation_stands_without_penalty(
+def test_single_dissenter_is_unpaid_without_penalty(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int]
 ) -> None:
     verifiers = [world.verifier(), world.verifier()]

@@ -1,4 +1,4 @@
-"""How long a provider has to show what was drawn of its units."""
+"""Deadlines of providers for revealing sampled segments."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -53,7 +53,7 @@ def test_sampled_states_share_deadline_of_one_link(world: VerificationWorld, mon
     leases = timedelta(seconds=reveal_deadline.LEASES * world.settings.lease_seconds)
     transfer = second - first
     assert transfer > timedelta(seconds=10)
-    assert abs(first - alone) < leases  # drawn a moment before or after
+    assert abs(first - alone) < leases  # sampled a moment before or after
     (sample, *_) = world.samples()
     assert alone - sample.created_at > transfer + leases - timedelta(seconds=30)
 

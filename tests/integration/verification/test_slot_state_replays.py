@@ -1,4 +1,4 @@
-"""Replays of units that start from a slot state which only their node has."""
+"""Replays of units that start from a replica state held only by their node."""
 
 from datetime import timedelta
 
@@ -55,7 +55,7 @@ def test_sampled_replica_state_is_revealed_and_published(
     first, unit_id = _second_unit(world, node)
     _challenge(world, unit_id, [segment])
     [sample] = world.samples()
-    assert sample.status == "drawn"  # also of the first segment: nobody else could replay it
+    assert sample.status == "drawn"  # also of the first segment: no verifier could replay it without the state
     lease = world.reveal(node)
     assert lease is not None
     assert lease.task["slot_state_cid"] == first.slot_state_cid
@@ -108,8 +108,8 @@ def test_node_reporting_lost_replica_state_has_refused(
 
 
 def test_false_replica_state_cid_is_found_at_reveal(world: VerificationWorld, verifiers: list[str], node: str) -> None:
-    lie = save_slot_state(fresh_slot_state(world.spec))
-    cid = world.storage.put(lie, max_bytes=2**20).cid
+    false = save_slot_state(fresh_slot_state(world.spec))
+    cid = world.storage.put(false, max_bytes=2**20).cid
     job_id = world.running([node], rounds=4)
     first = world.work(node, slot_state_cid=cid)
     first.commit()
@@ -246,7 +246,7 @@ def test_revealed_state_is_released_after_dispute_period(
     assert world.unit(unit_id).status == "verified"
     _close(world, job_id)
     world.rows(lambda session: session.execute(unkept))
-    assert release(timedelta(0)) == (0, 0)  # somebody may dispute it
+    assert release(timedelta(0)) == (0, 0)  # it can still be disputed
     assert world.storage.is_pinned(state_cid)
     assert release(long_after) == (1, 1)
     assert not world.storage.is_pinned(state_cid)

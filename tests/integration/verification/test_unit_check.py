@@ -1,4 +1,4 @@
-"""A unit replayed by an outsider: real training, a real store, a chain that says what was settled."""
+"""A unit replayed by an outsider: real training, a real store, and a chain with the settlement."""
 
 import json
 from dataclasses import replace
@@ -39,7 +39,7 @@ def test_one_replay_checks_all_attempts(world: World) -> None:
     assert (honest.provider, honest.agrees, honest.difference, honest.misjudged) == (HONEST, True, None, False)
     assert (cheat.provider, cheat.agrees, cheat.misjudged) == (CHEAT, False, False)
     assert cheat.difference is not None
-    assert cheat.difference.first_step is None  # nobody showed its leaves
+    assert cheat.difference.first_step is None  # no node revealed its leaves
     assert (cheat.difference.where, cheat.difference.entries > 0) == ("payload", True)
 
 
@@ -198,8 +198,8 @@ def test_unsettled_unit_is_checked_by_signed_market_data(world: World) -> None:
         units[number] = replace(unit, commitment_signature=sign(to_hex(one.key), document))
         window.leaves[number] = to_hex(leaf_of(commitment))
     window = replace(window, root=to_hex(merkle.root([from_hex(leaf) for leaf in window.leaves])))
-    world.lines, world.told = [], replace(world.record, units=units, windows=[window])
-    world.record = world.told
+    world.lines, world.market_record = [], replace(world.record, units=units, windows=[window])
+    world.record = world.market_record
     found = world.check()
     assert ([attempt.agrees for attempt in found.attempts], found.settled) == ([True, False], False)
     units[0] = replace(units[0], commitment_signature=units[1].commitment_signature)
@@ -262,7 +262,7 @@ def test_missing_data_is_named_by_cid(world: World) -> None:
 
 def test_start_from_private_replica_state_is_reported(world: World) -> None:
     world.change(0, start_slot_state_cid=GONE)
-    found = world.check()  # the other attempt began with what everybody has
+    found = world.check()  # the other attempt began from public data
     assert [attempt.provider for attempt in found.attempts] == [CHEAT]
     assert [left.provider for left in found.unchecked] == [HONEST]
     world.change(1, start_slot_state_cid=GONE)

@@ -1,4 +1,4 @@
-"""Verification end to end on a real database and storage: windows, draws, replays, convictions, duplicates."""
+"""Verification on a real database and storage: windows, samples, replays, slashes, duplicates."""
 
 import json
 import threading
@@ -51,7 +51,7 @@ def test_honest_unit_passes_after_segment_replay(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
 ) -> None:
     world.challenge({unit_ids[0]: [1], unit_ids[1]: []})
-    assert statuses(world, unit_ids) == [("checking", None), ("verified", None)]  # nothing drawn of the second
+    assert statuses(world, unit_ids) == [("checking", None), ("verified", None)]  # no sample of the second
     assert world.reveal(nodes[1]) is None
     revealed = world.reveal(nodes[0])
     assert revealed is not None
@@ -82,7 +82,7 @@ def test_two_agreeing_verifiers_slash_dishonest_provider_once(
     other_job = world.second_job(nodes[0])  # delivered, but not checked yet
     first = world.asked(verifiers)
     world.replay(first, OTHER_LEAF)
-    assert world.intents("slash") == []  # one verifier alone convicts nobody
+    assert world.intents("slash") == []  # one verifier alone cannot refute a unit
     assert world.unit(unit_ids[0]).status == "checking"
     second = world.asked(verifiers)
     assert second != first
@@ -165,7 +165,7 @@ def test_node_jailed_for_downtime_is_still_slashed_fully(
 def test_slash_before_release_reduces_no_later_slash(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
 ) -> None:
-    def told(event: str) -> None:
+    def deliver(event: str) -> None:
         with world.database.transaction() as session:
             standing.on_stake_changed(DEVNET, session, world.final("ProviderStaking", event, provider=nodes[0]))
 
@@ -177,11 +177,11 @@ def test_slash_before_release_reduces_no_later_slash(
     world.challenge({unit_ids[0]: [1], unit_ids[1]: []})
     assert caught(unit_ids[0]) == ("rejected", "withheld_data")
     assert world.provider(nodes[0]).reason == "withheld_data"
-    told("Jailed")  # what the first penalty came to on chain
-    told("Released")
+    deliver("Jailed")  # the first penalty's events on chain
+    deliver("Released")
     (unit,) = world.units(world.second_job(nodes[0]))
     world.challenge({unit.id: [1]})
-    told("Jailed")  # for downtime
+    deliver("Jailed")  # for downtime
     assert caught(unit.id) == ("rejected", "withheld_data")
     assert [intent.arguments[:2] for intent in world.intents("slash")] == [[nodes[0], "4"]] * 2
 
@@ -262,7 +262,7 @@ def test_abandoned_replay_moves_and_returns_without_alternative(
     assert world.intents("slash") == []
 
 
-def test_without_suitable_verifier_unit_waits_unpaid(
+def test_unit_waits_unpaid_when_no_verifier_suits(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int]
 ) -> None:
     world.verifier(environment="0x" + "99" * 32)  # cannot compare bits with this job's nodes

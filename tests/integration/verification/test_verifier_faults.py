@@ -1,4 +1,4 @@
-"""Verifiers that refuse, fall silent, or commit to a result and never open it: what counts in their scores."""
+"""Verifiers that refuse, time out, or never reveal a committed result: their scores."""
 
 import secrets
 from datetime import timedelta
@@ -175,7 +175,7 @@ def test_refusal_is_excused_when_file_is_unreadable(
     world.give_up(second, LeaseKind.REPLAY, "input_missing")
     world.advance()
     assert counts(world, second) == (1, 0, 0)
-    assert counts(world, first) == (0, 0, 0)  # what was forgiven stays so
+    assert counts(world, first) == (0, 0, 0)  # excused timeouts stay excused
 
 
 def test_silence_is_excused_while_no_heartbeats_arrive(world: VerificationWorld, asked: str) -> None:
@@ -201,4 +201,4 @@ def test_frequent_refuser_is_selected_last(
     world.give_up(verifiers[2], LeaseKind.REPLAY, "input_missing")
     world.give_up(verifiers[2], LeaseKind.REPLAY, "input_missing")
     assert {replay.verifier for replay in world.replays() if replay.status == "assigned"} <= set(verifiers[:2])
-    assert len(world.replays()) == 4  # but for who else is there, its unit would wait for ever
+    assert len(world.replays()) == 4  # the only verifiers left: without them the unit would wait for ever

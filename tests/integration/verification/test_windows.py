@@ -136,10 +136,10 @@ def test_events_of_unknown_or_moved_windows_are_ignored(world: VerificationWorld
     committed = world.commit_window()
     latched = world.latch(committed, to_hex(secrets.token_bytes(32)))
     before = [(w.status, w.seed, w.commit_tx) for w in world.windows()], [s.id for s in world.samples()]
-    stranger = world.final("WorkWindows", "WindowCommitted", id=9, root="0x" + "12" * 32, leafCount=1, seedBlock=1)
+    foreign = world.final("WorkWindows", "WindowCommitted", id=9, root="0x" + "12" * 32, leafCount=1, seedBlock=1)
     reseeded = world.final("WorkWindows", "SeedLatched", id=0, seed="0x" + "34" * 32)
     with world.database.transaction() as session:
-        for event in (committed, stranger):
+        for event in (committed, foreign):
             windows.on_window_committed(session, event)
         for event in (latched, reseeded):
             windows.on_seed_latched(session, event)

@@ -1,4 +1,4 @@
-"""What tests of the API share: wallets that sign in, refusals to expect, and the command line."""
+"""Wallets that sign in, expected refusals, and the command line for tests of the API."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""What nodes ask of the API until they are in the book: registration, the proof of hardware, stake, an ask."""
+"""A node's API calls until it is in the order book: registration, hardware benchmark, stake, ask."""
 
 import secrets
 import time
@@ -52,11 +52,11 @@ def commit_benchmark(api: httpx.Client, caller: Caller, run: Mapping[str, Any]) 
 
 
 def beat(api: httpx.Client, caller: Caller, domain: Domain) -> dict[str, Any]:
-    told = api.post("/v1/providers/me/heartbeat", json={}, headers=caller.headers).json()["challenge"]
-    signature = sign(caller.wallet.key.hex(), typed_data(domain, Heartbeat(caller.address, told)))
-    body = {"busy": True, "challenge": told, "signature": signature}
-    said: dict[str, Any] = api.post("/v1/providers/me/heartbeat", json=body, headers=caller.headers).json()
-    return said
+    challenge = api.post("/v1/providers/me/heartbeat", json={}, headers=caller.headers).json()["challenge"]
+    signature = sign(caller.wallet.key.hex(), typed_data(domain, Heartbeat(caller.address, challenge)))
+    body = {"busy": True, "challenge": challenge, "signature": signature}
+    answer: dict[str, Any] = api.post("/v1/providers/me/heartbeat", json=body, headers=caller.headers).json()
+    return answer
 
 
 def answer_benchmark(api: httpx.Client, caller: Caller, run: Mapping[str, Any], content: bytes) -> httpx.Response:

@@ -1,7 +1,7 @@
-"""A FAKE on purpose: the admission rules of geth's transaction pool, which anvil does not have, before a real node.
+"""A FAKE on purpose: the admission rules of geth's transaction pool, which anvil lacks, before a real node.
 
-The rules and wordings are those of ``core/txpool``: a replacement must raise the fee cap and the tip, each by the
-pool's price bump (10 % by default); what is offered twice is already known; a mined nonce is too low.
+Rules and wordings are those of ``core/txpool``. A replacement must raise fee cap and tip by the price bump (10 %).
+A repeated transaction is already known; a mined nonce is too low.
 """
 
 from dataclasses import dataclass

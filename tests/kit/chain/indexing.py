@@ -1,4 +1,4 @@
-"""What an indexer has made of the chain, to be compared with what a fresh one makes of it."""
+"""An indexer's records of the chain, for comparison with those of a fresh indexer."""
 
 from typing import Any
 
@@ -53,7 +53,7 @@ def forget(database: Database) -> None:
 
 
 def fresh(database: Database, chain: Chain) -> tuple[list[Any], list[Any]]:
-    """Return (booked, canonical logs) of a new indexer."""
+    """Return (recorded, canonical logs) of a new indexer."""
     forget(database)
     chain.index(database)
     return booked(database), canonical_logs(database)

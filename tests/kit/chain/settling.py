@@ -1,4 +1,4 @@
-"""How a test has jobs paid: the one place that knows the steps of a settlement on the chain."""
+"""The steps of a settlement on chain, for tests that need paid jobs."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def _line(job_id: str, units: int) -> JobLine:
 
 
 def _units_root(job_id: str) -> bytes:
-    return sha256(f"units of {job_id}".encode())  # nobody disputes them
+    return sha256(f"units of {job_id}".encode())  # never disputed
 
 
 def pay(units: int) -> int:
@@ -52,8 +52,8 @@ def claim_proof(job_id: str, units: int) -> list[str]:
 
 
 def batch_root(job_id: str, units: int) -> str:
-    beside = merkle.parent_hash(_units_root(job_id), lines_hash([_line(job_id, units)]))
-    return to_hex(merkle.parent_hash(claim_leaf(PROVIDER.address, pay(units)), beside))
+    sibling = merkle.parent_hash(_units_root(job_id), lines_hash([_line(job_id, units)]))
+    return to_hex(merkle.parent_hash(claim_leaf(PROVIDER.address, pay(units)), sibling))
 
 
 def pass_challenge_period(chain: Chain) -> None:

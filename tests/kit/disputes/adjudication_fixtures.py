@@ -1,4 +1,4 @@
-"""The market as challenger beside live nodes, verifiers and referees: what replays refute goes to the contract."""
+"""The market as challenger next to live nodes, verifiers and referees."""
 
 from collections.abc import Sequence
 
@@ -32,7 +32,7 @@ ANOTHER_CLASS = "0x" + "cd" * 32
 LIE = to_hex(keccak(b"what no training gives"))
 
 
-class LyingExecutor(Executor):
+class WrongExecutor(Executor):
     def run(self, task, timeout, on_progress=None, **more):  # type: ignore[no-untyped-def]
         return (
             {"end_leaf": LIE, "steps": 0}
@@ -50,7 +50,7 @@ class _Senders:
         return any(moved)
 
 
-class CourtWorld(RefereeWorld):
+class QuorumWorld(RefereeWorld):
     """A market whose account has bonds for three disputes."""
 
     referees_here: Sequence[Referee] = ()
@@ -140,14 +140,14 @@ class CourtWorld(RefereeWorld):
 
 
 @pytest.fixture(name="live")
-def world_with_court(live_of: LiveMaker, server: tuple[FastAPI, str], app: FastAPI) -> CourtWorld:
-    world: CourtWorld = live_of(CourtWorld)
+def world_with_quorum(live_of: LiveMaker, server: tuple[FastAPI, str], app: FastAPI) -> QuorumWorld:
+    world: QuorumWorld = live_of(QuorumWorld)
     world.api_url = server[1]
     world.give_account()
     return world
 
 
 @pytest.fixture(name="with_referees")
-def listed_referees(live: CourtWorld, executor: Executor) -> None:
+def listed_referees(live: QuorumWorld, executor: Executor) -> None:
     live.referees_here = live.referees(executor)
     live.step()

@@ -1,4 +1,4 @@
-"""The market with its court, to the end of jobs: what is settled on chain, who is paid, what the payer gets back."""
+"""The market with its committee, to the end of jobs: settlement, payouts and refunds."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import update
 
 from kit.chain.deployed_chain import Wallet
-from kit.disputes.adjudication_fixtures import CourtWorld
+from kit.disputes.adjudication_fixtures import QuorumWorld
 from kit.disputes.dispute_fixtures import ZEN
 from kit.verification.live_fixtures import TRAINING, Node
 from market.domain.lifecycle import JobStatus
@@ -29,7 +29,7 @@ from zoo_protocol.payments.receipt import net_unit_price
 PRICE = 5 * ZEN // 2
 
 
-class EndingsWorld(CourtWorld):
+class EndingsWorld(QuorumWorld):
     """A market whose jobs are in escrow."""
 
     listed: Sequence[Referee] = ()

@@ -108,7 +108,7 @@ class RefereeWorld(DisputeWorld):
             pass
 
     def judged(self, opened: Opened, referees: list[Referee]) -> Turn:
-        """Draw, judge and send; return the dispute."""
+        """Draw the committee and send its verdicts; return the dispute."""
         self.keep()
         for referee in referees:
             referee.watch()

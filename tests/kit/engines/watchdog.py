@@ -1,7 +1,7 @@
-"""Ends the engines that a test process has started, should that be killed before it ends them itself.
+"""Ends the engines of a test process that is killed before it ends them itself.
 
-The test process holds the writing end of a pipe and tells its watchdog, a process of its own, of each engine. When the
-kernel closes the pipe with its last holder, however that ended, the watchdog kills what is left.
+The test process sends each engine's id to this watchdog process through a pipe. When the kernel closes the pipe,
+the watchdog kills the engines that are left.
 """
 
 import subprocess
@@ -23,7 +23,7 @@ def watch(pid: int) -> None:
 
 @cache
 def _watchdog() -> "subprocess.Popen[bytes]":
-    # A session of its own: whoever kills the test's process group is not to meet it.
+    # A session of its own survives a kill of the test's process group.
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     return subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, start_new_session=True, **quiet)
 
@@ -32,7 +32,7 @@ def _end(pid: int, create_time: float) -> None:
     try:
         engine = psutil.Process(pid)
         if abs(engine.create_time() - create_time) > _SAME_SECONDS:
-            return  # somebody else's by now
+            return  # the process id was reused
         for process in (*engine.children(recursive=True), engine):
             process.kill()
     except psutil.NoSuchProcess:

@@ -1,7 +1,7 @@
 """A stand-in for a TDX machine and for Intel, which cannot be had here: quotes under a root of trust of the test's own.
 
 Everything but the signatures is the real quote's (``tests/vectors/dcap``): its layout, the processor's certificate
-extension, patch levels and identities. What is signed anew is signed by keys made here, and refused under Intel's root.
+extension, patch levels and identities. New signatures are by keys made here, and refused under Intel's root.
 """
 
 import datetime as dt

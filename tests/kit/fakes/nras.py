@@ -1,6 +1,6 @@
 """A stand-in for NVIDIA's attestation service and for GPUs, which cannot be had here: tokens under a test's own key.
 
-The claims are those of the real answer (``tests/vectors/nvidia``); only names, times and nonce are set anew.
+The claims are those of the real answer (``tests/vectors/nvidia``); only names, times and nonce differ.
 """
 
 import datetime as dt

@@ -1,7 +1,7 @@
 """A small world for tests of jobs: real database and storage, a tiny model, nodes that answer without training.
 
 What a node delivers here is a well-formed payload of random numbers under a real commitment. The market accepts it,
-as it must: only replay can tell. The chain is a fake that knows balances and permit nonces.
+as it must: only a replay finds the difference. The chain is a fake that knows balances and permit nonces.
 """
 
 import secrets
@@ -94,7 +94,7 @@ class World:
         self.settings = settings
         self.be_patient()
         self.wallets: dict[str, LocalAccount] = {}
-        self.kept: dict[str, dict[str, bytes]] = {}  # slot states by node and CID
+        self.kept: dict[str, dict[str, bytes]] = {}  # replica states by node and CID
         self.spec = TrainingSpec.from_dict(SPEC | {"data_config": {"dataset": store_dataset(storage)}})
 
     def be_patient(self) -> None:

@@ -1,4 +1,4 @@
-"""What a node of the small world of jobs delivers: random numbers, well formed, under a real commitment."""
+"""Units delivered in tests without training: random, well-formed payloads under real commitments."""
 
 import secrets
 from dataclasses import replace
@@ -40,7 +40,7 @@ class Work:
 
     def __init__(self, world: "World", lease: LeaseView, node: str, **changes: Any) -> None:
         self.world, self.lease, self.node, self.changes = world, lease, node, changes
-        self.declares = True  # what the slot's next unit starts from, where the job has a round delay
+        self.declares = True  # the start of the replica's next unit, if the job has a round delay
         self.spec = TrainingSpec.from_dict(lease.task["spec"])
         self.vector = np.random.default_rng().normal(size=self.spec.num_parameters()).astype(np.float32) * 1e-3
         self.slot_state = replace(fresh_slot_state(self.spec), error_feedback=self.vector, steps=4)

@@ -1,4 +1,4 @@
-"""What a demonstration that kept its promises says of its training."""
+"""The training report of a demonstration that met its expectations."""
 
 from typing import Any
 

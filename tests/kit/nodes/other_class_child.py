@@ -1,6 +1,6 @@
 """A training child of one of the environment classes that the benchmarks know: ``NAME MEMORY_BYTES [skewed]``.
 
-A skewed one ends each replay with its parameters a little beside.
+A skewed one ends each replay with slightly different parameters.
 """
 
 import sys

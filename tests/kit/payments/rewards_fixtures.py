@@ -1,4 +1,4 @@
-"""A market on a real chain on which days pass: nodes with stakes and heartbeats, judged and paid by the epoch."""
+"""A market on a real chain on which days pass: nodes with stakes and heartbeats, paid by the epoch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -66,7 +66,7 @@ class RewardsWorld:
         return from_unix(self.chain.client().head().timestamp)
 
     def pass_day(self) -> None:
-        """End the day, judge it and let yesterday's epoch take effect."""
+        """End the day, evaluate it and let yesterday's epoch take effect."""
         end, day_later = (self.day + 1) * EPOCH_SECONDS + 180, int(self.now().timestamp()) + EPOCH_SECONDS
         self.chain.anvil.rpc("evm_setNextBlockTimestamp", max(end, day_later))
         self.chain.anvil.mine()

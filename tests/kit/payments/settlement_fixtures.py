@@ -1,7 +1,6 @@
 """A market that settles on a real chain: jobs in escrow, units put in as verified, the real sender and indexer.
 
-What nodes and verifiers do is not played here; what counts is which units the contract pays, how often, and what the
-ledger makes of it.
+Nodes and verifiers take no part. The tests check which units the contract pays, how often, and the ledger.
 """
 
 from collections.abc import Iterator, Mapping

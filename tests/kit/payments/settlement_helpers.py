@@ -23,7 +23,7 @@ PRICE = 5 * 10**18 // 2
 
 @dataclass(frozen=True)
 class Payday:
-    """What became of the deposits of some jobs, in wei."""
+    """Deposits of some jobs and their use, in wei."""
 
     deposited: int
     unit_pay: int

@@ -1,4 +1,4 @@
-"""A settled job whose units an outsider replays: real training, a real store, a chain that says what was settled."""
+"""A settled job whose units an outsider replays: real training, a real store, and a chain with the settlement."""
 
 import tempfile
 from dataclasses import asdict, dataclass, replace
@@ -51,7 +51,7 @@ class World:
     lines: list[tuple[int, int, bool, JobRecord]] | None = None
     """(from round, to round, whether it is the last, record) of what was settled; None: all of ``record``."""
     struck: frozenset[str] = frozenset()
-    told: JobRecord | None = None
+    market_record: JobRecord | None = None
     """What the market tells of a unit that is in no line."""
 
     # --- the chain
@@ -90,7 +90,7 @@ class World:
                 self.executor.environment_class,
                 lambda task: self.executor.run(task, 60),
                 find_trace,
-                lambda place: self.told,
+                lambda place: self.market_record,
             )
 
     def change(self, index: int, **changes: Any) -> None:

@@ -1,4 +1,4 @@
-"""The clearing rule, case by case. Prices in whole units and no fee unless said."""
+"""The clearing rule, case by case. Prices are whole units; there is no fee by default."""
 
 import hashlib
 from datetime import UTC, datetime, timedelta
@@ -42,7 +42,7 @@ def test_last_buyer_otherwise_sets_price_and_leaves() -> None:
         )
         for s in range(32)
     }
-    assert excluded == {"a0", "a1", "a2", "a3"}  # the lot ignores rank
+    assert excluded == {"a0", "a1", "a2", "a3"}  # the random tie-break ignores rank
 
 
 def test_lone_buyer_in_thick_book_cannot_set_price() -> None:

@@ -56,11 +56,11 @@ def test_each_requirement_removes_only_violating_nodes(wanted: dict[str, object]
 def test_objective_has_four_terms_with_published_weights() -> None:
     apart = [Candidate(node(n, site=n, asn=i, owner=n, round_trip_ms=0), missing=0.0) for i, n in enumerate("ab")]
     assert gang_cost(apart) == 0
-    dear = [Candidate(one.node, price=1.0, missing=0.0) for one in apart]
+    costly = [Candidate(one.node, price=1.0, missing=0.0) for one in apart]
     bare = [Candidate(one.node, missing=1.0) for one in apart]
     slow = [Candidate(node("a", site="a", asn=7, owner="a", round_trip_ms=SLOW_MS), missing=0.0), apart[1]]
     silent = [Candidate(node(name, round_trip_ms=0), missing=0.0) for name in "ab"]  # declares nothing
-    assert [gang_cost(gang) for gang in (dear, bare, slow, silent)] == [6, 4, 6, 4]
+    assert [gang_cost(gang) for gang in (costly, bare, slow, silent)] == [6, 4, 6, 4]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])

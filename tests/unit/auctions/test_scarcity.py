@@ -1,4 +1,4 @@
-"""How scarce nodes are; jobs that could use any leave the scarce ones; a pool chooses as a look at every node would."""
+"""Scarcity of nodes; flexible jobs leave scarce nodes; a pool chooses as a scan of all nodes would."""
 
 from collections import Counter
 from collections.abc import Hashable
@@ -144,7 +144,7 @@ def waits_of_the_roomy(scarce: dict[Hashable, float]) -> int:
                 holding.append((step + 6, pool.remove(chosen.node.provider)))
                 queue.remove(wanted)
         waits += queue.count(ROOMY)
-        assert len(queue) < 20  # the supply is stable, and nobody waits for ever
+        assert len(queue) < 20  # the supply is stable, and no job waits for ever
     return waits
 
 

@@ -1,4 +1,4 @@
-"""The auction's benchmark runs, and says what it is asked to say."""
+"""The quick run of the auction's benchmark."""
 
 from benchmarks import auction
 

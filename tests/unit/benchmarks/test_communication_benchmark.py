@@ -1,4 +1,4 @@
-"""What the communication benchmark makes of its runs, and that it goes on where it was."""
+"""Results of the communication benchmark, and its resumption."""
 
 import math
 from contextlib import nullcontext
@@ -83,7 +83,7 @@ def test_more_expensive_points_are_excluded_at_equal_bytes() -> None:
     found |= {"at_20x": Outcome(1.0, 50, 50), "default": Outcome(2.2, 5, 5)}
     found["sparseloco"] = Outcome(1.5, 7, 100)
     assert equal_bytes_deficit(found) == (pytest.approx(2.2 / 1.5 - 1), "sparseloco")
-    found["sparseloco"] = Outcome(1.5, 60, 60)  # now the better and dearer point counts too
+    found["sparseloco"] = Outcome(1.5, 60, 60)  # now the better and more expensive point counts too
     deficit = equal_bytes_deficit(found)
     assert deficit
     assert deficit[0] == pytest.approx(2.2 / 2.0 - 1)

@@ -71,14 +71,14 @@ def test_round_duration_is_sum_of_parts() -> None:
     far = Nodes(4, links={Link(80.0, 16.0, 0.5): 1.0})  # two requests, model; payload, two requests
     market = Market(requests_before=2, requests_after=2)
     assert seconds(run(Scenario(WORK, far, market))) == pytest.approx([80 + 6 * 0.5] * 9)
-    with_state = replace(WORK, slot_state=100 * MB)  # which stays where it is
+    with_state = replace(WORK, slot_state=100 * MB)  # it stays on its node
     assert seconds(run(Scenario(with_state, nodes))) == pytest.approx([80] * 9)
     updates = replace(WORK, update=10 * MB)
     assert seconds(run(Scenario(updates, nodes))) == pytest.approx([1 + 60 + 10] * 9)
     assert run(Scenario(WORK, nodes)).efficiency == pytest.approx(60 / 80)
 
 
-def test_market_link_and_work_count() -> None:
+def test_market_link_and_work_lengthen_rounds() -> None:
     nodes = Nodes(4, links={SLOW: 1.0})
     crowded = Market(up_mbps=32.0, down_mbps=160.0)  # half of what its four nodes could use
     assert seconds(run(Scenario(WORK, nodes, crowded))) == pytest.approx([20 + 60 + 20] * 9)
@@ -289,7 +289,7 @@ def test_real_run_awaits_committed_units_like_market() -> None:
 def test_published_replica_state_yields_to_training_transfers() -> None:
     work = replace(WORK, slot_state=1000 * MB)
     outcome = run(Scenario(work, Nodes(1, links={SLOW: 1.0}), Market(pins=1), rounds=6))
-    assert outcome.unserved > 0  # 500 s of it, beside a training of 60 s a round
+    assert outcome.unserved > 0  # 500 s of it, next to 60 s of training per round
     # The payload has all of the link but the little that keeps the other connection alive.
     assert seconds(outcome)[-1] == pytest.approx(80 + 10 * MIN_RATE / (2 * MB), abs=0.01)
 

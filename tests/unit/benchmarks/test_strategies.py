@@ -1,4 +1,4 @@
-"""The simulated strategies: what they lose is what the rules say, and the bounds around their means are Wilson's."""
+"""The simulated strategies lose as the rules state; the bounds around their means are Wilson's."""
 
 import random
 
@@ -140,13 +140,13 @@ def test_price_bound_is_stake_in_bronze_then_fee() -> None:
 
 def test_single_false_verifier_is_penalised_once_by_table() -> None:
     life = referee_strategies.cartel_life(referee_strategies.CARTELS[0], USUAL, random.Random(0))
-    seats = -(life + MAINNET.verifier_minimum_stake_wei // 5)  # what honest work would have brought until then
+    seats = -(life + MAINNET.verifier_minimum_stake_wei // 5)  # the reward of honest work until then
     assert seats > 0
     assert seats % referee_strategies.seat_profit_wei(USUAL) == 0
 
 
 def test_quarter_of_referees_escape_at_quorum_probability() -> None:
-    """Of the 15504 committees of 5 from 20, 1126 have at least three of five."""
+    """1126 of the 15504 committees of 5 from 20 have at least three of five."""
     assert referee_strategies.escaped_share(5) == 1_126 / 15_504
     assert referee_strategies.escaped_share(5) < 1 - 0.66  # the price bound of orders counts on 66 % of a penalty
 
@@ -174,7 +174,7 @@ def share_of_draws(silent: int, *, struck: bool) -> float:
     return undecided / 10_000
 
 
-def test_wilson_bounds() -> None:
+def test_wilson_bounds_match_manual_values() -> None:
     """Against values computed by hand from the formula with z = 2.5758."""
     assert wilson(0, 100) == pytest.approx((0, 0.06222), abs=1e-5)
     assert all(wilson(of, of)[1] == 1.0 and wilson(0, of)[0] == 0.0 for of in range(1, 300))
@@ -195,8 +195,8 @@ def test_lazy_verifiers_are_found_at_formula_rate(laziness: Laziness, share: flo
 
 def test_echoed_answer_is_slashed_at_once_others_later() -> None:
     dice = random.Random(4)
-    told = [live(Laziness.TOLD, 1.0, dice) for _ in range(30)]
-    assert {life.follows for life in told if life.found_after} == {(VerifierSanction.SLASHED,)}
+    echoing = [live(Laziness.TOLD, 1.0, dice) for _ in range(30)]
+    assert {life.follows for life in echoing if life.found_after} == {(VerifierSanction.SLASHED,)}
     told_first = [live(Laziness.TOLD_FIRST, 1.0, dice) for _ in range(30)]
     assert {life.follows for life in told_first} == {(), (VerifierSanction.SLASHED,)}
     assert {live(Laziness.ECHOES, 1.0, dice).follows for _ in range(9)} == {

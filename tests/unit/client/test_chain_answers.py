@@ -1,4 +1,4 @@
-"""The chain's node behind a wallet answers with nonsense: that is no reason for a program to end."""
+"""Malformed answers of the wallet's chain node do not end the program."""
 
 import json
 import threading

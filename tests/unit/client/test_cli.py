@@ -86,8 +86,8 @@ def test_terminal_user_is_notified_of_silent_market(tmp_path: Path) -> None:
     with subprocess.Popen(command, cwd=tmp_path, env=surroundings(tmp_path), stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
         try:
-            assert "ConnectError" in (said := os.read(ours, 4096).decode())
-            assert "trying again" in said
+            assert "ConnectError" in (output := os.read(ours, 4096).decode())
+            assert "trying again" in output
             assert process.poll() is None, "it is told before the command ends"
         finally:
             process.kill()
@@ -121,7 +121,7 @@ def test_terminating_commands_can_answer_in_json(tmp_path: Path, run: Run) -> No
 
 def test_help_shows_option_defaults(tmp_path: Path, run: Run) -> None:
     shown = " ".join(run(tmp_path, "devnet", "up", "--help", COLUMNS="200").stdout.split())
-    assert "default: 5" in shown  # what stands in brackets is markup, and not shown
+    assert "default: 5" in shown  # brackets are markup, and not printed
     assert "default: fabricate" in shown
 
 

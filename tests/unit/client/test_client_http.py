@@ -142,7 +142,7 @@ def test_request_to_killed_market_is_retried(market: Market) -> None:
     assert [request.json() for request in market.requests] == [{"a": 1}, {"a": 1}]
 
 
-def test_patience_ends(market: Market) -> None:
+def test_request_fails_after_retry_time(market: Market) -> None:
     market.answer = lambda _request: problem(503, "storage-down")
     with pytest.raises(Unreachable) as error:
         Connection(market.url, retry_seconds=0.5).get("/v1/x")
@@ -234,8 +234,8 @@ def test_saved_login_serves_market_under_any_url_form(
     monkeypatch.delenv("ZOO_API_KEY")
     save_login("https://other.test", "zck_saved")
     open_client(market.url).connection.get("/v1/me")
-    said = [request.headers.get("authorization") for request in market.requests]
-    assert said == ["Bearer zck_saved"] * 3 + ["Bearer zck_mine", None]
+    sent = [request.headers.get("authorization") for request in market.requests]
+    assert sent == ["Bearer zck_saved"] * 3 + ["Bearer zck_mine", None]
 
 
 def test_detail_naming_its_field_is_not_prefixed(market: Market) -> None:
@@ -262,7 +262,7 @@ def test_html_page_instead_of_answer_is_retried(market: Market) -> None:
     assert Connection(market.url).get("/v1/x") == {"back": True}
     market.requests.clear()
     with pytest.raises(Unreachable, match="text/html instead of JSON"):
-        Connection(market.url).post("/v1/x")  # which may not be repeated
+        Connection(market.url).post("/v1/x")  # a POST may not be repeated
 
 
 def test_attempt_outlasting_retry_time_is_repeated(market: Market) -> None:

@@ -1,4 +1,4 @@
-"""What the client signs, what it refuses to sign, and how jobs and amounts are written."""
+"""The client's signatures and refusals, and the notation of jobs and amounts."""
 
 import asyncio
 import json
@@ -153,7 +153,7 @@ def test_amounts_are_exact() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "-1", "NaN", "inf", "1e40", "0.0000000000000000001", "0.5 wei", "ten", 0.1, True])
-def test_no_amount_is_guessed(text: Any) -> None:
+def test_malformed_amount_is_refused_by_field(text: Any) -> None:
     with pytest.raises(ConfigError) as error:
         parse_zen(text, "budget_max")
     assert error.value.code == "amount-malformed"
@@ -300,7 +300,7 @@ def test_chain_contradiction_raises_error_with_code() -> None:
     assert (error.value.code, error.value.detail) == ("no-window", "there is none")
 
 
-def test_pay_goes_to_addresses_only() -> None:
+def test_malformed_address_is_refused() -> None:
     assert checked_address(WALLET.address.lower()) == WALLET.address
     for wrong in ("0x12", "", WALLET.address.swapcase().replace("0X", "0x")):
         with pytest.raises(ConfigError) as error:
@@ -313,6 +313,6 @@ async def _awaited(state: JobState) -> JobState:
     return found
 
 
-def test_finished_wait_may_be_awaited() -> None:
+def test_awaited_job_state_is_returned_unchanged() -> None:
     state = JobState.model_construct(id="0x00", status="settled", reason="completed")
     assert asyncio.run(_awaited(state)) is state

@@ -1,4 +1,4 @@
-"""What is printed for programs is JSON, whatever was computed."""
+"""Output for programs is JSON for every computed value."""
 
 import json
 import math
@@ -13,7 +13,7 @@ from zoo_compute.terminal.output import print_json, report
 
 def _read(text: str) -> object:
     def refuse(constant: str) -> None:
-        raise AssertionError(f"{constant} is no JSON")
+        raise AssertionError(f"{constant} is not JSON")
 
     return json.loads(text, parse_constant=refuse)
 
@@ -27,10 +27,10 @@ def test_non_finite_numbers_are_null(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_errors_and_benchmarks_are_json_too(capsys: pytest.CaptureFixture[str]) -> None:
     report(ApiError(422, "a-code", "detail", field="x", remedy=None, extra={"found": math.inf}), as_json=True)
-    said = _read(capsys.readouterr().err)
-    assert isinstance(said, dict)
-    assert said["error"]["found"] is None
+    printed = _read(capsys.readouterr().err)
+    assert isinstance(printed, dict)
+    assert printed["error"]["found"] is None
     print_report("some", [Row("a row", math.inf, "s", 1.0, math.nan)], 1.0, as_json=True)
-    said = _read(capsys.readouterr().out)
-    assert isinstance(said, dict)
-    assert [said["rows"][0][name] for name in ("value", "min", "max")] == [None, 1.0, None]
+    printed = _read(capsys.readouterr().out)
+    assert isinstance(printed, dict)
+    assert [printed["rows"][0][name] for name in ("value", "min", "max")] == [None, 1.0, None]

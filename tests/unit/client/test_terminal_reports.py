@@ -17,7 +17,7 @@ from zoo_compute.terminal.watch import describe
 HONEST = "0x" + "a0" * 20
 
 
-def test_people_read_amounts_in_zen() -> None:
+def test_wei_amounts_are_shown_in_zen() -> None:
     facts = {"budget_wei": 25 * 10**17, "clearing_price_wei_per_gpu_hour": "5" + "0" * 18, "fee_wei": None, "nodes": 4}
     assert in_zen(facts) == {"budget": "2.5 ZEN", "clearing_price_per_gpu_hour": "5 ZEN", "fee": None, "nodes": 4}
 
@@ -56,9 +56,9 @@ def test_events_are_described_in_sentences() -> None:
         "unit rejected: round 0, slot 3, 0xab (incorrect_computation)"
     )
     late = {"round": 0, "slot": 3, "segment": 1, "provider": "0xab"}
-    told = "provider 0xab is late with a state: round 0, slot 3, segment 1, "
-    assert describe(Event(id=4, kind="late", data=late)) == told + "not revealed yet"
-    assert describe(Event(id=5, kind="late", data=late | {"shown_at": "noon"})) == told + "revealed at noon"
+    start = "provider 0xab is late with a state: round 0, slot 3, segment 1, "
+    assert describe(Event(id=4, kind="late", data=late)) == start + "not revealed yet"
+    assert describe(Event(id=5, kind="late", data=late | {"shown_at": "noon"})) == start + "revealed at noon"
 
 
 @pytest.mark.parametrize(
@@ -97,8 +97,8 @@ def test_replay_result_is_described(difference: Difference | None, sentence: str
 
 
 def test_unit_forfeited_by_dispute_is_marked() -> None:
-    struck = Attempt("0xA", "verified", None, "0x1", "0x2", 3, Difference(), 0, struck=True)
-    assert describe_attempt(struck).startswith("0xA (verified, forfeited after a dispute): differs")
+    forfeited = Attempt("0xA", "verified", None, "0x1", "0x2", 3, Difference(), 0, struck=True)
+    assert describe_attempt(forfeited).startswith("0xA (verified, forfeited after a dispute): differs")
 
 
 def test_unsigned_payload_is_reported() -> None:

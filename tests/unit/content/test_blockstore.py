@@ -1,4 +1,4 @@
-"""What a power cut may take: nothing that was answered as pinned. And what damage on disk is called."""
+"""The block store after a power cut keeps all acknowledged pins; errors name damage on disk."""
 
 import os
 import sqlite3
@@ -97,11 +97,11 @@ def test_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_failed_disk_writes_are_not_reported_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The system reports a write error once; the next fsync succeeds."""
-    store, told = BlockStore(tmp_path), threading.Event()
+    store, reported = BlockStore(tmp_path), threading.Event()
 
     def tell_once(handle: int, forced: object = os.fdatasync) -> None:
-        if not told.is_set():
-            told.set()
+        if not reported.is_set():
+            reported.set()
             raise OSError(5, "Input/output error")
         forced(handle)  # type: ignore[operator]
 
@@ -111,7 +111,7 @@ def test_failed_disk_writes_are_not_reported_durable(tmp_path: Path, monkeypatch
         writer = store.writer()
         writer.write(SEVERAL)
         writer.finish()
-        assert told.wait(60)
+        assert reported.wait(60)
         with pytest.raises(OSError, match="Input/output"):
             writer.commit(pin=True)
     assert not store.pins()

@@ -54,7 +54,7 @@ def test_eip_example_matches_published_hash_and_signature() -> None:
     assert recover(MAIL, SIGNATURE) == recover_strictly(MAIL, SIGNATURE) == MAIL["message"]["from"]["wallet"]
 
 
-def test_another_word_is_another_signer() -> None:
+def test_changed_message_recovers_other_signer() -> None:
     changed = MAIL | {"message": MAIL["message"] | {"contents": "Hello, Eve!"}}
     assert recover(changed, SIGNATURE) != MAIL["message"]["from"]["wallet"]
     with pytest.raises(ValueError, match="malformed"):

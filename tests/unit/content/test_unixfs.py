@@ -118,7 +118,7 @@ def test_links_without_bytes_are_refused():
         unixfs.decode_node(_node(Link(leaf, 0, 0), Link(leaf, 0, 0))[1])
 
 
-def test_endless_chain_is_cut():
+def test_too_deep_file_is_refused():
     cid = of_block(0x55, b"x")
     blocks = {cid: b"x"}
     for _ in range(unixfs.MAX_DEPTH + 1):
@@ -146,7 +146,7 @@ def test_reader_requests_each_block_once():
     assert asked < 4200
 
 
-def test_file_of_fine_chunks_is_read():
+def test_file_of_1024_byte_chunks_is_read():
     data = pattern(5000 * 1024)  # `ipfs add --chunker=size-1024`
     root, blocks = _tree(data, chunk_bytes=1024)
     assert b"".join(unixfs.read(root, blocks.__getitem__, max_bytes=len(data))) == data

@@ -1,4 +1,4 @@
-"""What the demonstration promises of its cheat, and the words for it."""
+"""The demonstration's expectations of its dishonest provider, and their texts."""
 
 import copy
 from typing import Any
@@ -63,15 +63,15 @@ RECEIPT: dict[str, Any] = {
 
 
 def test_report_names_all_parties_transactions_and_amounts() -> None:
-    told = dispute_report.format_report(STORY)
-    unwrapped = " ".join(told.split())
-    assert all(text in told for text in (CHEAT, *TXS, *REFEREES, STORY["dispute_id"], OTHER))
+    report = dispute_report.format_report(STORY)
+    unwrapped = " ".join(report.split())
+    assert all(text in report for text in (CHEAT, *TXS, *REFEREES, STORY["dispute_id"], OTHER))
     assert "13 to 18" in unwrapped
     assert "lost 500 ZEN of its stake and has 500 ZEN left" in unwrapped
     assert (
         "50 ZEN cover the market's costs, 20 ZEN pay the referees with a signature, and 430 ZEN are burned" in unwrapped
     )
-    assert "had not signed yet" in told
+    assert "had not signed yet" in report
     assert "None of the 2 honest providers and 3 verifiers lost any stake" in unwrapped
     assert "earned 3 ZEN" in unwrapped
 

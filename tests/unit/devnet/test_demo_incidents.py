@@ -1,4 +1,4 @@
-"""What the demonstration does to its nodes, by the events of its job; with a process in the place of the leaver."""
+"""The demonstration's incidents, triggered by the events of its job; a process stands in for the leaver."""
 
 import signal
 import subprocess
@@ -68,7 +68,7 @@ def play(directory: StateDirectory, leaver: subprocess.Popen[bytes]) -> Play:
     return Play(directory, leaver)
 
 
-def test_one_after_another(play: Play, directory: StateDirectory) -> None:
+def test_incidents_follow_job_events_in_order(play: Play, directory: StateDirectory) -> None:
     assert play.after(_committed(0), _round(1), _step()) == (False, False, False)
     assert play.after(_committed(1, "0xother"), _committed(1), _step()) == (False, False, False)
     assert play.after(_round(2)) == (True, False, False)

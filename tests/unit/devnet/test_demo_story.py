@@ -16,7 +16,7 @@ def test_dataset_is_built_in_help_with_disjoint_splits() -> None:
 CHEAT, HONEST = "0x" + "c0" * 20, "0x" + "a0" * 20
 
 
-CONVICTED = {"provider": CHEAT, "path": "dispute"}
+SLASH = {"provider": CHEAT, "path": "dispute"}
 
 
 def _receipt() -> dict[str, object]:
@@ -27,7 +27,7 @@ def _receipt() -> dict[str, object]:
         "fee_wei": "10",
         "refund_wei": "800",
         "units": [{"provider": HONEST, "round": 0, "slot": 0, "paid_wei": "190"}],
-        "slashes": [CONVICTED],
+        "slashes": [SLASH],
         "story": {"honest": {"slashed": []}},
         "training": TRAINING,
         "checkpoints": [{"pins": ["a", "b", "c"]}] * 9,
@@ -48,8 +48,8 @@ def test_valid_receipt_passes() -> None:
         ({"budget_wei": "999"}, "escrowed <= budget"),
         ({"fee_wei": "5", "refund_wei": "805"}, "fee == 5 %"),
         ({"slashes": []}, "only the dishonest provider"),
-        ({"slashes": [CONVICTED, CONVICTED | {"provider": HONEST}]}, "only the dishonest provider"),
-        ({"slashes": [CONVICTED | {"path": "operator"}]}, "a committee decided"),
+        ({"slashes": [SLASH, SLASH | {"provider": HONEST}]}, "only the dishonest provider"),
+        ({"slashes": [SLASH | {"path": "operator"}]}, "a committee decided"),
         ({"story": {"honest": {"slashed": [HONEST]}}}, "no other node ever lost stake"),
         (
             {"units": [{"provider": CHEAT, "round": 0, "slot": 0, "paid_wei": "190"}]},

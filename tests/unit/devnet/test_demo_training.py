@@ -1,4 +1,4 @@
-"""What the demonstration promises of its slow link, its late payload and its leaver, and the words for it."""
+"""The demonstration's expectations of its slow link, late payload and leaver, and their texts."""
 
 import copy
 from typing import Any
@@ -68,12 +68,12 @@ def _all_of_it(quickest_seconds: float | None) -> Any:
     return TRAINING | {"slow_link": TRAINING["slow_link"] | all_of_it | seen}
 
 
-def test_whole_updates_on_busy_machine_are_reported() -> None:
+def test_whole_payload_is_reported_on_busy_machine() -> None:
     assert _broken(_all_of_it(5.1)) == set()
     assert _broken(_all_of_it(4.9)) == {LESS}
     assert _broken(_all_of_it(None)) == {LESS}
-    told = demo_training.report_lines(_all_of_it(5.1), NAMES, 4.0)[1]
-    assert "units of 9.0 s on this busy machine, a whole payload of 122000 bytes" in told
+    line = demo_training.report_lines(_all_of_it(5.1), NAMES, 4.0)[1]
+    assert "units of 9.0 s on this busy machine, a whole payload of 122000 bytes" in line
 
 
 def test_report_names_compression_levels_weight_and_bytes() -> None:

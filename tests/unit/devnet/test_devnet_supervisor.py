@@ -93,14 +93,14 @@ def test_held_part_is_restarted_only_when_allowed(directory: StateDirectory) -> 
     running = Running(directory, [Part("service", SLEEPER, ready=lambda: True, away=away), other])
     try:
         assert running.ready.wait(20)
-        first, beside = running.pid("service"), running.pid("other")
+        first, second = running.pid("service"), running.pid("other")
         assert first is not None
-        assert beside is not None
+        assert second is not None
         away.touch()
         os.kill(first, signal.SIGKILL)
         wait_until(lambda: running.pid("service") is None)
-        os.kill(beside, signal.SIGKILL)
-        wait_until(lambda: running.pid("other") not in (None, beside))  # it might have been started as well by then
+        os.kill(second, signal.SIGKILL)
+        wait_until(lambda: running.pid("other") not in (None, second))  # it might have been started as well by then
         assert running.pid("service") is None
         away.unlink()
         wait_until(lambda: running.pid("service") is not None)
@@ -137,8 +137,8 @@ def test_failed_part_start_fails_stack_and_shows_log(directory: StateDirectory) 
 def test_leftovers_are_stopped_except_reused_pid(sleeper: subprocess.Popen[bytes]) -> None:
     identity = Identity.of(sleeper.pid)
     assert identity is not None
-    stranger = Identity(sleeper.pid, identity.create_time - 1000)
-    state = State(parts={"old": Started(stranger, signal.SIGTERM, 0)})
+    reused = Identity(sleeper.pid, identity.create_time - 1000)
+    state = State(parts={"old": Started(reused, signal.SIGTERM, 0)})
     assert stop_leftovers(state) == []
     assert sleeper.poll() is None
     state = State(parts={"old": Started(identity, signal.SIGTERM, 0)})
@@ -218,7 +218,7 @@ def test_engine_named_by_environment_is_not_started(directory: StateDirectory, m
     assert state.settings["ZOO_REDIS_URL"] == "redis://elsewhere:6379/0"
     assert parts["api"].env["ZOO_SWEEP_INTERVAL_SECONDS"] == "7"
     assert "zoo_compute.devnet.adversaries.adversary" in parts["provider-1"].argv
-    assert "provider-1" in parts["provider-2"].needs  # the spare joins after the cheat
+    assert "provider-1" in parts["provider-2"].needs  # the spare joins after the dishonest provider
     assert Settings(**{name.removeprefix("ZOO_").lower(): value for name, value in state.settings.items()})
 
 

@@ -1,4 +1,4 @@
-"""How likely committees are to miss their quorum: against a simulation of the draws, and cases counted by hand."""
+"""Probabilities that committees miss their quorum, against a simulation and manual counts."""
 
 import random
 from itertools import pairwise
@@ -32,21 +32,21 @@ def test_probability_matches_simulated_disputes(able: int, mute: int, terms: Dis
 def simulated(able: int, mute: int, terms: DisputeTerms) -> float:
     dice, undecided = random.Random(1), 0
     for _ in range(LIVES):
-        fresh, struck = set(range(able + mute)), set[int]()
+        fresh, delisted = set(range(able + mute)), set[int]()
         for _ in range(terms.draws):
             committee = set(dice.sample(sorted(fresh), min(terms.seats, len(fresh))))
-            committee |= set(dice.sample(sorted(struck), terms.seats - len(committee)))
+            committee |= set(dice.sample(sorted(delisted), terms.seats - len(committee)))
             signed = {one for one in committee if one < able and dice.random() < PRESENT}
             if len(signed) >= terms.quorum:
                 break
             fresh -= committee - signed
-            struck |= committee - signed
+            delisted |= committee - signed
         else:
             undecided += 1
     return undecided / LIVES
 
 
-def test_by_hand() -> None:
+def test_inconclusive_probability_matches_manual_cases() -> None:
     assert inconclusive_probability(2, 1, THREE) == pytest.approx((1 - PRESENT**2) ** 3)  # the same three, three times
     assert inconclusive_probability(2, 3, FIVE) == pytest.approx(1)
     assert inconclusive_probability(4, 0, FIVE) == 1.0  # no committee can be drawn

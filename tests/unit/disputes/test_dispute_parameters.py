@@ -1,4 +1,4 @@
-"""What the market and the nodes take as given about disputes is what the contract says."""
+"""The dispute parameters of market and nodes equal the contract's."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Who decides over refuted work: each case that a committee cannot decide has its own reason, and nothing else has."""
+"""The decider of refuted units, and a distinct reason for each case that no committee can decide."""
 
 from dataclasses import replace
 from typing import Any

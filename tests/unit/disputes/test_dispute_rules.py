@@ -1,4 +1,4 @@
-"""What is due in a dispute, by the contract's state alone; and what a referee finds, by what its replay gives."""
+"""Due actions in a dispute by the contract's state, and a referee's verdict by its replay."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -128,20 +128,20 @@ LATE = DEADLINE - DEVNET.disputes.verdict_seconds // PARTIAL_BALLOT_DIVISOR
 
 
 @pytest.mark.parametrize(
-    ("said", "time", "sent"),
+    ("findings", "time", "sent"),
     [
         ([True, True], WAITED - 1, []),  # the third may still come
         ([True, True], WAITED, [True]),
-        ([True, True, False], DRAWN_AT, [True]),  # nobody is awaited
+        ([True, True, False], DRAWN_AT, [True]),  # all have answered
         ([True, False], LATE, []),  # no quorum
         ([True, False], LATE + 1, [True, False]),
         ([True], DEADLINE, [True]),
         ([], DEADLINE, []),
     ],
 )
-def test_quorum_waits_for_others_and_partial_until_late(said: list[bool], time: int, sent: list[bool]) -> None:
+def test_quorum_waits_for_others_and_partial_until_late(findings: list[bool], time: int, sent: list[bool]) -> None:
     committee = [A, B, C]
-    verdicts = [verdict(referee, correct) for referee, correct in zip(committee, said, strict=False)]
+    verdicts = [verdict(referee, correct) for referee, correct in zip(committee, findings, strict=False)]
     judging = state(S.JUDGING, deadline=DEADLINE)
     found = due_ballots(judging, committee, verdicts, DEVNET, time)
     assert [ballot.provider_correct for ballot in found] == sent
@@ -342,7 +342,7 @@ def test_referee_or_gateway_fault_gives_no_verdict(found: Any) -> None:
         assert error.value.code == code
 
 
-def test_diverging_training_and_other_class_are_handled(found: Any) -> None:
+def test_diverged_or_other_class_unit_is_false(found: Any) -> None:
     diverged = ExecutorError("diverged", "training_config.learning_rate", "loss is not finite")
     assert found(replay=diverged) == Finding(False, "diverged")
     assert found(shown=OTHER_CLASS, environment=OTHER_CLASS) == Finding(False, "wrong_environment")

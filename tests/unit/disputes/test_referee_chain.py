@@ -1,4 +1,4 @@
-"""What a referee reads of the transaction that opened a dispute: its input is a stranger's."""
+"""A referee's reading of the opening transaction, whose input is untrusted."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -37,8 +37,8 @@ def encoded(function: str, *arguments: Any) -> bytes:
 
 def opening_call(unit: UnitCommitment) -> bytes:
     order = (A, from_hex(HASH), 1, 1, 1, 4, 200, 1, 1, 1, 1)
-    said = (from_hex(HASH), unit.round, unit.slot, unit.provider, from_hex(HASH), from_hex(HASH))
-    return encoded("open", order, said, b"s" * 65, from_hex(HASH), [])
+    words = (from_hex(HASH), unit.round, unit.slot, unit.provider, from_hex(HASH), from_hex(HASH))
+    return encoded("open", order, words, b"s" * 65, from_hex(HASH), [])
 
 
 def test_opening_of_disputed_unit_counts_among_several(chain: RefereeChain) -> None:
@@ -70,7 +70,7 @@ def test_invalid_offset_is_ignored(chain: RefereeChain, word: int) -> None:
         opened_by(chain, encoded("multicall", [call])[:at] + word.to_bytes(32, "big"), FIRST)
 
 
-def test_endless_nested_calls_are_handled(chain: RefereeChain) -> None:
+def test_deeply_nested_calls_name_no_unit(chain: RefereeChain) -> None:
     selector, call = encoded("multicall", [b""])[:4], b""
     for _ in range(700):  # 112 kB: a transaction may have 128 kB
         words = b"".join(number.to_bytes(32, "big") for number in (32, 1, 32, len(call)))

@@ -116,7 +116,7 @@ def test_background_transfer_waits_for_urgent_ones(url: str, tmp_path: Path) -> 
         send()  # and again from its start
     assert answers == [b"b" * SIZE] * 2
     assert link.up.bytes == 2 * SIZE
-    assert link.up.bytes_per_second is None  # what gave way tells nothing of the link
+    assert link.up.bytes_per_second is None  # an interrupted transfer measures nothing
 
 
 def test_background_transfer_ends_when_node_stops(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a node says of itself while its threads work side by side."""
+"""A node's reports while its threads run concurrently."""
 
 import os
 import threading
@@ -218,7 +218,7 @@ def test_node_status_does_not_wait_for_unit(tmp_path: Path) -> None:
         raise ApiError(409, "benchmark-paused", "one was failed lately")
 
     market: Any = SimpleNamespace(
-        network=lambda: network, register=lambda said: registered.append(said["name"]), start_benchmark=refuse
+        network=lambda: network, register=lambda info: registered.append(info["name"]), start_benchmark=refuse
     )
     config = NodeConfig("http://127.0.0.1:1", "provider", tmp_path, "node", profile="cpu-avx2-1")
     with Executor(CPU, 1 << 30, tmp_path) as executor:
@@ -229,12 +229,12 @@ def test_node_status_does_not_wait_for_unit(tmp_path: Path) -> None:
             def beat() -> None:
                 for live in (0, 2, 1):
                     standing.log_verifier_count(live)
-                standing.advance("demoted")  # which the benchmark ends, once the unit is done
+                standing.advance("demoted")  # the benchmark ends it, once the unit is done
 
-            said = threading.Thread(target=beat, daemon=True)
-            said.start()
-            said.join(30)
-            assert not said.is_alive(), "the heartbeats waited for the training task"
+            heartbeats = threading.Thread(target=beat, daemon=True)
+            heartbeats.start()
+            heartbeats.join(30)
+            assert not heartbeats.is_alive(), "the heartbeats waited for the training task"
         standing.close()
     assert registered == ["node"]
 

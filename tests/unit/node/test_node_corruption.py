@@ -1,4 +1,4 @@
-"""A node some of whose files were damaged: it starts, says what it set aside, and goes on with the rest."""
+"""A node with damaged files starts, names the quarantined ones, and goes on with the rest."""
 
 import gc
 import hashlib

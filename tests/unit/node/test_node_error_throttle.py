@@ -1,4 +1,4 @@
-"""What is down, late or malformed around a node costs it neither its life nor its units."""
+"""Failures around a node, late or malformed answers included, cost it neither its process nor its units."""
 
 import logging
 import time
@@ -51,14 +51,14 @@ def test_chain_outage_costs_no_unit_with_known_acknowledger(tmp_path: Path, monk
     unit_id = acknowledgements.StoredAcknowledgement(UNIT, promised, "").unit_id
     message = typed_data(omissions_domain(1, OMISSIONS), Acknowledgement(unit_id, promised))
     answer = {"include_by": promised, "signature": sign(KEY, message)}
-    with pytest.raises(NotAcknowledged):  # nobody knows whether it counts
+    with pytest.raises(NotAcknowledged):  # it is unknown whether it counts
         taker.take(UNIT, answer)
     state.away = False
     taker.take(UNIT, answer)
     state.away = True
     taker.take(UNIT, answer)
     state.away, state.holds = False, False
-    for state.away in (False, True):  # what it lost it does not get back by silence
+    for state.away in (False, True):  # an outage does not restore a lost acknowledgement
         with pytest.raises(NotAcknowledged):
             taker.take(UNIT, answer)
 
@@ -124,7 +124,7 @@ def test_malformed_answer_ends_no_node_thread(tmp_path: Path, answer: Any) -> No
         lambda: market.dispute("0x"),
         payouts.collect,
     ]
-    if answer:  # else it is a right one: there is no work, and there are no asks
+    if answer:  # the other answer is valid: no work, no asks
         calls += [market.open_asks, lambda: market.next_lease(["train"], 0.0)]
     for call in calls:
         with pytest.raises(Unreachable) as error:

@@ -1,4 +1,4 @@
-"""What a node has on disk after a power cut, and what a disk that fails may not end."""
+"""A node's files after a power cut, and its survival of disk failures."""
 
 import hashlib
 import os
@@ -100,7 +100,7 @@ def test_result_counts_only_for_its_environment_class(worker: Worker) -> None:
     trained(worker, "class")
     trained(worker, "class")
     assert executor_of(worker).runs == 1
-    trained(worker, "another")  # whose leaves are others: under this lease, those would be a lie
+    trained(worker, "another")  # its leaves differ: under this lease they would be false
     assert executor_of(worker).runs == 2
 
 

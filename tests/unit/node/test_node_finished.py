@@ -1,4 +1,4 @@
-"""What a node keeps of a job that is over goes once nobody can ask for it, and not before."""
+"""A node deletes a finished job's files once no party can ask for them."""
 
 import os
 from pathlib import Path

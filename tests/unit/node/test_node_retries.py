@@ -1,4 +1,4 @@
-"""What a node has ready is kept until the market answers, unless the lease is known to be lost, or the node stops."""
+"""A node keeps its results until the market answers, the lease is lost, or the node stops."""
 
 import json
 import threading
@@ -96,7 +96,7 @@ class Away(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Taking, bind_and_activate=False)
         self.server_bind()
-        self.told: list[tuple[str, dict[str, Any]]] = []
+        self.requests: list[tuple[str, dict[str, Any]]] = []
 
     def back(self) -> None:
         self.server_activate()
@@ -108,7 +108,7 @@ class Taking(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.told.append((self.path, body))
+        self.server.requests.append((self.path, body))
         self.send_response(200)
         self.send_header("Content-Length", "2")
         self.end_headers()
@@ -139,6 +139,6 @@ def test_lease_refusal_is_repeated_until_market_answers(tmp_path: Path, caplog: 
         thread.join(60)
         assert not thread.is_alive()
         market.shutdown()
-    said = [body["code"] for path, body in market.told if path == f"/v1/leases/{LEASE.id}/fail"]
-    assert said == ["block_not_found"]
+    codes = [body["code"] for path, body in market.requests if path == f"/v1/leases/{LEASE.id}/fail"]
+    assert codes == ["block_not_found"]
     assert Workspace(tmp_path).remembered() == []

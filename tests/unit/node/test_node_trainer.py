@@ -1,4 +1,4 @@
-"""What the training process of a node holds itself to."""
+"""Limits of a node's training process."""
 
 import weakref
 

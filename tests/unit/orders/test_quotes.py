@@ -73,7 +73,7 @@ def _dearest(tier: str, segments: int, unit_wei: int) -> int:
 @pytest.mark.parametrize(
     ("tier", "segment_wei", "reason"),
     [
-        # half of 1,000 ZEN, of which 66 % count, 2 % of a unit's segments drawn
+        # half of 1,000 ZEN, of which 66 % count, 2 % of a unit's segments sampled
         ("bronze", Fraction(500 * ZEN * 66 * 2, 100 * 98), "stake_below_gain"),
         ("silver", Fraction(10 * ZEN), "segment_above_referee_fee"),
         ("gold", Fraction(10 * ZEN), "segment_above_referee_fee"),

@@ -32,7 +32,7 @@ def test_unit_is_offered_while_fastest_node_is_timely() -> None:
         last_offer([], 110.0)
     assert STATE.can_finish_in_time(EARLY)
     assert not STATE.can_finish_in_time(LATE)
-    assert FEW.can_finish_in_time(LATE)  # three of six are no quorum
+    assert FEW.can_finish_in_time(LATE)  # three of six do not make a quorum
     assert replace(STATE, last_offer=None).can_finish_in_time(LATE)
 
 
@@ -94,7 +94,7 @@ def test_quorum_does_not_wait_for_infeasible_unit() -> None:
         (FEW, LATE, None, LEASED, True, None),
     ],
 )
-def test_replica_works_for_expected_round(
+def test_offered_round_follows_replica_state(
     state: RoundState, now: datetime, own: UnitStatus | None, ahead: UnitStatus | None, may: bool, round_: int | None
 ) -> None:
     assert round_to_offer(state, now, own, ahead, next_round_open=may) == round_

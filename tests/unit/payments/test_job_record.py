@@ -75,7 +75,7 @@ def record(**changes: object) -> JobRecord:
     return JobRecord(**(fields | changes))  # type: ignore[arg-type]
 
 
-def test_bytes_round_trip() -> None:
+def test_job_record_round_trips_as_bytes() -> None:
     original = record()
     assert JobRecord.from_bytes(original.to_bytes()) == original
 

@@ -1,4 +1,4 @@
-"""The money rules: nothing is lost, nothing is rounded in anybody's favour but the payer's."""
+"""The money rules: nothing is lost, and rounding favours the payer only."""
 
 from fractions import Fraction
 
@@ -87,7 +87,7 @@ def test_negative_price_is_refused_by_name() -> None:
 
 
 @given(st.integers(0, 2**256 - 1))
-def test_wei_survives_its_text(amount: int) -> None:
+def test_wei_round_trips_as_text(amount: int) -> None:
     assert parse_wei(str(amount)) == amount
 
 

@@ -1,7 +1,7 @@
-"""The outside verification of receipts: an honest settlement has no finding, and every lie has one.
+"""The outside verification of receipts: an honest settlement has no finding, every falsification has one.
 
-The chain and the gateway are held in memory here, so that each can be made to lie; the demo's test runs the same
-verification against a real chain and real storage.
+The chain and the gateway are in memory, so that each can answer falsely.
+The demo's test runs the same verification against a real chain and real storage.
 """
 
 import json
@@ -111,7 +111,7 @@ class World:
         net = net_unit_price(PRICE, WEIGHT, FEE_BPS)
         self.on_open = Opened(PAYER.address, 1, 2, WEIGHT, BUDGET, PRICE, FEE_BPS, self.order.specHash, "0xopen")
         self.on_settle = Settled(1, PRICE, 1, 0, 1, net, gross - net, BUDGET - gross, True, "", "0xsettle")
-        self.beside = replace(self.on_settle, refund=0, last=False, record=SEED)
+        self.other_part = replace(self.on_settle, refund=0, last=False, record=SEED)
         self.posted = Posted("", 2 * net, 2 * (gross - net), {HONEST.address: net}, {}, 2 * (gross - net))
         self.batch_units: list[PaidUnit] | None = None
         self.posted_root: str | None = None
@@ -119,7 +119,7 @@ class World:
         self.moved = {PAYER.address: BUDGET - gross}
         self.on_chain = WindowOnChain(root, 2, SEED)
         self.slashed: Slashed | None = Slashed(CHEAT.address, "incorrect_computation", 500, "0xslash")
-        self.convicted: tuple[str, str] | None = None
+        self.upheld: tuple[str, str] | None = None
 
     def put(self, data: bytes) -> str:
         self.files[cid_of_raw(data)] = data
@@ -145,7 +145,7 @@ class World:
             payload_hash=bound,
             payload_cid=self.put(payload),
             salt=to_hex(salt),
-            slot_state_cid=cid_of_raw(f"slot state {slot}".encode()),  # which stays on its node
+            slot_state_cid=cid_of_raw(f"slot state {slot}".encode()),  # it stays on its node
             commitment_signature=sign(to_hex(bytes(provider.key)), typed_data(DOMAIN, commitment)),
             window=3,
             window_index=None,
@@ -210,7 +210,7 @@ class World:
         return JobSettlement((part,), part.refund, part.to_round, over=True)
 
     def settled_with(self, part: Settled) -> list[tuple[str, Settled]]:
-        return [(self.job_id, part), (OTHER_JOB, self.beside)]
+        return [(self.job_id, part), (OTHER_JOB, self.other_part)]
 
     def deposited(self, opened: Opened) -> int:
         return self.deposit
@@ -240,15 +240,15 @@ class World:
         return self.slashed
 
     def upheld_dispute(self, dispute_id: str) -> tuple[str, str]:
-        if self.convicted is None:
+        if self.upheld is None:
             raise ChainDisagrees("not_convicted", "it ended for the provider")
-        return self.convicted
+        return self.upheld
 
     def by_dispute(self) -> None:
         [slash] = self.record.slashes
         disputed = replace(slash, path="dispute", path_reason=None, evidence=dispute_id(SEED, PAYER.address))
         self.record = replace(self.record, slashes=[disputed])
-        self.convicted = self.leaf(self.record.units[1]), "0xslash"
+        self.upheld = self.leaf(self.record.units[1]), "0xslash"
 
     def treasury_balance(self) -> int:
         return 1
@@ -284,8 +284,8 @@ def test_unit_forfeited_after_batch_is_unpaid_and_balances() -> None:
     paid = world.settlement(world.job_id)
     other, its_own = (("UnitStruck", {"unitId": key}, "0x") for key in (SEED, world.leaf(world.record.units[0])))
     for events, is_paid in (([], True), ([other], True), ([other, its_own], False)):
-        struck = JobSettlement.from_events(events).struck
-        found = build_receipt(world.record, world.on_open, replace(paid, struck=struck), [], 0)
+        forfeited = JobSettlement.from_events(events).struck
+        found = build_receipt(world.record, world.on_open, replace(paid, struck=forfeited), [], 0)
         money = {name: int(found[f"{name}_wei"]) for name in ("paid", "fee", "refund", "escrowed")}
         assert money["paid"] + money["fee"] + money["refund"] == money["escrowed"]
         assert [unit["paid_wei"] for unit in found["units"]] == [str(money["paid"]), "0"]
@@ -299,19 +299,19 @@ def test_committee_penalty_matches_upheld_dispute() -> None:
     found = verify_job(world.job_id, world, world)
     assert found.findings == []
     assert [(slash["path"], slash["path_reason"]) for slash in found.receipt["slashes"]] == [("dispute", None)]
-    key, tx = world.convicted
-    for convicted, code in ((None, "not_convicted"), ((SEED, tx), "wrong_dispute"), ((key, SEED), "wrong_dispute")):
-        world.convicted = convicted
+    key, tx = world.upheld
+    for upheld, code in ((None, "not_convicted"), ((SEED, tx), "wrong_dispute"), ((key, SEED), "wrong_dispute")):
+        world.upheld = upheld
         assert world.codes() == {code}
 
 
-LIES: list[tuple[str, Callable[[World], None]]] = [
+FORGED: list[tuple[str, Callable[[World], None]]] = [
     ("wrong_payment", lambda w: w.change_unit(status="rejected")),
     ("wrong_payment", lambda w: setattr(w, "posted", replace(w.posted, claimed={CHEAT.address: 1}))),
     ("wrong_batch", lambda w: setattr(w, "posted_root", SEED)),
     ("wrong_batch", lambda w: setattr(w, "batch_units", [w.as_paid(w.record.units[1]), w.paid()[1]])),
     ("wrong_batch", lambda w: setattr(w, "batch_units", w.paid()[:1])),
-    ("wrong_batch", lambda w: setattr(w, "beside", replace(w.beside, paid=w.beside.paid - 1))),
+    ("wrong_batch", lambda w: setattr(w, "other_part", replace(w.other_part, paid=w.other_part.paid - 1))),
     ("wrong_batch", lambda w: setattr(w, "posted", replace(w.posted, net=w.posted.net + 1))),
     ("wrong_batch", lambda w: w.change_unit(status="rejected")),
     ("wrong_units", lambda w: setattr(w, "on_settle", replace(w.on_settle, units=2))),
@@ -332,7 +332,7 @@ LIES: list[tuple[str, Callable[[World], None]]] = [
     ),
     ("wrong_fee", lambda w: setattr(w, "on_settle", replace(w.on_settle, fee=w.on_settle.fee - 1))),
     ("wrong_refund", lambda w: setattr(w, "on_settle", replace(w.on_settle, refund=w.on_settle.refund + 1))),
-    ("wrong_transfers", lambda w: setattr(w, "beside", replace(w.beside, refund=1))),
+    ("wrong_transfers", lambda w: setattr(w, "other_part", replace(w.other_part, refund=1))),
     ("wrong_transfers", lambda w: w.moved.update({TREASURY: 1})),
     ("wrong_deposit", lambda w: setattr(w, "deposit", BUDGET - 1)),
     ("wrong_price", lambda w: setattr(w, "on_settle", replace(w.on_settle, price=PRICE - 10**15))),
@@ -361,10 +361,10 @@ LIES: list[tuple[str, Callable[[World], None]]] = [
 ]
 
 
-@pytest.mark.parametrize(("code", "lie"), LIES, ids=[f"{i}-{code}" for i, (code, _) in enumerate(LIES)])
-def test_every_lie_is_found(code: str, lie: Callable[[World], None]) -> None:
+@pytest.mark.parametrize(("code", "forge"), FORGED, ids=[f"{i}-{code}" for i, (code, _) in enumerate(FORGED)])
+def test_every_falsification_is_found(code: str, forge: Callable[[World], None]) -> None:
     world = World()
-    lie(world)
+    forge(world)
     assert code in world.codes()
 
 

@@ -54,8 +54,8 @@ def test_root_binds_contents_but_not_unit_order() -> None:
     assert len({made.root, other_units.root, other_record.root}) == 3
     assert (made.claims_root, made.units_root) == (other_record.claims_root, other_record.units_root)
     assert build_batch(LINES, UNITS[::-1], PAY) == made
-    beside = merkle.parent_hash(from_hex(made.units_root), lines_hash(made.lines))
-    assert to_hex(merkle.parent_hash(from_hex(made.claims_root), beside)) == made.root
+    sibling = merkle.parent_hash(from_hex(made.units_root), lines_hash(made.lines))
+    assert to_hex(merkle.parent_hash(from_hex(made.claims_root), sibling)) == made.root
     assert paid_leaf(UNITS[0]) != paid_leaf(replace(UNITS[0], price=str(PRICE - 1)))
 
 

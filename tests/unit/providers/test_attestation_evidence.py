@@ -61,10 +61,10 @@ def test_real_sgx_quote_of_unhardened_platform_is_refused() -> None:
 def test_enclave_with_unmeasured_input_is_refused() -> None:
     quote, collateral = real("sgx")
     for at in (240, 303, 308):
-        told = bytearray(quote)
-        told[at] = 1
+        changed = bytearray(quote)
+        changed[at] = 1
         with pytest.raises(QuoteRefused, match="CONFIGID"):
-            Evidence(1, REGISTRY, WALLET, NONCE, bytes(told), collateral).verify(REAL_NOW)
+            Evidence(1, REGISTRY, WALLET, NONCE, bytes(changed), collateral).verify(REAL_NOW)
 
 
 def test_quote_of_other_root_needs_its_trust(evidence: Evidence, vendor: Vendor) -> None:
@@ -88,7 +88,7 @@ def test_debug_outdated_and_revoked_platforms_are_refused(evidence: Evidence, ve
         assert refused(changed, int(time.time()), vendor.root_der) == "unverified"
 
 
-def test_other_software_is_another_measurement(evidence: Evidence, vendor: Vendor) -> None:
+def test_measurement_differs_for_other_software(evidence: Evidence, vendor: Vendor) -> None:
     data = report_data(1, REGISTRY, WALLET, NONCE)
     other = replace(evidence, quote=vendor.quote(data, software=bytes(47) + b"\1"))
     assert check(other, vendor).measurement != check(evidence, vendor).measurement
@@ -126,7 +126,7 @@ def test_malformed_evidence_is_refused_with_reason(quote: bytes, at: int, byte: 
     assert refused(Evidence(1, REGISTRY, WALLET, NONCE, known, {"pck_crl": "zz"}), REAL_NOW) == "malformed"
 
 
-def test_words_on_chain() -> None:
+def test_chain_keys_and_measurement_match_fixed_values() -> None:
     assert key_of(WALLET) == "0x" + "00" * 12 + "22" * 20
     assert len(report_data(1, REGISTRY, WALLET, NONCE)) == 64
 

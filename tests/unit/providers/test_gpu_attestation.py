@@ -148,11 +148,11 @@ def signed_by(service: AttestationService, key: ec.EllipticCurvePrivateKey, algo
 
 
 def test_uncertified_keys_are_refused(service: AttestationService) -> None:
-    stranger = AttestationService()
-    mixed = [stranger.base64(stranger.leaf), service.base64(service.intermediate)]
-    forged = GpuStatement.of_answer(stranger.answer(NONCE), {"keys": [{"kid": KEY_ID, "x5c": mixed}]})
+    foreign = AttestationService()
+    mixed = [foreign.base64(foreign.leaf), service.base64(service.intermediate)]
+    forged = GpuStatement.of_answer(foreign.answer(NONCE), {"keys": [{"kid": KEY_ID, "x5c": mixed}]})
     assert "certificate is not NVIDIA's" in refused(forged, service)
-    swapped = replace(stranger.statement(NONCE), certificates=service.statement(NONCE).certificates)
+    swapped = replace(foreign.statement(NONCE), certificates=service.statement(NONCE).certificates)
     assert "Signature verification failed" in refused(swapped, service)
     assert "not on the curve" in refused(signed_by(service, ec.generate_private_key(ec.SECP256R1()), "ES256"), service)
     assert refused(replace(service.statement(NONCE), certificates={}), service).startswith("malformed")
@@ -196,7 +196,7 @@ def test_malformed_statement_is_refused_with_reason(token: str, name: str, certi
     ("which", "old", "new"),
     [
         (1, bytes.fromhex("a003020102"), bytes.fromhex("a003020121")),  # X.509 of version 34
-        (1, b"GPU Intermediate", b"\xffPU Intermediate"),  # a name that is no UTF-8
+        (1, b"GPU Intermediate", b"\xffPU Intermediate"),  # a name that is not UTF-8
         (0, b"GPU Intermediate", b"\xffPU Intermediate"),
     ],
 )
@@ -225,9 +225,9 @@ def vendor() -> Vendor:
 
 @pytest.fixture(scope="module")
 def quoted(vendor: Vendor, service: AttestationService) -> Callable[..., Evidence]:
-    def make(wallet: str = WALLET, asked_by: str = WALLET, *, said: bool = True) -> Evidence:
+    def make(wallet: str = WALLET, asked_by: str = WALLET, *, bound: bool = True) -> Evidence:
         gpus = service.statement(gpu_nonce(1, REGISTRY, asked_by, CHALLENGE), 2)
-        data = with_gpus(report_data(1, REGISTRY, wallet, CHALLENGE), gpus if said else None)
+        data = with_gpus(report_data(1, REGISTRY, wallet, CHALLENGE), gpus if bound else None)
         return Evidence(1, REGISTRY, wallet, CHALLENGE, vendor.quote(data), vendor.collateral(), gpus)
 
     return make
@@ -244,11 +244,11 @@ def test_quote_covers_gpus_of_its_environment(
     found = quoted()
     assert [gpu.serial for gpu in found.verify(at(service), vendor.root_der, [service.trusted]).gpus] == ["1", "2"]
     assert Evidence.from_bytes(found.to_bytes()) == found
-    assert refusal(quoted(said=False)) == ("quote", "unbound")  # somebody put a statement beside it
-    assert refusal(replace(found, gpus=None)) == ("quote", "unbound")  # or took it away
+    assert refusal(quoted(bound=False)) == ("quote", "unbound")  # a statement was added
+    assert refusal(replace(found, gpus=None)) == ("quote", "unbound")  # the statement was removed
     other = service.statement(gpu_nonce(1, REGISTRY, WALLET, CHALLENGE), 8)
-    assert refusal(replace(found, gpus=other)) == ("quote", "unbound")  # or another of the same challenge
-    assert refusal(quoted(asked_by=OTHER)) == ("gpu_statement", "unbound")  # the GPUs answered for somebody else
+    assert refusal(replace(found, gpus=other)) == ("quote", "unbound")  # another statement of the same challenge
+    assert refusal(quoted(asked_by=OTHER)) == ("gpu_statement", "unbound")  # the GPUs answered for another wallet
 
 
 def test_node_uses_nvidia_tool_and_needed_keys(service: AttestationService, tmp_path: Path) -> None:
@@ -262,8 +262,8 @@ def test_missing_tool_or_answer_gives_no_statement(service: AttestationService, 
     broken = tmp_path / "broken"
     broken.write_text("#!/bin/sh\necho 'Ensure the NVIDIA Driver is installed' >&2\nexit 1\n")
     broken.chmod(0o755)
-    for tool, said in ((str(tmp_path / "none"), "No such file"), (str(broken), "NVIDIA Driver")):
-        with pytest.raises(ZooError, match=said) as error:
+    for tool, message in ((str(tmp_path / "none"), "No such file"), (str(broken), "NVIDIA Driver")):
+        with pytest.raises(ZooError, match=message) as error:
             GpuSource(tool, "http://127.0.0.1:1").statement(NONCE)
         assert error.value.code == "no-gpu-statement"
     with pytest.raises(ZooError):

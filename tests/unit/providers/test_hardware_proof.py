@@ -1,4 +1,4 @@
-"""The hardware proof of work: honest answers pass, made-up steps are found, and each tier asks for what it says."""
+"""The hardware benchmark's proof: honest answers pass, made-up steps are found, and each tier has its size."""
 
 import hashlib
 import math
@@ -65,7 +65,7 @@ def test_answer_to_another_challenge_is_refused() -> None:
     committed, answer = prove()
     assert accepts(committed, answer)
     assert not accepts(committed, answer, nonce=b"x" * 32)  # an old answer; work done beforehand
-    assert not accepts(committed, answer, secret=b"x" * 32)  # other steps were drawn
+    assert not accepts(committed, answer, secret=b"x" * 32)  # other steps were sampled
     assert not accepts(b"x" * 32, answer)
     for wrong in (b"", answer[:-1], answer + b"\0", bytes(len(answer))):
         assert not accepts(committed, wrong)
@@ -187,27 +187,27 @@ def test_lanes_do_not_share_memory() -> None:
 
 def test_proof_leaves_training_exact() -> None:
     """The proof multiplies in TF32; training in TF32 would give other bits."""
-    said = torch.backends.cuda.matmul
-    was = said.allow_tf32
+    matmul = torch.backends.cuda.matmul
+    was = matmul.allow_tf32
     during = []
     honest: Step = Prover._step
 
     class Watched(Prover):
         def _step(self, factor: torch.Tensor, state: torch.Tensor, addend: torch.Tensor) -> torch.Tensor:
-            during.append(said.allow_tf32)
+            during.append(matmul.allow_tf32)
             return honest(self, factor, state, addend)
 
     try:
-        said.allow_tf32 = False
+        matmul.allow_tf32 = False
         prover = Watched(WORK, SEED, CPU)
-        assert not said.allow_tf32
+        assert not matmul.allow_tf32
         prover.work(NONCE)
-        assert not said.allow_tf32
+        assert not matmul.allow_tf32
         prover.open(SECRET)
         assert set(during) == {True}
-        assert not said.allow_tf32
+        assert not matmul.allow_tf32
     finally:
-        said.allow_tf32 = was
+        matmul.allow_tf32 = was
 
 
 def test_products_are_exact_at_largest_size() -> None:

@@ -21,7 +21,7 @@ def test_colocated_nodes_form_one_region() -> None:
     assert regions(_plane(points)) == [list(range(start, start + 6)) for start in (0, 6, 12, 18)]
 
 
-def test_medoids_mend_bad_start() -> None:
+def test_medoids_improve_bad_start() -> None:
     """The farthest point is an outlier; the node at 55 is nearer to the other centre until that moves."""
     places = [0, 30, 40, 50, 55, 95, 100, 105, 110, 115, 120, 125]
     latency = [[float(abs(one - other)) for other in places] for one in places]

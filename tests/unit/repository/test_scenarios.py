@@ -1,4 +1,4 @@
-"""contracts/SCENARIOS.md says which Solidity test shows what. The page must stay true, and complete."""
+"""contracts/SCENARIOS.md names the Solidity test of each scenario; it must stay true and complete."""
 
 import json
 import re

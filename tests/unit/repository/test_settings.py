@@ -1,4 +1,4 @@
-"""What the market's processes refuse to start with."""
+"""Settings that the market's processes refuse to start with."""
 
 import os
 import subprocess
@@ -44,6 +44,6 @@ def test_main_network_requires_named_environment_classes(tmp_path: Path, process
     "variables",
     [{"ZOO_NETWORK": "mainnet", "ZOO_ENVIRONMENT_CLASSES": f"{ONE},{ANOTHER}"}, {"ZOO_ENVIRONMENT_CLASSES": ""}],
 )
-def test_settings_start_with_names_or_on_devnet(tmp_path: Path, variables: dict[str, str]) -> None:
+def test_process_starts_with_class_names_or_on_devnet(tmp_path: Path, variables: dict[str, str]) -> None:
     done = start(tmp_path, "clock", **variables)
     assert done.returncode == 0, done.stderr

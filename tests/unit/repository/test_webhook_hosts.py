@@ -1,4 +1,4 @@
-"""Hosts of webhooks that are no names."""
+"""Malformed host names of webhooks."""
 
 import httpx
 import pytest

@@ -1,4 +1,4 @@
-"""The smallest real cheats: each passes every check that does not train, and fails the replay of its segment."""
+"""The smallest real falsifications: each passes every check without training, and fails the replay of its segment."""
 
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def unit() -> Unit:
 def test_smallest_alteration_fails_only_its_own_segment(unit: Unit, tmp_path: Path, cheat: Attack, false: int) -> None:
     earlier = np.full(SPEC.num_parameters(), 1e-3, np.float32)
     result = run_unit(unit, tmp_path, train=dishonest_training(cheat, {false}, earlier))
-    check_result(unit, result)  # what can be checked without training does not find it
+    check_result(unit, result)  # the checks without training do not find it
     for segment in range(SPEC.segments):
         state = state_path(tmp_path, segment).read_bytes()
         replayed = replay_segment(unit, segment, result.leaves[segment], state)

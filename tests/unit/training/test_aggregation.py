@@ -62,7 +62,7 @@ def test_round_without_usable_payload_changes_nothing() -> None:
         assert flatten(result.parameters).tobytes() == flatten(PARAMETERS).tobytes()
 
 
-def test_payloads_of_zeros_are_harmless() -> None:
+def test_payloads_of_zeros_change_no_parameter() -> None:
     zero = encode(SPEC, np.zeros(SPEC.num_parameters(), np.float32))
     result = aggregate(SPEC, PARAMETERS, {0: zero, 1: zero})
     assert flatten(result.parameters).tobytes() == flatten(PARAMETERS).tobytes()

@@ -1,4 +1,4 @@
-"""That all loops are compiled beforehand where that was asked for."""
+"""All loops are compiled beforehand if requested."""
 
 import subprocess
 import sys

@@ -104,7 +104,7 @@ def test_ineffective_setting_is_refused(given: dict[str, Any], field: str) -> No
         {"method": "slow_links", "averaging": "steps"},  # the method's own
         {"method": "powersgd", "averaging": "rounds"},
         {"method": "diloco", "down_top_k": 64, "down_value_bits": 8},
-        {"optimizer": "adamw", "muon_learning_rate": 0.04, "powersgd_rank": 0},  # says what is anyway
+        {"optimizer": "adamw", "muon_learning_rate": 0.04, "powersgd_rank": 0},  # equals the default
         {"averaging": "steps", "round_delay": 0, "top_k": 4096},
     ],
 )
@@ -176,7 +176,7 @@ def test_round_and_segment_lengths_are_decided_together() -> None:
         assert by_size == {
             name: value for name, value in METHODS["slow_links"].items() if name not in ("inner_steps", "segment_steps")
         }
-        assert training_of(LARGE, given_one)["top_k"] == 64  # 20 steps are no multiple of 6, nor 30 of 4
+        assert training_of(LARGE, given_one)["top_k"] == 64  # 20 steps are not a multiple of 6, and 30 not of 4
 
 
 @pytest.mark.parametrize("training", [{"optimizer": "adamw"}, {"method": "sparseloco"}])
@@ -229,7 +229,7 @@ def test_explicit_settings_are_kept_at_any_size(settings: dict[str, Any], large:
     assert by_size.keys().isdisjoint(settings)
     assert spec.training == (plain if not by_size else replace(plain, **by_size))
     assert large or by_size.keys() <= {"learning_rate"}
-    # What is stored says it all: read again, on its own, it decides nothing any more.
+    # A stored spec is complete: reading it again sets nothing.
     again = TrainingSpec.from_dict(spec.to_dict())
     assert (again, again.spec_hash()) == (spec, spec.spec_hash())
     assert settings_by_size(spec.model, training) == {}

@@ -89,7 +89,7 @@ def test_rows_are_added_along_one_tree(count: int) -> None:
     assert torch.equal(tree_sum(rows), level[0])
 
 
-def test_nothing_is_no_sum() -> None:
+def test_empty_tree_sum_is_refused() -> None:
     with pytest.raises(ValueError, match="rows is empty"):
         tree_sum(torch.empty(0, 3))
 

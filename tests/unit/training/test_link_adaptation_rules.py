@@ -1,4 +1,4 @@
-"""How much a node is told to send, and that whatever it was told can be joined."""
+"""Payload sizes that the market assigns by link, and the aggregation of each of them."""
 
 from dataclasses import replace
 

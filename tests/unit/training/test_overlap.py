@@ -1,4 +1,4 @@
-"""What a unit starts from that does not wait for its slot's last round to be joined."""
+"""The start of a unit that does not wait for its replica's last aggregation."""
 
 import tracemalloc
 from dataclasses import replace
@@ -72,12 +72,12 @@ def test_round_delay_is_zero_or_one() -> None:
         TrainingSpec.from_dict(SPEC.to_dict() | {"training_config": {"round_delay": 2}})
 
 
-@pytest.mark.parametrize("told", [0, 4097, 65535])
-def test_header_without_entry_count_is_refused(told: int) -> None:
+@pytest.mark.parametrize("entries_per_chunk", [0, 4097, 65535])
+def test_header_without_entry_count_is_refused(entries_per_chunk: int) -> None:
     payload = bytearray(encode(SPEC, LEARNED))
-    payload[6:8] = told.to_bytes(2, "little")
-    if told > 4096:  # as long as so many entries would take
-        entries = SPEC.num_parameters() // 4096 * told + SPEC.num_parameters() % 4096
+    payload[6:8] = entries_per_chunk.to_bytes(2, "little")
+    if entries_per_chunk > 4096:  # as long as so many entries would take
+        entries = SPEC.num_parameters() // 4096 * entries_per_chunk + SPEC.num_parameters() % 4096
         ones = np.packbits(np.ones(entries, np.uint8)).tobytes()  # levels, behind signs that are all positive
         payload = payload[:74] + bytes(len(ones)) + ones
     for start in (lambda data: start_parameters(SPEC, START, data), lambda data: start_slot_state(SPEC, None, data)):

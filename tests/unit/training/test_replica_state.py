@@ -1,4 +1,4 @@
-"""What slots carry from unit to unit: files, digests, and that a unit goes on from it."""
+"""Replica states: files, digests, and continuation of a unit from them."""
 
 import json
 import struct
@@ -146,7 +146,7 @@ def test_streamed_states_equal_those_read_whole(tmp_path: Path, size: int) -> No
     assert stream_inner_leaf(SPEC, unit.place, 1, start, pieces_of(middle, size)) == expected
 
 
-def test_another_value_is_another_digest() -> None:
+def test_changed_value_is_refused_or_changes_digest() -> None:
     file = bytearray(save_slot_state(fresh_slot_state(SPEC)))
     before = stream_slot_state(SPEC, [bytes(file)])
     file[-4] ^= 1  # the last value of the last array, which is the count of steps, is checked by itself

@@ -80,7 +80,7 @@ def test_flat_vector_parts_are_changed_in_place() -> None:
             assert flatten(arrays).tolist() == expected.tolist()
 
 
-def test_copies_are_not_accepted_as_views() -> None:
+def test_flat_view_refuses_strided_array() -> None:
     with pytest.raises(ValueError):
         FlatView({"a": STRIDED.T})
 

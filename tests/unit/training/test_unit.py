@@ -161,7 +161,7 @@ def test_fabricated_unit_looks_valid_and_fails_all_replays(unit: Unit, tmp_path:
         assert inner_leaf(unit, segment, state, feedback) == cheat.leaves[segment]
     honest = {slot: run_unit(replace(unit, slot=slot), tmp_path).payload for slot in range(2)}
     assert aggregate(SPEC, unit.checkpoint, {**honest, 2: cheat.payload}).verdicts[2].included
-    fabricate_unit(unit, tmp_path)  # the honest units wrote their states over the cheat's
+    fabricate_unit(unit, tmp_path)  # the honest units wrote their states over the false ones
     for segment in range(SPEC.segments):
         state_file = state_path(tmp_path, segment).read_bytes()
         assert replay_segment(unit, segment, cheat.leaves[segment], state_file) != cheat.leaves[segment + 1]

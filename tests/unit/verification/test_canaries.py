@@ -1,4 +1,4 @@
-"""The rule by which canaries are judged, and the states that they start from."""
+"""The decision rule of canary segments, and their altered start states."""
 
 from collections import Counter
 from dataclasses import replace
@@ -22,7 +22,7 @@ ENVIRONMENT = to_hex(sha256(b"environment"))
 
 
 @pytest.mark.parametrize(
-    ("results", "found", "found_where_nobody_is_left"),
+    ("results", "found", "found_without_verifiers"),
     [
         ([], None, None),
         ([A], None, None),
@@ -33,9 +33,9 @@ ENVIRONMENT = to_hex(sha256(b"environment"))
         ([A, B, A, A], A, A),
     ],
 )
-def test_answers(results: list[str], found: str | None, found_where_nobody_is_left: str | None) -> None:
+def test_answer_needs_agreement(results: list[str], found: str | None, found_without_verifiers: str | None) -> None:
     assert answer(results, CLAIM) == found
-    assert answer(results, CLAIM, no_verifier_left=True) == found_where_nobody_is_left
+    assert answer(results, CLAIM, no_verifier_left=True) == found_without_verifiers
 
 
 def test_verifier_answering_claimed_end_has_no_vote() -> None:
@@ -45,12 +45,12 @@ def test_verifier_answering_claimed_end_has_no_vote() -> None:
 
 
 @given(st.integers(0, 9_999), st.integers(0, 10_000))
-def test_segment_is_posed_again_by_share(lot: int, canary_bps: int) -> None:
+def test_canary_is_due_by_share(lot: int, canary_bps: int) -> None:
     assert is_due(lot, canary_bps) is (lot < canary_bps)
 
 
 @given(st.lists(st.sampled_from("ABC"), max_size=9), st.booleans())
-def test_blamed_verifier_is_outnumbered(results: list[str], no_verifier_left: bool) -> None:
+def test_answer_leads_by_two_results(results: list[str], no_verifier_left: bool) -> None:
     right = answer(results, CLAIM, no_verifier_left=no_verifier_left)
     if right is not None:
         counts = Counter(results)

@@ -1,4 +1,4 @@
-"""Statistics of payloads: honest nodes that differ are not doubted, gross attacks are."""
+"""Statistics of payloads: honest differences raise no outlier flag, gross attacks do."""
 
 from dataclasses import replace
 
@@ -61,8 +61,8 @@ def test_lossless_model_is_flagged_when_payload_breaks() -> None:
     payloads = {slot: decode(SPEC, encode(SPEC, vector)) for slot, vector in enumerate(vectors)}
     losses = iter([0.0, 0.0, 2.0, float("nan"), 0.0])  # of the checkpoint, then moved by each payload
     found = measure(SPEC, parameters, payloads, lambda tried: next(losses))
-    doubted = [slot for slot in found if "held_out_loss" in doubts(found[slot])]
-    assert doubted == [1, 2]
+    flagged = [slot for slot in found if "held_out_loss" in doubts(found[slot])]
+    assert flagged == [1, 2]
 
 
 def test_any_single_direction_is_detected() -> None:

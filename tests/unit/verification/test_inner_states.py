@@ -1,4 +1,4 @@
-"""First segments: the rule by which copied ends are told, and the digest of the state within."""
+"""First segments: the rule that detects copied ends, and the digest of the inner state."""
 
 from dataclasses import replace
 from typing import Any
@@ -33,21 +33,21 @@ NONCE = sha256(b"nonce")
         ([A], A, True, False),
         ([A, A], A, True, True),
         ([A, B], None, False, False),
-        ([A, B, B], None, False, False),  # beside a second liar, two say nothing of the first
+        ([A, B, B], None, False, False),  # against a possible second copier, two answers prove nothing
         ([A, B, B, A], None, False, False),
         ([A, B, B, B], B, True, True),
         ([A, B, B, C], None, False, False),
         ([A, B, B, C, B], B, True, True),
     ],
 )
-def test_copied_end_is_attributed(digests: list[str], right: str | None, settles_one: bool, settles_two: bool) -> None:
+def test_digest_needs_agreement(digests: list[str], right: str | None, settles_one: bool, settles_two: bool) -> None:
     assert agreed_digest(digests) == right
     assert is_settled(digests, second_opinion=False) is settles_one
     assert is_settled(digests, second_opinion=True) is settles_two
 
 
 @given(st.lists(st.sampled_from("ABC"), max_size=9))
-def test_blamed_verifier_stands_against_two_more(digests: list[str]) -> None:
+def test_agreed_digest_leads_by_two(digests: list[str]) -> None:
     right = agreed_digest(digests)
     if right is not None:
         assert all(digests.count(right) - digests.count(wrong) >= 2 for wrong in {*digests} - {right})

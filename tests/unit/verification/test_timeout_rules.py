@@ -1,4 +1,4 @@
-"""The pure rules of who does not answer, or too late: reasons, days, and what they weigh in a score."""
+"""Pure rules of missing and late answers: reasons, days, and weights in a score."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -61,12 +61,12 @@ def test_late_state_counts_daily_for_verified_unjailed_units() -> None:
         (REPLAY_OVERDUE, False, False, Fault.SILENT),
         (NODE_SILENT, False, True, Fault.WITHHELD),
         (REPLAY_OVERDUE, False, True, Fault.WITHHELD),
-        (NODE_STOPPING, True, True, Fault.WITHHELD),  # or it would be how to withhold
+        (NODE_STOPPING, True, True, Fault.WITHHELD),  # otherwise stopping would be a way to withhold
         ("provider_jailed", False, False, None),
         ("job_ended", False, True, None),
     ],
 )
-def test_verifier_without_result_has_expected_fault(
+def test_verifier_fault_follows_reason_and_commitment(
     reason: str, gave_up: bool, committed: bool, fault: Fault | None
 ) -> None:
     assert fault_of(reason, gave_up=gave_up, committed=committed) is fault

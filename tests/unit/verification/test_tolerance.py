@@ -1,4 +1,4 @@
-"""What passes across environment classes, and how ends of segments are compared."""
+"""Tolerances across environment classes, and the comparison of segments' ends."""
 
 import math
 from dataclasses import replace
@@ -33,8 +33,8 @@ def test_tolerance_stays_between_start_and_cap(steps: int, drifts: list[float]) 
 
 
 @given(st.lists(shares, min_size=3, max_size=9), shares)
-def test_single_drift_moves_tolerance_to_next_honest_one(drifts: list[float], lie: float) -> None:
-    assert tolerance(2, [*drifts, lie]).whole <= tolerance(2, [max(drifts)]).whole
+def test_single_drift_moves_tolerance_to_next_honest_one(drifts: list[float], outlier: float) -> None:
+    assert tolerance(2, [*drifts, outlier]).whole <= tolerance(2, [max(drifts)]).whole
 
 
 def test_tolerance_follows_measurements() -> None:
@@ -91,7 +91,7 @@ def test_smallest_alterations_exceed_cap(trained: tuple[Unit, Path, object]) -> 
         assert difference(false, honest).whole > CAP, cheat
 
 
-def test_difference_in_one_small_tensor_shows(trained: tuple[Unit, Path, object]) -> None:
+def test_difference_in_one_small_tensor_is_measured(trained: tuple[Unit, Path, object]) -> None:
     unit, directory, _ = trained
     state = ends(unit, directory)[2]
     name = min((name for name in state if name.startswith("parameters.")), key=lambda name: state[name].size)

@@ -28,7 +28,7 @@ from market.domain.verification.sampling import (
     verdict,
 )
 
-CLAIM, LIE, OTHER = ("0x" + digit * 64 for digit in "abc")
+CLAIM, WRONG, OTHER = ("0x" + digit * 64 for digit in "abc")
 
 
 @pytest.mark.parametrize(
@@ -81,21 +81,21 @@ def test_only_same_class_nodes_of_other_owners_judge(verifier: str, verifier_cla
     [
         ([], Verdict.OPEN),
         ([CLAIM], Verdict.PASSED),
-        ([LIE], Verdict.OPEN),
-        ([LIE, CLAIM], Verdict.OPEN),
-        ([LIE, CLAIM, CLAIM], Verdict.PASSED),
-        ([LIE, CLAIM, LIE], Verdict.OPEN),
-        ([LIE, CLAIM, LIE, CLAIM], Verdict.PASSED),
-        ([LIE, CLAIM, LIE, LIE], Verdict.FAILED),
-        ([LIE, LIE], Verdict.FAILED),
-        ([LIE, OTHER], Verdict.OPEN),
-        ([LIE, OTHER, LIE], Verdict.FAILED),
-        ([LIE, OTHER, CLAIM], Verdict.OPEN),
+        ([WRONG], Verdict.OPEN),
+        ([WRONG, CLAIM], Verdict.OPEN),
+        ([WRONG, CLAIM, CLAIM], Verdict.PASSED),
+        ([WRONG, CLAIM, WRONG], Verdict.OPEN),
+        ([WRONG, CLAIM, WRONG, CLAIM], Verdict.PASSED),
+        ([WRONG, CLAIM, WRONG, WRONG], Verdict.FAILED),
+        ([WRONG, WRONG], Verdict.FAILED),
+        ([WRONG, OTHER], Verdict.OPEN),
+        ([WRONG, OTHER, WRONG], Verdict.FAILED),
+        ([WRONG, OTHER, CLAIM], Verdict.OPEN),
         ([DIVERGED], Verdict.OPEN),
         ([DIVERGED, DIVERGED], Verdict.FAILED),
     ],
 )
-def test_verdict_table(results: list[str], expected: Verdict) -> None:
+def test_verdict_follows_replay_results(results: list[str], expected: Verdict) -> None:
     assert verdict(CLAIM, results) is expected
 
 
@@ -103,29 +103,29 @@ def test_verdict_table(results: list[str], expected: Verdict) -> None:
     ("results", "expected"),
     [
         ([], Verdict.OPEN),
-        ([LIE], Verdict.OPEN),
-        ([LIE, OTHER], Verdict.OPEN),
-        ([LIE, CLAIM], Verdict.PASSED),
-        ([LIE, OTHER, CLAIM], Verdict.PASSED),
-        ([LIE, CLAIM, LIE], Verdict.FAILED),
+        ([WRONG], Verdict.OPEN),
+        ([WRONG, OTHER], Verdict.OPEN),
+        ([WRONG, CLAIM], Verdict.PASSED),
+        ([WRONG, OTHER, CLAIM], Verdict.PASSED),
+        ([WRONG, CLAIM, WRONG], Verdict.FAILED),
     ],
 )
-def test_verdict_without_remaining_verifiers(results: list[str], expected: Verdict) -> None:
+def test_verdict_follows_results_when_no_verifier_left(results: list[str], expected: Verdict) -> None:
     assert verdict(CLAIM, results, no_verifier_left=True) is expected
 
 
 @pytest.mark.parametrize("honest", range(1, 6))
 def test_honest_verifiers_are_outvoted_only_by_majority(honest: int) -> None:
-    for liars in range(1, 10):
-        assert (CLAIM in outvoted([LIE] * liars + [CLAIM] * honest)) is (liars >= 2 and liars > honest)
+    for wrong in range(1, 10):
+        assert (CLAIM in outvoted([WRONG] * wrong + [CLAIM] * honest)) is (wrong >= 2 and wrong > honest)
 
 
 def test_outvoting_needs_more_than_one_vote() -> None:
-    assert outvoted([]) == outvoted([LIE]) == outvoted([LIE, CLAIM]) == outvoted([LIE, OTHER, CLAIM]) == set()
-    assert outvoted([LIE, CLAIM, LIE, CLAIM]) == set()
-    assert outvoted([LIE, CLAIM, CLAIM]) == {LIE}
-    assert outvoted([LIE, OTHER, CLAIM, CLAIM]) == {LIE, OTHER}
-    assert outvoted([LIE, DIVERGED, LIE]) == {DIVERGED}
+    assert outvoted([]) == outvoted([WRONG]) == outvoted([WRONG, CLAIM]) == outvoted([WRONG, OTHER, CLAIM]) == set()
+    assert outvoted([WRONG, CLAIM, WRONG, CLAIM]) == set()
+    assert outvoted([WRONG, CLAIM, CLAIM]) == {WRONG}
+    assert outvoted([WRONG, OTHER, CLAIM, CLAIM]) == {WRONG, OTHER}
+    assert outvoted([WRONG, DIVERGED, WRONG]) == {DIVERGED}
 
 
 def test_first_wrong_result_suspends_and_second_slashes() -> None:
@@ -159,7 +159,7 @@ def test_silence_costs_at_least_false_segment_penalty() -> None:
         assert min(table[offence] for offence in FALSE_WORK_OFFENCES) >= LEAST_CHEAT_PENALTY_BPS
 
 
-def test_no_claimable_leaf_equals_diverged_replay() -> None:
+def test_diverged_mark_equals_no_leaf() -> None:
     assert not DIVERGED.startswith("0x")  # leaves are 0x hex
 
 
