@@ -158,7 +158,7 @@ def faulty(upstream: str, fault: Fault) -> Iterator[tuple[str, list[str]]]:
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content[: len(content) // 2] if changed is None else changed)
-            self.close_connection = changed is None
+            self.close_connection = changed is None or len(changed) < len(content)
 
         def log_message(self, *_arguments: object) -> None:
             pass
