@@ -12,6 +12,7 @@ import pytest
 from kit.chain.deployed_chain import OPERATOR, PAYEE, Chain, queue_payment
 from kit.chain.faulty_rpc import Answer, ConnectionLost, FaultyRpc, Forward, Request
 from kit.chain.geth_pool import GethPool
+from kit.profile import examples
 from sqlalchemy import select
 
 from market.chain.errors import ChainError
@@ -42,7 +43,9 @@ def settle_down(chain: Chain, database: Database, sender: Sender) -> None:
     raise AssertionError(f"not final: {[(found.key, found.status, found.reason) for found in intents(database)]}")
 
 
-def test_two_hundred_concurrent_intents_use_each_nonce_once(chain: Chain, database: Database) -> None:
+@pytest.mark.sized
+def test_concurrent_intents_use_each_nonce_once(chain: Chain, database: Database) -> None:
+    count = examples(60, 200)
     first = chain.client().nonce(OPERATOR.address)
     chain.anvil.automine(False)
     queued, done = threading.Event(), threading.Event()
@@ -61,14 +64,14 @@ def test_two_hundred_concurrent_intents_use_each_nonce_once(chain: Chain, databa
 
     with ThreadPoolExecutor(19) as threads:
         runners = [threads.submit(send), threads.submit(send), threads.submit(mine)]
-        keys = [f"pay-{number}" for number in range(200)] * 2
+        keys = [f"pay-{number}" for number in range(count)] * 2
         list(threads.map(lambda key: queue_payment(database, key, 1), keys))
         queued.set()
         for runner in runners:
             runner.result(timeout=600)
-    assert sorted(found.nonce or 0 for found in intents(database)) == list(range(first, first + 200))
-    assert chain.client().nonce(OPERATOR.address) == first + 200
-    assert chain.views.balance_of(PAYEE) == 200
+    assert sorted(found.nonce or 0 for found in intents(database)) == list(range(first, first + count))
+    assert chain.client().nonce(OPERATOR.address) == first + count
+    assert chain.views.balance_of(PAYEE) == count
 
 
 def test_two_senders_without_their_lock_still_pay_once(

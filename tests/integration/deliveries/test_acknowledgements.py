@@ -1,9 +1,5 @@
 """Acknowledged commitments on a real chain: kept, forgotten by the market, claimed without cause, reorganised away."""
 
-import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, astuple, dataclass, replace
@@ -15,6 +11,7 @@ import httpx
 import pytest
 from eth_account import Account as Keys
 from fastapi import FastAPI
+from kit.api.clients import Cli
 from kit.chain.anvil import AnvilProcess
 from kit.chain.deployed_chain import ACKNOWLEDGER, BOND, FUNDS, PROVIDER, Chain, deploy_own
 from kit.jobs.jobs_fixtures import World
@@ -195,8 +192,10 @@ def test_python_acknowledgement_passes_contract_check(stage: Stage) -> None:
 
 
 def test_omitted_commitment_is_proven_and_paid_from_bond(
-    stage: Stage, api: httpx.Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, server: tuple[FastAPI, str]
+    stage: Stage, api: httpx.Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cli: Cli
 ) -> None:
+    command = ("node", "omissions", "--state-dir", tmp_path)
+    cli.be(PROVIDER.key)
     unit = stage.delivered()
     leaf = to_hex(leaf_of(unit))
     with monkeypatch.context() as fault:
@@ -219,11 +218,11 @@ def test_omitted_commitment_is_proven_and_paid_from_bond(
     assert stage.metrics(api)["zoo_omission_claims_open"] == 1
     assert stage.agrees() == {"bond": BOND, f"omission:{leaf}": TERMS.deposit_wei}
     assert intents(stage, "answer_omission") == []  # a late window is no answer
-    assert command(stage, server[1], tmp_path)["acknowledgements"][0]["status"] == "claimed"
+    assert cli.json(*command)["acknowledgements"][0]["status"] == "claimed"
 
     stage.pass_time(TERMS.answer_seconds)
     assert stage.statuses() == [Status.DUE]
-    [taken] = command(stage, server[1], tmp_path, "--prove")["acknowledgements"]
+    [taken] = cli.json(*command, "--prove")["acknowledgements"]
     assert taken["tx"].startswith("0x")
     assert stage.node_chain.balance() == FUNDS + TERMS.compensation_wei
     stage.omissions().watch()
@@ -232,7 +231,7 @@ def test_omitted_commitment_is_proven_and_paid_from_bond(
     stage.omissions().watch()
     assert stage.journal.all() == []
     assert stage.agrees() == {"bond": BOND - TERMS.compensation_wei}
-    listed = command(stage, server[1], tmp_path)
+    listed = cli.json(*command)
     assert listed["bond_wei"] == str(BOND - TERMS.compensation_wei)
     [claim] = listed["claims"]
     assert (claim["unit_id"], claim["status"]) == (leaf, "compensated")
@@ -374,19 +373,4 @@ def intents(stage: Stage, kind: str) -> list[TxIntent]:
     found: list[TxIntent] = stage.world.rows(
         lambda session: list(session.scalars(select(TxIntent).where(TxIntent.kind == kind)))
     )
-    return found
-
-
-def command(stage: Stage, url: str, state_dir: Path, *options: str) -> dict[str, Any]:
-    arguments = ["node", "omissions", "--state-dir", str(state_dir), "--api-url", url, "--json", *options]
-    done = subprocess.run(
-        [sys.executable, "-m", "zoo_compute", *arguments],
-        env={**os.environ, "ZOO_PRIVATE_KEY": PROVIDER.key},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
     return found

@@ -190,6 +190,7 @@ def test_unresponsive_provider_loses_after_response_deadline(
     check_books(live)
 
 
+@pytest.mark.long
 def test_operator_slashes_with_reason_when_referees_are_few(
     live: QuorumWorld, cheat: Node, verifiers: list[Node]
 ) -> None:

@@ -41,6 +41,7 @@ CID = "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy"
 MOST_BLOCKS = 50
 
 
+@pytest.mark.long
 def test_referee_needs_no_long_or_early_log_ranges(
     live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor
 ) -> None:
@@ -82,6 +83,7 @@ def test_honest_unit_wins_without_served_state(
     assert live.judged(opened, referees) is Turn.CHALLENGER_LOST
 
 
+@pytest.mark.long
 def test_dishonest_provider_withholding_its_state_loses(live: RefereeWorld, cheat: Node, executor: Executor) -> None:
     unit, referees = live.delivered(cheat), live.referees(executor)
     opened = live.named(FIRST, unit, cheat, 2)
@@ -109,6 +111,7 @@ def test_provider_withholding_start_state_loses(
     assert live.judged(opened, referees) is Turn.PROVIDER_LOST
 
 
+@pytest.mark.long
 def test_settled_unit_is_judged_by_record_during_outage(
     live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor, caplog: pytest.LogCaptureFixture
 ) -> None:

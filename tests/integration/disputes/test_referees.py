@@ -41,7 +41,7 @@ NOWHERE = "http://127.0.0.1:1"
 OWNER = "Zoo Labs"
 
 
-@pytest.mark.parametrize("step", [0, pytest.param(2, marks=pytest.mark.long), 3])
+@pytest.mark.parametrize("step", [0, *(pytest.param(step, marks=pytest.mark.long) for step in (2, 3))])
 def test_honest_unit_wins_and_challenger_pays(
     live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor, step: int
 ) -> None:
@@ -89,6 +89,7 @@ def test_any_challenger_wins_against_dishonest_provider(live: RefereeWorld, chea
     assert live.chain_of(FIRST).credits() == TERMS.bond_wei + TERMS.cost_wei
 
 
+@pytest.mark.long
 def test_referee_signs_nothing_for_provider_of_same_owner(
     live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -112,6 +113,7 @@ def test_provider_naming_referee_owner_still_loses(live: RefereeWorld, cheat: No
     assert live.judged(opened, [live.referee(one, executor, owner=OWNER) for one in REFEREES]) is Turn.PROVIDER_LOST
 
 
+@pytest.mark.long
 def test_crashed_referee_signs_same_verdict_again(
     live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor
 ) -> None:

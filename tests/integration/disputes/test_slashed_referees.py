@@ -181,6 +181,7 @@ def test_outvoted_referee_loses_fifth_to_majority(case: CommitteeCase) -> None:
     assert case.penalties() == [("proveWrongVerdict", "final")]
 
 
+@pytest.mark.long
 def test_objecting_or_absent_referee_loses_nothing(case: CommitteeCase) -> None:
     reasons = ["step_false", "step_false", "data_withheld", "step_correct"]
     given = [case.give(referee, reason) for referee, reason in zip(case.members[:4], reasons, strict=True)]
@@ -193,6 +194,7 @@ def test_objecting_or_absent_referee_loses_nothing(case: CommitteeCase) -> None:
     assert fees == [TERMS.referee_fee_wei] * 2 + [0, 0, 0]
 
 
+@pytest.mark.long
 def test_any_account_proves_equivocation_by_signatures(case: CommitteeCase, cli: Cli, tmp_path: Path) -> None:
     def journal(*given: tuple[Wallet, str]) -> Path:
         found = [

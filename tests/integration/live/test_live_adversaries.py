@@ -129,6 +129,7 @@ class _GuessingExecutor(Executor):
         return {"end_leaf": task["start_leaf"], "steps": 0}
 
 
+@pytest.mark.long
 def test_echoing_verifier_is_overruled_and_unpaid(live: LiveWorld, executor: Executor, tmp_path: Path) -> None:
     with executors(tmp_path, _GuessingExecutor) as (lazy,):
         provider = live.provider_node(HONEST_ACCOUNT, executor)

@@ -85,6 +85,7 @@ def check_slash(live: LiveWorld, echo: Node, provider: Node, honest: list[Node])
     return slash
 
 
+@pytest.mark.long
 def test_canaries_alone_detect_verifier_echoing_provider(live: LiveWorld, executor: Executor, tmp_path: Path) -> None:
     with executors(tmp_path, _EchoExecutor) as (lazy,):
         provider = live.provider_node(HONEST_ACCOUNT, executor)

@@ -48,6 +48,7 @@ def _place(unit: Unit) -> tuple[int, int]:
     return unit.round, unit.slot
 
 
+@pytest.mark.long
 def test_overlapped_rounds_are_verified_and_paid_despite_takeover(live: LiveWorld, executor: Executor) -> None:
     first, second = (live.provider_node(account, executor) for account in (HONEST_ACCOUNT, CHEAT_ACCOUNT))
     verifiers = [live.verifier_node(executor) for _ in range(2)]

@@ -95,6 +95,7 @@ def test_deleted_sampled_replica_state_counts_as_data_withholding(live: LiveWorl
     assert (slash.offence, slash.provider) == ("refused_data", node.address)
 
 
+@pytest.mark.long
 def test_start_with_restored_late_payload_verifies_by_replay(
     live: LiveWorld, executor: Executor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,6 +27,7 @@ from zoo_compute.devnet.adversaries.child import COPY, FABRICATE
 from zoo_compute.node.execution.executor import Executor, ExecutorError
 
 MEMORY = 1 << 30
+OTHER_KINDS = [kind for kind in KINDS if kind not in ("skip-step", FABRICATE, WITHHOLD, REFUSE)]
 ROOT = Path(__file__).parents[3]
 TEXT = b"".join(b"line %d of a text that a model can learn\n" % n for n in range(2000))
 
@@ -135,7 +136,7 @@ def test_fabricated_unit_fails_replay_of_each_segment(executor: Executor, task: 
         assert replayed["end_leaf"] != result["leaves"][segment + 1]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in (FABRICATE, WITHHOLD, REFUSE)])
+@pytest.mark.parametrize("kind", ["skip-step", *(pytest.param(kind, marks=pytest.mark.long) for kind in OTHER_KINDS)])
 def test_devnet_adversary_fails_replay_of_each_segment(
     executor: Executor, task: dict[str, Any], tmp_path: Path, kind: str
 ) -> None:

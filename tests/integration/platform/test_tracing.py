@@ -118,6 +118,7 @@ def answers(url: str) -> bool:
         return False
 
 
+@pytest.mark.long
 def test_request_statements_and_enqueued_task_form_one_trace(
     world: World, settings: Settings, receiver: Receiver, tmp_path: Path
 ) -> None:
@@ -167,7 +168,13 @@ def test_chain_call_span_shows_only_host(receiver: Receiver) -> None:
     assert "secret-key" not in json.dumps(call)
 
 
-@pytest.mark.parametrize("variables", [{}, {"OTEL_SDK_DISABLED": "true"}, {"OTEL_TRACES_EXPORTER": "none"}])
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"OTEL_SDK_DISABLED": "true"},
+        *(pytest.param(one, marks=pytest.mark.long) for one in ({}, {"OTEL_TRACES_EXPORTER": "none"})),
+    ],
+)
 def test_tracing_is_not_loaded_without_endpoint(variables: dict[str, str]) -> None:
     program = (
         "import sys\n"

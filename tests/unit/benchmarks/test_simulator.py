@@ -176,6 +176,7 @@ def test_equal_seeds_give_equal_runs_only() -> None:
     assert simulate(scenario).rounds != simulate(replace(scenario, seed=8)).rounds
 
 
+@pytest.mark.long
 def test_ten_thousand_nodes_take_bounded_events() -> None:
     nodes = Nodes(10_000, spares=500, leave_per_hour=0.1, jitter=0.02)
     market = Market(up_mbps=100_000.0, down_mbps=100_000.0, round_deadline_seconds=3600.0)

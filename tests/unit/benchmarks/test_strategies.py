@@ -62,7 +62,9 @@ def test_every_dishonest_strategy_loses_at_highest_price(outcome: Outcome) -> No
     assert outcome.high < 0
 
 
-@pytest.mark.parametrize("prices", [USUAL, DEAREST[0]], ids=lambda prices: prices.name)
+@pytest.mark.parametrize(
+    "prices", [USUAL, pytest.param(DEAREST[0], marks=pytest.mark.long)], ids=lambda prices: prices.name
+)
 def test_every_dishonest_strategy_loses_in_worst_class_mix(prices: strategies.Prices) -> None:
     able, mute, undecided = referee_strategies.worst_mix()
     assert MAX_INCONCLUSIVE_PROBABILITY / 2 < undecided <= MAX_INCONCLUSIVE_PROBABILITY

@@ -32,7 +32,9 @@ def start(tmp_path: Path, process: str, **variables: str) -> subprocess.Complete
     )
 
 
-@pytest.mark.parametrize("process", PROCESSES)
+@pytest.mark.parametrize(
+    "process", ["clock", *(pytest.param(name, marks=pytest.mark.long) for name in ("api", "worker", "tasks"))]
+)
 def test_main_network_requires_named_environment_classes(tmp_path: Path, process: str) -> None:
     done = start(tmp_path, process, ZOO_NETWORK="mainnet", ZOO_ENVIRONMENT_CLASSES="")
     assert done.returncode != 0

@@ -60,18 +60,19 @@ def run(kind: Any, specs: list[TrainingSpec], directory: Path, processes: int) -
     return [of_rank for _, of_rank in found]
 
 
-def test_unit_trace_is_equal_over_any_process_count(tmp_path: Path) -> None:
+@pytest.mark.parametrize("processes", [2, 3, pytest.param(8, marks=pytest.mark.long)])
+def test_unit_trace_is_equal_over_any_process_count(tmp_path: Path, processes: int) -> None:
     specs = [spec_of(optimizer, size) for optimizer in ("adamw", "muon") for size in (2, 3)]
     ((alone),) = run(DeterministicGroup, specs, tmp_path, 1)
     assert len({root for root, _, _ in alone}) == len(specs)
-    for processes in (2, 3, 8):
-        for one in run(DeterministicGroup, specs, tmp_path, processes):
-            assert [answer[:2] for answer in one] == [answer[:2] for answer in alone]
-            most = -(-SHARDS // processes)
-            sent = [4 * most * (1 + spec.num_parameters()) * spec.training.inner_steps for spec in specs]
-            assert [answer[2] for answer in one] == sent
+    for one in run(DeterministicGroup, specs, tmp_path, processes):
+        assert [answer[:2] for answer in one] == [answer[:2] for answer in alone]
+        most = -(-SHARDS // processes)
+        sent = [4 * most * (1 + spec.num_parameters()) * spec.training.inner_steps for spec in specs]
+        assert [answer[2] for answer in one] == sent
 
 
+@pytest.mark.long
 def test_unordered_all_reduce_changes_bits(tmp_path: Path) -> None:
     """Otherwise the test above could not fail, and the ordered reduction would be useless."""
     specs = [spec_of("adamw", 3)]

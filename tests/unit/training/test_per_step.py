@@ -99,6 +99,7 @@ def test_group_takes_steps_of_one_large_batch(
         assert apart < 0.01 * moved, name
 
 
+@pytest.mark.long
 def test_powersgd_sends_factors_and_learns(run: Callable[[TrainingSpec, int], list[Any]]) -> None:
     dense = 4 * SPEC.num_parameters() * SPEC.training.inner_steps
     spec = replace(SPEC, training=replace(SPEC.training, powersgd_rank=1))
