@@ -21,7 +21,7 @@ from market.api.error_handlers import install_handlers
 from market.api.openapi.document import COMMON, TAGS, install_openapi, operation_id
 from market.auctions.router import router as auctions
 from market.chain.contracts.codec import Deployment
-from market.chain.sending.signer import Signer
+from market.chain.transactions.signer import Signer
 from market.chain.views import ChainViews
 from market.console.router import router as console
 from market.domain.network import NETWORKS

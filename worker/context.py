@@ -10,8 +10,8 @@ import market.tables  # noqa: F401  # foreign keys cross features: a process mus
 from market.chain.contracts.codec import Deployment
 from market.chain.indexer import Indexer
 from market.chain.models import OPERATOR
-from market.chain.sending.sender import Sender
-from market.chain.sending.signer import Signer
+from market.chain.transactions.sender import Sender
+from market.chain.transactions.signer import Signer
 from market.chain.views import ChainViews
 from market.domain.network import NETWORKS, NetworkParameters
 from market.platform.db.session import Database

@@ -13,7 +13,7 @@ from market.accounts.organisations.errors import OrganisationNotFound
 from market.auctions import service as auctions
 from market.jobs.access import visible_job
 from market.jobs.errors import JobNotFound
-from market.orders import amendments, cancellation, cloning, submission, views
+from market.orders import amendments, cancellation, clones, submission, views
 from market.orders.errors import (
     BudgetBelowOneUnit,
     DatasetNotFound,
@@ -214,7 +214,7 @@ def resume_job(job_id: JobId, account: CurrentAccount, services: ServicesDep, se
 def clone_job(job_id: JobId, body: CloneJob, account: CurrentAccount, services: ServicesDep) -> ProposedJob:
     """Quote a copy of the job, ready to sign. Writes nothing."""
     with services.database.transaction() as session:
-        request = cloning.clone(session, services.network, account, job_id, body)
+        request = clones.clone(session, services.network, account, job_id, body)
     return _proposed(request, account.address, services)
 
 
@@ -226,7 +226,7 @@ def clone_job(job_id: JobId, body: CloneJob, account: CurrentAccount, services: 
 def extend_job(job_id: JobId, body: ExtendJob, account: CurrentAccount, services: ServicesDep) -> ProposedJob:
     """Quote a further job that continues from the job's last checkpoint, ready to sign. Writes nothing."""
     with services.database.transaction() as session:
-        request = cloning.extend(session, services.network, account, job_id, body)
+        request = clones.extend(session, services.network, account, job_id, body)
     return _proposed(request, account.address, services)
 
 

@@ -42,7 +42,7 @@ from market.platform.storage.client import Storage
 from market.platform.storage.errors import StorageUnavailable
 from market.platform.storage.recently_seen import record_verified, was_recently_verified
 from market.providers import service as providers
-from market.training.leases.stopping import cancel_now
+from market.training.leases.job_stop import cancel_now
 from zoo_protocol.hashing import from_hex
 
 _MAX_SPEC_BYTES = 64 * 1024

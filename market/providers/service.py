@@ -23,11 +23,11 @@ from market.platform.db.base import utc_now
 from market.providers import repository
 from market.providers.attestation.chain_events import attested_until
 from market.providers.errors import KindFixed, NotRegistered, ProviderNotFound
+from market.providers.lifecycle import STAKE_DECIDES, advance, minimum_stake, review_stake
 from market.providers.models import Provider, SignerNonce
 from market.providers.record import repository as record_repository
 from market.providers.record.reliability import reliability_bps
 from market.providers.schemas import RegistrationRequest
-from market.providers.standing import STAKE_DECIDES, advance, minimum_stake, review_stake
 from market.settings import Settings
 
 OVERRULED = "overruled"

@@ -21,10 +21,10 @@ from market.jobs import service as jobs
 from market.platform.db.base import utc_now
 from market.platform.db.session import Database, enqueue_after_commit
 from market.platform.events.models import JobEventRow
-from market.webhooks import sending
+from market.webhooks import http_delivery
 from market.webhooks.errors import DeliveryNotFound, TooManyWebhooks, WebhookAddressRefused, WebhookNotFound
+from market.webhooks.http_delivery import AddressRefused, Outcome, Resolve, checked_addresses, new_secret
 from market.webhooks.models import WebhookDelivery, WebhookEndpoint
-from market.webhooks.sending import AddressRefused, Outcome, Resolve, checked_addresses, new_secret
 
 MAX_ENDPOINTS = 20
 RETRY_AFTER = tuple(
@@ -37,7 +37,13 @@ _GONE = 410
 
 
 def create(
-    session: Session, owner: str, url: str, kinds: Collection[str], *, private: bool, resolve: Resolve = sending.resolve
+    session: Session,
+    owner: str,
+    url: str,
+    kinds: Collection[str],
+    *,
+    private: bool,
+    resolve: Resolve = http_delivery.resolve,
 ) -> WebhookEndpoint:
     """Create an endpoint with a new secret.
 
@@ -79,7 +85,7 @@ def change(
 ) -> None:
     """Change the given fields of an endpoint. Raises WebhookAddressRefused."""
     if url is not None:
-        _require_public(url, private, sending.resolve)
+        _require_public(url, private, http_delivery.resolve)
         row.url = url
     if kinds is not None:
         row.kinds = sorted(set(kinds))
@@ -142,7 +148,7 @@ def fan_out(session: Session, event_ids: Collection[int]) -> None:
                 enqueue_after_commit(session, "webhooks.deliver")
 
 
-def deliver_due(database: Database, *, private: bool, resolve: Resolve = sending.resolve) -> int:
+def deliver_due(database: Database, *, private: bool, resolve: Resolve = http_delivery.resolve) -> int:
     """Attempt all due deliveries and return the number of attempts. No transaction is open while it sends."""
     attempts = 0
     attempt = partial(_attempt, database, private=private, resolve=resolve)
@@ -179,7 +185,7 @@ def _attempt(database: Database, delivery_id: int, *, private: bool, resolve: Re
         signing = _secrets(endpoint, now)
         url, message_id = endpoint.url, row.message_id
         payload = json.dumps(row.payload, separators=(",", ":")).encode()
-    outcome = sending.send(
+    outcome = http_delivery.send(
         url,
         signing=signing,
         message_id=message_id,

@@ -11,8 +11,8 @@ from market.platform.storage import quota
 from market.providers.outages import service as outages
 from market.training.retention import jobs, slot_states
 from market.training.uploads import service as uploads
+from market.verification.decisions import state_release
 from market.verification.disputes import service as disputes
-from market.verification.judgement import state_release
 from worker.context import context
 
 _UPLOADS_KEPT = timedelta(days=1)  # after the last addition

@@ -2,7 +2,7 @@
 
 from celery import shared_task
 
-from market.verification.judgement import service as judgement
+from market.verification.decisions import service as judgement
 from worker.context import context
 
 

@@ -126,7 +126,7 @@ def show(job_id: JobId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> No
 @app.command()
 def why(job_id: JobId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
     """Show why a job is not matched, and changes that help."""
-    from zoo_compute.terminal.waiting import print_diagnostics
+    from zoo_compute.terminal.match_diagnostics import print_diagnostics
 
     with open_client(api_url) as client:
         found = client.job(job_id).why()

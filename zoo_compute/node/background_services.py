@@ -29,9 +29,9 @@ from zoo_compute.node.disk.traces import Traces
 from zoo_compute.node.disk.workspace import Workspace
 from zoo_compute.node.disputes.defence import Disputes
 from zoo_compute.node.disputes.disclosure import Disclosure
-from zoo_compute.node.disputes.judging import ReplayContext
 from zoo_compute.node.disputes.omissions import Omissions
 from zoo_compute.node.disputes.referee import Referee, Sources, Verdicts
+from zoo_compute.node.disputes.segment_verdict import ReplayContext
 from zoo_compute.node.execution.executor import Executor
 from zoo_compute.node.market.calls import Market
 from zoo_compute.node.payouts import Payouts

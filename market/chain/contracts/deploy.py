@@ -20,7 +20,7 @@ from eth_utils.crypto import keccak
 from market.chain.contracts.codec import Deployment, encode_call, encode_constructor
 from market.chain.errors import ChainError
 from market.chain.rpc.client import ChainClient, Receipt
-from market.chain.sending import fees
+from market.chain.transactions import fees
 from market.domain.network import NETWORKS, ZEN, NetworkParameters
 from zoo_protocol.contracts import CONTRACTS
 

@@ -22,9 +22,9 @@ from market.platform.http.errors import UnknownTier
 from market.platform.storage import quota
 from market.platform.storage.client import Storage
 from market.platform.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge, StorageUnavailable
+from market.providers import lifecycle
 from market.providers import repository as providers_repository
 from market.providers import service as providers
-from market.providers import standing
 from market.providers.errors import (
     AnswerNotFound,
     BenchmarkAnswered,
@@ -267,7 +267,7 @@ def demote_overdue(database: Database, now: datetime) -> None:
                 continue
             if due + outages.time_away(session, since, now, [outages.API]) < now:
                 provider.rebenchmark_by = None
-                standing.advance(session, provider, ProviderEvent.DEMOTE, reason=providers.REBENCHMARK_MISSED)
+                lifecycle.advance(session, provider, ProviderEvent.DEMOTE, reason=providers.REBENCHMARK_MISSED)
 
 
 def benchmark_deadline(
@@ -339,5 +339,5 @@ def _grant_tier(session: Session, network: NetworkParameters, provider: Provider
     provider.rebenchmark_at, provider.rebenchmark_by = utc_now() + timedelta(seconds=wait), None
     if provider.status == ProviderStatus.DEMOTED:
         provider.forgiven_bps = provider.reliability_bps
-    standing.advance(session, provider, ProviderEvent.BENCHMARK_PASSED, reason="benchmark_passed")
-    standing.review_stake(session, network, provider)
+    lifecycle.advance(session, provider, ProviderEvent.BENCHMARK_PASSED, reason="benchmark_passed")
+    lifecycle.review_stake(session, network, provider)

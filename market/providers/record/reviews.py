@@ -9,9 +9,9 @@ from market.domain.network import NetworkParameters
 from market.domain.nodes.reliability import DEMOTION_BPS, reliability_bps
 from market.domain.nodes.uptime import epoch_of
 from market.platform.db.session import Database
+from market.providers import lifecycle
 from market.providers import repository as providers_repository
 from market.providers import service as providers
-from market.providers import standing
 from market.providers.models import Provider
 from market.providers.record import repository as record_repository
 
@@ -46,10 +46,10 @@ def _review(session: Session, network: NetworkParameters, address: str, now: dat
         provider.forgiven_bps = None
     if is_low and provider.status in (ProviderStatus.BENCHMARKED, ProviderStatus.ACTIVE):
         if provider.kind == "provider" and (provider.forgiven_bps is None or score < provider.forgiven_bps):
-            standing.advance(session, provider, ProviderEvent.DEMOTE, reason=UNRELIABLE)
+            lifecycle.advance(session, provider, ProviderEvent.DEMOTE, reason=UNRELIABLE)
     elif not is_low and provider.status == ProviderStatus.DEMOTED and _may_recover(provider, network, now):
-        standing.advance(session, provider, ProviderEvent.RECOVER, reason=RECOVERED)
-        standing.review_stake(session, network, provider)
+        lifecycle.advance(session, provider, ProviderEvent.RECOVER, reason=RECOVERED)
+        lifecycle.review_stake(session, network, provider)
 
 
 def _may_recover(provider: Provider, network: NetworkParameters, now: datetime) -> bool:

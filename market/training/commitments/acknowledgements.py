@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
-from market.chain.sending.signer import Signer
+from market.chain.transactions.signer import Signer
 from market.training.commitments import repository
 from market.training.commitments.errors import CommitmentRepeated
 from market.training.commitments.models import Acknowledgement

@@ -2,7 +2,7 @@
 
 open → trace reveal by the provider → selection of the refuted segment → replay by a committee. Each step follows from
 the dispute's state in the contract, so a restarted market continues and repeats no call. The dispute keeper draws the
-committee and sends its verdict. :mod:`market.verification.judgement.decisions` applies the outcome.
+committee and sends its verdict. :mod:`market.verification.decisions.unit_outcomes` applies the outcome.
 """
 
 from collections.abc import Collection

@@ -68,7 +68,7 @@ def create_canaries(database: Database, storage: Storage, settings: Settings) ->
     """Create the due canaries of samples with a start state, before verifiers replay them.
 
     One worker creates one at a time. A canary that is found prepared was interrupted: it is dropped, and its state
-    released like others (:mod:`market.verification.judgement.state_release`).
+    released like others (:mod:`market.verification.decisions.state_release`).
     """
     with database.transaction() as session:
         for canary in samples_repository.lock_canaries(session, CanaryStatus.PREPARED):

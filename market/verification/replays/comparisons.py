@@ -27,7 +27,7 @@ from market.settings import Settings
 from market.training.deliveries import replay_inputs
 from market.training.units import service as units
 from market.training.units.facts import UnitSummary
-from market.verification.replays.drawing import offer_reveal, reveal_by
+from market.verification.replays.sampling import offer_reveal, reveal_by
 from market.verification.replays.verifier_choice import ReplayRequest, has_open_request, of_class, pay, request_replay
 from market.verification.samples import repository as samples_repository
 from market.verification.samples.models import ClassDrift, Comparison, Replay, Sample

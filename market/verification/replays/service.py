@@ -2,7 +2,7 @@
 
 A verifier commits to its result before it reveals it. After a mismatch a second verifier is asked;
 :func:`market.domain.verification.sampling.verdict` decides when the results suffice. Decisions about units, which need
-storage and lock other jobs, run in the background (:mod:`market.verification.judgement.decisions`).
+storage and lock other jobs, run in the background (:mod:`market.verification.decisions.unit_outcomes`).
 """
 
 import secrets

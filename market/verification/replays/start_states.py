@@ -1,6 +1,6 @@
 """Reveals of start states: in time, late, or withheld.
 
-:mod:`market.verification.judgement.late_states` applies the penalty for lateness once the unit is decided. Outages of
+:mod:`market.verification.decisions.late_states` applies the penalty for lateness once the unit is decided. Outages of
 the market or of its storage do not count towards a deadline.
 """
 
@@ -19,7 +19,7 @@ from market.providers import service as providers
 from market.training.units import service as units
 from market.training.units.facts import UnitSummary
 from market.verification.replays import comparisons
-from market.verification.replays.drawing import request_state
+from market.verification.replays.sampling import request_state
 from market.verification.samples import repository as samples_repository
 from market.verification.samples.lease_facts import LeaseSummary
 from market.verification.samples.models import LateState, Sample

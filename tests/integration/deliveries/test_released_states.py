@@ -18,8 +18,8 @@ from market.settings import Settings
 from market.training.deliveries import replay_inputs
 from market.training.units import service as units
 from market.training.units.models import Unit
-from market.verification.judgement import repository as judgement_repository
-from market.verification.judgement import state_release as verification
+from market.verification.decisions import repository as judgement_repository
+from market.verification.decisions import state_release as verification
 from market.verification.replays import canaries
 from market.verification.samples.models import Canary, Comparison, Replay, Sample
 

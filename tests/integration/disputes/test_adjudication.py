@@ -28,8 +28,8 @@ from market.platform.db.base import utc_now
 from market.providers import service as providers
 from market.training.leases.schemas import LeaseKind
 from market.training.units import service as units
+from market.verification.decisions.dispute_routing import Adjudicator
 from market.verification.disputes.challenger import Challenger
-from market.verification.judgement.dispute_routing import Adjudicator
 from market.verification.windows.models import Window
 from zoo_compute.chain.disputes import Turn
 from zoo_compute.chain.settlements import ChainReader

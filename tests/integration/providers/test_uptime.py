@@ -13,8 +13,8 @@ from market.domain.lifecycle import ProviderStatus
 from market.domain.network import DEVNET
 from market.domain.nodes.uptime import ALL_MINUTES, minute_of
 from market.payments.rewards import service as rewards
+from market.providers import lifecycle
 from market.providers import service as providers
-from market.providers import standing
 from market.providers.models import DowntimePenalty, HeartbeatHour, JudgedEpoch, Provider, ProviderEpoch
 from market.providers.record import reliability, reviews
 from market.providers.record import repository as record_repository
@@ -113,8 +113,8 @@ def test_unreliable_provider_is_demoted_until_benchmark_or_recovery(market: Rewa
     with market.database.transaction() as session:
         found = providers.require(session, address, lock=True)
         found.forgiven_bps = found.reliability_bps  # as a passed benchmark does
-        standing.advance(session, found, domain_lifecycle.ProviderEvent.BENCHMARK_PASSED, reason="benchmark_passed")
-        standing.review_stake(session, DEVNET, found)
+        lifecycle.advance(session, found, domain_lifecycle.ProviderEvent.BENCHMARK_PASSED, reason="benchmark_passed")
+        lifecycle.review_stake(session, DEVNET, found)
     lose(0)
     assert market.node(PROVIDER).status == ProviderStatus.ACTIVE
     lose(1)

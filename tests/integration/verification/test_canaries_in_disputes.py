@@ -11,8 +11,8 @@ from market.providers import service as providers
 from market.training.deliveries import replay_inputs
 from market.training.leases.schemas import LeaseKind
 from market.training.units import service as units
-from market.verification.judgement import decisions
-from market.verification.judgement.dispute_routing import Adjudicator
+from market.verification.decisions import unit_outcomes
+from market.verification.decisions.dispute_routing import Adjudicator
 from market.verification.replays import comparisons
 from market.verification.replays import service as replays_service
 from market.verification.samples import repository as samples_repository
@@ -159,7 +159,7 @@ def test_distant_comparison_is_paid_by_dispute_outcome(world: VerificationWorld,
             assert failed is not None
             replays_service.clear_sample(session, failed, unit)
         else:
-            decisions._reject(session, unit_id, "incorrect_computation")
+            unit_outcomes._reject(session, unit_id, "incorrect_computation")
     drifts = world.rows(lambda session: session.scalar(select(func.count()).select_from(ClassDrift)))
     assert drifts == acquitted
     right = {address for address, (replays, _, _) in replay_records(world).items() if replays}

@@ -13,8 +13,8 @@ from kit.disputes.referee_fixtures import REFEREES, RefereeWorld
 from kit.verification.live_fixtures import LiveMaker, Node
 from market.accounts.models import Account
 from market.chain.models import TxIntent
-from market.chain.sending.sender import Sender
-from market.chain.sending.signer import Signer
+from market.chain.transactions.sender import Sender
+from market.chain.transactions.signer import Signer
 from market.domain.lifecycle import UNIT_DECIDED, ProviderStatus
 from market.domain.network import DEVNET
 from market.payments.settlement import dispute_keeper

@@ -42,7 +42,7 @@ from market.training.leases.schemas import (
     LeaseView,
 )
 from market.training.matching import book
-from market.verification.judgement import service as judgement
+from market.verification.decisions import service as judgement
 from training_gym.spec.errors import GymError
 from worker.chain_handlers import INTENT_HANDLERS, event_handlers
 from zoo_compute.base.link import Background, Link

@@ -26,7 +26,7 @@ from market.training.deliveries import service as deliveries
 from market.training.leases import service as leases
 from market.training.leases.schemas import CommitReplay, CompleteReplay, CompleteReveal, LeaseKind, LeaseView
 from market.training.units.models import Unit
-from market.verification.judgement import service as judgement
+from market.verification.decisions import service as judgement
 from market.verification.penalties.models import Slash
 from market.verification.samples.models import Replay, Sample
 from market.verification.windows import service as windows_service

@@ -27,8 +27,8 @@ from zoo_compute.chain.disputes import ShownTrace, Turn
 from zoo_compute.content.blockstore import BlockNotFound
 from zoo_compute.content.gateway import GatewayUnavailable
 from zoo_compute.node.disk.workspace import Workspace
-from zoo_compute.node.disputes import judging
-from zoo_compute.node.disputes.judging import DataDeadline, Finding, NoVerdict, ReplayContext, judge
+from zoo_compute.node.disputes import segment_verdict
+from zoo_compute.node.disputes.segment_verdict import DataDeadline, Finding, NoVerdict, ReplayContext, judge
 from zoo_compute.node.execution.executor import ExecutorError
 from zoo_protocol.content.cid import cid_of_raw
 from zoo_protocol.hashing import canonical_json, from_hex, keccak, to_hex
@@ -258,7 +258,7 @@ class Gateway:
 
 @pytest.fixture
 def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(judging, "unit_task", lambda *_: {})
+    monkeypatch.setattr(segment_verdict, "unit_task", lambda *_: {})
 
     def find(
         step: int = 2,

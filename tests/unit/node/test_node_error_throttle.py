@@ -24,7 +24,7 @@ from zoo_compute.node.lifecycle import NodeLifecycle
 from zoo_compute.node.market.calls import Market
 from zoo_compute.node.payouts import Payouts
 from zoo_compute.node.periodic_tasks import ErrorThrottle
-from zoo_compute.node.serving import serve
+from zoo_compute.node.process import serve
 from zoo_compute.node.work import acknowledgements
 from zoo_compute.node.work.acknowledgements import Acknowledgements, Journal, NotAcknowledged
 from zoo_protocol.hashing import to_hex

@@ -5,7 +5,7 @@ import logging
 from zoo_compute.devnet.adversaries.arguments import node_arguments, node_config
 from zoo_compute.devnet.adversaries.attacks import KINDS, executor_of
 from zoo_compute.devnet.adversaries.child import FABRICATE
-from zoo_compute.node.serving import serve
+from zoo_compute.node.process import serve
 from zoo_compute.terminal.output import log_to_stderr
 
 

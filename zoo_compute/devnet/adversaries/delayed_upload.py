@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo_compute.devnet.adversaries.arguments import node_arguments, node_config
-from zoo_compute.node.serving import serve
+from zoo_compute.node.process import serve
 from zoo_compute.node.work.effort import UnitResourceUsage
 from zoo_compute.node.work.held_lease import HeldLease
 from zoo_compute.node.work.worker import Worker

@@ -21,7 +21,7 @@ from zoo_compute.chain.settlements import ChainReader
 from zoo_compute.chain.wallet import Block, Wallet, chain_errors
 from zoo_compute.client.http import answer_errors
 from zoo_compute.node.disk.durable_files import write_json
-from zoo_compute.node.disputes.judging import DataDeadline, Finding, NoVerdict, ReplayContext, judge
+from zoo_compute.node.disputes.segment_verdict import DataDeadline, Finding, NoVerdict, ReplayContext, judge
 from zoo_compute.node.execution.executor import ExecutorError
 from zoo_compute.node.market.calls import Market
 from zoo_protocol import messages

@@ -29,9 +29,9 @@ from market.chain.errors import (
 )
 from market.chain.models import OPERATOR, TxAttempt, TxIntent
 from market.chain.rpc.client import Block, ChainClient, Receipt
-from market.chain.sending import fees
-from market.chain.sending.limits import Limits
-from market.chain.sending.signer import Signer
+from market.chain.transactions import fees
+from market.chain.transactions.limits import Limits
+from market.chain.transactions.signer import Signer
 from market.domain.lifecycle import INTENT, IntentEvent, IntentStatus
 from market.platform.db.session import Database
 from market.platform.events.service import move

@@ -27,17 +27,17 @@ from market.domain.verification.lifecycle import SAMPLE_OPEN, SampleEvent, Sampl
 from market.platform.db.base import utc_now
 from market.platform.db.session import Database
 from market.platform.storage.client import Storage
+from market.providers import lifecycle
 from market.providers import service as providers
-from market.providers import standing
 from market.training.commitments import service as commitments
 from market.training.leases import service as leases
 from market.training.units import service as units_service
 from market.training.units.facts import UnitSummary
+from market.verification.decisions.dispute_routing import Adjudicator
+from market.verification.decisions.slashes import evidence, operators_slash
 from market.verification.disputes import challenger
 from market.verification.disputes.chain_events import provider_of
 from market.verification.disputes.challenger import Ending
-from market.verification.judgement.dispute_routing import Adjudicator
-from market.verification.judgement.slashes import evidence, operators_slash
 from market.verification.penalties.models import Slash
 from market.verification.penalties.service import record_penalty
 from market.verification.replays.comparisons import TOLERANCE
@@ -228,7 +228,7 @@ def _end_work(session: Session, provider: str) -> None:
 
 def _jail_and_reject(session: Session, unit: UnitSummary, reason: str, slash: Slash) -> None:
     record_penalty(session, unit, slash)
-    standing.jail(session, unit.provider, slash.offence)
+    lifecycle.jail(session, unit.provider, slash.offence)
     _reject(session, unit.id, reason)
     _end_work(session, unit.provider)
 

@@ -7,11 +7,11 @@ from market.domain.verification.dispute_routes import DecidedBy, Reason, Route
 from market.domain.verification.sampling import VerifierSanction
 from market.platform.db.session import Database
 from market.platform.storage.client import Storage
+from market.providers import lifecycle
 from market.providers import service as providers
-from market.providers import standing
 from market.training.units import service as units
 from market.training.units.facts import UnitSummary
-from market.verification.judgement import repository
+from market.verification.decisions import repository
 from market.verification.penalties import repository as penalties_repository
 from market.verification.penalties.models import Slash
 from market.verification.penalties.service import record_penalty
@@ -72,7 +72,7 @@ def _slash_verifier(session: Session, unit: UnitSummary, replay_id: int, evidenc
         return
     slash = operators_slash(unit, replay.verifier, WRONG_REPLAY, evidence_cid, BY_OPERATOR, replay_id)
     record_penalty(session, unit, slash)
-    standing.jail(session, replay.verifier, WRONG_REPLAY)
+    lifecycle.jail(session, replay.verifier, WRONG_REPLAY)
 
 
 def operators_slash(

@@ -17,7 +17,7 @@ from market.platform.storage.client import Storage
 from market.providers import service as providers
 from market.providers.record import reliability
 from market.training.units import service as units
-from market.verification.judgement import repository
+from market.verification.decisions import repository
 from market.verification.penalties import repository as penalties_repository
 from market.verification.penalties.models import LatePenalty
 from market.verification.penalties.service import record_penalty

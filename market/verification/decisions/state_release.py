@@ -16,7 +16,7 @@ from market.platform.storage.client import Storage
 from market.platform.storage.errors import StorageUnavailable
 from market.training.retention import slot_states
 from market.training.units import service as units
-from market.verification.judgement import repository
+from market.verification.decisions import repository
 from market.verification.samples import repository as samples_repository
 from market.verification.samples.models import Canary, Comparison, Sample
 
