@@ -180,7 +180,7 @@ class OurGroup:
 
     def _collect(self, started: float, expected: int) -> list[int]:
         """Return the slots whose payloads the aggregator has: all, or a quorum once the deadline has passed."""
-        limit = deadline(self._arrivals, least_slack=10.0) if self._arrivals else _PATIENCE_SECONDS
+        limit = deadline(self._arrivals, min_slack_seconds=10.0) if self._arrivals else _PATIENCE_SECONDS
         delivered: list[int] = []
         waiting = dict(self.workers)
         while waiting and len(delivered) < expected:
@@ -326,7 +326,7 @@ def measure_rounds(quick: bool, rounds: int, kills: int) -> list[Row]:
             note = f"{what}; {group.payload_bytes / 1e6:.2f} MB up, {group.update_bytes / 1e6:.2f} MB down"
             rows += _rows(name, seen, size, rounds, kills, note)
             speeds[name] = statistics.median(seen.speeds(size) or [0.0])
-    if absent := lacking():
+    if absent := missing_results():
         progress(absent)
         return _by_their_names([replace(found, note=f"{found.note}; {absent}") for found in rows])
     for compression in COMPRESSIONS:
@@ -342,7 +342,7 @@ def measure_rounds(quick: bool, rounds: int, kills: int) -> list[Row]:
     return _by_their_names(rows)
 
 
-def lacking() -> str:
+def missing_results() -> str:
     """Return the missing measurements and the reason; empty if complete."""
     return "" if PEER_PYTHON.exists() else "hivemind and the ratio to it are left out: make bench-peers was not run"
 
@@ -353,4 +353,4 @@ def _by_their_names(rows: Sequence[Row]) -> list[Row]:
 
 
 if __name__ == "__main__":
-    run("averaging", measure, lacks=lacking)
+    run("averaging", measure, lacks=missing_results)

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from benchmarks.report import Row, progress, row, run
 from benchmarks.training.corpus import standard_library
-from benchmarks.training.trainers import handed_on
+from benchmarks.training.trainers import next_replica_states
 from training_gym.aggregate.aggregation import aggregate
 from training_gym.aggregate.outer_step import OuterState, initial_outer_state, outer_step
 from training_gym.compress.payload_format import decode, encode
@@ -179,7 +179,7 @@ def train(
             if attack == "stale":
                 payloads |= {slot: first[slot] for slot in range(workers - bad, workers)}
             parameters, state, excluded = _next(aggregator, spec, parameters, payloads, state)
-            handed, restored = handed_on(spec, after, payloads, excluded, restored)
+            handed, restored = next_replica_states(spec, after, payloads, excluded, restored)
             states |= handed
     return validation_loss(spec, parameters, texts[1])
 

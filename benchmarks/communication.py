@@ -81,7 +81,7 @@ class Run:
         return hashlib.sha256(json.dumps([_code_version(), identity], sort_keys=True).encode()).hexdigest()
 
 
-class Kept:
+class OutcomeCache:
     """Outcomes of runs of the same code, one JSON line each, from which an interrupted benchmark continues."""
 
     def __init__(self, path: Path | None) -> None:
@@ -135,7 +135,7 @@ def train(run: Run) -> Outcome | None:
     return outcome
 
 
-def outcomes_of(runs: Sequence[Run], kept: Kept, processes: int) -> dict[Run, Outcome]:
+def outcomes_of(runs: Sequence[Run], kept: OutcomeCache, processes: int) -> dict[Run, Outcome]:
     """Return the outcomes of ``runs``; ``processes`` processes measure those not kept, none with 0."""
     found = {run: outcome for run in runs if (outcome := kept.of(run)) is not None}
     for run, outcome in _trained([run for run in runs if run not in found], processes):
@@ -196,13 +196,13 @@ def rows_of(seeds: Sequence[dict[str, Outcome]], unit: int) -> list[Row]:
     deficits = [deficit for found in seeds if (deficit := equal_bytes_deficit(found))]
     if deficits:
         shares, (worst, *_) = zip(*deficits, strict=True)
-        absent = lacking(seeds)
+        absent = missing_results(seeds)
         note = f"first seed's against {worst}" + (f"; {absent}" if absent else "")
         rows.append(row("equal_bytes_deficit", "share", list(shares), note))
     return rows
 
 
-def lacking(seeds: Sequence[Mapping[str, Outcome]]) -> str:
+def missing_results(seeds: Sequence[Mapping[str, Outcome]]) -> str:
     """Return the peers without an outcome of some seed, and the remedy; empty if complete."""
     names = [name for name in PEERS if any(name not in found for found in seeds)]
     remedy = ": make bench-peers was not run" if "torchft_diloco" in names and not TORCHFT_PYTHON.exists() else ""
@@ -232,7 +232,7 @@ def main() -> None:
     scale = QUICK if chosen.quick else FULL
     if chosen.fresh:
         KEPT.unlink(missing_ok=True)
-    kept = Kept(None if chosen.quick else KEPT)
+    kept = OutcomeCache(None if chosen.quick else KEPT)
     processes = 0 if chosen.kept else chosen.processes or len(os.sched_getaffinity(0))
     unit = dense_bytes(scale)
     if chosen.tune:
@@ -253,7 +253,7 @@ def main() -> None:
     print_report("communication", rows, time.perf_counter() - started, chosen.json)
     if not chosen.quick and TORCHFT_PYTHON.exists():
         plot(rows)
-    end("communication", "" if chosen.quick else lacking(by_seed))
+    end("communication", "" if chosen.quick else missing_results(by_seed))
 
 
 def plot(rows: Sequence[Row]) -> None:

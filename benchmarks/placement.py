@@ -46,7 +46,7 @@ class Outcome:
     model_violations: int = 0
 
 
-class Asked:
+class RecentDemand:
     """Requirements of recent jobs, and the scarcity of machines that follows."""
 
     def __init__(self, supply: Sequence[Machine]) -> None:
@@ -111,7 +111,7 @@ def measure(quick: bool) -> list[Row]:
     if found is None:
         if not quick:
             sys.exit(f"No trace in {trace.folder()}: put nodes.csv and tasks.csv there, or set {trace.VARIABLE}.")
-        found = trace.made_up()
+        found = trace.synthetic_trace()
         progress(found.note)
     seeds, replays = range(1 if quick else 5), range(1 if quick else 15)  # waits differ much from seed to seed
     most = 500 if quick else None
@@ -186,7 +186,7 @@ def _fits_somewhere(task: Task, machines: Sequence[Machine]) -> bool:
 
 def replay(machines: Sequence[Machine], tasks: Sequence[Task], policy: Policy, seed: int) -> Outcome:
     """Run the tasks on a virtual clock until all have finished, and check every placement."""
-    random, outcome, asked = Random(seed), Outcome(), Asked(machines)
+    random, outcome, asked = Random(seed), Outcome(), RecentDemand(machines)
     by_name = {machine.provider: machine for machine in machines}
     free, running, waiting = set(by_name), list[tuple[int, int, list[str]]](), list[Task]()
     suitable = {task.id: [machine for machine in machines if task.wants.accepts(machine)] for task in tasks}
@@ -250,7 +250,7 @@ def _speed(found: Trace, count: int, seed: int, decisions: int) -> float:
     machines = [replace(one, provider=f"{one.provider}-{copy}") for copy in copies for one in machines][:count]
     tasks = Random(seed).choices(trace.tasks(found, seed), k=decisions)
     progress(f"{decisions} decisions among {count:,} nodes")
-    asked, pools = Asked(machines), dict[str, Pool]()
+    asked, pools = RecentDemand(machines), dict[str, Pool]()
     for one in machines:
         pools.setdefault(one.environment_class, Pool()).add(Candidate(one, price=one.price))
     out: deque[list[Candidate]] = deque()

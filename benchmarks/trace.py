@@ -40,7 +40,7 @@ class Machine(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Wants(Requirements):
+class TaskRequirements(Requirements):
     """Requirements of a task for each machine, including one worker's CPU and memory."""
 
     cpu: int = 0
@@ -60,7 +60,7 @@ class Task:
     start: int
     seconds: int
     workers: int
-    wants: Wants
+    wants: TaskRequirements
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def _records(path: Path) -> list[_Record]:
         return list(csv.DictReader(file))
 
 
-def made_up() -> Trace:
+def synthetic_trace() -> Trace:
     """Return 300 synthetic machines and 500 tasks from a fixed seed, whose figures are meaningless."""
     random = Random(0)
     models = random.choices(list(_PRICES), [11, 33, 5, 2, 1, 45, 3], k=300)
@@ -151,7 +151,7 @@ def tasks(trace: Trace, seed: int) -> list[Task]:
         named = frozenset(filter(None, record["gpu_spec"].split("|")))
         if not named and random.random() < 1 / 3:
             named = frozenset(random.sample(sorted(_PRICES), random.randint(1, 3)))
-        wants = Wants(
+        wants = TaskRequirements(
             environment_classes=named,
             cpu=int(record["cpu_milli"]) // workers,
             memory=int(record["memory_mib"]) // workers,

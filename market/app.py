@@ -31,7 +31,7 @@ from market.orders.router import router as jobs
 from market.payments.rewards.router import router as rewards
 from market.payments.settlement.router import router as settlement
 from market.platform.db.session import Database
-from market.platform.db.task_queue import celery_wake, connect_redis
+from market.platform.db.task_queue import celery_sender, connect_redis
 from market.platform.http.etag import ConditionalGet
 from market.platform.http.middleware import BodyLimit, RequestContext
 from market.platform.http.query import only_known_parameters
@@ -83,7 +83,7 @@ def build_services(settings: Settings) -> Services:
     """
     connect_features()
     deployment = Deployment.load(Path(settings.deployment_file))
-    database = Database(settings.database_url, wake=celery_wake(settings.redis_url))
+    database = Database(settings.database_url, enqueue=celery_sender(settings.redis_url))
     domain = Domain(deployment.chain_id, deployment.address("JobEscrow"))
     acknowledger = Signer.acknowledger(settings)
     return Services(

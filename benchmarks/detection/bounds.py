@@ -28,7 +28,7 @@ class Comparison:
 
 
 @cache
-def accepted(expected: float, of: int, comparisons: int = 1) -> tuple[int, int]:
+def joint_bounds(expected: float, of: int, comparisons: int = 1) -> tuple[int, int]:
     """Return the joint bounds, of ``comparisons``, of a count of ``of`` draws with probability ``expected``."""
     tail = ERROR / comparisons / 2
     chances = _binomial(of, expected)
@@ -60,12 +60,12 @@ def rows(name: str, unit: str, compared: Sequence[Comparison], of: int, what: st
 
 
 def _is_outside(one: Comparison, of: int, comparisons: int = 1) -> bool:
-    low, high = accepted(one.expected, of, comparisons)
+    low, high = joint_bounds(one.expected, of, comparisons)
     return not low <= one.found <= high
 
 
 def _chance_outside(expected: float, of: int) -> float:
-    low, high = accepted(expected, of)
+    low, high = joint_bounds(expected, of)
     return 1 - float(_binomial(of, expected)[low : high + 1].sum())
 
 

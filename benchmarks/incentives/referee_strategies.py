@@ -8,7 +8,7 @@ Assumptions:
 
 - An honest referee signs in time in ``PRESENT`` of its seats; otherwise no member is provably alone against all.
 - The market sends every signature, and a referee has the least slashable stake of a verifier.
-- Bribes are not counted: ``escaped_share`` gives the value of bought lies, ``undecided_share`` of bought silence.
+- Bribes are not counted: ``escaped_share`` gives the value of bought lies, ``inconclusive_share`` of bought silence.
 """
 
 import math
@@ -31,14 +31,14 @@ _PENALTY = dict(MAINNET.penalty_bps)
 _STAKE = MAINNET.verifier_minimum_stake_wei
 
 
-class Says(Enum):
+class Vote(Enum):
     """Behaviour of a referee that does not replay."""
 
-    LIES = auto()  # signs the opposite of the truth
-    LIES_WITH_A_QUORUM = auto()  # the same if its accomplices form a quorum, else nothing
-    GUESSES = auto()  # signs for a random side
-    OBJECTS = auto()
-    CONTRADICTS = auto()  # signs both outcomes, one of them for the market to prove
+    FALSE = auto()  # signs the opposite of the truth
+    FALSE_WITH_QUORUM = auto()  # the same if its accomplices form a quorum, else nothing
+    RANDOM = auto()  # signs for a random side
+    OBJECTION = auto()
+    EQUIVOCATION = auto()  # signs both outcomes, one of them for the market to prove
     NOTHING = auto()
 
 
@@ -47,19 +47,19 @@ class Cartel:
     """The first ``count`` of ``VERIFIERS`` referees, which collude."""
 
     name: str
-    says: Says
+    vote: Vote
     count: int = 1
 
 
 CARTELS = (
-    Cartel("a lying referee", Says.LIES),
-    Cartel(f"2 of {VERIFIERS} referees that lie alike", Says.LIES, 2),
-    Cartel(f"5 of {VERIFIERS} referees that lie alike", Says.LIES, 5),
-    Cartel(f"5 of {VERIFIERS} referees that lie where they are a quorum", Says.LIES_WITH_A_QUORUM, 5),
-    Cartel("a guessing referee", Says.GUESSES),
-    Cartel("a referee that objects to everything", Says.OBJECTS),
-    Cartel("a referee that signs both ways", Says.CONTRADICTS),
-    Cartel("a referee that signs nothing", Says.NOTHING),
+    Cartel("a lying referee", Vote.FALSE),
+    Cartel(f"2 of {VERIFIERS} referees that lie alike", Vote.FALSE, 2),
+    Cartel(f"5 of {VERIFIERS} referees that lie alike", Vote.FALSE, 5),
+    Cartel(f"5 of {VERIFIERS} referees that lie where they are a quorum", Vote.FALSE_WITH_QUORUM, 5),
+    Cartel("a guessing referee", Vote.RANDOM),
+    Cartel("a referee that objects to everything", Vote.OBJECTION),
+    Cartel("a referee that signs both ways", Vote.EQUIVOCATION),
+    Cartel("a referee that signs nothing", Vote.NOTHING),
 )
 
 
@@ -91,33 +91,33 @@ def cartel_life(cartel: Cartel, prices: Prices, dice: random.Random) -> int:
         seats = [referee for referee in committee if referee < cartel.count]
         signing = sum(dice.random() < PRESENT for _ in range(len(committee) - len(seats)))
         profit -= len(seats) * seat_profit_wei(prices)
-        if cartel.says is Says.CONTRADICTS:
+        if cartel.vote is Vote.EQUIVOCATION:
             profit -= len(seats) * _STAKE * _PENALTY["contradicting_verdicts"] // BPS
             standing -= set(seats)
             continue
-        lying = _lying(cartel, len(seats), dice)
-        if cartel.says is Says.GUESSES and not lying:
+        lying = _false_votes(cartel, len(seats), dice)
+        if cartel.vote is Vote.RANDOM and not lying:
             profit += len(seats) * _TERMS.referee_fee_wei
         elif lying >= _TERMS.quorum:
             profit += lying * _TERMS.referee_fee_wei
-        elif _is_shown(lying, signing):
+        elif _is_provably_wrong(lying, signing):
             profit -= _STAKE * _PENALTY["wrong_replay"] // BPS
             standing -= set(seats)
     return profit
 
 
-def _lying(cartel: Cartel, seats: int, dice: random.Random) -> int:
-    match cartel.says:
-        case Says.LIES:
+def _false_votes(cartel: Cartel, seats: int, dice: random.Random) -> int:
+    match cartel.vote:
+        case Vote.FALSE:
             return seats
-        case Says.LIES_WITH_A_QUORUM:
+        case Vote.FALSE_WITH_QUORUM:
             return seats if seats >= _TERMS.quorum else 0
-        case Says.GUESSES:
+        case Vote.RANDOM:
             return sum(dice.random() < 0.5 for _ in range(seats))
     return 0
 
 
-def _is_shown(alone: int, others: int) -> bool:
+def _is_provably_wrong(alone: int, others: int) -> bool:
     """Return whether one member provably contradicts all others, who have all signed (``proveWrongVerdict``)."""
     return alone == 1 and others == _TERMS.seats - 1 and _TERMS.seats >= MIN_MEMBERS
 
@@ -133,9 +133,9 @@ def honest_life(dishonest: int, prices: Prices, dice: random.Random) -> int:
             earned -= prices.cost_wei // SEGMENTS
         if me in signing and len(signing) >= _TERMS.quorum:
             earned += _TERMS.referee_fee_wei
-        if _is_shown(len(lying), len(signing)):
+        if _is_provably_wrong(len(lying), len(signing)):
             standing -= lying
-        if me in signing and _is_shown(len(signing), len(lying)):
+        if me in signing and _is_provably_wrong(len(signing), len(lying)):
             return earned - _STAKE * _PENALTY["wrong_replay"] // BPS
     return earned
 
@@ -151,7 +151,7 @@ def escaped_share(bought: int) -> float:
     return bad / math.comb(VERIFIERS, _TERMS.seats)
 
 
-def undecided_share(silent: int, *, struck: bool = True) -> float:
+def inconclusive_share(silent: int, *, struck: bool = True) -> float:
     """Return the share of inconclusive disputes if ``silent`` of ``VERIFIERS`` referees never sign.
 
     Exact, over all possible draws. With ``struck`` a member that was silent, honest or not, is excluded from later

@@ -77,7 +77,7 @@ def by_rounds(spec: TrainingSpec, train: Tokens, held_out: Tokens, all_gather: b
             excluded_now = {
                 slot: verdict.code for slot, verdict in result_of_round.verdicts.items() if not verdict.included
             }
-            states, restored = handed_on(spec, after, payloads, excluded_now, restored)
+            states, restored = next_replica_states(spec, after, payloads, excluded_now, restored)
             parameters, state = result_of_round.parameters, result_of_round.outer_state
             sent = sum(len(payload) for payload in payloads.values())
             up, excluded = up + sent, excluded + len(excluded_now)
@@ -88,7 +88,7 @@ def by_rounds(spec: TrainingSpec, train: Tokens, held_out: Tokens, all_gather: b
     return Outcome(_loss(spec, parameters, held_out), up / WORKERS, down, excluded)
 
 
-def handed_on(
+def next_replica_states(
     spec: TrainingSpec,
     after: Mapping[int, ReplicaState],
     payloads: Mapping[int, bytes],

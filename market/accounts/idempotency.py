@@ -170,6 +170,6 @@ class IdempotentRoute(APIRoute):
         return answer
 
 
-def forget_old_answers(session: Session, now: datetime) -> None:
+def delete_expired_answers(session: Session, now: datetime) -> None:
     """Delete responses older than a week; called by the sweep."""
     session.execute(delete(IdempotentRequest).where(IdempotentRequest.created_at < now - KEPT_FOR))

@@ -194,7 +194,7 @@ def purge_orders(database: Database, kept: timedelta, now: datetime) -> int:
     deleted = 0
     while True:
         with database.transaction() as session:
-            needed = jobs.rounds_of_unended(session)
+            needed = jobs.auction_rounds_of_open_jobs(session)
             dropped = repository.drop_orders(session, now - kept, needed, _ROUNDS_AT_ONCE)
         deleted += dropped
         if dropped < _ROUNDS_AT_ONCE:

@@ -11,7 +11,7 @@ from market.domain.network import BPS, HOUR_US, ZEN
 MAX_FEE_BPS = 1_000
 """Highest fee that the JobEscrow contract accepts."""
 
-CONVICTED_BPS = 6_600
+UPHELD_BPS = 6_600
 """Share of sampled false segments whose dispute is upheld even if verifiers with a quarter of the stake lie."""
 
 _UINT256_DIGITS = 78
@@ -66,7 +66,7 @@ def max_deterred_unit_price(penalty_wei: int, segments: int, sampling_bps: int) 
     _require_not_negative(penalty_wei=penalty_wei, segments=segments, sampling_bps=sampling_bps)
     if sampling_bps >= BPS:
         return 2**256 - 1
-    return penalty_wei * CONVICTED_BPS * segments * sampling_bps // ((BPS - sampling_bps) * BPS)
+    return penalty_wei * UPHELD_BPS * segments * sampling_bps // ((BPS - sampling_bps) * BPS)
 
 
 def max_disputable_unit_price(referee_fee_wei: int, segments: int) -> int:

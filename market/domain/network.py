@@ -14,7 +14,7 @@ BPS = 10_000
 FALSE_WORK_OFFENCES = ("incorrect_computation", "withheld_data", "refused_data")
 """Rows of the penalty table with at least the lowest penalty for false work. A timeout and a refusal cost as much as a
 false segment: a dishonest provider must not gain by either."""
-LEAST_CHEAT_PENALTY_BPS = 5_000
+MIN_FRAUD_PENALTY_BPS = 5_000
 """Their lowest share of the slashable balance: a constant of the staking contract, which bounds orders."""
 EPOCH_SECONDS = 86_400
 """Length of an epoch, the period of uptime and rewards; whole hours."""
@@ -66,9 +66,9 @@ class Tier:
     needs_gpus: bool = True
 
     @property
-    def least_cheat_penalty_wei(self) -> int:
+    def min_fraud_penalty_wei(self) -> int:
         """Return the lowest penalty for false work at the tier's minimum stake (``leastCheatPenalty`` on chain)."""
-        return self.minimum_stake_wei * LEAST_CHEAT_PENALTY_BPS // BPS
+        return self.minimum_stake_wei * MIN_FRAUD_PENALTY_BPS // BPS
 
 
 @dataclass(frozen=True, slots=True)

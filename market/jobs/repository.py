@@ -17,7 +17,7 @@ from market.platform.db.base import Hash32
 from market.platform.db.locks import locked
 from market.platform.db.prepared import Prepared
 
-OVER = (JobStatus.SETTLED, JobStatus.REJECTED)
+TERMINAL_STATUSES = (JobStatus.SETTLED, JobStatus.REJECTED)
 
 _PLACEMENT_LOCK = 0x706C6163  # "plac"
 
@@ -126,6 +126,6 @@ def slots_by_holder(session: Session) -> dict[str, str]:
     return {provider: job_id for provider, job_id in session.execute(query).tuples() if provider is not None}
 
 
-def rounds_of_unended(session: Session) -> set[int]:
-    query = select(Job.auction_round_id).where(Job.status.not_in(OVER), Job.auction_round_id.is_not(None))
+def auction_rounds_of_open_jobs(session: Session) -> set[int]:
+    query = select(Job.auction_round_id).where(Job.status.not_in(TERMINAL_STATUSES), Job.auction_round_id.is_not(None))
     return {number for number in session.scalars(query) if number is not None}

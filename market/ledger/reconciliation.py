@@ -131,7 +131,11 @@ def reconcile(
     (bond,) = chain.many([Omissions.bond()], found.hash)
     checks.append(Check("bond", ledger.get("bond", 0), bond))
     checks.append(
-        Check("rewards:posted", _total(ledger, "rewards") - ledger.get("rewards", 0), _promised(chain, found.hash))
+        Check(
+            "rewards:posted",
+            _total(ledger, "rewards") - ledger.get("rewards", 0),
+            _unclaimed_rewards(chain, found.hash),
+        )
     )
     jobs = [account.removeprefix("escrow:") for account in ledger if account.startswith("escrow:")]
     stakers = [account.removeprefix("stake:") for account in ledger if account.startswith("stake:")]
@@ -159,7 +163,7 @@ def reconcile(
     )
 
 
-def _promised(chain: ChainViews, block: str) -> int:
+def _unclaimed_rewards(chain: ChainViews, block: str) -> int:
     """Return the unclaimed rewards of all posted epochs, including the pending one."""
     (current,), (pending,) = chain.many([Rewards.currentEpoch()], block), chain.many([Rewards.pendingEpoch()], block)
     (paid,) = chain.many([Rewards.paidOut()], block)

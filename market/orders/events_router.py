@@ -61,7 +61,7 @@ async def watch_job(
 
 
 async def _stream(services: Services, account: Principal, job_id: str, last_id: int) -> AsyncIterator[ServerSentEvent]:
-    async with aclosing(_wake_ups(services.settings.redis_url, job_id)) as wake_ups:
+    async with aclosing(_poll_triggers(services.settings.redis_url, job_id)) as wake_ups:
         async for _ in wake_ups:
             more = True
             while more:
@@ -84,7 +84,7 @@ def _next_batch(services: Services, account: Principal, job_id: str, last_id: in
     return Batch(events, rows[-1].id if rows else last_id, over)
 
 
-async def _wake_ups(redis_url: str, job_id: str) -> AsyncGenerator[None]:
+async def _poll_triggers(redis_url: str, job_id: str) -> AsyncGenerator[None]:
     """Yield at once, then after each event and at least every second. Redis may be unavailable."""
     redis = Redis.from_url(redis_url)
     pubsub = redis.pubsub()

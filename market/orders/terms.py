@@ -323,11 +323,11 @@ def _require_one_unit(request: JobSpec, tier: Tier, weight: int) -> None:
 def _require_stake_covers_gain(request: JobSpec, tier: Tier, weight: int, segments: int, sampling_bps: int) -> None:
     """Apply the escrow contract's rule: the penalty for a false segment exceeds the gain from it."""
     unit = unit_price(request.max_price, weight)
-    limit = max_deterred_unit_price(tier.least_cheat_penalty_wei, segments, sampling_bps)
+    limit = max_deterred_unit_price(tier.min_fraud_penalty_wei, segments, sampling_bps)
     if weight > _UINT48 or unit > limit:
         raise InvalidOrder(
             f"One unit costs {format_amount(unit)} at max_price; expected at most {format_amount(limit)}. The penalty "
-            f"of tier {tier.name}, {format_amount(tier.least_cheat_penalty_wei)}, deters false work up to that price.",
+            f"of tier {tier.name}, {format_amount(tier.min_fraud_penalty_wei)}, deters false work up to that price.",
             field="training_config.inner_steps",
             remedy="Take fewer inner_steps in each round, a lower max_price, or a tier with a higher stake.",
             extra={"reason": "stake_below_gain"},

@@ -10,7 +10,7 @@ import hmac
 from zoo_protocol.hashing import to_hex
 from zoo_protocol.messages import Domain, Heartbeat, recover, typed_data
 
-LEAST_PERIOD_SECONDS = 60.0
+MIN_PERIOD_SECONDS = 60.0
 
 
 class Liveness:
@@ -25,7 +25,7 @@ class Liveness:
     def __init__(self, secret: bytes, domain: Domain, heartbeat_timeout: float) -> None:
         self._secret = secret
         self._domain = domain
-        self._period = max(LEAST_PERIOD_SECONDS, heartbeat_timeout)
+        self._period = max(MIN_PERIOD_SECONDS, heartbeat_timeout)
 
     def challenge(self, address: str, now: float) -> str:
         """Return the challenge of a wallet's next heartbeat, 0x hex of 32 bytes; ``now`` in Unix seconds."""

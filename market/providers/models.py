@@ -74,7 +74,7 @@ class HeartbeatHour(Base):
     stake_wei: Mapped[int] = mapped_column(Wei)  # lowest active stake in these minutes
 
 
-class JudgedEpoch(Base, CreatedAt):
+class EvaluatedEpoch(Base, CreatedAt):
     """Epoch with evaluated uptime, and the basis of the evaluation."""
 
     __tablename__ = "judged_epochs"

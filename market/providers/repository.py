@@ -66,14 +66,14 @@ def count_by_status(session: Session) -> dict[tuple[str, str], int]:
     return {(kind, status): count for kind, status, count in session.execute(statement)}
 
 
-def touch(session: Session, address: str, now: datetime, round_trip_ms: int | None) -> bool:
+def record_heartbeat(session: Session, address: str, now: datetime, round_trip_ms: int | None) -> bool:
     """Record a heartbeat, with the round trip if measured; return False for an unknown provider."""
     seen = {"last_seen_at": now} | ({} if round_trip_ms is None else {"round_trip_ms": round_trip_ms})
     statement = update(Provider).where(Provider.address == address).values(seen)
     return session.scalar(statement.returning(Provider.address)) is not None
 
 
-def forget_seen(session: Session, address: str) -> None:
+def mark_unseen(session: Session, address: str) -> None:
     """Mark the provider as never seen, until its next heartbeat."""
     session.execute(update(Provider).where(Provider.address == address).values(last_seen_at=None))
 
@@ -104,7 +104,7 @@ def in_benchmark_among(session: Session, addresses: Collection[str], now: dateti
     return set(session.scalars(statement))
 
 
-def standing_offers(
+def available_asks(
     session: Session, tier_id: int, accepted: Collection[str] | None, seen_since: datetime, now: datetime
 ) -> Sequence[Row[Provider, AskRow, int]]:
     """Return (provider, open ask, stake) of the available providers of a tier, cheapest and oldest first."""
@@ -145,7 +145,7 @@ def working_among(session: Session, addresses: Collection[str], accepted: Collec
     return set(session.scalars(statement))
 
 
-def standing_prices(session: Session, addresses: Collection[str]) -> dict[str, tuple[int, datetime]]:
+def open_ask_prices(session: Session, addresses: Collection[str]) -> dict[str, tuple[int, datetime]]:
     """Return (price, time) of the providers' open asks."""
     statement = select(AskRow).where(AskRow.provider.in_(addresses), AskRow.status == "open")
     return {ask.provider: (ask.min_price_wei, ask.created_at) for ask in session.scalars(statement)}

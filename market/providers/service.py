@@ -102,16 +102,16 @@ def heartbeat(session: Session, address: str, round_trip_ms: int | None = None) 
         NotRegistered: the wallet is not registered.
     """
     now = utc_now()
-    if not repository.touch(session, address, now, round_trip_ms):
+    if not repository.record_heartbeat(session, address, now, round_trip_ms):
         raise NotRegistered(f"{address} has not registered")
     record_repository.mark_minute(session, address, *minute_of(now.timestamp()))
     return require(session, address)
 
 
-def was_silent(session: Session, start: datetime, end: datetime) -> bool:
+def had_outage(session: Session, start: datetime, end: datetime) -> bool:
     """Return True if the market received no heartbeat in some whole minute: an outage."""
-    seen = record_repository.seen_by_anybody(session, minute_of(start.timestamp())[0])
-    return bool(seen) and uptime.was_silent(seen, start.timestamp(), end.timestamp())
+    seen = record_repository.minutes_seen(session, minute_of(start.timestamp())[0])
+    return bool(seen) and uptime.had_outage(seen, start.timestamp(), end.timestamp())
 
 
 def require(session: Session, address: str, *, lock: bool = False) -> Provider:
@@ -164,7 +164,7 @@ def open_offers(session: Session, settings: Settings, tier_id: int, now: datetim
     Their providers may work (:func:`working_among`), were seen recently and are not in a benchmark. They may have a
     replica: the caller excludes busy ones.
     """
-    rows = repository.standing_offers(session, tier_id, settings.accepted_classes, _seen_since(settings, now), now)
+    rows = repository.available_asks(session, tier_id, settings.accepted_classes, _seen_since(settings, now), now)
     nodes = _nodes(session, settings, [row[0] for row in rows], now)
     return [
         Offer(
@@ -224,7 +224,7 @@ def gpus_to_attest(session: Session, network: NetworkParameters, address: str) -
 
 def record_shutdown(session: Session, address: str) -> None:
     """Record that the node is about to stop: it gets no work before its next heartbeat."""
-    repository.forget_seen(session, address)
+    repository.mark_unseen(session, address)
 
 
 def working_among(session: Session, settings: Settings, addresses: Collection[str]) -> set[str]:
@@ -249,9 +249,9 @@ def _is_ineligible(session: Session, network: NetworkParameters, provider: Provi
     return tier_id is None or repository.stake_of(session, provider.address) < minimum_stake(network, provider)
 
 
-def standing_prices(session: Session, addresses: Collection[str]) -> dict[str, tuple[int, datetime]]:
+def open_ask_prices(session: Session, addresses: Collection[str]) -> dict[str, tuple[int, datetime]]:
     """Return (wei per GPU-hour net of the fee, time) of the providers' open asks."""
-    return repository.standing_prices(session, addresses)
+    return repository.open_ask_prices(session, addresses)
 
 
 def reward_work(session: Session, first_epoch: int, last_epoch: int) -> list[Work]:
@@ -264,9 +264,9 @@ def first_known_epoch(session: Session) -> int | None:
     return record_repository.first_epoch(session)
 
 
-def judged_epochs(session: Session) -> tuple[int, int] | None:
+def evaluated_epochs(session: Session) -> tuple[int, int] | None:
     """Return (oldest epoch with a record, newest evaluated epoch); None before the first."""
-    first, last = record_repository.first_epoch(session), record_repository.last_judged(session)
+    first, last = record_repository.first_epoch(session), record_repository.last_evaluated_epoch(session)
     return None if first is None or last is None else (first, last)
 
 
@@ -297,7 +297,7 @@ def verifiers_of_class(
     return repository.count_of_class(session, environment_class, besides, accepted, seen_since)
 
 
-def note_overruled(
+def record_overruled(
     session: Session, address: str, assigned_at: datetime, at: datetime, *, copied: bool = False
 ) -> VerifierSanction:
     """Record an outvoted or ``copied`` result and return the sanction.
@@ -314,7 +314,7 @@ def note_overruled(
     return follows
 
 
-def note_disputed(session: Session, address: str, at: datetime | None) -> None:
+def record_disputed(session: Session, address: str, at: datetime | None) -> None:
     """Set the begin of a dispute with the provider, which gets no work until ``at`` is None."""
     require(session, address, lock=True).disputed_at = at
 

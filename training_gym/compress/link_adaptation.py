@@ -23,14 +23,14 @@ def top_k_levels(spec: TrainingSpec) -> list[int]:
     """Return the allowed entries per chunk of this job's units, highest first."""
     size, training = spec.num_parameters(), spec.training
 
-    def most_bytes(top_k: int) -> int:
+    def max_bytes(top_k: int) -> int:
         return Format(size, top_k, training.value_bits, layout=b"").max_bytes
 
     if not training.error_feedback_decay:
         return [training.top_k]
     # Below CHUNK, more entries never take fewer bytes, so bisect finds how many fit.
-    fewer, full = range(1, training.top_k), most_bytes(training.top_k)
-    fitting = (bisect_right(fewer, full // part, key=most_bytes) for part in DIVISORS)
+    fewer, full = range(1, training.top_k), max_bytes(training.top_k)
+    fitting = (bisect_right(fewer, full // part, key=max_bytes) for part in DIVISORS)
     return list(dict.fromkeys([training.top_k, *(max(1, top_k) for top_k in fitting)]))
 
 

@@ -34,11 +34,11 @@ from training_gym.compress.quantise import (
     check_codes,
     chunk_count,
     entry_count,
-    meaning_of,
+    level_magnitudes,
     quantise,
     scales_are_valid,
 )
-from training_gym.compress.scale_choice import narrowest, respelled
+from training_gym.compress.scale_choice import canonical_codes, narrowest
 from training_gym.model.layout import parameter_shapes
 from training_gym.model.tensors import Vector
 from training_gym.runtime.threads import in_threads
@@ -163,13 +163,13 @@ def encode_step(format_: Format, vector: Vector) -> tuple[bytes, Payload]:
     step = _step(format_, sent)
     low, high = narrowest(sent.low, sent.high, step.meaning, step.counts)
     if (low != sent.low).any() or (high != sent.high).any():  # rare: the same values under canonical scales
-        sent = Quantised(sent.offsets, low, high, respelled(sent.codes, format_.top_k, step.meaning, low, high))
+        sent = Quantised(sent.offsets, low, high, canonical_codes(sent.codes, format_.top_k, step.meaning, low, high))
         step = _step(format_, sent)
     return _written(format_, sent, step.counts), step
 
 
 def _step(format_: Format, sent: Quantised) -> Payload:
-    meaning = meaning_of(sent.low, sent.high, format_.bits)
+    meaning = level_magnitudes(sent.low, sent.high, format_.bits)
     counts = count_levels(sent.codes, format_.top_k, *meaning.shape)
     return Payload(format_.size, format_.top_k, sent.offsets, sent.codes, meaning, counts)
 
@@ -242,7 +242,7 @@ def decode_vector(format_: Format, payload: bytes) -> Payload:
     offsets = _offsets(format_, gaps)
     codes = _levels(format_, level_parameter, sections[5], sections[6])
     add_bits(codes, sections[2], 7)
-    meaning = meaning_of(low, high, format_.bits)
+    meaning = level_magnitudes(low, high, format_.bits)
     counts = count_levels(codes, format_.top_k, *meaning.shape)
     check_codes(codes, format_.top_k, low, high, meaning)
     right_low, right_high = narrowest(low, high, meaning, counts)

@@ -151,7 +151,7 @@ def _round(pattern: Any, values: Any, bottom: Any, step: Any, most: Any, codes: 
             written[place] = code | sign if start > 0 or code else code  # a level above 0 is never zero
 
 
-def meaning_of(low: Scales, high: Scales, bits: int) -> Meaning:
+def level_magnitudes(low: Scales, high: Scales, bits: int) -> Meaning:
     """Return the magnitudes of the levels between ``low`` and ``high``; infinite beyond float32."""
     levels_above = (1 << (bits - 1)) - 1
     bottom, step = grid(low, high, levels_above)

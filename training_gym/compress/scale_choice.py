@@ -38,7 +38,7 @@ def narrowest(low: Scales, high: Scales, meaning: Meaning, counts: Counts) -> tu
     return right_low, right_high
 
 
-def respelled(codes: Codes, top_k: int, meaning: Meaning, low: Scales, high: Scales) -> Codes:
+def canonical_codes(codes: Codes, top_k: int, meaning: Meaning, low: Scales, high: Scales) -> Codes:
     """Return the ``codes`` [E] of the same values under the scales that :func:`narrowest` returns."""
     top = meaning.shape[1] - 1
     levels = np.zeros((len(meaning), LEVEL + 1), np.uint8)
@@ -58,9 +58,9 @@ def _first(meaning: Meaning, used: _Flags) -> tuple[Scales, Scales]:
     pairs = [_pair(below + lower, above + higher) for lower, higher in _PAIRS]
     low, high = pairs[0][0].copy(), pairs[0][1].copy()
     for lower, upper in pairs:
-        ends_fit = _spells(lower[rows], upper[rows], ends[rows], np.True_, top)
+        ends_fit = _represents(lower[rows], upper[rows], ends[rows], np.True_, top)
         near = rows[ends_fit]  # a cheap test that leaves few wrong pairs
-        found = near[_spells(lower[near], upper[near], meaning[near], used[near], top)]
+        found = near[_represents(lower[near], upper[near], meaning[near], used[near], top)]
         low[found], high[found] = lower[found], upper[found]
         rows = np.setdiff1d(rows, found, assume_unique=True)
     return low, high
@@ -72,7 +72,7 @@ def _pair(low: NDArray[np.int64], high: NDArray[np.int64]) -> tuple[Scales, Scal
     return bottom.astype(np.uint16), np.clip(high, bottom, LARGEST_SCALE).astype(np.uint16)
 
 
-def _spells(low: Scales, high: Scales, magnitudes: Meaning, used: Any, levels_above: int) -> _Flags:
+def _represents(low: Scales, high: Scales, magnitudes: Meaning, used: Any, levels_above: int) -> _Flags:
     """Return whether each row's scales have levels that equal its ``magnitudes`` where they are ``used``."""
     bottom, step = grid(low, high, levels_above)
     with np.errstate(over="ignore"):  # of unused magnitudes

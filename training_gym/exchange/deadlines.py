@@ -16,7 +16,7 @@ from training_gym.units.replica_state import ReplicaState, load_slot_state
 
 _Time = TypeVar("_Time", float, datetime)
 SPREADS = 3.0
-LEAST_SLACK = 0.1
+MIN_SLACK_SHARE = 0.1
 OVERLAPPED_SLACK = 0.5
 """Slack share of a job with overlapped rounds: until its checkpoint is needed, only stragglers delay the round."""
 MAX_STALENESS = 4
@@ -27,10 +27,10 @@ def quorum(expected: int) -> int:
     return -(-2 * expected // 3)
 
 
-def deadline(offsets: Sequence[float], least_slack: float = 0.0, share: float = LEAST_SLACK) -> float:
+def deadline(offsets: Sequence[float], min_slack_seconds: float = 0.0, share: float = MIN_SLACK_SHARE) -> float:
     """Return when a round with a quorum stops waiting: median + 3 median absolute deviations of recent arrivals.
 
-    The slack is at least a ``share`` of the median and ``least_slack`` seconds, so that nodes of one speed do not race.
+    The slack is at least a ``share`` of the median and ``min_slack_seconds``, so that nodes of one speed do not race.
 
     Raises:
         ValueError: ``offsets`` is empty.
@@ -40,7 +40,7 @@ def deadline(offsets: Sequence[float], least_slack: float = 0.0, share: float = 
     times = np.asarray(offsets, np.float64)
     middle = float(np.median(times))
     spread = float(np.median(np.abs(times - middle)))
-    return middle + max(SPREADS * spread, share * middle, least_slack)
+    return middle + max(SPREADS * spread, share * middle, min_slack_seconds)
 
 
 def round_start(offers: Sequence[_Time], expected: int) -> _Time | None:

@@ -94,7 +94,7 @@ def run_unit(
         write_arrays(state_path(workdir, segment), state)
         digests.append(inner_digest(unit, segment, state, feedback))
         state, loss = train(unit, state, steps_of(unit.spec, segment), on_step)
-    result = finished(unit, digests, state, loss)
+    result = unit_result(unit, digests, state, loss)
     if group is not None:  # without aggregation this state is the group's result
         write_arrays(state_path(workdir, unit.spec.segments), state)
         _keep_checkpoint(unit, state, result, parent, workdir)
@@ -144,14 +144,14 @@ def replay(
         StateError: the revealed file is malformed.
         TrainingDiverged: a loss, or the unit's end, is not finite.
     """
-    state, loss = replayed(unit, segment, start_leaf, state_file, on_step)
+    state, loss = replay_end_state(unit, segment, start_leaf, state_file, on_step)
     if segment + 1 < unit.spec.segments:
         return inner_leaf(unit, segment + 1, state, error_feedback_digest(unit.slot_state.error_feedback)), None
-    end = finished(unit, [], state, loss)
+    end = unit_result(unit, [], state, loss)
     return leaf_at(unit.place, unit.spec.segments, end.state_digests[-1]), end.payload_sha256
 
 
-def replayed(
+def replay_end_state(
     unit: Unit, segment: int, start_leaf: bytes, state_file: bytes | None, on_step: OnStep = _ignore_step
 ) -> tuple[Arrays, float]:
     """Return the uncompressed state that :func:`replay` ends in, and its mean loss; raises as :func:`replay`."""
@@ -172,7 +172,7 @@ def steps_of(spec: TrainingSpec, segment: int) -> range:
     return range(segment * length, (segment + 1) * length)
 
 
-def finished(unit: Unit, digests: Sequence[bytes], state: Arrays, loss: float) -> UnitResult:
+def unit_result(unit: Unit, digests: Sequence[bytes], state: Arrays, loss: float) -> UnitResult:
     """Return the result of a unit that ended in ``state``. Raises TrainingDiverged: it is not finite."""
     payload, error_feedback = _compress(unit, state)
     slot_state = ReplicaState(error_feedback, moments_of(state), steps_after(unit, unit.spec.segments))

@@ -65,7 +65,7 @@ def dishonest_training(attack: Attack, segments: Collection[int], earlier: Vecto
     return train
 
 
-def movement(unit: Unit, end_state: Arrays) -> Vector:
+def parameter_change(unit: Unit, end_state: Arrays) -> Vector:
     """Return a unit's change of the parameters [num_parameters], for a later unit's stale payload."""
     ended = {name: end_state[f"parameters.{name}"] for name in parameter_shapes(unit.spec.model)}
     return flatten(ended) - flatten(unit.checkpoint)

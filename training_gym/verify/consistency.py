@@ -82,7 +82,7 @@ def measure(
     return found
 
 
-def doubts(found: Statistics) -> list[str]:
+def outlier_flags(found: Statistics) -> list[str]:
     """Return the outlier flags of a payload as stable codes; empty for nearly all honest ones."""
     unusual = {
         "norm": not 1 / NORM <= found.norm <= NORM,

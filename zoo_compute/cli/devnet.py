@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from zoo_compute.devnet.state import DEFAULT_DIRECTORY
-from zoo_compute.terminal.output import JsonFlag, done, note, print_facts, print_json
+from zoo_compute.terminal.output import JsonFlag, note, print_facts, print_json, report_done
 
 app = typer.Typer(help="Run a whole market on this machine: engines, contracts, nodes.", no_args_is_help=True)
 Attack = Literal["fabricate", "skip-step", "half-batch", "bf16", "edited-data", "stale", "copy", "withhold", "refuse"]
@@ -79,7 +79,7 @@ def down(directory: Directory = DEFAULT_DIRECTORY, as_json: JsonFlag = False) ->
     from zoo_compute.devnet.state import StateDirectory
 
     stopped = control.down(StateDirectory(directory))
-    done("stopped" if stopped else "nothing was running", {"stopped": stopped}, as_json=as_json)
+    report_done("stopped" if stopped else "nothing was running", {"stopped": stopped}, as_json=as_json)
 
 
 @app.command()
@@ -89,7 +89,7 @@ def reset(directory: Directory = DEFAULT_DIRECTORY, as_json: JsonFlag = False) -
     from zoo_compute.devnet.state import StateDirectory
 
     control.reset(StateDirectory(directory))
-    done(f"{directory} is removed", {"directory": str(directory), "removed": True}, as_json=as_json)
+    report_done(f"{directory} is removed", {"directory": str(directory), "removed": True}, as_json=as_json)
 
 
 def _show(info: dict[str, Any], as_json: bool) -> None:

@@ -78,7 +78,7 @@ def run(
     from zoo_compute.base.amounts import parse_zen
     from zoo_compute.chain.wallet import checked_address
     from zoo_compute.node.config import NodeConfig
-    from zoo_compute.node.process import serve
+    from zoo_compute.node.process import run_node
 
     log_to_stderr()
     config = NodeConfig(
@@ -103,7 +103,7 @@ def run(
         attest=attest,
         pccs_url=pccs_url,
     )
-    serve(config)
+    run_node(config)
 
 
 @app.command()

@@ -17,7 +17,7 @@ from zoo_compute.terminal.output import JsonFlag, note, print_facts, print_json
 if TYPE_CHECKING:
     from zoo_compute.client.client import Client
     from zoo_compute.node.execution.executor import Progress
-    from zoo_compute.replay.check import Attempt, Difference, Shown, UnitCheck
+    from zoo_compute.replay.check import Attempt, AttemptTrace, Difference, UnitCheck
 
 app = typer.Typer(help="Check units and attestations on your own machine.", no_args_is_help=True)
 _MEMORY_BYTES = 64 << 30
@@ -119,9 +119,9 @@ def attestation(
     note("the registry agrees with the quote" if found.counts else "the quote is valid, but no longer accepted")
 
 
-def _published_trace(client: "Client", leaf: str) -> "Shown | None":
+def _published_trace(client: "Client", leaf: str) -> "AttemptTrace | None":
     """Return the trace that the market publishes; ``check_unit`` compares its leaves with the chain."""
-    from zoo_compute.replay.check import Shown
+    from zoo_compute.replay.check import AttemptTrace
 
     try:
         answer = client.connection.get(f"/v1/commitments/{leaf}")
@@ -131,7 +131,7 @@ def _published_trace(client: "Client", leaf: str) -> "Shown | None":
     if answer["trace"] is None:
         note(f"the market has no trace of the unit: {_NO_TRACE}")
         return None
-    return Shown(answer["trace"], {int(segment): cid for segment, cid in answer["states"].items()})
+    return AttemptTrace(answer["trace"], {int(segment): cid for segment, cid in answer["states"].items()})
 
 
 def report_unit(found: "UnitCheck", *, as_json: bool) -> None:

@@ -116,7 +116,7 @@ class GatewayClient:
 
     def stream(self, cid: str, *, max_bytes: int) -> Iterator[bytes]:
         """Yield a file in verified chunks; raises as :meth:`fetch`."""
-        for _leaf, block in self._leaves(parse(cid), _nothing, max_bytes=max_bytes, resumed=False):
+        for _leaf, block in self._leaves(parse(cid), _no_local_leaf, max_bytes=max_bytes, resumed=False):
             yield block
 
     def download(self, cid: str, path: Path, *, max_bytes: int) -> int:
@@ -130,7 +130,7 @@ class GatewayClient:
             size, resumed, kept = 0, os.fstat(file.fileno()).st_size > 0, set[int]()
 
             def have(leaf: Leaf) -> bytes | None:
-                block = _already_there(file, leaf) if resumed else None
+                block = _leaf_in_place(file, leaf) if resumed else None
                 if block is not None:
                     kept.add(leaf.offset)
                 return block
@@ -244,7 +244,7 @@ class GatewayClient:
 
     def _ask_all(self, cid: Cid) -> bytes:
         failures: list[Exception] = []
-        for gateway in self._peers.in_order():
+        for gateway in self._peers.by_preference():
             try:
                 block = self._ask(gateway, cid, lambda: False)
                 assert block is not None  # never useless
@@ -278,7 +278,7 @@ class GatewayClient:
     def _open_archive(self, root: Cid) -> Generator[tuple[Cid, bytes], None, None]:
         """Yield the verified blocks of the first gateway that streams an archive; ends early on a failure."""
         headers = {"Accept": f"{CAR_TYPE}; version=1; order=dfs; dups=n"}
-        for gateway in self._peers.in_order():
+        for gateway in self._peers.by_preference():
             url = f"{gateway}/ipfs/{root}"
             try:
                 with self._http.stream("GET", url, params={"format": "car"}, headers=headers) as response:
@@ -367,11 +367,11 @@ def _is_at(path: Path, file: BinaryIO) -> bool:
     return False  # the previous holder of the lock moved the file
 
 
-def _nothing(_leaf: Leaf) -> bytes | None:
+def _no_local_leaf(_leaf: Leaf) -> bytes | None:
     return None
 
 
-def _already_there(file: BinaryIO, leaf: Leaf) -> bytes | None:
+def _leaf_in_place(file: BinaryIO, leaf: Leaf) -> bytes | None:
     """Return the leaf's bytes if the file contains them in place."""
     if leaf.size is None or leaf.size > MAX_BLOCK_BYTES:
         return None

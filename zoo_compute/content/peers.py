@@ -73,15 +73,15 @@ class Peers:
             self._avoided_until[gateway] = max(until, self._avoided_until.get(gateway, 0.0))
         return fault
 
-    def in_good_standing(self) -> list[str]:
+    def available(self) -> list[str]:
         """Return the gateways that are not avoided now, in order."""
         now = time.monotonic()
         with self._lock:
             return [gateway for gateway in self.gateways if self._avoided_until.get(gateway, 0.0) <= now]
 
-    def in_order(self) -> list[str]:
+    def by_preference(self) -> list[str]:
         """Return all gateways; those that are avoided come last."""
-        good = self.in_good_standing()
+        good = self.available()
         return good + [gateway for gateway in self.gateways if gateway not in good]
 
 

@@ -64,7 +64,7 @@ class Transfer:
         self._last_resort = last_resort
         self._changed = threading.Condition()
         self._wanted: list[_Wanted] = []
-        self._present = set((peers.in_good_standing() or peers.gateways)[:MAX_GATEWAYS])
+        self._present = set((peers.available() or peers.gateways)[:MAX_GATEWAYS])
         self._over = False
 
     def __enter__(self) -> "Transfer":
@@ -85,14 +85,14 @@ class Transfer:
 
     def get(self, cid: Cid) -> bytes:
         """Return one block, with precedence over all others."""
-        return self._take(self._want(cid, first=True))
+        return self._await_block(self._request(cid, first=True))
 
     def blocks(self, leaves: Iterable[Leaf], have: Callable[[Leaf], bytes | None]) -> Iterator[tuple[Leaf, bytes]]:
         """Yield the leaves with their blocks, in order; blocks from ``have`` are not requested."""
         ahead: deque[tuple[Leaf, bytes | _Wanted]] = deque()
         for leaf in leaves:
             block = have(leaf)
-            ahead.append((leaf, self._want(leaf.cid) if block is None else block))
+            ahead.append((leaf, self._request(leaf.cid) if block is None else block))
             if len(ahead) == WINDOW:
                 yield self._first(ahead)
         while ahead:
@@ -100,23 +100,23 @@ class Transfer:
 
     def _first(self, ahead: deque[tuple[Leaf, bytes | _Wanted]]) -> tuple[Leaf, bytes]:
         leaf, block = ahead.popleft()
-        return leaf, self._take(block) if isinstance(block, _Wanted) else block
+        return leaf, self._await_block(block) if isinstance(block, _Wanted) else block
 
-    def _want(self, cid: Cid, *, first: bool = False) -> _Wanted:
+    def _request(self, cid: Cid, *, first: bool = False) -> _Wanted:
         wanted = _Wanted(cid)
         with self._changed:
             self._wanted.insert(0 if first else len(self._wanted), wanted)
             self._changed.notify_all()
         return wanted
 
-    def _take(self, wanted: _Wanted) -> bytes:
+    def _await_block(self, wanted: _Wanted) -> bytes:
         """Wait for the block; use the last resort once all present gateways have failed."""
         with self._changed:
-            self._changed.wait_for(lambda: wanted.block is not None or not self._hope(wanted))
+            self._changed.wait_for(lambda: wanted.block is not None or not self._can_succeed(wanted))
             self._wanted.remove(wanted)
         return wanted.block if wanted.block is not None else self._last_resort(wanted.cid)
 
-    def _hope(self, wanted: _Wanted) -> bool:
+    def _can_succeed(self, wanted: _Wanted) -> bool:
         return wanted.asking > 0 or not self._present <= wanted.asked
 
     def _serve(self, gateway: str) -> None:
@@ -126,7 +126,7 @@ class Transfer:
             started = time.monotonic()
             block, stays = None, False
             try:
-                block = self._ask(gateway, wanted.cid, partial(self._useless, wanted))
+                block = self._ask(gateway, wanted.cid, partial(self._is_obsolete, wanted))
                 stays = True
                 if block is not None:
                     failed, pace = 0, time.monotonic() - started
@@ -141,7 +141,7 @@ class Transfer:
                         self._present.discard(gateway)
                     self._changed.notify_all()
 
-    def _useless(self, wanted: _Wanted) -> bool:
+    def _is_obsolete(self, wanted: _Wanted) -> bool:
         return self._over or wanted.block is not None
 
     def _next(self, gateway: str, patience: float) -> _Wanted | None:

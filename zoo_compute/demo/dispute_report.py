@@ -37,7 +37,7 @@ class Cast:
     verifiers: list[str]
 
 
-def gather(client: Client, job: Job, receipt: Mapping[str, Any], cast: Cast) -> dict[str, Any]:
+def build_report(client: Client, job: Job, receipt: Mapping[str, Any], cast: Cast) -> dict[str, Any]:
     """Return the report as JSON. Amounts are decimal strings of wei.
 
     Raises:

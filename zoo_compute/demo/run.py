@@ -36,7 +36,7 @@ OPTIONS = Options(
     verifiers=3,
     cheat=True,
     slow_link_mbps=SLOW_LINK_MBPS,
-    held_up_from=demo_incidents.HELD_UP_FROM,
+    held_up_from=demo_incidents.DELAYED_FROM_ROUND,
     pace={
         "ZOO_ROUND_GRACE_SECONDS": "10",  # instead of 30: one round waits so long for the delayed upload
         "ZOO_LEASE_SECONDS": "30",  # a reveal has four leases, also during the absence of a node
@@ -80,11 +80,11 @@ def run(directory: Path, *, keep: bool, as_json: bool) -> None:
             f"spare, one has a link of {SLOW_LINK_MBPS:g} Mbit/s, one will deliver late, one will leave and return"
         )
         with Client(info["api_url"], private_key=info["accounts"]["user"]["private_key"]) as client:
-            incidents = Incidents(state, _address(info, stack.HELD_UP_NODE), _address(info, demo_incidents.LEAVER))
+            incidents = Incidents(state, _address(info, stack.DELAYED_NODE), _address(info, demo_incidents.LEAVER))
             job = _train(client, incidents)
             await_payout(client, job.id)
             receipt = job.receipt() | {"seconds": _seconds(job, setup, began)}
-            receipt["story"] = dispute_report.gather(client, job, receipt, _cast(info))
+            receipt["story"] = dispute_report.build_report(client, job, receipt, _cast(info))
             receipt["training"] = _training(client, job, info, incidents, state.path("demo-model.safetensors"))
             file = state.path("demo-receipt.json")
             file.write_text(json.dumps(receipt, indent=2) + "\n")
@@ -230,7 +230,7 @@ def _train(client: Client, incidents: Incidents) -> Job:
     spec = job_spec(client.upload_dataset(*topics_dataset()))
     job = client.submit(spec)
     note(f"job {job.id}")
-    final = follow(job, as_json=False, also=incidents.see)
+    final = follow(job, as_json=False, also=incidents.process)
     if not final.is_successful:
         reason = final.reason or final.status
         raise JobUnsuccessful(reason, f"the job ended as {final.status}: {reason}")
@@ -251,13 +251,13 @@ def _training(client: Client, job: Job, info: dict[str, Any], incidents: Inciden
     note(f"{model}: {size} bytes")
     parts = training.Parts(
         slow=_address(info, stack.SLOW_NODE),
-        held_up=_address(info, stack.HELD_UP_NODE),
+        held_up=_address(info, stack.DELAYED_NODE),
         held_up_round=incidents.held_up,
         leaver=_address(info, demo_incidents.LEAVER),
         left_after=incidents.left_after,
-        caught_up=incidents.caught_up(),
+        catch_up_entries=incidents.catch_up_entries(),
     )
-    return training.gather(client, job, parts, size)
+    return training.build_report(client, job, parts, size)
 
 
 def _addresses(info: dict[str, Any], receipt: dict[str, Any], file: Path) -> dict[str, object]:

@@ -41,10 +41,10 @@ class Parts:
     held_up_round: int | None
     leaver: str
     left_after: int | None
-    caught_up: list[dict[str, int]]
+    catch_up_entries: list[dict[str, int]]
 
 
-def gather(client: Client, job: Job, parts: Parts, model_bytes: int) -> dict[str, Any]:
+def build_report(client: Client, job: Job, parts: Parts, model_bytes: int) -> dict[str, Any]:
     """Return the report on a completed, settled job as JSON.
 
     Raises:
@@ -150,7 +150,7 @@ def _leaver(
 ) -> dict[str, Any]:
     """Return the leaver's lost and later units, and the updates that it fetched for missed rounds."""
     own = [unit for unit in units if unit["provider"] == parts.leaver]
-    first = parts.caught_up[0] if parts.caught_up else None
+    first = parts.catch_up_entries[0] if parts.catch_up_entries else None
     since = [] if first is None else manifests[first["from_round"] + 1 : first["round"] + 1]
     updates = [manifest.update for manifest in since if manifest.update is not None]
     left_after = parts.left_after

@@ -42,7 +42,7 @@ _SINGLE_THREADED = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NU
 # Two glibc heaps for all threads: a thread reuses memory that another thread has freed.
 _PYTHON = {**_SINGLE_THREADED, "MALLOC_ARENA_MAX": "2"}
 SLOW_NODE = "provider-2"
-HELD_UP_NODE = "provider-4"
+DELAYED_NODE = "provider-4"
 ADVERSARY_PRICE = "1.9"  # ZEN per GPU-hour, below every honest ask
 USER_ZEN = 1_000_000
 BOND_ZEN = 1_000  # the operator's, for acknowledgements
@@ -151,7 +151,7 @@ def _nodes(directory: StateDirectory, state: State) -> list[Part]:
             command = "zoo_compute node run --role provider"
             if state.options.slow_link_mbps is not None and name == SLOW_NODE:
                 command += f" --link-mbps {state.options.slow_link_mbps}"
-            if state.options.held_up_from is not None and name == HELD_UP_NODE:
+            if state.options.held_up_from is not None and name == DELAYED_NODE:
                 command = f"zoo_compute.devnet.adversaries.delayed_upload --from-round {state.options.held_up_from}"
             node = _node(directory, state, wallet, name, command, price)
             # Asks below the reserve rank by time. The last honest node joins later, so that the adversary gets work.

@@ -161,7 +161,7 @@ class BackgroundServices:
             FinishedJobs(
                 parts.workspace,
                 lambda: JobChain(network.rpc_url, network.contracts, parts.wallet, network.start_block),
-                lambda: disputes is not None and bool(disputes.noted()),
+                lambda: disputes is not None and bool(disputes.open_disputes()),
             ),
             disputes=disputes,
             omissions=Omissions(parts.journal, parts.connection, claim, config.claim_seconds) if is_provider else None,

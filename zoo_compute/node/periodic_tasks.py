@@ -32,7 +32,7 @@ DISK_REFUSES = (OSError, sqlite3.Error)
 """Errors of a full or failing disk, from files and from the block store's index."""
 
 
-def is_out_of_room(error: Exception) -> bool:
+def is_disk_full(error: Exception) -> bool:
     """Return whether ``error``, one of :data:`DISK_REFUSES`, can mean a full disk."""
     if isinstance(error, sqlite3.OperationalError):
         return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)

@@ -13,7 +13,7 @@ from zoo_compute.node.periodic_tasks import DISK_REFUSES
 from zoo_compute.node.work.worker import Worker
 
 
-def serve(config: NodeConfig, make_executor: MakeExecutor = Executor, make_worker: MakeWorker = Worker) -> None:
+def run_node(config: NodeConfig, make_executor: MakeExecutor = Executor, make_worker: MakeWorker = Worker) -> None:
     """Run a node with the wallet of the environment until SIGTERM or SIGINT.
 
     Raises:

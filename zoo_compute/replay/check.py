@@ -36,7 +36,7 @@ _UNAVAILABLE = (BlockNotFound, ContentError, GatewayUnavailable, GymError)
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class AttemptTrace:
     """Revealed trace of an attempt: all leaves (0x hex), and CIDs of states by boundary."""
 
     leaves: list[str]
@@ -130,7 +130,7 @@ class UnitCheck:
         return asdict(self)
 
 
-FindTrace = Callable[[str], Shown | None]
+FindTrace = Callable[[str], AttemptTrace | None]
 """Returns what another source, such as the market, has of the trace of a commitment, given its leaf."""
 
 
@@ -291,7 +291,7 @@ def _difference(replay: Replay, record: JobRecord, unit: UnitRecord, find_trace:
     return Difference(*steps)
 
 
-def _evidence(gateway: GatewayClient, record: JobRecord, unit: UnitRecord) -> Shown | None:
+def _evidence(gateway: GatewayClient, record: JobRecord, unit: UnitRecord) -> AttemptTrace | None:
     """Return the trace in the slashing evidence against this attempt, if available."""
     for slash in record.slashes:
         if (slash.round, slash.slot, slash.provider) != (unit.round, unit.slot, unit.provider):
@@ -303,7 +303,7 @@ def _evidence(gateway: GatewayClient, record: JobRecord, unit: UnitRecord) -> Sh
         try:
             document = json.loads(content)
             state, leaves = document["state_cid"], [to_hex(from_hex(leaf)) for leaf in document["unit"]["leaves"]]
-            return Shown(leaves, {} if state is None else {int(document["segment"]): state})
+            return AttemptTrace(leaves, {} if state is None else {int(document["segment"]): state})
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise Mismatch("bad-evidence", f"{slash.evidence_cid} is not evidence: {error!r}") from error
     return None

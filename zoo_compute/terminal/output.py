@@ -25,7 +25,7 @@ def note(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def done(text: str, facts: Mapping[str, object], *, as_json: bool) -> None:
+def report_done(text: str, facts: Mapping[str, object], *, as_json: bool) -> None:
     """Report a command without a result: a message, or its facts as JSON."""
     if as_json:
         print_json(facts)

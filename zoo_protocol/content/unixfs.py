@@ -24,7 +24,7 @@ PIECE_BYTES = 16 * CHUNK_BYTES
 MAX_AHEAD = 32  # chunks queued in an executor
 MAX_DEPTH = 32  # Kubo's own trees reach 5 at 1 PiB
 MAX_BLOCKS = 1 << 20  # blocks one read may visit: 256 GiB at the usual chunk size
-_FEW_BLOCKS, _LEAST_BLOCK_BYTES = 4096, 512
+_FEW_BLOCKS, _MIN_BLOCK_BYTES = 4096, 512
 """Limit of the blocks of a read: a constant, and one more per this many bytes of the file.
 
 Real files have larger chunks. Without the limit, a DAG of kilobytes that names one child often could make a reader
@@ -251,7 +251,7 @@ def leaves(root: Cid, get: GetBlock, *, max_bytes: int, start: int = 0, stop: in
         if node.size > max_bytes:
             raise ContentTooLarge(f"{root} has {node.size} bytes; the limit is {max_bytes}")
         if depth == 0:
-            limit = min(MAX_BLOCKS, _FEW_BLOCKS + node.size // _LEAST_BLOCK_BYTES)
+            limit = min(MAX_BLOCKS, _FEW_BLOCKS + node.size // _MIN_BLOCK_BYTES)
         wanted = []
         offset = entry.offset
         for link in node.links:

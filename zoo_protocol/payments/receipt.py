@@ -190,7 +190,7 @@ def build_receipt(
     price = max(part.price for part in settlement.parts)  # 0 in lines that pay no unit
     gross = unit_price(price, opened.unit_weight)
     net = net_unit_price(price, opened.unit_weight, opened.fee_bps)
-    struck = [unit for unit in record.paid_units() if _is_struck(record.job_id, unit, settlement)]
+    struck = [unit for unit in record.paid_units() if _is_forfeited(record.job_id, unit, settlement)]
     return {
         "job_id": record.job_id,
         "tier": record.tier,
@@ -254,7 +254,7 @@ def build_receipt(
     }
 
 
-def _is_struck(job_id: str, unit: UnitRecord, settlement: JobSettlement) -> bool:
+def _is_forfeited(job_id: str, unit: UnitRecord, settlement: JobSettlement) -> bool:
     if not settlement.struck or unit.trace_root is None or unit.payload_hash is None:
         return False
     place = (job_id, unit.round, unit.slot, unit.provider)

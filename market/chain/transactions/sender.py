@@ -34,7 +34,7 @@ from market.chain.transactions.limits import Limits
 from market.chain.transactions.signer import Signer
 from market.domain.lifecycle import INTENT, IntentEvent, IntentStatus
 from market.platform.db.session import Database
-from market.platform.events.service import move
+from market.platform.events.service import apply_event
 from market.settings import Settings
 
 IntentHandler = Callable[[Session, TxIntent], None]
@@ -123,7 +123,7 @@ class Sender:
         moved = False
         for intent in self._intents(*chain_repository.IN_FLIGHT):
             receipt = self._receipt(intent, view)
-            why = self._why(intent, receipt) if receipt is not None and not receipt.succeeded else None
+            why = self._revert_reason(intent, receipt) if receipt is not None and not receipt.succeeded else None
             foreign = receipt is None and self._is_displaced(intent, view)
             with self._database.transaction() as session:
                 locked = chain_repository.locked_intent(session, intent.id)
@@ -134,7 +134,7 @@ class Sender:
                     moved = True
                 elif locked.status == IntentStatus.MINED:
                     locked.tx_hash = locked.block_number = locked.block_hash = None
-                    _move(session, locked, IntentEvent.REORG, reason="reorganised")
+                    _transition_intent(session, locked, IntentEvent.REORG, reason="reorganised")
                     moved = True
         return moved
 
@@ -168,15 +168,15 @@ class Sender:
         """Update the intent's status from its receipt; return True if it changed."""
         moved = intent.status != IntentStatus.MINED
         if moved:
-            _move(session, intent, IntentEvent.MINE)
+            _transition_intent(session, intent, IntentEvent.MINE)
         intent.tx_hash = receipt.tx_hash
         intent.block_number, intent.block_hash = receipt.block_number, receipt.block_hash
         if receipt.block_number > view.finalised.number:
             return moved
         if receipt.succeeded:
-            _move(session, intent, IntentEvent.FINALISE)
+            _transition_intent(session, intent, IntentEvent.FINALISE)
         else:
-            _move(session, intent, IntentEvent.REVERT, reason="reverted_on_chain", detail=why)
+            _transition_intent(session, intent, IntentEvent.REVERT, reason="reverted_on_chain", detail=why)
         self._run_handler(session, intent)
         return True
 
@@ -185,11 +185,11 @@ class Sender:
         for attempt in intent.attempts:
             attempt.live = False
         intent.signer = intent.nonce = None
-        _move(session, intent, IntentEvent.DISPLACE, reason="nonce_used_by_foreign_transaction")
+        _transition_intent(session, intent, IntentEvent.DISPLACE, reason="nonce_used_by_foreign_transaction")
         if intent.contract is None:  # the foreign transaction has filled the gap
-            _move(session, intent, IntentEvent.REVERT, reason="gap_filled_by_foreign_transaction")
+            _transition_intent(session, intent, IntentEvent.REVERT, reason="gap_filled_by_foreign_transaction")
 
-    def _why(self, intent: TxIntent, receipt: Receipt) -> str:
+    def _revert_reason(self, intent: TxIntent, receipt: Receipt) -> str:
         """Return the revert reason of the same call after that block, which is nearly always the actual one."""
         to, data = self._call(intent)
         try:
@@ -280,7 +280,7 @@ class Sender:
         except ExecutionReverted as error:
             with self._database.transaction() as session:
                 locked = chain_repository.locked_intent(session, intent.id)
-                _move(session, locked, IntentEvent.REVERT, reason="simulation_reverted", detail=str(error))
+                _transition_intent(session, locked, IntentEvent.REVERT, reason="simulation_reverted", detail=str(error))
                 self._run_handler(session, locked)
             return None
         except (RpcError, InsufficientFunds) as error:  # later intents continue
@@ -304,7 +304,7 @@ class Sender:
             locked.reason, locked.detail = reason, detail
 
     def _sign(self, session: Session, intent: TxIntent, nonce: int, gas_limit: int, quote: fees.Fees) -> TxAttempt:
-        _move(session, intent, IntentEvent.SIGN)
+        _transition_intent(session, intent, IntentEvent.SIGN)
         intent.signer, intent.nonce = self.address, nonce
         return self._new_attempt(session, intent, nonce, gas_limit, quote)
 
@@ -359,7 +359,7 @@ class Sender:
             stored.last_sent_block = view.head.number
             stored.last_error = None if failure is None else f"{failure.code}: {failure}"
             if accepted and intent.status == IntentStatus.SIGNED:
-                _move(session, intent, IntentEvent.SEND)
+                _transition_intent(session, intent, IntentEvent.SEND)
         if isinstance(failure, RpcUnavailable):
             raise failure
 
@@ -377,8 +377,8 @@ class Sender:
         return self._deployment.address(intent.contract), data
 
 
-def _move(
+def _transition_intent(
     session: Session, intent: TxIntent, event: IntentEvent, *, reason: str | None = None, detail: str | None = None
 ) -> None:
     intent.reason, intent.detail = None, detail  # a reason belongs to one transition
-    move(session, intent, INTENT, event, subject=("tx_intent", str(intent.id)), reason=reason)
+    apply_event(session, intent, INTENT, event, subject=("tx_intent", str(intent.id)), reason=reason)

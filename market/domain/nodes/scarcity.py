@@ -20,7 +20,7 @@ from market.domain.nodes.placement import Node, Requirements
 RECENT = 512
 """Number of the newest demands that count."""
 
-MOST_LOOKS = 2**17
+MAX_CHECKS = 2**17
 """Maximum number of tests of a requirement against a make, since the number of makes has no bound. Beyond it, only the
 demands for most nodes count."""
 
@@ -48,7 +48,7 @@ class _Make:
 def scarcity(asks: Iterable[Ask], supply: Iterable[Node]) -> dict[Hashable, float]:
     """Return the scarcity of each kind of node in the supply, from 0 to 1; independent of the arguments' order."""
     makes = _makes(supply)
-    for ask, times in _largest(Counter(asks), MOST_LOOKS // max(1, len(makes))):
+    for ask, times in _largest(Counter(asks), MAX_CHECKS // max(1, len(makes))):
         least = ask.requirements.min_reliability_bps
         found = [(one, bisect_left(one.levels, least)) for one in makes.values() if ask.requirements.accepts(one.best)]
         together = Counter[Hashable]()

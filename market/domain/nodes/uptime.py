@@ -18,7 +18,7 @@ ALL_MINUTES = (1 << EPOCH_MINUTES) - 1
 GRACE_MINUTES = 30
 """Minutes of downtime per epoch that do not count, in addition to the tier's: a reboot, an unstable line."""
 
-LEAST_COMMITTED_MINUTES = 240
+MIN_COMMITTED_MINUTES = 240
 """Committed minutes below which an epoch has no breach: the sample is too small."""
 
 
@@ -54,7 +54,7 @@ def committed_minutes(epoch: int, periods: Iterable[tuple[float, float]]) -> int
     return minutes
 
 
-def was_silent(hours: Mapping[int, int], start: float, end: float) -> bool:
+def had_outage(hours: Mapping[int, int], start: float, end: float) -> bool:
     """Return True if no node was seen in some whole minute between two Unix times: an outage of the market.
 
     Minutes before the first one in ``hours`` are unknown and do not count.
@@ -103,4 +103,4 @@ def uptime_bps(up: int, due: int) -> int:
 
 def is_breach(up: int, due: int, sla_bps: int) -> bool:
     """Return True if ``up`` of ``due`` committed minutes is below the tier's uptime minus the grace."""
-    return due >= LEAST_COMMITTED_MINUTES and (due - up - GRACE_MINUTES) * BPS > due * (BPS - sla_bps)
+    return due >= MIN_COMMITTED_MINUTES and (due - up - GRACE_MINUTES) * BPS > due * (BPS - sla_bps)

@@ -8,10 +8,10 @@ Replays of a first segment also return the digest of an inner state, which no cl
 from collections import Counter
 from collections.abc import Sequence
 
-LEAST_VERIFIERS = 3
+MIN_VERIFIERS = 3
 """Live verifiers of a class that a canary needs: two replay it, and another one replays the sample."""
 
-LEAST_FOR_SECOND_OPINION = 4
+MIN_VERIFIERS_FOR_DUPLICATE = 4
 """Live verifiers of a class that a duplicate replay needs: one is outvoted only by three others."""
 
 _LEAD = 2

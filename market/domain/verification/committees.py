@@ -32,9 +32,9 @@ def _inconclusive(fresh: tuple[int, int], delisted: tuple[int, int], draws: int,
         return 1.0
     first = min(terms.seats, sum(fresh))
     missed = 0.0
-    for able, chance in _drawn(*fresh, first).items():
-        for returned, chance_of_those in _drawn(*delisted, terms.seats - first).items():
-            for silent, chance_of_silence in _silent(able, returned, terms.quorum).items():
+    for able, chance in _drawn_probability(*fresh, first).items():
+        for returned, chance_of_those in _drawn_probability(*delisted, terms.seats - first).items():
+            for silent, chance_of_silence in _silent_probability(able, returned, terms.quorum).items():
                 gone = silent, first - able
                 left = fresh[0] - gone[0], fresh[1] - gone[1]
                 then = delisted[0] + gone[0], delisted[1] + gone[1]
@@ -42,7 +42,7 @@ def _inconclusive(fresh: tuple[int, int], delisted: tuple[int, int], draws: int,
     return missed
 
 
-def _drawn(able: int, mute: int, seats: int) -> dict[int, float]:
+def _drawn_probability(able: int, mute: int, seats: int) -> dict[int, float]:
     """Return the probabilities of the numbers of seats that able referees get."""
     possible = range(max(0, seats - mute), min(able, seats) + 1)
     return {
@@ -51,7 +51,7 @@ def _drawn(able: int, mute: int, seats: int) -> dict[int, float]:
     }
 
 
-def _silent(able: int, returned: int, quorum: int) -> dict[int, float]:
+def _silent_probability(able: int, returned: int, quorum: int) -> dict[int, float]:
     """Return the probabilities of the numbers of silent able referees, jointly with a missed quorum."""
     return {
         able - signed: _binomial(able, signed) * sum(_binomial(returned, more) for more in range(quorum - signed))

@@ -9,7 +9,7 @@ from market.domain.lifecycle import NODE_SILENT, REPLAY_OVERDUE
 
 CLEAN_UNITS_PER_HALVING = 16
 
-DOUBTED_UNITS = 16
+FLAGGED_UNITS = 16
 """Number of a provider's newest units in which one outlier flag raises the sampling rate."""
 
 COMPARABLE_SHARE = 2
@@ -65,7 +65,7 @@ def sampling_rate_bps(
     Args:
         clean_units: comparable verified units of the provider, over all jobs.
         attested: the provider has a valid attestation.
-        flagged: one of its newest ``DOUBTED_UNITS`` has an outlier flag.
+        flagged: one of its newest ``FLAGGED_UNITS`` has an outlier flag.
 
     Raises:
         ValueError: if ``clean_units`` is negative.

@@ -131,7 +131,7 @@ def forecast_capacity(
 def _reserved_for_others(
     session: Session, job: Job, offers: Sequence[Offer], free: frozenset[str], now: datetime
 ) -> frozenset[str]:
-    found = reservations.standing(session, job.tier_id, offers, free, now)
+    found = reservations.reservation_of(session, job.tier_id, offers, free, now)
     return found.nodes if found is not None and found.gathers and found.job_id != job.id else frozenset()
 
 

@@ -108,20 +108,20 @@ def _paid_unit(unit: UnitSummary, prices: Mapping[str, int]) -> PaidUnit:
 
 def on_unit_withheld(session: Session, event: ChainEvent) -> None:
     """Mark a unit whose payout is held as contested."""
-    repository.contest(session, event.args["unitId"], lost=False)
+    repository.mark_contested(session, event.args["unitId"], lost=False)
 
 
 def on_unit_restored(session: Session, event: ChainEvent) -> None:
     """Clear the mark of a unit whose payout is no longer held. After a veto that says nothing about the outcome."""
-    repository.clear(session, event.args["unitId"])
+    repository.clear_contested(session, event.args["unitId"])
 
 
 def on_dispute_ended(session: Session, event: ChainEvent) -> None:
     """Store the outcome of a dispute. As in the contract, an inconclusive dispute leaves the unit unpaid."""
     if event.args["outcome"] in (Outcome.PROVIDER_LOST, Outcome.UNDECIDED):
-        repository.contest(session, event.args["unitId"], lost=True)
+        repository.mark_contested(session, event.args["unitId"], lost=True)
     elif event.args["outcome"] == Outcome.CHALLENGER_LOST:
-        repository.clear(session, event.args["unitId"])
+        repository.clear_contested(session, event.args["unitId"])
 
 
 def _key(unit: UnitSummary) -> str:

@@ -20,8 +20,8 @@ from sqlalchemy.exc import InvalidatePoolError
 from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 
-Wake = Callable[[str, tuple[str, ...]], None]
-_PENDING = "pending_wakeups"
+EnqueueTask = Callable[[str, tuple[str, ...]], None]
+_PENDING = "pending_tasks"
 _FEW = 4
 _TRUSTED_SECONDS = 1.0  # a connection that was idle for longer is tested before its use
 
@@ -77,10 +77,12 @@ class Database:
 
     Args:
         url: SQLAlchemy URL (``postgresql+psycopg://…`` or ``postgresql://…``).
-        wake: enqueues one background task by name; None in processes that enqueue none.
+        enqueue: enqueues one background task by name; None in processes that enqueue none.
     """
 
-    def __init__(self, url: str, *, wake: Wake | None = None, pool_size: int = 10, max_overflow: int = 40) -> None:
+    def __init__(
+        self, url: str, *, enqueue: EnqueueTask | None = None, pool_size: int = 10, max_overflow: int = 40
+    ) -> None:
         self.engine: Engine = create_engine(
             psycopg_url(url), pool_size=pool_size, max_overflow=max_overflow, pool_use_lifo=True
         )
@@ -90,8 +92,8 @@ class Database:
         self._sessions = sessionmaker(self.engine, expire_on_commit=False)
         self._plain = self.engine.execution_options(isolation_level="AUTOCOMMIT")
         self._readers = sessionmaker(self._plain, autoflush=False)
-        self._wake = wake
-        event.listen(self._sessions, "after_commit", lambda session: _send(session, wake))
+        self._enqueue = enqueue
+        event.listen(self._sessions, "after_commit", lambda session: _send(session, enqueue))
         event.listen(self._sessions, "after_rollback", lambda session: session.info.pop(_PENDING, None))
 
     @contextmanager
@@ -106,7 +108,7 @@ class Database:
         with self._few, self._plain.connect() as connection:
             unit = SingleStatement(connection)
             yield unit
-        _send(unit, self._wake)
+        _send(unit, self._enqueue)
 
     @contextmanager
     def read_throttled(self) -> Iterator[Session]:
@@ -167,8 +169,8 @@ def _try_rested_connections(engine: Engine) -> None:
             raise InvalidatePoolError from error  # the pool reconnects and retries
 
 
-def _send(unit: UnitOfWork, wake: Wake | None) -> None:
+def _send(unit: UnitOfWork, enqueue: EnqueueTask | None) -> None:
     pending = unit.info.pop(_PENDING, {})
-    if wake is not None:
+    if enqueue is not None:
         for task, arguments in pending:
-            wake(task, arguments)
+            enqueue(task, arguments)

@@ -37,7 +37,7 @@ def announced_after(session: Session, job_id: str, last_id: int, limit: int) -> 
     return list(session.scalars(statement))
 
 
-def forget_steps(session: Session, before: datetime) -> None:
+def delete_steps(session: Session, before: datetime) -> None:
     """Delete the ``step`` events from before ``before``, except a job's last event, at which readers continue."""
     newer = aliased(JobEventRow)
     own, later = (tuple_(row.announced_at, row.id) for row in (JobEventRow, newer))

@@ -40,7 +40,7 @@ from zoo_protocol.hashing import sha256, to_hex
 
 ANSWER_WITHIN = timedelta(minutes=10)
 
-LEAST_VALIDITY = timedelta(hours=1)
+MIN_VALIDITY = timedelta(hours=1)
 """Minimum remaining validity of an attestation, because the call that records it must be mined."""
 
 
@@ -123,7 +123,7 @@ def finish(services: Services, address: str, challenge_id: str, answer: Answer, 
             f"measurement {verified.measurement} is not accepted", extra={"measurement": verified.measurement}
         )
     until = min(from_unix(verified.valid_until), now + timedelta(seconds=services.network.attestation_seconds))
-    if until < now + LEAST_VALIDITY:
+    if until < now + MIN_VALIDITY:
         raise InvalidQuote(
             f"the collateral expires too soon, at {until:%Y-%m-%d %H:%M} UTC",
             field="collateral",

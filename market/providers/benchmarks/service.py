@@ -230,7 +230,7 @@ def _finish(
         run.reason = reason
         if run.passed:
             _grant_tier(session, network, provider, tier)
-            quota.taken_over(session, address, [cid])
+            quota.stop_charging(session, address, [cid])
     if run.passed:
         _unpin(storage, cid)
     return _verdict(network, run)
@@ -265,7 +265,7 @@ def demote_overdue(database: Database, now: datetime) -> None:
             due, since = provider.rebenchmark_by, provider.rebenchmark_at
             if due is None or since is None or provider.status not in _WITH_TIER:
                 continue
-            if due + outages.time_away(session, since, now, [outages.API]) < now:
+            if due + outages.outage_time(session, since, now, [outages.API]) < now:
                 provider.rebenchmark_by = None
                 lifecycle.advance(session, provider, ProviderEvent.DEMOTE, reason=providers.REBENCHMARK_MISSED)
 

@@ -37,7 +37,7 @@ def _review(session: Session, network: NetworkParameters, address: str, now: dat
     verifier; it only lowers its probability of selection. Its demotion is a suspension.
     """
     provider = providers_repository.lock_provider(session, address)
-    score = reliability_bps(record_repository.take_history(session, address, epoch_of(now.timestamp())))
+    score = reliability_bps(record_repository.begin_review(session, address, epoch_of(now.timestamp())))
     if provider is None:
         return
     provider.reliability_bps = score

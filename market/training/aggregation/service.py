@@ -148,11 +148,11 @@ def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
             checkpoint_cid=checkpoint.cid,
             parts=parts,
             leaves=leaves,
-            slot_states=slot_states.named(session, job_id),
+            slot_states=slot_states.next_start_cids(session, job_id),
             next_slot_states={
                 part.place: units[part.unit_id].slot_state_cid or "" for part in parts if part.round == number
             },
-            restorable=frozenset(part.unit_id for part in parts if slot_states.may_be_restored(units[part.unit_id])),
+            restorable=frozenset(part.unit_id for part in parts if slot_states.can_be_restored(units[part.unit_id])),
         )
 
 
@@ -248,7 +248,7 @@ def _apply(
         elif unit.status == UnitStatus.LEASED:
             for locked in leases_repository.lock_open_leases(session, job_id, unit_id=unit.id):
                 abandon(session, *locked, LeaseEvent.EXPIRE, "round_closed")
-    slot_states.mark_kept(session, job, round_.number + 1)
+    slot_states.request_kept_states(session, job, round_.number + 1)
     record_checkpoint(session, stored)
     late = sum(verdicts[part.place].included for part in round_.parts if part.round < round_.number)
     _advance(session, job, stored, included=sum(verdict.included for verdict in verdicts.values()), late=late)

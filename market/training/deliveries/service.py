@@ -194,7 +194,7 @@ def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result:
             enqueue_after_commit(session, "jobs.dispatch", job.id)
         case CompleteFollow():
             pass  # the lease status is the record
-    uploads.accepted(session, lease, _files_of(result))
+    uploads.hand_over(session, lease, _files_of(result))
     transition_lease(session, lease, LeaseEvent.COMPLETE, at=now)
 
 

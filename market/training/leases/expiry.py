@@ -81,7 +81,7 @@ def _expire(database: Database, lease_ids: Sequence[str], reason: str, *, ran_ou
 
 
 def _outage(session: Session, since: datetime) -> timedelta:
-    return outages.time_away(session, since, utc_now(), [outages.API])
+    return outages.outage_time(session, since, utc_now(), [outages.API])
 
 
 def _transfer(spec: dict[str, Any]) -> timedelta:

@@ -170,7 +170,7 @@ def abandon(
         if reason == slot_states.MISSING:
             slot_states.reset_state(session, unit)
         if (event is LeaseEvent.FAIL and reason != DIVERGED) or reason in _NODES_FAULT:
-            reliability.note_lost(session, lease.holder, now)
+            reliability.record_lost_unit(session, lease.holder, now)
         _free_slot(session, job.id, lease.holder)
         settle_if_decided(session, job, now)
 

@@ -26,7 +26,7 @@ def drop_overpriced_nodes(session: Session, settings: Settings, job: Job, slots:
     assert job.clearing_price_wei is not None  # set when the job was matched
     assert job.fee_bps is not None  # set when it was funded
     noticed_until = database_now(session) - timedelta(seconds=settings.price_notice_seconds)
-    asks = providers.standing_prices(session, [slot.provider for slot in slots if slot.provider is not None])
+    asks = providers.open_ask_prices(session, [slot.provider for slot in slots if slot.provider is not None])
     for slot in slots:
         price_wei, placed_at = asks.get(slot.provider or "", (0, noticed_until))
         if placed_at <= noticed_until and gross_ask(price_wei, job.fee_bps) > job.clearing_price_wei:

@@ -51,7 +51,7 @@ def reserve(
 
     ``offers`` are all of the tier, also of busy nodes. ``free`` nodes hold no replica.
     """
-    found = standing(session, tier.id, offers, free, now)
+    found = reservation_of(session, tier.id, offers, free, now)
     if found is not None:
         return found
     jobs, supply = jobs_repository.jobs_in_book(session, tier.id, now), _Supply(offers)
@@ -72,7 +72,7 @@ def reserve(
     return None
 
 
-def standing(
+def reservation_of(
     session: Session, tier_id: int, offers: Sequence[Offer], free: frozenset[str], now: datetime
 ) -> Reservation | None:
     """Return the tier's reservation, if there is one; arguments as of :func:`reserve`. Writes nothing."""

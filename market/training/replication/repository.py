@@ -16,7 +16,7 @@ from market.training.leases.schemas import LeaseKind
 from market.training.units.models import Unit
 
 
-def wanted(session: Session, job_id: str, round_: int) -> Sequence[Unit]:
+def states_to_publish(session: Session, job_id: str, round_: int) -> Sequence[Unit]:
     """Return the units whose replica states the checkpoint before ``round_`` names and storage lacks, in slot order."""
     query = select(Unit).where(
         Unit.job_id == job_id,

@@ -20,7 +20,7 @@ from market.settings import Settings
 from market.training.checkpoints.models import StatePin
 from market.training.leases.models import Lease
 from market.training.replication import repository as replication_repository
-from market.training.replication.checkpoint_pins import MAX_ATTEMPTS, ask_to_pin
+from market.training.replication.checkpoint_pins import MAX_ATTEMPTS, offer_pin_lease
 from market.training.units import repository as units_repository
 
 
@@ -47,7 +47,7 @@ def request_pins(session: Session, settings: Settings, job: Job) -> None:
                 "cids": [unit.slot_state_cid],
                 "release": release.get(node, []),
             }
-            ask_to_pin(session, settings, job, node, task, unit_id=unit.id)
+            offer_pin_lease(session, settings, job, node, task, unit_id=unit.id)
 
 
 def _best(nodes: Sequence[str], slot: int, own: str, taken: set[str], failed: Mapping[str, int]) -> list[str]:
@@ -62,6 +62,6 @@ def record(session: Session, lease: Lease, proof: str, size: int) -> None:
     assert lease.unit_id is not None  # only checkpoint pins have none
     replication_repository.delete_pins(session, lease.holder, lease.job_id, lease.task["release"])
     session.add(StatePin(unit_id=lease.unit_id, provider=lease.holder, nonce=lease.task["nonce"], proof=proof))
-    reliability.note_served(session, lease.holder, size, utc_now())
+    reliability.record_served_bytes(session, lease.holder, size, utc_now())
     seen = {"round": lease.task["round"], "slot": lease.task["slot"], "cid": lease.task["cids"][0]}
     emit(session, lease.job_id, "slot_state_pin", seen | {"provider": lease.holder})

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session, aliased
 
 from market.domain.lifecycle import UnitStatus
 from market.jobs.models import Job
-from market.jobs.repository import OVER
+from market.jobs.repository import TERMINAL_STATUSES
 from market.training.checkpoints.models import Checkpoint, Pin, StatePin
 from market.training.leases.models import Lease
 from market.training.units.models import Unit
@@ -18,7 +18,7 @@ from market.training.units.models import Unit
 def ended_before(session: Session, before: datetime, limit: int) -> Sequence[str]:
     """Return jobs that ended before then and are not purged, oldest first."""
     ended_at = func.coalesce(Job.settled_at, Job.created_at)  # a rejected job has no settlement
-    query = select(Job.id).where(Job.released_at.is_(None), Job.status.in_(OVER), ended_at < before)
+    query = select(Job.id).where(Job.released_at.is_(None), Job.status.in_(TERMINAL_STATUSES), ended_at < before)
     return session.scalars(query.order_by(ended_at).limit(limit)).all()
 
 

@@ -60,7 +60,7 @@ def _initial_model(storage: Storage, spec: TrainingSpec) -> bytes:
 def _pin_inputs(database: Database, storage: Storage, spec: TrainingSpec) -> None:
     manifest = DatasetManifest.from_bytes(storage.get(spec.dataset, max_bytes=MAX_MANIFEST_BYTES))
     with database.transaction() as session:  # an expiring upload of the same file must not unpin it
-        uploads_repository.leave_pinned(session, [spec.dataset, manifest.train.cid, manifest.validation.cid])
+        uploads_repository.detach_pins(session, [spec.dataset, manifest.train.cid, manifest.validation.cid])
     storage.pin(spec.dataset)
     for split in (manifest.train, manifest.validation):
         storage.pin(split.cid, size=min(split.size, _WAITED_FOR_BYTES))

@@ -115,13 +115,13 @@ def _advance_round(session: Session, settings: Settings, job: Job) -> None:
     state, now = round_state(session, job, units, settings), utc_now()
     if state.can_close(now):
         enqueue_after_commit(session, "jobs.aggregate", job.id)
-    elif state.is_infeasible(now) and state.is_infeasible(now - outages.time_away(session, state.started_at, now)):
+    elif state.is_infeasible(now) and state.is_infeasible(now - outages.outage_time(session, state.started_at, now)):
         _handle_infeasible_round(session, job, state, now)
 
 
 def _handle_infeasible_round(session: Session, job: Job, state: RoundState, now: datetime) -> None:
     """Restart the round's timeout after an outage of the market if nodes train again. Otherwise fail the job."""
-    if state.open and providers.was_silent(session, job.round_started_at or job.created_at, now):
+    if state.open and providers.had_outage(session, job.round_started_at or job.created_at, now):
         job.round_started_at = now
     else:
         _fail(session, job, "no_capacity")
@@ -157,7 +157,7 @@ def _offer_units(
     ]
     renewals.drop_overpriced_nodes(session, settings, job, idle)
     renewals.drop_ineligible_nodes(session, settings, job, idle)
-    spares.fill(session, settings, job, slots, idle, [*units, *next_units])
+    spares.assign_spares(session, settings, job, slots, idle, [*units, *next_units])
     for slot in slots:
         which = None if slot.provider is None else next_of(slot)
         if which is None or slot.provider is None:

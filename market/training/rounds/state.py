@@ -73,7 +73,7 @@ def round_state(session: Session, job: Job, units: list[Unit], settings: Setting
     """
     longest, opened_at = settings.round_deadline_seconds, job.round_started_at or job.created_at
     started_at = opened_at
-    share = deadlines.LEAST_SLACK
+    share = deadlines.MIN_SLACK_SHARE
     if slot_states.continues_on_delivery(job):
         started_at = deadlines.round_start([unit.created_at for unit in units], job.nodes) or started_at
         share = deadlines.OVERLAPPED_SLACK

@@ -96,7 +96,7 @@ def dispute_unit(session: Session, unit_id: int, dispute_id: str) -> None:
     transition_unit(session, unit, UnitEvent.DISPUTE, at=utc_now())
 
 
-def acquit_unit(session: Session, unit_id: int) -> None:
+def return_to_checking(session: Session, unit_id: int) -> None:
     """Return a unit to checking after a dispute was rejected."""
     _, unit = _lock(session, unit_id)
     transition_unit(session, unit, UnitEvent.ACQUIT, at=utc_now())

@@ -33,7 +33,7 @@ def slots_to_restore(session: Session, job_id: str) -> set[int]:
     return set(session.scalars(select(Unit.slot).where(Unit.job_id == job_id, _RESTORABLE)))
 
 
-def note_restored(session: Session, job_id: str, slot: int, payload_cid: str) -> None:
+def record_restored(session: Session, job_id: str, slot: int, payload_cid: str) -> None:
     """Record that the replica continues from a unit that started with this payload restored."""
     of_slot = Unit.job_id == job_id, Unit.slot == slot, Unit.payload_cid == payload_cid
     session.execute(update(Unit).where(*of_slot).values(to_restore=False))

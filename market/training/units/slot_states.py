@@ -60,10 +60,10 @@ def set_next_start_state(session: Session, slot: Slot, unit: Unit) -> None:
     """Let the slot's next unit start from the end state of ``unit``."""
     slot.state_unit_id = unit.id
     if unit.start_restored_payload_cid is not None:
-        slot_state_repository.note_restored(session, unit.job_id, unit.slot, unit.start_restored_payload_cid)
+        slot_state_repository.record_restored(session, unit.job_id, unit.slot, unit.start_restored_payload_cid)
 
 
-def may_be_restored(unit: Unit) -> bool:
+def can_be_restored(unit: Unit) -> bool:
     """Return True if the unit's payload may be restored when it is excluded (``robust.RESTORED_FOR``).
 
     A payload is restored once: otherwise excluded payloads accumulate in a replica with unusual data.
@@ -103,7 +103,7 @@ def reveal_bytes(session: Session, unit: UnitSummary, segments: Sequence[int]) -
     return states + (slot_state_bytes(spec) if segments and starts_privately(session, unit.id) else 0)
 
 
-def named(session: Session, job_id: str) -> dict[int, str]:
+def next_start_cids(session: Session, job_id: str) -> dict[int, str]:
     """Return by slot the CID of the next start state for a checkpoint's manifest.
 
     A slot whose state gets a payload restored is missing: no file holds that state.
@@ -116,7 +116,7 @@ def named(session: Session, job_id: str) -> dict[int, str]:
     return {slot: cid for slot, cid in found.items() if cid is not None}
 
 
-def mark_kept(session: Session, job: Job, round_: int) -> None:
+def request_kept_states(session: Session, job: Job, round_: int) -> None:
     """Request the upload of the slots' current states if the checkpoint before ``round_`` is kept and not the last."""
     if round_ % job.checkpoint_interval or round_ == job.rounds:
         return

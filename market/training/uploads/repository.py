@@ -47,11 +47,11 @@ def put_piece(session: Session, unit_id: int, purpose: str, number: int, cid: st
     session.execute(row.on_conflict_do_update(**is_same))  # type: ignore[arg-type]
 
 
-def drop_pieces(session: Session, unit_id: int, purpose: str) -> None:
+def delete_pieces(session: Session, unit_id: int, purpose: str) -> None:
     session.execute(delete(UploadPiece).where(UploadPiece.unit_id == unit_id, UploadPiece.purpose == purpose))
 
 
-def drop(session: Session, unit_id: int, purposes: Collection[str]) -> None:
+def delete_uploads(session: Session, unit_id: int, purposes: Collection[str]) -> None:
     session.execute(delete(Upload).where(Upload.unit_id == unit_id, Upload.purpose.in_(purposes)))
 
 
@@ -67,12 +67,12 @@ def uploads_for(session: Session, purposes: str) -> Sequence[Upload]:
     return session.scalars(query.order_by(Upload.touched_at)).all()
 
 
-def leave_pinned(session: Session, cids: Collection[str]) -> None:
+def detach_pins(session: Session, cids: Collection[str]) -> None:
     """Keep these files pinned for another use when an upload of them expires."""
     session.execute(update(Upload).where(Upload.cid.in_(cids)).values(pinned_here=False))
 
 
-def touched(session: Session, unit_ids: Collection[int], purpose: str) -> dict[int, datetime]:
+def last_changes(session: Session, unit_ids: Collection[int], purpose: str) -> dict[int, datetime]:
     """Return by unit the time of the last change of its upload for this purpose."""
     query = select(Upload.unit_id, Upload.touched_at).where(Upload.unit_id.in_(unit_ids), Upload.purpose == purpose)
     return dict(session.execute(query).tuples().all())

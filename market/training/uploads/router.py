@@ -22,7 +22,7 @@ from market.training.leases.deps import PRESENT, LeaseId
 from market.training.leases.errors import LeaseLost
 from market.training.leases.schemas import Token
 from market.training.uploads import service
-from market.training.uploads.blobs_router import BINARY_BODY, received
+from market.training.uploads.blobs_router import BINARY_BODY, receive_body
 from market.training.uploads.errors import FileNotAsked, PieceRefused, UploadIncomplete, WrongFile
 from zoo_protocol.content.cid import InvalidCid
 from zoo_protocol.content.unixfs import PIECE_BYTES
@@ -83,7 +83,7 @@ def read_file(
     return file_view(services, service.of_lease(lease_id, account.address, token, cid), cid)
 
 
-def file_view(services: Services, asked: service.Asked, cid: str) -> FileView:
+def file_view(services: Services, asked: service.FindExpected, cid: str) -> FileView:
     """Return the state of a file. Raises like ``asked``; StorageDown."""
     with _storage_errors():
         found = service.progress(services.database, services.part(Storage), asked, cid)
@@ -114,11 +114,17 @@ async def put_piece(
 
 
 async def take_piece(
-    services: Services, request: Request, asked: service.Asked, address: str, cid: str, number: int, piece_cid: str
+    services: Services,
+    request: Request,
+    asked: service.FindExpected,
+    address: str,
+    cid: str,
+    number: int,
+    piece_cid: str,
 ) -> PieceView:
     """Store the request's body as a piece of a file. Raises like :func:`service.store_chunk`, and BodyTooLarge."""
     with SpooledTemporaryFile(max_size=PIECE_BYTES // 16) as file:
-        await received(request, file, PIECE_BYTES, "Send the file in pieces of piece_bytes.")
+        await receive_body(request, file, PIECE_BYTES, "Send the file in pieces of piece_bytes.")
         with _storage_errors():
             await run_in_threadpool(
                 service.store_chunk,
@@ -148,7 +154,7 @@ def join_pieces(
     return joined_view(services, service.of_lease(lease_id, account.address, token, cid), account.address, cid)
 
 
-def joined_view(services: Services, asked: service.Asked, address: str, cid: str) -> JoinedView:
+def joined_view(services: Services, asked: service.FindExpected, address: str, cid: str) -> JoinedView:
     """Join the pieces into one file. Raises like :func:`service.join`; StorageDown."""
     with _storage_errors():
         quota = services.settings.blob_bytes_per_day

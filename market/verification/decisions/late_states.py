@@ -55,7 +55,7 @@ def _record(session: Session, late: LateState) -> None:
     )
     session.flush()
     if late.booked == LatenessOutcome.COUNTED:
-        reliability.note_lost(session, late.provider, late.due_at)
+        reliability.record_lost_unit(session, late.provider, late.due_at)
 
 
 def _day(late: LateState) -> int:

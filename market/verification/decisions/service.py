@@ -77,5 +77,5 @@ def _is_storable(database: Database, storage: Storage) -> bool:
             return True
     works = storage.takes()
     with database.transaction() as session:
-        outages.note_storage(session, works)
+        outages.record_storage_check(session, works)
     return works

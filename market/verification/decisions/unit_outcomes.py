@@ -132,7 +132,7 @@ def _dispute(database: Database, storage: Storage, adjudicator: Adjudicator, uni
             return
         dispute_id = adjudicator.open_dispute(session, unit, window, failed.segment, evidence_cid)
         units_service.dispute_unit(session, unit.id, dispute_id)
-        providers.note_disputed(session, unit.provider, utc_now())
+        providers.record_disputed(session, unit.provider, utc_now())
         leases.remove_node_from_jobs(session, unit.provider, IN_DISPUTE)
 
 
@@ -152,11 +152,11 @@ def _apply_dispute_outcome(database: Database, storage: Storage, unit_id: int) -
         providers.require(session, unit.provider, lock=True)
         if unit.status != UnitStatus.DISPUTED:
             return
-        providers.note_disputed(session, unit.provider, None)
+        providers.record_disputed(session, unit.provider, None)
         if ending.status is ChallengeStatus.WON:
             _jail_and_reject(session, unit, ending.reason or "", _slash_by_dispute(session, unit, ending))
         elif ending.status is ChallengeStatus.LOST:
-            units_service.acquit_unit(session, unit.id)
+            units_service.return_to_checking(session, unit.id)
             failed = samples_repository.lock_sample_of(session, unit.id, ending.step)
             assert failed is not None  # the disputed sample
             clear_sample(session, failed, unit)
@@ -192,7 +192,7 @@ def _slash_by_operator(database: Database, storage: Storage, unit: UnitSummary, 
         if status not in (UnitStatus.CHECKING, UnitStatus.DISPUTED):
             return
         if status == UnitStatus.DISPUTED:
-            providers.note_disputed(session, unit.provider, None)
+            providers.record_disputed(session, unit.provider, None)
         offence = failed.reason or ""
         if _is_jailed_for_fraud(session, unit.provider):
             _reject(session, unit.id, offence)

@@ -31,7 +31,7 @@ from market.domain.lifecycle import (
 from market.domain.network import DisputeTerms
 from market.domain.verification.dispute_routes import Reason
 from market.platform.db.session import Database
-from market.platform.events.service import emit, move
+from market.platform.events.service import apply_event, emit
 from market.training.units.facts import UnitSummary
 from market.verification.disputes import challenge_repository, repository
 from market.verification.disputes.challenge_models import Challenge
@@ -245,7 +245,7 @@ def _end(session: Session, challenge: Challenge, event: ChallengeEvent, reason: 
 
     The contract credits all disputes of an account together, so a call without credits is refused before it is sent.
     """
-    move(session, challenge, CHALLENGE, event, subject=("challenge", challenge.dispute_id), reason=reason)
+    apply_event(session, challenge, CHALLENGE, event, subject=("challenge", challenge.dispute_id), reason=reason)
     _emit(session, challenge)
     queue_intent(
         session,

@@ -126,7 +126,7 @@ def join_disputed_pieces(
 @router.get("/{dispute_id}/verdicts", responses=refusals(DisputeNotFound))
 def list_verdicts(dispute_id: DisputeId, session: Reads, draw: Draw = None) -> list[RefereeVerdict]:
     """List the signed verdicts of a committee, which any account can send to the contract. Public."""
-    return _views(service.given(session, dispute_id, draw))
+    return _views(service.verdicts_of(session, dispute_id, draw))
 
 
 @router.post(

@@ -14,7 +14,7 @@ from market.platform.db.session import Database
 from market.platform.storage.client import Storage
 from market.training.commitments import service as commitments
 from market.training.uploads import service as uploads
-from market.training.uploads.service import Asked, Expected, of_disputed_unit
+from market.training.uploads.service import Expected, FindExpected, of_disputed_unit
 from market.verification.disputes import referee_evidence, repository
 from market.verification.disputes.errors import (
     CommitteeNotJudging,
@@ -109,7 +109,7 @@ def store_verdict(session: Session, domain: Domain, dispute_id: str, given: Verd
     return known
 
 
-def given(session: Session, dispute_id: str, draw: int | None) -> Sequence[Verdict]:
+def verdicts_of(session: Session, dispute_id: str, draw: int | None) -> Sequence[Verdict]:
     """Return the verdicts of a committee, by default the current one. Raises DisputeNotFound."""
     dispute = get(session, dispute_id)
     return repository.verdicts(session, dispute_id, dispute.draw if draw is None else draw)
@@ -130,7 +130,7 @@ def set_state_cid(session: Session, dispute_id: str, provider: str, state_cid: s
     return dispute
 
 
-def expected_file(dispute_id: str, provider: str, cid: str) -> Asked:
+def expected_file(dispute_id: str, provider: str, cid: str) -> FindExpected:
     """Return the lookup of the expected file ``cid`` for the disputed unit's provider.
 
     It raises like :func:`set_state_cid`, and FileNotAsked: the selected segment does not start from such a file.
@@ -148,7 +148,7 @@ def release_states(database: Database, storage: Storage) -> int:
     """Delete the dispute files of all units without an open dispute in final blocks; return their number."""
     with database.transaction() as session:
         disputed = [dispute.unit_key for dispute in repository.open_disputes(session)]
-    return uploads.release_disputed(database, storage, disputed)
+    return uploads.delete_disputed(database, storage, disputed)
 
 
 def _require_requested(dispute: Dispute, provider: str) -> None:

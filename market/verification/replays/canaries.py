@@ -84,7 +84,7 @@ def create_canaries(database: Database, storage: Storage, settings: Settings) ->
             suitable = (
                 sample.status == SampleStatus.REVEALED
                 and unit.status == UnitStatus.CHECKING
-                and len(of_class(session, settings, unit)) >= rules.LEAST_VERIFIERS
+                and len(of_class(session, settings, unit)) >= rules.MIN_VERIFIERS
             )
         if suitable and state_cid is not None:
             _create(database, storage, unit, segment, state_cid)
@@ -138,10 +138,10 @@ def assign(session: Session, settings: Settings, canary_id: int) -> None:
     )
     is_open = unit.status == UnitStatus.CHECKING  # after the decision a replay task is visibly a canary
     if not is_open or not request_replay(session, settings, request):
-        judge(session, canary, unit, no_verifier_left=True)
+        evaluate_canary(session, canary, unit, no_verifier_left=True)
 
 
-def judge(session: Session, canary: Canary, unit: UnitSummary, *, no_verifier_left: bool = False) -> None:
+def evaluate_canary(session: Session, canary: Canary, unit: UnitSummary, *, no_verifier_left: bool = False) -> None:
     """Pay right results and overrule proven wrong ones. Without a right result only copies are overruled.
 
     A copy is the provider's claim for the unaltered segment.

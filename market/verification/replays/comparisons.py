@@ -42,7 +42,7 @@ TOO_FAR, NOT_SHOWN, NOT_COMPARABLE = "beyond_tolerance", "claim_not_shown", "not
 _log = structlog.get_logger(__name__)
 
 
-def ask_another_class(session: Session, settings: Settings, sample: Sample, unit: UnitSummary) -> None:
+def request_cross_class_check(session: Session, settings: Settings, sample: Sample, unit: UnitSummary) -> None:
     """Request a replay in another class for a revealed sample without a result in its own.
 
     Conditions: no live verifier of the class, and the reveal deadline has passed, by which one could have returned.

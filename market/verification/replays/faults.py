@@ -77,10 +77,10 @@ def _record(session: Session, replay: Replay, *, works: bool) -> None:
     assert since is not None
     assert until is not None
     replay.fault_until = None
-    had_outage = outages.time_away(session, since, until, [outages.STORAGE]) or providers.was_silent(
+    had_outage = outages.outage_time(session, since, until, [outages.STORAGE]) or providers.had_outage(
         session, since, until
     )
     if had_outage or not works:
         replay.fault = replay.fault_from = None
     else:
-        reliability.note_fault(session, replay.verifier, Fault(replay.fault), until)
+        reliability.record_fault(session, replay.verifier, Fault(replay.fault), until)

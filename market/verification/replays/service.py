@@ -11,7 +11,7 @@ import structlog
 from sqlalchemy.orm import Session
 
 from market.domain.lifecycle import LeaseStatus, UnitStatus
-from market.domain.verification.canaries import LEAST_FOR_SECOND_OPINION, agreed_digest, is_settled
+from market.domain.verification.canaries import MIN_VERIFIERS_FOR_DUPLICATE, agreed_digest, is_settled
 from market.domain.verification.lifecycle import ReplayEvent, ReplayStatus, SampleEvent, SampleStatus
 from market.domain.verification.sampling import Verdict, is_finding, outvoted, verdict
 from market.platform.db.session import Database, enqueue_after_commit
@@ -63,7 +63,7 @@ def _assign(session: Session, settings: Settings, sample: Sample) -> None:
         return
     replays = samples_repository.lock_replays(session, sample.id)
     if sample.second_opinion and not replays:
-        sample.second_opinion = len(of_class(session, settings, unit)) >= LEAST_FOR_SECOND_OPINION
+        sample.second_opinion = len(of_class(session, settings, unit)) >= MIN_VERIFIERS_FOR_DUPLICATE
     for _ in range(_missing(sample, replays)):
         request = ReplayRequest(
             unit=unit,
@@ -79,9 +79,9 @@ def _assign(session: Session, settings: Settings, sample: Sample) -> None:
             break
         replays = samples_repository.lock_replays(session, sample.id)
     if not has_open_request(replays):
-        _judge(session, sample, unit, replays, no_verifier_left=True)
+        _evaluate(session, sample, unit, replays, no_verifier_left=True)
         if sample.status == SampleStatus.REVEALED:
-            comparisons.ask_another_class(session, settings, sample, unit)
+            comparisons.request_cross_class_check(session, settings, sample, unit)
 
 
 def _missing(sample: Sample, replays: list[Replay]) -> int:
@@ -169,15 +169,15 @@ def _conclude(session: Session, subject: Sample | Canary | Comparison, replay: R
         return
     if isinstance(subject, Canary):
         transition_replay(session, replay, ReplayEvent.DISAGREE)  # no honest result matches a canary's claim
-        canaries.judge(session, subject, unit)
+        canaries.evaluate_canary(session, subject, unit)
         return
     claimed = unit.leaves[subject.segment + 1]
     transition_replay(session, replay, ReplayEvent.AGREE if end_leaf == claimed else ReplayEvent.DISAGREE)
     if subject.status == SampleStatus.REVEALED:
-        _judge(session, subject, unit, samples_repository.lock_replays(session, subject.id))
+        _evaluate(session, subject, unit, samples_repository.lock_replays(session, subject.id))
 
 
-def _judge(
+def _evaluate(
     session: Session, sample: Sample, unit: UnitSummary, replays: list[Replay], *, no_verifier_left: bool = False
 ) -> None:
     """Decide the sample if its results suffice.

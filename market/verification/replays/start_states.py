@@ -71,7 +71,7 @@ def _record_if_late(session: Session, sample: Sample, unit: UnitSummary) -> Late
 def _extend_after_outage(session: Session, sample: Sample, limit: datetime) -> bool:
     """Reset the passed ``limit`` and return True if the market had an outage since the request or the deadline."""
     due_at, until = _limits(sample)
-    if not providers.was_silent(session, limit - (until - due_at), utc_now()):
+    if not providers.had_outage(session, limit - (until - due_at), utc_now()):
         return False
     _log.warning("reveal_deadline_extended", unit=sample.unit_id, segment=sample.segment)
     _reset_deadline(sample, is_late=limit == until)

@@ -198,10 +198,10 @@ def _draw(session: Session, settings: Settings, request: ReplayRequest, attempt:
 
 def pay(session: Session, replay: Replay, unit: UnitSummary) -> None:
     """Record a right replay, which is paid by the weight of its segment."""
-    reliability.note_replay(session, replay.verifier, unit.gross_wei // unit.segments, utc_now())
+    reliability.record_replay(session, replay.verifier, unit.gross_wei // unit.segments, utc_now())
 
 
 def overrule(session: Session, replay: Replay, *, copied: bool = False) -> None:
     """Overrule a wrong or ``copied`` result, which is not paid; the reason is the sanction of its verifier."""
-    sanction = providers.note_overruled(session, replay.verifier, replay.created_at, utc_now(), copied=copied)
+    sanction = providers.record_overruled(session, replay.verifier, replay.created_at, utc_now(), copied=copied)
     transition_replay(session, replay, ReplayEvent.OVERRULE, reason=sanction)

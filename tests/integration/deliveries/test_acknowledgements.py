@@ -34,7 +34,7 @@ from market.settings import Settings
 from market.training.commitments import repository as commitments_repository
 from market.training.commitments.models import Acknowledgement as StoredAcknowledgement
 from market.training.leases import expiry
-from market.verification.decisions import service as judgement
+from market.verification.decisions import service as decisions_service
 from worker.chain_handlers import event_handlers
 from zoo_compute.base.errors import Unreachable, ZooError
 from zoo_compute.base.models import Network
@@ -114,7 +114,7 @@ class Stage:
         sender = self.chain.sender(self.world.database)
         indexer = self.chain.indexer(self.world.database, handlers)
         for _ in range(blocks):
-            judgement.advance(
+            decisions_service.advance(
                 self.world.database, self.world.storage, self.settings, DEVNET, self.services.part(ChainViews)
             )
             while sender.step():

@@ -31,7 +31,7 @@ from market.training.units import service as units
 from market.verification.decisions.dispute_routing import Adjudicator
 from market.verification.disputes.challenger import Challenger
 from market.verification.windows.models import Window
-from zoo_compute.chain.disputes import Turn
+from zoo_compute.chain.disputes import DisputePhase
 from zoo_compute.chain.settlements import ChainReader
 from zoo_compute.node.execution.executor import Executor
 from zoo_protocol.hashing import to_hex
@@ -295,7 +295,7 @@ def test_settled_unit_is_forfeited_when_other_challenger_wins(live: CourtWorld, 
     assert withheld > 0
     before = live.deployed.views.balance_of(payer)
     live.discloser(cheat).watch()
-    assert live.judged(opened, list(live.referees_here)) is Turn.PROVIDER_LOST
+    assert live.judged(opened, list(live.referees_here)) is DisputePhase.PROVIDER_LOST
     live.pass_time(DEVNET.challenge_seconds + 1)
     live.keep()
     if (

@@ -21,7 +21,7 @@ from market.verification.disputes import referee_list
 from worker.chain_handlers import INTENT_HANDLERS, event_handlers
 from zoo_compute.audit.misconduct_proof import CONTRADICTION, WRONG_VERDICT
 from zoo_compute.base.errors import ApiError, ExitCode
-from zoo_compute.chain.disputes import Turn
+from zoo_compute.chain.disputes import DisputePhase
 from zoo_compute.chain.referees import RefereeChain
 from zoo_compute.chain.wallet import Wallet as NodeWallet
 from zoo_compute.client.http import Connection
@@ -99,7 +99,7 @@ class Courtroom:
     def keep(self) -> None:
         for _ in range(2):
             self.follow()
-            dispute_keeper.keep(self.database, NETWORK, self.chain.views)
+            dispute_keeper.queue_due_calls(self.database, NETWORK, self.chain.views)
         self.follow()
 
     def follow(self) -> None:
@@ -157,26 +157,26 @@ def test_equivocating_referee_loses_all_slashable_balance_once(court: Courtroom)
     court.keep()
     assert court.penalties() == [("proveContradiction", "final")]
     assert court.stakes() == [0, STAKE, STAKE, STAKE, STAKE]
-    assert court.contract(OTHER).punished(court.id) == {(0, liar.address, CONTRADICTION)}
+    assert court.contract(OTHER).penalties_in(court.id) == {(0, liar.address, CONTRADICTION)}
     for referee in others:
         assert court.give(referee, "step_correct") == "taken"
     court.keep()  # the dispute goes on as if nothing had been
-    assert court.contract(OTHER).dispute(court.id).turn is Turn.CHALLENGER_LOST
+    assert court.contract(OTHER).dispute(court.id).phase is DisputePhase.CHALLENGER_LOST
     assert court.stakes() == [0, STAKE, STAKE, STAKE, STAKE]
     assert len(court.penalties()) == 1
 
 
 def test_outvoted_referee_loses_fifth_to_majority(court: Courtroom) -> None:
     assert [court.give(referee, "step_false") for referee in court.members[:3]] == ["taken"] * 3
-    dispute_keeper.keep(court.database, NETWORK, court.chain.views)
+    dispute_keeper.queue_due_calls(court.database, NETWORK, court.chain.views)
     court.follow()
-    assert court.contract(OTHER).dispute(court.id).turn is Turn.JUDGING  # a quorum waits for the others
+    assert court.contract(OTHER).dispute(court.id).phase is DisputePhase.JUDGING  # a quorum waits for the others
     assert court.give(court.members[3], "step_correct") == "taken"
     assert court.give(court.members[4], "step_false") == "taken"
     court.keep()
     assert court.penalties() == [("proveWrongVerdict", "final")]
     assert court.stakes() == [STAKE, STAKE, STAKE, STAKE * 4 // 5, STAKE]
-    assert court.contract(OTHER).dispute(court.id).turn is Turn.PROVIDER_LOST
+    assert court.contract(OTHER).dispute(court.id).phase is DisputePhase.PROVIDER_LOST
     fees = [court.contract(referee).credits() for referee in court.members]
     assert fees == [TERMS.referee_fee_wei] * 3 + [0, TERMS.referee_fee_wei]
     court.keep()
@@ -189,7 +189,7 @@ def test_objecting_or_absent_referee_loses_nothing(court: Courtroom) -> None:
     assert given == ["taken"] * 4
     court.chain.anvil.rpc("evm_increaseTime", NETWORK.verdict_wait_seconds)
     court.keep()
-    assert court.contract(OTHER).dispute(court.id).turn is Turn.PROVIDER_LOST  # the objection counts
+    assert court.contract(OTHER).dispute(court.id).phase is DisputePhase.PROVIDER_LOST  # the objection counts
     assert (court.penalties(), court.stakes()) == ([], [STAKE] * 5)
     fees = [court.contract(referee).credits() for referee in court.members]
     assert fees == [TERMS.referee_fee_wei] * 2 + [0, 0, 0]

@@ -255,10 +255,10 @@ def test_release_follows_proof_of_newer_checkpoint(store: StoreProcess, executor
 def test_leases_at_hand_are_remembered_until_they_end(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     held = lease("train", {"round": 1})
-    workspace.remember(held)
-    assert Workspace(tmp_path).remembered() == [held]
+    workspace.store_lease(held)
+    assert Workspace(tmp_path).stored_leases() == [held]
     workspace.forget(held)
-    assert Workspace(tmp_path).remembered() == []
+    assert Workspace(tmp_path).stored_leases() == []
 
 
 def test_old_states_are_removed_and_young_ones_kept(tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ def test_distant_comparison_is_paid_by_dispute_outcome(world: VerificationWorld,
         unit = units.unit_facts(session, unit_id)
         providers.require(session, unit.provider, lock=True)
         if acquitted:
-            units.acquit_unit(session, unit_id)
+            units.return_to_checking(session, unit_id)
             failed = samples_repository.lock_sample_of(session, unit_id, 0)
             assert failed is not None
             replays_service.clear_sample(session, failed, unit)

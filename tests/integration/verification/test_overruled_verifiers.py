@@ -192,16 +192,16 @@ def test_suspension_ends_and_score_stays_low(world: VerificationWorld) -> None:
     verifier = world.verifier()
     now = utc_now()
     with world.database.transaction() as session:
-        providers.note_overruled(session, verifier, now, now)
+        providers.record_overruled(session, verifier, now, now)
     month = timedelta(seconds=DEVNET.suspension_seconds)
     review(world.database, DEVNET, now)
     assert world.provider(verifier).status == "demoted"
     with world.database.transaction() as session:
-        record_repository.have_all_reviewed(session)
+        record_repository.mark_all_for_review(session)
     review(world.database, DEVNET, now + month - timedelta(seconds=1))
     assert world.provider(verifier).status == "demoted"
     with world.database.transaction() as session:
-        record_repository.have_all_reviewed(session)
+        record_repository.mark_all_for_review(session)
     review(world.database, DEVNET, now + month)
     assert world.provider(verifier).status == "active"
     (found,) = world.rows(lambda session: providers.live_verifiers(session, world.settings, now))

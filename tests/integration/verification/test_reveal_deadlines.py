@@ -17,7 +17,7 @@ from market.settings import Settings
 from market.training.units import service as units_service
 from market.training.units import slot_states
 from market.training.units.models import Unit
-from market.verification.decisions import service as judgement
+from market.verification.decisions import service as decisions_service
 from market.verification.replays import comparisons, sampling
 from market.verification.samples.models import Comparison, Sample
 from zoo_protocol.verification import reveal_deadline
@@ -135,7 +135,7 @@ def test_market_killed_after_sampling_has_requested_state(
         if world.samples():
             raise Killed
 
-    monkeypatch.setattr(judgement, "draw_samples", draw_and_die)
+    monkeypatch.setattr(decisions_service, "draw_samples", draw_and_die)
     with pytest.raises(Killed):
         world.challenge({unit.id: [1]})
     monkeypatch.undo()

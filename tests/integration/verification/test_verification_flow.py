@@ -346,7 +346,7 @@ def test_unverifiable_older_work_gives_no_credit(world: VerificationWorld, unit_
     assert (clean(2), clean(3)) == (1, 0)  # a history of units that cost less than half says nothing
     for since, expected in ((utc_now(), 0), (None, 1)):
         with world.database.transaction() as session:
-            providers.note_disputed(session, provider, since)
+            providers.record_disputed(session, provider, since)
         assert clean() == expected
     with world.database.transaction() as session:
         document = {"offence": "incorrect_computation", "evidence": "0x" + "ab" * 32, "evidence_cid": "cid"}

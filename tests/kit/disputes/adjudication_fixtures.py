@@ -105,7 +105,7 @@ class CourtWorld(RefereeWorld):
             self.discloser(node).watch()
         for referee in self.referees_here:
             referee.watch()
-        dispute_keeper.keep(self.database, DEVNET, self.deployed.views)
+        dispute_keeper.queue_due_calls(self.database, DEVNET, self.deployed.views)
 
     def until(self, status: str, job_id: str, cheat: Node, nodes: Sequence[Node], verifiers: Sequence[Node]) -> Unit:
         """Step until the unit of ``cheat`` has this status."""

@@ -22,7 +22,7 @@ def _load(profile_name: str) -> "Trainer":
     from training_gym.runtime.profile import profile_named
     from training_gym.units.trace import Unit, UnitResult
     from training_gym.units.unit import OnStep, run_unit, train_steps
-    from training_gym.verify.adversaries import Attack, dishonest_training, movement
+    from training_gym.verify.adversaries import Attack, dishonest_training, parameter_change
     from zoo_compute.devnet.adversaries.fabrication import fabricate_unit
     from zoo_compute.node.execution.trainer import Trainer
 
@@ -56,7 +56,7 @@ def _load(profile_name: str) -> "Trainer":
 
             def remember(unit: Unit, state: Arrays, steps: range, on_step: OnStep) -> tuple[Arrays, float]:
                 after, loss = train_steps(unit, state, steps, on_step)
-                self.earlier = movement(unit, after)
+                self.earlier = parameter_change(unit, after)
                 return after, loss
 
             return run_unit(unit, output, on_step, train=remember)

@@ -229,7 +229,7 @@ class Workspace:
         found = self._checkpoints_by_job().keys() | {path.name for path in (self._root / "slots").iterdir()}
         return {job_id for job_id in found if _JOB_ID.fullmatch(job_id)}
 
-    def over_since(self, job_id: str, now: int) -> int:
+    def job_ended_at(self, job_id: str, now: int) -> int:
         """Return when the job was first seen to be over (chain time, Unix seconds); records ``now`` on first use."""
         path = self._root / "over" / f"{job_id}.json"
         since = read_json(path, lambda note: int(note["since"]))
@@ -277,14 +277,14 @@ class Workspace:
         for path in files.keys() & released:
             path.unlink()
 
-    def remember(self, lease: Lease) -> None:
+    def store_lease(self, lease: Lease) -> None:
         """Record a lease, to be resumed after a crash."""
         write_json(self._lease_file(lease), lease.as_dict())
 
     def forget(self, lease: Lease) -> None:
         self._lease_file(lease).unlink(missing_ok=True)
 
-    def remembered(self) -> list[Lease]:
+    def stored_leases(self) -> list[Lease]:
         """Return the leases that the last process held."""
         found = (read_json(path, Lease.from_dict) for path in (self._root / "leases").glob("*.json"))
         return [lease for lease in found if lease is not None]

@@ -40,7 +40,7 @@ def main(load: "Callable[[str], Trainer]" = load_trainer) -> None:
 
     # The namespace requires a single thread, and the limits must precede the imports.
     trainer = load(profile_name)
-    sandbox.give_back_memory()  # of the probe: a node can wait long for work
+    sandbox.release_memory()  # of the probe: a node can wait long for work
     _send(replies, {"type": "ready", "environment": trainer.environment, "network_removed": network_removed})
     for request in _requests(requests):
         sandbox.limit_processor_time(request["processor_seconds"])
@@ -49,7 +49,7 @@ def main(load: "Callable[[str], Trainer]" = load_trainer) -> None:
             reply = {"type": "result", "result": result}
         except Exception as error:  # the parent receives every failure by code; this process continues
             reply = {"type": "error", **_describe(error)}
-        sandbox.give_back_memory()  # of the task: a node can wait long for the next one
+        sandbox.release_memory()  # of the task: a node can wait long for the next one
         _send(replies, reply)
 
 

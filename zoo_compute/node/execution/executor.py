@@ -91,11 +91,11 @@ class Executor:
             ExecutorError: ``start_failed`` or ``closed``.
         """
         with self._lock:
-            self._warm()
+            self._ready_child()
         return self.last_class
 
     @contextlib.contextmanager
-    def exclusively(self) -> Iterator[None]:
+    def reserve(self) -> Iterator[None]:
         """Reserve the child for tasks of this thread that depend on each other; waits for a running task."""
         with self._lock:
             yield
@@ -121,7 +121,7 @@ class Executor:
             ExecutorError: with the reason's code.
         """
         with self._lock:
-            child = self._warm()
+            child = self._ready_child()
             try:
                 return self._run(child, task, timeout, on_progress, check)
             except _TaskFailed as error:
@@ -179,7 +179,7 @@ class Executor:
                 raise self._has_been_closed()
         return self._child
 
-    def _warm(self) -> "_Child":
+    def _ready_child(self) -> "_Child":
         """Return the child once it is ready for a task."""
         child = self._started()
         if child.ready:
@@ -241,7 +241,7 @@ class _Child:
         try:
             self._process.stdin.write(encode_frame(message))
         except OSError:
-            raise self._gone() from None
+            raise self._exit_error() from None
 
     def receive(self, deadline: float) -> dict[str, Any]:
         """Return the next message.
@@ -263,7 +263,7 @@ class _Child:
                 raise TimeoutError
             chunk = os.read(self._process.stdout.fileno(), 1 << 16)
             if not chunk:
-                raise self._gone()
+                raise self._exit_error()
             self._buffer += chunk
 
     def kill(self) -> None:
@@ -278,7 +278,7 @@ class _Child:
             assert pipe is not None
             pipe.close()
 
-    def _gone(self) -> ExecutorError:
+    def _exit_error(self) -> ExecutorError:
         """Return an error with the reason why the process ended."""
         self.kill()
         status = self._process.returncode

@@ -46,7 +46,7 @@ def enter(memory_bytes: int) -> bool:
     return isolated
 
 
-def give_back_memory() -> None:
+def release_memory() -> None:
     """Return freed memory to the system if the C library can (some 30 MB after a probe, with glibc)."""
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).malloc_trim(0)

@@ -255,21 +255,21 @@ class Market:
 
     def keep_lease(self, lease: Lease, step: int) -> None:
         """Extend a lease and report progress."""
-        self._about(lease, "heartbeat", {"step": step})
+        self._post_to_lease(lease, "heartbeat", {"step": step})
 
     def commit(self, lease: Lease, commitment: dict[str, Any]) -> dict[str, Any]:
         """Commit to a result before it is revealed; a unit's answer contains the ``acknowledgement``."""
-        return self._about(lease, "commit", commitment)
+        return self._post_to_lease(lease, "commit", commitment)
 
     def complete(self, lease: Lease, result: dict[str, Any], size: int = 0) -> None:
         """Deliver a result. The market reads ``size`` bytes of files before it answers."""
-        self._about(lease, "complete", result, timeout=_seconds_for(size))
+        self._post_to_lease(lease, "complete", result, timeout=_seconds_for(size))
 
     def fail(self, lease: Lease, code: str, detail: str) -> None:
         """Give a lease up; another node gets the work at once."""
-        self._about(lease, "fail", {"code": code, "detail": detail[:500]})
+        self._post_to_lease(lease, "fail", {"code": code, "detail": detail[:500]})
 
-    def _about(self, lease: Lease, action: str, body: dict[str, Any], **request: Any) -> dict[str, Any]:
+    def _post_to_lease(self, lease: Lease, action: str, body: dict[str, Any], **request: Any) -> dict[str, Any]:
         # These calls are idempotent.
         path = f"/v1/leases/{lease.id}/{action}"
         answer: dict[str, Any] = self._connection.call(

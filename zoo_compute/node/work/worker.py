@@ -116,7 +116,7 @@ class Worker:
             "reveal": self._reveal,
             "pin": self._pin,
             "publish": self._publish,
-            "follow": self._follow,
+            "follow": self._prefetch,
             "replay": self._replay,
         }
         return kinds[held.lease.kind](held)
@@ -281,7 +281,7 @@ class Worker:
         published = held.call_until_answered(lambda: upload_file(self.market, held, path, self.link))
         self._complete(held, {"published_cid": published}, path.stat().st_size)
 
-    def _follow(self, held: HeldLease) -> None:
+    def _prefetch(self, held: HeldLease) -> None:
         """Prefetch the inputs of a unit of this job (hot spare)."""
         model_and_data(held.lease.task, self.workspace, self.gateway, self._run)
         self._complete(held, {"followed_cid": held.lease.task["checkpoint_cid"]})
