@@ -52,7 +52,7 @@ _OURS = {"ours_error", "ours_failed_rounds", "ours_failed_rounds_with_a_kill"}
 
 
 class Actor:
-    """A process that answers lines of JSON with lines of JSON; sets ``heard`` at each answer, and at its end."""
+    """Process that answers JSON lines; sets ``heard`` at each answer and at its end."""
 
     def __init__(self, command: Sequence[str], heard: threading.Event | None = None) -> None:
         self._heard = heard or threading.Event()
@@ -146,7 +146,7 @@ class OurGroup:
         return actor
 
     def round(self, *, kill: int | None = None) -> tuple[float, float | None]:
-        """Return the seconds, and the error (None if the round failed). ``kill`` ends that worker while it encodes."""
+        """Return (seconds, error; None if the round failed); ``kill`` ends a worker as it encodes."""
         if len(self.workers) < WORKERS:  # replace the worker killed before
             missing = next(slot for slot in range(WORKERS) if slot not in self.workers)
             self.workers[missing] = self._start("worker")
@@ -179,7 +179,7 @@ class OurGroup:
         return seconds, self._error([slot + 1 for slot in sorted(delivered)])
 
     def _collect(self, started: float, expected: int) -> list[int]:
-        """Return the slots whose payloads the aggregator has: all, or a quorum once the deadline has passed."""
+        """Return the slots of received payloads: all, or a quorum after the deadline."""
         limit = deadline(self._arrivals, min_slack_seconds=10.0) if self._arrivals else _PATIENCE_SECONDS
         delivered: list[int] = []
         waiting = dict(self.workers)

@@ -1,4 +1,4 @@
-"""Damage by dishonest providers: eight workers train a byte model on real text while some of them attack.
+"""Damage by dishonest providers: some of eight workers attack a byte model's training.
 
 ``python -m benchmarks.byzantine --json``. Every honest unit is a real one (``run_unit``), every payload uses the wire
 format, and ``ours`` is ``training_gym.aggregate.aggregation.aggregate``. Peers are the textbook rules on the decoded
@@ -102,7 +102,7 @@ def mean(vectors: Wide) -> Wide:
 
 
 def trimmed_mean(vectors: Wide) -> Wide:
-    """Return the mean by coordinate without the lowest and the highest quarter (Yin et al., 2018)."""
+    """Return the coordinatewise mean without the extreme quarters (Yin et al., 2018)."""
     result: Wide = np.sort(vectors, axis=0)[ASSUMED_BAD:-ASSUMED_BAD].mean(axis=0)
     return result
 
@@ -114,7 +114,7 @@ def krum(vectors: Wide) -> Wide:
 
 
 def bulyan(vectors: Wide) -> Wide:
-    """Return the mean of Krum's choices by coordinate, nearest the median (El Mhamdi et al., 2018).
+    """Return the coordinatewise mean of Krum's choices near the median (El Mhamdi et al., 2018).
 
     With eight vectors its guarantee holds for one attacker, so it expects one.
     """

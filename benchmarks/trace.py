@@ -1,4 +1,4 @@
-"""A production cluster's machines and tasks as nodes and jobs of this market, or a small synthetic substitute.
+"""A production cluster's machines and tasks as nodes and jobs, or a synthetic substitute.
 
 The trace (Alibaba cluster-trace-gpu-v2023; Weng et al., USENIX ATC 2023) is read from ``$ZOO_TRACE_DIR``, by default
 ``../shared/data/gpu-cluster-trace-2023`` next to the repository. This market sells whole nodes in gangs of one kind. A
@@ -26,7 +26,7 @@ _Record = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Machine(Node):
-    """A node with one worker's resources (thousandths of a CPU, MiB) and its ask as a share of jobs' prices."""
+    """Node with a worker's resources (CPU thousandths, MiB) and its ask as a share of prices."""
 
     _: KW_ONLY
     cpu: int
@@ -91,7 +91,7 @@ def _records(path: Path) -> list[_Record]:
 
 
 def synthetic_trace() -> Trace:
-    """Return 300 synthetic machines and 500 tasks from a fixed seed, whose figures are meaningless."""
+    """Return 300 synthetic machines and 500 tasks from a fixed seed; the figures mean nothing."""
     random = Random(0)
     models = random.choices(list(_PRICES), [11, 33, 5, 2, 1, 45, 3], k=300)
     nodes = [
@@ -116,7 +116,7 @@ def synthetic_trace() -> Trace:
 
 
 def machines(trace: Trace, seed: int) -> list[Machine]:
-    """Return the trace's machines; sixteen in a row of the file share a site, four sites a network and an owner."""
+    """Return the trace's machines; 16 consecutive ones share a site, 64 a network and an owner."""
     random = Random(seed)
     found = []
     for index, record in enumerate(trace.nodes):
@@ -141,7 +141,7 @@ def machines(trace: Trace, seed: int) -> list[Machine]:
 
 
 def tasks(trace: Trace, seed: int) -> list[Task]:
-    """Return the trace's GPU tasks that ran, by arrival; a seed draws which models a third of them accept."""
+    """Return the trace's GPU tasks that ran, by arrival; a seed draws their accepted models."""
     random = Random(seed)
     found = []
     for index, record in enumerate(trace.tasks):

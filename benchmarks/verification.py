@@ -38,7 +38,7 @@ LENGTHS = (1, 2, 4, 16, 64)  # segments of a unit in dispute
 
 
 def measure(quick: bool) -> list[Row]:
-    """Return all rows. Timed parts run alone; simulations run in a process in parallel to the replays."""
+    """Return all rows. Timed parts run alone, simulations in parallel to the replays."""
     with tempfile.TemporaryDirectory(prefix="zoo-verification-") as directory:
         alone = [
             *_disputes(LENGTHS[:3] if quick else LENGTHS),  # first, to fail early if the chain does not start
@@ -146,7 +146,7 @@ def _class_names(quick: bool) -> list[str]:
 
 
 def _classes(directory: Path, quick: bool) -> list[Row]:
-    """Compare the distances of honest end states across classes with those of the smallest attacks."""
+    """Compare honest end states' distances across classes with those of the smallest attacks."""
     names = _class_names(quick)
     limit = tolerance(replays.SPECS["small"].training.segment_steps, [])
     honest: dict[str, list[tuple[float, float]]] = defaultdict(list)
@@ -205,7 +205,7 @@ def _classes(directory: Path, quick: bool) -> list[Row]:
 
 
 def _consistency(quick: bool) -> list[Row]:
-    """Return the rates at which the statistics flag and exclude honest, heterogeneous nodes, and notice attacks."""
+    """Return the rates of flags and exclusions of honest nodes, and of noticed attacks."""
     progress("judging payloads of honest nodes that differ")
     found = consistency.simulate(6 if quick else 16, 1 if quick else 4)
     of, flagged, excluded = (sum(counts.values()) for counts in (found.nodes, found.flagged, found.excluded))
@@ -245,7 +245,7 @@ def _caught(name: str, found: dict[str, list[bool]], what: str) -> Row:
 
 
 def _cost(directory: Path, quick: bool) -> list[Row]:
-    """Return the extra cost of replaying and hashing relative to training, in processor time of one process."""
+    """Return the extra processor time of replaying and hashing relative to training."""
     extra, shares = [], {}
     for spec in ("demo",) if quick else ("demo", "wide"):
         progress(f"timing a unit of the {spec} model")

@@ -121,7 +121,7 @@ async def _report(app: FastAPI) -> None:
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
-    """Return the API; default settings: the environment (``uvicorn --factory market.app:create_app``)."""
+    """Return the API; default settings come from the environment."""
     settings = settings or Settings()  # type: ignore[call-arg]  # the environment has them
     configure_logs(settings.log_level, as_json=settings.log_json, processors=configure_tracing("zoo-api"))
     services = build_services(settings)

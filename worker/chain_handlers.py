@@ -26,7 +26,7 @@ STAKE_EVENTS = ("Staked", "UnstakeRequested", "Withdrawn", "Slashed", "Jailed", 
 
 
 def event_handlers(network: NetworkParameters, deployment: Deployment) -> Mapping[tuple[str, str], list[EventHandler]]:
-    """Return the handlers of each final event, in order. The ledger is first, so that features find it up to date."""
+    """Return the handlers of each final event; the ledger's come first."""
     handlers: defaultdict[tuple[str, str], list[EventHandler]] = defaultdict(list)
     for key, handler in ledger_chain_events.handlers(deployment).items():
         handlers[key].append(handler)

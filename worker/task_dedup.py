@@ -29,7 +29,7 @@ def repeated() -> dict[str, Any]:
 
 
 class DeduplicatedTask(Task):  # type: ignore[misc]  # celery has no types
-    """Task that skips a repeating message if this process has begun an equal one since it was sent."""
+    """Task that skips a message if an equal one has begun since it was sent."""
 
     abstract = True
 

@@ -29,7 +29,7 @@ class Comparison:
 
 @cache
 def joint_bounds(expected: float, of: int, comparisons: int = 1) -> tuple[int, int]:
-    """Return the joint bounds, of ``comparisons``, of a count of ``of`` draws with probability ``expected``."""
+    """Return the joint bounds of a count of ``of`` draws with probability ``expected``."""
     tail = ERROR / comparisons / 2
     chances = _binomial(of, expected)
     up_to, from_on = np.cumsum(chances), np.cumsum(chances[::-1])
@@ -37,7 +37,7 @@ def joint_bounds(expected: float, of: int, comparisons: int = 1) -> tuple[int, i
 
 
 def rows(name: str, unit: str, compared: Sequence[Comparison], of: int, what: str) -> list[Row]:
-    """Return the rows: comparisons outside the joint bounds, outside their own bounds, and the worst deviation."""
+    """Return rows: comparisons outside the joint and their own bounds, and the worst deviation."""
     joint = sum(_is_outside(one, of, len(compared)) for one in compared)
     alone = sum(_is_outside(one, of) for one in compared)
     by_chance = sum(_chance_outside(one.expected, of) for one in compared)

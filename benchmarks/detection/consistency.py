@@ -1,4 +1,4 @@
-"""Rates at which the consistency statistics flag honest, heterogeneous nodes, and notice attackers.
+"""Rates at which consistency statistics flag honest, heterogeneous nodes and attackers.
 
 Eight replicas of a job train real units on real text. Honest nodes differ in three ways at once. All compression levels
 occur, two replicas are one and two rounds late, and one reads another kind of text. ``robust.decide`` and
@@ -48,7 +48,7 @@ MODEL = ModelConfig(hidden_size=32, num_layers=1, num_heads=2, sequence_length=3
 
 @dataclass
 class Findings:
-    """Findings: statistics of honest payloads, flags by kind of node, exclusions, and noticed attacks."""
+    """Statistics of honest payloads, flags by kind of node, exclusions, noticed attacks."""
 
     honest: list[Statistics] = field(default_factory=list)
     nodes: Counter[str] = field(default_factory=Counter)

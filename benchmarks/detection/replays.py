@@ -39,7 +39,7 @@ SPECS = {
 
 
 def _class(name: str, threads: int, mkl: str | None, aten: str | None) -> ExecutionProfile:
-    """Return a profile of threads, the matrix library's code path and torch's instruction set (None: its choice)."""
+    """Return a profile of threads, the matrix library's code path and torch's instruction set."""
     variables = {**CPU.variables, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
     for variable, value in (("MKL_CBWR", mkl), ("ATEN_CPU_CAPABILITY", aten)):
         variables.pop(variable)
@@ -117,7 +117,7 @@ def _text() -> Tokens:
 
 
 def unit_of(spec_name: str, number: int, environment: str) -> Unit:
-    """Return the ``number``-th unit of a specification, with its own round and slot and the initial checkpoint."""
+    """Return a specification's ``number``-th unit, with its own round and slot."""
     spec = SPECS[spec_name]
     return Unit(
         spec=spec,
@@ -169,7 +169,7 @@ def _replay(directory: Path, other: str) -> Any:
 
 
 def _attack(directory: Path, environment: str, specs: list[str]) -> Any:
-    """Apply each minimal attack to every single segment of a unit; return by attack whether the replay detects it."""
+    """Apply each minimal attack to every segment of a unit; return detections by attack."""
     from training_gym.units.trace import check_result, load_boundary_state
     from training_gym.units.unit import replay_segment, run_unit
     from training_gym.verify.adversaries import Attack, dishonest_training, parameter_change
@@ -192,7 +192,7 @@ def _attack(directory: Path, environment: str, specs: list[str]) -> Any:
 
 
 def _drift(directory: Path, others: list[str]) -> Any:
-    """Return the distances of this class's replays from honest end states of others, by specification: (whole, widest).
+    """Return distances from other classes' honest end states, by specification: (whole, widest).
 
     Each segment is replayed from the other's start state, like a verifier's. Payload and replica state give the last
     end state.
@@ -225,7 +225,7 @@ def _drift(directory: Path, others: list[str]) -> Any:
 
 
 def _attack_distances(directory: Path, environment: str, specs: list[str]) -> Any:
-    """Return the distance of each attack's end state from the honest one: (whole, widest) by specification, attack."""
+    """Return attacks' distances from the honest end: (whole, widest) by specification, attack."""
     from training_gym.units.trace import load_boundary_state
     from training_gym.units.unit import run_unit, steps_of, train_steps
     from training_gym.verify.adversaries import Attack, dishonest_training, parameter_change
@@ -253,7 +253,7 @@ def _attack_distances(directory: Path, environment: str, specs: list[str]) -> An
 
 
 def _payloads(directory: Path, environment: str, specs: list[str]) -> Any:
-    """Return whether a verifier of another class refuses payloads that differ from the unit's result, by attack.
+    """Return by attack whether a verifier of another class refuses the altered payloads.
 
     The error feedback has the difference, so that payload and error feedback sum to the unit's result.
     """

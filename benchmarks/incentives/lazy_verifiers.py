@@ -1,4 +1,4 @@
-"""Detection time and gain of a verifier that does not replay: rows of ``benchmarks.verification``.
+"""Detection time and gain of a verifier that does not replay.
 
 One verifier of ``VERIFIERS`` of its class is lazy at a share of its replays; the others, and all providers, are honest.
 Units have ``SEGMENTS``. The market's own rules sample segments, schedule canaries, choose verifiers, reach verdicts and
@@ -74,14 +74,14 @@ class Life:
     follows: tuple[VerifierSanction, ...] = ()
 
     def profit_wei(self, prices: Prices, *, careful: bool) -> int:
-        """Return the gain relative to replaying everything. A ``careful`` one replays after its first suspension."""
+        """Return the gain over replaying all. A ``careful`` verifier replays after its suspension."""
         lazy, follows = (self.lazy_when_found, self.follows[:1]) if careful else (self.lazy, self.follows)
         saved = lazy * (prices.cost_wei // SEGMENTS)
         return saved - len(follows) * prices.replay_wei - sum(overruling_wei(one, prices) for one in follows)
 
 
 def replays_of_a_segment(segments: int) -> float:
-    """Return the mean number of replays of a sampled segment: its own, and those of a canary or duplicate."""
+    """Return the mean replays of a sampled segment: its own, and a canary's or duplicate's."""
     return 1 + (2 - 1 / segments) * _CANARY_BPS / BPS
 
 
@@ -119,14 +119,14 @@ def _candidates(asked: list[int], elsewhere: list[int]) -> list[int]:
 
 
 def _lazy_result(laziness: Laziness, segment: int, inner: dict[int, str], dice: random.Random) -> str:
-    """Return the result of a verifier that does not replay; for the first segment it invents an inner state."""
+    """Return the result of a verifier that does not replay; it invents inner states."""
     if segment == 0:
         inner[_LAZY] = dice.randbytes(8).hex()
     return {Laziness.ECHOES: _START, Laziness.GUESSES: dice.randbytes(8).hex()}.get(laziness, _TRUE)
 
 
 def _drawn_segment(laziness: Laziness, share: float, life: Life, dice: random.Random) -> Iterable[bool]:
-    """Replay one sampled segment and its canary; yield, per overruled lazy result, whether it was copied."""
+    """Replay a sample and its canary; yield, per overruled lazy result, if it was copied."""
     segment, seed, root = dice.randrange(SEGMENTS), dice.randbytes(32), dice.randbytes(32)
     has_canary = is_due(dice.randrange(BPS), _CANARY_BPS)
     asked: list[int] = []

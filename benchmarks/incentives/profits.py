@@ -1,4 +1,4 @@
-"""Profits of dishonest and honest participants in the simulated strategies: rows of ``benchmarks.verification``.
+"""Profits of dishonest and honest participants in the simulated strategies.
 
 Prices are the reserve and the highest that orders of each tier may have (``strategies.HIGHEST_PRICES``).
 """

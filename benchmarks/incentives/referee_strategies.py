@@ -1,4 +1,4 @@
-"""Profits of referees that replay, lie, guess, object, stay silent or equivocate, by the market's terms and penalties.
+"""Profits of honest and dishonest referees by the market's terms and penalties.
 
 A life is ``DISPUTES`` disputes, with committees drawn from ``VERIFIERS`` referees of equal stake. The profit of a
 dishonest referee is relative to replaying the same seats honestly: fees from lies, less penalties, less the earnings of
@@ -64,7 +64,7 @@ CARTELS = (
 
 
 def seat_profit_wei(prices: Prices) -> int:
-    """Return an honest referee's profit from a seat in a decided dispute: the fee, less the replay of one segment."""
+    """Return an honest referee's profit from a decided seat: the fee, less a segment's replay."""
     return _TERMS.referee_fee_wei - prices.cost_wei // SEGMENTS
 
 
@@ -76,7 +76,7 @@ def cartel_outcomes(lives: int, seed: int, prices: Prices) -> Iterator[Outcome]:
 
 
 def honest_outcomes(lives: int, seed: int, prices: Prices) -> Iterator[Outcome]:
-    """Yield the earnings of one honest referee per life, its replays deducted, next to several that lie alike."""
+    """Yield one honest referee's earnings per life, less its replays, next to several that lie."""
     dice = random.Random(seed)
     for dishonest in (0, 1, 5):
         name = f"an honest referee beside {dishonest} of {VERIFIERS} that lie, {prices.name}"
@@ -118,12 +118,12 @@ def _false_votes(cartel: Cartel, seats: int, dice: random.Random) -> int:
 
 
 def _is_provably_wrong(alone: int, others: int) -> bool:
-    """Return whether one member provably contradicts all others, who have all signed (``proveWrongVerdict``)."""
+    """Return True if one member provably contradicts all others, who have signed."""
     return alone == 1 and others == _TERMS.seats - 1 and _TERMS.seats >= MIN_MEMBERS
 
 
 def honest_life(dishonest: int, prices: Prices, dice: random.Random) -> int:
-    """Return the last referee's earnings in a life in which the first ``dishonest`` lie alike in every dispute, wei."""
+    """Return the last referee's earnings in a life in which the first ``dishonest`` lie, in wei."""
     me, standing, earned = VERIFIERS - 1, set(range(VERIFIERS)), 0
     for _ in range(DISPUTES):
         committee = dice.sample(sorted(standing), _TERMS.seats)
@@ -145,14 +145,14 @@ def _present(referees: Collection[int], dice: random.Random) -> set[int]:
 
 
 def escaped_share(bought: int) -> float:
-    """Return the exact share of committees in which ``bought`` of ``VERIFIERS`` referees form a quorum."""
+    """Return the share of committees in which ``bought`` of ``VERIFIERS`` form a quorum."""
     committees = range(_TERMS.quorum, _TERMS.seats + 1)
     bad = sum(math.comb(bought, seats) * math.comb(VERIFIERS - bought, _TERMS.seats - seats) for seats in committees)
     return bad / math.comb(VERIFIERS, _TERMS.seats)
 
 
 def inconclusive_share(silent: int, *, struck: bool = True) -> float:
-    """Return the share of inconclusive disputes if ``silent`` of ``VERIFIERS`` referees never sign.
+    """Return the share of inconclusive disputes if ``silent`` of ``VERIFIERS`` never sign.
 
     Exact, over all possible draws. With ``struck`` a member that was silent, honest or not, is excluded from later
     committees of the dispute (decision 11). Otherwise every draw is over all.
@@ -163,7 +163,7 @@ def inconclusive_share(silent: int, *, struck: bool = True) -> float:
 
 
 def worst_mix() -> tuple[int, int, float]:
-    """Return (able, mute, inconclusive share) of the worst list that still routes its units to a committee."""
+    """Return (able, mute, inconclusive share) of the worst list that routes to a committee."""
     shares = []
     for count in range(_TERMS.seats, LONGEST_LIST + 1):
         is_routed = partial(_is_routed, count)
@@ -174,5 +174,5 @@ def worst_mix() -> tuple[int, int, float]:
 
 
 def _is_routed(count: int, able: int) -> bool:
-    """Return whether a committee decides if ``able`` of ``count`` referees can vote; monotonic in ``able``."""
+    """Return True if a committee decides with ``able`` of ``count`` referees; monotonic."""
     return inconclusive_probability(able, count - able, _TERMS) <= MAX_INCONCLUSIVE_PROBABILITY

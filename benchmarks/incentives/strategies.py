@@ -1,4 +1,4 @@
-"""Profit of dishonest strategies under the market's rules: simulated lives of providers, verifiers and challengers.
+"""Profit of dishonest strategies in simulated lives of providers, verifiers and challengers.
 
 The rules come from ``market.domain`` and ``zoo_protocol``. They cover sampling rates and their decay, draws of segments
 and verifiers, verdicts and sanctions, penalties, stakes, price bounds and replay pay. Nothing is trained here;
@@ -54,7 +54,7 @@ _Z99 = statistics.NormalDist().inv_cdf(0.995)
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Pay of a unit of a tier. ``name`` describes the price; ``gross_wei`` is the payer's price of one unit."""
+    """Pay of a unit of a tier; ``gross_wei`` is the payer's price of one unit."""
 
     name: str
     gross_wei: int
@@ -87,7 +87,7 @@ class Prices:
 
 
 def _highest_prices(tier: Tier) -> Prices:
-    """Return the highest price that the market accepts in an order of the tier for units of ``SEGMENTS``."""
+    """Return the highest unit price that the market accepts in an order of the tier."""
     deterred = max_deterred_unit_price(tier.min_fraud_penalty_wei, SEGMENTS, MAINNET.sampling_floor_bps)
     judged = max_disputable_unit_price(MAINNET.disputes.referee_fee_wei, SEGMENTS)
     return Prices(f"the dearest unit of {tier.name}", min(deterred, judged), tier)
@@ -179,7 +179,7 @@ class Bench:
     _now: datetime = datetime(2026, 1, 1, tzinfo=UTC)
 
     def refutes(self, claim: str, lie: str, seed: bytes, root: bytes, segment: int) -> bool:
-        """Return whether the claim is refuted. Draws verifiers until there is a verdict or no verifier is left.
+        """Return True if the claim is refuted; draw verifiers until a verdict or none is left.
 
         Args:
             claim: the leaf that the provider committed to.
@@ -288,7 +288,7 @@ def drawn_segments(clean: int, seed: bytes, root: bytes) -> list[int]:
 
 
 def challenger_outcomes(lives: int, seed: int) -> Iterator[Outcome]:
-    """Yield the profit of a false challenge on chain for the challenger and its accomplices among the referees."""
+    """Yield a false challenge's profit for the challenger and accomplices among the referees."""
     dice = random.Random(seed)
     for accomplices in (0, 2, 5):
         name = f"false challenger on chain with {accomplices} of {VERIFIERS} referees"
@@ -305,7 +305,7 @@ def _dispute(accomplices: int, dice: random.Random) -> int:
 
 
 def verifier_outcomes(lives: int, seed: int, prices: Prices, samples: int = 50) -> Iterator[Outcome]:
-    """Yield the earnings of wrong verifiers in ``samples`` honest segments, which they do not compute."""
+    """Yield the earnings of wrong verifiers that do not compute ``samples`` honest segments."""
     dice = random.Random(seed)
     for dishonest, careful in ((1, False), (2, False), (5, False), (1, True), (2, True), (5, True)):
         name = "a guessing verifier" if dishonest == 1 else f"{dishonest} of {VERIFIERS} verifiers that refute all"
@@ -315,19 +315,19 @@ def verifier_outcomes(lives: int, seed: int, prices: Prices, samples: int = 50) 
 
 
 def _refute_honest_segments(bench: Bench, samples: int, dice: random.Random) -> tuple[Bench, int]:
-    """Return the bench after ``samples`` honest segments that the first ones refute, and the number refuted."""
+    """Return the bench after ``samples`` honest segments, and the number wrongly refuted."""
     refuted = sum(bench.refutes(_TRUE, _FALSE, dice.randbytes(32), dice.randbytes(32), 0) for _ in range(samples))
     return bench, refuted
 
 
 def wrongly_refuted_share(dishonest: int, samples: int, seed: int) -> float:
-    """Return the share of sampled honest segments that ``dishonest`` of ``VERIFIERS`` refute by their first lies."""
+    """Return the share of honest samples that ``dishonest`` of ``VERIFIERS`` refute at first."""
     dice = random.Random(seed)
     return sum(_refute_honest_segments(Bench(USUAL, dishonest), 1, dice)[1] for _ in range(samples)) / samples
 
 
 def wrongly_slashed(dishonest: int, lives: int, seed: int, samples: int = 50) -> float:
-    """Return the mean number of honest verifiers slashed in ``samples`` honest segments if ``dishonest`` lie alike."""
+    """Return the mean number of honest verifiers slashed if ``dishonest`` lie alike."""
     dice = random.Random(seed)
     return statistics.fmean(
         _refute_honest_segments(Bench(USUAL, dishonest), samples, dice)[0].wrongly_slashed() for _ in range(lives)
@@ -335,5 +335,5 @@ def wrongly_slashed(dishonest: int, lives: int, seed: int, samples: int = 50) ->
 
 
 def honest_verifier_wei(prices: Prices) -> int:
-    """Return the earnings of an honest replay of one segment, less its cost, without the yearly reward on stake."""
+    """Return the earnings of an honest replay of a segment, less its cost, without rewards."""
     return prices.replay_wei - prices.cost_wei // SEGMENTS

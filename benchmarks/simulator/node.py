@@ -11,7 +11,7 @@ from zoo_compute.base.link import BACKGROUND_BYTES, LONGEST_PAUSE_SECONDS
 
 
 class Step(Enum):
-    """Next action of a task: wait, or transfer bytes. Publishing has the lowest priority of all transfers."""
+    """Next action of a task: wait, or transfer bytes; publishing has the lowest priority."""
 
     WAIT = 0
     UP = 1
@@ -56,7 +56,7 @@ class Node:
         return Task(self._clock, self, steps, done)
 
     def serve(self, steps: Steps) -> None:
-        """Execute ``steps`` in parallel to the training, after earlier ones: a node has one thread for this."""
+        """Execute ``steps`` in parallel to the training, one after another: a node has one thread."""
         self._to_serve.append(steps)
         if self._serving is None:
             self._serve_next()

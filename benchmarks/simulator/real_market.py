@@ -1,4 +1,4 @@
-"""The market's part in a real run: it closes rounds and fills slots like ``market.training.rounds.service``."""
+"""The market's part in a real run: closes rounds and fills slots."""
 
 import contextlib
 import json
@@ -104,7 +104,7 @@ class Worker:
 
 @dataclass(slots=True, eq=False)
 class _Unit:
-    """A unit. ``result`` merges the worker's two answers: the result is fixed, and it is uploaded."""
+    """A unit; ``result`` merges the worker's two answers."""
 
     number: int
     round: int
@@ -197,7 +197,7 @@ class Run:
         return self._store.add(manifest.to_bytes())
 
     def rounds(self, slots: int, count: int, leaver: int | None = None) -> list[float]:
-        """Return the seconds of ``count`` rounds; the holder of slot ``leaver`` leaves after ``LEAVES_AFTER``."""
+        """Return the seconds of ``count`` rounds; slot ``leaver``'s holder leaves."""
         self._slots, self._count = slots, count
         self._holders: dict[int, Worker] = {}
         self._spares = list(self.workers)
@@ -347,7 +347,7 @@ class Run:
         self.closings.append(time.monotonic() - started)
 
     def _open_next(self) -> float:
-        """Open the next round and return the seconds of this one; unfixed units stop, fixed ones upload."""
+        """Open the next round and return this one's seconds; unfixed units stop, fixed ones upload."""
         self._closing = None
         ended, now = self._now, time.monotonic()
         for slot, unit in ended.units.items():

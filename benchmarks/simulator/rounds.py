@@ -1,4 +1,4 @@
-"""Simulation of the market and its nodes on one job, like ``market.training.rounds.service`` and ``zoo_compute.node``.
+"""Simulation of the market and its nodes on one job.
 
 The market's own code decides when a round closes (``RoundState`` over ``deadlines``), for which round a slot gets a
 unit, and how many spares prefetch. This module fills and frees slots, and orders each node's transfers. Not simulated:
@@ -161,7 +161,7 @@ class _Job:
                 self._offer_next(number, slot.holder, found)
 
     def _fill(self) -> None:
-        """Assign vacant slots to spares: those with the fewest recent failures first, then those that prefetched."""
+        """Assign vacant slots to spares: fewest recent failures first, then those that prefetched."""
         state, ahead = self._round, self._next
         if self._vacant:
             found = self._round_state(always=True)
@@ -199,7 +199,7 @@ class _Job:
             self._offer((self._round, self._next)[which], number, node)
 
     def _offer_prefetches(self) -> None:
-        """Offer prefetches as ``market.training.matching.spares`` does: once per checkpoint, repeaters first."""
+        """Offer prefetches like ``matching.spares``: once per checkpoint, repeaters first."""
         state, market = self._round, self._scenario.market
         if not market.spares_follow:
             return
@@ -312,7 +312,7 @@ class _Job:
         )
 
     def _round_state(self, *, always: bool) -> RoundState:
-        """Return the state that ``market.training.rounds.state.round_state`` derives from the job's rows.
+        """Return the state that ``rounds.state.round_state`` would derive from the job's rows.
 
         Without a quorum a round cannot close, so the deadline is computed only if ``always``.
         """

@@ -1,4 +1,4 @@
-"""Complete training runs of eight workers by each method that ``benchmarks.communication`` compares.
+"""Training runs of eight workers by each method of ``benchmarks.communication``.
 
 All train the same model from the same start on the same windows of text (``data.order``) for equally many steps. They
 report the model's final loss and the bytes that one worker sent and fetched. Ours use the library: ``run_unit`` per
@@ -45,7 +45,7 @@ _VALIDATION_PARTS = 8  # of up to 256 windows each
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Result of a run: validation loss in nats per byte, bytes sent and fetched by one worker, excluded payloads."""
+    """Result of a run: validation loss (nats per byte), one worker's bytes, excluded payloads."""
 
     loss: float
     up: float
@@ -95,7 +95,7 @@ def next_replica_states(
     excluded: Mapping[int, str],
     restored: Collection[int],
 ) -> tuple[dict[int, ReplicaState], set[int]]:
-    """Return each slot's next state, as in the market, and the slots whose payloads were restored.
+    """Return each slot's next state, and the slots whose payloads were restored.
 
     Args:
         after: state after its unit, by slot.
@@ -112,7 +112,7 @@ def next_replica_states(
 
 
 def by_steps(spec: TrainingSpec, train: Tokens, held_out: Tokens, processes: int) -> Outcome:
-    """Train with gradients averaged at every step by ``processes`` processes over gloo, all on one core."""
+    """Train with gradients averaged at every step by ``processes`` processes on one core."""
     context = multiprocessing.get_context("spawn")
     answers = context.Queue()
     with tempfile.TemporaryDirectory() as directory:

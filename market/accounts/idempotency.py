@@ -71,7 +71,7 @@ class IdempotentCall:
         return _rendered(status, body)
 
     def begin(self, session: Session) -> JSONResponse | None:
-        """Lock the key until the transaction ends and return the response to an earlier request with it.
+        """Lock the key until the transaction ends; return the response to an earlier request.
 
         Raises:
             KeyReused, RequestInFlight: as in :meth:`run`.
@@ -115,7 +115,7 @@ async def idempotent_call(
         Header(min_length=1, max_length=255, description="Repeat it to retry safely: the same answer comes back."),
     ] = None,
 ) -> IdempotentCall:
-    """Return the :class:`IdempotentCall` of a request. The body hash covers method, path and body."""
+    """Return a request's :class:`IdempotentCall`; the hash covers method, path and body."""
     database = services_of(request).database
     if idempotency_key is None:
         return IdempotentCall(database, account.address, None, "")

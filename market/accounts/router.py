@@ -64,7 +64,7 @@ def issue_nonce(body: NonceRequest, services: ServicesDep, session: Uow) -> Nonc
 
 @router.post("/auth/siwe", responses=refusals(SignInRefused))
 def sign_in(body: SignInRequest, services: ServicesDep, session: Uow) -> SessionView:
-    """Finish a sign-in with the signed EIP-4361 message; the token authorises all further requests."""
+    """Finish a sign-in with the signed EIP-4361 message; return a token for further requests."""
     issued = service.sign_in(
         session, services.settings, services.part(Deployment).chain_id, body.message, body.signature
     )
@@ -114,7 +114,7 @@ def list_keys(account: CurrentAccount, session: Reads) -> list[KeyView]:
 def rotate_key(
     key_id: KeyId, body: RotateRequest, account: SignedInAccount, session: Uow, request: Request
 ) -> NewKeyView:
-    """Create a secret with the same name, scopes, spending limit and expiry. The old one ends after the overlap."""
+    """Create a secret with the same name, scopes, limit and expiry. The old one ends later."""
     issued = service.rotate_key(session, account.address, key_id, timedelta(hours=body.overlap_hours))
     return _new_key(session, request, issued)
 

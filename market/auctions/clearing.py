@@ -51,7 +51,7 @@ class Blocks(Protocol):
 
 
 def clear_due(database: Database, settings: Settings, network: NetworkParameters) -> int:
-    """Close due rounds and clear those without a random tie-break. Return the number of matched jobs."""
+    """Close due rounds, clear those without a random tie-break; return the number of matches."""
     matched = 0
     for tier in network.tiers:
         with database.transaction() as session:
@@ -61,7 +61,7 @@ def clear_due(database: Database, settings: Settings, network: NetworkParameters
 
 
 def draw_due(database: Database, settings: Settings, network: NetworkParameters, blocks: Blocks) -> int:
-    """Name a future seed block for each closed round, and clear the rounds whose seed block has a successor.
+    """Name a future seed block for each closed round; clear those whose block has a successor.
 
     Returns:
         The number of matched jobs.

@@ -1,4 +1,4 @@
-"""Network parameters: tiers, prices, stakes, fees, delays and penalties, one typed document per network.
+"""Network parameters: tiers, prices, stakes, fees, delays and penalties of each network.
 
 ``MAINNET`` has the published numbers. ``DEVNET`` differs in hardware thresholds, committee sizes and a few delays, for
 a laptop.
@@ -22,7 +22,7 @@ EPOCH_SECONDS = 86_400
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """Hardware benchmark that earns a tier; ``training_gym.hardware.challenge`` explains its parts.
+    """Hardware benchmark that earns a tier (:mod:`training_gym.hardware.challenge`).
 
     ``size``, ``pool``, ``lanes``, ``rounds``, ``steps`` and ``opened`` define the work. The lowest rates are:
 
@@ -49,7 +49,7 @@ class Benchmark:
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """Row of the tier table. Prices in wei per GPU-hour; ``needs_gpus``: only GPUs pass its benchmark."""
+    """Tier; prices in wei per GPU-hour. ``needs_gpus``: only GPUs pass its benchmark."""
 
     id: int
     name: str
@@ -67,7 +67,7 @@ class Tier:
 
     @property
     def min_fraud_penalty_wei(self) -> int:
-        """Return the lowest penalty for false work at the tier's minimum stake (``leastCheatPenalty`` on chain)."""
+        """Return the lowest penalty for false work at the tier's minimum stake."""
         return self.minimum_stake_wei * MIN_FRAUD_PENALTY_BPS // BPS
 
 

@@ -90,7 +90,7 @@ def jobs_in_book(session: Session, tier_id: int, now: datetime) -> list[Job]:
 
 
 def asks(session: Session, tier_id: int, limit: int) -> list[tuple[dict[str, Any], int]]:
-    """Return requirements and number of nodes of the newest jobs that wait for nodes of a tier or hold some."""
+    """Return (requirements, nodes) of a tier's newest jobs that wait for or hold nodes."""
     query = select(Job.requirements, Job.nodes).where(
         Job.status.in_((JobStatus.MATCHING, JobStatus.RUNNING)), Job.tier_id == tier_id
     )

@@ -103,7 +103,7 @@ class Reconciliation:
 def reconcile(
     database: Database, client: ChainClient, deployment: Deployment, block: int | None = None
 ) -> Reconciliation:
-    """Compare every balance of the contracts with the ledger, at ``block`` or at the newest final one.
+    """Compare every contract's balance with the ledger, at ``block`` or the newest final one.
 
     Raises:
         NotYetIndexed: the ledger has not reached the block.
@@ -204,7 +204,7 @@ class LastReconciliation:
 
 
 def watch(database: Database, client: ChainClient, deployment: Deployment) -> None:
-    """Compare at the newest final block, store the result for the metrics, and log an error if it differs.
+    """Reconcile at the newest final block; store the result and log a difference as error.
 
     If the node fails or the ledger is behind, the last result stays; its age is a metric.
     """

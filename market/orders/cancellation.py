@@ -17,7 +17,7 @@ _REFUNDED = "escrow_refunded"
 
 
 def cancel(session: Session, principal: Principal, job_id: str) -> Job:
-    """Cancel a job for its payer. Delivered units are verified and paid, the rest is refunded. Idempotent.
+    """Cancel a job for its payer. Delivered units are paid, the rest is refunded. Idempotent.
 
     Raises:
         JobNotFound: the job does not exist, or the caller may not see it.

@@ -54,7 +54,7 @@ async def watch_job(
     services: ServicesDep,
     last_event_id: Annotated[int, Header(ge=0, le=_LAST_ID, description="Resume after the event with this id.")] = 0,
 ) -> EventSourceResponse:
-    """All past and future events of your job until it is settled or rejected. Comments are heartbeats."""
+    """All events of your job until it is settled or rejected. Comments are heartbeats."""
     await run_in_threadpool(_next_batch, services, account, job_id, last_event_id)  # raises before the stream begins
     stream = _stream(services, account, job_id, last_event_id)
     return EventSourceResponse(stream, ping=_HEARTBEAT_SECONDS, headers={"Cache-Control": "no-store"})

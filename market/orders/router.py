@@ -146,7 +146,7 @@ def _json(view: BaseModel) -> Response:
 
 @router.get("/jobs/{job_id}/why", responses=refusals(NotAuthenticated, JobNotFound))
 def explain_job(job_id: JobId, account: CurrentAccount, services: ServicesDep, session: Reads) -> Why:
-    """Reasons why the job is not matched: nodes removed by each constraint, a clearing price, and helpful changes."""
+    """Reasons why the job is not matched: nodes removed, a clearing price, helpful changes."""
     job = visible_job(session, account, job_id)
     rounds = auctions.book_status(session, job.tier_id, job.id)
     return diagnose_unmatched_job(session, services.settings, services.network, job, rounds)
@@ -172,7 +172,7 @@ def get_job_metrics(job_id: JobId, account: CurrentAccount, session: Reads) -> J
 
 @router.get("/jobs/{job_id}/efficiency", responses=refusals(NotAuthenticated, JobNotFound))
 def get_job_efficiency(job_id: JobId, account: CurrentAccount, session: Uow) -> Efficiency:
-    """Efficiency of the training: speed, compute, transfer, wait and bytes, against the same work in one place.
+    """Efficiency of the training: speed, compute, transfer, wait and bytes.
 
     `claims` names the figures that nodes report.
     """
@@ -200,7 +200,7 @@ def amend_job(job_id: JobId, body: AmendJob, account: CurrentAccount, services: 
 
 @router.post("/jobs/{job_id}/pause", responses=refusals(*_ACT_REFUSALS, NotPausable), dependencies=[ANSWERED_ONCE])
 def pause_job(job_id: JobId, account: CurrentAccount, services: ServicesDep, session: Uow) -> JobView:
-    """Pause a job. Leased units are finished and paid. Its deadlines and refunds stay as they are."""
+    """Pause a job. Leased units are finished and paid. Deadlines and refunds do not change."""
     return views.job_view(session, services.network, amendments.pause(session, account, job_id, services.network))
 
 
@@ -224,7 +224,7 @@ def clone_job(job_id: JobId, body: CloneJob, account: CurrentAccount, services: 
     openapi_extra=scoped("jobs:read"),
 )
 def extend_job(job_id: JobId, body: ExtendJob, account: CurrentAccount, services: ServicesDep) -> ProposedJob:
-    """Quote a further job that continues from the job's last checkpoint, ready to sign. Writes nothing."""
+    """Quote a continuation from the job's last checkpoint, ready to sign. Writes nothing."""
     with services.database.transaction() as session:
         request = clones.extend(session, services.network, account, job_id, body)
     return _proposed(request, account.address, services)

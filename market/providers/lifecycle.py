@@ -31,7 +31,7 @@ def jail(session: Session, address: str, reason: str) -> None:
 
 
 def on_stake_changed(network: NetworkParameters, session: Session, event: ChainEvent) -> None:
-    """Handle the staking contract's final events: project the stake, and jail, release, promote or demote."""
+    """Handle final staking events: project the stake; jail, release, promote or demote."""
     address = event.args["provider"]
     stake = repository.lock_stake(session, address)
     match event.name:

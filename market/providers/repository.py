@@ -90,7 +90,7 @@ def _is_in_benchmark(now: datetime) -> ColumnElement[bool]:
 
 
 def _may_work(accepted: Collection[str] | None) -> ColumnElement[bool]:
-    """Return the condition that a node is active, undisputed, and of an ``accepted`` class (None: any).
+    """Return the condition: active, undisputed, of an ``accepted`` class (None: any).
 
     A node keeps its status when its class loses acceptance, so that it works again with the next acceptance.
     """
@@ -107,7 +107,7 @@ def in_benchmark_among(session: Session, addresses: Collection[str], now: dateti
 def available_asks(
     session: Session, tier_id: int, accepted: Collection[str] | None, seen_since: datetime, now: datetime
 ) -> Sequence[Row[Provider, AskRow, int]]:
-    """Return (provider, open ask, stake) of the available providers of a tier, cheapest and oldest first."""
+    """Return (provider, open ask, stake) of a tier's available providers, cheapest first."""
     statement = (
         select(Provider, AskRow, Stake.stake_wei)
         .join(AskRow, AskRow.provider == Provider.address)
@@ -135,7 +135,7 @@ def among(session: Session, addresses: Collection[str]) -> Sequence[Provider]:
 
 
 def of_same_owner(session: Session, address: str) -> Sequence[str]:
-    """Return the nodes with the same declared owner, including this one; none without a declaration."""
+    """Return the nodes with the same declared owner, including this one; none if undeclared."""
     owner = select(Provider.owner).where(Provider.address == address).scalar_subquery()
     return session.scalars(select(Provider.address).where(Provider.owner == owner)).all()
 
@@ -172,7 +172,7 @@ def working_verifiers(
 def count_of_class(
     session: Session, environment_class: str, besides: str, accepted: Collection[str] | None, seen_since: datetime
 ) -> int:
-    """Return the number of recently seen verifiers of a class that may work, without ``besides``."""
+    """Return the number of live verifiers of a class, without ``besides``."""
     statement = select(func.count()).where(
         Provider.kind == "verifier",
         _may_work(accepted),
@@ -215,7 +215,7 @@ def lock_benchmark(session: Session, run_id: str, address: str) -> BenchmarkRun 
 
 
 def last_failed_benchmark(session: Session, address: str, since: datetime) -> datetime | None:
-    """Return the newest timely commitment after ``since`` to a benchmark without a correct answer.
+    """Return the newest timely benchmark commitment after ``since`` without a right answer.
 
     Late commitments do not count: the provider gains nothing from the revealed selection.
     """

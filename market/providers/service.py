@@ -52,7 +52,7 @@ class Offer(Node):
 
 @dataclass(frozen=True, slots=True)
 class VerifierSummary:
-    """Available verifier. Its stake last grew at ``raised_at``, by the chain's clock; None: long ago."""
+    """Available verifier; its stake last grew at ``raised_at`` (chain time), None: long ago."""
 
     address: str
     stake_wei: int
@@ -217,7 +217,7 @@ def _nodes(session: Session, settings: Settings, rows: Sequence[Provider], now: 
 
 
 def gpus_to_attest(session: Session, network: NetworkParameters, address: str) -> int:
-    """Return the number of GPUs that an attestation of a provider must cover. Raises NotRegistered."""
+    """Return the number of GPUs that an attestation must cover. Raises NotRegistered."""
     provider = require(session, address)
     return network.gpus_to_attest(provider.tier_id, int(str(provider.hardware.get("gpu_count", 0))))
 
@@ -228,7 +228,7 @@ def record_shutdown(session: Session, address: str) -> None:
 
 
 def working_among(session: Session, settings: Settings, addresses: Collection[str]) -> set[str]:
-    """Return the providers that may work: active, undisputed, and of an accepted environment class."""
+    """Return the providers that may work: active, undisputed, of an accepted class."""
     return repository.working_among(session, addresses, settings.accepted_classes)
 
 
@@ -255,7 +255,7 @@ def open_ask_prices(session: Session, addresses: Collection[str]) -> dict[str, t
 
 
 def reward_work(session: Session, first_epoch: int, last_epoch: int) -> list[Work]:
-    """Return the rewarded work of each node in these epochs; it is constant after their evaluation."""
+    """Return each node's rewarded work in these epochs; constant after their evaluation."""
     return record_repository.work_between(session, first_epoch, last_epoch)
 
 
@@ -271,7 +271,7 @@ def evaluated_epochs(session: Session) -> tuple[int, int] | None:
 
 
 def live_verifiers(session: Session, settings: Settings, now: datetime) -> list[VerifierSummary]:
-    """Return the verifiers that may work (:func:`working_among`) and were seen recently, by address."""
+    """Return the recently seen verifiers that may work, by address."""
     rows = repository.working_verifiers(session, settings.accepted_classes, _seen_since(settings, now))
     return [
         VerifierSummary(row.address, stake.stake_wei, stake.raised_at, row.reliability_bps, row.environment_class)

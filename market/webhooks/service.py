@@ -149,7 +149,7 @@ def fan_out(session: Session, event_ids: Collection[int]) -> None:
 
 
 def deliver_due(database: Database, *, private: bool, resolve: Resolve = http_delivery.resolve) -> int:
-    """Attempt all due deliveries and return the number of attempts. No transaction is open while it sends."""
+    """Attempt due deliveries, without an open transaction; return their number."""
     attempts = 0
     attempt = partial(_attempt, database, private=private, resolve=resolve)
     with ThreadPoolExecutor(_AT_ONCE) as pool:  # a slow receiver must not delay the others

@@ -1,4 +1,4 @@
-"""Outer step: from a round's mean pseudo-gradient to the next parameters and the update for nodes. No torch.
+"""Outer step: from the mean pseudo-gradient to parameters and update. No torch.
 
 With ``down_top_k`` the update is the step as a sparse payload. The residual is kept for the next round (the server's
 error feedback). The update is therefore as small as an upload, and a node that missed rounds applies one update per
@@ -37,7 +37,7 @@ class OuterState:
 
 @dataclass(frozen=True, slots=True)
 class OuterStep:
-    """The next parameters, the update to them (empty without ``down_top_k``) and the state to carry."""
+    """Next parameters, the update to them (empty without ``down_top_k``), state to carry."""
 
     parameters: Arrays
     update: bytes
@@ -55,7 +55,7 @@ def save_outer_state(spec: TrainingSpec, state: OuterState) -> bytes:
 
 
 def load_outer_state(spec: TrainingSpec, data: bytes | None) -> OuterState:
-    """Return the state in an outer state file, or the initial one. Raises StateError: the file is invalid."""
+    """Return the state in an outer state file, or the initial one. Raises StateError."""
     zeros = np.zeros(spec.num_parameters(), np.float32)
     shapes = dict.fromkeys(_carried(spec), zeros.shape)
     found = {} if data is None else load_arrays(data, shapes, "outer_state")
@@ -74,7 +74,7 @@ def downlink(spec: TrainingSpec) -> Format:
 
 
 def outer_step(spec: TrainingSpec, parameters: Arrays, mean: Vector, state: OuterState) -> OuterStep:
-    """Descend along the mean pseudo-gradient with Nesterov momentum, as DiLoCo does (Douillard et al., 2023).
+    """Descend with Nesterov momentum, as DiLoCo does (Douillard et al., 2023).
 
     Every operation is one IEEE operation per element, so every machine computes the same result.
 
@@ -114,7 +114,7 @@ def _descend(mean: Any, momentum: Any, factor: float, rate: float, residual: Any
 
 
 def catch_up(spec: TrainingSpec, parameters: Arrays, updates: Iterable[bytes]) -> None:
-    """Apply the ``updates`` of consecutive rounds to the arrays of ``parameters``, to the checkpoint's exact bits.
+    """Apply consecutive rounds' ``updates`` to ``parameters``, to the checkpoint's bits.
 
     Raises:
         PayloadError: an untrusted update is malformed; the updates before it are applied.

@@ -31,7 +31,7 @@ class Summary:
     refused: dict[int, Verdict]
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object; integers are decimal strings, sketches base64 of little-endian int64."""
+        """Return a JSON object; integers as decimal strings, sketches as base64 of int64."""
         return {
             "measurements": {
                 str(slot): [
@@ -57,13 +57,13 @@ class Summary:
 
 
 def summarise(spec: TrainingSpec, payloads: Mapping[int, bytes], last: Vector, seed: bytes) -> Summary:
-    """Return the summary of a leaf's ``payloads`` against the ``last`` aggregate; all leaves share ``seed``."""
+    """Return a leaf's summary of ``payloads`` against ``last``; leaves share ``seed``."""
     taken = admit(spec, payloads, last)
     return Summary(measure_payloads(taken, last, seed), refusals(taken))
 
 
 def decide_together(summaries: Iterable[Summary]) -> Decision:
-    """Return the decision over all leaves' ``summaries``, in any order; its verdicts cover refused payloads too."""
+    """Return the decision over all leaves' ``summaries``, refused payloads included."""
     measurements: dict[int, Measurement] = {}
     refused: dict[int, Verdict] = {}
     for summary in summaries:

@@ -1,4 +1,4 @@
-"""Byte format of the payload of a pseudo-gradient or of an aggregate (``docs/protocol/payloads.md``). No torch.
+"""Byte format of payloads (``docs/protocol/payloads.md``). No torch.
 
 A payload describes itself. The reader still passes the format that the job's specification fixes, and refuses any
 other before it allocates memory. Every vector of entries has exactly one payload: the Rice parameters are those of the
@@ -142,18 +142,18 @@ def encode(spec: TrainingSpec, vector: Vector) -> bytes:
 
 
 def decode(spec: TrainingSpec, payload: bytes) -> Payload:
-    """Return the entries of an untrusted unit payload: :func:`decode_vector` in the specification's format."""
+    """Return an untrusted unit payload's entries (:func:`decode_vector`)."""
     return decode_vector(uplink(spec), payload)
 
 
 def top_k_of(payload: bytes) -> int | None:
-    """Return the entries per chunk in a payload's header, or None if out of range. Nothing else is checked."""
+    """Return the entries per chunk in a payload's header, or None if out of range."""
     top_k: int = _HEADER.unpack_from(payload)[3] if len(payload) >= _HEADER.size else 0
     return top_k if 1 <= top_k <= CHUNK else None
 
 
 def encode_vector(format_: Format, vector: Vector) -> bytes:
-    """Return the payload of ``vector`` [format_.size]. Raises PayloadError: a value is not finite."""
+    """Return the payload of ``vector`` [format_.size]. Raises PayloadError: it is not finite."""
     return encode_step(format_, vector)[0]
 
 
@@ -290,7 +290,7 @@ def _rice(
 
 
 def _best(counts: Counts, parameters: range) -> tuple[int, tuple[int, int]]:
-    """Return the lowest Rice parameter with the fewest bytes, and its sections' sizes; ``counts[n]`` counts n."""
+    """Return the lowest Rice parameter with the fewest bytes, and its sections' sizes."""
     sizes = rice_sizes(counts, parameters)
     best = min(parameters, key=lambda parameter: sum(sizes[parameter]))
     return best, sizes[best]

@@ -1,4 +1,4 @@
-"""Canonical scales: the one pair that a payload uses among those that give a chunk the same magnitudes. No torch.
+"""Canonical scales: the one pair among those with equal magnitudes. No torch.
 
 If the lowest or the highest level is unused, several pairs (low, high) express the same magnitudes with other levels.
 With v the least and w the largest used magnitude, the canonical pair is the first that expresses all of them exactly:
@@ -39,7 +39,7 @@ def narrowest(low: Scales, high: Scales, meaning: Meaning, counts: Counts) -> tu
 
 
 def canonical_codes(codes: Codes, top_k: int, meaning: Meaning, low: Scales, high: Scales) -> Codes:
-    """Return the ``codes`` [E] of the same values under the scales that :func:`narrowest` returns."""
+    """Return ``codes`` [E] of the same values under the scales of :func:`narrowest`."""
     top = meaning.shape[1] - 1
     levels = np.zeros((len(meaning), LEVEL + 1), np.uint8)
     levels[:, : top + 1] = _levels(meaning, *grid(low, high, top), top)
@@ -51,7 +51,7 @@ def canonical_codes(codes: Codes, top_k: int, meaning: Meaning, low: Scales, hig
 
 
 def _first(meaning: Meaning, used: _Flags) -> tuple[Scales, Scales]:
-    """Return the first pair of each row that expresses the used magnitudes; the very first pair if none does."""
+    """Return each row's first pair that expresses the used magnitudes, else the first."""
     rows, top = np.arange(len(meaning)), meaning.shape[1] - 1
     ends = np.stack([meaning[rows, used.argmax(axis=1)], meaning[rows, top - used[:, ::-1].argmax(axis=1)]], axis=1)
     below, above = bfloat_below(ends[:, 0]).astype(np.int64), bfloat_above(ends[:, 1]).astype(np.int64)
@@ -73,7 +73,7 @@ def _pair(low: NDArray[np.int64], high: NDArray[np.int64]) -> tuple[Scales, Scal
 
 
 def _represents(low: Scales, high: Scales, magnitudes: Meaning, used: Any, levels_above: int) -> _Flags:
-    """Return whether each row's scales have levels that equal its ``magnitudes`` where they are ``used``."""
+    """Return rows whose scales have levels equal to the ``used`` ``magnitudes``."""
     bottom, step = grid(low, high, levels_above)
     with np.errstate(over="ignore"):  # of unused magnitudes
         meant = step[:, None] * _levels(magnitudes, bottom, step, levels_above).astype(np.float32)

@@ -187,7 +187,7 @@ def hash_of_block(rpc_url: str, number: int) -> str:
 
 
 def _greedy(bids: list[Bid], ladder: list[int]) -> list[Bid]:
-    """Return the bids that get all their nodes from the cheapest remaining asks within their limit, in order."""
+    """Return the bids filled by the cheapest asks within their limit, in order."""
     served: list[Bid] = []
     taken = 0
     for bid in bids:

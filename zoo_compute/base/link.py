@@ -113,7 +113,7 @@ class Link:
 
 
 class Background:
-    """``length`` bytes of a file from ``start``, as a request body that pauses for urgent transfers.
+    """``length`` bytes from ``start`` as a body that pauses for urgent transfers.
 
     Args:
         check: called before each piece; its exception ends the transfer.

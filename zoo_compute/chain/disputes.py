@@ -165,7 +165,7 @@ class DisputeChain(Chain):
         return MAX_PROMISE_SECONDS + int(claim_period + response_period) + terms.dispute_period + terms.response_seconds
 
     def first_block_since(self, timestamp: int, latest: Block) -> int:
-        """Return the first block from ``start_block`` to ``latest`` that is not older than a Unix time."""
+        """Return the first block from ``start_block`` to ``latest`` not older than a Unix time."""
         low, high = min(self._start, latest.number), latest.number
         while low < high:
             middle = (low + high) // 2
@@ -246,7 +246,7 @@ class DisputeChain(Chain):
             return log_search.newest(event, filters, self._start, self._web3.eth.block_number)
 
     def open(self, challenge: Challenge) -> tuple[str, str]:
-        """Dispute a unit and approve the bond; returns the dispute's id and the mined transaction's hash.
+        """Dispute a unit and approve the bond; return (dispute id, mined transaction's hash).
 
         Raises:
             ZooError: the wallet has disputed the unit before or has less ZEN than the bond, the contract refuses, or a
@@ -297,7 +297,7 @@ class DisputeChain(Chain):
         return self._send(self._disputes.functions.drawCommittee(from_hex(dispute_id)))
 
     def submit_verdict(self, dispute_id: str, provider_correct: bool, signatures: Mapping[str, str]) -> str:
-        """Execute a verdict, or store signatures below the quorum; returns the mined transaction's hash.
+        """Execute a verdict or store signatures below the quorum; return the transaction's hash.
 
         Args:
             signatures: signatures by referee of the newest committee.
@@ -318,7 +318,7 @@ class DisputeChain(Chain):
     def prove_wrong_verdict(
         self, dispute_id: str, provider_correct: bool, signatures: Mapping[str, str], odd: str
     ) -> str:
-        """Prove that a member signed against all others of the newest committee; returns the transaction's hash.
+        """Prove that a member signed against all others; return the transaction's hash.
 
         Args:
             provider_correct: verdict of the others.
@@ -337,7 +337,7 @@ class DisputeChain(Chain):
         )
 
     def penalties_in(self, dispute_id: str) -> set[tuple[int, str, int]]:
-        """Return (draw, referee, row of the penalty table) of every penalty for verdicts in a dispute."""
+        """Return (draw, referee, penalty row) of every penalty for verdicts in a dispute."""
         opened = self._opened_event(dispute_id)
         if opened is None:
             return set()

@@ -98,7 +98,7 @@ def replay(
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Recompute an auction round from published data, and compare. Exit code 6 if anything differs."""
+    """Recompute an auction round from published data. Exit code 6 if anything differs."""
     from zoo_compute.audit import auction
     from zoo_compute.base.errors import Mismatch
 

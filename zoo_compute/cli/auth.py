@@ -18,7 +18,7 @@ def login(
     name: Annotated[str | None, typer.Option(help="Name the key; default: this machine's name.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Sign in with the wallet of ZOO_PRIVATE_KEY or ZOO_KEYSTORE, and save an API key for later commands."""
+    """Sign in with ZOO_PRIVATE_KEY or ZOO_KEYSTORE, and save an API key for later commands."""
     with open_client(api_url) as client:
         address = client.signing_wallet("signing in").address
         key = client.connection.post("/v1/me/keys", {"name": name or socket.gethostname()[:64]})

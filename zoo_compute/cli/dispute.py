@@ -44,7 +44,7 @@ def open_(
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Dispute a decided unit. Its provider must reveal its trace. You lose the bond if the provider is right.
+    """Dispute a decided unit. You lose the bond if the provider is right.
 
     Replay the unit first: zoo-compute verify unit ID.
     """
@@ -124,7 +124,7 @@ def end(dispute_id: DisputeId, api_url: ApiUrl = None, as_json: JsonFlag = False
 
 @app.command()
 def draw(dispute_id: DisputeId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
-    """Draw the committee. If the seed block is too old, this sets a new one: draw again after it."""
+    """Draw the committee, or set a new seed block if it is too old: then draw again."""
     with open_client(api_url) as client:
         chain = _chain(client)
     _dispute(chain, _checked(dispute_id))
@@ -224,7 +224,7 @@ def restore(
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Release a unit's held payout after its rejected disputes, at the end of the dispute period."""
+    """Release a unit's held payout after its rejected disputes and the dispute period."""
     with open_client(api_url) as client:
         tx = _chain(client).restore(_checked(unit_id, "unit"))
     print_result({"unit_id": unit_id, "tx": tx}, as_json=as_json)

@@ -190,7 +190,7 @@ def rewards(
     to: Recipient = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show your wallet's rewards for uptime, bandwidth and verification. A running node claims them itself."""
+    """Show rewards for uptime, bandwidth and verification. A running node claims them itself."""
     from zoo_compute.chain.wallet import checked_address
 
     if to is not None and not claim:
@@ -235,7 +235,7 @@ def omissions(
     prove: Annotated[bool, typer.Option("--prove", help="Claim omitted commitments and compensations now.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show inclusion of your acknowledged commitments, checked against the root on chain, and your omission claims.
+    """Show inclusion of your acknowledged commitments on chain, and your omission claims.
 
     A running node claims by itself.
     """
@@ -297,7 +297,7 @@ def disputes(
     answer: Annotated[bool, typer.Option("--answer", help="Send each due answer now.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show the disputes of your units: the next step, its response deadline, and whether your node can answer.
+    """Show your units' disputes: next step, response deadline, can your node answer.
 
     A running node answers by itself, which costs native tokens.
     """
@@ -328,7 +328,7 @@ def disputes(
 
 @app.command()
 def verdicts(state_dir: StateDir, as_json: JsonFlag = False) -> None:
-    """Show the verdicts that your verifier signed as a referee; with --json, for `dispute submit --file`."""
+    """Show the verdicts that your verifier signed; with --json, for `dispute submit --file`."""
     from dataclasses import asdict
 
     from zoo_compute.node.disk.state_directory import verdicts_in

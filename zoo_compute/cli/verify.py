@@ -120,7 +120,7 @@ def attestation(
 
 
 def _published_trace(client: "Client", leaf: str) -> "AttemptTrace | None":
-    """Return the trace that the market publishes; ``check_unit`` compares its leaves with the chain."""
+    """Return the trace that the market publishes; its leaves are checked on chain."""
     from zoo_compute.replay.check import AttemptTrace
 
     try:

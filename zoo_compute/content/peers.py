@@ -36,7 +36,7 @@ FAILURES = (BlockNotFound, ContentError, httpx.HTTPError)
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Fault of a gateway: ``lied`` (other bytes than the block), ``stalled``, ``unreachable`` or ``absent``."""
+    """Fault of a gateway: ``lied`` (other bytes), ``stalled``, ``unreachable``, ``absent``."""
 
     gateway: str
     code: Code

@@ -76,7 +76,7 @@ class Incidents:
         return too_long or self._done >= self.left_after + ROUNDS_STOPPED
 
     def catch_up_entries(self) -> list[dict[str, int]]:
-        """Return the leaver's log entries on models that it built from updates since its stop, in order."""
+        """Return the leaver's log entries on models built from updates since its stop."""
         log = self._state.log(LEAVER).read_bytes()[self._log_before :].decode(errors="replace")
         names = ("round", "from_round", "updates", "update_bytes", "model_bytes")
         return [dict(zip(names, map(int, found.groups()), strict=True)) for found in _MODEL_MADE.finditer(log)]

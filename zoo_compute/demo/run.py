@@ -103,7 +103,7 @@ def run(directory: Path, *, keep: bool, as_json: bool) -> None:
 
 
 def topics_dataset() -> tuple[bytes, bytes]:
-    """Return the text of Python's built-in help (``pydoc_data/topics.py``), as training and validation split."""
+    """Return Python's built-in help as training and validation split."""
     from pydoc_data.topics import topics
 
     text = "\n\n".join(topics[name] for name in sorted(topics)).encode()

@@ -1,4 +1,4 @@
-"""Parts of a devnet: engines, contracts, the market's processes and nodes, and their dependencies."""
+"""Parts of a devnet: engines, contracts, market processes, nodes; dependencies."""
 
 import json
 import os
@@ -89,7 +89,7 @@ def prepare(directory: StateDirectory, state: State) -> None:
 
 
 def build(directory: StateDirectory, state: State) -> list[Part]:
-    """Return all parts in order of their dependencies, without engines that the environment replaces."""
+    """Return all parts by dependency, without engines that the environment replaces."""
     parts = [
         part
         for variable, engine in _ENGINES.items()
@@ -126,7 +126,7 @@ def build(directory: StateDirectory, state: State) -> list[Part]:
 
 
 def _roles_and_allocations(state: State) -> list[str]:
-    """Return the deployment's arguments: roles, the operator's bond, initial ZEN of user and nodes."""
+    """Return the deployment's arguments: roles, operator's bond, initial ZEN."""
     wallets = _wallets(state)
     holders = {
         wallets.user: USER_ZEN,
@@ -178,7 +178,7 @@ def _node(
 
 
 def _has_joined(directory: StateDirectory, state: State, address: str) -> bool:
-    """Return true for an active or jailed node; an active verifier must be listed as referee too."""
+    """Return True for an active or jailed node; verifiers must be listed as referees."""
     document = engines.http_json(f"{api_url(state)}/v1/providers/{address}")
     if document is None or document["status"] != "active" or document["kind"] != "verifier":
         return document is not None and document["status"] in ("active", "jailed")

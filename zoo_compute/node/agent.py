@@ -1,4 +1,4 @@
-"""Node agent: joins the market as a provider or verifier, leases work and runs it. Outbound HTTP only.
+"""Node agent: joins the market, leases work and runs it. Outbound HTTP only.
 
 Threads:
 
@@ -172,7 +172,7 @@ class NodeAgent:
         return True
 
     def _has_room(self) -> bool:
-        """Return whether the disk has room for work. Raises OSError, sqlite3.Error on any other refusal."""
+        """Return True if the disk has room. Raises OSError, sqlite3.Error on refusals."""
         try:
             self._workspace.open_store()
         except DISK_REFUSES as error:
@@ -344,7 +344,7 @@ class NodeAgent:
         return result
 
     def _report_failure(self, held: HeldLease, error: Exception) -> None:
-        """Report the failure, which costs less than a timeout; raises as :meth:`HeldLease.call_until_answered`."""
+        """Report the failure; raises as :meth:`HeldLease.call_until_answered`."""
         lease, code = held.lease, str(getattr(error, "code", "input_missing"))
         if self._stopping.is_set():
             code = "node_stopping"

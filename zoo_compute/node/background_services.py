@@ -64,7 +64,7 @@ class NodeComponents:
     link: Link
 
     def gateway(self, network: Network) -> GatewayClient:
-        """Build a gateway client over this node's store. Raises OSError, sqlite3.Error: the disk refuses."""
+        """Build a gateway client over the node's store. Raises OSError, sqlite3.Error."""
         gateways = [*self.config.gateways, *network.gateways]
         return GatewayClient(gateways, store=self.workspace.store, link=self.link)
 

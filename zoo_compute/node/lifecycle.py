@@ -29,7 +29,7 @@ _PROOF_SECONDS = 3_600.0  # limit of the process; the market's clock decides
 
 
 class NodeLifecycle:
-    """Next step of this node from the status that the market reports. Every step is safe to repeat after a crash.
+    """Next step of this node from its status at the market; safe to repeat.
 
     Attributes:
         environment_class: as registered.

@@ -1,4 +1,4 @@
-"""Third-party replay of one unit: compares the committed trace with the one that its steps give.
+"""Third-party replay of a unit: compares committed and recomputed trace.
 
 All data is public: the unit's record (``unit_record.py``), and files by CID through any gateway. One run gives every
 leaf of the correct trace, which decides all attempts with the same inputs, including rejected ones. If an attempt's own
@@ -267,7 +267,7 @@ def _binds_other_payload(replay: Replay, unit: UnitRecord, salt: str) -> bool:
 
 
 def _difference(replay: Replay, record: JobRecord, unit: UnitRecord, find_trace: FindTrace) -> Difference:
-    """Locate the difference of a wrong attempt as far as its files are available. Missing files do not hide it."""
+    """Locate a wrong attempt's difference as far as files are available."""
     shown = _evidence(replay.gateway, record, unit) or find_trace(to_hex(_leaf_of(record.job_id, unit)))
     steps: tuple[int | None, int | None] = (None, None)
     if shown is not None and len(shown.leaves) == len(replay.leaves):

@@ -117,7 +117,7 @@ class Replays:
         return found
 
     def _train(self, unit: UnitRecord) -> "Replay":
-        """Train ``unit``, after the units whose replica states are missing; the earliest is last in ``wanted``."""
+        """Train ``unit`` after units with missing replica states; the earliest is ``wanted[-1]``."""
         wanted = [unit]
         while True:
             replay = Replay(self._inputs, Start.of(wanted[-1]))

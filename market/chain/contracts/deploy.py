@@ -1,4 +1,4 @@
-"""Deploy the contracts and write the deployment file (``python -m market.chain.contracts.deploy``).
+"""Deploy the contracts and write the deployment file.
 
 A second run with the file in place does nothing. Missing options default to the market's variables.
 """

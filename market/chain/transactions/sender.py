@@ -57,7 +57,7 @@ class _View:
 
 
 class Sender:
-    """Sender of an account's intents, under an advisory lock per signer; a second one does nothing.
+    """Sender of an account's intents, under an advisory lock per signer.
 
     ``handlers`` are by intent kind. They run in the transaction that makes an intent final or reverted.
     """
@@ -139,7 +139,7 @@ class Sender:
         return moved
 
     def _receipt(self, intent: TxIntent, view: _View) -> Receipt | None:
-        """Return the receipt of the mined attempt. A final one counts only if its block is on the chain."""
+        """Return the receipt of the mined attempt; a final one counts only if on the chain."""
         attempts = (attempt for attempt in reversed(intent.attempts) if attempt.live)
         receipts = (self._client.receipt(attempt.hash) for attempt in attempts)
         found = next((receipt for receipt in receipts if receipt is not None), None)
@@ -181,7 +181,7 @@ class Sender:
         return True
 
     def _displace(self, session: Session, intent: TxIntent) -> None:
-        """Queue an intent again whose nonce a final foreign transaction used: its bytes can never be mined."""
+        """Queue an intent again whose nonce a final foreign transaction used."""
         for attempt in intent.attempts:
             attempt.live = False
         intent.signer = intent.nonce = None
@@ -190,7 +190,7 @@ class Sender:
             _transition_intent(session, intent, IntentEvent.REVERT, reason="gap_filled_by_foreign_transaction")
 
     def _revert_reason(self, intent: TxIntent, receipt: Receipt) -> str:
-        """Return the revert reason of the same call after that block, which is nearly always the actual one."""
+        """Return the revert reason of the same call after that block, nearly always the actual one."""
         to, data = self._call(intent)
         try:
             self._client.call(to, data, sender=self.address, block=receipt.block_number)
@@ -208,7 +208,7 @@ class Sender:
     # --- sending
 
     def _fill_gaps(self, view: _View) -> bool:
-        """Fill each unused nonce by a transfer of 0 to the signer, because it blocks all higher ones."""
+        """Fill each unused nonce by a transfer of 0 to the signer; it blocks all higher ones."""
         with self._database.transaction() as session:
             gaps = chain_repository.missing_nonces(session, self.address, view.latest_nonce)
             for nonce in gaps:
@@ -236,7 +236,7 @@ class Sender:
                 self._broadcast(intent.id, attempt, view)
 
     def _is_stuck(self, intent: TxIntent, attempt: TxAttempt, view: _View) -> bool:
-        """Return True for a long wait of the lowest nonce; higher ones wait for it, not for their fee."""
+        """Return True if the lowest nonce has waited long; higher ones wait for it, not their fee."""
         waited = view.head.number - (attempt.first_sent_block or 0)
         return intent.nonce == view.latest_nonce and waited >= self._stuck_after
 
@@ -267,7 +267,7 @@ class Sender:
         return sent
 
     def _prepare(self, intent: TxIntent, view: _View) -> TxAttempt | None:
-        """Simulate, then assign a nonce and sign. Return None without a nonce if the call reverts or must wait."""
+        """Simulate, assign a nonce and sign. Return None if the call reverts or must wait."""
         with self._database.transaction() as session:
             excess = self._limits.on_amount(session, intent)
         if excess is not None:
@@ -340,7 +340,7 @@ class Sender:
         return attempt
 
     def _broadcast(self, intent_id: int, attempt: TxAttempt, view: _View) -> None:
-        """Send the stored bytes and record the node's answer. Without an answer, the outcome is open."""
+        """Send the stored bytes and record the answer; without one the outcome is open."""
         failure: ChainError | None = None
         accepted = False
         try:

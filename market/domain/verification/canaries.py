@@ -29,7 +29,7 @@ def is_due(draw: int, canary_bps: int) -> bool:
 
 
 def inner_step(draw: int, segment_steps: int, *, end_is_shown: bool) -> int | None:
-    """Return the step of a first segment, from 1, after which the inner state is requested; None if there is none.
+    """Return the step of a first segment after which the inner state is requested, or None.
 
     It is the last step, so that the verifier must compute the whole segment. If other nodes get the state after the
     last step, it is a random one among the eighth of the steps before.
@@ -46,7 +46,7 @@ def inner_step(draw: int, segment_steps: int, *, end_is_shown: bool) -> int | No
 
 
 def agreed_digest(inner_digests: Sequence[str]) -> str | None:
-    """Return the inner digest of a first segment from the replays that ended in the claimed state; None if unclear.
+    """Return a first segment's inner digest from the matching replays; None if unclear.
 
     No environment reaches the right end over a wrong inner state. A verifier with the right end and another digest has
     copied the end, if at least two more verifiers have this digest.
@@ -65,7 +65,7 @@ def is_settled(inner_digests: Sequence[str], *, second_opinion: bool) -> bool:
 
 
 def answer(results: Sequence[str], claimed_leaf: str | None = None, *, no_verifier_left: bool = False) -> str | None:
-    """Return the right result among those of different verifiers, in any order; None if it is not known yet.
+    """Return the right result of different verifiers, in any order; None if not known yet.
 
     The claimed leaf is wrong for a canary, because it belongs to another start: a verifier that returns it has copied,
     and does not count. Two verifiers that agree are right if no other result exists, or by a lead of two.

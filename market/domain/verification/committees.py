@@ -13,7 +13,7 @@ that fail, of which bribery of a quarter of the referees takes 7 % (decisions 11
 
 
 def inconclusive_probability(able: int, mute: int, terms: DisputeTerms) -> float:
-    """Return the exact probability that all committees miss their quorum; 1 if there are too few referees.
+    """Return the exact probability that all committees miss their quorum.
 
     A referee that was silent in a committee is delisted. It is drawn again only if seats stay empty (decision 11).
 
@@ -52,7 +52,7 @@ def _drawn_probability(able: int, mute: int, seats: int) -> dict[int, float]:
 
 
 def _silent_probability(able: int, returned: int, quorum: int) -> dict[int, float]:
-    """Return the probabilities of the numbers of silent able referees, jointly with a missed quorum."""
+    """Return the probabilities of the numbers of silent referees and a missed quorum."""
     return {
         able - signed: _binomial(able, signed) * sum(_binomial(returned, more) for more in range(quorum - signed))
         for signed in range(min(able + 1, quorum))

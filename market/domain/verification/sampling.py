@@ -78,7 +78,7 @@ def sampling_rate_bps(
 
 
 def can_verify(verifier: str, verifier_class: str | None, own: Collection[str], unit_class: str) -> bool:
-    """Return True if a verifier may replay a unit: it has the same environment class and is not a party.
+    """Return True if a verifier may replay a unit: same environment class, and not a party.
 
     Args:
         own: addresses of the unit's provider and payer, and of their owners' other nodes.
@@ -131,7 +131,7 @@ class Verdict(StrEnum):
 
 
 def verdict(claimed_leaf: str, results: Sequence[str], *, no_verifier_left: bool = False) -> Verdict:
-    """Return the verdict on one segment from the end leaves of different verifiers, in any order.
+    """Return the verdict on a segment from the end leaves of verifiers, in any order.
 
     - One match passes without a mismatch; two matches pass with one.
     - It fails if two verifiers computed the same other leaf, with a lead of two over the matches.

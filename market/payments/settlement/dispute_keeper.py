@@ -1,4 +1,4 @@
-"""Permissionless calls that advance disputes and held payouts. The market makes each due call that is not made yet.
+"""Permissionless calls that advance disputes and held payouts, made by the market if due.
 
 The database lists the open disputes, and the chain's newest block gives the state of each. Calls go through the sender,
 each once and within its limits.
@@ -40,7 +40,7 @@ class DueCall:
 
 
 def queue_due_calls(database: Database, network: NetworkParameters, chain: ChainViews) -> None:
-    """Queue every call that is due in a dispute or for a held payout. One worker at a time holds the advisory lock.
+    """Queue every due call of disputes and held payouts, under an advisory lock.
 
     Raises:
         ChainError: the chain does not answer. Nothing is queued.
@@ -86,7 +86,7 @@ class Ballot:
 
 
 def ballots(committee: Sequence[str], verdicts: Sequence[Verdict], min_signatures: int) -> Iterator[Ballot]:
-    """Yield each outcome that at least ``min_signatures`` members signed; with a quorum, at most one."""
+    """Yield each outcome with at least ``min_signatures``; at most one has a quorum."""
     for outcome in (True, False):
         signed = {verdict.referee: verdict.signature for verdict in verdicts if verdict.provider_correct is outcome}
         if len(signed) >= min_signatures:
@@ -162,7 +162,7 @@ def _hold_key(unit_key: str, batch_id: int) -> str:
 
 
 def due_for_unit(unit_key: str, unit: DisputesUnit, claimable_at: int | None, time: int) -> DueCall | None:
-    """Return the call that restores a held payout to the provider, or refunds a forfeited one to the payer.
+    """Return the call that restores a held payout, or refunds a forfeited one.
 
     Args:
         claimable_at: Unix time from which its batch's claims are open, if known.

@@ -58,7 +58,7 @@ def jobs_with_pending_lines(session: Session) -> set[str]:
 
 
 def failures(session: Session, job_ids: Sequence[str]) -> dict[str, tuple[int, datetime]]:
-    """Return the number of consecutive void batches, and the time of the newest veto or refusal, by job."""
+    """Return by job: consecutive void batches, and the time of the newest veto or refusal."""
     rows = session.execute(
         select(SettlementLine.job_id, SettlementBatch.voided_at)
         .join(SettlementBatch, SettlementBatch.id == SettlementLine.settlement_id)

@@ -104,7 +104,7 @@ class Database:
 
     @contextmanager
     def single_statement(self) -> Iterator[SingleStatement]:
-        """Open a unit of work of one statement, which is atomic without BEGIN and COMMIT. A second one raises."""
+        """Open a unit of work of one atomic statement, without BEGIN and COMMIT."""
         with self._few, self._plain.connect() as connection:
             unit = SingleStatement(connection)
             yield unit
@@ -122,7 +122,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
-        """Open a session to read without a transaction, which saves the round trips of BEGIN and COMMIT.
+        """Open a session that reads without a transaction, to save round trips.
 
         Each statement sees the rows committed before it, as at PostgreSQL's default isolation level. The session must
         not write, and locks end with their statement.
@@ -132,7 +132,7 @@ class Database:
 
     @contextmanager
     def advisory_lock(self, name: str) -> Iterator[bool]:
-        """Take an advisory lock on a connection of its own; yields False while another session holds it.
+        """Take an advisory lock on its own connection; yield False if another session holds it.
 
         The lock ends with the connection, so a dead holder blocks no other process. The key has 64 bits, the
         database's maximum. Untrusted peers influence names by nonces and could find a collision of 32 bits.
@@ -152,7 +152,7 @@ class Database:
 
 
 def _try_rested_connections(engine: Engine) -> None:
-    """Replace connections that broke while idle, as ``pool_pre_ping`` does, without a ping for those just used."""
+    """Replace connections that broke while idle, without a ping for those just used."""
 
     @event.listens_for(engine, "checkin")
     def note(connection: DBAPIConnection | None, entry: ConnectionPoolEntry) -> None:

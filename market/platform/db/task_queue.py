@@ -1,4 +1,4 @@
-"""Redis client and queue of Celery messages. Messages contain names and ids; the database has all data."""
+"""Redis client and queue of Celery messages, which contain names and ids only."""
 
 import threading
 import time
@@ -17,12 +17,12 @@ _log = structlog.get_logger(__name__)
 
 
 def connect_redis(url: str) -> Redis:
-    """Return a client with timeouts of 2 s and no retries; the sweep repeats lost messages from the database."""
+    """Return a client with timeouts of 2 s and no retries; the sweep repeats lost messages."""
     return Redis.from_url(url, socket_timeout=2, socket_connect_timeout=2, retry=Retry(NoBackoff(), 0))
 
 
 def celery_sender(broker_url: str) -> EnqueueTask:
-    """Return a :data:`~market.platform.db.session.EnqueueTask` that sends to the broker at ``broker_url``.
+    """Return a sender (:data:`EnqueueTask`) to the broker at ``broker_url``.
 
     It never raises and never blocks: a thread sends the messages and merges equal ones. The next sweep repeats messages
     that are lost because Redis is down or the process ends.

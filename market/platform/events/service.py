@@ -33,7 +33,7 @@ def apply_event(
     actor: str = MARKET,
     data: dict[str, object] | None = None,
 ) -> State:
-    """Apply ``event`` to ``row`` by its lifecycle table and write the audit event. Only this function sets a status.
+    """Apply ``event`` to ``row`` and write the audit event. Only this function sets a status.
 
     Args:
         subject: (kind, id) in the audit log, such as ``("job", job.id)``.

@@ -47,7 +47,7 @@ class StoredBlob:
 
 
 class Storage:
-    """Client that stores, reads and pins content on one IPFS node. Safe for threads and after a fork.
+    """Client of one IPFS node: stores, reads and pins. Safe for threads and after a fork.
 
     Args:
         api: address of the RPC, as a multiaddr (``/ip4/127.0.0.1/tcp/5001``) or URL (``http://127.0.0.1:5001``).
@@ -70,7 +70,7 @@ class Storage:
             raise ValueError(f"IPFS API address {api!r}: expected /ip4/HOST/tcp/PORT or http://HOST:PORT") from error
 
     def put(self, data: bytes | Sequence[Buffer] | BinaryIO, *, max_bytes: int, pin: bool = True) -> StoredBlob:
-        """Store a file, given whole or in chunks, and pin it. Failures are retried, except for a stream.
+        """Store and pin a file, given whole or in chunks; retries, except for a stream.
 
         Raises:
             BlobTooLarge: ``data`` exceeds ``max_bytes``; nothing is pinned.
@@ -197,7 +197,7 @@ class Storage:
         return True
 
     def _client(self) -> Any:
-        """Return this thread's client. A session serves one thread; a fork must not share its parent's connections."""
+        """Return this thread's client; a fork must not share its parent's connections."""
         if getattr(self._local, "pid", None) != os.getpid():
             self._local.pid = os.getpid()
             self._local.client = ipfshttpclient.Client(
@@ -231,7 +231,7 @@ class Storage:
         return data
 
     def _at_once(self, root: Cid, max_bytes: int) -> bytes | None:
-        """Return a small file by one request, which is faster than one per block; None if that fails.
+        """Return a small file by one request, which is faster; None if that fails.
 
         The verification rebuilds the file's blocks, so it fails for an unusual chunking too. The caller then reads the
         file block by block, which finds the error.
@@ -260,7 +260,7 @@ class _NotPinned(StorageError):
 
 
 def _may_pass(error: Exception) -> bool:
-    """Return True if an immediate retry may help: the connection failed without a refusal or timeout."""
+    """Return True if an immediate retry may help: neither a refusal nor a timeout."""
     return isinstance(error, StorageUnavailable) and not isinstance(
         error.__cause__, ipfs.ErrorResponse | ipfs.TimeoutError
     )

@@ -45,7 +45,7 @@ def require_quota(session: Session, account: str, size: int, quota: int) -> None
 
 
 def charge(session: Session, account: str, size: int, quota: int) -> int:
-    """Charge ``size`` bytes to the account's quota and return the row's id. Raises StorageQuotaExceeded."""
+    """Charge ``size`` bytes to the quota and return the row's id. Raises StorageQuotaExceeded."""
     lock = zlib.crc32(account.encode()) - 2**31
     session.execute(select(func.pg_advisory_xact_lock(_LOCK_SPACE, lock)))
     require_quota(session, account, size, quota)
@@ -74,7 +74,7 @@ def record_stored(session: Session, upload_id: int, cid: str) -> None:
 
 
 def uploaded_at(session: Session, account: str, cid: str) -> datetime | None:
-    """Return the time at which the account stored this file, within the last day; None otherwise."""
+    """Return the time at which the account stored this file within the last day, or None."""
     query = select(BlobUpload.created_at).where(BlobUpload.account == account, BlobUpload.cid == cid)
     return session.scalar(query)
 

@@ -1,4 +1,4 @@
-"""Cache of recent checks of storage. The content of a CID never changes, so a check stays valid for a minute."""
+"""Cache of recent checks of storage, valid for a minute: a CID's content never changes."""
 
 import threading
 import time

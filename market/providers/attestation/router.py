@@ -1,4 +1,4 @@
-"""Routes of attestations. An attestation is optional and lowers the sampling rate, never to zero."""
+"""Routes of attestations, which are optional and lower the sampling rate, never to zero."""
 
 from dataclasses import asdict
 from functools import cache
@@ -73,7 +73,7 @@ def start_attestation(account: CurrentAccount, services: ServicesDep, session: U
 def answer_attestation(
     challenge_id: ChallengeId, body: QuoteRequest, account: CurrentAccount, services: ServicesDep
 ) -> AttestedView:
-    """Answer a challenge with a quote, its collateral and NVIDIA's statement on the GPUs. All of it becomes public."""
+    """Answer a challenge with a quote, collateral and NVIDIA's statement; all become public."""
     statement = body.gpu_statement
     gpus = None if statement is None else GpuStatement(statement.overall, statement.devices, statement.certificates)
     answer = service.Answer(bytes.fromhex(body.quote), body.collateral.model_dump(exclude_none=True), gpus)

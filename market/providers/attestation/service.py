@@ -1,4 +1,4 @@
-"""Attestation of a wallet: a challenge, a TEE quote bound to it, and a call to the on-chain registry.
+"""Attestation of a wallet: challenge, bound TEE quote, and call to the registry.
 
 The market checks the quote. The contract limits the market to software that the network's admins accepted, and to a
 limited time. Anyone can check the public evidence again (``zoo-compute verify attestation``). An attestation must cover
@@ -46,7 +46,7 @@ MIN_VALIDITY = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Roots of trust: DER of the root for quotes (None: Intel's), and the keys for statements about GPUs."""
+    """Roots of trust: DER of quotes' root (None: Intel's), and keys for GPU statements."""
 
     root_ca: bytes | None
     gpu_keys: Collection[str]

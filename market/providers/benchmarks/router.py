@@ -55,7 +55,7 @@ BenchmarkId = Annotated[str, Path(description="The challenge's id, from POST /v1
 def send_heartbeat(
     body: HeartbeatRequest, account: CurrentAccount, services: ServicesDep, session: Uow
 ) -> HeartbeatView:
-    """Send a heartbeat of your node; without heartbeats it gets no work. It counts with a signed challenge."""
+    """Send a heartbeat with a signed challenge; without heartbeats a node gets no work."""
     at, address, silence = utc_now(), account.address, services.settings.heartbeat_timeout_seconds
     now = at.timestamp()
     counted = services.part(Liveness).is_answered(address, body.challenge, body.signature, now)

@@ -53,14 +53,14 @@ IsAtWork = Callable[[Session, str], bool]
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Look-up of nodes in jobs from the composition root, because benchmarks cannot import the training features."""
+    """Look-up of nodes in jobs, injected: benchmarks cannot import the training features."""
 
     is_at_work: IsAtWork
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Result of a benchmark; ``reason`` is a stable code, ``mflops`` in 10**6 operations per second."""
+    """Result of a benchmark; ``reason`` is a stable code, ``mflops`` in 10**6 per second."""
 
     passed: bool
     reason: str
@@ -116,7 +116,7 @@ def start_benchmark(
 
 
 def begin_work(session: Session, network: NetworkParameters, address: str, run_id: str) -> BenchmarkRun:
-    """Set the nonce, which begins the timed part. A repetition returns the same nonce and deadline.
+    """Set the nonce, which begins the timed part. Idempotent.
 
     Raises:
         BenchmarkNotFound, BenchmarkAnswered: there is no open benchmark.
@@ -161,7 +161,7 @@ def is_in_time(run: BenchmarkRun) -> bool:
 
 
 def answer_bytes(session: Session, address: str) -> int:
-    """Return the size in bytes of the answer that the account recently had to upload; 0 without one."""
+    """Return the bytes of the answer that the account recently had to upload, or 0."""
     run = providers_repository.benchmark_to_answer(session, address, utc_now() - providers_repository.ANSWERED_WITHIN)
     return 0 if run is None else ProofParameters(**run.work).answer_bytes
 
@@ -241,7 +241,7 @@ def _verdict(network: NetworkParameters, run: BenchmarkRun) -> Verdict:
 
 
 def _unpin(storage: Storage, cid: str) -> None:
-    """Unpin a correct answer. A wrong one stays pinned, because it may be another file that is needed."""
+    """Unpin a correct answer. A wrong one stays pinned: it may be another needed file."""
     try:
         storage.unpin(cid)
     except StorageUnavailable as error:
@@ -273,7 +273,7 @@ def demote_overdue(database: Database, now: datetime) -> None:
 def benchmark_deadline(
     session: Session, network: NetworkParameters, provider: Provider, now: datetime, is_at_work: IsAtWork
 ) -> datetime | None:
-    """Return the deadline of a provider's next benchmark, or None. The first return of a deadline sets it.
+    """Return the deadline of a provider's next benchmark, or None; the first return sets it.
 
     No deadline is set while the provider is in a job, and a provider with a deadline is not placed. The caller has
     locked the provider's row, because a passed benchmark clears the deadline.
@@ -304,7 +304,7 @@ def _check_may_benchmark(provider: Provider, tier: Tier) -> None:
 
 
 def _check_no_failure(session: Session, network: NetworkParameters, address: str) -> None:
-    """Enforce the pause after a failure. Otherwise a provider could retry until its invented states are not opened."""
+    """Enforce the pause after a failure; fast retries could guess which states are opened."""
     pause = timedelta(seconds=network.benchmark_pause_seconds)
     failed_at = providers_repository.last_failed_benchmark(session, address, utc_now() - pause)
     if failed_at is not None:

@@ -31,7 +31,7 @@ def sweep_gap(interval_seconds: float) -> timedelta:
 
 
 def report(session: Session, part: str, gap: timedelta) -> Outage | None:
-    """Record that the component works; return the outage that ends now after a silence of more than ``gap``."""
+    """Record that the component works; return the outage longer than ``gap`` that ends now."""
     now = database_now(session)
     session.execute(insert(ComponentHeartbeat).values(part=part, seen_at=now).on_conflict_do_nothing())
     row = session.scalars(select(ComponentHeartbeat).where(ComponentHeartbeat.part == part).with_for_update()).one()
@@ -45,7 +45,7 @@ def report(session: Session, part: str, gap: timedelta) -> Outage | None:
 
 
 def record_storage_check(session: Session, works: bool) -> None:
-    """Record the result of a check of storage. A failure extends the outage since the last success.
+    """Record a check of storage. A failure extends the outage since the last success.
 
     Without an earlier success, the outage begins a minute ago. Checks run only while a task depends on storage.
     """
@@ -62,7 +62,7 @@ def record_storage_check(session: Session, works: bool) -> None:
 
 
 def is_unresponsive(session: Session, part: str, gap: timedelta, now: datetime) -> bool:
-    """Return True if the component has been silent for longer than ``gap``; False if it never reported."""
+    """Return True if the component was silent for longer than ``gap``; False if never seen."""
     seen_at = session.scalar(select(ComponentHeartbeat.seen_at).where(ComponentHeartbeat.part == part))
     return seen_at is not None and now - seen_at > gap
 

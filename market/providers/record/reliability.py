@@ -43,5 +43,5 @@ def record_served_bytes(session: Session, address: str, size: int, at: datetime)
 
 
 def record_replay(session: Session, address: str, replayed_wei: int, at: datetime) -> None:
-    """Record a replay that agreed with the decision; ``replayed_wei`` is the gross price of the segment."""
+    """Record a replay that agreed with the decision, at the segment's gross price."""
     repository.add(session, address, epoch_of(at.timestamp()), replays=1, replayed_wei=replayed_wei)

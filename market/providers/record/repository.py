@@ -23,7 +23,7 @@ from market.providers.models import (
 
 
 def mark_minute(session: Session, address: str, hour: int, bit: int) -> None:
-    """Record a heartbeat in a minute, and the lowest active stake of the hour. A repetition writes nothing."""
+    """Record a heartbeat in a minute, and the hour's lowest active stake. Idempotent."""
     is_active = Provider.status == ProviderStatus.ACTIVE
     stake = (
         select(case((is_active, func.coalesce(Stake.stake_wei, 0)), else_=0))
@@ -57,7 +57,7 @@ def hours_of(session: Session, epoch: int) -> Sequence[HeartbeatHour]:
 
 
 def minutes_seen(session: Session, first: int) -> dict[int, int]:
-    """Return the minutes with a heartbeat of any node, by hour: hours from ``first`` and the oldest stored one."""
+    """Return the minutes with any node's heartbeat by hour, from ``first``, and the oldest."""
     oldest = select(func.min(HeartbeatHour.hour)).scalar_subquery()
     query = select(HeartbeatHour.hour, func.bit_or(HeartbeatHour.minutes)).group_by(HeartbeatHour.hour)
     hours = or_(HeartbeatHour.hour >= first, HeartbeatHour.hour == oldest)

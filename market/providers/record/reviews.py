@@ -31,7 +31,7 @@ def review(database: Database, network: NetworkParameters, now: datetime) -> Non
 
 
 def _review(session: Session, network: NetworkParameters, address: str, now: datetime) -> None:
-    """Set the score; below the threshold a provider is demoted until it recovers or passes a benchmark.
+    """Set the score; below the threshold demote until it recovers or passes a benchmark.
 
     A benchmark forgives the current score: only a lower one demotes the provider again. A low score does not demote a
     verifier; it only lowers its probability of selection. Its demotion is a suspension.
@@ -53,7 +53,7 @@ def _review(session: Session, network: NetworkParameters, address: str, now: dat
 
 
 def _may_recover(provider: Provider, network: NetworkParameters, now: datetime) -> bool:
-    """Return False during a suspension, and after a missed benchmark, which only a benchmark repairs."""
+    """Return False during a suspension, and after a missed benchmark until one passes."""
     suspension = timedelta(seconds=network.suspension_seconds)
     is_suspended = provider.warned_at is not None and now < provider.warned_at + suspension
     return not is_suspended and provider.reason != providers.REBENCHMARK_MISSED

@@ -1,4 +1,4 @@
-"""Uptime: heartbeats by the minute, evaluated per epoch against the nodes' on-chain commitments.
+"""Uptime: heartbeats by the minute, evaluated per epoch against on-chain commitments.
 
 A heartbeat sets one bit of its hour's row. After an epoch, its minutes are counted into one row per node, and its
 heartbeats are deleted. A breach of the tier's uptime in a committed period costs the downtime penalty, once per epoch.
@@ -39,7 +39,7 @@ _EXEMPT = (ProviderStatus.JAILED, ProviderStatus.EXITED)  # they get no work, so
 
 @dataclass(frozen=True, slots=True)
 class _NodeEpoch:
-    """Epoch of one node: its minutes as bits, and the sum of its stake in wei over the minutes seen."""
+    """Epoch of one node: minutes as bits, and the sum of stake in wei over minutes seen."""
 
     provider: Provider
     seen: int
@@ -61,7 +61,7 @@ def on_committed(session: Session, event: ChainEvent) -> None:
 
 
 def on_slashed(session: Session, event: ChainEvent) -> None:
-    """Handle the final Slashed event: count it in the score, and store the amount of a downtime penalty."""
+    """Handle the final Slashed event: count it, store the amount of a downtime penalty."""
     record_repository.add(session, event.args["provider"], uptime.epoch_of(event.timestamp), slashes=1)
     penalty = record_repository.lock_penalty(session, event.args["evidence"])
     if penalty is not None:

@@ -1,4 +1,4 @@
-"""Inputs of a round's aggregation, and their record, which is published with the next checkpoint."""
+"""Inputs of a round's aggregation, and their published record."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -21,7 +21,7 @@ RECORD_KIND = "zoo-aggregation/1"
 
 
 class PayloadsLost(Exception):
-    """Storage serves the round's checkpoint but not some delivered payloads, or serves other bytes for them."""
+    """Storage serves the round's checkpoint but lacks delivered payloads, or their bytes."""
 
     def __init__(self, unit_ids: frozenset[int]) -> None:
         super().__init__(f"Storage does not serve the payloads of units {sorted(unit_ids)}.")
@@ -65,7 +65,7 @@ def aggregation_input(job: Job, unit: Unit) -> AggregationInput:
 
 
 def payloads_of(storage: Storage, spec: TrainingSpec, parts: Iterable[AggregationInput]) -> dict[int, bytes]:
-    """Return the payloads by place. Read the round's checkpoint first, to tell a lost payload from a storage outage.
+    """Return the payloads by place; read the checkpoint first to detect a storage outage.
 
     Raises:
         PayloadsLost: some are lost.
@@ -93,7 +93,7 @@ def store_record(
     parts: Iterable[AggregationInput],
     verdicts: Mapping[int, Verdict],
 ) -> str:
-    """Store the record from which the aggregation after ``round_`` can be recomputed; return its CID.
+    """Store the record that makes the aggregation after ``round_`` recomputable; return its CID.
 
     Raises StorageError.
     """

@@ -1,4 +1,4 @@
-"""Close a round: aggregate the delivered payloads into the next checkpoint and advance the job.
+"""Close of a round: aggregate delivered payloads to a checkpoint and advance the job.
 
 Idempotent: the files depend only on the payloads, and the change applies only while the job is in the loaded round.
 """
@@ -73,7 +73,7 @@ class _Round:
 
 
 def aggregate(database: Database, settings: Settings, storage: Storage, job_id: str) -> None:
-    """Close the job's current round if it is due and no other worker closes it. Raises StorageError."""
+    """Close the job's round if due and not being closed elsewhere. Raises StorageError."""
     with database.advisory_lock(f"aggregate:{job_id}") as alone:
         if alone:
             _drop_stale_leaves(database, storage, job_id)
@@ -114,7 +114,7 @@ def _drop_stale_leaves(database: Database, storage: Storage, job_id: str) -> Non
 
 
 def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
-    """Return the round if it can be closed now. Otherwise plan its tree, or enqueue the leaves that are not done."""
+    """Return the round if it can be closed; otherwise plan its tree or enqueue open leaves."""
     with database.transaction() as session:
         job = jobs_repository.lock_job(session, job_id)
         if job is None or job.status != JobStatus.RUNNING:
@@ -157,13 +157,13 @@ def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
 
 
 def _units(session: Session, job_id: str, number: int) -> dict[int, Unit]:
-    """Return by id the units of round ``number`` and the late units that no round has aggregated."""
+    """Return by id the units of round ``number`` and late units not aggregated yet."""
     own = units_repository.units_of_round(session, job_id, number)
     return {unit.id: unit for unit in [*own, *units_repository.late_units(session, job_id, number)]}
 
 
 def _undisputed(units: Iterable[Unit]) -> list[Unit]:
-    """Return the delivered units without disputed ones, which wait as late payloads; all units if all are disputed."""
+    """Return the delivered units without disputed ones, unless all are disputed."""
     delivered = [unit for unit in units if tree.can_be_aggregated(unit)]
     return [unit for unit in delivered if unit.status != UnitStatus.DISPUTED] or delivered
 

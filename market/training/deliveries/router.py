@@ -91,7 +91,7 @@ def extend_lease(
 def commit_lease(
     lease_id: LeaseId, body: Commit, account: CurrentAccount, services: ServicesDep, session: Uow
 ) -> CommitState:
-    """Commit to a result: a unit's trace root and salted payload hash, or the hash of a replay's result.
+    """Commit to a result: trace root and salted payload hash, or a replay's result hash.
 
     A unit commitment returns the inclusion acknowledgement; a repeated call returns the same one. Reveal nothing
     before you have it.

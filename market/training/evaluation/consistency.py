@@ -1,4 +1,4 @@
-"""Outlier flags from the payload statistics of a round. A flag only raises the provider's sampling rate.
+"""Outlier flags of a round's payloads. A flag only raises the provider's sampling rate.
 
 They are computed in parallel with later rounds, for the newest round alone. Exclusion from an aggregation is decided
 separately, by reproducible rules (:mod:`training_gym.aggregate.robust`), and counts as a flag too.
@@ -42,7 +42,7 @@ def has_outlier_flag(session: Session, unit: UnitSummary) -> bool:
 
 
 def examine(database: Database, storage: Storage, job_id: str) -> None:
-    """Examine the payloads of the job's last closed round once. Late ones are not: they started from another model.
+    """Examine the payloads of the last closed round once, without late ones.
 
     Raises:
         StorageError: storage failed. GymError: the dataset does not match its manifest.
@@ -69,7 +69,7 @@ def examine(database: Database, storage: Storage, job_id: str) -> None:
 def _outlier_flags(
     storage: Storage, spec: TrainingSpec, checkpoint_cid: str, payloads: dict[int, bytes]
 ) -> dict[int, list[str]]:
-    """Return flag codes by slot. The held-out windows follow from all payloads, so nodes cannot predict them."""
+    """Return flag codes by slot; nodes cannot predict the held-out windows."""
     from training_gym.evaluate.loss import mean_loss  # imports torch, which only workers load
 
     split = DatasetManifest.from_bytes(storage.get(spec.dataset, max_bytes=MAX_MANIFEST_BYTES)).validation

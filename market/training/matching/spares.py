@@ -69,7 +69,7 @@ def assign_spares(
 
 
 def offer_prefetch_leases(session: Session, settings: Settings, job: Job, checkpoint: Checkpoint) -> None:
-    """Offer prefetch leases for the newest checkpoint until the job has enough hot spares, former ones first.
+    """Offer prefetch leases of the newest checkpoint until hot spares suffice.
 
     A node prefetches for one job at a time and is offered each checkpoint once.
     """

@@ -39,7 +39,7 @@ MAX_ATTEMPTS = 3
 
 
 def releasable(wanted: Sequence[Checkpoint], holders: Mapping[int, Sequence[str]], redundancy: int) -> list[str]:
-    """Return the CIDs of checkpoints that nodes may drop: they and a newer one each have ``redundancy`` proven holders.
+    """Return checkpoints that nodes may drop: with ``redundancy`` holders, as a newer one.
 
     ``wanted`` has the checkpoints to keep, by ascending round; ``holders`` addresses by checkpoint id.
     """
@@ -48,7 +48,7 @@ def releasable(wanted: Sequence[Checkpoint], holders: Mapping[int, Sequence[str]
 
 
 def request_pins(session: Session, settings: Settings, job: Job) -> None:
-    """Offer the missing pin leases for the job's checkpoints: to its own nodes first, then to others of its tier."""
+    """Offer missing pin leases of the job's checkpoints, to its own nodes first."""
     missing = missing_pins(session, job)
     if not missing:
         return

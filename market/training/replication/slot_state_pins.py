@@ -25,7 +25,7 @@ from market.training.units import repository as units_repository
 
 
 def request_pins(session: Session, settings: Settings, job: Job) -> None:
-    """Offer the missing pin leases for the newest published state of each slot; to its own node last."""
+    """Offer missing pin leases of each slot's newest published state; own node last."""
     newest = replication_repository.newest_published(session, job.id)
     holders = replication_repository.holders(session, [unit.id for unit in newest])
     lacking = [unit for unit in newest if len(holders.get(unit.id, ())) < job.redundancy]
@@ -51,14 +51,14 @@ def request_pins(session: Session, settings: Settings, job: Job) -> None:
 
 
 def _best(nodes: Sequence[str], slot: int, own: str, taken: set[str], failed: Mapping[str, int]) -> list[str]:
-    """Return candidates to pin a slot's state, best first. Each slot starts at another node, which spreads the load."""
+    """Return candidates to pin a slot's state, best first; slots start at different nodes."""
     rotated = [*nodes[slot % len(nodes) :], *nodes[: slot % len(nodes)]] if nodes else []
     able = [node for node in rotated if node not in taken and failed.get(node, 0) < MAX_ATTEMPTS]
     return sorted(able, key=lambda node: (failed.get(node, 0), node == own))
 
 
 def record(session: Session, lease: Lease, proof: str, size: int) -> None:
-    """Record the holder's proven copy of ``size`` bytes, and delete its pins that the lease released."""
+    """Record the holder's proven copy of ``size`` bytes; delete its released pins."""
     assert lease.unit_id is not None  # only checkpoint pins have none
     replication_repository.delete_pins(session, lease.holder, lease.job_id, lease.task["release"])
     session.add(StatePin(unit_id=lease.unit_id, provider=lease.holder, nonce=lease.task["nonce"], proof=proof))

@@ -29,7 +29,7 @@ MAX_ATTEMPTS = 3
 
 
 def request_uploads(session: Session, settings: Settings, job: Job) -> None:
-    """Request the states that the newest kept checkpoint names and storage lacks, one per slot at a time.
+    """Request the states that the newest kept checkpoint names and storage lacks.
 
     A node that uploads for longer than the interval of kept checkpoints skips some of them.
     """

@@ -24,7 +24,7 @@ class UnusableDataset(Exception):
 
 
 def build_initial_checkpoint(database: Database, storage: Storage, job_id: str) -> None:
-    """Pin the dataset, then build, store and record the checkpoint of round 0; no-op if another worker does or did.
+    """Pin the dataset, then build and record round 0's checkpoint, once.
 
     Raises:
         UnusableDataset: the dataset is missing or does not match its manifest.

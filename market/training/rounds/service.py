@@ -86,7 +86,7 @@ def due_jobs(database: Database) -> list[str]:
 def round_to_offer(
     state: RoundState, now: datetime, own: UnitStatus | None, following: UnitStatus | None, *, next_round_open: bool
 ) -> int | None:
-    """Return the round of the replica's next unit: 0 the current one, 1 the next one, None for no unit now.
+    """Return the round of a replica's next unit: 0 current, 1 next, None for none now.
 
     Args:
         own, following: status of the replica's unit of this round and of the next; None without a usable unit.
@@ -120,7 +120,7 @@ def _advance_round(session: Session, settings: Settings, job: Job) -> None:
 
 
 def _handle_infeasible_round(session: Session, job: Job, state: RoundState, now: datetime) -> None:
-    """Restart the round's timeout after an outage of the market if nodes train again. Otherwise fail the job."""
+    """Restart the timeout after a market outage if nodes train again; else fail the job."""
     if state.open and providers.had_outage(session, job.round_started_at or job.created_at, now):
         job.round_started_at = now
     else:
@@ -136,7 +136,7 @@ def _offer_units(
     next_units: list[Unit],
     checkpoint: Checkpoint,
 ) -> None:
-    """Fill vacant replicas and offer each its unit of this round (appended to ``units``) or of the next."""
+    """Fill vacant replicas and offer each its unit of this round (into ``units``) or the next."""
     state, now = round_state(session, job, units, settings), utc_now()
     own, following = _usable_units(units), _usable_units(next_units)
     # A late unit's replica state starts the replica's next unit, so that one waits for it.
@@ -171,7 +171,7 @@ def _offer_units(
 
 
 def _effective_status(slot: Slot, unit: Unit | None) -> UnitStatus | None:
-    """Return the unit's status; its own node may continue from a declared commitment as from an uploaded unit."""
+    """Return the unit's status; its own node may continue from a declared commitment."""
     if unit is None:
         return None
     is_declared = unit.status == UnitStatus.COMMITTED and unit.payload_cid is not None
@@ -249,7 +249,7 @@ def _offer_unit(
 
 
 def _top_k(session: Session, job: Job, provider: str) -> int:
-    """Return the compression level of a node's next unit, from its report of its last unit of the job.
+    """Return the compression level of a node's next unit, from its last report.
 
     Without such a report, use its newest one of another job, with compute time scaled by the work of a unit.
     """

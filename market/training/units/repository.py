@@ -69,7 +69,7 @@ def exclude_payloads(session: Session, job_id: str, unit_ids: Collection[int], r
 
 
 def late_units(session: Session, job_id: str, round_: int) -> list[Unit]:
-    """Return late units of rounds before ``round_`` whose payloads wait for an aggregation, in slot order."""
+    """Return late units of rounds before ``round_`` that wait for an aggregation, by slot."""
     query = select(Unit).where(
         Unit.job_id == job_id, Unit.round < round_, Unit.status.in_(DELIVERED_UNIT), Unit.included.is_(None)
     )
@@ -102,7 +102,7 @@ def started_from(session: Session, unit: Unit) -> list[Unit]:
 
 
 def delivery_seconds(session: Session, job_id: str, since_round: int) -> list[float]:
-    """Return the seconds from offer to upload of each delivered unit of the rounds from ``since_round`` on."""
+    """Return delivered units' seconds from offer to upload, from round ``since_round`` on."""
     query = select(Unit.created_at, Unit.uploaded_at).where(
         Unit.job_id == job_id, Unit.round >= since_round, Unit.uploaded_at.is_not(None)
     )
@@ -134,7 +134,7 @@ def count_verified_units(session: Session, provider: str, min_wei: int, since: d
 def newest_outlier_flags(
     session: Session, provider: str, min_wei: int, limit: int
 ) -> list[tuple[list[str] | None, str | None]]:
-    """Return outlier flags and exclusion reason of the provider's newest delivered units worth at least ``min_wei``."""
+    """Return (flags, exclusion) of the provider's newest units worth at least ``min_wei``."""
     query = select(Unit.doubts, Unit.exclusion_reason).join(Job, Job.id == Unit.job_id).where(_costs_at_least(min_wei))
     query = query.where(Unit.provider == provider, Unit.uploaded_at.is_not(None))
     return list(session.execute(query.order_by(Unit.uploaded_at.desc(), Unit.id.desc()).limit(limit)).tuples())
@@ -148,7 +148,7 @@ def unexamined_units(session: Session, job_id: str, round_: int) -> list[Unit]:
 
 
 def trained_on(session: Session, dataset: str, providers: Collection[str]) -> set[str]:
-    """Return the nodes that delivered a unit of a job on this dataset (manifest CID), so hold a copy of it."""
+    """Return nodes that delivered units on this dataset (manifest CID), so hold a copy."""
     query = select(Unit.provider).join(Job, Job.id == Unit.job_id).distinct()
     of_dataset = Job.spec["data_config"]["dataset"].as_string() == dataset
     return set(session.scalars(query.where(Unit.provider.in_(providers), Unit.status.in_(DELIVERED_UNIT), of_dataset)))

@@ -36,7 +36,7 @@ class Start:
 
 
 def start_of(session: Session, job: Job, round_: int, slot: Slot, provider: str) -> Start:
-    """Return the start of the slot's unit on this node. Emit an event if the slot's state is reset."""
+    """Return the start of the slot's unit on this node; emit an event on a reset."""
     if slot.state_unit_id is None:
         return Start()
     [before] = repository.units_by_id(session, [slot.state_unit_id]).values()
@@ -52,7 +52,7 @@ def start_of(session: Session, job: Job, round_: int, slot: Slot, provider: str)
 
 
 def continues_on_delivery(job: Job) -> bool:
-    """Return True if a replica continues once a unit is declared or delivered, before its round is aggregated."""
+    """Return True if replicas continue before their unit's round is aggregated."""
     return bool(job.spec["training_config"].get("round_delay"))
 
 
@@ -64,7 +64,7 @@ def set_next_start_state(session: Session, slot: Slot, unit: Unit) -> None:
 
 
 def can_be_restored(unit: Unit) -> bool:
-    """Return True if the unit's payload may be restored when it is excluded (``robust.RESTORED_FOR``).
+    """Return True if the unit's payload can be restored (``robust.RESTORED_FOR``).
 
     A payload is restored once: otherwise excluded payloads accumulate in a replica with unusual data.
     """
@@ -97,7 +97,7 @@ def starts_privately(session: Session, unit_id: int) -> bool:
 
 
 def reveal_bytes(session: Session, unit: UnitSummary, segments: Sequence[int]) -> int:
-    """Return the bytes that the provider must upload to reveal the start states of these segments."""
+    """Return the bytes to upload to reveal the start states of these segments."""
     spec = TrainingSpec.from_dict(unit.spec)
     states = sum(segment > 0 for segment in segments) * boundary_state_bytes(spec)
     return states + (slot_state_bytes(spec) if segments and starts_privately(session, unit.id) else 0)
@@ -117,7 +117,7 @@ def next_start_cids(session: Session, job_id: str) -> dict[int, str]:
 
 
 def request_kept_states(session: Session, job: Job, round_: int) -> None:
-    """Request the upload of the slots' current states if the checkpoint before ``round_`` is kept and not the last."""
+    """Request uploads of current states if the checkpoint before ``round_`` is kept, not last."""
     if round_ % job.checkpoint_interval or round_ == job.rounds:
         return
     ids = [slot.state_unit_id for slot in jobs_repository.slots(session, job.id) if slot.state_unit_id is not None]

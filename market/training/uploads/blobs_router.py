@@ -90,7 +90,7 @@ def _announced_size(request: Request) -> int:
 
 
 async def receive_body(request: Request, file: SpooledTemporaryFile[bytes], limit: int, remedy: str) -> int:
-    """Write the request's body into ``file``, rewind it and return its bytes. Raises BodyTooLarge."""
+    """Write the body into ``file``, rewind it and return its bytes. Raises BodyTooLarge."""
     too_large = BodyTooLarge(f"The body exceeds {limit} bytes.", field="body", remedy=remedy)
     if _announced_size(request) > limit:
         raise too_large

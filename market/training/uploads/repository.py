@@ -33,7 +33,7 @@ def pieces(session: Session, unit_id: int, purpose: str) -> Sequence[UploadPiece
 
 
 def replaced_bytes(session: Session, upload: Upload, cid: str, number: int, piece_cid: str) -> int:
-    """Return the stored bytes that piece ``number`` of the file ``cid`` replaces: of another file, or another piece."""
+    """Return the stored bytes that piece ``number`` of the file ``cid`` replaces."""
     if upload.cid != cid:
         mine = (UploadPiece.unit_id == upload.unit_id, UploadPiece.purpose == upload.purpose)
         return session.scalar(select(func.coalesce(func.sum(UploadPiece.size), 0)).where(*mine)) or 0
@@ -56,7 +56,7 @@ def delete_uploads(session: Session, unit_id: int, purposes: Collection[str]) ->
 
 
 def stale(session: Session, before: datetime, *, without: str) -> Sequence[Upload]:
-    """Return up to 100 uploads unchanged since ``before``, without purposes that start with ``without``."""
+    """Return up to 100 uploads unchanged since ``before``, but no purpose from ``without``."""
     query = select(Upload).where(Upload.touched_at < before, ~Upload.purpose.startswith(without, autoescape=True))
     return session.scalars(query.order_by(Upload.touched_at).limit(100)).all()
 
@@ -79,7 +79,7 @@ def last_changes(session: Session, unit_ids: Collection[int], purpose: str) -> d
 
 
 def is_named(session: Session, cid: str) -> bool:
-    """Return True if the file is a delivered payload, a published replica state or part of a checkpoint."""
+    """Return True if the file is a payload, published replica state or part of a checkpoint."""
     of_unit = or_(Unit.payload_cid == cid, (Unit.slot_state_cid == cid) & Unit.slot_state_public)
     of_checkpoint = exists().where(Checkpoint.file_cids.contains([cid]))
     return bool(session.scalar(select(or_(exists().where(of_unit), of_checkpoint))))

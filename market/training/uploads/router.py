@@ -52,7 +52,7 @@ def _storage_errors() -> Iterator[None]:
 
 
 class FileView(BaseModel):
-    """State of a file in storage. A piece has ``piece_bytes`` of the file; the last one has the rest."""
+    """State of a file in storage; pieces have ``piece_bytes``, the last one has the rest."""
 
     cid: str
     max_bytes: int = Field(description="Maximum bytes of the file by the job's specification.")
@@ -79,7 +79,7 @@ class JoinedView(BaseModel):
 def read_file(
     lease_id: LeaseId, cid: FileCid, token: LeaseToken, account: CurrentAccount, services: ServicesDep
 ) -> FileView:
-    """Return the state of a file that the lease requests. Pieces that an earlier lease on the unit sent count."""
+    """Return the state of a requested file; pieces of the unit's earlier leases count."""
     return file_view(services, service.of_lease(lease_id, account.address, token, cid), cid)
 
 
@@ -108,7 +108,7 @@ async def put_piece(
     account: CurrentAccount,
     services: ServicesDep,
 ) -> PieceView:
-    """Store a piece of a file. The market checks its CID and the maximum size by the job's specification."""
+    """Store a piece of a file. The market checks its CID and the file's maximum size."""
     asked = service.of_lease(lease_id, account.address, token, cid)
     return await take_piece(services, request, asked, account.address, cid, number, piece_cid)
 
@@ -122,7 +122,7 @@ async def take_piece(
     number: int,
     piece_cid: str,
 ) -> PieceView:
-    """Store the request's body as a piece of a file. Raises like :func:`service.store_chunk`, and BodyTooLarge."""
+    """Store the body as a piece. Raises like :func:`service.store_chunk`, and BodyTooLarge."""
     with SpooledTemporaryFile(max_size=PIECE_BYTES // 16) as file:
         await receive_body(request, file, PIECE_BYTES, "Send the file in pieces of piece_bytes.")
         with _storage_errors():

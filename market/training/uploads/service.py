@@ -59,7 +59,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Stored parts of a file: CIDs of its pieces by number; ``complete`` if storage has the whole file."""
+    """Stored parts of a file: piece CIDs by number; ``complete`` if storage has it whole."""
 
     expected: Expected
     pieces: dict[int, str]
@@ -140,7 +140,7 @@ def store_chunk(
     body: BinaryIO,
     day_quota: int,
 ) -> None:
-    """Store a piece of a file. Idempotent; another file for the same purpose replaces the earlier one.
+    """Store a piece. Idempotent; another file for the same purpose replaces the earlier one.
 
     Replaced bytes count against the account's ``day_quota``, so that a lease does not bypass it. ``cid`` is the whole
     file's, ``piece_cid`` that of the piece as a file of its own.
@@ -260,14 +260,14 @@ def hand_over(session: Session, lease: Lease, cids: Sequence[str | None]) -> Non
 
 
 def delete_stale(database: Database, storage: Storage, before: datetime) -> int:
-    """Delete unfinished or unaccepted uploads without a change since ``before``; return their number."""
+    """Delete unaccepted uploads without a change since ``before``; return their number."""
     with database.transaction() as session:
         due = uploads_repository.stale(session, before, without=DISPUTED)
     return _discard(database, storage, due)
 
 
 def delete_disputed(database: Database, storage: Storage, disputed: Collection[str]) -> int:
-    """Delete the dispute files of all units except ``disputed``, the keys of units in open disputes."""
+    """Delete dispute files of all units except ``disputed``, keys of units in open disputes."""
     with database.transaction() as session:
         found = [commitments_repository.acknowledged_unit(session, key) for key in disputed]
         kept = {one[2].id for one in found if one is not None}
@@ -296,7 +296,7 @@ def _held(session: Session, lease_id: str, address: str, token: str, cid: str) -
 
 
 def _begin(session: Session, file: Expected, cid: str) -> str | None:
-    """Start or continue the upload for this purpose; return the CID of a replaced file that it had pinned."""
+    """Start or continue the upload for this purpose; return a replaced file's pinned CID."""
     now = utc_now()
     row = uploads_repository.begin(session, file.unit_id, file.purpose, cid, now)
     if row.cid == cid:

@@ -1,4 +1,4 @@
-"""Late states of decided units: they count in the provider's score, and a third late day is slashed.
+"""Late states of decided units: they count in the score, a third late day is slashed.
 
 Call only while verification advances: one worker at a time may process a provider's days.
 """
@@ -28,7 +28,7 @@ from zoo_protocol.hashing import canonical_json, to_hex
 
 
 def record_late_states(database: Database, storage: Storage) -> None:
-    """Count the late states of decided units, and slash providers that were late on too many days.
+    """Count late states of decided units; slash providers late on too many days.
 
     Raises:
         StorageError: evidence could not be stored; the next call repeats the penalty.
@@ -63,7 +63,7 @@ def _day(late: LateState) -> int:
 
 
 def _violation(session: Session, provider: str) -> list[LateState]:
-    """Return the late states that form a violation, oldest first, without those due before the last penalty."""
+    """Return the late states that form a violation, oldest first, since the last penalty."""
     before = penalties_repository.last_late_penalty_at(session, provider) or datetime.min.replace(tzinfo=UTC)
     by_day = {_day(late): late for late in repository.counted_late_states(session, before, provider)}
     return [by_day[day] for day in late_states.violation(by_day) or ()]

@@ -17,7 +17,7 @@ PAGE = 200
 
 
 def samples_with_states(session: Session, before: datetime, after: int) -> Sequence[Sample]:
-    """Return a page of samples from before then with stored start states, by id, starting after ``after``.
+    """Return a page of samples from before then with stored start states, after id ``after``.
 
     Samples of a slashed unit are excluded: its evidence names their states.
     """
@@ -45,7 +45,7 @@ def counted_late_states(session: Session, due_after: datetime, provider: str | N
 
 
 def canaries_with_states(session: Session, before: datetime, after: int) -> Sequence[Canary]:
-    """Return a page of finished canaries from before then with stored states, like :func:`samples_with_states`.
+    """Return a page of finished canaries with stored states, as :func:`samples_with_states`.
 
     Canaries whose verifier is slashed, or to be slashed, are excluded.
     """

@@ -71,7 +71,7 @@ def advance(
 
 
 def _is_storable(database: Database, storage: Storage) -> bool:
-    """Return True if storage accepts content. It is tested only while requests to nodes depend on it."""
+    """Return True if storage accepts content; tested only while open requests depend on it."""
     with database.transaction() as session:
         if not samples_repository.depends_on_storage(session):
             return True

@@ -27,7 +27,7 @@ BY_OPERATOR = Route(DecidedBy.OPERATOR, Reason.NOT_REPLAYABLE)
 
 
 def slash_verifiers(database: Database, storage: Storage) -> None:
-    """Slash and jail every verifier that was outvoted again after its warning, each in its own transaction.
+    """Slash and jail each verifier outvoted again after its warning, one per transaction.
 
     The evidence contains the unit's whole trace, so it waits until the unit is decided.
 
@@ -60,7 +60,7 @@ def _evidence_of_replays(
 
 
 def _slash_verifier(session: Session, unit: UnitSummary, replay_id: int, evidence_cid: str) -> None:
-    """Slash the replay's verifier unless it is slashed for this unit, or jailed for another wrong replay."""
+    """Slash the replay's verifier unless slashed for this unit or jailed for another one."""
     replay = samples_repository.lock_replay(session, replay_id)
     assert replay is not None  # replays are not deleted
     if replay.id not in repository.replays_to_slash(session):

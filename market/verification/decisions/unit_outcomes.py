@@ -165,7 +165,7 @@ def _apply_dispute_outcome(database: Database, storage: Storage, unit_id: int) -
 
 
 def _slash_by_dispute(session: Session, unit: UnitSummary, ending: Ending) -> Slash:
-    """Return the penalty that the contract has taken; amount and transaction are in its final event."""
+    """Return the penalty that the contract took; its final event has amount and transaction."""
     assert ending.convicted_in is not None  # the dispute was upheld
     event = next(event for event in final_events(session, ending.convicted_in) if event.name == "Slashed")
     return Slash(
@@ -202,7 +202,7 @@ def _slash_by_operator(database: Database, storage: Storage, unit: UnitSummary, 
 
 
 def _is_jailed_for_fraud(session: Session, provider: str) -> bool:
-    """Return True if the provider is jailed for false or withheld work, which is slashed once for all its units.
+    """Return True if the provider is jailed for fraud, slashed once for all its units.
 
     Jailing for downtime or lateness costs far less and does not count.
     """
@@ -211,7 +211,7 @@ def _is_jailed_for_fraud(session: Session, provider: str) -> bool:
 
 
 def on_dispute_ended(session: Session, event: ChainEvent) -> None:
-    """Handle the final DisputeEnded event of any challenger: a provider that lost is jailed and gets no work.
+    """Handle the final DisputeEnded event: a provider that lost is jailed.
 
     The unit itself is decided by :func:`decide_units` or, for other challengers, by its settlement.
     """
@@ -234,14 +234,14 @@ def _jail_and_reject(session: Session, unit: UnitSummary, reason: str, slash: Sl
 
 
 def _failed_sample(session: Session, unit_id: int) -> Sample:
-    """Lock and return the sample that decides against the unit: the first refuted one, or the first withheld one."""
+    """Lock and return the deciding sample: the first refuted, or the first withheld one."""
     samples = samples_repository.lock_samples_of_unit(session, unit_id)
     failed = [sample for sample in samples if sample.status == SampleStatus.FAILED]
     return min(failed, key=lambda sample: (sample.reason != INCORRECT, sample.segment))
 
 
 def _reject(session: Session, unit_id: int, reason: str) -> None:
-    """Reject a unit, drop its open samples, and pay or sanction the verifiers of its refuted samples."""
+    """Reject a unit, drop its open samples, pay or sanction verifiers of refuted samples."""
     unit = units_service.unit_facts(session, unit_id)
     units_service.reject_unit(session, unit_id, reason)
     for sample in samples_repository.lock_samples_of_unit(session, unit_id):

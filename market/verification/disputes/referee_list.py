@@ -23,7 +23,7 @@ _log = structlog.get_logger(__name__)
 
 
 def eligible(database: Database, chain: ChainViews, parties: Collection[str]) -> list[str]:
-    """Return the registered referees that can be drawn now, without ``parties``. Raises ChainError."""
+    """Return the referees that can be drawn now, without ``parties``. Raises ChainError."""
     with database.transaction() as session:
         entries = _listed(session)
     now = chain.client.head().timestamp
@@ -32,7 +32,7 @@ def eligible(database: Database, chain: ChainViews, parties: Collection[str]) ->
 
 
 def evict_idle(database: Database, chain: ChainViews) -> None:
-    """Request the eviction of some entries that cannot be drawn; no-op while another worker does.
+    """Request the eviction of entries that cannot be drawn, under an advisory lock.
 
     No-op while a draw is pending: the contract refuses changes of the list then. Raises ChainError.
     """

@@ -1,4 +1,4 @@
-"""Data of disputes between their parties: the referees' verdicts, and the file of the start state.
+"""Data of disputes: the referees' verdicts, and the file of the start state.
 
 The market decides nothing here. A verdict is valid by its signature, a state by its digest on chain; both are public.
 """
@@ -145,7 +145,7 @@ def expected_file(dispute_id: str, provider: str, cid: str) -> FindExpected:
 
 
 def release_states(database: Database, storage: Storage) -> int:
-    """Delete the dispute files of all units without an open dispute in final blocks; return their number."""
+    """Delete dispute files of units without an open dispute; return their number."""
     with database.transaction() as session:
         disputed = [dispute.unit_key for dispute in repository.open_disputes(session)]
     return uploads.delete_disputed(database, storage, disputed)

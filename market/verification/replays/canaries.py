@@ -1,4 +1,4 @@
-"""Canary segments: replay tasks with an altered start state, to detect verifiers that copy instead of replaying.
+"""Canary segments: replay tasks with an altered start state, to detect copying.
 
 A canary is a sampled segment with a start state that the market has altered slightly. No claim exists for its end, so
 only a full replay gives the end leaf of other honest verifiers. Canaries do not decide units, and the provider does not
@@ -60,7 +60,7 @@ def schedule_canary(settings: Settings, unit: UnitSummary, drawn: Sequence[int],
 
 
 def inner_state_request(sample: Sample) -> dict[str, Any] | None:
-    """Return the inner state that a replay of a first segment digests: after ``step``, with ``nonce``. None: no one."""
+    """Return the inner state that a first segment's replay digests; None for no request."""
     return None if sample.inner_nonce is None else {"step": sample.inner_step, "nonce": sample.inner_nonce}
 
 
@@ -118,7 +118,7 @@ def _create(database: Database, storage: Storage, unit: UnitSummary, segment: in
 
 
 def assign(session: Session, settings: Settings, canary_id: int) -> None:
-    """Request one more replay unless one is open; judge without it if no verifier is left or the unit is decided."""
+    """Request one more replay unless one is open; evaluate without it if none is possible."""
     canary = samples_repository.lock_canary(session, canary_id)
     if canary is None or canary.status != CanaryStatus.PLANTED:
         return
@@ -142,7 +142,7 @@ def assign(session: Session, settings: Settings, canary_id: int) -> None:
 
 
 def evaluate_canary(session: Session, canary: Canary, unit: UnitSummary, *, no_verifier_left: bool = False) -> None:
-    """Pay right results and overrule proven wrong ones. Without a right result only copies are overruled.
+    """Pay right results and overrule wrong ones; without a right result, only copies.
 
     A copy is the provider's claim for the unaltered segment.
     """

@@ -1,4 +1,4 @@
-"""Cross-class checks: replays in another environment class if the unit's class has no live verifier.
+"""Cross-class checks: replays elsewhere if the unit's class has no live verifier.
 
 The verifier commits to its end state and uploads it. Then the provider is asked for its claimed end state, and the
 market compares both (:mod:`market.domain.verification.tolerance`). Close states pass the segment, and the unit records
@@ -131,7 +131,7 @@ def reopen_claim(session: Session, comparison_id: int, lease_id: str) -> None:
 
 
 def compare_states(database: Database, storage: Storage) -> None:
-    """Compare the pairs of end states. No session is open while states are read. Raises StorageUnavailable."""
+    """Compare pairs of end states, without an open session. Raises StorageUnavailable."""
     with database.transaction() as session:
         ready = samples_repository.comparisons_to_make(session)
     for comparison_id in ready:
@@ -170,7 +170,7 @@ def _compared(session: Session, comparison: Comparison, distance: tuple[float, f
 
 
 def _decide(session: Session, comparison: Comparison, event: ComparisonEvent, reason: str | None) -> None:
-    """End a comparison. If it passes, its sample passes, unless a verifier of the class gave a result since."""
+    """End a comparison; if it passes, so does its sample, unless its class gave a result."""
     sample = samples_repository.lock_sample(session, comparison.sample_id)
     unit = units.unit_facts(session, comparison.unit_id)
     assert sample is not None  # samples are not deleted
@@ -188,7 +188,7 @@ def _decide(session: Session, comparison: Comparison, event: ComparisonEvent, re
 
 
 def record_verdict(session: Session, sample: Sample, unit: UnitSummary, *, passed: bool) -> None:
-    """Apply the class's or a committee's final verdict to a failed comparison: record drift, or pay its verifier."""
+    """Apply a final verdict to a failed comparison: record drift, or pay its verifier."""
     comparison = samples_repository.lock_comparison_of(session, sample.id)
     if comparison is None or comparison.status != ComparisonStatus.FAILED:
         return

@@ -38,7 +38,7 @@ def close_without_result(session: Session, lease: LeaseSummary, replay: Replay) 
 
 
 def record_faults(database: Database, storage: Storage, *, storable: bool) -> None:
-    """Record every new fault in its verifier's score, unless the market or its storage (``storable``) had an outage."""
+    """Record new faults in verifiers' scores, unless market or storage had an outage."""
     with database.transaction() as session:
         due = samples_repository.unrecorded_faults(session)
     for replay_id in due:

@@ -85,7 +85,7 @@ def _assign(session: Session, settings: Settings, sample: Sample) -> None:
 
 
 def _missing(sample: Sample, replays: list[Replay]) -> int:
-    """Return the number of replays to request now. Duplicate replays start together, so that they look alike."""
+    """Return the number of replays to request; duplicate replays start together."""
     wanted = 2 if sample.second_opinion else 1
     given = sum(known.end_leaf is not None for known in _valid(replays))
     asked = sum(has_open_request([known]) for known in replays)
@@ -224,7 +224,7 @@ def clear_sample(session: Session, sample: Sample, unit: UnitSummary) -> None:
 
 
 def _drop_results(session: Session, sample: Sample, unit: UnitSummary, wrong: set[str]) -> None:
-    """Overrule these verifiers' mismatches on a refuted sample; reopen it unless others refute it."""
+    """Overrule these verifiers' mismatches; reopen the sample unless others refute it."""
     claimed = unit.leaves[sample.segment + 1]
     for known in samples_repository.lock_replays(session, sample.id):
         if known.verifier in wrong and known.end_leaf not in (None, claimed):
@@ -242,7 +242,7 @@ def _valid(replays: list[Replay]) -> list[Replay]:
 def _pay_and_sanction(
     session: Session, sample: Sample, unit: UnitSummary, wrong: set[str], *, claim_holds: bool
 ) -> None:
-    """Apply a final verdict once: pay matching verifiers, overrule ``wrong`` ones, record drift of a comparison.
+    """Apply a final verdict once: pay matching verifiers, overrule ``wrong`` ones.
 
     Verifiers of a valid end can report different inner states. Known copiers are overruled; if the copier is unknown,
     none of them is paid or sanctioned.

@@ -32,7 +32,7 @@ def lock_samples_of_unit(session: Session, unit_id: int) -> list[Sample]:
 
 
 def last_reveal_deadline(session: Session, unit_ids: Collection[int]) -> datetime | None:
-    """Return the last deadline of the units' requested states (segment starts, and ends to compare), if any."""
+    """Return the last deadline of the units' requested states, if any."""
     starts = (Sample.unit_id.in_(unit_ids), Sample.status == SampleStatus.DRAWN)
     computed = Comparison.status == ComparisonStatus.COMPUTED
     ends = (Comparison.unit_id.in_(unit_ids), computed, Comparison.claimed_cid.is_(None))

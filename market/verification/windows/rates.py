@@ -28,7 +28,7 @@ def rate_bps(session: Session, network: NetworkParameters, unit: UnitSummary) ->
 
 
 def clean_units(session: Session, unit: UnitSummary) -> int:
-    """Return the provider's verified units since its last slash; 0 while one of its units is disputed."""
+    """Return verified units since the provider's last slash; 0 during a dispute."""
     if providers.is_disputed(session, unit.provider):
         return 0
     return units_service.clean_units_of(

@@ -1,4 +1,4 @@
-"""Training child of an adversary: ``python -m zoo_compute.devnet.adversaries.child PROFILE MEMORY_BYTES KIND``."""
+"""Training child of an adversary: arguments PROFILE MEMORY_BYTES KIND."""
 
 import sys
 from dataclasses import replace

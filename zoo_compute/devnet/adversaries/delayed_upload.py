@@ -1,4 +1,4 @@
-"""Honest provider node that delays one upload after its commitment, like a node with a failed uplink.
+"""Honest provider node that delays one upload after its commitment.
 
 The node keeps its lease and its other work. The demonstration ends the delay by a file, independent of the machine's
 speed.

@@ -1,4 +1,4 @@
-"""Fabricated unit results: usual size and norm, and a smooth sequence of states from the checkpoint to the payload.
+"""Fabricated unit results: usual size and norm, and a smooth sequence of states.
 
 The first and last leaves match the delivered files. Only a replay reveals the false segments.
 """
@@ -19,7 +19,7 @@ STEP_SHARE = 0.5
 
 
 def fabricate_unit(unit: Unit, workdir: Path) -> UnitResult:
-    """Return a plausible result of ``unit`` without training, and write its start states into ``workdir``."""
+    """Return a plausible result without training; write its states to ``workdir``."""
     spec, training = unit.spec, unit.spec.training
     noise = np.random.default_rng([*from_hex(unit.job_id), unit.round, unit.slot])
     deviation = STEP_SHARE * training.learning_rate * training.segment_steps

@@ -1,4 +1,4 @@
-"""Release of what a node keeps of finished jobs: the last checkpoint and replica states, which no lease releases.
+"""Release of finished jobs' last checkpoint and replica states.
 
 A job is over once a final block records it; all of its units are committed by then. Its units can be disputed for
 :attr:`DisputeChain.trace_retention_seconds` after that. Files are kept for twice that time by the
@@ -18,7 +18,7 @@ _PERIODS = 2
 
 
 class FinishedJobs:
-    """Finished jobs of which a node keeps files. ``disputed`` returns whether a dispute of its units is open."""
+    """Finished jobs with kept files; ``disputed``: is a dispute of its units open."""
 
     def __init__(self, workspace: Workspace, connect: Callable[[], JobChain], disputed: Callable[[], bool]) -> None:
         self._workspace = workspace

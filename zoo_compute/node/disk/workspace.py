@@ -75,7 +75,7 @@ log = logging.getLogger(__name__)
 
 
 class Workspace:
-    """Directory of one node, under its lock (:func:`zoo_compute.node.disk.state_directory.used_alone`).
+    """Directory of one node, under its lock (:func:`~.state_directory.used_alone`).
 
     The store opens on first use: disputes need no disk space for it.
     """
@@ -93,7 +93,7 @@ class Workspace:
 
     @property
     def store(self) -> BlockStore:
-        """Block store. Raises OSError, sqlite3.Error: the disk refuses, now or in any of its methods."""
+        """Block store. It and its methods raise OSError, sqlite3.Error: the disk refuses."""
         with self._guard:
             if self._store is None:
                 self._store = opened_store(self._root / "store")
@@ -179,7 +179,7 @@ class Workspace:
             return path
 
     def fetch(self, gateway: GatewayClient, cid: str, *, max_bytes: int = MAX_INPUT_BYTES) -> Path:
-        """Return the file of a CID, downloaded and verified if missing; raises as ``GatewayClient.download``."""
+        """Return a CID's file, downloaded if missing; raises as ``GatewayClient.download``."""
         with self.single_flight(cid):
             path = self.local_path(cid)
             if path is None:
@@ -230,7 +230,7 @@ class Workspace:
         return {job_id for job_id in found if _JOB_ID.fullmatch(job_id)}
 
     def job_ended_at(self, job_id: str, now: int) -> int:
-        """Return when the job was first seen to be over (chain time, Unix seconds); records ``now`` on first use."""
+        """Return when the job was first seen to be over (chain time, Unix), by default ``now``."""
         path = self._root / "over" / f"{job_id}.json"
         since = read_json(path, lambda note: int(note["since"]))
         if since is None:
@@ -251,7 +251,7 @@ class Workspace:
         return found
 
     def _job_of(self, checkpoint: str) -> str:
-        """Return the job that the checkpoint's manifest names; "" if there is none. Older records lack the job."""
+        """Return the job in the checkpoint's manifest; "" without one."""
         try:
             manifest = b"".join(self.store.read(parse(checkpoint), max_bytes=MAX_MANIFEST_BYTES))
             return CheckpointManifest.from_bytes(manifest).job_id
@@ -322,7 +322,7 @@ class Workspace:
                 _remove(path)
 
     def collect(self) -> None:
-        """Remove unpinned blocks older than a day; runs at most once per hour. Fetches wait for it, up to minutes."""
+        """Remove unpinned blocks older than a day, at most once per hour; fetches wait."""
         if time.monotonic() < self._collect_at:
             return
         self._collect_at = time.monotonic() + _COLLECT_SECONDS

@@ -1,4 +1,4 @@
-"""Defence of disputes of this node's units: a provider that misses its response deadline loses the dispute.
+"""Defence of disputes of this node's units, by their response deadlines.
 
 Opened disputes are read from the contract's log, from the last final block on, so that a reorg hides none. Each is
 recorded in a file until its end is final. The chain's state determines the response, so restarts and other senders are
@@ -57,7 +57,7 @@ class Disputes:
         interval: minimum seconds between two runs of ``watch``.
 
     Attributes:
-        trace_retention_seconds: period after a commitment in which disputes are possible; None before the first ``watch``.
+        trace_retention_seconds: period after a commitment in which a unit can be disputed; at first None.
         now: Unix time for retention: the earlier of this machine's clock and the chain's, as of the last ``watch``.
             A clock that jumps ahead must not delete what can still be requested.
     """
@@ -81,7 +81,7 @@ class Disputes:
         self.now = 0.0
 
     def watch(self) -> None:
-        """Find new disputes and respond to all; does nothing within ``interval`` or without a new block.
+        """Find new disputes and respond; no-op within ``interval`` or without a new block.
 
         Errors of single disputes are logged; the next run tries again.
 
@@ -122,7 +122,7 @@ class Disputes:
         return self._chain
 
     def _search(self, latest: Block) -> None:
-        """Record disputes opened since the last final block; initially since one response period ago."""
+        """Record disputes opened since the last final block, at first one response period."""
         if self._next_block is None or self._next_block > latest.number + 1:  # first run, or a reorg
             self._next_block = self.chain.first_block_since(
                 latest.timestamp - self.chain.terms.response_seconds, latest
@@ -142,7 +142,7 @@ class Disputes:
             self._unwritten[opened.dispute_id] = opened
 
     def _forget_final(self, final: Block, searched: Block) -> None:
-        """Advance the search to the final block, and delete disputes whose end (or absence) is final.
+        """Advance the search to the final block; delete disputes whose end is final.
 
         Blocks newer than the last searched one can become final while disputes are answered.
         """

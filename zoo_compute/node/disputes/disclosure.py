@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Disclosure:
-    """A provider's duties towards the committees of its disputes. Retraining is slow, so it has a thread of its own.
+    """A provider's duties towards committees, in a thread: retraining is slow.
 
     ``disputes`` is another instance than the one of the defence; both read the same files.
     """

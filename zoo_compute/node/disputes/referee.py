@@ -1,4 +1,4 @@
-"""Referee duties of a staked verifier: replay the disputed segment for a committee and sign the verdict.
+"""Referee duties of a staked verifier: replay the disputed segment and sign.
 
 Committees are read from the contract's log, from the last final block on. A decision is on disk before its signature
 leaves this node, so a referee never signs two verdicts for one committee. The market publishes signatures; without the
@@ -197,7 +197,7 @@ class Referee:
         return self._sign(seat, found.provider_correct, found.reason)
 
     def _has_same_owner(self, seat: Seat, data_time_is_over: bool) -> bool:
-        """Return whether the provider declares this node's owner; False if unknown after the provider's time."""
+        """Return True if the provider declares this node's owner; False if unknown in the end."""
         if self._owner is None:
             return False
         try:

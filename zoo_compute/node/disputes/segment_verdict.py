@@ -244,7 +244,7 @@ class _DisputedSegment:
 
 
 def _failed(error: ExecutorError) -> Finding:
-    """Return a finding if training diverged: then no end state exists. Other failures are this referee's."""
+    """Return a finding if training diverged; other failures are this referee's."""
     if error.code == DIVERGED:
         return Finding(False, DIVERGED)
     raise NoVerdict(error.code, str(error)) from error

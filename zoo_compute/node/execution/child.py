@@ -54,7 +54,7 @@ def main(load: "Callable[[str], Trainer]" = load_trainer) -> None:
 
 
 def _requests(descriptor: int) -> Iterator[dict[str, Any]]:
-    """Yield requests. A thread reads them, so that the parent's death ends this process during a task too."""
+    """Yield requests, read by a thread, so that the parent's death ends this process."""
     waiting: queue.Queue[dict[str, Any]] = queue.Queue()
 
     def read() -> None:

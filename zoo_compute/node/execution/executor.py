@@ -1,4 +1,4 @@
-"""Runs training tasks in a warm child process without network access, which can be killed at any time.
+"""Runs training tasks in a warm child process without network access.
 
 The parent never imports torch. It starts the child ahead of the first task, because imports and probing take over a
 second. It starts a fresh child after a kill, a crash, an allocation failure or an unexpected error.
@@ -96,7 +96,7 @@ class Executor:
 
     @contextlib.contextmanager
     def reserve(self) -> Iterator[None]:
-        """Reserve the child for tasks of this thread that depend on each other; waits for a running task."""
+        """Reserve the child for this thread's dependent tasks; waits for a running task."""
         with self._lock:
             yield
 

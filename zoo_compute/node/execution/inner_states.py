@@ -1,4 +1,4 @@
-"""Digest of an inner state of a first segment, which a verifier reports together with the segment's end.
+"""Digest of a first segment's inner state, reported together with its end.
 
 Imports torch.
 """
@@ -42,14 +42,14 @@ class InnerStateRequest:
         return cls(step, from_hex(take_hash(asked, "nonce")))
 
     def digest(self, state: Arrays) -> bytes:
-        """Return the tensor digest (32 bytes) of the nonce (as array ``!nonce``) and the state's arrays."""
+        """Return the tensor digest (32 bytes) of nonce (array ``!nonce``) and state."""
         return tensor_digest({"!nonce": np.frombuffer(self.nonce, "<f4"), **state})
 
 
 def replay_with_inner_digest(
     unit: Unit, inner: InnerStateRequest, start_leaf: bytes, on_step: OnStep
 ) -> tuple[bytes, bytes]:
-    """Return leaf 1, as :func:`training_gym.units.unit.replay` does, and the digest of the inner state.
+    """Return leaf 1, as :func:`~training_gym.units.unit.replay` does, and the inner digest.
 
     Interrupting the training at the inner state does not change the bits.
 

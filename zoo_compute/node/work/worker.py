@@ -1,4 +1,4 @@
-"""Execution of leases: train, reveal states, pin or prefetch checkpoints, upload a replica state, replay."""
+"""Execution of leases: train, reveal, pin, prefetch, upload a replica state, replay."""
 
 import hashlib
 import logging
@@ -53,7 +53,7 @@ _T = TypeVar("_T")
 
 
 class LinkTooSlow(Exception):
-    """The uplink is too slow to reveal sampled states in time; a late reveal counts as data withholding.
+    """The uplink is too slow to reveal sampled states in time.
 
     Attributes:
         code: reason of giving up the unit.
@@ -63,7 +63,7 @@ class LinkTooSlow(Exception):
 
 
 def require_link(lease: Lease, bytes_per_second: int | None) -> None:
-    """Check that the states of a unit can be revealed in time at the measured rate; None is unmeasured.
+    """Check that a unit's states can be revealed in time at the rate (None: unmeasured).
 
     The worst case is that all segments of ``DRAWN_TOGETHER`` units are sampled at once.
 
@@ -81,7 +81,7 @@ def require_link(lease: Lease, bytes_per_second: int | None) -> None:
 
 
 def _kept_result(document: Any) -> dict[str, Any]:
-    """Parse a stored result. Raises ValueError, LookupError, TypeError or OSError if it is incomplete."""
+    """Parse a stored result. Raises ValueError, LookupError, TypeError, OSError."""
     found: dict[str, Any] = {"start": document["start"], "state_digests": document["state_digests"], **document}
     if to_hex(hashlib.sha256(Path(found["payload"]).read_bytes()).digest()) != found["payload_sha256"]:
         raise ValueError("payload differs from payload_sha256")
@@ -148,7 +148,7 @@ class Worker:
         return None
 
     def _declared(self, result: dict[str, Any]) -> dict[str, str]:
-        """Return the declaration that the replica's next unit starts from, and store the payload for it."""
+        """Return the declared start of the replica's next unit, and store its payload."""
         payload = Path(result["payload"]).read_bytes()
         cid = cid_of_file(payload)
         self.workspace.add_file(cid, payload)
@@ -182,7 +182,7 @@ class Worker:
         )
 
     def _commit(self, held: HeldLease, commitment: UnitCommitment, declared: dict[str, str]) -> None:
-        """Send the commitment and store its acknowledgement; without one the market has no obligation."""
+        """Send the commitment and store its acknowledgement, which obliges the market."""
         body = {
             "trace_root": commitment.traceRoot,
             "payload_hash": commitment.payloadHash,
@@ -240,7 +240,7 @@ class Worker:
                 log.warning("gateways_retried kind=%s lease=%s error=%s", held.lease.kind, held.lease.id, error)
 
     def _require_link(self, held: HeldLease) -> None:
-        """Raise LinkTooSlow only after a fresh measurement: a refused unit would not update an old rate."""
+        """Raise LinkTooSlow only after a fresh measurement."""
         try:
             require_link(held.lease, self.link.up.bytes_per_second)
         except LinkTooSlow:
