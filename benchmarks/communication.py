@@ -58,7 +58,7 @@ from benchmarks.training.trainers import TORCHFT_PYTHON, Outcome, by_rounds, by_
 from training_gym.spec.errors import TrainingDiverged
 
 ROOT = Path(__file__).parents[1]
-KEPT = ROOT / ".benchmarks" / "communication.jsonl"
+OUTCOMES_PATH = ROOT / ".benchmarks" / "communication.jsonl"
 PLOT = ROOT / "benchmarks" / "communication.png"
 DIVERGED = Outcome(float("inf"), float("inf"), float("inf"))
 """A diverged run counts as saving no bytes."""
@@ -231,8 +231,8 @@ def main() -> None:
     started = time.perf_counter()
     scale = QUICK if chosen.quick else FULL
     if chosen.fresh:
-        KEPT.unlink(missing_ok=True)
-    kept = OutcomeCache(None if chosen.quick else KEPT)
+        OUTCOMES_PATH.unlink(missing_ok=True)
+    kept = OutcomeCache(None if chosen.quick else OUTCOMES_PATH)
     processes = 0 if chosen.kept else chosen.processes or len(os.sched_getaffinity(0))
     unit = dense_bytes(scale)
     if chosen.tune:

@@ -165,7 +165,7 @@ def _classes(directory: Path, quick: bool) -> list[Row]:
     tried = [end for of_spec in distances.values() for found in of_spec.values() for end in found]
     least = min(whole for whole, _ in tried)
     by_spec = ", ".join(f"{spec} {max(whole for whole, _ in found):.1e}" for spec, found in honest.items())
-    by_cheat = ", ".join(
+    by_attack = ", ".join(
         f"{attack} {min(whole for of_spec in distances.values() for whole, _ in of_spec[attack]):.1e}"
         for attack in distances[specs[0]]
     )
@@ -191,7 +191,7 @@ def _classes(directory: Path, quick: bool) -> list[Row]:
             "relative L2",
             least,
             max(whole for whole, _ in tried),
-            f"of {len(tried)} false segments; smallest by cheat: {by_cheat}; widest tensor at least "
+            f"of {len(tried)} false segments; smallest by attack: {by_attack}; widest tensor at least "
             f"{min(widest for _, widest in tried):.1e}",
         ),
         row(

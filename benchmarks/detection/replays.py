@@ -227,7 +227,7 @@ def _drift(directory: Path, others: list[str]) -> Any:
 def _attack_distances(directory: Path, environment: str, specs: list[str]) -> Any:
     """Return attacks' distances from the honest end: (whole, widest) by specification, attack."""
     from training_gym.units.trace import load_boundary_state
-    from training_gym.units.unit import run_unit, steps_of, train_steps
+    from training_gym.units.unit import run_unit, segment_steps, train_steps
     from training_gym.verify.adversaries import Attack, dishonest_training, parameter_change
     from training_gym.verify.tolerance import difference
 
@@ -243,7 +243,7 @@ def _attack_distances(directory: Path, environment: str, specs: list[str]) -> An
             for segment in range(unit.spec.segments):
                 start, steps = (
                     load_boundary_state(unit.spec, state_path(directory, segment).read_bytes()),
-                    steps_of(unit.spec, segment),
+                    segment_steps(unit.spec, segment),
                 )
                 honest, _ = train_steps(unit, start, steps, lambda step, loss: None)
                 false, _ = dishonest_training(attack, {segment}, earlier)(unit, start, steps, lambda step, loss: None)

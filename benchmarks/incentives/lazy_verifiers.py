@@ -28,7 +28,7 @@ from benchmarks.detection.bounds import Comparison
 from benchmarks.incentives.strategies import HIGHEST_PRICES, SEGMENTS, USUAL, Outcome, Prices, overruling_wei
 from benchmarks.report import Row, progress, row
 from market.domain.network import BPS
-from market.domain.verification.canaries import agreed_digest, answer, is_due, is_settled
+from market.domain.verification.canaries import agreed_digest, answer, is_claim_confirmed, is_due
 from market.domain.verification.sampling import Verdict, VerifierSanction, outvoted, sanction_for, verdict
 from market.settings import Settings
 from zoo_protocol.verification.sampling import draw
@@ -154,7 +154,7 @@ def _drawn_segment(laziness: Laziness, share: float, life: Life, dice: random.Ra
 
     def is_open() -> bool:
         second = segment == 0 and has_canary
-        return verdict(_TRUE, results) is Verdict.OPEN or not is_settled(digests(), second_opinion=second)
+        return verdict(_TRUE, results) is Verdict.OPEN or not is_claim_confirmed(digests(), needs_duplicate=second)
 
     results = [ask(_TRUE)]
     while is_open():

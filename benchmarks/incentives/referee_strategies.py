@@ -6,7 +6,7 @@ honest replays. A slashed referee is jailed, which ends its life.
 
 Assumptions:
 
-- An honest referee signs in time in ``PRESENT`` of its seats; otherwise no member is provably alone against all.
+- An honest referee signs in time in ``PRESENCE_RATE`` of its seats; otherwise no member is provably alone against all.
 - The market sends every signature, and a referee has the least slashable stake of a verifier.
 - Bribes are not counted: ``escaped_share`` gives the value of bought lies, ``inconclusive_share`` of bought silence.
 """
@@ -21,7 +21,7 @@ from functools import partial
 
 from benchmarks.incentives.strategies import SEGMENTS, VERIFIERS, Outcome, Prices
 from market.domain.network import BPS, MAINNET
-from market.domain.verification.committees import MAX_INCONCLUSIVE_PROBABILITY, PRESENT, inconclusive_probability
+from market.domain.verification.committees import MAX_INCONCLUSIVE_PROBABILITY, PRESENCE_RATE, inconclusive_probability
 from market.verification.disputes.referee_evidence import MIN_MEMBERS
 
 DISPUTES = 50
@@ -89,7 +89,7 @@ def cartel_life(cartel: Cartel, prices: Prices, dice: random.Random) -> int:
     for _ in range(DISPUTES):
         committee = dice.sample(sorted(standing), _TERMS.seats)
         seats = [referee for referee in committee if referee < cartel.count]
-        signing = sum(dice.random() < PRESENT for _ in range(len(committee) - len(seats)))
+        signing = sum(dice.random() < PRESENCE_RATE for _ in range(len(committee) - len(seats)))
         profit -= len(seats) * seat_profit_wei(prices)
         if cartel.vote is Vote.EQUIVOCATION:
             profit -= len(seats) * _STAKE * _PENALTY["contradicting_verdicts"] // BPS
@@ -128,7 +128,7 @@ def honest_life(dishonest: int, prices: Prices, dice: random.Random) -> int:
     for _ in range(DISPUTES):
         committee = dice.sample(sorted(standing), _TERMS.seats)
         lying = {referee for referee in committee if referee < dishonest}
-        signing = _present([referee for referee in committee if referee not in lying], dice)
+        signing = _signing([referee for referee in committee if referee not in lying], dice)
         if me in committee:
             earned -= prices.cost_wei // SEGMENTS
         if me in signing and len(signing) >= _TERMS.quorum:
@@ -140,8 +140,8 @@ def honest_life(dishonest: int, prices: Prices, dice: random.Random) -> int:
     return earned
 
 
-def _present(referees: Collection[int], dice: random.Random) -> set[int]:
-    return {referee for referee in referees if dice.random() < PRESENT}
+def _signing(referees: Collection[int], dice: random.Random) -> set[int]:
+    return {referee for referee in referees if dice.random() < PRESENCE_RATE}
 
 
 def escaped_share(bought: int) -> float:

@@ -63,7 +63,7 @@ REFUSALS = (
     Refusal("one that refuses all but first segments", only_first=True),
     Refusal("one that refuses all but first segments and copies those", only_first=True, copies=True),
 )
-SECOND_OPINIONS = 0.095
+DUPLICATE_REPLAYS = 0.095
 """Share of the replays of first segments that are duplicate replays (decision 8)."""
 
 
@@ -89,7 +89,7 @@ def refusing_life(refusal: Refusal, prices: Prices, samples: int, dice: random.R
             continue
         if luck < refusal.share or (refusal.only_first and not is_first):
             refused += 1
-        elif refusal.copies and luck < SECOND_OPINIONS:
+        elif refusal.copies and luck < DUPLICATE_REPLAYS:
             return earned - overruling_wei(VerifierSanction.SLASHED, prices)
         else:
             replays += 1

@@ -24,7 +24,7 @@ from market.platform.http.deps import Uow, services_of
 from market.platform.http.errors import KeyReused, RequestInFlight
 from zoo_protocol.hashing import sha256, to_hex
 
-KEPT_FOR = timedelta(days=7)
+RETENTION = timedelta(days=7)
 Answer = tuple[int, BaseModel]  # status and body
 Work = Callable[[Session], Answer]
 Statement = Callable[[UnitOfWork], Answer]
@@ -140,12 +140,12 @@ def _begin(request: Request, call: Idempotent, session: Uow) -> None:
     request.state.answer_kept_by = lambda status, body: call.keep(session, status, body)
 
 
-ANSWERED_ONCE = Depends(_begin, scope="function")
+IDEMPOTENT_ROUTE = Depends(_begin, scope="function")
 """Dependency of an :class:`IdempotentRoute` that works in its unit of work."""
 
 
 class IdempotentRoute(APIRoute):
-    """Route that stores its response for retries if it depends on :data:`ANSWERED_ONCE`.
+    """Route that stores its response for retries if it depends on :data:`IDEMPOTENT_ROUTE`.
 
     The unit of work commits after the response is rendered, so both are stored together. The stored response omits the
     fields in ``request.state.secret_fields``.
@@ -172,4 +172,4 @@ class IdempotentRoute(APIRoute):
 
 def delete_expired_answers(session: Session, now: datetime) -> None:
     """Delete responses older than a week; called by the sweep."""
-    session.execute(delete(IdempotentRequest).where(IdempotentRequest.created_at < now - KEPT_FOR))
+    session.execute(delete(IdempotentRequest).where(IdempotentRequest.created_at < now - RETENTION))

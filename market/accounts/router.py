@@ -17,7 +17,7 @@ from market.accounts.errors import (
     SignInRefused,
     TooManyKeys,
 )
-from market.accounts.idempotency import ANSWERED_ONCE, IdempotentRoute
+from market.accounts.idempotency import IDEMPOTENT_ROUTE, IdempotentRoute
 from market.accounts.models import Credential
 from market.accounts.schemas import (
     AccountView,
@@ -91,7 +91,7 @@ def get_me(account: CurrentAccount, services: ServicesDep, session: Reads) -> Ac
     )
 
 
-@router.post("/me/keys", status_code=201, responses=refusals(*_KEY_REFUSALS), dependencies=[ANSWERED_ONCE])
+@router.post("/me/keys", status_code=201, responses=refusals(*_KEY_REFUSALS), dependencies=[IDEMPOTENT_ROUTE])
 def create_key(body: KeyRequest, account: SignedInAccount, session: Uow, request: Request) -> NewKeyView:
     """Create an API key for programs, with limited scopes and spending."""
     caps = None if body.spending is None else body.spending.caps()
@@ -109,7 +109,7 @@ def list_keys(account: CurrentAccount, session: Reads) -> list[KeyView]:
     "/me/keys/{key_id}/rotate",
     status_code=201,
     responses=refusals(*_KEY_REFUSALS, ApiKeyNotFound),
-    dependencies=[ANSWERED_ONCE],
+    dependencies=[IDEMPOTENT_ROUTE],
 )
 def rotate_key(
     key_id: KeyId, body: RotateRequest, account: SignedInAccount, session: Uow, request: Request

@@ -29,7 +29,7 @@ class BookStatus:
 
 MAX_BUCKETS = 1_000
 _SEPARATOR = "."
-_ROUNDS_AT_ONCE = 100  # in one transaction
+_ROUNDS_PER_BATCH = 100  # in one transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +195,9 @@ def purge_orders(database: Database, kept: timedelta, now: datetime) -> int:
     while True:
         with database.transaction() as session:
             needed = jobs.auction_rounds_of_open_jobs(session)
-            dropped = repository.drop_orders(session, now - kept, needed, _ROUNDS_AT_ONCE)
+            dropped = repository.drop_orders(session, now - kept, needed, _ROUNDS_PER_BATCH)
         deleted += dropped
-        if dropped < _ROUNDS_AT_ONCE:
+        if dropped < _ROUNDS_PER_BATCH:
             return deleted
 
 

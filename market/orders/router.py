@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from market.accounts.deps import CurrentAccount, confirms_caller
 from market.accounts.errors import NotAuthenticated, NotPermitted, SpendingCapReached
-from market.accounts.idempotency import ANSWERED_ONCE, Idempotent, IdempotentRoute
+from market.accounts.idempotency import IDEMPOTENT_ROUTE, Idempotent, IdempotentRoute
 from market.accounts.organisations.errors import OrganisationNotFound
 from market.auctions import service as auctions
 from market.jobs.access import visible_job
@@ -179,7 +179,9 @@ def get_job_efficiency(job_id: JobId, account: CurrentAccount, session: Uow) -> 
     return efficiency(session, visible_job(session, account, job_id))
 
 
-@router.post("/jobs/{job_id}/cancel", responses=refusals(*_ACT_REFUSALS, NotCancellable), dependencies=[ANSWERED_ONCE])
+@router.post(
+    "/jobs/{job_id}/cancel", responses=refusals(*_ACT_REFUSALS, NotCancellable), dependencies=[IDEMPOTENT_ROUTE]
+)
 def cancel_job(job_id: JobId, account: CurrentAccount, services: ServicesDep, session: Uow) -> JobView:
     """Cancel a job. Delivered units are verified and paid, the rest is refunded.
 
@@ -198,13 +200,13 @@ def amend_job(job_id: JobId, body: AmendJob, account: CurrentAccount, services: 
     return views.job_view(session, services.network, job)
 
 
-@router.post("/jobs/{job_id}/pause", responses=refusals(*_ACT_REFUSALS, NotPausable), dependencies=[ANSWERED_ONCE])
+@router.post("/jobs/{job_id}/pause", responses=refusals(*_ACT_REFUSALS, NotPausable), dependencies=[IDEMPOTENT_ROUTE])
 def pause_job(job_id: JobId, account: CurrentAccount, services: ServicesDep, session: Uow) -> JobView:
     """Pause a job. Leased units are finished and paid. Deadlines and refunds do not change."""
     return views.job_view(session, services.network, amendments.pause(session, account, job_id, services.network))
 
 
-@router.post("/jobs/{job_id}/resume", responses=refusals(*_ACT_REFUSALS, NotPausable), dependencies=[ANSWERED_ONCE])
+@router.post("/jobs/{job_id}/resume", responses=refusals(*_ACT_REFUSALS, NotPausable), dependencies=[IDEMPOTENT_ROUTE])
 def resume_job(job_id: JobId, account: CurrentAccount, services: ServicesDep, session: Uow) -> JobView:
     """Resume a paused job, with nodes of the same class at its price or less."""
     return views.job_view(session, services.network, amendments.resume(session, account, job_id))

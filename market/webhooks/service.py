@@ -32,7 +32,7 @@ RETRY_AFTER = tuple(
 )
 """Delay after each failed attempt, plus up to 20 % jitter (Standard Webhooks)."""
 _CLAIM = timedelta(seconds=120)  # longer than an attempt can take
-_AT_ONCE = 8
+_DELIVERIES_PER_RUN = 8
 _GONE = 410
 
 
@@ -152,7 +152,7 @@ def deliver_due(database: Database, *, private: bool, resolve: Resolve = http_de
     """Attempt due deliveries, without an open transaction; return their number."""
     attempts = 0
     attempt = partial(_attempt, database, private=private, resolve=resolve)
-    with ThreadPoolExecutor(_AT_ONCE) as pool:  # a slow receiver must not delay the others
+    with ThreadPoolExecutor(_DELIVERIES_PER_RUN) as pool:  # a slow receiver must not delay the others
         while claimed := _claim(database):
             attempts += sum(pool.map(attempt, claimed))
     return attempts
@@ -166,7 +166,7 @@ def _claim(database: Database) -> list[int]:
             .join(WebhookEndpoint, WebhookEndpoint.id == WebhookDelivery.endpoint_id)
             .where(WebhookDelivery.status == "pending", WebhookDelivery.next_attempt_at <= now, WebhookEndpoint.enabled)
             .order_by(WebhookDelivery.next_attempt_at, WebhookDelivery.id)
-            .limit(_AT_ONCE)
+            .limit(_DELIVERIES_PER_RUN)
             .with_for_update(of=WebhookDelivery, skip_locked=True)
         )
         rows = session.scalars(query).all()

@@ -25,7 +25,7 @@ from training_gym.compress.payload_format import Payload
 from training_gym.model.layout import Arrays
 from training_gym.model.tensors import Vector
 from training_gym.runtime.compiled import compiled
-from training_gym.runtime.threads import BLOCK, in_threads, parts, spans
+from training_gym.runtime.threads import BLOCK, map_in_threads, parts, spans
 from training_gym.spec.config import CHUNK, TrainingSpec
 from training_gym.spec.errors import PayloadError
 from zoo_protocol.hashing import sha256
@@ -121,7 +121,7 @@ def aggregate_decoded(
     admitted = {slot: item.payload for slot, item in taken.items() if item.payload is not None}
     counted = _counted(admitted, decision.factors, weights)
     mean = _mean_of(counted, state.aggregate) if counted.weight else None
-    return _stepped(spec, parameters, decision.verdicts | refusals(taken), mean, state)
+    return _stepped(spec, parameters, decision.verdicts | refused_verdicts(taken), mean, state)
 
 
 def finish_aggregation(
@@ -150,7 +150,7 @@ def sketch_seed(digests: Mapping[int, bytes]) -> bytes:
 def admit(spec: TrainingSpec, payloads: Mapping[int, bytes], last: Vector) -> dict[int, DecodedPayload]:
     """Return each payload decoded and measured against ``last``, or its exclusion."""
     center = last if last.any() else None
-    taken = in_threads(lambda data: _admit(spec, data, center), payloads.values())
+    taken = map_in_threads(lambda data: _admit(spec, data, center), payloads.values())
     return dict(zip(payloads, taken, strict=True))
 
 
@@ -165,7 +165,7 @@ def _admit(spec: TrainingSpec, data: bytes, center: Vector | None) -> DecodedPay
     return DecodedPayload(digest, payload, lengths(payload, center))
 
 
-def refusals(taken: Mapping[int, DecodedPayload]) -> dict[int, Verdict]:
+def refused_verdicts(taken: Mapping[int, DecodedPayload]) -> dict[int, Verdict]:
     """Return the verdicts of the payloads that were not admitted."""
     return {slot: item.refusal for slot, item in taken.items() if item.refusal is not None}
 
@@ -193,7 +193,7 @@ def partial_sum(
         for span in spans(part.stop, part.start):
             counted.add_to(total[span], span.start)
 
-    in_threads(add, parts(size))
+    map_in_threads(add, parts(size))
     return PartialSum(total, counted.weight, counted.pull)
 
 
@@ -209,7 +209,7 @@ def _mean_of(counted: "_Counted", last: Vector) -> Vector:
             counted.add_to(total, span.start)
             _divide(total, last[span], counted.weight, counted.pull, mean[span])
 
-    in_threads(add, parts(len(last)))
+    map_in_threads(add, parts(len(last)))
     return mean
 
 
@@ -247,7 +247,7 @@ def merge(left: PartialSum, right: PartialSum) -> PartialSum:
 def finish(total: PartialSum, last: Vector) -> Vector:
     """Return the weighted mean [N] of clipped payloads, from the whole sum and ``last``."""
     mean = np.empty(len(last), np.float32)
-    in_threads(
+    map_in_threads(
         lambda part: _divide(total.total[part], last[part], total.weight, total.pull, mean[part]), parts(len(last))
     )
     return mean

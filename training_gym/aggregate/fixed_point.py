@@ -16,7 +16,7 @@ from training_gym.compress.codes import Units, add_four_to_places, add_to_places
 from training_gym.compress.payload_format import Payload
 from training_gym.model.tensors import Vector
 from training_gym.runtime.compiled import compiled
-from training_gym.runtime.threads import BLOCK, in_threads, parts
+from training_gym.runtime.threads import BLOCK, map_in_threads, parts
 from training_gym.spec.config import CHUNK
 
 FRACTION_BITS = 36
@@ -56,7 +56,7 @@ def dot(left: Vector, right: Vector) -> int:
     def add(part: slice) -> None:
         _dot(left[part], right[part], BLOCK, sums[part.start // BLOCK : -(-part.stop // BLOCK)])
 
-    in_threads(add, parts(len(left)))
+    map_in_threads(add, parts(len(left)))
     return _joined(sums)
 
 
@@ -133,7 +133,7 @@ def sketches(payloads: Sequence[Payload], seed: bytes) -> list[Fixed]:
     codes_of_fours = [tuple(payloads[number].codes for number in four) for four in fours]
     units_of_fours = [np.stack([units[number] for number in four]) for four in fours]
     size = payloads[0].size if payloads else 0
-    total = sum(in_threads(sketch, parts(size)), np.zeros((len(payloads), 2 * SKETCH_SIZE), np.int64))
+    total = sum(map_in_threads(sketch, parts(size)), np.zeros((len(payloads), 2 * SKETCH_SIZE), np.int64))
     return list(total[:, 0::2] - total[:, 1::2])
 
 

@@ -16,7 +16,7 @@ from training_gym.compress.payload_format import Format, Payload, decode_vector,
 from training_gym.model.layout import Arrays
 from training_gym.model.tensors import FlatView, Vector, load_arrays, save_arrays, unflatten
 from training_gym.runtime.compiled import compiled
-from training_gym.runtime.threads import in_threads, parts, spans
+from training_gym.runtime.threads import map_in_threads, parts, spans
 from training_gym.spec.config import CHUNK, TrainingSpec
 
 
@@ -91,12 +91,12 @@ def outer_step(spec: TrainingSpec, parameters: Arrays, mean: Vector, state: Oute
     def descend(part: slice) -> None:
         _descend(mean[part], state.momentum[part], factor, rate, left[part], carried[part], step[part])
 
-    in_threads(descend, parts(size))
+    map_in_threads(descend, parts(size))
     if not training.down_top_k:
         return OuterStep(_moved(spec, parameters, step), b"", OuterState(mean, carried, state.residual))
     update, sent = encode_step(downlink(spec), step)
     moved = _moved(spec, parameters, sent)
-    in_threads(lambda part: _subtract(step[part], part.start, sent), parts(size))
+    map_in_threads(lambda part: _subtract(step[part], part.start, sent), parts(size))
     return OuterStep(moved, update, OuterState(mean, carried, step))
 
 
@@ -126,7 +126,7 @@ def catch_up(spec: TrainingSpec, parameters: Arrays, updates: Iterable[bytes]) -
         def move(span: slice, step: Payload = step) -> None:
             vector.change(span, lambda values: _subtract(values, span.start, step))
 
-        in_threads(move, spans(len(vector)))
+        map_in_threads(move, spans(len(vector)))
 
 
 def _moved(spec: TrainingSpec, parameters: Arrays, step: Vector | Payload) -> Arrays:
@@ -140,7 +140,7 @@ def _moved(spec: TrainingSpec, parameters: Arrays, step: Vector | Payload) -> Ar
         else:
             after[span] -= step[span]
 
-    in_threads(move, spans(len(after)))  # each span changes while it is in the cache
+    map_in_threads(move, spans(len(after)))  # each span changes while it is in the cache
     return unflatten(spec.model, after)
 
 

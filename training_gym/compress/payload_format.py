@@ -41,7 +41,7 @@ from training_gym.compress.quantise import (
 from training_gym.compress.scale_choice import canonical_codes, narrowest
 from training_gym.model.layout import parameter_shapes
 from training_gym.model.tensors import Vector
-from training_gym.runtime.threads import in_threads
+from training_gym.runtime.threads import map_in_threads
 from training_gym.spec.config import CHUNK, TrainingSpec
 from training_gym.spec.errors import PayloadError
 from zoo_protocol.hashing import canonical_json, sha256
@@ -198,7 +198,7 @@ def _written(format_: Format, sent: Quantised, counts: Counts) -> bytes:
         lambda: pack_unary(sent.codes & LEVEL, level_parameter) if level_sizes[0] else b"",
         lambda: pack(sent.codes, level_parameter),
     ]
-    return b"".join([header, *scales, *in_threads(lambda section: section(), sections)])
+    return b"".join([header, *scales, *map_in_threads(lambda section: section(), sections)])
 
 
 def decode_vector(format_: Format, payload: bytes) -> Payload:

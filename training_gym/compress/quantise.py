@@ -17,7 +17,7 @@ from training_gym.compress.codes import LEVEL, Codes
 from training_gym.compress.positions import EVERYWHERE, Offsets
 from training_gym.model.tensors import Vector
 from training_gym.runtime.compiled import compiled
-from training_gym.runtime.threads import in_threads
+from training_gym.runtime.threads import map_in_threads
 from training_gym.spec.config import CHUNK
 from training_gym.spec.errors import PayloadError
 
@@ -106,7 +106,7 @@ def quantise(vector: Vector, top_k: int, bits: int) -> Quantised:
         written = codes[block.entries].reshape(-1, block.sent)
         _round(pattern, pattern.view(np.float32), bottom, step, np.float32(levels_above), written)
 
-    in_threads(fill, _blocks(size, top_k))
+    map_in_threads(fill, _blocks(size, top_k))
     return Quantised(offsets, low, high, codes)
 
 

@@ -36,7 +36,7 @@ def parts(size: int, multiple: int = BLOCK) -> list[slice]:
     return [slice(first, min(first + length, size)) for first in range(0, size, length)]
 
 
-def in_threads(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
+def map_in_threads(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
     """Return ``work`` of each item, in order; numpy releases the interpreter's lock."""
     listed = list(items)
     results: dict[int, _Result] = {}

@@ -93,7 +93,7 @@ def run_unit(
     for segment in range(unit.spec.segments):
         write_arrays(state_path(workdir, segment), state)
         digests.append(inner_digest(unit, segment, state, feedback))
-        state, loss = train(unit, state, steps_of(unit.spec, segment), on_step)
+        state, loss = train(unit, state, segment_steps(unit.spec, segment), on_step)
     result = unit_result(unit, digests, state, loss)
     if group is not None:  # without aggregation this state is the group's result
         write_arrays(state_path(workdir, unit.spec.segments), state)
@@ -163,10 +163,10 @@ def replay_end_state(
         state = load_boundary_state(unit.spec, state_file)
     if inner_leaf(unit, segment, state, error_feedback_digest(unit.slot_state.error_feedback)) != start_leaf:
         raise StartStateMismatch("start_state_mismatch", "state", f"does not hash to the committed leaf {segment}")
-    return train_steps(unit, state, steps_of(unit.spec, segment), on_step)
+    return train_steps(unit, state, segment_steps(unit.spec, segment), on_step)
 
 
-def steps_of(spec: TrainingSpec, segment: int) -> range:
+def segment_steps(spec: TrainingSpec, segment: int) -> range:
     """Return the inner steps of a segment."""
     length = spec.training.segment_steps
     return range(segment * length, (segment + 1) * length)

@@ -15,7 +15,7 @@ from market.verification.decisions import state_release
 from market.verification.disputes import service as disputes
 from worker.context import context
 
-_UPLOADS_KEPT = timedelta(days=1)  # after the last addition
+_UPLOAD_RETENTION = timedelta(days=1)  # after the last addition
 
 
 @shared_task(name="jobs.release")
@@ -30,7 +30,7 @@ def release() -> None:
             quota.delete_expired(session, now - quota.PERIOD)
             delete_old_steps(session, now)
             outages.delete_expired(session, now)
-        uploads.delete_stale(c.database, c.storage, now - _UPLOADS_KEPT)
+        uploads.delete_stale(c.database, c.storage, now - _UPLOAD_RETENTION)
         disputes.release_states(c.database, c.storage)
         slot_states.unpin_states(c.database, c.storage, c.network, now)
         state_release.unpin_expired_states(c.database, c.storage, c.network, now)

@@ -222,8 +222,8 @@ class DisputeChain(Chain):
     def inconclusive_reason(self, dispute_id: str) -> str:
         """Return ``no_quorum`` or ``too_few_referees``, the reason of an inconclusive dispute."""
         found = self._last_event("CommitteeDrawn", dispute_id)
-        was_drawn = found is not None and int(found["draw"]) == self.dispute(dispute_id).draw
-        return "no_quorum" if was_drawn else "too_few_referees"
+        is_same_draw = found is not None and int(found["draw"]) == self.dispute(dispute_id).draw
+        return "no_quorum" if is_same_draw else "too_few_referees"
 
     def _last_event(self, name: str, dispute_id: str) -> Any:
         opened = self._opened_event(dispute_id)

@@ -11,7 +11,7 @@ import typer
 from zoo_compute.base.amounts import format_zen
 from zoo_compute.base.errors import ConfigError, ZooError
 from zoo_compute.cli.session import ApiUrl, open_client
-from zoo_compute.terminal.output import JsonFlag, note, print_facts, print_json, print_result, print_table
+from zoo_compute.terminal.output import JsonFlag, print_facts, print_json, print_note, print_result, print_table
 
 if TYPE_CHECKING:
     from zoo_compute.chain.disputes import Dispute, DisputeChain
@@ -67,7 +67,7 @@ def open_(
         print_json({**shown, "bond_wei": str(chain.terms.bond)})
         return
     print_facts({**shown, "bond": f"{format_zen(chain.terms.bond)} ZEN"})
-    note("after the trace reveal, select the first wrong segment: zoo-compute dispute name DISPUTE STEP")
+    print_note("after the trace reveal, select the first wrong segment: zoo-compute dispute name DISPUTE STEP")
 
 
 @app.command()

@@ -16,9 +16,9 @@ from zoo_compute.terminal.output import (
     JsonFlag,
     in_zen,
     log_to_stderr,
-    note,
     print_facts,
     print_json,
+    print_note,
     print_result,
     print_table,
 )
@@ -162,7 +162,7 @@ def earnings(
     ]
     print_table(("batch", "jobs", "amount", "claimable at", "transaction"), rows)
     if omission_claims:
-        note("omission claims:")
+        print_note("omission claims:")
         _print_omission_claims(omission_claims)
 
 
@@ -210,7 +210,7 @@ def rewards(
     elif found.claimable:
         facts["claimable"] = f"{format_zen(found.claimable.amount_wei)} ZEN"
     elif claim:
-        note("nothing is claimable now")
+        print_note("nothing is claimable now")
     if found.pending:
         facts["pending"] = f"{format_zen(found.pending.amount_wei)} ZEN, from {found.pending.claimable_at}"
     print_facts(facts)
@@ -358,6 +358,6 @@ def claim(api_url: ApiUrl = None, to: Recipient = None, as_json: JsonFlag = Fals
     if as_json:
         print_json({"batches": [item.batch_id for item in taken], "amount_wei": str(total), "tx": tx})
     elif tx is None:
-        note("nothing is claimable now")
+        print_note("nothing is claimable now")
     else:
         print_facts({"batches": len(taken), "amount": f"{format_zen(total)} ZEN", "transaction": tx})

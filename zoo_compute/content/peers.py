@@ -23,7 +23,7 @@ Code = Literal["lied", "stalled", "unreachable", "absent"]
 AVOIDED_SECONDS: dict[Code, float] = {"lied": 600.0, "stalled": 30.0, "unreachable": 30.0, "absent": 0.0}
 """Period in which a gateway is only the last resort."""
 
-FAULTS_KEPT = 256
+MAX_FAULTS = 256
 
 
 class Stalled(httpx.HTTPError):
@@ -48,7 +48,7 @@ class Peers:
 
     def __init__(self, gateways: Sequence[str]) -> None:
         self.gateways = list(dict.fromkeys(gateway.rstrip("/") for gateway in gateways))
-        self._faults: deque[Fault] = deque(maxlen=FAULTS_KEPT)
+        self._faults: deque[Fault] = deque(maxlen=MAX_FAULTS)
         self._avoided_until: dict[str, float] = {}
         self._lock = threading.Lock()
 

@@ -30,7 +30,7 @@ WINDOW = 32
 _MAX_IN_A_ROW: dict[Code, int] = {"lied": 1, "stalled": 1, "unreachable": 3, "absent": 4}
 """Consecutive failures after which a gateway leaves, by the last one's code."""
 
-_ATTEMPTS_AT_ONCE = 2
+_PARALLEL_ATTEMPTS = 2
 _MIN_PATIENCE_SECONDS = 0.05
 
 Ask = Callable[[str, Cid, Callable[[], bool]], bytes | None]
@@ -152,7 +152,7 @@ class Transfer:
                 now = time.monotonic()
                 mine = [one for one in self._wanted if one.block is None and gateway not in one.asked]
                 found = next((one for one in mine if not one.asking), None) or next(
-                    (one for one in mine if one.asking < _ATTEMPTS_AT_ONCE and one.since + patience <= now), None
+                    (one for one in mine if one.asking < _PARALLEL_ATTEMPTS and one.since + patience <= now), None
                 )
                 if found is not None:
                     found.asked.add(gateway)

@@ -14,7 +14,7 @@ from zoo_compute.devnet.adversaries import delayed_upload
 from zoo_compute.devnet.stack import DELAYED_NODE
 from zoo_compute.devnet.state import StateDirectory
 from zoo_compute.node.work.inputs import MODEL_MADE
-from zoo_compute.terminal.output import note
+from zoo_compute.terminal.output import print_note
 
 LEAVER = "provider-3"
 DELAYED_FROM_ROUND = 1  # first round, from 0, with a delayed unit
@@ -31,12 +31,12 @@ class Incidents:
     """Starts and ends the incidents of a devnet's nodes.
 
     Attributes:
-        held_up: round, from 0, of the delayed unit; None before it.
+        delayed: round, from 0, of the delayed unit; None before it.
         left_after: completed rounds when the leaver stopped; None before it.
     """
 
     def __init__(self, state: StateDirectory, delayed_address: str, leaver_address: str) -> None:
-        self.held_up: int | None = None
+        self.delayed: int | None = None
         self.left_after: int | None = None
         self._state = state
         self._delayed_address, self._leaver_address = delayed_address, leaver_address
@@ -49,26 +49,26 @@ class Incidents:
         """Process the next event."""
         if event.kind == "round":
             self._done = event.data["round"]
-        if self.held_up is None:
+        if self.delayed is None:
             self._record_delayed_unit(event)
-        elif self._done <= self.held_up:
+        elif self._done <= self.delayed:
             return
         elif not self._is_released:
             self._is_released = True
             delayed_upload.release(self._state.node(DELAYED_NODE))
-            note(f"round {self._done} closed without {DELAYED_NODE}, which delivers now")
+            print_note(f"round {self._done} closed without {DELAYED_NODE}, which delivers now")
         elif self.left_after is None:
             if event.kind == "step" and event.data["provider"] == self._leaver_address:
                 self._leave()
         elif self._is_leaver_stopped and self._can_restart_leaver():
             self._is_leaver_stopped = False
             self._state.away(LEAVER).unlink()
-            note(f"{LEAVER} returns")
+            print_note(f"{LEAVER} returns")
 
     def _record_delayed_unit(self, event: Event) -> None:
         committed = event.kind == "unit" and event.data["status"] == "committed"
         if committed and event.data["provider"] == self._delayed_address and event.data["round"] >= DELAYED_FROM_ROUND:
-            self.held_up = event.data["round"]
+            self.delayed = event.data["round"]
 
     def _can_restart_leaver(self) -> bool:
         assert self.left_after is not None  # it has left
@@ -90,4 +90,4 @@ class Incidents:
         processes.stop([(part.identity, signal.Signals(part.stop_signal))], _LEAVING_SECONDS)
         self._log_before = self._state.log(LEAVER).stat().st_size
         self.left_after, self._is_leaver_stopped, self._left_at = self._done, True, time.monotonic()
-        note(f"{LEAVER} has stopped")
+        print_note(f"{LEAVER} has stopped")

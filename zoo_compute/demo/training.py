@@ -37,7 +37,7 @@ class Parts:
     """Addresses of nodes, and rounds of :class:`zoo_compute.demo.incidents.Incidents`."""
 
     slow: str
-    held_up: str
+    delayed: str
     held_up_round: int | None
     leaver: str
     left_after: int | None
@@ -124,7 +124,7 @@ def _late(
     client: Client, manifests: Sequence[CheckpointManifest], parts: Parts, delivered: Units
 ) -> dict[str, Any] | None:
     """Return the late payload's aggregation by the published records, or None."""
-    late = [unit for unit in delivered if unit["provider"] == parts.held_up and unit["round"] == parts.held_up_round]
+    late = [unit for unit in delivered if unit["provider"] == parts.delayed and unit["round"] == parts.held_up_round]
     if not late:
         return None
     unit, joined = late[-1], []
@@ -137,7 +137,7 @@ def _late(
             for entry in found
         ]
     return {
-        "provider": parts.held_up,
+        "provider": parts.delayed,
         "round": unit["round"],
         "rounds_late": unit["rounds_late"],
         "paid": unit["status"] == VERIFIED,

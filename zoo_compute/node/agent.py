@@ -115,7 +115,7 @@ class NodeAgent:
         self._last_status = "", ""  # status and reason
         self._throttle = ErrorThrottle()
         self._failure: Exception | None = None
-        self._has_room()
+        self._has_disk_space()
 
     @property
     def is_busy(self) -> bool:
@@ -140,7 +140,7 @@ class NodeAgent:
         threads: list[threading.Thread] = []
         try:
             self._services.resume()
-            lifecycle = self._join() if self._wait_for_room() else None
+            lifecycle = self._join() if self._wait_for_disk_space() else None
             if lifecycle is not None:
                 self._services.use_network(lifecycle.network)
                 with closing(lifecycle):
@@ -162,16 +162,16 @@ class NodeAgent:
         self._failure = error
         self.stop()
 
-    def _wait_for_room(self) -> bool:
+    def _wait_for_disk_space(self) -> bool:
         """Wait for disk space, then start the executor; False if stopped before that."""
-        while not self._has_room():
+        while not self._has_disk_space():
             self._clean_up()
             if self._stopping.wait(_ROOM_SECONDS):
                 return False
         self._executor.start()
         return True
 
-    def _has_room(self) -> bool:
+    def _has_disk_space(self) -> bool:
         """Return True if the disk has room. Raises OSError, sqlite3.Error on refusals."""
         try:
             self._workspace.open_store()
@@ -288,7 +288,7 @@ class NodeAgent:
     def _process_lease(self, worker: Worker, lease: Lease) -> None:
         """Work on a lease until it is completed, given up or lost."""
         with ExitStack() as stack:
-            stack.callback(self._forget, lease)
+            stack.callback(self._delete_lease_record, lease)
             held = stack.enter_context(HeldLease(self._market, lease))
 
             def begin() -> Callable[[], None] | None:
@@ -300,7 +300,7 @@ class NodeAgent:
             if rest is not None:
                 self._deliveries.submit(self._finish, held, rest, stack.pop_all())
 
-    def _forget(self, lease: Lease) -> None:
+    def _delete_lease_record(self, lease: Lease) -> None:
         """Forget the lease unless the market did not answer; then the next process resumes it."""
         if lease.id not in self._unanswered:
             self._workspace.forget(lease)

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from market.accounts import spending
 from market.accounts.deps import CurrentAccount
 from market.accounts.errors import AccountNotFound, NotAuthenticated, NotPermitted
-from market.accounts.idempotency import ANSWERED_ONCE, IdempotentRoute
+from market.accounts.idempotency import IDEMPOTENT_ROUTE, IdempotentRoute
 from market.accounts.organisations import service
 from market.accounts.organisations.errors import LastOwner, MemberNotFound, OrganisationNotFound
 from market.accounts.organisations.models import Member, Organisation
@@ -61,7 +61,10 @@ class OrganisationView(BaseModel):
 
 
 @router.post(
-    "", status_code=201, responses=refusals(NotAuthenticated, KeyReused, RequestInFlight), dependencies=[ANSWERED_ONCE]
+    "",
+    status_code=201,
+    responses=refusals(NotAuthenticated, KeyReused, RequestInFlight),
+    dependencies=[IDEMPOTENT_ROUTE],
 )
 def create_organisation(body: OrganisationRequest, account: CurrentAccount, session: Uow) -> OrganisationView:
     """Create an organisation with you as owner. Its members' wallets pay, within its caps."""

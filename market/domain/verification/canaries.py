@@ -28,7 +28,7 @@ def is_due(draw: int, canary_bps: int) -> bool:
     return draw < canary_bps
 
 
-def inner_step(draw: int, segment_steps: int, *, end_is_shown: bool) -> int | None:
+def inner_step(draw: int, segment_steps: int, *, is_end_revealed: bool) -> int | None:
     """Return the step of a first segment after which the inner state is requested, or None.
 
     It is the last step, so that the verifier must compute the whole segment. If other nodes get the state after the
@@ -36,9 +36,9 @@ def inner_step(draw: int, segment_steps: int, *, end_is_shown: bool) -> int | No
 
     Args:
         draw: secret random number of at least 0.
-        end_is_shown: verifiers of the second segment or the replica's next node get the end state.
+        is_end_revealed: verifiers of the second segment or the replica's next node get the end state.
     """
-    if not end_is_shown:
+    if not is_end_revealed:
         return segment_steps
     if segment_steps < 2:
         return None
@@ -55,13 +55,13 @@ def agreed_digest(inner_digests: Sequence[str]) -> str | None:
     return found.pop() if len(found) == 1 else answer(inner_digests)
 
 
-def is_settled(inner_digests: Sequence[str], *, second_opinion: bool) -> bool:
+def is_claim_confirmed(inner_digests: Sequence[str], *, needs_duplicate: bool) -> bool:
     """Return True if the inner digests of matching replays let the claimed end pass.
 
     Args:
-        second_opinion: a duplicate replay is due, so two replays must match.
+        needs_duplicate: a duplicate replay is due, so two replays must match.
     """
-    return agreed_digest(inner_digests) is not None and len(inner_digests) >= (2 if second_opinion else 1)
+    return agreed_digest(inner_digests) is not None and len(inner_digests) >= (2 if needs_duplicate else 1)
 
 
 def answer(results: Sequence[str], claimed_leaf: str | None = None, *, no_verifier_left: bool = False) -> str | None:

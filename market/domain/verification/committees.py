@@ -4,7 +4,7 @@ import math
 
 from market.domain.network import DisputeTerms
 
-PRESENT = 0.9
+PRESENCE_RATE = 0.9
 """Assumed probability that an able referee signs in time."""
 
 MAX_INCONCLUSIVE_PROBABILITY = 0.01
@@ -18,7 +18,7 @@ def inconclusive_probability(able: int, mute: int, terms: DisputeTerms) -> float
     A referee that was silent in a committee is delisted. It is drawn again only if seats stay empty (decision 11).
 
     Args:
-        able: listed referees that can replay; each one signs with probability ``PRESENT`` per draw.
+        able: listed referees that can replay; each one signs with probability ``PRESENCE_RATE`` per draw.
         mute: listed referees that never sign.
     """
     if able + mute < terms.seats:
@@ -34,11 +34,11 @@ def _inconclusive(fresh: tuple[int, int], delisted: tuple[int, int], draws: int,
     missed = 0.0
     for able, chance in _drawn_probability(*fresh, first).items():
         for returned, chance_of_those in _drawn_probability(*delisted, terms.seats - first).items():
-            for silent, chance_of_silence in _silent_probability(able, returned, terms.quorum).items():
+            for silent, silent_probability in _silent_probability(able, returned, terms.quorum).items():
                 gone = silent, first - able
                 left = fresh[0] - gone[0], fresh[1] - gone[1]
                 then = delisted[0] + gone[0], delisted[1] + gone[1]
-                missed += chance * chance_of_those * chance_of_silence * _inconclusive(left, then, draws - 1, terms)
+                missed += chance * chance_of_those * silent_probability * _inconclusive(left, then, draws - 1, terms)
     return missed
 
 
@@ -60,4 +60,8 @@ def _silent_probability(able: int, returned: int, quorum: int) -> dict[int, floa
 
 
 def _binomial(count: int, signed: int) -> float:
-    return math.comb(count, signed) * PRESENT**signed * (1 - PRESENT) ** (count - signed) if signed <= count else 0.0
+    return (
+        math.comb(count, signed) * PRESENCE_RATE**signed * (1 - PRESENCE_RATE) ** (count - signed)
+        if signed <= count
+        else 0.0
+    )

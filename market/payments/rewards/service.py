@@ -84,7 +84,7 @@ def unposted_epochs(session: Session, now: datetime) -> int:
 
 
 def _due(session: Session, now: datetime) -> _Span | None:
-    below, void = repository.last_standing(session), repository.last_void(session)
+    below, void = repository.newest_valid(session), repository.last_void(session)
     judged = providers.evaluated_epochs(session)
     if judged is None or (below is not None and (below.claimable_at is None or now < below.claimable_at)):
         return None

@@ -93,7 +93,7 @@ class Database:
         self._plain = self.engine.execution_options(isolation_level="AUTOCOMMIT")
         self._readers = sessionmaker(self._plain, autoflush=False)
         self._enqueue = enqueue
-        event.listen(self._sessions, "after_commit", lambda session: _send(session, enqueue))
+        event.listen(self._sessions, "after_commit", lambda session: _enqueue_pending(session, enqueue))
         event.listen(self._sessions, "after_rollback", lambda session: session.info.pop(_PENDING, None))
 
     @contextmanager
@@ -108,7 +108,7 @@ class Database:
         with self._few, self._plain.connect() as connection:
             unit = SingleStatement(connection)
             yield unit
-        _send(unit, self._enqueue)
+        _enqueue_pending(unit, self._enqueue)
 
     @contextmanager
     def read_throttled(self) -> Iterator[Session]:
@@ -169,7 +169,7 @@ def _try_rested_connections(engine: Engine) -> None:
             raise InvalidatePoolError from error  # the pool reconnects and retries
 
 
-def _send(unit: UnitOfWork, enqueue: EnqueueTask | None) -> None:
+def _enqueue_pending(unit: UnitOfWork, enqueue: EnqueueTask | None) -> None:
     pending = unit.info.pop(_PENDING, {})
     if enqueue is not None:
         for task, arguments in pending:

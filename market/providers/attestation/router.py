@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path
 
 from market.accounts.deps import CurrentAccount
 from market.accounts.errors import NotAuthenticated
-from market.accounts.idempotency import ANSWERED_ONCE, IdempotentRoute
+from market.accounts.idempotency import IDEMPOTENT_ROUTE, IdempotentRoute
 from market.chain.contracts.codec import Deployment
 from market.platform.http.deps import ServicesDep, Uow
 from market.platform.http.errors import ChainDown, KeyReused, RequestInFlight, StorageDown
@@ -39,7 +39,7 @@ ChallengeId = Annotated[str, Path(description="The challenge's id, from POST /v1
     "/attestations",
     status_code=201,
     responses=refusals(NotAuthenticated, NotRegistered, ProviderJailed, KeyReused, RequestInFlight),
-    dependencies=[ANSWERED_ONCE],
+    dependencies=[IDEMPOTENT_ROUTE],
 )
 def start_attestation(account: CurrentAccount, services: ServicesDep, session: Uow) -> ChallengeView:
     """Create a challenge with the bytes to be quoted. It replaces an open one."""

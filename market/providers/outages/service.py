@@ -16,7 +16,7 @@ from market.providers.outages.models import ComponentHeartbeat, Outage
 
 API, SWEEP, STORAGE = "api", "sweep", "storage"
 
-KEPT = timedelta(days=30)
+RETENTION = timedelta(days=30)
 """Retention of outages; longer than any deadline that they extend."""
 
 
@@ -82,4 +82,4 @@ def outage_time(session: Session, start: datetime, end: datetime, parts: Collect
 
 def delete_expired(session: Session, now: datetime) -> None:
     """Delete outages past their retention."""
-    session.execute(delete(Outage).where(Outage.ends_at < now - KEPT))
+    session.execute(delete(Outage).where(Outage.ends_at < now - RETENTION))

@@ -12,7 +12,7 @@ from training_gym.aggregate.aggregation import WEIGHT_ONE
 from training_gym.aggregate.robust import Verdict
 from training_gym.compress.payload_format import payload_size
 from training_gym.exchange.deadlines import staleness_weight
-from training_gym.runtime.threads import in_threads
+from training_gym.runtime.threads import map_in_threads
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.manifests import MAX_MANIFEST_BYTES
 from zoo_protocol.hashing import canonical_json
@@ -79,7 +79,7 @@ def payloads_of(storage: Storage, spec: TrainingSpec, parts: Iterable[Aggregatio
         except (BlobNotFound, BlobCorrupt):
             return None
 
-    found = dict(zip(listed, in_threads(read, listed), strict=True))
+    found = dict(zip(listed, map_in_threads(read, listed), strict=True))
     if lost := frozenset(part.unit_id for part, payload in found.items() if payload is None):
         raise PayloadsLost(lost)
     return {part.place: payload for part, payload in found.items() if payload is not None}

@@ -173,7 +173,7 @@ def _check_reveal(
 ) -> Refusal | None:
     asked = task["slot_state_cid"]
     if asked is not None:
-        digest = asked_digest(unit, task)
+        digest = requested_digest(unit, task)
         refusal = _check_slot_state(storage, job, unit, "slot_state_cid", result.slot_state_cid, asked, digest)
         if refusal is not None:
             return refusal
@@ -185,7 +185,7 @@ def _check_reveal(
     return _check_boundary_state(storage, job, unit, task["segment"], "state_cid", result.state_cid, leaf)
 
 
-def asked_digest(unit: Unit, task: dict[str, Any]) -> str | None:
+def requested_digest(unit: Unit, task: dict[str, Any]) -> str | None:
     """Return the digest of the replica state that a reveal lease requests for a comparison."""
     return unit.start_slot_state_digest if task.get("comparison_id") is None else unit.slot_state_digest
 

@@ -20,7 +20,7 @@ from market.platform.storage.errors import StorageError
 from market.training.commitments.acknowledgements import Acknowledger, acknowledge, view
 from market.training.commitments.errors import CommitmentChanged
 from market.training.commitments.schemas import AcknowledgementView
-from market.training.deliveries.checks import Accepted, Completion, Refusal, asked_digest, check, require_kind
+from market.training.deliveries.checks import Accepted, Completion, Refusal, check, requested_digest, require_kind
 from market.training.leases import repository as leases_repository
 from market.training.leases.errors import ResultRefused, WrongStep
 from market.training.leases.models import Lease
@@ -178,7 +178,7 @@ def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result:
         case CompleteReveal():
             if (cid := lease.task["slot_state_cid"]) is not None:
                 assert unit is not None
-                slot_state_repository.make_public(session, job.id, cid, asked_digest(unit, lease.task))
+                slot_state_repository.make_public(session, job.id, cid, requested_digest(unit, lease.task))
             hooks().state_revealed(session, lease, result.state_cid)
         case CompleteReplay():
             hooks().replay_revealed(

@@ -73,7 +73,7 @@ def create_lease(
     return lease
 
 
-def is_offered_some(session: Session, address: str, kinds: Sequence[LeaseKind]) -> bool:
+def has_offer(session: Session, address: str, kinds: Sequence[LeaseKind]) -> bool:
     """Return True if :func:`next_lease` may find a lease; opens no transaction if False."""
     return any(kind in kinds for _, kind in leases_repository.offers(session, [address], utc_now()))
 
@@ -177,7 +177,7 @@ def abandon(
 
 def _withdraw(session: Session, unit: Unit) -> None:
     """Lose later units that started from the lost unit's declared state; clear the latter."""
-    for later in units_repository.started_from(session, unit):
+    for later in units_repository.units_started_from(session, unit):
         kinds = [LeaseKind.TRAIN]
         for locked in leases_repository.lock_open_leases(session, unit.job_id, unit_id=later.id, kinds=kinds):
             abandon(session, *locked, LeaseEvent.EXPIRE, START_LOST)

@@ -74,7 +74,7 @@ def best_spares(
 
 def _missing(session: Session, job: Job, addresses: Sequence[str]) -> dict[str, float]:
     """Return the share of the job's data that a node must fetch, for nodes that hold some of it."""
-    have_dataset = units_repository.trained_on(session, job.spec["data_config"]["dataset"], addresses)
+    have_dataset = units_repository.nodes_with_dataset(session, job.spec["data_config"]["dataset"], addresses)
     have_checkpoint = checkpoints_repository.holders_of_newest(session, job.id).intersection(addresses)
     return {
         address: _DATASET_SHARE * (address not in have_dataset)

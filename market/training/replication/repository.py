@@ -79,7 +79,7 @@ def _pin_attempts(
     return attempts
 
 
-def to_release(session: Session, job_id: str, redundancy: int) -> dict[str, list[str]]:
+def pins_to_release(session: Session, job_id: str, redundancy: int) -> dict[str, list[str]]:
     """Return by node the CIDs of a job's states that it may drop."""
     query = select(StatePin.provider, Unit.slot_state_cid).join(Unit, Unit.id == StatePin.unit_id)
     query = query.where(Unit.job_id == job_id, _superseded(literal(redundancy))).order_by(Unit.id)
@@ -134,7 +134,7 @@ def unneeded(session: Session, decided_before: datetime) -> Sequence[Unit]:
     return session.scalars(query.order_by(Unit.id).limit(100)).all()
 
 
-def is_public_of_others(session: Session, cid: str, unit_ids: Collection[int]) -> bool:
+def is_used_by_other_units(session: Session, cid: str, unit_ids: Collection[int]) -> bool:
     """Return True if a unit outside ``unit_ids`` has the file as public state or payload."""
     others = or_((Unit.slot_state_cid == cid) & Unit.slot_state_public, Unit.payload_cid == cid)
     return session.scalar(select(Unit.id).where(others, Unit.id.not_in(unit_ids)).limit(1)) is not None

@@ -32,7 +32,7 @@ def request_pins(session: Session, settings: Settings, job: Job) -> None:
     if not lacking:
         return
     attempts = replication_repository.state_pin_attempts(session, [unit.id for unit in lacking])
-    release = replication_repository.to_release(session, job.id, job.redundancy)
+    release = replication_repository.pins_to_release(session, job.id, job.redundancy)
     offers = providers.open_offers(session, settings, job.tier_id, utc_now())
     own = units_repository.nodes_of_job(session, job.id)
     nodes = list(dict.fromkeys([*own, *(offer.provider for offer in offers)]))

@@ -147,19 +147,21 @@ def _offer_units(
         and state.can_start_next_round(now, deadlines.round_start([unit.created_at for unit in next_units], job.nodes))
     )
 
-    def next_of(slot: Slot) -> int | None:
+    def next_unit_round(slot: Slot) -> int | None:
         statuses = [_effective_status(slot, units.get(slot.slot)) for units in (own, following)]
         return None if slot.slot in waiting else round_to_offer(state, now, *statuses, next_round_open=next_round_open)
 
     # A replica too late for this round gets its node now and its unit in the next round.
     idle = [
-        slot for slot in slots if next_of(slot) is not None or slot.slot not in own.keys() | following.keys() | waiting
+        slot
+        for slot in slots
+        if next_unit_round(slot) is not None or slot.slot not in own.keys() | following.keys() | waiting
     ]
     renewals.drop_overpriced_nodes(session, settings, job, idle)
     renewals.drop_ineligible_nodes(session, settings, job, idle)
     spares.assign_spares(session, settings, job, slots, idle, [*units, *next_units])
     for slot in slots:
-        which = None if slot.provider is None else next_of(slot)
+        which = None if slot.provider is None else next_unit_round(slot)
         if which is None or slot.provider is None:
             continue
         before = own.get(slot.slot)

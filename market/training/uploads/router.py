@@ -18,7 +18,7 @@ from market.platform.http.services import Services
 from market.platform.http.types import CidString
 from market.platform.storage.client import Storage
 from market.platform.storage.errors import StorageError
-from market.training.leases.deps import PRESENT, LeaseId
+from market.training.leases.deps import REPORTS_LIVENESS, LeaseId
 from market.training.leases.errors import LeaseLost
 from market.training.leases.schemas import Token
 from market.training.uploads import service
@@ -27,7 +27,7 @@ from market.training.uploads.errors import FileNotAsked, PieceRefused, UploadInc
 from zoo_protocol.content.cid import InvalidCid
 from zoo_protocol.content.unixfs import PIECE_BYTES
 
-router = APIRouter(prefix="/v1/leases/{lease_id}/files/{cid}", tags=["leases"], dependencies=[PRESENT])
+router = APIRouter(prefix="/v1/leases/{lease_id}/files/{cid}", tags=["leases"], dependencies=[REPORTS_LIVENESS])
 
 PIECE_PATH = "/v1/leases/[^/]+/files/[^/]+/pieces/[^/]+"
 """Matches the paths of pieces, whose bodies are too large for memory."""
@@ -80,7 +80,7 @@ def read_file(
     lease_id: LeaseId, cid: FileCid, token: LeaseToken, account: CurrentAccount, services: ServicesDep
 ) -> FileView:
     """Return the state of a requested file; pieces of the unit's earlier leases count."""
-    return file_view(services, service.of_lease(lease_id, account.address, token, cid), cid)
+    return file_view(services, service.expect_for_lease(lease_id, account.address, token, cid), cid)
 
 
 def file_view(services: Services, asked: service.FindExpected, cid: str) -> FileView:
@@ -109,7 +109,7 @@ async def put_piece(
     services: ServicesDep,
 ) -> PieceView:
     """Store a piece of a file. The market checks its CID and the file's maximum size."""
-    asked = service.of_lease(lease_id, account.address, token, cid)
+    asked = service.expect_for_lease(lease_id, account.address, token, cid)
     return await take_piece(services, request, asked, account.address, cid, number, piece_cid)
 
 
@@ -151,7 +151,7 @@ def join_pieces(
     lease_id: LeaseId, cid: FileCid, token: LeaseToken, account: CurrentAccount, services: ServicesDep
 ) -> JoinedView:
     """Join the pieces into one file. Idempotent."""
-    return joined_view(services, service.of_lease(lease_id, account.address, token, cid), account.address, cid)
+    return joined_view(services, service.expect_for_lease(lease_id, account.address, token, cid), account.address, cid)
 
 
 def joined_view(services: Services, asked: service.FindExpected, address: str, cid: str) -> JoinedView:

@@ -70,12 +70,12 @@ FindExpected = Callable[[Session], Expected]
 """Returns the expected file of a caller. Raises FileNotAsked, or the reason why the caller may upload nothing."""
 
 
-def of_lease(lease_id: str, address: str, token: str, cid: str) -> FindExpected:
+def expect_for_lease(lease_id: str, address: str, token: str, cid: str) -> FindExpected:
     """Return the lookup for a lease holder, which raises LeaseLost, FileNotAsked."""
     return lambda session: _held(session, lease_id, address, token, cid)
 
 
-def of_disputed_unit(session: Session, unit_key: str, step: int, cid: str) -> Expected:
+def expect_for_dispute(session: Session, unit_key: str, step: int, cid: str) -> Expected:
     """Return the expected file of a disputed unit's provider, for the selected segment ``step``.
 
     Raises:

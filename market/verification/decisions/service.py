@@ -75,7 +75,7 @@ def _is_storable(database: Database, storage: Storage) -> bool:
     with database.transaction() as session:
         if not samples_repository.depends_on_storage(session):
             return True
-    works = storage.takes()
+    works = storage.accepts_writes()
     with database.transaction() as session:
         outages.record_storage_check(session, works)
     return works

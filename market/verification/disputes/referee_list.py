@@ -16,7 +16,7 @@ from market.chain.service import final_events_named
 from market.chain.views import ChainViews
 from market.platform.db.session import Database
 
-EVICTIONS_AT_ONCE = 20
+MAX_EVICTIONS = 20
 _VERIFIER_TIER = 0
 
 _log = structlog.get_logger(__name__)
@@ -51,7 +51,7 @@ def evict_idle(database: Database, chain: ChainViews) -> None:
         staked = dict(zip(entries, qualify, strict=True))
         idle = [referee for referee, until in entries.items() if until < head.timestamp or not staked[referee]]
         with database.transaction() as session:
-            for referee in idle[:EVICTIONS_AT_ONCE]:
+            for referee in idle[:MAX_EVICTIONS]:
                 _log.info("referee_eviction_requested", referee=referee, until=entries[referee])
                 key, subject = f"evict:{referee}:{entries[referee]}", f"referee:{referee}"
                 request_call(session, key=key, kind="evict_referee", subject=subject, **Disputes.evict(referee))

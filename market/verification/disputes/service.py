@@ -14,7 +14,7 @@ from market.platform.db.session import Database
 from market.platform.storage.client import Storage
 from market.training.commitments import service as commitments
 from market.training.uploads import service as uploads
-from market.training.uploads.service import Expected, FindExpected, of_disputed_unit
+from market.training.uploads.service import Expected, FindExpected, expect_for_dispute
 from market.verification.disputes import referee_evidence, repository
 from market.verification.disputes.errors import (
     CommitteeNotJudging,
@@ -139,7 +139,7 @@ def expected_file(dispute_id: str, provider: str, cid: str) -> FindExpected:
     def asked(session: Session) -> Expected:
         dispute = get(session, dispute_id)
         _require_requested(dispute, provider)
-        return of_disputed_unit(session, dispute.unit_key, dispute.step or 0, cid)
+        return expect_for_dispute(session, dispute.unit_key, dispute.step or 0, cid)
 
     return asked
 

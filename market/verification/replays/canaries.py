@@ -26,10 +26,10 @@ from market.training.units import service as units
 from market.training.units.facts import UnitSummary
 from market.verification.replays.verifier_choice import (
     ReplayRequest,
+    eligible_verifiers,
     has_open_request,
-    of_class,
-    overrule,
-    pay,
+    overrule_replay,
+    pay_replay,
     request_replay,
 )
 from market.verification.samples import repository as samples_repository
@@ -53,8 +53,8 @@ def schedule_canary(settings: Settings, unit: UnitSummary, drawn: Sequence[int],
         sample.canary_due = is_due
     elif settings.canary_bps:
         steps = int(unit.spec["training_config"]["segment_steps"])
-        end_is_shown = unit.segments == 1 or 1 in drawn
-        sample.inner_step = rules.inner_step(secrets.randbits(64), steps, end_is_shown=end_is_shown)
+        is_end_revealed = unit.segments == 1 or 1 in drawn
+        sample.inner_step = rules.inner_step(secrets.randbits(64), steps, is_end_revealed=is_end_revealed)
         if sample.inner_step is not None:
             sample.inner_nonce, sample.second_opinion = to_hex(secrets.token_bytes(32)), is_due
 
@@ -84,7 +84,7 @@ def create_canaries(database: Database, storage: Storage, settings: Settings) ->
             suitable = (
                 sample.status == SampleStatus.REVEALED
                 and unit.status == UnitStatus.CHECKING
-                and len(of_class(session, settings, unit)) >= rules.MIN_VERIFIERS
+                and len(eligible_verifiers(session, settings, unit)) >= rules.MIN_VERIFIERS
             )
         if suitable and state_cid is not None:
             _create(database, storage, unit, segment, state_cid)
@@ -160,10 +160,10 @@ def evaluate_canary(session: Session, canary: Canary, unit: UnitSummary, *, no_v
         if known.end_leaf is None or (right is None and not copied):
             continue
         if known.end_leaf == right:
-            pay(session, known, unit)
+            pay_replay(session, known, unit)
         else:
             _log.warning("canary_failed", verifier=known.verifier, canary=canary.id, copied=copied)
-            overrule(session, known, copied=copied)
+            overrule_replay(session, known, copied=copied)
 
 
 def evidence(session: Session, unit: UnitSummary, canary: Canary, route: Route) -> dict[str, object]:

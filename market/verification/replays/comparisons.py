@@ -28,7 +28,13 @@ from market.training.deliveries import replay_inputs
 from market.training.units import service as units
 from market.training.units.facts import UnitSummary
 from market.verification.replays.sampling import offer_reveal, reveal_by
-from market.verification.replays.verifier_choice import ReplayRequest, has_open_request, of_class, pay, request_replay
+from market.verification.replays.verifier_choice import (
+    ReplayRequest,
+    eligible_verifiers,
+    has_open_request,
+    pay_replay,
+    request_replay,
+)
 from market.verification.samples import repository as samples_repository
 from market.verification.samples.models import ClassDrift, Comparison, Replay, Sample
 from market.verification.samples.transitions import transition_comparison, transition_replay, transition_sample
@@ -37,7 +43,7 @@ from training_gym.spec.errors import GymError
 TOLERANCE = "tolerance"
 """Reason of a sample that passed without a match in its class."""
 
-TOO_FAR, NOT_SHOWN, NOT_COMPARABLE = "beyond_tolerance", "claim_not_shown", "not_comparable"
+TOO_FAR, NOT_REVEALED, NOT_COMPARABLE = "beyond_tolerance", "claim_not_shown", "not_comparable"
 
 _log = structlog.get_logger(__name__)
 
@@ -49,7 +55,11 @@ def request_cross_class_check(session: Session, settings: Settings, sample: Samp
     """
     assert sample.reveal_deadline_at is not None  # set with the sample
     assert sample.reveal_deadline_at is not None  # set when it was drawn
-    if _has_result(session, sample) or utc_now() < sample.reveal_deadline_at or of_class(session, settings, unit):
+    if (
+        _has_result(session, sample)
+        or utc_now() < sample.reveal_deadline_at
+        or eligible_verifiers(session, settings, unit)
+    ):
         return
     comparison = samples_repository.lock_comparison_of(session, sample.id)
     if comparison is None:
@@ -105,7 +115,7 @@ def _request_claim(session: Session, settings: Settings, comparison: Comparison)
         return
     if comparison.reveal_deadline_at <= utc_now():
         # No offence: the end was not sampled. The segment waits for a verifier of its class.
-        _decide(session, comparison, ComparisonEvent.FAIL, NOT_SHOWN)
+        _decide(session, comparison, ComparisonEvent.FAIL, NOT_REVEALED)
     elif comparison.reveal_lease_id is None:
         is_last = comparison.segment + 1 == unit.segments  # its end is in the replica state and the payload
         task = {
@@ -178,7 +188,7 @@ def _decide(session: Session, comparison: Comparison, event: ComparisonEvent, re
     for replay in _answered(session, comparison):
         transition_replay(session, replay, ReplayEvent.AGREE if passes else ReplayEvent.DISAGREE)
         if passes:
-            pay(session, replay, unit)
+            pay_replay(session, replay, unit)
     transition_comparison(session, comparison, event, reason=reason)
     if sample.status == SampleStatus.PASSED:
         record_verdict(session, sample, unit, passed=True)
@@ -194,7 +204,7 @@ def record_verdict(session: Session, sample: Sample, unit: UnitSummary, *, passe
         return
     for replay in samples_repository.lock_comparison_replays(session, comparison.id):
         if replay.status == ReplayStatus.DISAGREED and not passed:
-            pay(session, replay, unit)
+            pay_replay(session, replay, unit)
         elif replay.status == ReplayStatus.DISAGREED and comparison.whole is not None:
             session.add(
                 ClassDrift(

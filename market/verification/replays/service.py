@@ -11,7 +11,7 @@ import structlog
 from sqlalchemy.orm import Session
 
 from market.domain.lifecycle import LeaseStatus, UnitStatus
-from market.domain.verification.canaries import MIN_VERIFIERS_FOR_DUPLICATE, agreed_digest, is_settled
+from market.domain.verification.canaries import MIN_VERIFIERS_FOR_DUPLICATE, agreed_digest, is_claim_confirmed
 from market.domain.verification.lifecycle import ReplayEvent, ReplayStatus, SampleEvent, SampleStatus
 from market.domain.verification.sampling import Verdict, is_finding, outvoted, verdict
 from market.platform.db.session import Database, enqueue_after_commit
@@ -23,10 +23,10 @@ from market.verification.replays import canaries, comparisons
 from market.verification.replays.faults import close_without_result
 from market.verification.replays.verifier_choice import (
     ReplayRequest,
+    eligible_verifiers,
     has_open_request,
-    of_class,
-    overrule,
-    pay,
+    overrule_replay,
+    pay_replay,
     request_replay,
 )
 from market.verification.samples import repository as samples_repository
@@ -46,7 +46,7 @@ def assign_replays(database: Database, settings: Settings) -> None:
     """
     with database.transaction() as session:
         waiting = [(Sample, id_) for id_ in samples_repository.samples_with(session, SampleStatus.REVEALED)]
-        canary_ids = [(Canary, id_) for id_ in samples_repository.planted_canaries(session)]
+        canary_ids = [(Canary, id_) for id_ in samples_repository.open_canaries(session)]
     for kind, row_id in secrets.SystemRandom().sample([*waiting, *canary_ids], len(waiting) + len(canary_ids)):
         with database.transaction() as session:
             if kind is Canary:
@@ -63,7 +63,7 @@ def _assign(session: Session, settings: Settings, sample: Sample) -> None:
         return
     replays = samples_repository.lock_replays(session, sample.id)
     if sample.second_opinion and not replays:
-        sample.second_opinion = len(of_class(session, settings, unit)) >= MIN_VERIFIERS_FOR_DUPLICATE
+        sample.second_opinion = len(eligible_verifiers(session, settings, unit)) >= MIN_VERIFIERS_FOR_DUPLICATE
     for _ in range(_missing(sample, replays)):
         request = ReplayRequest(
             unit=unit,
@@ -190,7 +190,7 @@ def _evaluate(
         case Verdict.PASSED:
             if sample.inner_nonce is not None and not no_verifier_left:
                 digests = _inner_digests(replays, claimed)
-                if not is_settled(digests, second_opinion=sample.second_opinion):
+                if not is_claim_confirmed(digests, needs_duplicate=sample.second_opinion):
                     return
             transition_sample(session, sample, SampleEvent.PASS)
             _pay_and_sanction(session, sample, unit, outvoted(results), claim_holds=True)
@@ -228,7 +228,7 @@ def _drop_results(session: Session, sample: Sample, unit: UnitSummary, wrong: se
     claimed = unit.leaves[sample.segment + 1]
     for known in samples_repository.lock_replays(session, sample.id):
         if known.verifier in wrong and known.end_leaf not in (None, claimed):
-            overrule(session, known)
+            overrule_replay(session, known)
     counting = _valid(samples_repository.lock_replays(session, sample.id))
     results = [known.end_leaf for known in counting if known.end_leaf is not None]
     if verdict(claimed, results) is not Verdict.FAILED:
@@ -253,14 +253,14 @@ def _pay_and_sanction(
     inner = agreed_digest(_inner_digests(replays, claimed))
     for known in replays:
         if known.end_leaf in wrong:
-            overrule(session, known)
+            overrule_replay(session, known)
         elif known.end_leaf is None or (known.end_leaf == claimed) is not claim_holds:
             continue
         elif not claim_holds or known.inner_digest == inner:
-            pay(session, known, unit)
+            pay_replay(session, known, unit)
         elif inner is not None and known.inner_digest is not None:
             _log.warning("first_segment_copied", verifier=known.verifier, sample=sample.id)
-            overrule(session, known, copied=True)
+            overrule_replay(session, known, copied=True)
 
 
 def _inner_digests(replays: list[Replay], claimed_leaf: str) -> list[str]:

@@ -84,7 +84,7 @@ def late_state(session: Session, sample_id: int) -> LateState | None:
     return session.get(LateState, sample_id, populate_existing=True)
 
 
-def planted_canaries(session: Session) -> list[int]:
+def open_canaries(session: Session) -> list[int]:
     query = select(Canary.id).where(Canary.status == CanaryStatus.PLANTED)
     return list(session.scalars(query.order_by(Canary.id)))
 

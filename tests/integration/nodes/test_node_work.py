@@ -101,7 +101,7 @@ def test_work_waits_limited_time_for_unreachable_gateways(
     task, market = task_to_train(own_store, executor.environment_class), Waiting(own_store)
     own_store.stop()
     with monkeypatch.context() as patch:
-        patch.setattr(node_work, "GATEWAYS_AWAY_SECONDS", -1.0)
+        patch.setattr(node_work, "GATEWAY_OUTAGE_SECONDS", -1.0)
         with pytest.raises(GatewayUnavailable):
             work(market, tmp_path / "node", executor, lease("train", task))
     assert market.order() == []

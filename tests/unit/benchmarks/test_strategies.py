@@ -133,7 +133,7 @@ def test_false_challengers_lose_their_bond() -> None:
 
 @pytest.mark.parametrize("prices", [USUAL, *HIGHEST_PRICES], ids=lambda prices: prices.name)
 def test_inactive_referees_lose_and_honest_ones_gain(prices: strategies.Prices) -> None:
-    assert len({cartel.says for cartel in referee_strategies.CARTELS}) == len(referee_strategies.Vote)
+    assert len({cartel.vote for cartel in referee_strategies.CARTELS}) == len(referee_strategies.Vote)
     for outcome in referee_strategies.cartel_outcomes(60, 11, prices):
         assert outcome.high < 0, outcome.name
     for outcome in referee_strategies.honest_outcomes(200, 12, prices):

@@ -74,7 +74,7 @@ def test_one_after_another(play: Play, directory: StateDirectory) -> None:
     assert play.after(_round(2)) == (True, False, False)
     assert play.after(_step("0xother")) == (True, False, False)
     assert play.after(_step()) == (True, True, True)
-    assert (play.incidents.held_up, play.incidents.left_after) == (1, 2)
+    assert (play.incidents.delayed, play.incidents.left_after) == (1, 2)
     assert play.after(_round(3), _step("0xother")) == (True, True, True)
     assert play.after(_round(4)) == (True, True, False)
     with directory.log(LEAVER).open("a") as log:
@@ -89,7 +89,7 @@ def test_one_after_another(play: Play, directory: StateDirectory) -> None:
 def test_later_commitment_shifts_all_later_times(play: Play) -> None:
     assert play.after(_round(2), _round(3), _committed(3), _step()) == (False, False, False)
     assert play.after(_round(4), _step()) == (True, True, True)
-    assert (play.incidents.held_up, play.incidents.left_after) == (3, 4)
+    assert (play.incidents.delayed, play.incidents.left_after) == (3, 4)
 
 
 def test_absent_replica_returns_before_missing_two_rounds(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ from zoo_compute.node.background_services import NodeComponents
 from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.disk.corruption import quarantine
 from zoo_compute.node.disk.durable_files import write_json
-from zoo_compute.node.disk.state_directory import used_alone
+from zoo_compute.node.disk.state_directory import lock_state_directory
 from zoo_compute.node.disk.traces import Trace, Traces
 from zoo_compute.node.disk.workspace import MIN_FREE_BYTES, Workspace
 from zoo_compute.node.disputes.referee import SignedVerdict, Verdicts
@@ -78,7 +78,7 @@ DAMAGES = {
 
 
 def fill(root: Path) -> None:
-    with used_alone(root):
+    with lock_state_directory(root):
         space = Workspace(root)
     cid = str(space.store.add(b"a checkpoint" * 100_000))
     space.keep(cid, [cid], JOB)
@@ -155,7 +155,7 @@ def lives(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], list[str]]:
         standing, quiet = Standing(), SimpleNamespace(start=lambda: None, close=lambda: None, last_class="")
         config = NodeConfig("http://127.0.0.1:1", "provider", root, "node", profile="cpu-avx2-1")
         monkeypatch.setattr(NodeAgent, "_join", lambda _: standing)
-        with used_alone(root):
+        with lock_state_directory(root):
             agent = NodeAgent(config, Wallet(KEY), lambda *_: quiet)  # type: ignore[arg-type,return-value]
             monkeypatch.setattr(agent._market, "next_lease", lambda *_: delay(0.02))
             thread = threading.Thread(target=lambda: agent.run())
@@ -373,5 +373,5 @@ def test_damaged_old_result_confirms_no_state(root: Path, damage: str) -> None:
 
 def test_folder_in_place_of_lock_is_quarantined(tmp_path: Path) -> None:
     (tmp_path / "lock").mkdir()
-    with used_alone(tmp_path):
+    with lock_state_directory(tmp_path):
         assert (tmp_path / "lock").is_file()

@@ -17,7 +17,7 @@ from zoo_compute.chain.referees import Seat
 from zoo_compute.chain.wallet import Block, Wallet
 from zoo_compute.node.attestation.quotes import AttestationRenewal
 from zoo_compute.node.config import NodeConfig
-from zoo_compute.node.disk.state_directory import used_alone
+from zoo_compute.node.disk.state_directory import lock_state_directory
 from zoo_compute.node.disputes.referee import Referee, Sources, Verdicts
 from zoo_compute.node.execution.executor import Executor
 from zoo_compute.node.lifecycle import NodeLifecycle
@@ -139,7 +139,7 @@ def test_directory_serves_one_node_and_explains_refusal(tmp_path: Path, monkeypa
     at_hand = tmp_path / "files" / "at-hand"
     at_hand.parent.mkdir()
     at_hand.touch()
-    with used_alone(tmp_path), pytest.raises(ConfigError) as error:
+    with lock_state_directory(tmp_path), pytest.raises(ConfigError) as error:
         run_node(config)
     assert error.value.code == "state-dir-in-use"
     assert at_hand.exists(), "the first one works with it"

@@ -28,9 +28,9 @@ def _load(profile_name: str) -> "Trainer":
 
     class FabricatingTrainer(Trainer):
         def run_unit(self, unit: Unit, output: Path, on_step: OnStep) -> UnitResult:
-            made_up = fabricate_unit(unit, output)
-            on_step(made_up.steps - 1, made_up.train_loss)
-            return made_up
+            fabricated = fabricate_unit(unit, output)
+            on_step(fabricated.steps - 1, fabricated.train_loss)
+            return fabricated
 
     if sys.argv[3] == FABRICATE:
         return FabricatingTrainer(profile_named(profile_name))

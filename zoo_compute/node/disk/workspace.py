@@ -50,10 +50,10 @@ MAX_INPUT_BYTES = 1 << 36
 MIN_FREE_BYTES = 32 << 20
 """Minimum free space to lease work. With less, tasks fail, which counts against the node."""
 
-_FILES_KEPT_SECONDS = 3600.0
-_BLOCKS_KEPT_SECONDS = 86400.0
+_FILE_RETENTION_SECONDS = 3600.0
+_BLOCK_RETENTION_SECONDS = 86400.0
 _COLLECT_SECONDS = 3600.0
-_SESSIONS_KEPT = 8
+_MAX_SESSIONS = 8
 
 _FOLDERS = (
     "units",
@@ -75,7 +75,7 @@ log = logging.getLogger(__name__)
 
 
 class Workspace:
-    """Directory of one node, under its lock (:func:`~.state_directory.used_alone`).
+    """Directory of one node, under the lock of :mod:`zoo_compute.node.disk.state_directory`.
 
     The store opens on first use: disputes need no disk space for it.
     """
@@ -295,7 +295,7 @@ class Workspace:
         before = read_json(path, lambda note: [str(one) for one in note["sessions"]]) or []
         session = secrets.token_hex(16)
         try:
-            write_json(path, {"sessions": [*before, session][-_SESSIONS_KEPT:]})
+            write_json(path, {"sessions": [*before, session][-_MAX_SESSIONS:]})
         except OSError as error:  # until a timeout, the market takes a restarted node for another one
             log.warning("session_not_stored path=%s error=%s", path, error)
         return session, before
@@ -315,7 +315,7 @@ class Workspace:
             if now - path.stat().st_mtime > max(keep_hours * 3600, slot_state_seconds):
                 _remove(path)
         for path in (self._root / "files").iterdir():
-            if here - path.stat().st_mtime > _FILES_KEPT_SECONDS:
+            if here - path.stat().st_mtime > _FILE_RETENTION_SECONDS:
                 _remove(path)
         for path in (self._root / "units").glob("*/*"):
             if now - path.stat().st_mtime > keep_hours * 3600:
@@ -327,7 +327,7 @@ class Workspace:
             return
         self._collect_at = time.monotonic() + _COLLECT_SECONDS
         try:
-            self.store.collect(older_than=_BLOCKS_KEPT_SECONDS)
+            self.store.collect(older_than=_BLOCK_RETENTION_SECONDS)
         except (BlockNotFound, ContentError) as error:
             log.warning("blocks_not_collected reason=damaged_checkpoint error=%s", error)
 

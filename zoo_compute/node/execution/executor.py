@@ -27,7 +27,7 @@ _SILENCE_SECONDS = 2.0
 _LOG_TAIL_BYTES = 2000
 _INHERITED_VARIABLES = ("PATH", "LANG", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
 
-_SPOILT = ("out_of_memory", "environment_changed", "task_failed")
+_RESTART_CODES = ("out_of_memory", "environment_changed", "task_failed")
 """Failures that require a fresh child: after a device failure, all further calls of its process fail."""
 
 Progress = Callable[[dict[str, Any]], None]
@@ -125,7 +125,7 @@ class Executor:
             try:
                 return self._run(child, task, timeout, on_progress, check)
             except _TaskFailed as error:
-                if error.code in _SPOILT:
+                if error.code in _RESTART_CODES:
                     self._discard()
                 raise ExecutorError(error.code, error.field, error.message) from None
             except BaseException:

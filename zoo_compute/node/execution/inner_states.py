@@ -11,7 +11,7 @@ from training_gym.model.layout import Arrays
 from training_gym.model.tensors import tensor_digest
 from training_gym.units.replica_state import error_feedback_digest
 from training_gym.units.trace import Unit, inner_leaf, leaf_at
-from training_gym.units.unit import OnStep, replay_end_state, steps_of, train_steps, unit_result
+from training_gym.units.unit import OnStep, replay_end_state, segment_steps, train_steps, unit_result
 from zoo_compute.node.execution.tasks import Task, TaskError, take, take_count, take_hash
 from zoo_protocol.hashing import from_hex
 
@@ -59,7 +59,7 @@ def replay_with_inner_digest(
     training = replace(unit.spec.training, segment_steps=inner.step)
     state, _ = replay_end_state(replace(unit, spec=replace(unit.spec, training=training)), 0, start_leaf, None, on_step)
     digest = inner.digest(state)
-    state, loss = train_steps(unit, state, steps_of(unit.spec, 0)[inner.step :], on_step)
+    state, loss = train_steps(unit, state, segment_steps(unit.spec, 0)[inner.step :], on_step)
     if unit.spec.segments > 1:
         return inner_leaf(unit, 1, state, error_feedback_digest(unit.slot_state.error_feedback)), digest
     return leaf_at(unit.place, 1, unit_result(unit, [], state, loss).state_digests[-1]), digest

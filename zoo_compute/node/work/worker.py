@@ -38,7 +38,7 @@ from zoo_protocol.verification.reveal_deadline import reveal_timeout_seconds
 TASK_TIMEOUT_SECONDS = 24 * 3600.0
 """After this time the training process is killed. The market's round deadline is far shorter."""
 
-GATEWAYS_AWAY_SECONDS = 120.0
+GATEWAY_OUTAGE_SECONDS = 120.0
 """Retry period of input downloads while no gateway answers, for example during a restart."""
 
 DRAWN_TOGETHER = 2
@@ -80,7 +80,7 @@ def require_link(lease: Lease, bytes_per_second: int | None) -> None:
         )
 
 
-def _kept_result(document: Any) -> dict[str, Any]:
+def _load_result(document: Any) -> dict[str, Any]:
     """Parse a stored result. Raises ValueError, LookupError, TypeError, OSError."""
     found: dict[str, Any] = {"start": document["start"], "state_digests": document["state_digests"], **document}
     if to_hex(hashlib.sha256(Path(found["payload"]).read_bytes()).digest()) != found["payload_sha256"]:
@@ -209,7 +209,7 @@ class Worker:
         names = ("checkpoint_cid", "slot_state_cid", "restored_payload_cid", "eager_payload_cid")
         start = [task["environment"], *(task[name] for name in names)]  # leaves depend on the environment class
         start.append(task["spec"]["training_config"]["top_k"])
-        known = read_json(file, _kept_result)
+        known = read_json(file, _load_result)
         if known is not None and known["start"] == start:
             return known
         self._require_link(held)
@@ -229,7 +229,7 @@ class Worker:
 
         If the gateways are down, another node would fail as well.
         """
-        latest = time.monotonic() + GATEWAYS_AWAY_SECONDS
+        latest = time.monotonic() + GATEWAY_OUTAGE_SECONDS
         while True:
             try:
                 return fetch()
