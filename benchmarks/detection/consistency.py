@@ -2,7 +2,7 @@
 
 Eight replicas of a job train real units on real text. Honest nodes differ in three ways at once. All compression levels
 occur, two replicas are one and two rounds late, and one reads another kind of text. ``robust.decide`` and
-``consistency.doubts`` check every round. Each attack of ``benchmarks.byzantine`` is also checked in place of one
+``consistency.outlier_flags`` check every round. Each attack of ``benchmarks.byzantine`` is also checked in place of one
 replica, without being aggregated.
 """
 
