@@ -1,1 +1,1 @@
-"""Benchmarks: ``python -m benchmarks.NAME [--json] [--quick]``. See :mod:`benchmarks.report` for the output."""
+"""Benchmarks: ``python -m benchmarks.NAME [--json] [--quick]``."""

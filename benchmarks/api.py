@@ -1,4 +1,4 @@
-"""Throughput of job submission and reading, compared with a bare FastAPI endpoint that does one insert.
+"""Throughput of job submission and reading, relative to a bare FastAPI insert.
 
 uvicorn serves both, each in its own process, on one PostgreSQL, to the same clients. The clients are threads of another
 process, with bodies signed before the clock starts. A submission checks two EIP-712 signatures, balance, permit nonce

@@ -1,4 +1,4 @@
-"""Clearing speed of one order book compared with sorting it, and the rule's share of the possible gain from trade.
+"""Clearing speed of an order book relative to sorting, and its share of the gain from trade.
 
 Speed: ``market.domain.auctions.clearing`` clears one book of 100,000 orders in one process; a third are bids of one to
 four nodes. The peer is ``sorted`` over the same orders by the clearing's own keys, alternately in one run.
@@ -79,7 +79,7 @@ def _efficiency(traders: int, seeds: int, books: int) -> Row:
 
 
 def _share(random: Random, traders: int) -> float | None:
-    """Return the traders' gain in a random book as a share of the optimum; None if no gain is possible."""
+    """Return the traders' gain as a share of the optimum in a random book; None without gain."""
     values = sorted((random.randint(0, ZEN) for _ in range(traders)), reverse=True)
     costs = sorted(random.randint(0, ZEN) for _ in range(traders))
     optimum = sum(max(0, value - cost) for value, cost in zip(values, costs, strict=True))

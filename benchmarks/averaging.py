@@ -52,7 +52,7 @@ _OURS = {"ours_error", "ours_failed_rounds", "ours_failed_rounds_with_a_kill"}
 
 
 class Actor:
-    """A process that answers lines of JSON with lines of JSON; sets ``heard`` at each answer, and at its end."""
+    """Process that answers JSON lines; sets ``heard`` at each answer and at its end."""
 
     def __init__(self, command: Sequence[str], heard: threading.Event | None = None) -> None:
         self._heard = heard or threading.Event()
@@ -146,7 +146,7 @@ class OurGroup:
         return actor
 
     def round(self, *, kill: int | None = None) -> tuple[float, float | None]:
-        """Return the seconds, and the error (None if the round failed). ``kill`` ends that worker while it encodes."""
+        """Return (seconds, error; None if the round failed); ``kill`` ends a worker as it encodes."""
         if len(self.workers) < WORKERS:  # replace the worker killed before
             missing = next(slot for slot in range(WORKERS) if slot not in self.workers)
             self.workers[missing] = self._start("worker")
@@ -179,8 +179,8 @@ class OurGroup:
         return seconds, self._error([slot + 1 for slot in sorted(delivered)])
 
     def _collect(self, started: float, expected: int) -> list[int]:
-        """Return the slots whose payloads the aggregator has: all, or a quorum once the deadline has passed."""
-        limit = deadline(self._arrivals, least_slack=10.0) if self._arrivals else _PATIENCE_SECONDS
+        """Return the slots of received payloads: all, or a quorum after the deadline."""
+        limit = deadline(self._arrivals, min_slack_seconds=10.0) if self._arrivals else _PATIENCE_SECONDS
         delivered: list[int] = []
         waiting = dict(self.workers)
         while waiting and len(delivered) < expected:
@@ -326,7 +326,7 @@ def measure_rounds(quick: bool, rounds: int, kills: int) -> list[Row]:
             note = f"{what}; {group.payload_bytes / 1e6:.2f} MB up, {group.update_bytes / 1e6:.2f} MB down"
             rows += _rows(name, seen, size, rounds, kills, note)
             speeds[name] = statistics.median(seen.speeds(size) or [0.0])
-    if absent := lacking():
+    if absent := missing_results():
         progress(absent)
         return _by_their_names([replace(found, note=f"{found.note}; {absent}") for found in rows])
     for compression in COMPRESSIONS:
@@ -342,7 +342,7 @@ def measure_rounds(quick: bool, rounds: int, kills: int) -> list[Row]:
     return _by_their_names(rows)
 
 
-def lacking() -> str:
+def missing_results() -> str:
     """Return the missing measurements and the reason; empty if complete."""
     return "" if PEER_PYTHON.exists() else "hivemind and the ratio to it are left out: make bench-peers was not run"
 
@@ -353,4 +353,4 @@ def _by_their_names(rows: Sequence[Row]) -> list[Row]:
 
 
 if __name__ == "__main__":
-    run("averaging", measure, lacks=lacking)
+    run("averaging", measure, lacks=missing_results)

@@ -1,4 +1,4 @@
-"""Damage by dishonest providers: eight workers train a byte model on real text while some of them attack.
+"""Damage by dishonest providers: some of eight workers attack a byte model's training.
 
 ``python -m benchmarks.byzantine --json``. Every honest unit is a real one (``run_unit``), every payload uses the wire
 format, and ``ours`` is ``training_gym.aggregate.aggregation.aggregate``. Peers are the textbook rules on the decoded
@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from benchmarks.report import Row, progress, row, run
 from benchmarks.training.corpus import standard_library
-from benchmarks.training.trainers import handed_on
+from benchmarks.training.trainers import next_replica_states
 from training_gym.aggregate.aggregation import aggregate
 from training_gym.aggregate.outer_step import OuterState, initial_outer_state, outer_step
 from training_gym.compress.payload_format import decode, encode
@@ -102,7 +102,7 @@ def mean(vectors: Wide) -> Wide:
 
 
 def trimmed_mean(vectors: Wide) -> Wide:
-    """Return the mean by coordinate without the lowest and the highest quarter (Yin et al., 2018)."""
+    """Return the coordinatewise mean without the extreme quarters (Yin et al., 2018)."""
     result: Wide = np.sort(vectors, axis=0)[ASSUMED_BAD:-ASSUMED_BAD].mean(axis=0)
     return result
 
@@ -114,7 +114,7 @@ def krum(vectors: Wide) -> Wide:
 
 
 def bulyan(vectors: Wide) -> Wide:
-    """Return the mean of Krum's choices by coordinate, nearest the median (El Mhamdi et al., 2018).
+    """Return the coordinatewise mean of Krum's choices near the median (El Mhamdi et al., 2018).
 
     With eight vectors its guarantee holds for one attacker, so it expects one.
     """
@@ -179,7 +179,7 @@ def train(
             if attack == "stale":
                 payloads |= {slot: first[slot] for slot in range(workers - bad, workers)}
             parameters, state, excluded = _next(aggregator, spec, parameters, payloads, state)
-            handed, restored = handed_on(spec, after, payloads, excluded, restored)
+            handed, restored = next_replica_states(spec, after, payloads, excluded, restored)
             states |= handed
     return validation_loss(spec, parameters, texts[1])
 

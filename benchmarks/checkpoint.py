@@ -1,4 +1,4 @@
-"""Writing and reading of a real checkpoint, compared with SHA-256 and a file copy of the same bytes.
+"""Speed of a checkpoint's writing and reading, relative to SHA-256 and a file copy.
 
 ``python -m benchmarks.checkpoint --json``. The checkpoint is a model of about 256 MB (quick: 8 MB) with its manifest.
 
@@ -106,7 +106,7 @@ def _force(path: Path) -> None:
 
 
 def _shared(seed: int, quick: bool, **settings: Any) -> float:
-    """Return the share of a checkpoint's blocks (model and outer state) that the previous checkpoint also has."""
+    """Return the share of a checkpoint's blocks that the previous checkpoint also has."""
     model = ModelConfig(hidden_size=64, num_layers=2) if quick else ModelConfig(hidden_size=256, num_layers=4)
     training = TrainingConfig(inner_steps=4 if quick else 16, segment_steps=4, batch_size=8, seed=seed, **settings)
     spec = TrainingSpec(model, _ANY_CID, training)

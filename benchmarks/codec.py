@@ -1,4 +1,4 @@
-"""Payloads of real pseudo-gradients: speed on one core, size, and distance of the size from the entropy bound.
+"""Payloads of real pseudo-gradients: speed on a core, size relative to the entropy bound.
 
 ``python -m benchmarks.codec --json``. The pseudo-gradient is that of one unit of a 3.3-million-parameter byte model on
 the standard library's sources. Speeds are GB of fp32 input per second of this process, including the selection of the

@@ -1,4 +1,4 @@
-"""Loss at reduced traffic: eight workers with equal tokens train one model by a dozen methods.
+"""Loss at reduced traffic: eight workers train one model by a dozen methods.
 
 ``python -m benchmarks.communication [--json] [--quick] [--seeds N] [--processes N] [--fresh] [--kept] [--tune]``.
 
@@ -58,7 +58,7 @@ from benchmarks.training.trainers import TORCHFT_PYTHON, Outcome, by_rounds, by_
 from training_gym.spec.errors import TrainingDiverged
 
 ROOT = Path(__file__).parents[1]
-KEPT = ROOT / ".benchmarks" / "communication.jsonl"
+OUTCOMES_PATH = ROOT / ".benchmarks" / "communication.jsonl"
 PLOT = ROOT / "benchmarks" / "communication.png"
 DIVERGED = Outcome(float("inf"), float("inf"), float("inf"))
 """A diverged run counts as saving no bytes."""
@@ -66,7 +66,7 @@ DIVERGED = Outcome(float("inf"), float("inf"), float("inf"))
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """One method on one seed, evaluated on the files of ``split`` (``tuning`` or ``validation``)."""
+    """One method on one seed, evaluated on ``split`` (``tuning`` or ``validation``)."""
 
     name: str
     method: Method
@@ -81,8 +81,8 @@ class Run:
         return hashlib.sha256(json.dumps([_code_version(), identity], sort_keys=True).encode()).hexdigest()
 
 
-class Kept:
-    """Outcomes of runs of the same code, one JSON line each, from which an interrupted benchmark continues."""
+class OutcomeCache:
+    """Outcomes of runs of the same code, as JSON lines; an interrupted benchmark continues."""
 
     def __init__(self, path: Path | None) -> None:
         """Read the outcomes; without a path there is no lookup or storage."""
@@ -106,7 +106,7 @@ class Kept:
 
 @functools.cache
 def _code_version() -> str:
-    """Return the digest of the trainers' code and imports, without ``config``: a run's identity has its settings."""
+    """Return the digest of the trainers' code and imports, without ``config``."""
     graph = grimp.build_graph("benchmarks", "training_gym", cache_dir=None)
     modules = {"benchmarks.training.trainers", *graph.find_upstream_modules("benchmarks.training.trainers")} - {
         "training_gym.spec.config"
@@ -117,7 +117,7 @@ def _code_version() -> str:
 
 
 def train(run: Run) -> Outcome | None:
-    """Execute one run; None if a peer's environment is missing, :data:`DIVERGED` if training diverged."""
+    """Execute one run; None without the peer's environment, :data:`DIVERGED` if it diverged."""
     method, spec = run.method, specification(run.method, run.scale, run.seed)
     tokens, tuning, validation = whole_library()
     held_out = {"tuning": tuning, "validation": validation}[run.split]
@@ -135,8 +135,8 @@ def train(run: Run) -> Outcome | None:
     return outcome
 
 
-def outcomes_of(runs: Sequence[Run], kept: Kept, processes: int) -> dict[Run, Outcome]:
-    """Return the outcomes of ``runs``; ``processes`` processes measure those not kept, none with 0."""
+def outcomes_of(runs: Sequence[Run], kept: OutcomeCache, processes: int) -> dict[Run, Outcome]:
+    """Return the outcomes of ``runs``; ``processes`` processes measure missing ones."""
     found = {run: outcome for run in runs if (outcome := kept.of(run)) is not None}
     for run, outcome in _trained([run for run in runs if run not in found], processes):
         if outcome is not None:
@@ -161,13 +161,13 @@ def _trained(runs: Sequence[Run], processes: int) -> Iterator[tuple[Run, Outcome
 
 
 def _take_core(cores: "multiprocessing.Queue[int]") -> None:
-    """Pin this process and its children to one core, since groups that average at every step spin while waiting."""
+    """Pin this process and its children to one core: groups that average every step spin."""
     torch.set_num_threads(1)
     os.sched_setaffinity(0, {cores.get()})
 
 
 def dense_bytes(scale: Scale) -> int:
-    """Return the bytes that one worker sends and fetches with whole fp32 gradients at every step."""
+    """Return one worker's bytes sent and fetched with whole fp32 gradients at every step."""
     spec = specification(METHODS["ddp_adamw"], scale, 0)
     return 4 * spec.num_parameters() * scale.steps
 
@@ -196,13 +196,13 @@ def rows_of(seeds: Sequence[dict[str, Outcome]], unit: int) -> list[Row]:
     deficits = [deficit for found in seeds if (deficit := equal_bytes_deficit(found))]
     if deficits:
         shares, (worst, *_) = zip(*deficits, strict=True)
-        absent = lacking(seeds)
+        absent = missing_results(seeds)
         note = f"first seed's against {worst}" + (f"; {absent}" if absent else "")
         rows.append(row("equal_bytes_deficit", "share", list(shares), note))
     return rows
 
 
-def lacking(seeds: Sequence[Mapping[str, Outcome]]) -> str:
+def missing_results(seeds: Sequence[Mapping[str, Outcome]]) -> str:
     """Return the peers without an outcome of some seed, and the remedy; empty if complete."""
     names = [name for name in PEERS if any(name not in found for found in seeds)]
     remedy = ": make bench-peers was not run" if "torchft_diloco" in names and not TORCHFT_PYTHON.exists() else ""
@@ -210,7 +210,7 @@ def lacking(seeds: Sequence[Mapping[str, Outcome]]) -> str:
 
 
 def equal_bytes_deficit(found: Mapping[str, Outcome]) -> tuple[float, str] | None:
-    """Return the largest relative loss of our best point against a peer with no fewer bytes, and that peer."""
+    """Return the largest relative loss against a peer with no fewer bytes, and that peer."""
     ours, deficits = [found[name] for name in OURS if name in found], []
     for name, peer in ((name, found[name]) for name in PEERS if name in found):
         cheaper = [point.loss for point in ours if point.up <= peer.up and point.down <= peer.down]
@@ -231,8 +231,8 @@ def main() -> None:
     started = time.perf_counter()
     scale = QUICK if chosen.quick else FULL
     if chosen.fresh:
-        KEPT.unlink(missing_ok=True)
-    kept = Kept(None if chosen.quick else KEPT)
+        OUTCOMES_PATH.unlink(missing_ok=True)
+    kept = OutcomeCache(None if chosen.quick else OUTCOMES_PATH)
     processes = 0 if chosen.kept else chosen.processes or len(os.sched_getaffinity(0))
     unit = dense_bytes(scale)
     if chosen.tune:
@@ -253,7 +253,7 @@ def main() -> None:
     print_report("communication", rows, time.perf_counter() - started, chosen.json)
     if not chosen.quick and TORCHFT_PYTHON.exists():
         plot(rows)
-    end("communication", "" if chosen.quick else lacking(by_seed))
+    end("communication", "" if chosen.quick else missing_results(by_seed))
 
 
 def plot(rows: Sequence[Row]) -> None:

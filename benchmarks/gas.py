@@ -148,7 +148,7 @@ class Bench:
     # --- a whole window
 
     def window(self, units: int) -> float:
-        """Return the gas from the commitment of a window of ten jobs to the last claim of twenty providers."""
+        """Return the gas from the commitment of a window of ten jobs to the last of twenty claims."""
         jobs = [self._open(units // JOBS)[0] for _ in range(JOBS)]
         root = to_hex(sha256(f"window of {units}".encode()))
         spent = self._gas(OPERATOR.address, "WorkWindows", "commitWindow", root, units)
@@ -164,7 +164,7 @@ class Bench:
         return job, self._gas(OTHER.address, "JobEscrow", "openJob", *arguments)
 
     def _settle(self, jobs: Sequence[str], units: int, *, last: bool) -> tuple[int, _Posted]:
-        """Return the gas of one batch over all units of these jobs, and (its root, each provider's claim)."""
+        """Return the gas of one batch over all units of these jobs, its root, and providers' claims."""
         self._batches += 1
         lines = [JobLine(job, PRICE, units, 0, 1, last, ENVIRONMENT) for job in jobs]
         share = units * len(jobs) // PROVIDERS * NET
@@ -189,7 +189,7 @@ class Bench:
     # --- a dispute
 
     def dispute(self) -> list[Row]:
-        """Return the rows of a challenge of a unit of 64 segments (the maximum), and of a silent committee."""
+        """Return the rows of a challenge of a unit of 64 segments, and of a silent committee."""
         spent = self.transactions_of_a_dispute(64)
         step = max(spent["show"], spent["name"])
         contradiction, wrong = self._proofs()
@@ -222,7 +222,7 @@ class Bench:
         return spent | {"replace": self._gas(OTHER.address, "Disputes", "replaceCommittee", dispute, committee)}
 
     def transactions_of_a_dispute(self, segments: int) -> dict[str, int]:
-        """Return the gas of each transaction, in order, of a dispute about a unit whose last segment is false.
+        """Return the gas of each transaction of a dispute about a false last segment, in order.
 
         The transactions are those of the market and the nodes. A unit of one segment needs no segment selection. The
         draw and the verdict are two transactions, since referees sign once a final block has the committee.
@@ -233,7 +233,7 @@ class Bench:
         return spent | {"verdict": self._gas(OTHER.address, "Disputes", "submitVerdict", *verdict)}
 
     def _named(self, segments: int) -> tuple[str, dict[str, int]]:
-        """Return a dispute whose committee can be drawn, and the gas of each transaction until then, in order."""
+        """Return a dispute ready for the committee draw, and the gas of each transaction until then."""
         provider, challenger, *referees = self._keys[PROVIDERS + 3 : PROVIDERS + 10]
         deployment = self._chain.deployment
         self._fund([challenger], DEVNET.disputes.bond_wei)
@@ -274,7 +274,7 @@ class Bench:
             self._gas(referee.address, "Disputes", "registerReferee")
 
     def _verdict(self, dispute: str, referees: Sequence[LocalAccount]) -> list[Any]:
-        """Return the arguments of ``submitVerdict`` by the committee that a draw in the next block gives."""
+        """Return the arguments of ``submitVerdict`` by the committee of a draw in the next block."""
         committee = self._view("Disputes", "drawCommittee", dispute)
         keys = {referee.address: referee for referee in referees}
         self._judged = dispute, [keys[address] for address in committee]
@@ -287,7 +287,7 @@ class Bench:
         return to_hex(bytes(members[seat].unsafe_sign_hash(Hash32(from_hex(digest))).signature))
 
     def _proofs(self) -> tuple[int, int]:
-        """Return the gas of slashing two members of the last committee, for equivocation and for a wrong verdict."""
+        """Return the gas of two slashes of referees: for equivocation and for a wrong verdict."""
         dispute, members = self._judged
         both = [self._signed(0, True), self._signed(0, False)]
         contradiction = self._gas(OTHER.address, "Disputes", "proveContradiction", dispute, 0, *both)

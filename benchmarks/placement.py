@@ -1,4 +1,4 @@
-"""Placement of a production cluster's jobs on a small market: our objective, first fit, and random.
+"""Placement of a cluster's jobs on a small market: our objective, first fit, and random.
 
 :mod:`benchmarks.trace` describes the jobs. All rules see the same jobs, limits and queue. Jobs are placed in the order
 of arrival, and a job that does not fit is skipped. A job that has waited an hour gets a reservation. Only ours uses the
@@ -36,7 +36,7 @@ Policy = Callable[[int, Sequence[Candidate], Random], list[Candidate]]
 
 @dataclass
 class Outcome:
-    """Result of one replay. ``utilisation``: share of the nodes' time from the first arrival to the last."""
+    """Result of one replay. ``utilisation``: share of the nodes' time, first to last arrival."""
 
     waits: list[float] = field(default_factory=list)
     utilisation: float = 0.0
@@ -46,7 +46,7 @@ class Outcome:
     model_violations: int = 0
 
 
-class Asked:
+class RecentDemand:
     """Requirements of recent jobs, and the scarcity of machines that follows."""
 
     def __init__(self, supply: Sequence[Machine]) -> None:
@@ -111,7 +111,7 @@ def measure(quick: bool) -> list[Row]:
     if found is None:
         if not quick:
             sys.exit(f"No trace in {trace.folder()}: put nodes.csv and tasks.csv there, or set {trace.VARIABLE}.")
-        found = trace.made_up()
+        found = trace.synthetic_trace()
         progress(found.note)
     seeds, replays = range(1 if quick else 5), range(1 if quick else 15)  # waits differ much from seed to seed
     most = 500 if quick else None
@@ -186,7 +186,7 @@ def _fits_somewhere(task: Task, machines: Sequence[Machine]) -> bool:
 
 def replay(machines: Sequence[Machine], tasks: Sequence[Task], policy: Policy, seed: int) -> Outcome:
     """Run the tasks on a virtual clock until all have finished, and check every placement."""
-    random, outcome, asked = Random(seed), Outcome(), Asked(machines)
+    random, outcome, asked = Random(seed), Outcome(), RecentDemand(machines)
     by_name = {machine.provider: machine for machine in machines}
     free, running, waiting = set(by_name), list[tuple[int, int, list[str]]](), list[Task]()
     suitable = {task.id: [machine for machine in machines if task.wants.accepts(machine)] for task in tasks}
@@ -221,7 +221,7 @@ def replay(machines: Sequence[Machine], tasks: Sequence[Task], policy: Policy, s
 
 
 def _check(outcome: Outcome, task: Task, gang: Sequence[Machine], free: set[str]) -> None:
-    """Count violations of placement rules from the trace's own figures, not from the policy's input."""
+    """Count violations of placement rules by the trace's own figures."""
     names = {machine.provider for machine in gang}
     small = any(machine.cpu < task.wants.cpu or machine.memory < task.wants.memory for machine in gang)
     outcome.capacity_violations += len(names) != task.workers or not names <= free or small
@@ -231,7 +231,7 @@ def _check(outcome: Outcome, task: Task, gang: Sequence[Machine], free: set[str]
 
 
 def _record(outcome: Outcome, task: Task, gang: Sequence[Machine], now: int, last_arrival: int) -> None:
-    """Record a placement. Its cost has only the job's own four terms, so that all policies compare."""
+    """Record a placement; its cost has only the job's own four terms, so that policies compare."""
     outcome.waits.append(now - task.start)
     outcome.utilisation += max(0, min(now + task.seconds, last_arrival) - now) * task.workers
     outcome.costs.append(gang_cost([Candidate(one, price=one.price) for one in gang]) / task.workers)
@@ -250,7 +250,7 @@ def _speed(found: Trace, count: int, seed: int, decisions: int) -> float:
     machines = [replace(one, provider=f"{one.provider}-{copy}") for copy in copies for one in machines][:count]
     tasks = Random(seed).choices(trace.tasks(found, seed), k=decisions)
     progress(f"{decisions} decisions among {count:,} nodes")
-    asked, pools = Asked(machines), dict[str, Pool]()
+    asked, pools = RecentDemand(machines), dict[str, Pool]()
     for one in machines:
         pools.setdefault(one.environment_class, Pool()).add(Candidate(one, price=one.price))
     out: deque[list[Candidate]] = deque()
@@ -267,7 +267,7 @@ def _speed(found: Trace, count: int, seed: int, decisions: int) -> float:
 
 
 def _gaps(seed: int, cases: int) -> list[float]:
-    """Return the extra cost of the chosen gang over the best of all, as a share, in random small markets."""
+    """Return the mean extra cost of the chosen gang over the best, in random small markets."""
     random, gaps = Random(seed), []
     for _ in range(cases):
         candidates = [

@@ -40,7 +40,7 @@ class Row:
 
 
 def row(name: str, unit: str, values: Sequence[float], note: str = "") -> Row:
-    """Return the row of several repetitions of one measurement. Raises ValueError: ``values`` is empty."""
+    """Return the row of repeated measurements. Raises ValueError: ``values`` is empty."""
     if not values:
         raise ValueError(f"values of {name} is empty; expected at least one measurement")
     return Row(name, statistics.median(values), unit, min(values), max(values), note, len(values))

@@ -1,4 +1,4 @@
-"""A production cluster's machines and tasks as nodes and jobs of this market, or a small synthetic substitute.
+"""A production cluster's machines and tasks as nodes and jobs, or a synthetic substitute.
 
 The trace (Alibaba cluster-trace-gpu-v2023; Weng et al., USENIX ATC 2023) is read from ``$ZOO_TRACE_DIR``, by default
 ``../shared/data/gpu-cluster-trace-2023`` next to the repository. This market sells whole nodes in gangs of one kind. A
@@ -26,7 +26,7 @@ _Record = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Machine(Node):
-    """A node with one worker's resources (thousandths of a CPU, MiB) and its ask as a share of jobs' prices."""
+    """Node with a worker's resources (CPU thousandths, MiB) and its ask as a share of prices."""
 
     _: KW_ONLY
     cpu: int
@@ -40,7 +40,7 @@ class Machine(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Wants(Requirements):
+class TaskRequirements(Requirements):
     """Requirements of a task for each machine, including one worker's CPU and memory."""
 
     cpu: int = 0
@@ -60,7 +60,7 @@ class Task:
     start: int
     seconds: int
     workers: int
-    wants: Wants
+    wants: TaskRequirements
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +90,8 @@ def _records(path: Path) -> list[_Record]:
         return list(csv.DictReader(file))
 
 
-def made_up() -> Trace:
-    """Return 300 synthetic machines and 500 tasks from a fixed seed, whose figures are meaningless."""
+def synthetic_trace() -> Trace:
+    """Return 300 synthetic machines and 500 tasks from a fixed seed; the figures mean nothing."""
     random = Random(0)
     models = random.choices(list(_PRICES), [11, 33, 5, 2, 1, 45, 3], k=300)
     nodes = [
@@ -116,7 +116,7 @@ def made_up() -> Trace:
 
 
 def machines(trace: Trace, seed: int) -> list[Machine]:
-    """Return the trace's machines; sixteen in a row of the file share a site, four sites a network and an owner."""
+    """Return the trace's machines; 16 consecutive ones share a site, 64 a network and an owner."""
     random = Random(seed)
     found = []
     for index, record in enumerate(trace.nodes):
@@ -141,7 +141,7 @@ def machines(trace: Trace, seed: int) -> list[Machine]:
 
 
 def tasks(trace: Trace, seed: int) -> list[Task]:
-    """Return the trace's GPU tasks that ran, by arrival; a seed draws which models a third of them accept."""
+    """Return the trace's GPU tasks that ran, by arrival; a seed draws their accepted models."""
     random = Random(seed)
     found = []
     for index, record in enumerate(trace.tasks):
@@ -151,7 +151,7 @@ def tasks(trace: Trace, seed: int) -> list[Task]:
         named = frozenset(filter(None, record["gpu_spec"].split("|")))
         if not named and random.random() < 1 / 3:
             named = frozenset(random.sample(sorted(_PRICES), random.randint(1, 3)))
-        wants = Wants(
+        wants = TaskRequirements(
             environment_classes=named,
             cpu=int(record["cpu_milli"]) // workers,
             memory=int(record["memory_mib"]) // workers,

@@ -30,7 +30,7 @@ from zoo_compute.devnet.binaries import find_anvil
 from zoo_protocol.verification.sampling import detection_probability, draw_segments
 
 RATES = range(1, 26)  # percent
-CHEATERS = 22_500
+DISHONEST_PROVIDERS = 22_500
 """With this many the joint bounds are no wider than Wilson's 99 % bounds of each comparison with 10,000."""
 SEGMENTS = 100  # a rate of r percent samples r segments
 FALSIFIED = (1, 5, 20)
@@ -38,7 +38,7 @@ LENGTHS = (1, 2, 4, 16, 64)  # segments of a unit in dispute
 
 
 def measure(quick: bool) -> list[Row]:
-    """Return all rows. Timed parts run alone; simulations run in a process in parallel to the replays."""
+    """Return all rows. Timed parts run alone, simulations in parallel to the replays."""
     with tempfile.TemporaryDirectory(prefix="zoo-verification-") as directory:
         alone = [
             *_disputes(LENGTHS[:3] if quick else LENGTHS),  # first, to fail early if the chain does not start
@@ -47,15 +47,15 @@ def measure(quick: bool) -> list[Row]:
         ]
         with multiprocessing.get_context("spawn").Pool(1) as pool:  # ends with this process
             simulated = [
-                pool.apply_async(_detection, [200 if quick else CHEATERS]),
+                pool.apply_async(_detection, [200 if quick else DISHONEST_PROVIDERS]),
                 pool.apply_async(profits.rows, [40 if quick else 1_000]),
-                pool.apply_async(lazy_verifiers.rows, [100 if quick else CHEATERS]),
+                pool.apply_async(lazy_verifiers.rows, [100 if quick else DISHONEST_PROVIDERS]),
             ]
             replayed = [
                 *_honest(Path(directory), quick),
                 *_classes(Path(directory), quick),
                 *_consistency(quick),
-                *_cheats(Path(directory), quick),
+                *_attacks(Path(directory), quick),
             ]
             return [*alone, *replayed, *(found for rows in simulated for found in rows.get())]
 
@@ -63,21 +63,21 @@ def measure(quick: bool) -> list[Row]:
 # --- detection
 
 
-def _detection(cheaters: int) -> list[Row]:
-    progress(f"drawing the segments of {cheaters} cheaters at each of {len(RATES)} rates")
+def _detection(providers: int) -> list[Row]:
+    progress(f"drawing the segments of {providers} dishonest providers at each of {len(RATES)} rates")
     compared = [
         Comparison(detection_probability(SEGMENTS, falsified, rate), found)
-        for (rate, falsified), found in _found(cheaters).items()
+        for (rate, falsified), found in _found(providers).items()
     ]
-    what = f"cheaters each, with {', '.join(map(str, FALSIFIED))} of {SEGMENTS} segments false"
-    return bounds.rows("detection", "rates", compared, cheaters, what)
+    what = f"dishonest providers each, with {', '.join(map(str, FALSIFIED))} of {SEGMENTS} segments false"
+    return bounds.rows("detection", "rates", compared, providers, what)
 
 
-def _found(cheaters: int) -> dict[tuple[int, int], int]:
+def _found(providers: int) -> dict[tuple[int, int], int]:
     dice = random.Random(0)
     found = dict.fromkeys(product(RATES, FALSIFIED), 0)
     for rate in RATES:
-        for _ in range(cheaters):
+        for _ in range(providers):
             drawn = set(draw_segments(dice.randbytes(32), dice.randbytes(32), SEGMENTS, rate * 100))
             false = dice.sample(range(SEGMENTS), max(FALSIFIED))
             for falsified in FALSIFIED:
@@ -146,7 +146,7 @@ def _class_names(quick: bool) -> list[str]:
 
 
 def _classes(directory: Path, quick: bool) -> list[Row]:
-    """Compare the distances of honest end states across classes with those of the smallest attacks."""
+    """Compare honest end states' distances across classes with those of the smallest attacks."""
     names = _class_names(quick)
     limit = tolerance(replays.SPECS["small"].training.segment_steps, [])
     honest: dict[str, list[tuple[float, float]]] = defaultdict(list)
@@ -155,19 +155,19 @@ def _classes(directory: Path, quick: bool) -> list[Row]:
         others = [other for other in names if other != name]
         for spec, found in replays.call("drift", replays.CLASSES[name], directory, *others).items():
             honest[spec] += [(whole, widest) for whole, widest in found]
-    progress("comparing the ends of cheats")
+    progress("comparing the ends of false segments")
     specs = ["small"] if quick else list(replays.SPECS)
-    cheats = replays.call("cheats-apart", CPU, directory, *specs)
+    distances = replays.call("attack-distances", CPU, directory, *specs)
     refused = replays.call("payloads", CPU, directory, *specs)
     ends = [end for of_spec in honest.values() for end in of_spec]
     beyond = sum(not limit.passes(*end) for end in ends)
     drifts = [whole for whole, _ in ends]
-    tried = [end for of_spec in cheats.values() for found in of_spec.values() for end in found]
+    tried = [end for of_spec in distances.values() for found in of_spec.values() for end in found]
     least = min(whole for whole, _ in tried)
     by_spec = ", ".join(f"{spec} {max(whole for whole, _ in found):.1e}" for spec, found in honest.items())
-    by_cheat = ", ".join(
-        f"{cheat} {min(whole for of_spec in cheats.values() for whole, _ in of_spec[cheat]):.1e}"
-        for cheat in cheats[specs[0]]
+    by_attack = ", ".join(
+        f"{attack} {min(whole for of_spec in distances.values() for whole, _ in of_spec[attack]):.1e}"
+        for attack in distances[specs[0]]
     )
     return [
         row(
@@ -191,7 +191,7 @@ def _classes(directory: Path, quick: bool) -> list[Row]:
             "relative L2",
             least,
             max(whole for whole, _ in tried),
-            f"of {len(tried)} false segments; smallest by cheat: {by_cheat}; widest tensor at least "
+            f"of {len(tried)} false segments; smallest by attack: {by_attack}; widest tensor at least "
             f"{min(widest for _, widest in tried):.1e}",
         ),
         row(
@@ -205,9 +205,9 @@ def _classes(directory: Path, quick: bool) -> list[Row]:
 
 
 def _consistency(quick: bool) -> list[Row]:
-    """Return the rates at which the statistics flag and exclude honest, heterogeneous nodes, and notice attacks."""
+    """Return the rates of flags and exclusions of honest nodes, and of noticed attacks."""
     progress("judging payloads of honest nodes that differ")
-    found = consistency.judge(6 if quick else 16, 1 if quick else 4)
+    found = consistency.simulate(6 if quick else 16, 1 if quick else 4)
     of, flagged, excluded = (sum(counts.values()) for counts in (found.nodes, found.flagged, found.excluded))
     by_kind = ", ".join(f"{kind} {found.flagged[kind]}/{of_kind}" for kind, of_kind in found.nodes.items())
     spread = ", ".join(f"{name} {low:.2g} to {high:.2g}" for name, (low, high) in consistency.spread(found).items())
@@ -229,23 +229,23 @@ def _share(name: str, found: int, of: int, note: str) -> Row:
     return Row(name, 100 * found / of, "%", 100 * low, 100 * high, f"{found} of {of}, 99 % bounds; {note}")
 
 
-def _cheats(directory: Path, quick: bool) -> list[Row]:
+def _attacks(directory: Path, quick: bool) -> list[Row]:
     progress("running the minimal attacks")
     specs = ["small"] if quick else list(replays.SPECS)
-    found = replays.call("cheat", CPU, directory, *specs)
+    found = replays.call("attack", CPU, directory, *specs)
     return [_caught("smallest_cheats_found", found, "segments, each replayed")]
 
 
 def _caught(name: str, found: dict[str, list[bool]], what: str) -> Row:
-    shares = {cheat: 100 * fmean(caught) for cheat, caught in found.items()}
+    shares = {attack: 100 * fmean(caught) for attack, caught in found.items()}
     tried = sum(len(caught) for caught in found.values())
-    note = f"of {tried} false {what}: " + ", ".join(f"{cheat} {share:.0f} %" for cheat, share in shares.items())
+    note = f"of {tried} false {what}: " + ", ".join(f"{attack} {share:.0f} %" for attack, share in shares.items())
     caught = sum(sum(hits) for hits in found.values())
     return Row(name, 100 * caught / tried, "%", min(shares.values()), max(shares.values()), note)
 
 
 def _cost(directory: Path, quick: bool) -> list[Row]:
-    """Return the extra cost of replaying and hashing relative to training, in processor time of one process."""
+    """Return the extra processor time of replaying and hashing relative to training."""
     extra, shares = [], {}
     for spec in ("demo",) if quick else ("demo", "wide"):
         progress(f"timing a unit of the {spec} model")

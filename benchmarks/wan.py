@@ -109,7 +109,7 @@ class Plan:
 
     @property
     def sent(self) -> Settings:
-        """Settings that costs depend on, with the ``top_k`` that the market assigns to nodes of such a link."""
+        """Settings that costs depend on, with the ``top_k`` assigned to nodes of such a link."""
         rate = round(self.link.up_mbps * MBIT)
         return Settings.of(replace(self.training, top_k=choose_top_k(self.spec, rate, self.compute_seconds)))
 

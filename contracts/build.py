@@ -60,7 +60,7 @@ def environment() -> dict[str, str]:
 
 
 def npm_command() -> list[str]:
-    """Return the npm command. The wheel's ``bin/npm`` does not run in place, so its CLI module is used."""
+    """Return the npm command, by its CLI module: the wheel's ``bin/npm`` does not run in place."""
     node = node_path()
     module = node.parent.parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
     if module.is_file():
@@ -80,7 +80,7 @@ def install() -> None:
 
 
 def forge_path() -> str:
-    """Return the forge binary of this platform's npm package, since npm may not run install scripts.
+    """Return the forge binary of this platform's npm package; npm may not run install scripts.
 
     Raises:
         BuildError: The platform has no package, or it is not installed.
@@ -105,7 +105,7 @@ def compile_contracts() -> dict[str, str]:
 
 
 def syntax_trees() -> list[tuple[str, bytes, dict[str, Any]]]:
-    """Return (path below ``src``, source, syntax tree) of each contract and library except interfaces."""
+    """Return (path below ``src``, source, syntax tree) of each file except interfaces."""
     sources = CONTRACTS_DIR / "src"
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out"

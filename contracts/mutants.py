@@ -1,4 +1,4 @@
-"""Mutants of a contract's syntax tree, and the instrumented source that contains all of them."""
+"""Mutants of a contract's syntax tree, and the instrumented source with all of them."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -123,18 +123,18 @@ class Workspace:
         return workspace
 
     def copy(self, folder: Path) -> "Workspace":
-        """Return a copy with its build. Two forge runs in one folder would share their stored counterexamples."""
+        """Return a copy with its build; forge runs in one folder would share counterexamples."""
         shutil.copytree(self.contracts.parent, folder, symlinks=True)
         return Workspace(folder)
 
     def kills(self, number: int, mutant: Mutant) -> bool:
-        """Return whether a test fails with the mutant. The tests of its contract run first, then all."""
+        """Return True if a test fails with the mutant; tests of its contract run first."""
         own = Path(mutant.file).stem
         named = any((self.contracts / "test").rglob(f"{own}.*"))
         return (named and self.test(number, own)[0] != 0) or self.test(number, "*")[0] != 0
 
     def test(self, number: int, name: str, seconds: int = TEST_SECONDS) -> tuple[int, str]:
-        """Return (exit status, output) of the tests of file ``name`` with a mutant; a timeout counts as a failure."""
+        """Return (exit status, output) of the tests of file ``name``; a timeout is a failure."""
         environment = build.environment() | QUICK | UNOPTIMIZED | {"FOUNDRY_DENY": "never"}
         command = [build.forge_path(), "test", "--fail-fast", "--threads", "1", "--match-path", f"test/**/{name}.*"]
         command += ["--block-prevrandao", f"{number:#066x}"]
@@ -150,7 +150,7 @@ class Workspace:
 
 
 def _add_switchable(path: Path, modifier: str) -> None:
-    """Add ``<modifier>Unless(mutant, …)`` after a modifier: a copy without effect for that mutant."""
+    """Add ``<modifier>Unless(mutant, …)`` after a modifier: a copy that the mutant disables."""
     source = path.read_text(encoding="utf-8")
     found = re.search(rf"    modifier {modifier}\((.*?)\) \{{\n(.*?)\n    \}}\n", source, re.DOTALL)
     if found is None:
@@ -162,7 +162,7 @@ def _add_switchable(path: Path, modifier: str) -> None:
 
 
 def run(chosen: list[tuple[int, Mutant]], jobs: int) -> list[tuple[Mutant, bool]]:
-    """Run the mutants, ``jobs`` at a time, and return whether each is killed. Progress goes to standard error.
+    """Run the mutants, ``jobs`` at a time; return which are killed. Progress goes to stderr.
 
     Raises:
         BuildError: The tests fail without a mutation.

@@ -21,7 +21,7 @@ from market.api.error_handlers import install_handlers
 from market.api.openapi.document import COMMON, TAGS, install_openapi, operation_id
 from market.auctions.router import router as auctions
 from market.chain.contracts.codec import Deployment
-from market.chain.sending.signer import Signer
+from market.chain.transactions.signer import Signer
 from market.chain.views import ChainViews
 from market.console.router import router as console
 from market.domain.network import NETWORKS
@@ -31,7 +31,7 @@ from market.orders.router import router as jobs
 from market.payments.rewards.router import router as rewards
 from market.payments.settlement.router import router as settlement
 from market.platform.db.session import Database
-from market.platform.db.task_queue import celery_wake, connect_redis
+from market.platform.db.task_queue import celery_sender, connect_redis
 from market.platform.http.etag import ConditionalGet
 from market.platform.http.middleware import BodyLimit, RequestContext
 from market.platform.http.query import only_known_parameters
@@ -83,7 +83,7 @@ def build_services(settings: Settings) -> Services:
     """
     connect_features()
     deployment = Deployment.load(Path(settings.deployment_file))
-    database = Database(settings.database_url, wake=celery_wake(settings.redis_url))
+    database = Database(settings.database_url, enqueue=celery_sender(settings.redis_url))
     domain = Domain(deployment.chain_id, deployment.address("JobEscrow"))
     acknowledger = Signer.acknowledger(settings)
     return Services(
@@ -121,7 +121,7 @@ async def _report(app: FastAPI) -> None:
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
-    """Return the API; default settings: the environment (``uvicorn --factory market.app:create_app``)."""
+    """Return the API; default settings come from the environment."""
     settings = settings or Settings()  # type: ignore[call-arg]  # the environment has them
     configure_logs(settings.log_level, as_json=settings.log_json, processors=configure_tracing("zoo-api"))
     services = build_services(settings)

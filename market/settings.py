@@ -1,4 +1,4 @@
-"""Settings of every market process, read from the environment (prefix ``ZOO_``) at the start."""
+"""Settings of every market process, from the environment (prefix ``ZOO_``)."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -232,7 +232,7 @@ class KeySource:
         return self.key is not None or self.keystore is not None
 
     def check(self) -> None:
-        """Raise ValueError unless the settings have one key, one keystore with one password, or neither."""
+        """Raise ValueError unless there is one key, one keystore with a password, or neither."""
         if self.key is not None and self.keystore is not None:
             raise ValueError(f"set {self.name}_KEY or {self.name}_KEYSTORE, not both")
         passwords = sum(password is not None for password in (self.password, self.password_file))

@@ -22,7 +22,7 @@ SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["prose"]
 WORDS = {re.compile(rf"\b(?:{word})\b", re.I): use for word, use in SETTINGS["words"].items()}
 ANY_WORD = re.compile(rf"\b(?:{'|'.join(SETTINGS['words'])})\b", re.I)
 MAX_WORDS = {".py": 25, ".sol": 25, ".md": 30}
-MAX_NAME_WORDS, MAX_DECISION_WORDS, MAX_SUBJECT, MAX_ESCAPES = 8, 400, 72, 20
+MAX_NAME_WORDS, MAX_DECISION_WORDS, MAX_SUBJECT, MAX_SUMMARY, MAX_ESCAPES = 8, 400, 72, 90, 20
 
 START = re.compile(r"\W*(what|who|whether|how|where|which|why|that|of|so)\b", re.I)
 FRAGMENT = re.compile(r"(who|whoever|whose|what|which|nobody|somebody|anybody|or|else|nor|so that)\b", re.I)
@@ -71,6 +71,8 @@ def findings(text: Text, limit: int) -> Iterator[tuple[int, str, str]]:
         yield line, "docstring", f"starts with {start[1]}"
     if kind == "docstring" and "\n" in raw.split("\n\n")[0]:
         yield line, "docstring", "summary over one line"
+    if kind == "docstring" and (length := len(raw.split("\n", 1)[0])) > MAX_SUMMARY:
+        yield line, "docstring", f"summary of {length} characters; at most {MAX_SUMMARY}"
     if kind == "comment" and (start := FRAGMENT.match(re.sub(r"@\w+ ", "", raw))):
         yield line, "comment", f"starts with {start[1]}"
     prose = BLOCK.sub(lambda m: "\n" * max(2 * (m[0] == ""), m[0].count("\n")), raw)

@@ -1,4 +1,4 @@
-"""Read the prose out of Python, Solidity and Markdown files: docstrings, comments, messages and the names of tests."""
+"""Prose of Python, Solidity and Markdown: docstrings, comments, messages, test names."""
 
 import ast
 import itertools

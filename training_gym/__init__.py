@@ -1,4 +1,4 @@
-"""Training library: job specifications, and training, replay, compression and aggregation of units.
+"""Training library: specifications, training, replay, compression and aggregation.
 
 Importing this package does not import torch. Only ``model.decoder``, ``model.generate``, ``runtime.determinism``,
 ``optimise``, ``units.environment_class``, ``units.unit``, ``verify.adversaries``, ``evaluate.loss`` and

@@ -1,4 +1,4 @@
-"""Compilation of all compiled loops in advance: ``python -m training_gym.warm_up``. No torch."""
+"""Compilation of all compiled loops: ``python -m training_gym.warm_up``. No torch."""
 
 import numpy as np
 

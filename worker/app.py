@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from celery import Celery
 
 from market.settings import Settings
-from worker.task_dedup import KEPT_SECONDS, DeduplicatedTask
+from worker.task_dedup import RETENTION_SECONDS, DeduplicatedTask
 
 TASKS = (
     "worker.tasks.auctions",
@@ -66,6 +66,6 @@ def schedule(settings: Settings) -> dict[str, dict[str, object]]:
         "sweep.all": settings.sweep_interval_seconds,
     }
     return {
-        name: {"task": name, "schedule": seconds, "options": {"expires": max(seconds, KEPT_SECONDS)}}
+        name: {"task": name, "schedule": seconds, "options": {"expires": max(seconds, RETENTION_SECONDS)}}
         for name, seconds in periods.items()
     }

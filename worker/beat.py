@@ -1,4 +1,4 @@
-"""Beat's entry point (``celery -A worker.beat beat``); it sends task names without loading the tasks."""
+"""Beat's entry point (``celery -A worker.beat beat``); it does not load the tasks."""
 
 from celery.signals import before_task_publish
 

@@ -6,18 +6,18 @@ from functools import partial
 
 from market.chain.contracts.codec import Deployment
 from market.chain.indexer import EventHandler
-from market.chain.sending.sender import IntentHandler
+from market.chain.transactions.sender import IntentHandler
 from market.domain.network import NetworkParameters
 from market.ledger import chain_events as ledger_chain_events
 from market.orders import cancellation, submission
 from market.payments.rewards import service as rewards
 from market.payments.settlement import claims, contested_units
 from market.payments.settlement import service as settlement
-from market.providers import standing as providers
+from market.providers import lifecycle as providers
 from market.providers.attestation import chain_events as attestation_chain_events
 from market.providers.record import uptime
+from market.verification.decisions import unit_outcomes
 from market.verification.disputes import chain_events as disputes_chain_events
-from market.verification.judgement import decisions
 from market.verification.penalties import service as penalties
 from market.verification.windows import omissions
 from market.verification.windows import service as windows
@@ -26,7 +26,7 @@ STAKE_EVENTS = ("Staked", "UnstakeRequested", "Withdrawn", "Slashed", "Jailed", 
 
 
 def event_handlers(network: NetworkParameters, deployment: Deployment) -> Mapping[tuple[str, str], list[EventHandler]]:
-    """Return the handlers of each final event, in order. The ledger is first, so that features find it up to date."""
+    """Return the handlers of each final event; the ledger's come first."""
     handlers: defaultdict[tuple[str, str], list[EventHandler]] = defaultdict(list)
     for key, handler in ledger_chain_events.handlers(deployment).items():
         handlers[key].append(handler)
@@ -61,7 +61,7 @@ def event_handlers(network: NetworkParameters, deployment: Deployment) -> Mappin
     handlers["Disputes", "DisputeEnded"].append(contested_units.on_dispute_ended)
     for key, handler in disputes_chain_events.HANDLERS.items():
         handlers[key].append(handler)
-    handlers["Disputes", "DisputeEnded"].append(decisions.on_dispute_ended)
+    handlers["Disputes", "DisputeEnded"].append(unit_outcomes.on_dispute_ended)
     handlers["JobEscrow", "Claimed"].append(claims.on_claimed)
     return handlers
 

@@ -10,12 +10,12 @@ import market.tables  # noqa: F401  # foreign keys cross features: a process mus
 from market.chain.contracts.codec import Deployment
 from market.chain.indexer import Indexer
 from market.chain.models import OPERATOR
-from market.chain.sending.sender import Sender
-from market.chain.sending.signer import Signer
+from market.chain.transactions.sender import Sender
+from market.chain.transactions.signer import Signer
 from market.chain.views import ChainViews
 from market.domain.network import NETWORKS, NetworkParameters
 from market.platform.db.session import Database
-from market.platform.db.task_queue import celery_wake, connect_redis
+from market.platform.db.task_queue import celery_sender, connect_redis
 from market.platform.observability.logs import configure_logs
 from market.platform.observability.tracing import configure_tracing
 from market.platform.storage.client import Storage
@@ -52,7 +52,7 @@ def build_context(settings: Settings) -> Context:
     connect_features()
     network = NETWORKS[settings.network]
     deployment = Deployment.load(Path(settings.deployment_file))
-    database = Database(settings.database_url, wake=celery_wake(settings.redis_url))
+    database = Database(settings.database_url, enqueue=celery_sender(settings.redis_url))
     chain = ChainViews.connect(settings, deployment)
     challenger, former = Signer.challenger(settings), Signer.former_challenger(settings)
     disputing = {signer.address: signer for signer in (challenger, former) if signer is not None}

@@ -12,7 +12,7 @@ from celery import Task
 SENT_AT = "sent_at"
 """Header with the Unix time of the sending, by the sender's clock."""
 
-KEPT_SECONDS = 60
+RETENTION_SECONDS = 60
 """Lifetime of a message without a worker; newer messages replace it."""
 
 _MAX_ENTRIES = 10_000
@@ -25,11 +25,11 @@ def mark(headers: dict[str, Any], **_: object) -> None:
 
 def repeated() -> dict[str, Any]:
     """Return the options of a single repeating message."""
-    return {"headers": {SENT_AT: time.time()}, "expires": KEPT_SECONDS}
+    return {"headers": {SENT_AT: time.time()}, "expires": RETENTION_SECONDS}
 
 
 class DeduplicatedTask(Task):  # type: ignore[misc]  # celery has no types
-    """Task that skips a repeating message if this process has begun an equal one since it was sent."""
+    """Task that skips a message if an equal one has begun since it was sent."""
 
     abstract = True
 

@@ -37,7 +37,7 @@ class ContractArtifact:
 
 @cache
 def artifact(name: str) -> ContractArtifact:
-    """Return the committed artifact of contract ``name``. Raises ValueError: there is no such contract."""
+    """Return the committed artifact of contract ``name``. Raises ValueError: unknown."""
     if name not in CONTRACTS:
         raise ValueError(f"contract {name!r} is unknown; expected one of {', '.join(CONTRACTS)}")
     text = (files("zoo_protocol") / "artifacts" / f"{name}.json").read_text(encoding="utf-8")

@@ -22,7 +22,7 @@ def sha256(data: bytes) -> bytes:
 
 
 def canonical_json(value: Any) -> bytes:
-    """Return the RFC 8785 bytes of ``value``. Raises CanonicalizationError: JSON cannot represent it."""
+    """Return the RFC 8785 bytes of ``value``. Raises CanonicalizationError."""
     return rfc8785.dumps(value)
 
 
@@ -32,7 +32,7 @@ def to_hex(data: bytes) -> str:
 
 
 def from_hex(text: str, length: int = 32) -> bytes:
-    """Return the ``length`` bytes of a ``0x`` hex string. Raises ValueError: it has another form or length."""
+    """Return a ``0x`` hex string's ``length`` bytes. Raises ValueError: other form or length."""
     if not text.startswith("0x") or len(text) != 2 + 2 * length:
         raise ValueError(f"expected 0x followed by {2 * length} hex digits, got {text[:80]!r}")
     raw = bytes.fromhex(text[2:])

@@ -39,12 +39,12 @@ def levels(leaves: Sequence[bytes]) -> list[list[bytes]]:
 
 
 def root(leaves: Sequence[bytes]) -> bytes:
-    """Return the root over ``leaves`` (32 bytes each, see :func:`leaf_hash`). Raises ValueError: there is no leaf."""
+    """Return the root over ``leaves`` (:func:`leaf_hash`). Raises ValueError: no leaf."""
     return levels(leaves)[-1][0]
 
 
 def proof(leaves: Sequence[bytes], index: int) -> list[bytes]:
-    """Return the sibling path of leaf ``index``, from leaf to root. Raises IndexError: there is no such leaf."""
+    """Return the sibling path of leaf ``index``, up to the root. Raises IndexError."""
     if not 0 <= index < len(leaves):
         raise IndexError(f"leaf {index} of {len(leaves)}")
     return proof_in(levels(leaves), index)

@@ -123,7 +123,7 @@ class Domain:
 
 @dataclass(frozen=True, slots=True)
 class JobOrder:
-    """A payer's signed order to escrow ``budget`` for at most ``units`` units at no more than ``maxPrice``.
+    """Payer's signed order: ``budget`` for at most ``units`` units at up to ``maxPrice``.
 
     Units: ``unitWeight`` in reference GPU-microseconds, ``budget`` in wei of ZEN, ``maxPrice`` in wei of ZEN per
     GPU-hour, ``waitUntil`` in Unix seconds. ``tier``: 1 Bronze, 2 Silver, 3 Gold. A unit's trace has ``segments``, of
@@ -145,7 +145,7 @@ class JobOrder:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A provider's offer: ``gpus`` of ``tier`` at no less than ``minPrice`` wei per GPU-hour, net of fee."""
+    """Provider's offer: ``gpus`` of ``tier`` from ``minPrice`` wei per GPU-hour, net of fee."""
 
     provider: str
     tier: int
@@ -177,7 +177,7 @@ class UnitCommitment:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """The operator's receipt for a unit commitment: its leaf ``unitId`` enters a window committed by ``includeBy``.
+    """Operator's receipt: leaf ``unitId`` enters a window committed by ``includeBy``.
 
     ``unitId`` is :func:`zoo_protocol.payments.job_record.unit_leaf` of the commitment, ``includeBy`` in Unix seconds.
     """
@@ -188,7 +188,7 @@ class Acknowledgement:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A referee's decision from its replay of the disputed segment, as a member of committee ``draw``."""
+    """Referee's decision from its replay of the disputed segment, for committee ``draw``."""
 
     disputeId: str
     draw: int
@@ -217,7 +217,7 @@ Message = JobOrder | Ask | Heartbeat | UnitCommitment | Acknowledgement | Verdic
 
 
 def finding_of(dispute_id: str, draw: int, provider_correct: bool, reason: str) -> Verdict | Objection:
-    """Return the message that a referee signs for ``reason``: a verdict if in :data:`REPLAYED`, else an objection.
+    """Return the message to sign for ``reason``: verdict if in :data:`REPLAYED`, or objection.
 
     Raises:
         ValueError: an objection cannot be for the provider.
@@ -240,7 +240,7 @@ def disputes_domain(chain_id: int, contract: str) -> Domain:
 
 
 def typed_data(domain: Domain, message: Message) -> dict[str, Any]:
-    """Return the full EIP-712 document for ``eth_signTypedData_v4`` (integers as int, hashes as 0x hex)."""
+    """Return the EIP-712 document for ``eth_signTypedData_v4``, hashes as 0x hex."""
     name, fields = _TYPES[type(message)]
     return {
         "types": {"EIP712Domain": _DOMAIN_TYPE, name: fields},
@@ -267,7 +267,7 @@ def permit_typed_data(
 
 
 def signable(document: dict[str, Any]) -> SignableMessage:
-    """Return the signable form of an EIP-712 document of structs, unsigned integers, bools, addresses and strings.
+    """Return the signable form of an EIP-712 document of structs and plain types.
 
     Equals the result of ``eth_account.messages.encode_typed_data`` at a tenth of the time; tests compare the two.
 
@@ -335,7 +335,7 @@ def _word(kind: str, value: Any) -> bytes:
 
 
 def struct_hash(message: Message) -> str:
-    """Return the EIP-712 ``hashStruct`` of the message, 0x hex; for a :class:`JobOrder` the job id."""
+    """Return the message's EIP-712 ``hashStruct``, 0x hex; the job id of a :class:`JobOrder`."""
     name, fields = _TYPES[type(message)]
     return to_hex(_hash_struct(name, {name: fields}, _values(message)))
 
@@ -356,7 +356,7 @@ def sign(private_key: str, document: dict[str, Any]) -> str:
 
 
 def recover_strictly(document: dict[str, Any], signature: str) -> str:
-    """Return :func:`recover` if contracts accept the signature: 65 bytes, low s, v 27 or 28. Raises ValueError."""
+    """Return :func:`recover` if contracts accept it: 65 bytes, low s, v 27 or 28."""
     if not re.fullmatch("0x[0-9a-fA-F]{130}", signature):
         raise ValueError("malformed signature: it is not 65 bytes of 0x hex")
     raw = bytes.fromhex(signature[2:])

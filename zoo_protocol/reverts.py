@@ -13,7 +13,7 @@ from zoo_protocol.contracts import CONTRACTS, artifact
 
 
 def decode_revert(data: bytes) -> tuple[str, str]:
-    """Return (error name, arguments as text) of revert data, for the custom errors of all contracts."""
+    """Return (error name, arguments as text) of revert data of all contracts' errors."""
     if not data:
         return "Unknown", "no reason given"
     abi = _errors().get(data[:4])

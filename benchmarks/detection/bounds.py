@@ -28,8 +28,8 @@ class Comparison:
 
 
 @cache
-def accepted(expected: float, of: int, comparisons: int = 1) -> tuple[int, int]:
-    """Return the joint bounds, of ``comparisons``, of a count of ``of`` draws with probability ``expected``."""
+def joint_bounds(expected: float, of: int, comparisons: int = 1) -> tuple[int, int]:
+    """Return the joint bounds of a count of ``of`` draws with probability ``expected``."""
     tail = ERROR / comparisons / 2
     chances = _binomial(of, expected)
     up_to, from_on = np.cumsum(chances), np.cumsum(chances[::-1])
@@ -37,7 +37,7 @@ def accepted(expected: float, of: int, comparisons: int = 1) -> tuple[int, int]:
 
 
 def rows(name: str, unit: str, compared: Sequence[Comparison], of: int, what: str) -> list[Row]:
-    """Return the rows: comparisons outside the joint bounds, outside their own bounds, and the worst deviation."""
+    """Return rows: comparisons outside the joint and their own bounds, and the worst deviation."""
     joint = sum(_is_outside(one, of, len(compared)) for one in compared)
     alone = sum(_is_outside(one, of) for one in compared)
     by_chance = sum(_chance_outside(one.expected, of) for one in compared)
@@ -60,12 +60,12 @@ def rows(name: str, unit: str, compared: Sequence[Comparison], of: int, what: st
 
 
 def _is_outside(one: Comparison, of: int, comparisons: int = 1) -> bool:
-    low, high = accepted(one.expected, of, comparisons)
+    low, high = joint_bounds(one.expected, of, comparisons)
     return not low <= one.found <= high
 
 
 def _chance_outside(expected: float, of: int) -> float:
-    low, high = accepted(expected, of)
+    low, high = joint_bounds(expected, of)
     return 1 - float(_binomial(of, expected)[low : high + 1].sum())
 
 

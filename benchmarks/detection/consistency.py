@@ -1,8 +1,8 @@
-"""Rates at which the consistency statistics flag honest, heterogeneous nodes, and notice attackers.
+"""Rates at which consistency statistics flag honest, heterogeneous nodes and attackers.
 
 Eight replicas of a job train real units on real text. Honest nodes differ in three ways at once. All compression levels
 occur, two replicas are one and two rounds late, and one reads another kind of text. ``robust.decide`` and
-``consistency.doubts`` check every round. Each attack of ``benchmarks.byzantine`` is also checked in place of one
+``consistency.outlier_flags`` check every round. Each attack of ``benchmarks.byzantine`` is also checked in place of one
 replica, without being aggregated.
 """
 
@@ -30,7 +30,7 @@ from training_gym.spec.config import ModelConfig, TrainingConfig, TrainingSpec
 from training_gym.units.replica_state import fresh_slot_state, load_slot_state
 from training_gym.units.trace import Unit
 from training_gym.units.unit import run_unit
-from training_gym.verify.consistency import Statistics, doubts, held_out, measure
+from training_gym.verify.consistency import Statistics, held_out, measure, outlier_flags
 from zoo_protocol.hashing import sha256
 
 SLOTS = 8
@@ -48,7 +48,7 @@ MODEL = ModelConfig(hidden_size=32, num_layers=1, num_heads=2, sequence_length=3
 
 @dataclass
 class Findings:
-    """Findings: statistics of honest payloads, flags by kind of node, exclusions, and noticed attacks."""
+    """Statistics of honest payloads, flags by kind of node, exclusions, noticed attacks."""
 
     honest: list[Statistics] = field(default_factory=list)
     nodes: Counter[str] = field(default_factory=Counter)
@@ -68,7 +68,7 @@ def kind_of(slot: int) -> str:
     return f"level {LEVEL[slot]}"
 
 
-def judge(rounds: int, seeds: int) -> Findings:
+def simulate(rounds: int, seeds: int) -> Findings:
     """Play ``rounds`` rounds of ``seeds`` jobs."""
     torch.set_num_threads(1)
     found = Findings()
@@ -128,7 +128,7 @@ def _check_round(
 ) -> None:
     of_slot, excluded = _checked(spec, parameters, payloads, held)
     for slot, statistics in of_slot.items():
-        kind, codes = kind_of(slot), doubts(statistics)
+        kind, codes = kind_of(slot), outlier_flags(statistics)
         found.honest.append(statistics)
         found.nodes[kind] += 1
         found.flagged[kind] += bool(codes)
@@ -142,7 +142,7 @@ def _check_round(
         false = encode(spec, lie(honest, noise).astype(np.float32))
         of_attack, out = _checked(spec, parameters, {**payloads, ATTACKED: false}, held)
         found.attacks[name] += 1
-        found.noticed[name] += bool(doubts(of_attack[ATTACKED])) or ATTACKED in out
+        found.noticed[name] += bool(outlier_flags(of_attack[ATTACKED])) or ATTACKED in out
 
 
 def _checked(

@@ -25,7 +25,7 @@ _T = TypeVar("_T")
 
 
 def rows(size: int | None) -> list[Row]:
-    """Return the cost of each tier's chain as a multiple of its check; ``size`` replaces the tiers' matrix size."""
+    """Return each tier's chain cost as a multiple of its check; ``size``: the matrices'."""
     measured: dict[tuple[int, int], tuple[float, list[float], float]] = {}
     found = []
     for tier in MAINNET.tiers:
@@ -58,7 +58,7 @@ def _in_a_process(size: int, opened: int) -> tuple[float, list[float], float]:
 
 
 def _measure(size: int, opened: int) -> tuple[float, list[float], float]:
-    """Return the seconds of a product, of each check of one lane, and of the start of one more lane."""
+    """Return the seconds of a product, of a lane's checks, and of the start of another lane."""
     import torch
 
     from training_gym.hardware.prover import Prover

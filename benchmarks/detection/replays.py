@@ -39,7 +39,7 @@ SPECS = {
 
 
 def _class(name: str, threads: int, mkl: str | None, aten: str | None) -> ExecutionProfile:
-    """Return a profile of threads, the matrix library's code path and torch's instruction set (None: its choice)."""
+    """Return a profile of threads, the matrix library's code path and torch's instruction set."""
     variables = {**CPU.variables, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
     for variable, value in (("MKL_CBWR", mkl), ("ATEN_CPU_CAPABILITY", aten)):
         variables.pop(variable)
@@ -117,7 +117,7 @@ def _text() -> Tokens:
 
 
 def unit_of(spec_name: str, number: int, environment: str) -> Unit:
-    """Return the ``number``-th unit of a specification, with its own round and slot and the initial checkpoint."""
+    """Return a specification's ``number``-th unit, with its own round and slot."""
     spec = SPECS[spec_name]
     return Unit(
         spec=spec,
@@ -168,38 +168,38 @@ def _replay(directory: Path, other: str) -> Any:
     return found
 
 
-def _cheat(directory: Path, environment: str, specs: list[str]) -> Any:
-    """Apply each minimal attack to every single segment of a unit; return by attack whether the replay detects it."""
+def _attack(directory: Path, environment: str, specs: list[str]) -> Any:
+    """Apply each minimal attack to every segment of a unit; return detections by attack."""
     from training_gym.units.trace import check_result, load_boundary_state
     from training_gym.units.unit import replay_segment, run_unit
-    from training_gym.verify.adversaries import Attack, dishonest_training, movement
+    from training_gym.verify.adversaries import Attack, dishonest_training, parameter_change
 
-    found: dict[str, list[bool]] = {cheat.value: [] for cheat in Attack}
+    found: dict[str, list[bool]] = {attack.value: [] for attack in Attack}
     for spec in specs:
         honest = unit_of(spec, 0, environment)
         run_unit(honest, directory)
         middle = state_path(directory, honest.spec.segments - 1).read_bytes()
-        earlier = movement(honest, load_boundary_state(honest.spec, middle))
+        earlier = parameter_change(honest, load_boundary_state(honest.spec, middle))
         unit = unit_of(spec, 1, environment)
-        for cheat in Attack:
+        for attack in Attack:
             for segment in range(unit.spec.segments):
-                result = run_unit(unit, directory, train=dishonest_training(cheat, {segment}, earlier))
+                result = run_unit(unit, directory, train=dishonest_training(attack, {segment}, earlier))
                 check_result(unit, result)  # the checks without a replay
                 state = state_path(directory, segment).read_bytes()
                 end = replay_segment(unit, segment, result.leaves[segment], state)
-                found[cheat.value].append(end != result.leaves[segment + 1])
+                found[attack.value].append(end != result.leaves[segment + 1])
     return found
 
 
 def _drift(directory: Path, others: list[str]) -> Any:
-    """Return the distances of this class's replays from honest end states of others, by specification: (whole, widest).
+    """Return distances from other classes' honest end states, by specification: (whole, widest).
 
     Each segment is replayed from the other's start state, like a verifier's. Payload and replica state give the last
     end state.
     """
     from training_gym.units.replica_state import load_slot_state
     from training_gym.units.trace import load_boundary_state
-    from training_gym.units.unit import replayed
+    from training_gym.units.unit import replay_end_state
     from training_gym.verify.tolerance import claimed_end, difference
 
     found: dict[str, list[tuple[float, float]]] = {}
@@ -218,17 +218,17 @@ def _drift(directory: Path, others: list[str]) -> Any:
             claims = [load_boundary_state(unit.spec, state) for state in states[1:]]
             claims.append(claimed_end(unit, slot_state, (folder / _PAYLOAD).read_bytes()))
             for segment, claimed in enumerate(claims):
-                ended, _ = replayed(unit, segment, from_hex(leaves[segment]), states[segment])
+                ended, _ = replay_end_state(unit, segment, from_hex(leaves[segment]), states[segment])
                 apart = difference(claimed, ended)
                 found.setdefault(spec, []).append((apart.whole, apart.widest))
     return found
 
 
-def _cheats_apart(directory: Path, environment: str, specs: list[str]) -> Any:
-    """Return the distance of each attack's end state from the honest one: (whole, widest) by specification, attack."""
+def _attack_distances(directory: Path, environment: str, specs: list[str]) -> Any:
+    """Return attacks' distances from the honest end: (whole, widest) by specification, attack."""
     from training_gym.units.trace import load_boundary_state
-    from training_gym.units.unit import run_unit, steps_of, train_steps
-    from training_gym.verify.adversaries import Attack, dishonest_training, movement
+    from training_gym.units.unit import run_unit, segment_steps, train_steps
+    from training_gym.verify.adversaries import Attack, dishonest_training, parameter_change
     from training_gym.verify.tolerance import difference
 
     found: dict[str, dict[str, list[tuple[float, float]]]] = {}
@@ -236,24 +236,24 @@ def _cheats_apart(directory: Path, environment: str, specs: list[str]) -> Any:
         before = unit_of(spec, 0, environment)
         run_unit(before, directory)
         middle = state_path(directory, before.spec.segments - 1).read_bytes()
-        earlier = movement(before, load_boundary_state(before.spec, middle))
+        earlier = parameter_change(before, load_boundary_state(before.spec, middle))
         unit = unit_of(spec, 1, environment)
         run_unit(unit, directory)
-        for cheat in Attack:
+        for attack in Attack:
             for segment in range(unit.spec.segments):
                 start, steps = (
                     load_boundary_state(unit.spec, state_path(directory, segment).read_bytes()),
-                    steps_of(unit.spec, segment),
+                    segment_steps(unit.spec, segment),
                 )
                 honest, _ = train_steps(unit, start, steps, lambda step, loss: None)
-                false, _ = dishonest_training(cheat, {segment}, earlier)(unit, start, steps, lambda step, loss: None)
+                false, _ = dishonest_training(attack, {segment}, earlier)(unit, start, steps, lambda step, loss: None)
                 apart = difference(false, honest)
-                found.setdefault(spec, {}).setdefault(cheat.value, []).append((apart.whole, apart.widest))
+                found.setdefault(spec, {}).setdefault(attack.value, []).append((apart.whole, apart.widest))
     return found
 
 
 def _payloads(directory: Path, environment: str, specs: list[str]) -> Any:
-    """Return whether a verifier of another class refuses payloads that differ from the unit's result, by attack.
+    """Return by attack whether a verifier of another class refuses the altered payloads.
 
     The error feedback has the difference, so that payload and error feedback sum to the unit's result.
     """
@@ -276,7 +276,7 @@ def _payloads(directory: Path, environment: str, specs: list[str]) -> Any:
             "3 % smaller": np.float32(0.97) * sent,
             "another unit's": other,
         }
-        for cheat, vector in false.items():
+        for attack, vector in false.items():
             payload = encode(unit.spec, vector)
             rest = wanted - decode(unit.spec, payload).dense()
             try:
@@ -284,7 +284,7 @@ def _payloads(directory: Path, environment: str, specs: list[str]) -> Any:
                 refused = False
             except ResultMismatch:
                 refused = True
-            found.setdefault(cheat, []).append(refused)
+            found.setdefault(attack, []).append(refused)
     return found
 
 
@@ -340,12 +340,12 @@ def main() -> None:
             answer = _train(folder, class_name, environment, PLANS[arguments[0]])
         case "replay":
             answer = {other: _replay(folder, other) for other in arguments}
-        case "cheat":
-            answer = _cheat(folder, environment, arguments)
+        case "attack":
+            answer = _attack(folder, environment, arguments)
         case "drift":
             answer = _drift(folder, arguments)
-        case "cheats-apart":
-            answer = _cheats_apart(folder, environment, arguments)
+        case "attack-distances":
+            answer = _attack_distances(folder, environment, arguments)
         case "payloads":
             answer = _payloads(folder, environment, arguments)
         case "time":

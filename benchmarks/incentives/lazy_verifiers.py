@@ -1,4 +1,4 @@
-"""Detection time and gain of a verifier that does not replay: rows of ``benchmarks.verification``.
+"""Detection time and gain of a verifier that does not replay.
 
 One verifier of ``VERIFIERS`` of its class is lazy at a share of its replays; the others, and all providers, are honest.
 Units have ``SEGMENTS``. The market's own rules sample segments, schedule canaries, choose verifiers, reach verdicts and
@@ -25,10 +25,10 @@ from enum import Enum
 
 from benchmarks.detection import bounds
 from benchmarks.detection.bounds import Comparison
-from benchmarks.incentives.strategies import DEAREST, SEGMENTS, USUAL, Outcome, Prices, overruling_wei
+from benchmarks.incentives.strategies import HIGHEST_PRICES, SEGMENTS, USUAL, Outcome, Prices, overruling_wei
 from benchmarks.report import Row, progress, row
 from market.domain.network import BPS
-from market.domain.verification.canaries import agreed_digest, answer, is_due, is_settled
+from market.domain.verification.canaries import agreed_digest, answer, is_claim_confirmed, is_due
 from market.domain.verification.sampling import Verdict, VerifierSanction, outvoted, sanction_for, verdict
 from market.settings import Settings
 from zoo_protocol.verification.sampling import draw
@@ -49,8 +49,8 @@ _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 class Laziness(Enum):
     """Answer of a verifier that does not replay."""
 
-    TOLD = "told"
-    TOLD_FIRST = "told, first segments only"
+    CLAIM_KNOWN = "told"
+    FIRST_CLAIM_KNOWN = "told, first segments only"
     ECHOES = "echoes"
     GUESSES = "guesses"
 
@@ -74,22 +74,27 @@ class Life:
     follows: tuple[VerifierSanction, ...] = ()
 
     def profit_wei(self, prices: Prices, *, careful: bool) -> int:
-        """Return the gain relative to replaying everything. A ``careful`` one replays after its first suspension."""
+        """Return the gain over replaying all. A ``careful`` verifier replays after its suspension."""
         lazy, follows = (self.lazy_when_found, self.follows[:1]) if careful else (self.lazy, self.follows)
         saved = lazy * (prices.cost_wei // SEGMENTS)
         return saved - len(follows) * prices.replay_wei - sum(overruling_wei(one, prices) for one in follows)
 
 
 def replays_of_a_segment(segments: int) -> float:
-    """Return the mean number of replays of a sampled segment: its own, and those of a canary or duplicate."""
+    """Return the mean replays of a sampled segment: its own, and a canary's or duplicate's."""
     return 1 + (2 - 1 / segments) * _CANARY_BPS / BPS
 
 
 def chance(laziness: Laziness, share: float, replays: int) -> float:
     """Return the exact probability of detection within this many replays."""
-    posed, first = _CANARY_BPS / BPS, 1 / SEGMENTS
-    compared = 2 * posed / replays_of_a_segment(SEGMENTS)
-    each = {Laziness.TOLD: compared, Laziness.TOLD_FIRST: first * compared, Laziness.ECHOES: 1.0, Laziness.GUESSES: 1.0}
+    canary_share, first = _CANARY_BPS / BPS, 1 / SEGMENTS
+    compared = 2 * canary_share / replays_of_a_segment(SEGMENTS)
+    each = {
+        Laziness.CLAIM_KNOWN: compared,
+        Laziness.FIRST_CLAIM_KNOWN: first * compared,
+        Laziness.ECHOES: 1.0,
+        Laziness.GUESSES: 1.0,
+    }
     return 1 - (1 - share * each[laziness]) ** replays
 
 
@@ -114,16 +119,16 @@ def _candidates(asked: list[int], elsewhere: list[int]) -> list[int]:
 
 
 def _lazy_result(laziness: Laziness, segment: int, inner: dict[int, str], dice: random.Random) -> str:
-    """Return the result of a verifier that does not replay; for the first segment it invents an inner state."""
+    """Return the result of a verifier that does not replay; it invents inner states."""
     if segment == 0:
         inner[_LAZY] = dice.randbytes(8).hex()
     return {Laziness.ECHOES: _START, Laziness.GUESSES: dice.randbytes(8).hex()}.get(laziness, _TRUE)
 
 
 def _drawn_segment(laziness: Laziness, share: float, life: Life, dice: random.Random) -> Iterable[bool]:
-    """Replay one sampled segment and its canary; yield, per overruled lazy result, whether it was copied."""
+    """Replay a sample and its canary; yield, per overruled lazy result, if it was copied."""
     segment, seed, root = dice.randrange(SEGMENTS), dice.randbytes(32), dice.randbytes(32)
-    posed_once_more = is_due(dice.randrange(BPS), _CANARY_BPS)
+    has_canary = is_due(dice.randrange(BPS), _CANARY_BPS)
     asked: list[int] = []
     elsewhere: list[int] = []
     inner: dict[int, str] = {}
@@ -137,7 +142,7 @@ def _drawn_segment(laziness: Laziness, share: float, life: Life, dice: random.Ra
         if asked[-1] != _LAZY:
             return true
         life.replays += 1
-        may_be_lazy = laziness is not Laziness.TOLD_FIRST or segment == 0
+        may_be_lazy = laziness is not Laziness.FIRST_CLAIM_KNOWN or segment == 0
         if not (may_be_lazy and dice.random() < share):
             return true
         life.lazy += 1
@@ -148,8 +153,8 @@ def _drawn_segment(laziness: Laziness, share: float, life: Life, dice: random.Ra
         return [inner.get(verifier, _INNER) for verifier, result in came if result == _TRUE]
 
     def is_open() -> bool:
-        second = segment == 0 and posed_once_more
-        return verdict(_TRUE, results) is Verdict.OPEN or not is_settled(digests(), second_opinion=second)
+        second = segment == 0 and has_canary
+        return verdict(_TRUE, results) is Verdict.OPEN or not is_claim_confirmed(digests(), needs_duplicate=second)
 
     results = [ask(_TRUE)]
     while is_open():
@@ -158,7 +163,7 @@ def _drawn_segment(laziness: Laziness, share: float, life: Life, dice: random.Ra
         yield False
     elif _LAZY in inner and inner[_LAZY] != agreed_digest(digests()):
         yield True
-    if posed_once_more and segment > 0:
+    if has_canary and segment > 0:
         asked, elsewhere = [], asked
         results = [ask(_ALTERED)]
         while (right := answer(results, _TRUE)) is None:
@@ -180,14 +185,14 @@ def rows(lives: int) -> list[Row]:
 
 def _found(lived: dict[tuple[Laziness, float], list[Life]], lives: int) -> list[Row]:
     compared = []
-    told: dict[Laziness, list[str]] = {Laziness.TOLD: [], Laziness.TOLD_FIRST: []}
+    detected: dict[Laziness, list[str]] = {Laziness.CLAIM_KNOWN: [], Laziness.FIRST_CLAIM_KNOWN: []}
     for (laziness, share), of_share in lived.items():
         for replays in CHECKED:
             found = sum(life.found_after is not None and life.found_after <= replays for life in of_share)
             expected = chance(laziness, share, replays)
             compared.append(Comparison(expected, found))
-            if laziness in told and replays == REPLAYS:
-                told[laziness].append(f"{found / lives:.1%} of those at {share:.0%} ({expected:.1%})")
+            if laziness in detected and replays == REPLAYS:
+                detected[laziness].append(f"{found / lives:.1%} of those at {share:.0%} ({expected:.1%})")
     what = (
         "lazy verifiers each: told the claim, told it and lazy at first segments only, echoing, guessing; lazy at "
         f"{', '.join(f'{share:.0%}' for share in SHARES)} of their replays; found after {', '.join(map(str, CHECKED))}"
@@ -197,16 +202,16 @@ def _found(lived: dict[tuple[Laziness, float], list[Life]], lives: int) -> list[
         row(
             "lazy_told_found",
             "%",
-            [100 * sum(life.found_after is not None for life in lived[Laziness.TOLD, 1.0]) / lives],
+            [100 * sum(life.found_after is not None for life in lived[Laziness.CLAIM_KNOWN, 1.0]) / lives],
             f"found by canaries and duplicate replays within {REPLAYS} replays, by the formula in brackets: "
-            f"{', '.join(told[Laziness.TOLD])}",
+            f"{', '.join(detected[Laziness.CLAIM_KNOWN])}",
         ),
         row(
             "lazy_first_segments_found",
             "%",
-            [100 * sum(life.found_after is not None for life in lived[Laziness.TOLD_FIRST, 1.0]) / lives],
+            [100 * sum(life.found_after is not None for life in lived[Laziness.FIRST_CLAIM_KNOWN, 1.0]) / lives],
             f"told all claims and lazy at first segments only, found by duplicate replays within {REPLAYS} replays: "
-            f"{', '.join(told[Laziness.TOLD_FIRST])}",
+            f"{', '.join(detected[Laziness.FIRST_CLAIM_KNOWN])}",
         ),
     ]
 
@@ -218,12 +223,12 @@ def _profits(lived: dict[tuple[Laziness, float], list[Life]]) -> list[Row]:
             [life.profit_wei(prices, careful=careful) for life in of_share],
         )
         for (laziness, share), of_share in lived.items()
-        for prices in (USUAL, *DEAREST)
+        for prices in (USUAL, *HIGHEST_PRICES)
         for careful in (False, True)
     ]
     best = max(outcomes, key=lambda outcome: outcome.mean)
     losing = sum(outcome.high < 0 for outcome in outcomes)
-    of_first = [outcome for outcome in outcomes if outcome.name.startswith(Laziness.TOLD_FIRST.value)]
+    of_first = [outcome for outcome in outcomes if outcome.name.startswith(Laziness.FIRST_CLAIM_KNOWN.value)]
     first = max(of_first, key=lambda outcome: outcome.mean)
     return [
         Row(

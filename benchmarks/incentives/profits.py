@@ -1,6 +1,6 @@
-"""Profits of dishonest and honest participants in the simulated strategies: rows of ``benchmarks.verification``.
+"""Profits of dishonest and honest participants in the simulated strategies.
 
-Prices are the reserve and the highest that orders of each tier may have (``strategies.DEAREST``).
+Prices are the reserve and the highest that orders of each tier may have (``strategies.HIGHEST_PRICES``).
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -11,7 +11,7 @@ from benchmarks.incentives.strategies import Outcome, Prices
 from benchmarks.report import Row, progress, row
 from market.domain.network import ZEN
 
-_EACH = (strategies.USUAL, *strategies.DEAREST)
+_EACH = (strategies.USUAL, *strategies.HIGHEST_PRICES)
 
 
 def rows(lives: int) -> list[Row]:
@@ -20,26 +20,26 @@ def rows(lives: int) -> list[Row]:
     usual = [*strategies.provider_outcomes(lives, 0, strategies.USUAL), *strategies.challenger_outcomes(lives, 2)]
     able, mute, undecided = referee_strategies.worst_mix()
     mixed = _at(_EACH, lives, 10, partial(strategies.provider_outcomes, undecided=undecided))
-    dearest = _at(strategies.DEAREST, lives, 1, strategies.provider_outcomes)
+    highest = _at(strategies.HIGHEST_PRICES, lives, 1, strategies.provider_outcomes)
     verifiers = list(strategies.verifier_outcomes(lives, 3, strategies.USUAL))
-    verifiers_dearest = _at(strategies.DEAREST, lives, 6, strategies.verifier_outcomes)
+    verifiers_highest = _at(strategies.HIGHEST_PRICES, lives, 6, strategies.verifier_outcomes)
     referees = _at(_EACH, lives, 8, referee_strategies.cartel_outcomes)
-    judging = _at(_EACH, lives, 9, referee_strategies.honest_outcomes)
-    worst = min(judging, key=lambda outcome: outcome.low)
-    replaying = [strategies.honest_verifier_wei(prices) / ZEN for prices in strategies.DEAREST]
+    honest_referees = _at(_EACH, lives, 9, referee_strategies.honest_outcomes)
+    worst = min(honest_referees, key=lambda outcome: outcome.low)
+    replaying = [strategies.honest_verifier_wei(prices) / ZEN for prices in strategies.HIGHEST_PRICES]
     escaped = 100 * referee_strategies.escaped_share(5)
-    silenced = {bought: 100 * referee_strategies.undecided_share(bought) for bought in (5, 10)}
-    before = {bought: 100 * referee_strategies.undecided_share(bought, struck=False) for bought in (5, 10)}
+    silenced = {bought: 100 * referee_strategies.inconclusive_share(bought) for bought in (5, 10)}
+    before = {bought: 100 * referee_strategies.inconclusive_share(bought, struck=False) for bought in (5, 10)}
     honest = strategies.honest_outcome(max(lives // 10, 4), 4)
     wrongly = 100 * strategies.wrongly_refuted_share(5, 10 * lives, 5)
     slashed = [strategies.wrongly_slashed(dishonest, max(lives // 5, 20), 7) for dishonest in (1, 2, 5)]
     late = _at(_EACH, lives, 10, timeouts.late_outcomes)
     refusing = _at(_EACH, max(lives // 10, 20), 11, timeouts.refusing_outcomes)
-    bounds = ", ".join(f"{prices.gross_wei / ZEN:.1f} ({prices.tier.name})" for prices in strategies.DEAREST)
-    stakes = ", ".join(f"{prices.verifier_stake_wei / ZEN:.0f}" for prices in strategies.DEAREST)
+    bounds = ", ".join(f"{prices.gross_wei / ZEN:.1f} ({prices.tier.name})" for prices in strategies.HIGHEST_PRICES)
+    stakes = ", ".join(f"{prices.verifier_stake_wei / ZEN:.0f}" for prices in strategies.HIGHEST_PRICES)
     return [
         _best("cheat_profit_max", usual, "providers and challengers at the reserve price"),
-        _best("cheat_profit_max_dearest", dearest, f"at the highest unit prices that an order may have, {bounds} ZEN"),
+        _best("cheat_profit_max_dearest", highest, f"at the highest unit prices that an order may have, {bounds} ZEN"),
         _best(
             "late_profit_max", late, f"{strategies.UNITS} days of honest work, at the reserve and the highest prices"
         ),
@@ -50,7 +50,7 @@ def rows(lives: int) -> list[Row]:
             "are inconclusive, the most that go to a committee",
         ),
         _best("verifier_cheat_profit_max", verifiers, "at the reserve price"),
-        _best("verifier_cheat_profit_max_dearest", verifiers_dearest, f"of such units, {stakes} ZEN at stake"),
+        _best("verifier_cheat_profit_max_dearest", verifiers_highest, f"of such units, {stakes} ZEN at stake"),
         _best("verifier_refusal_profit_max", refusing, "against replaying all, at the reserve and the highest prices"),
         _of(
             "honest_profit_min",

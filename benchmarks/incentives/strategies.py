@@ -1,4 +1,4 @@
-"""Profit of dishonest strategies under the market's rules: simulated lives of providers, verifiers and challengers.
+"""Profit of dishonest strategies in simulated lives of providers, verifiers and challengers.
 
 The rules come from ``market.domain`` and ``zoo_protocol``. They cover sampling rates and their decay, draws of segments
 and verifiers, verdicts and sanctions, penalties, stakes, price bounds and replay pay. Nothing is trained here;
@@ -54,7 +54,7 @@ _Z99 = statistics.NormalDist().inv_cdf(0.995)
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Pay of a unit of a tier. ``name`` describes the price; ``gross_wei`` is the payer's price of one unit."""
+    """Pay of a unit of a tier; ``gross_wei`` is the payer's price of one unit."""
 
     name: str
     gross_wei: int
@@ -86,9 +86,9 @@ class Prices:
         return max(MAINNET.verifier_minimum_stake_wei, STAKE_COVER * self.segment_wei)
 
 
-def _dearest(tier: Tier) -> Prices:
-    """Return the highest price that the market accepts in an order of the tier for units of ``SEGMENTS``."""
-    deterred = max_deterred_unit_price(tier.least_cheat_penalty_wei, SEGMENTS, MAINNET.sampling_floor_bps)
+def _highest_prices(tier: Tier) -> Prices:
+    """Return the highest unit price that the market accepts in an order of the tier."""
+    deterred = max_deterred_unit_price(tier.min_fraud_penalty_wei, SEGMENTS, MAINNET.sampling_floor_bps)
     judged = max_disputable_unit_price(MAINNET.disputes.referee_fee_wei, SEGMENTS)
     return Prices(f"the dearest unit of {tier.name}", min(deterred, judged), tier)
 
@@ -105,7 +105,7 @@ def overruling_wei(follows: VerifierSanction, prices: Prices) -> int:
 
 
 USUAL = Prices("a GPU-hour at the reserve", _BRONZE.reserve_price_wei)
-DEAREST = tuple(_dearest(tier) for tier in MAINNET.tiers)
+HIGHEST_PRICES = tuple(_highest_prices(tier) for tier in MAINNET.tiers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class Strategy:
 
 _ALL = frozenset(range(SEGMENTS))
 HONEST = Strategy("honest")
-CHEATS = (
+DISHONEST_STRATEGIES = (
     Strategy("lazy in 1 of 4 segments", frozenset({2}), 0.25),
     Strategy("lazy in 2 of 4 segments", frozenset({1, 3}), 0.5),
     Strategy("lazy in all segments", _ALL, 1.0),
@@ -179,7 +179,7 @@ class Bench:
     _now: datetime = datetime(2026, 1, 1, tzinfo=UTC)
 
     def refutes(self, claim: str, lie: str, seed: bytes, root: bytes, segment: int) -> bool:
-        """Return whether the claim is refuted. Draws verifiers until there is a verdict or no verifier is left.
+        """Return True if the claim is refuted; draw verifiers until a verdict or none is left.
 
         Args:
             claim: the leaf that the provider committed to.
@@ -194,7 +194,7 @@ class Bench:
             left = [verifier for verifier in standing if verifier not in results]
             subject = root + segment.to_bytes(8, "big") + len(results).to_bytes(8, "big")
             drawn = left[draw(seed, "verifier", subject) % len(left)]  # stakes are equal
-            results[drawn] = lie if self._lies(drawn) else _TRUE
+            results[drawn] = lie if self._is_dishonest(drawn) else _TRUE
             found = verdict(claim, list(results.values()), no_verifier_left=len(left) == 1)
         self._conclude(results, claim, found)
         return found is Verdict.FAILED
@@ -203,13 +203,13 @@ class Bench:
         """Return the number of slashed verifiers that never lied."""
         return sum(verifier >= self.dishonest for verifier in self._jailed)
 
-    def _lies(self, verifier: int) -> bool:
+    def _is_dishonest(self, verifier: int) -> bool:
         return verifier < self.dishonest and not (self.careful and verifier in self._warned)
 
     def _conclude(self, results: dict[int, str], claim: str, found: Verdict) -> None:
         assigned_at = self._now
         self._now += timedelta(minutes=1)
-        lied = {verifier for verifier in results if self._lies(verifier)}
+        lied = {verifier for verifier in results if self._is_dishonest(verifier)}
         wrong = outvoted(list(results.values()))
         for verifier, result in results.items():
             cost = self._overrule(verifier, assigned_at) if result in wrong else 0
@@ -230,9 +230,9 @@ def provider_outcomes(lives: int, seed: int, prices: Prices, undecided: float = 
     """Yield the profit of every strategy, as a newcomer and with a clean history."""
     dice = random.Random(seed)
     for clean, history in ((0, "newcomer"), (ESTABLISHED, "clean history")):
-        for cheat in CHEATS:
-            profits = [life(cheat, prices, clean, dice, undecided) for _ in range(lives)]
-            yield Outcome.of(f"{cheat.name}, {history}, {prices.name}", profits)
+        for attack in DISHONEST_STRATEGIES:
+            profits = [life(attack, prices, clean, dice, undecided) for _ in range(lives)]
+            yield Outcome.of(f"{attack.name}, {history}, {prices.name}", profits)
 
 
 def honest_outcome(lives: int, seed: int, prices: Prices = USUAL) -> Outcome:
@@ -288,7 +288,7 @@ def drawn_segments(clean: int, seed: bytes, root: bytes) -> list[int]:
 
 
 def challenger_outcomes(lives: int, seed: int) -> Iterator[Outcome]:
-    """Yield the profit of a false challenge on chain for the challenger and its accomplices among the referees."""
+    """Yield a false challenge's profit for the challenger and accomplices among the referees."""
     dice = random.Random(seed)
     for accomplices in (0, 2, 5):
         name = f"false challenger on chain with {accomplices} of {VERIFIERS} referees"
@@ -305,33 +305,35 @@ def _dispute(accomplices: int, dice: random.Random) -> int:
 
 
 def verifier_outcomes(lives: int, seed: int, prices: Prices, samples: int = 50) -> Iterator[Outcome]:
-    """Yield the earnings of wrong verifiers in ``samples`` honest segments, which they do not compute."""
+    """Yield the earnings of wrong verifiers that do not compute ``samples`` honest segments."""
     dice = random.Random(seed)
     for dishonest, careful in ((1, False), (2, False), (5, False), (1, True), (2, True), (5, True)):
         name = "a guessing verifier" if dishonest == 1 else f"{dishonest} of {VERIFIERS} verifiers that refute all"
         name += ", each until it is suspended" if careful else ""
-        benches = [_accuse(Bench(prices, dishonest, careful), samples, dice)[0] for _ in range(lives)]
+        benches = [_refute_honest_segments(Bench(prices, dishonest, careful), samples, dice)[0] for _ in range(lives)]
         yield Outcome.of(f"{name}, {samples} samples, {prices.name}", [bench.earned for bench in benches])
 
 
-def _accuse(bench: Bench, samples: int, dice: random.Random) -> tuple[Bench, int]:
-    """Return the bench after ``samples`` honest segments that the first ones refute, and the number refuted."""
+def _refute_honest_segments(bench: Bench, samples: int, dice: random.Random) -> tuple[Bench, int]:
+    """Return the bench after ``samples`` honest segments, and the number wrongly refuted."""
     refuted = sum(bench.refutes(_TRUE, _FALSE, dice.randbytes(32), dice.randbytes(32), 0) for _ in range(samples))
     return bench, refuted
 
 
 def wrongly_refuted_share(dishonest: int, samples: int, seed: int) -> float:
-    """Return the share of sampled honest segments that ``dishonest`` of ``VERIFIERS`` refute by their first lies."""
+    """Return the share of honest samples that ``dishonest`` of ``VERIFIERS`` refute at first."""
     dice = random.Random(seed)
-    return sum(_accuse(Bench(USUAL, dishonest), 1, dice)[1] for _ in range(samples)) / samples
+    return sum(_refute_honest_segments(Bench(USUAL, dishonest), 1, dice)[1] for _ in range(samples)) / samples
 
 
 def wrongly_slashed(dishonest: int, lives: int, seed: int, samples: int = 50) -> float:
-    """Return the mean number of honest verifiers slashed in ``samples`` honest segments if ``dishonest`` lie alike."""
+    """Return the mean number of honest verifiers slashed if ``dishonest`` lie alike."""
     dice = random.Random(seed)
-    return statistics.fmean(_accuse(Bench(USUAL, dishonest), samples, dice)[0].wrongly_slashed() for _ in range(lives))
+    return statistics.fmean(
+        _refute_honest_segments(Bench(USUAL, dishonest), samples, dice)[0].wrongly_slashed() for _ in range(lives)
+    )
 
 
 def honest_verifier_wei(prices: Prices) -> int:
-    """Return the earnings of an honest replay of one segment, less its cost, without the yearly reward on stake."""
+    """Return the earnings of an honest replay of a segment, less its cost, without rewards."""
     return prices.replay_wei - prices.cost_wei // SEGMENTS

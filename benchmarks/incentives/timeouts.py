@@ -1,4 +1,4 @@
-"""Profit of late states and of refused replays, by the rules of :mod:`benchmarks.incentives.strategies`."""
+"""Profit of late states and of refused replays (:mod:`benchmarks.incentives.strategies`)."""
 
 import random
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from market.domain.verification.sampling import VerifierSanction
 
 
 def late_outcomes(lives: int, seed: int, prices: Prices) -> Iterator[Outcome]:
-    """Yield the profit of a provider that is late with every state and otherwise honest, one unit a day."""
+    """Yield the profit of a provider that is late with every state, one unit a day."""
     dice = random.Random(seed)
     for clean, history in ((0, "newcomer"), (ESTABLISHED, "clean history")):
         lived = [late_life(prices, clean, dice) for _ in range(lives)]
@@ -30,7 +30,7 @@ def late_outcomes(lives: int, seed: int, prices: Prices) -> Iterator[Outcome]:
 
 
 def late_life(prices: Prices, clean: int, dice: random.Random) -> int:
-    """Return the loss in one life, wei, until the slash that jails it. First segments start from public files."""
+    """Return the loss in one life until the jailing slash, in wei. First segments are public."""
     days: list[int] = []
     for day in range(UNITS):
         if any(drawn_segments(clean + day, dice.randbytes(32), dice.randbytes(32))):
@@ -63,12 +63,12 @@ REFUSALS = (
     Refusal("one that refuses all but first segments", only_first=True),
     Refusal("one that refuses all but first segments and copies those", only_first=True, copies=True),
 )
-SECOND_OPINIONS = 0.095
+DUPLICATE_REPLAYS = 0.095
 """Share of the replays of first segments that are duplicate replays (decision 8)."""
 
 
 def refusing_outcomes(lives: int, seed: int, prices: Prices, samples: int = 1_000) -> Iterator[Outcome]:
-    """Yield the profit of refusing verifiers, in ``samples`` a day, relative to replaying all assigned ones."""
+    """Yield the profit of verifiers that refuse replays, relative to replaying all."""
     for refusal in REFUSALS:
         profits = [
             refusing_life(refusal, prices, samples, random.Random(seed + life))
@@ -79,7 +79,7 @@ def refusing_outcomes(lives: int, seed: int, prices: Prices, samples: int = 1_00
 
 
 def refusing_life(refusal: Refusal, prices: Prices, samples: int, dice: random.Random) -> int:
-    """Return its earnings, wei, next to ``VERIFIERS`` - 1 others with a newcomer's score that replay everything."""
+    """Return its earnings in wei next to honest verifiers with a newcomer's score."""
     earned = replays = refused = 0
     for _ in range(samples):
         score = reliability_bps({0: Evidence(replays=replays, refused=refused)})
@@ -89,7 +89,7 @@ def refusing_life(refusal: Refusal, prices: Prices, samples: int, dice: random.R
             continue
         if luck < refusal.share or (refusal.only_first and not is_first):
             refused += 1
-        elif refusal.copies and luck < SECOND_OPINIONS:
+        elif refusal.copies and luck < DUPLICATE_REPLAYS:
             return earned - overruling_wei(VerifierSanction.SLASHED, prices)
         else:
             replays += 1

@@ -1,1 +1,1 @@
-"""Programs that run a peer's code in the peers' environment (``make bench-peers``). Nothing here is imported by us."""
+"""Programs for a peer's own environment (``make bench-peers``); nothing here is imported."""

@@ -1,4 +1,4 @@
-"""One hivemind peer, in a process and an environment of its own: driven by lines of JSON on standard input.
+"""One hivemind peer in its own process and environment, driven by lines of JSON.
 
 ``hivemind_peer.py SIZE none|fp16|8bit PREFIX [ADDRESS ...]`` answers each command with a line of JSON:
 ``{"do": "prepare", "seed"}`` fills the tensor, ``{"do": "round", "timeout"}`` averages it, ``{"do": "error", "seeds"}``
@@ -29,7 +29,7 @@ COMPRESSIONS = {
 
 @functools.cache
 def vector(size: int, seed: int) -> np.ndarray:
-    """As in ``benchmarks.training.averaging_round``: what all have in common, and noise of as much weight."""
+    """Return a vector as ``benchmarks.training.averaging_round`` does: a common part plus noise."""
     common = np.random.default_rng(0).standard_normal(size, np.float32)
     own = np.random.default_rng(seed).standard_normal(size, np.float32)
     return (common + own) * np.float32(1e-3)

@@ -1,4 +1,4 @@
-"""The loss-bytes curve of ``benchmarks.communication``, in the peers' environment, which has matplotlib.
+"""Loss-bytes curve of ``benchmarks.communication``, in an environment with matplotlib.
 
 ``python -m benchmarks.peers.plot_communication PICTURE.png``, with the report on standard input.
 """

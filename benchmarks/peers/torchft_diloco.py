@@ -1,4 +1,4 @@
-"""torchft's DiLoCo on our model, data and seed: eight replica groups of one process each, here as threads over gloo.
+"""torchft's DiLoCo on our model, data and seed: eight replica groups as threads over gloo.
 
 ``python -m benchmarks.peers.torchft_diloco JOB``, in the peers' environment. JOB is a JSON file with the specification
 (``spec``), ``workers``, ``warmup`` in steps, and the files ``train`` (tokens) and ``end`` (where the parameters go).

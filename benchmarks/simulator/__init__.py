@@ -1,4 +1,4 @@
-"""Simulation of a job's outer rounds on a virtual clock with the market's own code, for planning.
+"""Simulation of a job's outer rounds on a virtual clock with the market's own code.
 
 - ``scenario``: input (the work, the nodes and their links, the market) and outcome;
 - ``clock``: virtual time and actions on it;

@@ -24,7 +24,7 @@ class Flow:
 
 @dataclass(slots=True)
 class _Lane:
-    """All flows of one limit (bytes per second); each received ``carried`` bytes since the lane began."""
+    """Flows of one limit (bytes per second); each received ``carried`` bytes since the start."""
 
     rate: float = 0.0
     carried: float = 0.0

@@ -1,4 +1,4 @@
-"""Costs of units of any size, extrapolated by parameter from real payloads that are encoded and aggregated here.
+"""Costs of units of any size, extrapolated from payloads encoded and aggregated here.
 
 A payload's bytes are a header and, for every chunk of 4,096 parameters, scales, signs, gaps and levels. They grow with
 the parameters alone, as do the passes over vectors that compress, check and aggregate. The pseudo-gradients are those
@@ -110,7 +110,7 @@ class Samples:
 
 
 def _timed(work: Callable[[], _T]) -> tuple[_T, float]:
-    """Return the result, and the least processor time of nine runs, since callers subtract two times."""
+    """Return the result, and the least processor time of nine runs."""
     seconds = []
     for _ in range(9):
         started = time.process_time()

@@ -11,7 +11,7 @@ from zoo_compute.base.link import BACKGROUND_BYTES, LONGEST_PAUSE_SECONDS
 
 
 class Step(Enum):
-    """Next action of a task: wait, or transfer bytes. Publishing has the lowest priority of all transfers."""
+    """Next action of a task: wait, or transfer bytes; publishing has the lowest priority."""
 
     WAIT = 0
     UP = 1
@@ -56,7 +56,7 @@ class Node:
         return Task(self._clock, self, steps, done)
 
     def serve(self, steps: Steps) -> None:
-        """Execute ``steps`` in parallel to the training, after earlier ones: a node has one thread for this."""
+        """Execute ``steps`` in parallel to the training, one after another: a node has one thread."""
         self._to_serve.append(steps)
         if self._serving is None:
             self._serve_next()
@@ -73,12 +73,12 @@ class Node:
         if self._serving is not None:
             self._serving.cancel()
 
-    def move(self, step: Step, size: float, done: Action) -> "Transfer":
+    def transfer(self, step: Step, size: float, done: Action) -> "Transfer":
         """Transfer ``size`` bytes; all transfers of one direction share the node's link equally."""
         transfer = Transfer(self, step)
         self._moving.append(transfer)
         self._share(self._moving[:-1])
-        transfer.flow = self._shared[step].begin(size, self._limit(step), lambda: self._moved(transfer, done))
+        transfer.flow = self._shared[step].begin(size, self._limit(step), lambda: self._end_transfer(transfer, done))
         return transfer
 
     def stop(self, transfer: "Transfer") -> None:
@@ -86,7 +86,7 @@ class Node:
         self._shared[transfer.step].end(transfer.flow)
         self._free(transfer)
 
-    def _moved(self, transfer: "Transfer", done: Action) -> None:
+    def _end_transfer(self, transfer: "Transfer", done: Action) -> None:
         self._free(transfer)
         done()
 
@@ -153,6 +153,6 @@ class Task:
             if step is Step.WAIT:
                 self._at = self._clock.after(amount, self._advance)
             else:
-                self._at = self._node.move(step, amount, self._advance)
+                self._at = self._node.transfer(step, amount, self._advance)
             return
         self._done()

@@ -1,4 +1,4 @@
-"""The market's part in a real run: it closes rounds and fills slots like ``market.training.rounds.service``."""
+"""The market's part in a real run: closes rounds and fills slots."""
 
 import contextlib
 import json
@@ -84,7 +84,7 @@ class Worker:
         )
         threading.Thread(target=self._listen, args=(answers,), daemon=True).start()
 
-    def tell(self, order: dict[str, Any]) -> None:
+    def send_order(self, order: dict[str, Any]) -> None:
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # it has left; `_lose_expired` handles that
             self.process.stdin.write(json.dumps(order) + "\n")
@@ -104,7 +104,7 @@ class Worker:
 
 @dataclass(slots=True, eq=False)
 class _Unit:
-    """A unit. ``result`` merges the worker's two answers: the result is fixed, and it is uploaded."""
+    """A unit; ``result`` merges the worker's two answers."""
 
     number: int
     round: int
@@ -197,7 +197,7 @@ class Run:
         return self._store.add(manifest.to_bytes())
 
     def rounds(self, slots: int, count: int, leaver: int | None = None) -> list[float]:
-        """Return the seconds of ``count`` rounds; the holder of slot ``leaver`` leaves after ``LEAVES_AFTER``."""
+        """Return the seconds of ``count`` rounds; slot ``leaver``'s holder leaves."""
         self._slots, self._count = slots, count
         self._holders: dict[int, Worker] = {}
         self._spares = list(self.workers)
@@ -210,7 +210,7 @@ class Run:
             self._offer_units()
             if self._closing is None and self._state().can_close(datetime.now(UTC)):
                 self._begin_closing()
-            self._hear()
+            self._await_answer()
             if leaver is not None and time.monotonic() - began >= LEAVES_AFTER and leaver in self._holders:
                 self._holders[leaver].leave()
                 leaver = None
@@ -222,7 +222,7 @@ class Run:
 
     def _offer_units(self) -> None:
         for slot in range(self._slots):
-            which = self._which(slot)
+            which = self._round_to_offer(slot)
             if slot not in self._holders:
                 rests = slot in self._now.units or slot in self._next.units
                 if not self._spares or (rests and which is None):
@@ -231,7 +231,7 @@ class Run:
             if which is not None:
                 self._offer((self._now, self._next)[which], slot)
 
-    def _which(self, slot: int) -> int | None:
+    def _round_to_offer(self, slot: int) -> int | None:
         if slot in self._late:
             return None
         own, ahead = (
@@ -261,20 +261,22 @@ class Run:
             "eager_payload_cid": None if eager is None else eager["payload"],
             "environment": self._environment,
         }
-        worker.tell({"unit": self._numbers, "task": task, "output": str(self._directory / f"unit-{self._numbers}")})
+        worker.send_order(
+            {"unit": self._numbers, "task": task, "output": str(self._directory / f"unit-{self._numbers}")}
+        )
         round_.units[slot] = _Unit(self._numbers, round_.number, slot, worker, time.monotonic())
         round_.offers.append(time.monotonic())
 
-    def _hear(self) -> None:
+    def _await_answer(self) -> None:
         """Wait for the next answer, at most one sweep; a finished closing also puts an answer."""
         with contextlib.suppress(queue.Empty):
             _, answer = self._answers.get(timeout=SWEEP_SECONDS)
             for unit in (*self._now.units.values(), *self._next.units.values(), *self._late.values()):
                 if unit.number == answer["unit"]:
-                    self._take(unit, answer)
+                    self._store_result(unit, answer)
                     return
 
-    def _take(self, unit: _Unit, answer: dict[str, Any]) -> None:
+    def _store_result(self, unit: _Unit, answer: dict[str, Any]) -> None:
         if unit.result is None:
             unit.result = answer
             if self._delay:  # the slot's next unit starts from it
@@ -307,7 +309,7 @@ class Run:
             if number >= now.number - DEADLINE_ROUNDS
             for seconds in found
         ]
-        share = deadlines.OVERLAPPED_SLACK if self._delay else deadlines.LEAST_SLACK
+        share = deadlines.OVERLAPPED_SLACK if self._delay else deadlines.MIN_SLACK_SHARE
         deadline = min(deadlines.deadline(taken, SLACK_SECONDS, share) if taken else LONGEST_SECONDS, LONGEST_SECONDS)
         last_offer = deadlines.last_offer(taken, deadline) if taken else LONGEST_SECONDS
         if self._closing is not None:
@@ -345,14 +347,14 @@ class Run:
         self.closings.append(time.monotonic() - started)
 
     def _open_next(self) -> float:
-        """Open the next round and return the seconds of this one; unfixed units stop, fixed ones upload."""
+        """Open the next round and return this one's seconds; unfixed units stop, fixed ones upload."""
         self._closing = None
         ended, now = self._now, time.monotonic()
         for slot, unit in ended.units.items():
             if unit.result is not None and not unit.delivered:
                 self._late[slot] = unit
             elif unit.result is None:
-                unit.worker.tell({"stop": unit.number})
+                unit.worker.send_order({"stop": unit.number})
                 if self._holders.get(slot) is unit.worker:
                     del self._holders[slot]
                     if unit.worker.left_at is None:

@@ -1,4 +1,4 @@
-"""Comparison of the simulator with real processes: the same rounds in both, and the error of mean round times.
+"""Comparison of simulated and real rounds: the error of mean round times.
 
 Training, fetching of inputs, payloads and aggregation are real, and so are the market's rules for closing rounds and
 offering units. The embedded store is another process. Every worker is a process behind its own slow, distant

@@ -1,4 +1,4 @@
-"""Simulation of the market and its nodes on one job, like ``market.training.rounds.service`` and ``zoo_compute.node``.
+"""Simulation of the market and its nodes on one job.
 
 The market's own code decides when a round closes (``RoundState`` over ``deadlines``), for which round a slot gets a
 unit, and how many spares prefetch. This module fills and frees slots, and orders each node's transfers. Not simulated:
@@ -60,7 +60,7 @@ class _Job:
         self._rounds: list[Round] = []
         self._failed = False
         self._round, self._next = State(-1, nodes.slots), State(0, nodes.slots)
-        share = deadlines.OVERLAPPED_SLACK if scenario.round_delay else deadlines.LEAST_SLACK
+        share = deadlines.OVERLAPPED_SLACK if scenario.round_delay else deadlines.MIN_SLACK_SHARE
         self._recent = Recent(market.round_grace_seconds, share, market.round_deadline_seconds)
         self._recent.add(self._next)
 
@@ -145,8 +145,10 @@ class _Job:
         self._dispatch()
         market, state = self._scenario.market, self._round
         patience = NO_CAPACITY_AFTER * market.round_deadline_seconds
-        self._clock.after(patience + market.sweep_seconds, lambda: self._consider() if state is self._round else None)
-        self._consider()
+        self._clock.after(
+            patience + market.sweep_seconds, lambda: self._close_if_due() if state is self._round else None
+        )
+        self._close_if_due()
 
     def _dispatch(self) -> None:
         """Fill vacant slots and offer all due units, as ``market.training.rounds.service`` does."""
@@ -159,7 +161,7 @@ class _Job:
                 self._offer_next(number, slot.holder, found)
 
     def _fill(self) -> None:
-        """Assign vacant slots to spares: those with the fewest recent failures first, then those that prefetched."""
+        """Assign vacant slots to spares: fewest recent failures first, then those that prefetched."""
         state, ahead = self._round, self._next
         if self._vacant:
             found = self._round_state(always=True)
@@ -177,9 +179,9 @@ class _Job:
     def _is_due(self, number: int, found: RoundState) -> bool:
         """Return whether a vacant slot has a due unit, or waits without one for the next round."""
         rests = number in self._round.units or number in self._next.units
-        return not rests or self._which(number, found) is not None
+        return not rests or self._round_to_offer(number, found) is not None
 
-    def _which(self, number: int, found: RoundState) -> int | None:
+    def _round_to_offer(self, number: int, found: RoundState) -> int | None:
         if number in self._late:
             return None
         own, ahead = (_status(state.units.get(number)) for state in (self._round, self._next))
@@ -193,15 +195,15 @@ class _Job:
         return round_to_offer(found, now, own, ahead, next_round_open=next_round_open)
 
     def _offer_next(self, number: int, node: Node, found: RoundState) -> None:
-        if (which := self._which(number, found)) is not None:
+        if (which := self._round_to_offer(number, found)) is not None:
             self._offer((self._round, self._next)[which], number, node)
 
     def _offer_prefetches(self) -> None:
-        """Offer prefetches as ``market.training.matching.spares`` does: once per checkpoint, repeaters first."""
+        """Offer prefetches like ``matching.spares``: once per checkpoint, repeaters first."""
         state, market = self._round, self._scenario.market
         if not market.spares_follow:
             return
-        missing = spares.wanted(len(self._slots)) - sum(node.asked_for == state.number for node in self._spares)
+        missing = spares.spare_count(len(self._slots)) - sum(node.asked_for == state.number for node in self._spares)
         if missing <= 0:
             return
         free = sorted((node for node in self._spares if node.asked_for < state.number), key=lambda one: not one.follows)
@@ -227,15 +229,15 @@ class _Job:
     def _lose(self, unit: Unit) -> None:
         if unit not in self._at_work.get(unit.node, ()):
             return
-        lacked_quorum = self._counts.lacks_quorum
+        lacked_quorum = self._round_counts.lacks_quorum
         unit.state.lose(unit)
         self._end_work(unit)
         self._vacate(unit)
-        if self._counts.lacks_quorum and not lacked_quorum:
+        if self._round_counts.lacks_quorum and not lacked_quorum:
             self._dispatch()  # once; afterwards each slot is checked when its own units change
         else:
             self._fill()
-        self._consider()
+        self._close_if_due()
 
     def _vacate(self, unit: Unit) -> None:
         if self._slots[unit.slot].holder is not unit.node:
@@ -260,7 +262,7 @@ class _Job:
         unit.overdue = self._clock.after(self._scenario.market.upload_seconds, lambda: self._lose(unit))
         unit.task = unit.node.start(self._work.delivery(unit.node), lambda: self._deliver(unit))
         if self._scenario.round_delay:
-            self._offer_next(unit.slot, unit.node, self._counts)
+            self._offer_next(unit.slot, unit.node, self._round_counts)
 
     def _deliver(self, unit: Unit) -> None:
         state, holder = unit.state, self._slots[unit.slot].holder
@@ -271,9 +273,9 @@ class _Job:
         if state.number < self._round.number and holder is not None:
             self._offer_next(unit.slot, holder, self._round_state(always=True))
         if state is self._round and (state.open <= state.infeasible or state.timer is None):
-            self._consider()
+            self._close_if_due()
 
-    def _consider(self) -> None:
+    def _close_if_due(self) -> None:
         """Close the round if the market would; otherwise check again after its deadline.
 
         The market checks at every delivery and every sweep. Between the quorum and the deadline only the last delivery
@@ -295,10 +297,10 @@ class _Job:
         elif found.delivered >= found.quorum:
             ends = (found.started_at + found.deadline - now).total_seconds()
             swept = -(-ends // market.sweep_seconds) * market.sweep_seconds if market.sweep_seconds else ends
-            state.timer = self._clock.after(max(swept, 1e-3), self._consider)
+            state.timer = self._clock.after(max(swept, 1e-3), self._close_if_due)
 
     @property
-    def _counts(self) -> RoundState:
+    def _round_counts(self) -> RoundState:
         """The round's state without its times, for a slot that has its own unit.
 
         Only the latest offer of a next round's unit matters then, by the limits found last.
@@ -310,7 +312,7 @@ class _Job:
         )
 
     def _round_state(self, *, always: bool) -> RoundState:
-        """Return the state that ``market.training.rounds.state.round_state`` derives from the job's rows.
+        """Return the state that ``rounds.state.round_state`` would derive from the job's rows.
 
         Without a quorum a round cannot close, so the deadline is computed only if ``always``.
         """

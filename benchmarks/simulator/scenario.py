@@ -1,4 +1,4 @@
-"""Scenarios and outcomes. Bytes, seconds and Mb/s; the market's own settings are the defaults."""
+"""Scenarios and outcomes in bytes, seconds and Mb/s; defaults are the market's settings."""
 
 import math
 from collections.abc import Mapping
@@ -113,7 +113,7 @@ class Market:
     upload_seconds: float = _setting("inclusion_deadline_seconds") / 2
 
     def joining_seconds(self, payloads: int) -> float:
-        """Return the seconds from a closed round to its next checkpoint: parts per process, then pairwise merges."""
+        """Return the seconds from a closed round to its checkpoint: parts, then pairwise merges."""
         if not self.leaf:
             return self.join * payloads + self.close
         parts = -(-payloads // self.leaf)
@@ -124,7 +124,7 @@ class Market:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One run of ``rounds`` rounds. The figures exclude the first ``unmeasured``, in which nodes fetch model and data.
+    """One run of ``rounds`` rounds; the figures exclude the first ``unmeasured``.
 
     ``round_delay`` is the job's setting.
     """
@@ -140,7 +140,7 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One round: times of its opening, of its end and of its checkpoint, and the outcomes of its units."""
+    """One round: times of opening, end and checkpoint, and the outcomes of its units."""
 
     opened_at: float
     closed_at: float

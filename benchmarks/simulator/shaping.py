@@ -1,4 +1,4 @@
-"""Slow, distant links for real connections: TCP proxies on this machine that pace and delay bytes.
+"""Slow, distant links for real connections: local TCP proxies that pace and delay bytes.
 
 All ports of one link share its two rates. A chunk leaves once the rate permits and arrives half a round trip later.
 Chunks of several connections alternate, so they share the rate equally.

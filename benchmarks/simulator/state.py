@@ -45,7 +45,7 @@ class Unit:
 
 @dataclass(slots=True, eq=False)
 class State:
-    """The current or the next round: units by slot without lost ones, counts, and its nodes' failures.
+    """The current or next round: units by slot without lost ones, counts, nodes' failures.
 
     ``infeasible`` counts open units that were offered too late and are not committed. ``offered`` counts all offers,
     also of lost units; ``began_at`` is the time of the quorum's offer. ``taken``: seconds from offer to delivery.
@@ -89,7 +89,7 @@ class State:
         self.failures[unit.node] += 1
 
     def count_infeasible(self, too_late: float) -> None:
-        """Count the units offered after ``too_late``: the last ones, since units are in the order of their offers."""
+        """Count the units offered after ``too_late``; units are in the order of their offers."""
         self.infeasible = 0
         for unit in reversed(self.units.values()):
             if unit.offered_at <= too_late:

@@ -43,7 +43,7 @@ class NodeWork:
         node.follows = True
 
     def reveals(self, *, with_slot_state: bool) -> list[Steps]:
-        """Return the uploads for a unit's sampled segments; the first segment starts from the public checkpoint."""
+        """Return the uploads for a unit's sampled segments; the first one starts from public data."""
         work = self._scenario.work
         wanted = work.segments * self._scenario.market.sampling
         count = int(wanted) + (self._random.random() < wanted % 1)
@@ -68,7 +68,7 @@ class NodeWork:
         node.dataset_used_at = self._clock.now
 
     def _model_fetch(self, node: Node, round_: int) -> tuple[int, float]:
-        """Return the requests and bytes until a node has a round's model: none, the missing updates, or all of it."""
+        """Return (requests, bytes) until a node has a round's model: none, updates, or all of it."""
         if node.model_round is None or not self._keeps(node.model_used_at):
             return 1, self._scenario.work.model
         missing = round_ - node.model_round

@@ -1,4 +1,4 @@
-"""A real node's work without the market: fetch inputs, train, upload, with the node's own code. Ends with its input.
+"""A real node's work without the market: fetch, train, upload. Ends with its input.
 
 Reads one JSON object per line: ``{"unit": number, "task": …, "output": directory}`` starts a unit and ``{"stop":
 number}`` aborts it. It writes two answers per unit. ``{"unit", "payload", "slot_state"}`` means that the result is

@@ -1,4 +1,4 @@
-"""Processes of one of our rounds: workers that encode, upload, download and apply, and one aggregator.
+"""Processes of one round: workers that encode, upload, download and apply; an aggregator.
 
 ``python -m benchmarks.training.averaging_round worker|aggregator SETTINGS`` takes lines of JSON on standard input in
 place of the market's calls. Payloads and updates use only the store. ``SETTINGS`` is a JSON object with the ``spec``
@@ -26,7 +26,7 @@ from zoo_protocol.hashing import sha256
 
 @functools.cache
 def vector(size: int, seed: int) -> Vector:
-    """Return a substitute of a pseudo-gradient: a part common to all workers, and equally strong noise; not sparse."""
+    """Return a substitute of a pseudo-gradient: a common part plus equal noise; not sparse."""
     common = np.random.default_rng(0).standard_normal(size, np.float32)
     own = np.random.default_rng(seed).standard_normal(size, np.float32)
     return (common + own) * np.float32(1e-3)
@@ -40,7 +40,7 @@ def exact_mean(size: int, seeds: tuple[int, ...]) -> NDArray[np.float64]:
 
 
 class Worker:
-    """A worker whose parameters start at zero, so that after a round they are minus the applied mean."""
+    """Worker whose parameters start at zero; after a round they are minus the applied mean."""
 
     def __init__(self, spec: TrainingSpec, rpc: str, gateway: str) -> None:
         self._spec = spec
@@ -65,7 +65,7 @@ class Worker:
         return {"bytes": len(update)}
 
     def error(self, seeds: list[int]) -> dict[str, Any]:
-        """Return the error of the applied mean, relative in L2, and the parameters' digest; not timed."""
+        """Return the applied mean's relative L2 error and the parameters' digest; not timed."""
         exact = exact_mean(self._size, tuple(seeds))
         applied = -flatten(self._parameters).astype(np.float64)
         digest = sha256(flatten(self._parameters).tobytes()).hex()

@@ -9,7 +9,7 @@ from training_gym.data.dataset import Tokens
 
 
 def whole_library() -> tuple[Tokens, Tokens, Tokens]:
-    """Return all sources with their tests, about 30 MB, as training, tuning and validation tokens.
+    """Return all sources, about 30 MB, as training, tuning and validation tokens.
 
     Of every twenty files one whole file is for tuning and one for validation. Settings are chosen on files that no
     result is reported on.
@@ -24,7 +24,7 @@ def whole_library() -> tuple[Tokens, Tokens, Tokens]:
 
 
 def standard_library(max_bytes: int) -> tuple[Tokens, Tokens]:
-    """Return the first ``max_bytes`` of the sources in sorted order, as training and validation tokens.
+    """Return the first ``max_bytes`` of the sorted sources as training and validation tokens.
 
     Every tenth file is held out whole, so that no file is in both.
     """

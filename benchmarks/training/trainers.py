@@ -1,4 +1,4 @@
-"""Complete training runs of eight workers by each method that ``benchmarks.communication`` compares.
+"""Training runs of eight workers by each method of ``benchmarks.communication``.
 
 All train the same model from the same start on the same windows of text (``data.order``) for equally many steps. They
 report the model's final loss and the bytes that one worker sent and fetched. Ours use the library: ``run_unit`` per
@@ -45,7 +45,7 @@ _VALIDATION_PARTS = 8  # of up to 256 windows each
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Result of a run: validation loss in nats per byte, bytes sent and fetched by one worker, excluded payloads."""
+    """Result of a run: validation loss (nats per byte), one worker's bytes, excluded payloads."""
 
     loss: float
     up: float
@@ -77,7 +77,7 @@ def by_rounds(spec: TrainingSpec, train: Tokens, held_out: Tokens, all_gather: b
             excluded_now = {
                 slot: verdict.code for slot, verdict in result_of_round.verdicts.items() if not verdict.included
             }
-            states, restored = handed_on(spec, after, payloads, excluded_now, restored)
+            states, restored = next_replica_states(spec, after, payloads, excluded_now, restored)
             parameters, state = result_of_round.parameters, result_of_round.outer_state
             sent = sum(len(payload) for payload in payloads.values())
             up, excluded = up + sent, excluded + len(excluded_now)
@@ -88,14 +88,14 @@ def by_rounds(spec: TrainingSpec, train: Tokens, held_out: Tokens, all_gather: b
     return Outcome(_loss(spec, parameters, held_out), up / WORKERS, down, excluded)
 
 
-def handed_on(
+def next_replica_states(
     spec: TrainingSpec,
     after: Mapping[int, ReplicaState],
     payloads: Mapping[int, bytes],
     excluded: Mapping[int, str],
     restored: Collection[int],
 ) -> tuple[dict[int, ReplicaState], set[int]]:
-    """Return each slot's next state, as in the market, and the slots whose payloads were restored.
+    """Return each slot's next state, and the slots whose payloads were restored.
 
     Args:
         after: state after its unit, by slot.
@@ -112,7 +112,7 @@ def handed_on(
 
 
 def by_steps(spec: TrainingSpec, train: Tokens, held_out: Tokens, processes: int) -> Outcome:
-    """Train with gradients averaged at every step by ``processes`` processes over gloo, all on one core."""
+    """Train with gradients averaged at every step by ``processes`` processes on one core."""
     context = multiprocessing.get_context("spawn")
     answers = context.Queue()
     with tempfile.TemporaryDirectory() as directory:

@@ -23,7 +23,7 @@ _CONFIRMS = "confirms_its_caller"
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """Look-up of registered nodes from the composition root, because accounts cannot import providers.
+    """Look-up of registered nodes, injected: accounts cannot import providers.
 
     Attributes:
         kind_of: returns the wallet's kind of node, ``provider`` or ``verifier``, or None.

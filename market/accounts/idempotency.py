@@ -24,7 +24,7 @@ from market.platform.http.deps import Uow, services_of
 from market.platform.http.errors import KeyReused, RequestInFlight
 from zoo_protocol.hashing import sha256, to_hex
 
-KEPT_FOR = timedelta(days=7)
+RETENTION = timedelta(days=7)
 Answer = tuple[int, BaseModel]  # status and body
 Work = Callable[[Session], Answer]
 Statement = Callable[[UnitOfWork], Answer]
@@ -71,7 +71,7 @@ class IdempotentCall:
         return _rendered(status, body)
 
     def begin(self, session: Session) -> JSONResponse | None:
-        """Lock the key until the transaction ends and return the response to an earlier request with it.
+        """Lock the key until the transaction ends; return the response to an earlier request.
 
         Raises:
             KeyReused, RequestInFlight: as in :meth:`run`.
@@ -115,7 +115,7 @@ async def idempotent_call(
         Header(min_length=1, max_length=255, description="Repeat it to retry safely: the same answer comes back."),
     ] = None,
 ) -> IdempotentCall:
-    """Return the :class:`IdempotentCall` of a request. The body hash covers method, path and body."""
+    """Return a request's :class:`IdempotentCall`; the hash covers method, path and body."""
     database = services_of(request).database
     if idempotency_key is None:
         return IdempotentCall(database, account.address, None, "")
@@ -140,12 +140,12 @@ def _begin(request: Request, call: Idempotent, session: Uow) -> None:
     request.state.answer_kept_by = lambda status, body: call.keep(session, status, body)
 
 
-ANSWERED_ONCE = Depends(_begin, scope="function")
+IDEMPOTENT_ROUTE = Depends(_begin, scope="function")
 """Dependency of an :class:`IdempotentRoute` that works in its unit of work."""
 
 
 class IdempotentRoute(APIRoute):
-    """Route that stores its response for retries if it depends on :data:`ANSWERED_ONCE`.
+    """Route that stores its response for retries if it depends on :data:`IDEMPOTENT_ROUTE`.
 
     The unit of work commits after the response is rendered, so both are stored together. The stored response omits the
     fields in ``request.state.secret_fields``.
@@ -170,6 +170,6 @@ class IdempotentRoute(APIRoute):
         return answer
 
 
-def forget_old_answers(session: Session, now: datetime) -> None:
+def delete_expired_answers(session: Session, now: datetime) -> None:
     """Delete responses older than a week; called by the sweep."""
-    session.execute(delete(IdempotentRequest).where(IdempotentRequest.created_at < now - KEPT_FOR))
+    session.execute(delete(IdempotentRequest).where(IdempotentRequest.created_at < now - RETENTION))

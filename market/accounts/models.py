@@ -59,7 +59,7 @@ class Credential(Base, CreatedAt):
 
 
 class SpendingLimit(Base):
-    """Spending caps of a key, organisation or member; None: no cap. A lock on the row protects its sums."""
+    """Spending caps of a key, organisation or member; None: no cap. The row's lock guards sums."""
 
     __tablename__ = "spending_limits"
 

@@ -14,7 +14,7 @@ from market.platform.db.prepared import Prepared
 
 
 def use_nonce(session: Session, nonce: str, address: str, now: datetime) -> datetime | None:
-    """Mark an open nonce of that address as used and return its time of issue; None if there is none."""
+    """Mark an open nonce of the address as used; return its time of issue, or None."""
     statement = (
         update(SiweNonce)
         .where(

@@ -17,7 +17,7 @@ from market.accounts.errors import (
     SignInRefused,
     TooManyKeys,
 )
-from market.accounts.idempotency import ANSWERED_ONCE, IdempotentRoute
+from market.accounts.idempotency import IDEMPOTENT_ROUTE, IdempotentRoute
 from market.accounts.models import Credential
 from market.accounts.schemas import (
     AccountView,
@@ -64,7 +64,7 @@ def issue_nonce(body: NonceRequest, services: ServicesDep, session: Uow) -> Nonc
 
 @router.post("/auth/siwe", responses=refusals(SignInRefused))
 def sign_in(body: SignInRequest, services: ServicesDep, session: Uow) -> SessionView:
-    """Finish a sign-in with the signed EIP-4361 message; the token authorises all further requests."""
+    """Finish a sign-in with the signed EIP-4361 message; return a token for further requests."""
     issued = service.sign_in(
         session, services.settings, services.part(Deployment).chain_id, body.message, body.signature
     )
@@ -91,7 +91,7 @@ def get_me(account: CurrentAccount, services: ServicesDep, session: Reads) -> Ac
     )
 
 
-@router.post("/me/keys", status_code=201, responses=refusals(*_KEY_REFUSALS), dependencies=[ANSWERED_ONCE])
+@router.post("/me/keys", status_code=201, responses=refusals(*_KEY_REFUSALS), dependencies=[IDEMPOTENT_ROUTE])
 def create_key(body: KeyRequest, account: SignedInAccount, session: Uow, request: Request) -> NewKeyView:
     """Create an API key for programs, with limited scopes and spending."""
     caps = None if body.spending is None else body.spending.caps()
@@ -109,12 +109,12 @@ def list_keys(account: CurrentAccount, session: Reads) -> list[KeyView]:
     "/me/keys/{key_id}/rotate",
     status_code=201,
     responses=refusals(*_KEY_REFUSALS, ApiKeyNotFound),
-    dependencies=[ANSWERED_ONCE],
+    dependencies=[IDEMPOTENT_ROUTE],
 )
 def rotate_key(
     key_id: KeyId, body: RotateRequest, account: SignedInAccount, session: Uow, request: Request
 ) -> NewKeyView:
-    """Create a secret with the same name, scopes, spending limit and expiry. The old one ends after the overlap."""
+    """Create a secret with the same name, scopes, limit and expiry. The old one ends later."""
     issued = service.rotate_key(session, account.address, key_id, timedelta(hours=body.overlap_hours))
     return _new_key(session, request, issued)
 

@@ -72,7 +72,7 @@ class RolesView(BaseModel):
 
 
 class SpendingCaps(RequestModel):
-    """Caps in wei of ZEN on jobs. A job counts with its budget, and after the settlement with its cost."""
+    """Spending caps in wei of ZEN. A job counts with its budget, once settled with its cost."""
 
     per_job_wei: WeiString | None = None
     per_day_wei: Annotated[WeiString | None, Field(description="A day of UTC, by the time of submission.")] = None

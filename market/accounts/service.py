@@ -58,7 +58,7 @@ class Principal:
         return not self.roles.isdisjoint({"admin", "treasury"})
 
     def may(self, scope: str) -> bool:
-        """Return True if the credential covers ``GROUP:read`` or ``GROUP:write``; write includes read."""
+        """Return True if the credential covers ``GROUP:read`` or ``GROUP:write``."""
         group = scope.partition(":")[0]
         return not self.scopes.isdisjoint({ALL_SCOPES, scope, f"{group}:write"})
 
@@ -96,7 +96,7 @@ def sign_in(session: Session, settings: Settings, chain_id: int, message: str, s
 
 
 def _verified(settings: Settings, chain_id: int, message: str, signature: str, now: datetime) -> siwe.SiweMessage:
-    """Return the parsed message after a check of its signature and all fields except nonce and issued-at."""
+    """Return the parsed message; nonce and issued-at are not checked."""
     try:
         parsed = siwe.SiweMessage.from_message(message)
     except ValueError as error:

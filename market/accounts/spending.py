@@ -1,4 +1,4 @@
-"""Spending caps of an API key, an organisation and its member: per job, per day and in total.
+"""Spending caps of a key, an organisation and its member: per job, per day and in total.
 
 A job counts with its budget from its submission, and with its cost after the settlement. It belongs to the UTC day of
 its submission. The transaction that writes the job sums under a lock on the limit's row. Concurrent submissions

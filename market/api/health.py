@@ -49,7 +49,7 @@ def check_alive() -> Alive:
 
 @router.get("/readyz", responses={503: {"model": Readiness, "description": "At least one part does not work."}})
 def check_ready(services: ServicesDep, response: Response) -> Readiness:
-    """Check all components that requests depend on: database, Redis, storage, chain and the indexer's lag."""
+    """Check database, Redis, storage, chain and the indexer's lag."""
     probes: dict[str, Callable[[Services], str]] = {
         "database": _database,
         "redis": _redis,

@@ -32,7 +32,7 @@ class BenchmarkView(BaseModel):
 
 
 class TierView(BaseModel):
-    """Row of the tier table: memory in GB, network in Gbit/s, uptime in basis points, prices per GPU-hour."""
+    """Tier: memory in GB, network in Gbit/s, uptime in basis points, prices per GPU-hour."""
 
     id: Annotated[int, Field(description="The `tier` in signed orders and asks.")]
     gpu_model: str

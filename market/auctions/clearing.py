@@ -30,7 +30,7 @@ from market.domain.lifecycle import AUCTION, AuctionEvent, AuctionStatus
 from market.domain.network import NetworkParameters, Tier
 from market.jobs import service as jobs
 from market.platform.db.session import Database, database_now, enqueue_after_commit
-from market.platform.events.service import move
+from market.platform.events.service import apply_event
 from market.providers import service as providers
 from market.providers.service import Offer
 from market.settings import Settings
@@ -51,7 +51,7 @@ class Blocks(Protocol):
 
 
 def clear_due(database: Database, settings: Settings, network: NetworkParameters) -> int:
-    """Close due rounds and clear those without a random tie-break. Return the number of matched jobs."""
+    """Close due rounds, clear those without a random tie-break; return the number of matches."""
     matched = 0
     for tier in network.tiers:
         with database.transaction() as session:
@@ -61,7 +61,7 @@ def clear_due(database: Database, settings: Settings, network: NetworkParameters
 
 
 def draw_due(database: Database, settings: Settings, network: NetworkParameters, blocks: Blocks) -> int:
-    """Name a future seed block for each closed round, and clear the rounds whose seed block has a successor.
+    """Name a future seed block for each closed round; clear those whose block has a successor.
 
     Returns:
         The number of matched jobs.
@@ -169,7 +169,7 @@ def _close(
         auction.book_hash = to_hex(protocol.book_hash(sealed.book))
         auction.bid_nodes, auction.ask_nodes = sealed.bid_nodes, len(sub_book.offers)
         auction.closed_at = now
-        _move(session, auction, AuctionEvent.CLOSE)
+        _transition_round(session, auction, AuctionEvent.CLOSE)
         return clearing
     return None
 
@@ -201,7 +201,7 @@ def _clear(session: Session, settings: Settings, auction: AuctionRound, clearing
     auction.price_wei, auction.rule = clearing.price, clearing.rule
     auction.matches, auction.waits_ms = matches, waits
     auction.cleared_at = now
-    _move(session, auction, AuctionEvent.CLEAR, "traded" if placed else "void")
+    _transition_round(session, auction, AuctionEvent.CLEAR, "traded" if placed else "void")
     return placed
 
 
@@ -238,5 +238,5 @@ def _open_round(session: Session, tier_id: int, zone: str, number: int, closes_a
     )
 
 
-def _move(session: Session, auction: AuctionRound, event: AuctionEvent, reason: str | None = None) -> None:
-    move(session, auction, AUCTION, event, subject=("auction", str(auction.id)), reason=reason)
+def _transition_round(session: Session, auction: AuctionRound, event: AuctionEvent, reason: str | None = None) -> None:
+    apply_event(session, auction, AUCTION, event, subject=("auction", str(auction.id)), reason=reason)

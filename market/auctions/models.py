@@ -13,7 +13,7 @@ HAS_ORDERS = text("book <> '{}'::jsonb")
 
 
 class AuctionRound(Base, CreatedAt):
-    """One round of one order book (tier and zone). The sweep empties ``book`` and ``owners`` after months."""
+    """Round of one order book (tier and zone); the sweep empties ``book`` and ``owners`` later."""
 
     __tablename__ = "auction_rounds"
     __table_args__ = (

@@ -15,7 +15,7 @@ _BOOKS_LOCK = 0x626F6F6B  # "book"
 
 
 def lock_books(session: Session, tier_id: int) -> bool:
-    """Lock all books of a tier until the end of the transaction. Return false if another transaction holds them."""
+    """Lock all books of a tier for this transaction; return False if another one holds them."""
     return bool(session.scalar(select(func.pg_try_advisory_xact_lock(_BOOKS_LOCK, tier_id))))
 
 
@@ -84,7 +84,7 @@ def page(session: Session, tier_id: int, zone: str, before: int | None, limit: i
 
 
 def drop_orders(session: Session, before: datetime, kept: Collection[int], limit: int) -> int:
-    """Delete the orders of at most ``limit`` rounds cleared before that time. Return the number of rounds."""
+    """Delete the orders of up to ``limit`` rounds cleared before then; return their number."""
     due = select(AuctionRound.id).where(HAS_ORDERS, AuctionRound.cleared_at < before, AuctionRound.id.not_in(kept))
     rounds = AuctionRound.id.in_(due.order_by(AuctionRound.cleared_at).limit(limit))
     dropped = update(AuctionRound).where(rounds).values(book={}, owners={}).returning(AuctionRound.id)
@@ -123,7 +123,7 @@ def price_buckets(
 def wait_buckets(
     session: Session, tier_id: int, zone: str, start: datetime, end: datetime, bucket: timedelta
 ) -> dict[datetime, tuple[int, int]]:
-    """Return median and 90th percentile of the milliseconds from funding to match, in the same buckets."""
+    """Return median and 90th percentile of the milliseconds from funding to match, by bucket."""
     begin = func.date_bin(bucket, AuctionRound.cleared_at, start)
     waits = func.jsonb_array_elements_text(AuctionRound.waits_ms).table_valued("value").render_derived()
     wait = cast(waits.c.value, Integer)

@@ -71,7 +71,7 @@ class RoundSummary(BaseModel):
 
 
 class RoundView(RoundSummary):
-    """One round of a book. Its orders are sealed until the clearing. Then anyone can recompute it."""
+    """Round of a book. Orders are sealed until the clearing, which anyone can then recompute."""
 
     secret: Annotated[str | None, Field(description="Preimage of the commitment; null before the clearing.")]
     seed_block_hash: str | None

@@ -16,7 +16,7 @@ from market.providers.service import Offer
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """A book fixed for clearing. ``owners``: ``{"bids": {name: job id}, "asks": {name: provider's address}}``."""
+    """Book fixed for clearing. ``owners``: ``{"bids": {name: job}, "asks": {name: provider}}``."""
 
     book: dict[str, Any]
     owners: dict[str, dict[str, str]]

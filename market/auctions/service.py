@@ -17,7 +17,7 @@ from market.platform.db.session import Database
 
 @dataclass(frozen=True, slots=True)
 class BookStatus:
-    """State of a tier's books for one job, by zone: earliest close of the open round, and last traded price.
+    """Books of a tier by zone for one job: earliest close and last traded price.
 
     ``held``: the job's bid is in a closed round that waits for its seed block.
     """
@@ -29,7 +29,7 @@ class BookStatus:
 
 MAX_BUCKETS = 1_000
 _SEPARATOR = "."
-_ROUNDS_AT_ONCE = 100  # in one transaction
+_ROUNDS_PER_BATCH = 100  # in one transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def list_rounds(session: Session, book: Book, before: int | None, limit: int) ->
 
 
 def own_orders(session: Session, book: Book, number: int, address: str, job_ids: set[str]) -> dict[str, dict[str, str]]:
-    """Return the published names of a provider's ask and of these jobs' bids in a closed round. Raises RoundNotFound.
+    """Return the published names of an ask and bids in a closed round. Raises RoundNotFound.
 
     Returns:
         ``{"bids": {name: job id}, "asks": {name: address}}``.
@@ -154,7 +154,7 @@ def history(session: Session, book: Book, start: datetime, end: datetime, bucket
 
 
 def summary(session: Session, round_id: int, job_id: str) -> dict[str, str]:
-    """Return the fields of a match's round that a job record contains: enough to fetch and recompute the round."""
+    """Return the fields of a match's round for a job record: enough to recompute the round."""
     found = session.get(AuctionRound, round_id)
     assert found is not None, f"matched in round {round_id}, which does not exist"
     order = next((name for name, owner in found.owners.get("bids", {}).items() if owner == job_id), "")
@@ -194,10 +194,10 @@ def purge_orders(database: Database, kept: timedelta, now: datetime) -> int:
     deleted = 0
     while True:
         with database.transaction() as session:
-            needed = jobs.rounds_of_unended(session)
-            dropped = repository.drop_orders(session, now - kept, needed, _ROUNDS_AT_ONCE)
+            needed = jobs.auction_rounds_of_open_jobs(session)
+            dropped = repository.drop_orders(session, now - kept, needed, _ROUNDS_PER_BATCH)
         deleted += dropped
-        if dropped < _ROUNDS_AT_ONCE:
+        if dropped < _ROUNDS_PER_BATCH:
             return deleted
 
 

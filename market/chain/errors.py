@@ -1,4 +1,4 @@
-"""Errors of the chain, and their mapping from the nodes' error strings, which differ between nodes."""
+"""Errors of the chain, and their mapping from error strings, which differ between nodes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -89,7 +89,7 @@ class InsufficientFunds(ChainError):
 
 
 class ExecutionReverted(ChainError):
-    """The contract reverts. ``name`` is its custom error, or ``Error`` / ``Panic`` / ``Unknown``."""
+    """The contract reverts; ``name`` is its error, or ``Error`` / ``Panic`` / ``Unknown``."""
 
     code = "execution_reverted"
 
@@ -105,7 +105,7 @@ class UnusableKey(ChainError, ValueError):
 
 
 class BadArguments(ChainError, ValueError):
-    """The call does not match the contract's interface: unknown function, or an argument of the wrong type."""
+    """The call does not match the interface: unknown function or wrong type of an argument."""
 
     code = "bad_arguments"
 
@@ -123,7 +123,7 @@ _WORDINGS: tuple[tuple[type[ChainError], tuple[str, ...]], ...] = (
 
 
 def node_error(error: dict[str, Any], decode_revert: Callable[[bytes], tuple[str, str]]) -> ChainError:
-    """Return the typed form of a JSON-RPC ``error``; ``decode_revert`` maps revert data to (name, detail)."""
+    """Return the typed form of a JSON-RPC ``error``; ``decode_revert`` maps revert data."""
     message = str(error.get("message", ""))
     lowered = message.lower()
     if "revert" in lowered or error.get("code") == 3:

@@ -1,4 +1,4 @@
-"""Indexer: ingests blocks and passes final events to the handlers, each exactly once and in order.
+"""Indexer: ingests blocks, passes final events to the handlers once and in order.
 
 Each ingested block is the child of the one before. Otherwise a reorg happened: the blocks above the common ancestor
 become orphans and the other branch is ingested. Handlers only get events of final blocks, so a reorg undoes nothing.
@@ -75,7 +75,7 @@ class Indexer:
             return ingested + self._finalise(max_blocks)
 
     def _is_current(self) -> bool:
-        """Return True if the cursor is at the chain's head. This is the usual case, so it needs no lock."""
+        """Return True if the cursor is at the chain's head: the usual case, without a lock."""
         with self._database.transaction() as session:
             cursor = repository.cursor(session)
         if cursor is None or self._client.head().hash != cursor.head_hash:
@@ -83,7 +83,7 @@ class Indexer:
         return self._client.finalised().hash == cursor.finalised_hash
 
     def _initialised(self) -> bool:
-        """Set the cursor before the deployment if there is none; return False until that block is final."""
+        """Set a missing cursor before the deployment; return False until that block is final."""
         with self._database.transaction() as session:
             if repository.cursor(session) is not None:
                 return True

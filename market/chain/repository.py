@@ -63,7 +63,7 @@ def waiting_intents(session: Session) -> dict[str, int]:
 
 
 def amount_signed_since(session: Session, account: str, since: datetime) -> int:
-    """Return the wei of ZEN moved by an account's intents with a signature since then, except reverted ones."""
+    """Return the wei of ZEN in an account's intents signed since then, except reverted ones."""
     signed = exists().where(TxAttempt.intent_id == TxIntent.id, TxAttempt.created_at > since)
     mine = (TxIntent.account == account, TxIntent.status != IntentStatus.REVERTED)
     total = select(func.sum(TxIntent.amount)).where(*mine, signed)
@@ -71,7 +71,7 @@ def amount_signed_since(session: Session, account: str, since: datetime) -> int:
 
 
 def gas_signed_since(session: Session, signer: str, since: datetime) -> int:
-    """Return the maximum gas cost in wei of the signatures since then; one attempt per nonce counts."""
+    """Return the maximum gas cost of the signatures since then in wei, one per nonce."""
     highest = (
         select(func.max(TxAttempt.gas_limit * TxAttempt.max_fee).label("cost"))
         .where(TxAttempt.signer == signer, TxAttempt.created_at > since)
@@ -93,7 +93,7 @@ def locked_cursor(session: Session) -> ChainCursor | None:
 
 
 def add_blocks(session: Session, blocks: Sequence[Block], logs: Sequence[ChainLog]) -> None:
-    """Store blocks of the canonical chain with their logs; orphans among them become canonical again."""
+    """Store canonical blocks with their logs; orphans among them become canonical again."""
     rows = [
         {
             "hash": block.hash,
@@ -134,7 +134,7 @@ def canonical_events(session: Session, after: int, until: int) -> list[ChainEven
 
 
 def final_events(session: Session, topic: str) -> list[ChainEvent]:
-    """Return the final events with the indexed ``topic`` (32 bytes as 0x hex), in the chain's order."""
+    """Return the final events with the indexed ``topic`` (0x hex), in the chain's order."""
     final = select(ChainCursor.finalised_number).scalar_subquery()
     return _events(session, ChainLog.topics.contains([topic]), ChainBlock.number <= final)
 

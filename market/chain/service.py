@@ -29,7 +29,7 @@ def queue_intent(
     amount: int = 0,
     account: str = OPERATOR,
 ) -> TxIntent:
-    """Queue one call of ``contract.function``; the same ``key`` again returns the existing intent.
+    """Queue a call of ``contract.function``; the same ``key`` returns the existing intent.
 
     The sender simulates the call against the latest block. An intent that depends on another one must therefore wait
     until that one is final. The handler of ``kind`` runs in the transaction that records success or failure.
@@ -118,7 +118,7 @@ def newest_attempt(session: Session, subject: str, key: str) -> TxIntent | None:
 
 
 def final_events(session: Session, topic: str) -> list[ChainEvent]:
-    """Return the final events with the indexed ``topic`` (a job id, an evidence digest), in order."""
+    """Return the final events with the indexed ``topic`` (job id, evidence digest), in order."""
     return repository.final_events(session, topic)
 
 
@@ -136,6 +136,6 @@ def indexed_head(session: Session) -> int | None:
 
 
 def finalised_cursor(session: Session) -> tuple[int, str] | None:
-    """Return (number, hash) of the newest block whose events were handled; None before the first one."""
+    """Return (number, hash) of the newest block with handled events; None before the first."""
     row = session.execute(select(ChainCursor.finalised_number, ChainCursor.finalised_hash)).one_or_none()
     return None if row is None else (row[0], row[1])

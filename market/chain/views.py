@@ -1,4 +1,4 @@
-"""Typed reads of the contracts. Every view takes a block (number, hash or tag); default: the latest."""
+"""Typed reads of the contracts at a block (number, hash or tag); default: the latest."""
 
 import time
 from collections.abc import Sequence
@@ -114,7 +114,7 @@ class ChainViews:
         return self._view(ZenToken.totalSupply(), block)
 
     def funds(self, address: str, max_age_seconds: float = 0.0) -> Funds:
-        """Return balance and permit nonce from one request, or from the cache up to ``max_age_seconds``."""
+        """Return balance and permit nonce, possibly up to ``max_age_seconds`` old."""
         known = self._funds.get(address)
         now = time.monotonic()
         if known is not None and now - known[0] < max_age_seconds:
@@ -155,7 +155,7 @@ class ChainViews:
         return self._view(ProviderStaking.isJailed(address), block)
 
     def qualifies(self, address: str, tier: int, block: BlockTag = "latest") -> bool:
-        """Return True if the address is not jailed and has the tier's minimum stake (tier 0: verifier)."""
+        """Return True if the address is not jailed and has the minimum stake (tier 0: verifier)."""
         return self._view(ProviderStaking.qualifies(address, tier), block)
 
     def accepts_measurement(self, measurement: str) -> bool:

@@ -1,4 +1,4 @@
-"""State machines, one table each: ``{(state, event): next_state}``. A transition that is not in its table is illegal.
+"""State machines: ``{(state, event): next_state}``. Other transitions are illegal.
 
 :mod:`market.domain.verification.lifecycle` has those of verification. Status and reason are separate columns. Every
 transition writes an audit event.

@@ -11,7 +11,7 @@ from market.domain.network import BPS, HOUR_US, ZEN
 MAX_FEE_BPS = 1_000
 """Highest fee that the JobEscrow contract accepts."""
 
-CONVICTED_BPS = 6_600
+UPHELD_BPS = 6_600
 """Share of sampled false segments whose dispute is upheld even if verifiers with a quarter of the stake lie."""
 
 _UINT256_DIGITS = 78
@@ -27,7 +27,7 @@ class MoneyError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Division of an escrow at settlement, in wei: ``paid + fee == gross`` and ``gross + refund`` is the escrow."""
+    """Division of an escrow in wei: ``paid + fee == gross``; the escrow is ``gross + refund``."""
 
     paid: int
     """To the providers, net of the fee."""
@@ -39,7 +39,7 @@ class Split:
 
 
 def unit_price(price_wei_per_gpu_hour: int, unit_weight_us: int) -> int:
-    """Return the gross price in wei of one work unit: a multiple of 10,000 wei, or 0 if it is lower.
+    """Return the gross price of one work unit in wei, a multiple of 10,000 or 0.
 
     Args:
         price_wei_per_gpu_hour: clearing price in wei of ZEN per GPU-hour.
@@ -66,11 +66,11 @@ def max_deterred_unit_price(penalty_wei: int, segments: int, sampling_bps: int) 
     _require_not_negative(penalty_wei=penalty_wei, segments=segments, sampling_bps=sampling_bps)
     if sampling_bps >= BPS:
         return 2**256 - 1
-    return penalty_wei * CONVICTED_BPS * segments * sampling_bps // ((BPS - sampling_bps) * BPS)
+    return penalty_wei * UPHELD_BPS * segments * sampling_bps // ((BPS - sampling_bps) * BPS)
 
 
 def max_disputable_unit_price(referee_fee_wei: int, segments: int) -> int:
-    """Return the highest gross unit price in wei at which a dispute costs a referee no more than its fee.
+    """Return the highest gross unit price at which a dispute costs a referee at most its fee.
 
     A referee replays one of the unit's ``segments`` for a fixed fee. The segment's share of the price is an upper bound
     of that cost (decision 2).

@@ -1,4 +1,4 @@
-"""Network parameters: tiers, prices, stakes, fees, delays and penalties, one typed document per network.
+"""Network parameters: tiers, prices, stakes, fees, delays and penalties of each network.
 
 ``MAINNET`` has the published numbers. ``DEVNET`` differs in hardware thresholds, committee sizes and a few delays, for
 a laptop.
@@ -14,7 +14,7 @@ BPS = 10_000
 FALSE_WORK_OFFENCES = ("incorrect_computation", "withheld_data", "refused_data")
 """Rows of the penalty table with at least the lowest penalty for false work. A timeout and a refusal cost as much as a
 false segment: a dishonest provider must not gain by either."""
-LEAST_CHEAT_PENALTY_BPS = 5_000
+MIN_FRAUD_PENALTY_BPS = 5_000
 """Their lowest share of the slashable balance: a constant of the staking contract, which bounds orders."""
 EPOCH_SECONDS = 86_400
 """Length of an epoch, the period of uptime and rewards; whole hours."""
@@ -22,7 +22,7 @@ EPOCH_SECONDS = 86_400
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """Hardware benchmark that earns a tier; ``training_gym.hardware.challenge`` explains its parts.
+    """Hardware benchmark that earns a tier (:mod:`training_gym.hardware.challenge`).
 
     ``size``, ``pool``, ``lanes``, ``rounds``, ``steps`` and ``opened`` define the work. The lowest rates are:
 
@@ -49,7 +49,7 @@ class Benchmark:
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """Row of the tier table. Prices in wei per GPU-hour; ``needs_gpus``: only GPUs pass its benchmark."""
+    """Tier; prices in wei per GPU-hour. ``needs_gpus``: only GPUs pass its benchmark."""
 
     id: int
     name: str
@@ -66,9 +66,9 @@ class Tier:
     needs_gpus: bool = True
 
     @property
-    def least_cheat_penalty_wei(self) -> int:
-        """Return the lowest penalty for false work at the tier's minimum stake (``leastCheatPenalty`` on chain)."""
-        return self.minimum_stake_wei * LEAST_CHEAT_PENALTY_BPS // BPS
+    def min_fraud_penalty_wei(self) -> int:
+        """Return the lowest penalty for false work at the tier's minimum stake."""
+        return self.minimum_stake_wei * MIN_FRAUD_PENALTY_BPS // BPS
 
 
 @dataclass(frozen=True, slots=True)

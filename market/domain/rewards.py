@@ -1,4 +1,4 @@
-"""Rewards of an epoch, in integer wei. Every division floors; the contract keeps the remainder."""
+"""Rewards of an epoch in wei. Divisions floor; the contract keeps the remainder."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -51,7 +51,7 @@ class Reward:
 def epoch_rewards(
     work: Iterable[Work], terms: Terms, *, base_bound: int, replay_bound: int, budget: int
 ) -> list[Reward]:
-    """Return the positive rewards, ordered by account. Sums above a bound are scaled down in proportion.
+    """Return the positive rewards by account; sums above a bound are scaled down.
 
     Args:
         base_bound: bound of all base rewards in wei, from the contract's bound on the yearly rate.

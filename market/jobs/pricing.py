@@ -5,7 +5,7 @@ from market.jobs.models import Job
 
 
 def highest_price(budget_wei: int, max_price_wei: int, units: int, unit_weight_us: int) -> int:
-    """Return the highest price in wei per GPU-hour that the payer accepts and at which the budget pays all units.
+    """Return the highest price per GPU-hour in wei that limit and budget allow.
 
     A unit's price is rounded down to a multiple of 10,000 wei. It is payable until the exact price reaches the next
     multiple above the budget per unit.

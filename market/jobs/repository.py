@@ -17,7 +17,7 @@ from market.platform.db.base import Hash32
 from market.platform.db.locks import locked
 from market.platform.db.prepared import Prepared
 
-OVER = (JobStatus.SETTLED, JobStatus.REJECTED)
+TERMINAL_STATUSES = (JobStatus.SETTLED, JobStatus.REJECTED)
 
 _PLACEMENT_LOCK = 0x706C6163  # "plac"
 
@@ -90,7 +90,7 @@ def jobs_in_book(session: Session, tier_id: int, now: datetime) -> list[Job]:
 
 
 def asks(session: Session, tier_id: int, limit: int) -> list[tuple[dict[str, Any], int]]:
-    """Return requirements and number of nodes of the newest jobs that wait for nodes of a tier or hold some."""
+    """Return (requirements, nodes) of a tier's newest jobs that wait for or hold nodes."""
     query = select(Job.requirements, Job.nodes).where(
         Job.status.in_((JobStatus.MATCHING, JobStatus.RUNNING)), Job.tier_id == tier_id
     )
@@ -126,6 +126,6 @@ def slots_by_holder(session: Session) -> dict[str, str]:
     return {provider: job_id for provider, job_id in session.execute(query).tuples() if provider is not None}
 
 
-def rounds_of_unended(session: Session) -> set[int]:
-    query = select(Job.auction_round_id).where(Job.status.not_in(OVER), Job.auction_round_id.is_not(None))
+def auction_rounds_of_open_jobs(session: Session) -> set[int]:
+    query = select(Job.auction_round_id).where(Job.status.not_in(TERMINAL_STATUSES), Job.auction_round_id.is_not(None))
     return {number for number in session.scalars(query) if number is not None}

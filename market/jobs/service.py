@@ -54,9 +54,9 @@ def count_by_status(session: Session) -> dict[str, int]:
     return repository.count_by_status(session)
 
 
-def rounds_of_unended(session: Session) -> set[int]:
+def auction_rounds_of_open_jobs(session: Session) -> set[int]:
     """Return the ids of the auction rounds that matched jobs which have not ended."""
-    return repository.rounds_of_unended(session)
+    return repository.auction_rounds_of_open_jobs(session)
 
 
 def payers_of(session: Session, job_ids: Collection[str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Handlers that record final chain events as journals. The chart of accounts is in ``market.ledger``."""
+"""Handlers that record final chain events as journals (chart: ``market.ledger``)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -30,7 +30,7 @@ def handlers(deployment: Deployment) -> dict[tuple[str, str], Handler]:
     bond = NETWORKS[deployment.network].disputes.bond_wei
 
     def on_transfer(session: Session, event: ChainEvent) -> None:
-        """Record a transfer to or from a contract, an issuance or a burn; other transfers are ignored."""
+        """Record a transfer to or from a contract, an issuance or a burn; ignore others."""
         payer, payee = event.args["from"], event.args["to"]
         source = "issuance" if payer == _ZERO_ADDRESS else holders.get(payer, f"wallet:{payer}")
         target = "burned" if payee == _ZERO_ADDRESS else holders.get(payee, f"wallet:{payee}")

@@ -1,4 +1,4 @@
-"""Tables of the ledger. The triggers of ``market.ledger.ddl`` make them append-only and balanced."""
+"""Tables of the ledger, append-only and balanced by triggers (``market.ledger.ddl``)."""
 
 from datetime import datetime
 from typing import Any

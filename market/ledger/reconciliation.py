@@ -103,7 +103,7 @@ class Reconciliation:
 def reconcile(
     database: Database, client: ChainClient, deployment: Deployment, block: int | None = None
 ) -> Reconciliation:
-    """Compare every balance of the contracts with the ledger, at ``block`` or at the newest final one.
+    """Compare every contract's balance with the ledger, at ``block`` or the newest final one.
 
     Raises:
         NotYetIndexed: the ledger has not reached the block.
@@ -131,7 +131,11 @@ def reconcile(
     (bond,) = chain.many([Omissions.bond()], found.hash)
     checks.append(Check("bond", ledger.get("bond", 0), bond))
     checks.append(
-        Check("rewards:posted", _total(ledger, "rewards") - ledger.get("rewards", 0), _promised(chain, found.hash))
+        Check(
+            "rewards:posted",
+            _total(ledger, "rewards") - ledger.get("rewards", 0),
+            _unclaimed_rewards(chain, found.hash),
+        )
     )
     jobs = [account.removeprefix("escrow:") for account in ledger if account.startswith("escrow:")]
     stakers = [account.removeprefix("stake:") for account in ledger if account.startswith("stake:")]
@@ -159,7 +163,7 @@ def reconcile(
     )
 
 
-def _promised(chain: ChainViews, block: str) -> int:
+def _unclaimed_rewards(chain: ChainViews, block: str) -> int:
     """Return the unclaimed rewards of all posted epochs, including the pending one."""
     (current,), (pending,) = chain.many([Rewards.currentEpoch()], block), chain.many([Rewards.pendingEpoch()], block)
     (paid,) = chain.many([Rewards.paidOut()], block)
@@ -200,7 +204,7 @@ class LastReconciliation:
 
 
 def watch(database: Database, client: ChainClient, deployment: Deployment) -> None:
-    """Compare at the newest final block, store the result for the metrics, and log an error if it differs.
+    """Reconcile at the newest final block; store the result and log a difference as error.
 
     If the node fails or the ledger is behind, the last result stays; its age is a metric.
     """

@@ -26,7 +26,7 @@ def lines_of(session: Session, key: str) -> list[tuple[str, int]]:
 
 
 def balances(session: Session, *names: str, until_block: int | None = None) -> dict[str, int]:
-    """Return the nonzero balances of these accounts and their sub-accounts (``name:…``); without names, of all.
+    """Return the nonzero balances of accounts and sub-accounts (``name:…``); default: all.
 
     With ``until_block`` only journals of events up to that block count.
     """

@@ -28,7 +28,7 @@ class Difference(BaseModel):
 
 
 class ReconciliationView(BaseModel):
-    """Ledger and chain at one final block. Unattributed ZEN was sent to a contract outside the market's rules."""
+    """Ledger and chain at a final block. Unattributed ZEN bypassed the market's rules."""
 
     block_number: int
     block_hash: str

@@ -43,5 +43,5 @@ def balance(session: Session, account: str, *, until_block: int | None = None) -
 
 
 def balances(session: Session, *names: str, until_block: int | None = None) -> dict[str, int]:
-    """Return the nonzero balances in wei of these accounts and their sub-accounts; without names, of all."""
+    """Return the nonzero balances of accounts and sub-accounts in wei; default: all."""
     return repository.balances(session, *names, until_block=until_block)

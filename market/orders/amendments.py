@@ -1,4 +1,4 @@
-"""Changes to signed jobs: narrower terms while a job waits, pause, resume, and ends before the escrow refund."""
+"""Changes to signed jobs: narrower terms, pause, resume, and ends before the refund."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -15,7 +15,7 @@ from market.orders.errors import InvalidOrder, NotAmendable, NotPausable, OrderF
 from market.platform.db.base import utc_now
 from market.platform.db.session import Database, enqueue_after_commit
 from market.platform.events.service import MARKET, emit, record
-from market.training.leases.stopping import cancel_now
+from market.training.leases.job_stop import cancel_now
 
 _WAITING = (JobStatus.SUBMITTED, JobStatus.FUNDED, JobStatus.MATCHING)
 _PAUSABLE = (JobStatus.MATCHING, JobStatus.RUNNING)
@@ -26,7 +26,7 @@ _ESCROW_ENDS = "escrow_ends"
 def amend(
     session: Session, principal: Principal, job_id: str, max_price: int | None, wait_until: datetime | None
 ) -> Job:
-    """Change a waiting job's price limit (wei per GPU-hour) and end of wait, within its signed order.
+    """Change a waiting job's price limit (wei per GPU-hour) and end of wait, as ordered.
 
     Raises:
         JobNotFound, NotPermitted: see :func:`lock_own_job`.
@@ -51,7 +51,7 @@ def amend(
 
 
 def pause(session: Session, principal: Principal, job_id: str, network: NetworkParameters) -> Job:
-    """Stop offering a job's units. Leased units are finished, verified and paid; then its nodes are free.
+    """Stop offering a job's units. Leased units are finished and paid; then nodes are free.
 
     A waiting job leaves the order book and expires as before. Idempotent.
 
@@ -77,7 +77,7 @@ def pause(session: Session, principal: Principal, job_id: str, network: NetworkP
 
 
 def resume(session: Session, principal: Principal, job_id: str) -> Job:
-    """Return a paused job to the order book, or offer its next units to nodes of its class and price. Idempotent.
+    """Return a paused job to the book or to its nodes. Idempotent.
 
     Raises:
         JobNotFound, NotPermitted: see :func:`lock_own_job`.
@@ -101,7 +101,7 @@ def resume(session: Session, principal: Principal, job_id: str) -> Job:
 
 
 def longest_pause(network: NetworkParameters) -> timedelta:
-    """Return the longest time after ``wait_until`` in which a job may be paused: half of the refund delay.
+    """Return the longest allowed pause after ``wait_until``: half of the refund delay.
 
     After the refund delay any account can refund an unsettled escrow, and delivered units could not be paid. The other
     half is left for verification and settlement.

@@ -10,14 +10,14 @@ from market.jobs.access import lock_own_job
 from market.jobs.models import Job
 from market.orders.errors import NotCancellable
 from market.platform.events.service import MARKET
-from market.training.leases.stopping import CANCELLED_BY_PAYER, cancel_now
+from market.training.leases.job_stop import CANCELLED_BY_PAYER, cancel_now
 
 _CANCELLABLE = (JobStatus.FUNDED, JobStatus.MATCHING, JobStatus.RUNNING)
 _REFUNDED = "escrow_refunded"
 
 
 def cancel(session: Session, principal: Principal, job_id: str) -> Job:
-    """Cancel a job for its payer. Delivered units are verified and paid, the rest is refunded. Idempotent.
+    """Cancel a job for its payer. Delivered units are paid, the rest is refunded. Idempotent.
 
     Raises:
         JobNotFound: the job does not exist, or the caller may not see it.

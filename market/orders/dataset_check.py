@@ -13,7 +13,7 @@ from zoo_protocol.content.cid import InvalidCid
 
 
 def require_dataset(storage: Storage, spec: TrainingSpec) -> None:
-    """Check that storage has the job's dataset and start model, and that they fit. Cached for a minute.
+    """Check that storage has the job's fitting dataset and start model. Cached for a minute.
 
     Content does not change under its CID. A dataset that is lost before training ends its job with a refund.
 

@@ -54,14 +54,14 @@ async def watch_job(
     services: ServicesDep,
     last_event_id: Annotated[int, Header(ge=0, le=_LAST_ID, description="Resume after the event with this id.")] = 0,
 ) -> EventSourceResponse:
-    """All past and future events of your job until it is settled or rejected. Comments are heartbeats."""
+    """All events of your job until it is settled or rejected. Comments are heartbeats."""
     await run_in_threadpool(_next_batch, services, account, job_id, last_event_id)  # raises before the stream begins
     stream = _stream(services, account, job_id, last_event_id)
     return EventSourceResponse(stream, ping=_HEARTBEAT_SECONDS, headers={"Cache-Control": "no-store"})
 
 
 async def _stream(services: Services, account: Principal, job_id: str, last_id: int) -> AsyncIterator[ServerSentEvent]:
-    async with aclosing(_wake_ups(services.settings.redis_url, job_id)) as wake_ups:
+    async with aclosing(_poll_triggers(services.settings.redis_url, job_id)) as wake_ups:
         async for _ in wake_ups:
             more = True
             while more:
@@ -84,7 +84,7 @@ def _next_batch(services: Services, account: Principal, job_id: str, last_id: in
     return Batch(events, rows[-1].id if rows else last_id, over)
 
 
-async def _wake_ups(redis_url: str, job_id: str) -> AsyncGenerator[None]:
+async def _poll_triggers(redis_url: str, job_id: str) -> AsyncGenerator[None]:
     """Yield at once, then after each event and at least every second. Redis may be unavailable."""
     redis = Redis.from_url(redis_url)
     pubsub = redis.pubsub()

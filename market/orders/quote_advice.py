@@ -14,7 +14,7 @@ POOR_SHARE = 0.5
 
 
 class ExpectedThroughput(BaseModel):
-    """Estimated throughput over the given link, in closed form (``training_gym.exchange.round_time``).
+    """Estimated throughput over a link (``training_gym.exchange.round_time``).
 
     It assumes identical nodes at the tier's reference speed, all GPUs together, and aggregation on one core. Slower
     nodes spend a larger share of a longer round in compute.
@@ -37,7 +37,7 @@ class ExpectedThroughput(BaseModel):
 
 
 def expected_throughput(spec: TrainingSpec, nodes: int, compute_seconds: float) -> ExpectedThroughput:
-    """Estimate nodes whose units take ``compute_seconds`` of inner steps, over the reference link."""
+    """Estimate nodes whose units compute for ``compute_seconds``, over the reference link."""
     link = REFERENCE_LINK
     found: RoundTime = round_time(spec, nodes, compute_seconds, link)
     return ExpectedThroughput(
@@ -66,13 +66,13 @@ class Advice(BaseModel):
 def advice_on(
     spec: TrainingSpec, expected: ExpectedThroughput, longest_round_seconds: float = math.inf
 ) -> list[Advice]:
-    """Return advice on unexpected properties of a job. A round over ``longest_round_seconds`` fails its job."""
+    """Return advice on a job; a round over ``longest_round_seconds`` would fail it."""
     points = _few_rounds(spec), _low_throughput(spec, expected), _long_units(spec, expected, longest_round_seconds)
     return [found for found in points if found is not None]
 
 
 def max_inner_steps(spec: TrainingSpec, compute_seconds: float, allowed_seconds: float) -> int:
-    """Return the most inner steps, in whole segments, that fit into the allowed time; at least one segment."""
+    """Return the most inner steps that fit the time, in whole segments, at least one."""
     training = spec.training
     segments = int(allowed_seconds / compute_seconds * training.inner_steps) // training.segment_steps
     return max(1, segments) * training.segment_steps
@@ -93,7 +93,7 @@ def _long_units(spec: TrainingSpec, expected: ExpectedThroughput, longest: float
 
 
 def _few_rounds(spec: TrainingSpec) -> Advice | None:
-    """Advise more rounds for sparse updates: a round changes only ``down_top_k`` entries of each chunk."""
+    """Advise more rounds for sparse updates: a round changes ``down_top_k`` entries per chunk."""
     training = spec.training
     most = training.rounds * training.down_top_k
     if not 0 < most < CHUNK:

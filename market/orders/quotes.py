@@ -1,4 +1,4 @@
-"""Quotes: the cost of a job's terms and the two documents to sign. Pure: no session, storage or chain."""
+"""Quotes: the cost of a job's terms and the documents to sign. Pure."""
 
 from datetime import timedelta
 from typing import Any
@@ -72,6 +72,6 @@ def quote(
 
 
 def _wallet_form(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the document with its integers as decimal strings, which survive JSON and sign to the same hash."""
+    """Return the document with integers as decimal strings, which sign to the same hash."""
     message = {key: str(value) if isinstance(value, int) else value for key, value in document["message"].items()}
     return {**document, "message": message}

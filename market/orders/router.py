@@ -8,12 +8,12 @@ from sqlalchemy.orm import Session
 
 from market.accounts.deps import CurrentAccount, confirms_caller
 from market.accounts.errors import NotAuthenticated, NotPermitted, SpendingCapReached
-from market.accounts.idempotency import ANSWERED_ONCE, Idempotent, IdempotentRoute
+from market.accounts.idempotency import IDEMPOTENT_ROUTE, Idempotent, IdempotentRoute
 from market.accounts.organisations.errors import OrganisationNotFound
 from market.auctions import service as auctions
 from market.jobs.access import visible_job
 from market.jobs.errors import JobNotFound
-from market.orders import amendments, cancellation, cloning, submission, views
+from market.orders import amendments, cancellation, clones, submission, views
 from market.orders.errors import (
     BudgetBelowOneUnit,
     DatasetNotFound,
@@ -146,7 +146,7 @@ def _json(view: BaseModel) -> Response:
 
 @router.get("/jobs/{job_id}/why", responses=refusals(NotAuthenticated, JobNotFound))
 def explain_job(job_id: JobId, account: CurrentAccount, services: ServicesDep, session: Reads) -> Why:
-    """Reasons why the job is not matched: nodes removed by each constraint, a clearing price, and helpful changes."""
+    """Reasons why the job is not matched: nodes removed, a clearing price, helpful changes."""
     job = visible_job(session, account, job_id)
     rounds = auctions.book_status(session, job.tier_id, job.id)
     return diagnose_unmatched_job(session, services.settings, services.network, job, rounds)
@@ -172,14 +172,16 @@ def get_job_metrics(job_id: JobId, account: CurrentAccount, session: Reads) -> J
 
 @router.get("/jobs/{job_id}/efficiency", responses=refusals(NotAuthenticated, JobNotFound))
 def get_job_efficiency(job_id: JobId, account: CurrentAccount, session: Uow) -> Efficiency:
-    """Efficiency of the training: speed, compute, transfer, wait and bytes, against the same work in one place.
+    """Efficiency of the training: speed, compute, transfer, wait and bytes.
 
     `claims` names the figures that nodes report.
     """
     return efficiency(session, visible_job(session, account, job_id))
 
 
-@router.post("/jobs/{job_id}/cancel", responses=refusals(*_ACT_REFUSALS, NotCancellable), dependencies=[ANSWERED_ONCE])
+@router.post(
+    "/jobs/{job_id}/cancel", responses=refusals(*_ACT_REFUSALS, NotCancellable), dependencies=[IDEMPOTENT_ROUTE]
+)
 def cancel_job(job_id: JobId, account: CurrentAccount, services: ServicesDep, session: Uow) -> JobView:
     """Cancel a job. Delivered units are verified and paid, the rest is refunded.
 
@@ -198,13 +200,13 @@ def amend_job(job_id: JobId, body: AmendJob, account: CurrentAccount, services: 
     return views.job_view(session, services.network, job)
 
 
-@router.post("/jobs/{job_id}/pause", responses=refusals(*_ACT_REFUSALS, NotPausable), dependencies=[ANSWERED_ONCE])
+@router.post("/jobs/{job_id}/pause", responses=refusals(*_ACT_REFUSALS, NotPausable), dependencies=[IDEMPOTENT_ROUTE])
 def pause_job(job_id: JobId, account: CurrentAccount, services: ServicesDep, session: Uow) -> JobView:
-    """Pause a job. Leased units are finished and paid. Its deadlines and refunds stay as they are."""
+    """Pause a job. Leased units are finished and paid. Deadlines and refunds do not change."""
     return views.job_view(session, services.network, amendments.pause(session, account, job_id, services.network))
 
 
-@router.post("/jobs/{job_id}/resume", responses=refusals(*_ACT_REFUSALS, NotPausable), dependencies=[ANSWERED_ONCE])
+@router.post("/jobs/{job_id}/resume", responses=refusals(*_ACT_REFUSALS, NotPausable), dependencies=[IDEMPOTENT_ROUTE])
 def resume_job(job_id: JobId, account: CurrentAccount, services: ServicesDep, session: Uow) -> JobView:
     """Resume a paused job, with nodes of the same class at its price or less."""
     return views.job_view(session, services.network, amendments.resume(session, account, job_id))
@@ -214,7 +216,7 @@ def resume_job(job_id: JobId, account: CurrentAccount, services: ServicesDep, se
 def clone_job(job_id: JobId, body: CloneJob, account: CurrentAccount, services: ServicesDep) -> ProposedJob:
     """Quote a copy of the job, ready to sign. Writes nothing."""
     with services.database.transaction() as session:
-        request = cloning.clone(session, services.network, account, job_id, body)
+        request = clones.clone(session, services.network, account, job_id, body)
     return _proposed(request, account.address, services)
 
 
@@ -224,9 +226,9 @@ def clone_job(job_id: JobId, body: CloneJob, account: CurrentAccount, services: 
     openapi_extra=scoped("jobs:read"),
 )
 def extend_job(job_id: JobId, body: ExtendJob, account: CurrentAccount, services: ServicesDep) -> ProposedJob:
-    """Quote a further job that continues from the job's last checkpoint, ready to sign. Writes nothing."""
+    """Quote a continuation from the job's last checkpoint, ready to sign. Writes nothing."""
     with services.database.transaction() as session:
-        request = cloning.extend(session, services.network, account, job_id, body)
+        request = clones.extend(session, services.network, account, job_id, body)
     return _proposed(request, account.address, services)
 
 

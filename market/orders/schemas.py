@@ -1,4 +1,4 @@
-"""Requests and answers of quotes and jobs. Amounts are decimal strings of wei, times are ISO 8601 in UTC."""
+"""Requests and answers of quotes and jobs. Amounts: decimal wei; times: ISO 8601 in UTC."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
@@ -107,7 +107,7 @@ class ExtendJob(CloneJob):
 
 
 class AmendJob(RequestModel):
-    """Narrower terms for a waiting job, within its signed order. Omitted fields keep their values."""
+    """Narrower terms for a waiting job, within its order. Omitted fields keep their values."""
 
     max_price: WeiString | None = Field(default=None, description="Wei of ZEN per GPU-hour, fee included.")
     wait_until: AwareDatetime | None = None
@@ -181,7 +181,7 @@ class Quote(BaseModel):
 
 
 class ProposedJob(BaseModel):
-    """A job to sign. Send ``request`` with the signatures over the quote's documents to POST /v1/jobs."""
+    """A job to sign. Send ``request`` with the signatures to POST /v1/jobs."""
 
     request: dict[str, Any]
     quote: Quote

@@ -1,4 +1,4 @@
-"""The I/O of quotes and submissions: gather what the pure rules need, write a job, queue its deposit.
+"""Input and output of quotes and submissions: gather data, write a job, queue its deposit.
 
 A submission takes four steps. ``parse_terms`` and ``check_order`` are pure and refuse what is cheap to refuse. The
 payer's funds follow, then ``sign_terms`` (pure), the dataset and :func:`write` (one statement).
@@ -42,7 +42,7 @@ from market.platform.storage.client import Storage
 from market.platform.storage.errors import StorageUnavailable
 from market.platform.storage.recently_seen import record_verified, was_recently_verified
 from market.providers import service as providers
-from market.training.leases.stopping import cancel_now
+from market.training.leases.job_stop import cancel_now
 from zoo_protocol.hashing import from_hex
 
 _MAX_SPEC_BYTES = 64 * 1024
@@ -124,7 +124,7 @@ def _publish(terms: Terms, storage: Storage) -> None:
 
 
 def write_within_caps(session: Session, signed: SignedTerms, principal: Principal) -> Job:
-    """Write the job, count it against all spending caps and queue its deposit, in one transaction.
+    """Write the job, count it against the caps and queue its deposit, in one transaction.
 
     Raises:
         NonceReplayed: the payer used this nonce before.
@@ -141,7 +141,7 @@ def write_within_caps(session: Session, signed: SignedTerms, principal: Principa
 
 
 def write(unit: UnitOfWork, signed: SignedTerms, principal: Principal) -> Job:
-    """Write the job and queue its deposit by one statement. That suffices if no spending cap applies.
+    """Write the job and queue its deposit by one statement, for accounts without a cap.
 
     Raises:
         NonceReplayed: the payer used this nonce before.

@@ -1,4 +1,4 @@
-"""Terms of a job: the rules that a request must meet, and the signed order. Pure: no session, storage or chain."""
+"""Terms of a job: rules for a request, and the signed order. Pure."""
 
 import json
 import math
@@ -32,7 +32,7 @@ _HALF_ORDER = 0x7FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF5D576E7357A4501DDFE92F46681B20A0
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """A valid request: the training specification, the number and size of its units, and its price limits."""
+    """Valid request: training specification, number and size of units, price limits."""
 
     spec: TrainingSpec
     spec_json: bytes  # canonical, as it is hashed and stored
@@ -78,7 +78,7 @@ class PayerState:
     funds: Funds
 
     def permit_document(self, value_wei: int, deadline: int) -> dict[str, Any]:
-        """Return the EIP-2612 permit of ``value_wei`` for the escrow contract at the payer's permit nonce."""
+        """Return the EIP-2612 permit of ``value_wei`` for the escrow at the payer's nonce."""
         return permit_typed_data(
             self.deployment.chain_id,
             self.deployment.address("ZenToken"),
@@ -159,7 +159,7 @@ def parse_terms(
 
 
 def check_order(request: SubmitJob, terms: Terms, payer: str, deployment: Deployment) -> str:
-    """Return the payer's signature over the order, which is rebuilt from the terms. Needs no view of the chain.
+    """Return the payer's signature over the order, which is rebuilt from the terms.
 
     Raises:
         InvalidSignature, PermitTooShort.
@@ -176,7 +176,7 @@ def check_order(request: SubmitJob, terms: Terms, payer: str, deployment: Deploy
 
 
 def sign_terms(request: SubmitJob, terms: Terms, order_signature: str, state: PayerState) -> SignedTerms:
-    """Check the payer's balance and the signature over the permit, which is rebuilt from the terms.
+    """Check the payer's balance and the permit's signature over the rebuilt permit.
 
     Raises:
         InvalidSignature, InsufficientBalance.
@@ -272,7 +272,7 @@ def _wait_until(wanted: datetime, now: datetime) -> datetime:
 
 
 def _require_unit_in_time(terms: Terms, longest_round_seconds: float) -> None:
-    """Refuse units that no node can finish in time. The quote only advises on units that slow nodes finish late."""
+    """Refuse units that no node can finish in time; the quote advises on slow nodes."""
     seconds = terms.unit_seconds
     fastest = seconds / _MAX_SPEEDUP
     if fastest > longest_round_seconds:
@@ -321,13 +321,13 @@ def _require_one_unit(request: JobSpec, tier: Tier, weight: int) -> None:
 
 
 def _require_stake_covers_gain(request: JobSpec, tier: Tier, weight: int, segments: int, sampling_bps: int) -> None:
-    """Apply the escrow contract's rule: the penalty for a false segment exceeds the gain from it."""
+    """Apply the escrow's rule: the penalty for a false segment exceeds the gain."""
     unit = unit_price(request.max_price, weight)
-    limit = max_deterred_unit_price(tier.least_cheat_penalty_wei, segments, sampling_bps)
+    limit = max_deterred_unit_price(tier.min_fraud_penalty_wei, segments, sampling_bps)
     if weight > _UINT48 or unit > limit:
         raise InvalidOrder(
             f"One unit costs {format_amount(unit)} at max_price; expected at most {format_amount(limit)}. The penalty "
-            f"of tier {tier.name}, {format_amount(tier.least_cheat_penalty_wei)}, deters false work up to that price.",
+            f"of tier {tier.name}, {format_amount(tier.min_fraud_penalty_wei)}, deters false work up to that price.",
             field="training_config.inner_steps",
             remedy="Take fewer inner_steps in each round, a lower max_price, or a tier with a higher stake.",
             extra={"reason": "stake_below_gain"},

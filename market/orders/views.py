@@ -70,7 +70,7 @@ def job_page(
     principal: Principal,
     filters: JobFilters,
 ) -> JobPage:
-    """Return jobs that the caller may see, by default its own, newest first, after job ``filters.after``.
+    """Return visible jobs, by default the caller's, newest first, after ``filters.after``.
 
     Raises:
         JobNotFound: the caller may not see the job ``after``.

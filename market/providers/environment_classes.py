@@ -9,7 +9,7 @@ NOT_ACCEPTED = "environment_not_accepted"
 
 
 def reason_of(settings: Settings, provider: Provider) -> str | None:
-    """Return the reason of a node's status; an environment class that is not accepted comes first."""
+    """Return the reason of a node's status; an unaccepted environment class comes first."""
     accepted = settings.accepted_classes
     return provider.reason if accepted is None or provider.environment_class in accepted else NOT_ACCEPTED
 

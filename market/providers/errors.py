@@ -35,7 +35,7 @@ class KindFixed(MarketError):
 
 
 class EnvironmentNotAccepted(MarketError):
-    """Only verifiers of a class can replay its units, so a network may list the accepted classes."""
+    """The network does not accept this environment class: it needs verifiers of the class."""
 
     status = 422
     code = "environment-not-accepted"

@@ -1,4 +1,4 @@
-"""Liveness challenges: a heartbeat counts only if the wallet's key signed a recent challenge.
+"""Liveness challenges: a heartbeat counts if the wallet's key signed a recent one.
 
 A challenge is a keyed hash of wallet and period, so it is unpredictable and needs no row. It is valid in its period and
 the next one. Recorded heartbeats or a session token alone do not suffice.
@@ -10,7 +10,7 @@ import hmac
 from zoo_protocol.hashing import to_hex
 from zoo_protocol.messages import Domain, Heartbeat, recover, typed_data
 
-LEAST_PERIOD_SECONDS = 60.0
+MIN_PERIOD_SECONDS = 60.0
 
 
 class Liveness:
@@ -25,10 +25,10 @@ class Liveness:
     def __init__(self, secret: bytes, domain: Domain, heartbeat_timeout: float) -> None:
         self._secret = secret
         self._domain = domain
-        self._period = max(LEAST_PERIOD_SECONDS, heartbeat_timeout)
+        self._period = max(MIN_PERIOD_SECONDS, heartbeat_timeout)
 
     def challenge(self, address: str, now: float) -> str:
-        """Return the challenge of a wallet's next heartbeat, 0x hex of 32 bytes; ``now`` in Unix seconds."""
+        """Return the challenge for a wallet's next heartbeat (0x hex); ``now`` in Unix seconds."""
         return self._of(address, int(now // self._period))
 
     def is_answered(self, address: str, challenge: str, signature: str, now: float) -> bool:

@@ -1,4 +1,4 @@
-"""Tables of nodes, their benchmarks, asks, uptime and record, and projections of stakes and attestations."""
+"""Tables of nodes: benchmarks, asks, uptime, record, stakes and attestations."""
 
 from datetime import datetime
 
@@ -74,7 +74,7 @@ class HeartbeatHour(Base):
     stake_wei: Mapped[int] = mapped_column(Wei)  # lowest active stake in these minutes
 
 
-class JudgedEpoch(Base, CreatedAt):
+class EvaluatedEpoch(Base, CreatedAt):
     """Epoch with evaluated uptime, and the basis of the evaluation."""
 
     __tablename__ = "judged_epochs"
@@ -85,7 +85,7 @@ class JudgedEpoch(Base, CreatedAt):
 
 
 class ProviderEpoch(Base):
-    """Record of a node in one epoch. The minutes are written at the epoch's evaluation, the rest at once."""
+    """Record of a node in one epoch; its evaluation writes the minutes."""
 
     __tablename__ = "provider_epochs"
     __table_args__ = (Index("ix_provider_epochs_unreviewed", "provider", postgresql_where=text("unreviewed")),)

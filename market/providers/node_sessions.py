@@ -1,4 +1,4 @@
-"""Lock of a wallet for one node process. Two nodes of a wallet would each lack states that the other must reveal.
+"""Lock of a wallet for one node process; two would each lack the other's states.
 
 Heartbeats contain a random id of the process and the ids of its predecessors in the same directory. The process of the
 last heartbeat has the wallet for the heartbeat timeout:
@@ -21,7 +21,7 @@ _log = structlog.get_logger(__name__)
 
 
 def acquire_wallet_lock(redis: Redis, address: str, session: str, predecessors: Sequence[str], seconds: float) -> bool:
-    """Lock the wallet for the process ``session`` and ``seconds``; return False if another process has it."""
+    """Lock the wallet for process ``session`` and ``seconds``; False if another one has it."""
     key = f"zoo:node:{address}"
     try:
         holder = redis.get(key)

@@ -66,14 +66,14 @@ def count_by_status(session: Session) -> dict[tuple[str, str], int]:
     return {(kind, status): count for kind, status, count in session.execute(statement)}
 
 
-def touch(session: Session, address: str, now: datetime, round_trip_ms: int | None) -> bool:
+def record_heartbeat(session: Session, address: str, now: datetime, round_trip_ms: int | None) -> bool:
     """Record a heartbeat, with the round trip if measured; return False for an unknown provider."""
     seen = {"last_seen_at": now} | ({} if round_trip_ms is None else {"round_trip_ms": round_trip_ms})
     statement = update(Provider).where(Provider.address == address).values(seen)
     return session.scalar(statement.returning(Provider.address)) is not None
 
 
-def forget_seen(session: Session, address: str) -> None:
+def mark_unseen(session: Session, address: str) -> None:
     """Mark the provider as never seen, until its next heartbeat."""
     session.execute(update(Provider).where(Provider.address == address).values(last_seen_at=None))
 
@@ -90,7 +90,7 @@ def _is_in_benchmark(now: datetime) -> ColumnElement[bool]:
 
 
 def _may_work(accepted: Collection[str] | None) -> ColumnElement[bool]:
-    """Return the condition that a node is active, undisputed, and of an ``accepted`` class (None: any).
+    """Return the condition: active, undisputed, of an ``accepted`` class (None: any).
 
     A node keeps its status when its class loses acceptance, so that it works again with the next acceptance.
     """
@@ -104,10 +104,10 @@ def in_benchmark_among(session: Session, addresses: Collection[str], now: dateti
     return set(session.scalars(statement))
 
 
-def standing_offers(
+def available_asks(
     session: Session, tier_id: int, accepted: Collection[str] | None, seen_since: datetime, now: datetime
 ) -> Sequence[Row[Provider, AskRow, int]]:
-    """Return (provider, open ask, stake) of the available providers of a tier, cheapest and oldest first."""
+    """Return (provider, open ask, stake) of a tier's available providers, cheapest first."""
     statement = (
         select(Provider, AskRow, Stake.stake_wei)
         .join(AskRow, AskRow.provider == Provider.address)
@@ -135,7 +135,7 @@ def among(session: Session, addresses: Collection[str]) -> Sequence[Provider]:
 
 
 def of_same_owner(session: Session, address: str) -> Sequence[str]:
-    """Return the nodes with the same declared owner, including this one; none without a declaration."""
+    """Return the nodes with the same declared owner, including this one; none if undeclared."""
     owner = select(Provider.owner).where(Provider.address == address).scalar_subquery()
     return session.scalars(select(Provider.address).where(Provider.owner == owner)).all()
 
@@ -145,7 +145,7 @@ def working_among(session: Session, addresses: Collection[str], accepted: Collec
     return set(session.scalars(statement))
 
 
-def standing_prices(session: Session, addresses: Collection[str]) -> dict[str, tuple[int, datetime]]:
+def open_ask_prices(session: Session, addresses: Collection[str]) -> dict[str, tuple[int, datetime]]:
     """Return (price, time) of the providers' open asks."""
     statement = select(AskRow).where(AskRow.provider.in_(addresses), AskRow.status == "open")
     return {ask.provider: (ask.min_price_wei, ask.created_at) for ask in session.scalars(statement)}
@@ -172,7 +172,7 @@ def working_verifiers(
 def count_of_class(
     session: Session, environment_class: str, besides: str, accepted: Collection[str] | None, seen_since: datetime
 ) -> int:
-    """Return the number of recently seen verifiers of a class that may work, without ``besides``."""
+    """Return the number of live verifiers of a class, without ``besides``."""
     statement = select(func.count()).where(
         Provider.kind == "verifier",
         _may_work(accepted),
@@ -215,7 +215,7 @@ def lock_benchmark(session: Session, run_id: str, address: str) -> BenchmarkRun 
 
 
 def last_failed_benchmark(session: Session, address: str, since: datetime) -> datetime | None:
-    """Return the newest timely commitment after ``since`` to a benchmark without a correct answer.
+    """Return the newest timely benchmark commitment after ``since`` without a right answer.
 
     Late commitments do not count: the provider gains nothing from the revealed selection.
     """

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from market.accounts.deps import CurrentAccount
 from market.accounts.errors import NotAuthenticated
-from market.accounts.idempotency import ANSWERED_ONCE, IdempotentRoute
+from market.accounts.idempotency import IDEMPOTENT_ROUTE, IdempotentRoute
 from market.domain.network import NetworkParameters
 from market.domain.nodes.uptime import uptime_bps
 from market.platform.db.base import utc_now
@@ -48,14 +48,14 @@ from zoo_protocol.messages import Ask
 router = APIRouter(prefix="/v1", tags=["providers"], route_class=IdempotentRoute)
 ProviderAddress = Annotated[AddressString, Path(description="The node's wallet.")]
 AskId = Annotated[HashString, Path(description="The ask's id: the EIP-712 struct hash.")]
-ONCE_REFUSALS = (KeyReused, RequestInFlight)
+IDEMPOTENCY_REFUSALS = (KeyReused, RequestInFlight)
 
 
 @router.post(
     "/providers",
     status_code=201,
-    responses=refusals(NotAuthenticated, KindFixed, EnvironmentNotAccepted, *ONCE_REFUSALS),
-    dependencies=[ANSWERED_ONCE],
+    responses=refusals(NotAuthenticated, KindFixed, EnvironmentNotAccepted, *IDEMPOTENCY_REFUSALS),
+    dependencies=[IDEMPOTENT_ROUTE],
 )
 def register_provider(
     body: RegistrationRequest, account: CurrentAccount, services: ServicesDep, session: Uow
@@ -112,9 +112,9 @@ def list_epochs(
         ProviderJailed,
         TierNotEarned,
         NonceReplayed,
-        *ONCE_REFUSALS,
+        *IDEMPOTENCY_REFUSALS,
     ),
-    dependencies=[ANSWERED_ONCE],
+    dependencies=[IDEMPOTENT_ROUTE],
 )
 def place_ask(body: AskRequest, account: CurrentAccount, services: ServicesDep, session: Uow) -> AskView:
     """Put your signed ask into the order book. It replaces your earlier one."""

@@ -23,11 +23,11 @@ from market.platform.db.base import utc_now
 from market.providers import repository
 from market.providers.attestation.chain_events import attested_until
 from market.providers.errors import KindFixed, NotRegistered, ProviderNotFound
+from market.providers.lifecycle import STAKE_DECIDES, advance, minimum_stake, review_stake
 from market.providers.models import Provider, SignerNonce
 from market.providers.record import repository as record_repository
 from market.providers.record.reliability import reliability_bps
 from market.providers.schemas import RegistrationRequest
-from market.providers.standing import STAKE_DECIDES, advance, minimum_stake, review_stake
 from market.settings import Settings
 
 OVERRULED = "overruled"
@@ -52,7 +52,7 @@ class Offer(Node):
 
 @dataclass(frozen=True, slots=True)
 class VerifierSummary:
-    """Available verifier. Its stake last grew at ``raised_at``, by the chain's clock; None: long ago."""
+    """Available verifier; its stake last grew at ``raised_at`` (chain time), None: long ago."""
 
     address: str
     stake_wei: int
@@ -102,16 +102,16 @@ def heartbeat(session: Session, address: str, round_trip_ms: int | None = None) 
         NotRegistered: the wallet is not registered.
     """
     now = utc_now()
-    if not repository.touch(session, address, now, round_trip_ms):
+    if not repository.record_heartbeat(session, address, now, round_trip_ms):
         raise NotRegistered(f"{address} has not registered")
     record_repository.mark_minute(session, address, *minute_of(now.timestamp()))
     return require(session, address)
 
 
-def was_silent(session: Session, start: datetime, end: datetime) -> bool:
+def had_outage(session: Session, start: datetime, end: datetime) -> bool:
     """Return True if the market received no heartbeat in some whole minute: an outage."""
-    seen = record_repository.seen_by_anybody(session, minute_of(start.timestamp())[0])
-    return bool(seen) and uptime.was_silent(seen, start.timestamp(), end.timestamp())
+    seen = record_repository.minutes_seen(session, minute_of(start.timestamp())[0])
+    return bool(seen) and uptime.had_outage(seen, start.timestamp(), end.timestamp())
 
 
 def require(session: Session, address: str, *, lock: bool = False) -> Provider:
@@ -164,7 +164,7 @@ def open_offers(session: Session, settings: Settings, tier_id: int, now: datetim
     Their providers may work (:func:`working_among`), were seen recently and are not in a benchmark. They may have a
     replica: the caller excludes busy ones.
     """
-    rows = repository.standing_offers(session, tier_id, settings.accepted_classes, _seen_since(settings, now), now)
+    rows = repository.available_asks(session, tier_id, settings.accepted_classes, _seen_since(settings, now), now)
     nodes = _nodes(session, settings, [row[0] for row in rows], now)
     return [
         Offer(
@@ -217,18 +217,18 @@ def _nodes(session: Session, settings: Settings, rows: Sequence[Provider], now: 
 
 
 def gpus_to_attest(session: Session, network: NetworkParameters, address: str) -> int:
-    """Return the number of GPUs that an attestation of a provider must cover. Raises NotRegistered."""
+    """Return the number of GPUs that an attestation must cover. Raises NotRegistered."""
     provider = require(session, address)
     return network.gpus_to_attest(provider.tier_id, int(str(provider.hardware.get("gpu_count", 0))))
 
 
 def record_shutdown(session: Session, address: str) -> None:
     """Record that the node is about to stop: it gets no work before its next heartbeat."""
-    repository.forget_seen(session, address)
+    repository.mark_unseen(session, address)
 
 
 def working_among(session: Session, settings: Settings, addresses: Collection[str]) -> set[str]:
-    """Return the providers that may work: active, undisputed, and of an accepted environment class."""
+    """Return the providers that may work: active, undisputed, of an accepted class."""
     return repository.working_among(session, addresses, settings.accepted_classes)
 
 
@@ -249,13 +249,13 @@ def _is_ineligible(session: Session, network: NetworkParameters, provider: Provi
     return tier_id is None or repository.stake_of(session, provider.address) < minimum_stake(network, provider)
 
 
-def standing_prices(session: Session, addresses: Collection[str]) -> dict[str, tuple[int, datetime]]:
+def open_ask_prices(session: Session, addresses: Collection[str]) -> dict[str, tuple[int, datetime]]:
     """Return (wei per GPU-hour net of the fee, time) of the providers' open asks."""
-    return repository.standing_prices(session, addresses)
+    return repository.open_ask_prices(session, addresses)
 
 
 def reward_work(session: Session, first_epoch: int, last_epoch: int) -> list[Work]:
-    """Return the rewarded work of each node in these epochs; it is constant after their evaluation."""
+    """Return each node's rewarded work in these epochs; constant after their evaluation."""
     return record_repository.work_between(session, first_epoch, last_epoch)
 
 
@@ -264,14 +264,14 @@ def first_known_epoch(session: Session) -> int | None:
     return record_repository.first_epoch(session)
 
 
-def judged_epochs(session: Session) -> tuple[int, int] | None:
+def evaluated_epochs(session: Session) -> tuple[int, int] | None:
     """Return (oldest epoch with a record, newest evaluated epoch); None before the first."""
-    first, last = record_repository.first_epoch(session), record_repository.last_judged(session)
+    first, last = record_repository.first_epoch(session), record_repository.last_evaluated_epoch(session)
     return None if first is None or last is None else (first, last)
 
 
 def live_verifiers(session: Session, settings: Settings, now: datetime) -> list[VerifierSummary]:
-    """Return the verifiers that may work (:func:`working_among`) and were seen recently, by address."""
+    """Return the recently seen verifiers that may work, by address."""
     rows = repository.working_verifiers(session, settings.accepted_classes, _seen_since(settings, now))
     return [
         VerifierSummary(row.address, stake.stake_wei, stake.raised_at, row.reliability_bps, row.environment_class)
@@ -297,7 +297,7 @@ def verifiers_of_class(
     return repository.count_of_class(session, environment_class, besides, accepted, seen_since)
 
 
-def note_overruled(
+def record_overruled(
     session: Session, address: str, assigned_at: datetime, at: datetime, *, copied: bool = False
 ) -> VerifierSanction:
     """Record an outvoted or ``copied`` result and return the sanction.
@@ -314,7 +314,7 @@ def note_overruled(
     return follows
 
 
-def note_disputed(session: Session, address: str, at: datetime | None) -> None:
+def record_disputed(session: Session, address: str, at: datetime | None) -> None:
     """Set the begin of a dispute with the provider, which gets no work until ``at`` is None."""
     require(session, address, lock=True).disputed_at = at
 

@@ -10,7 +10,7 @@ from market.platform.db.base import Base, CreatedAt, UtcDateTime
 
 
 class WebhookEndpoint(Base, CreatedAt):
-    """An account's URL for its job events. The secrets are stored in plain text, since they sign messages."""
+    """Account's URL for job events; secrets are plain text, since they sign messages."""
 
     __tablename__ = "webhook_endpoints"
 

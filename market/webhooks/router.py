@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from market.accounts.deps import CurrentAccount
 from market.accounts.errors import NotAuthenticated
-from market.accounts.idempotency import ANSWERED_ONCE, IdempotentRoute
+from market.accounts.idempotency import IDEMPOTENT_ROUTE, IdempotentRoute
 from market.platform.http.deps import Reads, ServicesDep, Uow
 from market.platform.http.errors import KeyReused, RequestInFlight
 from market.platform.http.refusals import refusals
@@ -26,7 +26,7 @@ EventKind = Literal[
 Url = Annotated[str, Field(min_length=1, max_length=2048, examples=["https://hooks.example.com/zoo"])]
 Kinds = Annotated[list[EventKind], Field(min_length=1, max_length=10, description="Which events of your jobs to send.")]
 DEFAULT_KINDS: list[EventKind] = ["status", "checkpoint", "settlement"]
-_ONCE = (KeyReused, RequestInFlight)
+_IDEMPOTENCY_REFUSALS = (KeyReused, RequestInFlight)
 
 
 class WebhookRequest(RequestModel):
@@ -88,8 +88,8 @@ class DeliveryPage(BaseModel):
 @router.post(
     "",
     status_code=201,
-    responses=refusals(NotAuthenticated, *_ONCE, WebhookAddressRefused, TooManyWebhooks),
-    dependencies=[ANSWERED_ONCE],
+    responses=refusals(NotAuthenticated, *_IDEMPOTENCY_REFUSALS, WebhookAddressRefused, TooManyWebhooks),
+    dependencies=[IDEMPOTENT_ROUTE],
 )
 def create_webhook(
     body: WebhookRequest, account: CurrentAccount, services: ServicesDep, session: Uow, request: Request
@@ -131,8 +131,8 @@ def delete_webhook(webhook_id: WebhookId, account: CurrentAccount, session: Uow)
 
 @router.post(
     "/{webhook_id}/rotate-secret",
-    responses=refusals(NotAuthenticated, WebhookNotFound, *_ONCE),
-    dependencies=[ANSWERED_ONCE],
+    responses=refusals(NotAuthenticated, WebhookNotFound, *_IDEMPOTENCY_REFUSALS),
+    dependencies=[IDEMPOTENT_ROUTE],
 )
 def rotate_webhook_secret(
     webhook_id: WebhookId, body: RotateSecretRequest, account: CurrentAccount, session: Uow, request: Request
@@ -161,8 +161,8 @@ def list_deliveries(
 
 @router.post(
     "/{webhook_id}/deliveries/{delivery_id}/replay",
-    responses=refusals(NotAuthenticated, WebhookNotFound, DeliveryNotFound, *_ONCE),
-    dependencies=[ANSWERED_ONCE],
+    responses=refusals(NotAuthenticated, WebhookNotFound, DeliveryNotFound, *_IDEMPOTENCY_REFUSALS),
+    dependencies=[IDEMPOTENT_ROUTE],
 )
 def replay_delivery(
     webhook_id: WebhookId, delivery_id: DeliveryId, account: CurrentAccount, session: Uow

@@ -21,10 +21,10 @@ from market.jobs import service as jobs
 from market.platform.db.base import utc_now
 from market.platform.db.session import Database, enqueue_after_commit
 from market.platform.events.models import JobEventRow
-from market.webhooks import sending
+from market.webhooks import http_delivery
 from market.webhooks.errors import DeliveryNotFound, TooManyWebhooks, WebhookAddressRefused, WebhookNotFound
+from market.webhooks.http_delivery import AddressRefused, Outcome, Resolve, checked_addresses, new_secret
 from market.webhooks.models import WebhookDelivery, WebhookEndpoint
-from market.webhooks.sending import AddressRefused, Outcome, Resolve, checked_addresses, new_secret
 
 MAX_ENDPOINTS = 20
 RETRY_AFTER = tuple(
@@ -32,12 +32,18 @@ RETRY_AFTER = tuple(
 )
 """Delay after each failed attempt, plus up to 20 % jitter (Standard Webhooks)."""
 _CLAIM = timedelta(seconds=120)  # longer than an attempt can take
-_AT_ONCE = 8
+_DELIVERIES_PER_RUN = 8
 _GONE = 410
 
 
 def create(
-    session: Session, owner: str, url: str, kinds: Collection[str], *, private: bool, resolve: Resolve = sending.resolve
+    session: Session,
+    owner: str,
+    url: str,
+    kinds: Collection[str],
+    *,
+    private: bool,
+    resolve: Resolve = http_delivery.resolve,
 ) -> WebhookEndpoint:
     """Create an endpoint with a new secret.
 
@@ -79,7 +85,7 @@ def change(
 ) -> None:
     """Change the given fields of an endpoint. Raises WebhookAddressRefused."""
     if url is not None:
-        _require_public(url, private, sending.resolve)
+        _require_public(url, private, http_delivery.resolve)
         row.url = url
     if kinds is not None:
         row.kinds = sorted(set(kinds))
@@ -142,11 +148,11 @@ def fan_out(session: Session, event_ids: Collection[int]) -> None:
                 enqueue_after_commit(session, "webhooks.deliver")
 
 
-def deliver_due(database: Database, *, private: bool, resolve: Resolve = sending.resolve) -> int:
-    """Attempt all due deliveries and return the number of attempts. No transaction is open while it sends."""
+def deliver_due(database: Database, *, private: bool, resolve: Resolve = http_delivery.resolve) -> int:
+    """Attempt due deliveries, without an open transaction; return their number."""
     attempts = 0
     attempt = partial(_attempt, database, private=private, resolve=resolve)
-    with ThreadPoolExecutor(_AT_ONCE) as pool:  # a slow receiver must not delay the others
+    with ThreadPoolExecutor(_DELIVERIES_PER_RUN) as pool:  # a slow receiver must not delay the others
         while claimed := _claim(database):
             attempts += sum(pool.map(attempt, claimed))
     return attempts
@@ -160,7 +166,7 @@ def _claim(database: Database) -> list[int]:
             .join(WebhookEndpoint, WebhookEndpoint.id == WebhookDelivery.endpoint_id)
             .where(WebhookDelivery.status == "pending", WebhookDelivery.next_attempt_at <= now, WebhookEndpoint.enabled)
             .order_by(WebhookDelivery.next_attempt_at, WebhookDelivery.id)
-            .limit(_AT_ONCE)
+            .limit(_DELIVERIES_PER_RUN)
             .with_for_update(of=WebhookDelivery, skip_locked=True)
         )
         rows = session.scalars(query).all()
@@ -179,7 +185,7 @@ def _attempt(database: Database, delivery_id: int, *, private: bool, resolve: Re
         signing = _secrets(endpoint, now)
         url, message_id = endpoint.url, row.message_id
         payload = json.dumps(row.payload, separators=(",", ":")).encode()
-    outcome = sending.send(
+    outcome = http_delivery.send(
         url,
         signing=signing,
         message_id=message_id,

@@ -9,7 +9,7 @@ from market.chain.contracts.codec import Deployment, encode_call
 from market.chain.contracts.deploy import INITIAL_SUPPLY_WEI, main
 from market.chain.rpc.client import ChainClient
 from market.chain.views import ChainViews
-from market.domain.network import DEVNET, LEAST_CHEAT_PENALTY_BPS, ZEN
+from market.domain.network import DEVNET, MIN_FRAUD_PENALTY_BPS, ZEN
 from market.domain.verification.sampling import OFFENCE_IDS
 
 
@@ -39,9 +39,9 @@ def test_penalty_table_matches_network_and_order_minimum(chain: Chain) -> None:
 
     table = {name: read("penalty", row) for name, row in OFFENCE_IDS.items()}
     assert table == dict(DEVNET.penalty_bps)
-    assert read("LEAST_CHEAT_PENALTY_BPS") == LEAST_CHEAT_PENALTY_BPS
+    assert read("LEAST_CHEAT_PENALTY_BPS") == MIN_FRAUD_PENALTY_BPS
     for tier in DEVNET.tiers:
-        assert read("leastCheatPenalty", tier.id) == tier.least_cheat_penalty_wei
+        assert read("leastCheatPenalty", tier.id) == tier.min_fraud_penalty_wei
 
 
 def test_repeated_deployment_does_nothing(

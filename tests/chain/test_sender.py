@@ -12,9 +12,9 @@ from sqlalchemy.orm import Session
 
 from market.chain.errors import BadArguments, RpcUnavailable
 from market.chain.models import TxIntent
-from market.chain.sending.fees import Fees, quote, replacement
-from market.chain.sending.sender import GAP_KIND, Sender
 from market.chain.service import intent_by_key, queue_intent
+from market.chain.transactions.fees import Fees, quote, replacement
+from market.chain.transactions.sender import GAP_KIND, Sender
 from market.domain.lifecycle import IntentStatus
 from market.platform.db.session import Database
 from market.platform.events.models import AuditEvent

@@ -12,9 +12,9 @@ from pydantic import SecretStr, ValidationError
 from sqlalchemy import text
 
 from market.chain.errors import UnusableKey
-from market.chain.sending.sender import Sender
-from market.chain.sending.signer import Signer
 from market.chain.service import intents_about
+from market.chain.transactions.sender import Sender
+from market.chain.transactions.signer import Signer
 from market.domain.lifecycle import IntentStatus
 from market.domain.network import DEVNET, ZEN
 from market.platform.db.session import Database

@@ -10,8 +10,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import market.tables  # noqa: F401  # foreign keys cross features
 from market.chain.contracts.codec import Deployment
 from market.chain.rpc.client import ChainClient
-from market.chain.sending.sender import Sender
-from market.chain.sending.signer import Signer
+from market.chain.transactions.sender import Sender
+from market.chain.transactions.signer import Signer
 from market.platform.db.session import Database
 from market.settings import Settings
 

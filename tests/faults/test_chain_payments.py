@@ -17,7 +17,7 @@ from sqlalchemy import select
 
 from market.chain.errors import ChainError
 from market.chain.models import TxAttempt, TxIntent
-from market.chain.sending.sender import Sender
+from market.chain.transactions.sender import Sender
 from market.domain.lifecycle import IllegalTransition, IntentStatus
 from market.platform.db.session import Database
 

@@ -9,7 +9,7 @@ from kit.chain.deployed_chain import Chain, chain_settings, deploy_contracts
 from sqlalchemy import select
 
 from market.chain.contracts.codec import decode_result, encode_call
-from market.chain.sending.sender import Sender
+from market.chain.transactions.sender import Sender
 from market.domain.network import DEVNET
 from market.domain.verification.lifecycle import WindowStatus
 from market.platform.db.session import Database

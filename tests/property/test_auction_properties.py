@@ -122,7 +122,7 @@ def test_client_rule_replays_published_round_fills(book: Book, seed: bytes) -> N
     sealed = seal(bids, offers, tier, FEE_BPS, "class")
     result = clear_book(sealed.book, seed)
     again = client.clear(client.Orders.model_validate(sealed.book), seed)
-    assert (again.price, again.rule, again.needs_lot) == (result.price, result.rule, result.drawn)
+    assert (again.price, again.rule, again.needs_tie_break) == (result.price, result.rule, result.drawn)
     assert {bid: tuple(won) for bid, won in again.fills.items()} == result.fills
     unsealed = clear(bids, asks, RESERVE, FEE_BPS, seed)  # names and places in the queue change the tie-break at most
     assert (result.price, [sealed.owners["bids"][bid] for bid in result.fills]) == (

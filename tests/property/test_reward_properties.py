@@ -12,11 +12,11 @@ from market.domain.nodes.uptime import (
     EPOCH_MINUTES,
     committed_minutes,
     counted_minutes,
+    had_outage,
     is_breach,
     minutes_between,
     seen_minutes,
     uptime_bps,
-    was_silent,
 )
 from market.domain.rewards import GIB, YEAR_MINUTES, Terms, Work, epoch_rewards
 from zoo_protocol import merkle
@@ -191,6 +191,6 @@ def test_silence_is_minute_without_any_known_node(seen: set[int], start: int, le
     for minute in seen:
         hours[minute // 60] = hours.get(minute // 60, 0) | 1 << minute % 60
     whole = [minute for minute in range(6_000, 6_400) if start <= minute * 60 and minute * 60 + 60 <= start + length]
-    assert was_silent(hours, start, start + length) == any(
+    assert had_outage(hours, start, start + length) == any(
         minute not in seen and minute > min(seen) for minute in whole
     )

@@ -27,6 +27,7 @@ FAILING = {
     "who-without-noun": ("a.md", "The pay of who signs.", 1, "word"),
     "docstring-start": ("a.py", 'def f():\n    """Whether it is due."""', 2, "docstring"),
     "docstring-summary": ("a.py", '"""Lease queries that\nare pure."""', 1, "docstring"),
+    "docstring-length": ("a.py", f'"""{LONG[:91]}\n\nMore."""', 1, "docstring"),
     "comment-start": ("a.py", "x = 1  # so that it ends", 1, "comment"),
     "comment-start-solidity": ("a.sol", "/// @notice What it costs.", 1, "comment"),
     "test-name-length": ("a.py", "def test_a_b_c_d_e_f_g_h_i(): ...", 1, "test-name"),

@@ -1,4 +1,4 @@
-"""Aggregation of a round's payloads into the next parameters; every machine computes the same bits. No torch.
+"""Aggregation of a round's payloads, with the same bits on every machine. No torch.
 
 1. Admit each payload when it arrives: exclude malformed ones and values beyond the fixed-point range, measure the rest.
 2. Once all are known, sketch each and decide from the measurements (``robust``).
@@ -25,7 +25,7 @@ from training_gym.compress.payload_format import Payload
 from training_gym.model.layout import Arrays
 from training_gym.model.tensors import Vector
 from training_gym.runtime.compiled import compiled
-from training_gym.runtime.threads import BLOCK, in_threads, parts, spans
+from training_gym.runtime.threads import BLOCK, map_in_threads, parts, spans
 from training_gym.spec.config import CHUNK, TrainingSpec
 from training_gym.spec.errors import PayloadError
 from zoo_protocol.hashing import sha256
@@ -38,7 +38,7 @@ _UNIT = float(FACTOR_ONE * WEIGHT_ONE)
 
 @dataclass(frozen=True, slots=True)
 class DecodedPayload:
-    """One payload: its SHA2-256, and either its entries with their lengths or the reason of its exclusion."""
+    """Payload: its SHA2-256, and its entries with lengths or the reason of its exclusion."""
 
     sha256: bytes
     payload: Payload | None = None
@@ -121,13 +121,13 @@ def aggregate_decoded(
     admitted = {slot: item.payload for slot, item in taken.items() if item.payload is not None}
     counted = _counted(admitted, decision.factors, weights)
     mean = _mean_of(counted, state.aggregate) if counted.weight else None
-    return _stepped(spec, parameters, decision.verdicts | refusals(taken), mean, state)
+    return _stepped(spec, parameters, decision.verdicts | refused_verdicts(taken), mean, state)
 
 
 def finish_aggregation(
     spec: TrainingSpec, parameters: Arrays, verdicts: Mapping[int, Verdict], total: PartialSum, state: OuterState
 ) -> Aggregate:
-    """Return the round's result, from the ``total`` over all payloads; ``state`` is that of the round before."""
+    """Return the round's result from ``total`` over all payloads and the previous ``state``."""
     mean = finish(total, state.aggregate) if total.weight else None
     return _stepped(spec, parameters, verdicts, mean, state)
 
@@ -148,9 +148,9 @@ def sketch_seed(digests: Mapping[int, bytes]) -> bytes:
 
 
 def admit(spec: TrainingSpec, payloads: Mapping[int, bytes], last: Vector) -> dict[int, DecodedPayload]:
-    """Return each payload decoded and measured against the ``last`` aggregate, or the reason of its exclusion."""
+    """Return each payload decoded and measured against ``last``, or its exclusion."""
     center = last if last.any() else None
-    taken = in_threads(lambda data: _admit(spec, data, center), payloads.values())
+    taken = map_in_threads(lambda data: _admit(spec, data, center), payloads.values())
     return dict(zip(payloads, taken, strict=True))
 
 
@@ -165,13 +165,13 @@ def _admit(spec: TrainingSpec, data: bytes, center: Vector | None) -> DecodedPay
     return DecodedPayload(digest, payload, lengths(payload, center))
 
 
-def refusals(taken: Mapping[int, DecodedPayload]) -> dict[int, Verdict]:
+def refused_verdicts(taken: Mapping[int, DecodedPayload]) -> dict[int, Verdict]:
     """Return the verdicts of the payloads that were not admitted."""
     return {slot: item.refusal for slot, item in taken.items() if item.refusal is not None}
 
 
 def measure_payloads(taken: Mapping[int, DecodedPayload], last: Vector, seed: bytes) -> dict[int, Measurement]:
-    """Return the measurements of the admitted payloads against the ``last`` aggregate, for ``robust.decide``."""
+    """Return the admitted payloads' measurements against ``last``, for ``robust.decide``."""
     squared_center = dot(last, last) if last.any() else 0
     admitted = {slot: item.payload for slot, item in taken.items() if item.payload is not None}
     found = {}
@@ -193,7 +193,7 @@ def partial_sum(
         for span in spans(part.stop, part.start):
             counted.add_to(total[span], span.start)
 
-    in_threads(add, parts(size))
+    map_in_threads(add, parts(size))
     return PartialSum(total, counted.weight, counted.pull)
 
 
@@ -209,13 +209,13 @@ def _mean_of(counted: "_Counted", last: Vector) -> Vector:
             counted.add_to(total, span.start)
             _divide(total, last[span], counted.weight, counted.pull, mean[span])
 
-    in_threads(add, parts(len(last)))
+    map_in_threads(add, parts(len(last)))
     return mean
 
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """Included payloads, each with its levels' shares in the sum; weight and pull as in :class:`PartialSum`."""
+    """Included payloads with their levels' shares; weight and pull as in :class:`PartialSum`."""
 
     shares: list[tuple[Payload, Units]]
     weight: int
@@ -245,9 +245,9 @@ def merge(left: PartialSum, right: PartialSum) -> PartialSum:
 
 
 def finish(total: PartialSum, last: Vector) -> Vector:
-    """Return the weighted mean [N] of the clipped payloads, from the whole sum and the ``last`` aggregate."""
+    """Return the weighted mean [N] of clipped payloads, from the whole sum and ``last``."""
     mean = np.empty(len(last), np.float32)
-    in_threads(
+    map_in_threads(
         lambda part: _divide(total.total[part], last[part], total.weight, total.pull, mean[part]), parts(len(last))
     )
     return mean

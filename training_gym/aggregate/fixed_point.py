@@ -1,4 +1,4 @@
-"""Exact integer arithmetic on payloads: order, tree shape, machine and library change no bit. No torch.
+"""Exact integer arithmetic on payloads; order or machine change no bit. No torch.
 
 A value x is represented by the integer nearest to x * 2**36. With magnitudes up to 64 that is at most 2**42, so 2**20
 of them add up within int64.
@@ -16,7 +16,7 @@ from training_gym.compress.codes import Units, add_four_to_places, add_to_places
 from training_gym.compress.payload_format import Payload
 from training_gym.model.tensors import Vector
 from training_gym.runtime.compiled import compiled
-from training_gym.runtime.threads import BLOCK, in_threads, parts
+from training_gym.runtime.threads import BLOCK, map_in_threads, parts
 from training_gym.spec.config import CHUNK
 
 FRACTION_BITS = 36
@@ -33,7 +33,7 @@ _ALL_OFFSETS = np.tile(np.arange(CHUNK, dtype=np.uint16), _HASHED)
 
 
 def to_fixed(values: Vector) -> Fixed:
-    """Return ``values`` (magnitude at most ``MAX_MAGNITUDE``) in units of 2**-36, each rounded once."""
+    """Return ``values`` (at most ``MAX_MAGNITUDE``) in units of 2**-36, rounded once."""
     return scaled(values, _ONE)
 
 
@@ -45,18 +45,18 @@ def scaled(values: Vector, scale: float) -> Fixed:
 
 
 def units_of(payload: Payload, scale: float = _ONE) -> Units:
-    """Return the :func:`scaled` magnitude of each level of an admitted payload; none used exceeds ``MAX_MAGNITUDE``."""
+    """Return the :func:`scaled` magnitude of each level of an admitted payload."""
     return scaled(np.minimum(payload.meaning, np.float32(MAX_MAGNITUDE)), scale)
 
 
 def dot(left: Vector, right: Vector) -> int:
-    """Return the exact inner product of two vectors in fixed point (:func:`to_fixed`), in units of 2**-72."""
+    """Return the exact inner product of vectors (:func:`to_fixed`), in units of 2**-72."""
     sums = np.zeros((-(-len(left) // BLOCK), 3), np.int64)
 
     def add(part: slice) -> None:
         _dot(left[part], right[part], BLOCK, sums[part.start // BLOCK : -(-part.stop // BLOCK)])
 
-    in_threads(add, parts(len(left)))
+    map_in_threads(add, parts(len(left)))
     return _joined(sums)
 
 
@@ -77,7 +77,7 @@ def product(payload: Payload, vector: Vector) -> int:
 
 
 def _joined(sums: Fixed) -> int:
-    """Return the number whose parts are summed in the columns; the parts come from factors split at 22 bits."""
+    """Return the number summed in columns, from factors split at 22 bits."""
     high, crossed, low = (int(sum(column)) for column in sums.T.tolist())
     return (high << (2 * _LOW_BITS)) + (crossed << _LOW_BITS) + low
 
@@ -114,7 +114,7 @@ def sketches(payloads: Sequence[Payload], seed: bytes) -> list[Fixed]:
     others = sorted(set(range(len(payloads))) - {number for four in fours for number in four})
 
     def sketch(part: slice) -> Fixed:
-        """Sum the positive and the negative values at each sketch position, for a part of the vector."""
+        """Sum positive and negative values at each sketch position, for a part of the vector."""
         sums = np.zeros((len(payloads), 2 * SKETCH_SIZE), np.int64)
         sums_of_fours = np.zeros((len(fours), 2 * SKETCH_SIZE, 4), np.int64)
         stop = -(-part.stop // CHUNK)
@@ -133,19 +133,19 @@ def sketches(payloads: Sequence[Payload], seed: bytes) -> list[Fixed]:
     codes_of_fours = [tuple(payloads[number].codes for number in four) for four in fours]
     units_of_fours = [np.stack([units[number] for number in four]) for four in fours]
     size = payloads[0].size if payloads else 0
-    total = sum(in_threads(sketch, parts(size)), np.zeros((len(payloads), 2 * SKETCH_SIZE), np.int64))
+    total = sum(map_in_threads(sketch, parts(size)), np.zeros((len(payloads), 2 * SKETCH_SIZE), np.int64))
     return list(total[:, 0::2] - total[:, 1::2])
 
 
 def _fours(payloads: Sequence[Payload]) -> list[list[int]]:
-    """Return groups of four payloads to sketch together: only those that send all entries in two levels qualify."""
+    """Return groups of four two-level payloads with all entries, to sketch together."""
     shapes = [(payload.top_k, payload.meaning.shape[1]) for payload in payloads]
     simple = [number for number, shape in enumerate(shapes) if shape == (CHUNK, 2)]
     return [simple[start : start + 4] for start in range(0, len(simple) - 3, 4)]
 
 
 def _add(payload: Payload, units: Units, first: int, words: NDArray[np.uint16], key: int, sums: Fixed) -> None:
-    """Add a payload's chunks from ``first`` on, whose positions have these hash ``words``, to a sketch."""
+    """Add a payload's chunks from ``first`` on to a sketch, by positions' hash ``words``."""
     if len(payload.offsets):
         chunks = len(words) // CHUNK
         offsets = payload.offsets[first * payload.top_k : (first + chunks) * payload.top_k]
@@ -155,7 +155,7 @@ def _add(payload: Payload, units: Units, first: int, words: NDArray[np.uint16], 
 
 
 def squared_distances(sketches: Fixed) -> NDArray[np.int64]:
-    """Return squared distances [n, n] between the directions of the rows of ``sketches`` [n, 1024], in 2**-40.
+    """Return squared distances [n, n] of the directions of ``sketches`` [n, 1024], in 2**-40.
 
     Rows become integer vectors of length 2**20, so no sum exceeds 2**53 and the float64 product is exact.
     """

@@ -1,4 +1,4 @@
-"""Outer step: from a round's mean pseudo-gradient to the next parameters and the update for nodes. No torch.
+"""Outer step: from the mean pseudo-gradient to parameters and update. No torch.
 
 With ``down_top_k`` the update is the step as a sparse payload. The residual is kept for the next round (the server's
 error feedback). The update is therefore as small as an upload, and a node that missed rounds applies one update per
@@ -16,7 +16,7 @@ from training_gym.compress.payload_format import Format, Payload, decode_vector,
 from training_gym.model.layout import Arrays
 from training_gym.model.tensors import FlatView, Vector, load_arrays, save_arrays, unflatten
 from training_gym.runtime.compiled import compiled
-from training_gym.runtime.threads import in_threads, parts, spans
+from training_gym.runtime.threads import map_in_threads, parts, spans
 from training_gym.spec.config import CHUNK, TrainingSpec
 
 
@@ -37,7 +37,7 @@ class OuterState:
 
 @dataclass(frozen=True, slots=True)
 class OuterStep:
-    """The next parameters, the update to them (empty without ``down_top_k``) and the state to carry."""
+    """Next parameters, the update to them (empty without ``down_top_k``), state to carry."""
 
     parameters: Arrays
     update: bytes
@@ -55,7 +55,7 @@ def save_outer_state(spec: TrainingSpec, state: OuterState) -> bytes:
 
 
 def load_outer_state(spec: TrainingSpec, data: bytes | None) -> OuterState:
-    """Return the state in an outer state file, or the initial one. Raises StateError: the file is invalid."""
+    """Return the state in an outer state file, or the initial one. Raises StateError."""
     zeros = np.zeros(spec.num_parameters(), np.float32)
     shapes = dict.fromkeys(_carried(spec), zeros.shape)
     found = {} if data is None else load_arrays(data, shapes, "outer_state")
@@ -74,7 +74,7 @@ def downlink(spec: TrainingSpec) -> Format:
 
 
 def outer_step(spec: TrainingSpec, parameters: Arrays, mean: Vector, state: OuterState) -> OuterStep:
-    """Descend along the mean pseudo-gradient with Nesterov momentum, as DiLoCo does (Douillard et al., 2023).
+    """Descend with Nesterov momentum, as DiLoCo does (Douillard et al., 2023).
 
     Every operation is one IEEE operation per element, so every machine computes the same result.
 
@@ -91,12 +91,12 @@ def outer_step(spec: TrainingSpec, parameters: Arrays, mean: Vector, state: Oute
     def descend(part: slice) -> None:
         _descend(mean[part], state.momentum[part], factor, rate, left[part], carried[part], step[part])
 
-    in_threads(descend, parts(size))
+    map_in_threads(descend, parts(size))
     if not training.down_top_k:
         return OuterStep(_moved(spec, parameters, step), b"", OuterState(mean, carried, state.residual))
     update, sent = encode_step(downlink(spec), step)
     moved = _moved(spec, parameters, sent)
-    in_threads(lambda part: _subtract(step[part], part.start, sent), parts(size))
+    map_in_threads(lambda part: _subtract(step[part], part.start, sent), parts(size))
     return OuterStep(moved, update, OuterState(mean, carried, step))
 
 
@@ -114,7 +114,7 @@ def _descend(mean: Any, momentum: Any, factor: float, rate: float, residual: Any
 
 
 def catch_up(spec: TrainingSpec, parameters: Arrays, updates: Iterable[bytes]) -> None:
-    """Apply the ``updates`` of consecutive rounds to the arrays of ``parameters``, to the checkpoint's exact bits.
+    """Apply consecutive rounds' ``updates`` to ``parameters``, to the checkpoint's bits.
 
     Raises:
         PayloadError: an untrusted update is malformed; the updates before it are applied.
@@ -126,7 +126,7 @@ def catch_up(spec: TrainingSpec, parameters: Arrays, updates: Iterable[bytes]) -
         def move(span: slice, step: Payload = step) -> None:
             vector.change(span, lambda values: _subtract(values, span.start, step))
 
-        in_threads(move, spans(len(vector)))
+        map_in_threads(move, spans(len(vector)))
 
 
 def _moved(spec: TrainingSpec, parameters: Arrays, step: Vector | Payload) -> Arrays:
@@ -140,7 +140,7 @@ def _moved(spec: TrainingSpec, parameters: Arrays, step: Vector | Payload) -> Ar
         else:
             after[span] -= step[span]
 
-    in_threads(move, spans(len(after)))  # each span changes while it is in the cache
+    map_in_threads(move, spans(len(after)))  # each span changes while it is in the cache
     return unflatten(spec.model, after)
 
 

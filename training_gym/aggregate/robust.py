@@ -1,4 +1,4 @@
-"""Robust selection and clipping of a round's payloads, from measurements small enough to gather. No torch.
+"""Robust selection and clipping of payloads, from small measurements. No torch.
 
 Four rules apply in turn to whole vectors, since rules by coordinate waste sparse payloads:
 
@@ -85,7 +85,7 @@ class Lengths:
 
 
 def lengths(payload: Payload, last: Vector | None) -> Lengths:
-    """Measure one payload (within ``fixed_point.MAX_MAGNITUDE``) against the ``last`` aggregate [N]; None is zero."""
+    """Measure a payload (within ``MAX_MAGNITUDE``) against ``last`` [N]; None is zero."""
     return Lengths(squared_norm(payload), 0 if last is None else product(payload, last))
 
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from training_gym.aggregate.aggregation import PartialSum, admit, measure_payloads, merge, partial_sum, refusals
+from training_gym.aggregate.aggregation import PartialSum, admit, measure_payloads, merge, partial_sum, refused_verdicts
 from training_gym.aggregate.robust import Decision, Measurement, Verdict, decide
 from training_gym.compress.link_adaptation import decode_adapted
 from training_gym.model.tensors import Vector
-from training_gym.runtime.threads import in_threads
+from training_gym.runtime.threads import map_in_threads
 from training_gym.spec.config import TrainingSpec
 
 _WEIGHTS = struct.Struct("<qq")
@@ -31,7 +31,7 @@ class Summary:
     refused: dict[int, Verdict]
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object; integers are decimal strings, sketches base64 of little-endian int64."""
+        """Return a JSON object; integers as decimal strings, sketches as base64 of int64."""
         return {
             "measurements": {
                 str(slot): [
@@ -57,13 +57,13 @@ class Summary:
 
 
 def summarise(spec: TrainingSpec, payloads: Mapping[int, bytes], last: Vector, seed: bytes) -> Summary:
-    """Return the summary of a leaf's ``payloads`` against the ``last`` aggregate; all leaves share ``seed``."""
+    """Return a leaf's summary of ``payloads`` against ``last``; leaves share ``seed``."""
     taken = admit(spec, payloads, last)
-    return Summary(measure_payloads(taken, last, seed), refusals(taken))
+    return Summary(measure_payloads(taken, last, seed), refused_verdicts(taken))
 
 
 def decide_together(summaries: Iterable[Summary]) -> Decision:
-    """Return the decision over all leaves' ``summaries``, in any order; its verdicts cover refused payloads too."""
+    """Return the decision over all leaves' ``summaries``, refused payloads included."""
     measurements: dict[int, Measurement] = {}
     refused: dict[int, Verdict] = {}
     for summary in summaries:
@@ -78,7 +78,9 @@ def leaf_sum(
 ) -> PartialSum:
     """Return the sum over a leaf's included ``payloads``."""
     counted = [slot for slot in payloads if slot in decision.factors]  # each was admitted when it was measured
-    decoded = dict(zip(counted, in_threads(lambda slot: decode_adapted(spec, payloads[slot]), counted), strict=True))
+    decoded = dict(
+        zip(counted, map_in_threads(lambda slot: decode_adapted(spec, payloads[slot]), counted), strict=True)
+    )
     return partial_sum(spec.num_parameters(), decoded, decision.factors, weights)
 
 

@@ -58,7 +58,7 @@ def _pack(values: Any, width: int, packed: Bytes) -> None:
 
 
 def unpack(section: memoryview, count: int, width: int) -> Bytes:
-    """Return the ``count`` integers in a bit section. Raises PayloadError: it does not end with zero bits."""
+    """Return ``count`` integers of a bit section. Raises PayloadError: no zero bits at the end."""
     if width == 0 or count == 0:
         return np.zeros(count, np.uint8)
     check_end(section, count * width)
@@ -99,7 +99,7 @@ def pack_bit(codes: Bytes, bit: int) -> bytes:
 
 @compiled
 def _pack_bit(words: Any, bit: Any, packed: Bytes) -> None:
-    """Gather a bit of each of eight bytes into one byte, the first byte's bit highest: multiplying adds the shifts."""
+    """Gather one bit of each of eight bytes into a byte; the product adds the shifts."""
     for place in range(len(words)):
         spread = (words[place] >> bit) & np.uint64(0x0101010101010101)
         packed[place] = np.uint8((spread * np.uint64(0x8040201008040201)) >> np.uint64(56))
@@ -163,7 +163,7 @@ def unpack_unary(section: memoryview, count: int, limit: int, code: str) -> NDAr
 
 @compiled
 def _unpack_unary(words: Any, quotients: Any) -> tuple[int, int]:
-    """Return the number of ones and the position of the last; at most one more than ``quotients`` has room for."""
+    """Return the number of ones and the last one's position; at most one beyond capacity."""
     found, last = 0, -1
     for number in range(len(words)):
         word = words[number]  # bytes ascend from the lowest; the next lines reverse the bits of each byte
@@ -188,7 +188,7 @@ def _unpack_unary(words: Any, quotients: Any) -> tuple[int, int]:
 
 
 def join_codes(quotients: NDArray[np.uint16], remainders: Bytes, parameter: int) -> None:
-    """Add the quotients of a Rice code, whose numbers are all below 256, to its ``remainders`` in place."""
+    """Add a Rice code's quotients, with numbers below 256, to ``remainders`` in place."""
     _join_codes(quotients, remainders, parameter)
 
 
@@ -214,13 +214,13 @@ def histogram(numbers: Numbers) -> NDArray[np.int64]:
 
 @compiled
 def _count(numbers: Any, counts: Any) -> None:
-    """Count in four rows, since consecutive equal numbers would otherwise wait for each other's addition."""
+    """Count in four rows, so that equal numbers do not wait for each other's addition."""
     for place in range(len(numbers)):
         counts[place & 3, numbers[place]] += 1
 
 
 def rice_sizes(counts: NDArray[np.int64], parameters: range) -> list[tuple[int, int]]:
-    """Return the bytes of (quotients, remainders) under each Rice parameter; ``counts[n]`` is the frequency of n."""
+    """Return the bytes of (quotients, remainders) by Rice parameter; ``counts[n]`` counts n."""
     entries = int(counts.sum())
     values = np.arange(len(counts))
     quotients = (int((counts * (values >> parameter)).sum()) for parameter in parameters)

@@ -31,7 +31,7 @@ def count_levels(codes: Codes, top_k: int, chunks: int, levels: int) -> Counts:
 
 @compiled
 def _count(codes: Any, top_k: int, rows: Any, counts: Any) -> None:
-    """Count in four rows, since consecutive equal levels would otherwise wait for each other's addition."""
+    """Count in four rows, so that equal levels do not wait for each other's addition."""
     for chunk in range(len(counts)):
         part = codes[chunk * top_k : (chunk + 1) * top_k]
         if counts.shape[1] == 2:
@@ -67,7 +67,7 @@ def _values(codes: Any, top_k: int, meaning: Any, values: Any) -> None:
 
 @compiled
 def subtract(vector: Any, first_chunk: int, codes: Any, offsets: Any, top_k: int, meaning: Any) -> None:
-    """Subtract the entries in place from a ``vector`` of whole chunks that begins at ``first_chunk``."""
+    """Subtract entries in place from a ``vector`` of whole chunks from ``first_chunk`` on."""
     signed = np.zeros(256, np.float32)
     for number in range(-(-len(vector) // CHUNK)):
         chunk = first_chunk + number
@@ -90,7 +90,7 @@ def subtract(vector: Any, first_chunk: int, codes: Any, offsets: Any, top_k: int
 
 @compiled
 def add_units(total: Any, first_chunk: int, codes: Any, offsets: Any, top_k: int, units: Any) -> None:
-    """Add the entries' ``units`` to the ``total`` (int64) of whole chunks that begin at ``first_chunk``."""
+    """Add entries' ``units`` to ``total`` (int64) of whole chunks from ``first_chunk`` on."""
     signed = np.zeros(256, np.int64)
     for number in range(-(-len(total) // CHUNK)):
         chunk = first_chunk + number
@@ -112,7 +112,7 @@ def add_units(total: Any, first_chunk: int, codes: Any, offsets: Any, top_k: int
 
 
 def hash_places(first_chunk: int, offsets: Offsets, top_k: int, key: int, words: NDArray[np.uint16]) -> None:
-    """Fill ``words`` with a hash of each entry's position in the vector, counted from ``first_chunk``.
+    """Fill ``words`` with a hash of each entry's position, counted from ``first_chunk``.
 
     A word has ten bits of a random position and, lowest, a random sign. ``offsets`` are those of these entries only.
     """
@@ -136,7 +136,7 @@ def _hash_places(first_chunk: Any, offsets: Any, top_k: int, key: Any, words: An
 
 @compiled
 def add_to_places(words: Any, first_chunk: int, codes: Any, top_k: int, units: Any, sums: Any) -> None:
-    """Add the ``units`` of the entries with these hash ``words``, without their signs, to ``sums``.
+    """Add the ``units`` of entries with these hash ``words``, unsigned, to ``sums``.
 
     Element w of ``sums`` collects positive values at random position w / 2, element w + 1 negative ones.
     """
@@ -150,7 +150,7 @@ def add_to_places(words: Any, first_chunk: int, codes: Any, top_k: int, units: A
 
 @compiled
 def add_four_to_places(words: Any, first_chunk: int, codes: Any, units: Any, sums: Any) -> None:
-    """Do what :func:`add_to_places` does for four payloads at a time, all of two levels and without offsets.
+    """Do :func:`add_to_places` for four two-level payloads without offsets at a time.
 
     The two bits that each payload has at a position form one byte. The byte selects the four signed ``units``
     [4, C, 2]. ``sums`` has a column per payload.
@@ -179,7 +179,7 @@ def add_four_to_places(words: Any, first_chunk: int, codes: Any, units: Any, sum
 
 @compiled
 def multiply(codes: Any, offsets: Any, top_k: int, units: Any, vector: Any, one: float, bits: int, sums: Any) -> None:
-    """Sum the products of the entries' ``units`` and a ``vector`` per chunk, as whole numbers in three parts.
+    """Sum the products of ``units`` and a ``vector`` per chunk, as integers in three parts.
 
     The vector is in units of 1 / ``one``. Both factors are split at ``bits``.
     """

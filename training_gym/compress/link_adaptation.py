@@ -1,4 +1,4 @@
-"""Compression levels: entries per chunk that a node sends, by the speed of its link. Pure; no torch.
+"""Compression levels: entries per chunk by the speed of a node's link. Pure; no torch.
 
 The highest level is the specification's ``top_k``; the lowest takes an eighth of its bytes. A unit gets the highest
 level whose payload uploads within ``SHARE`` of the unit's compute time. Error feedback keeps the rest. Without error
@@ -23,24 +23,24 @@ def top_k_levels(spec: TrainingSpec) -> list[int]:
     """Return the allowed entries per chunk of this job's units, highest first."""
     size, training = spec.num_parameters(), spec.training
 
-    def most_bytes(top_k: int) -> int:
+    def max_bytes(top_k: int) -> int:
         return Format(size, top_k, training.value_bits, layout=b"").max_bytes
 
     if not training.error_feedback_decay:
         return [training.top_k]
     # Below CHUNK, more entries never take fewer bytes, so bisect finds how many fit.
-    fewer, full = range(1, training.top_k), most_bytes(training.top_k)
-    fitting = (bisect_right(fewer, full // part, key=most_bytes) for part in DIVISORS)
+    fewer, full = range(1, training.top_k), max_bytes(training.top_k)
+    fitting = (bisect_right(fewer, full // part, key=max_bytes) for part in DIVISORS)
     return list(dict.fromkeys([training.top_k, *(max(1, top_k) for top_k in fitting)]))
 
 
 def with_top_k(spec: TrainingSpec, top_k: int | None) -> TrainingSpec:
-    """Return the specification of a unit that sends ``top_k`` entries per chunk, or ``spec`` if it is None."""
+    """Return the specification of a unit with ``top_k`` entries per chunk (None: ``spec``)."""
     return spec if top_k is None else replace(spec, training=replace(spec.training, top_k=top_k))
 
 
 def choose_top_k(spec: TrainingSpec, up_bytes_per_second: int | None, compute_seconds: float | None) -> int:
-    """Return the entries per chunk of a node's next unit, from its last; the highest if nothing was measured."""
+    """Return the entries per chunk of a node's next unit; the highest if unmeasured."""
     levels = top_k_levels(spec)
     if not up_bytes_per_second or not compute_seconds:
         return levels[0]
@@ -49,6 +49,6 @@ def choose_top_k(spec: TrainingSpec, up_bytes_per_second: int | None, compute_se
 
 
 def decode_adapted(spec: TrainingSpec, payload: bytes) -> Payload:
-    """Return the entries of an untrusted payload of any compression level. Raises PayloadError: it is malformed."""
+    """Return an untrusted payload's entries, of any compression level. Raises PayloadError."""
     top_k = top_k_of(payload)
     return decode(with_top_k(spec, top_k if top_k in top_k_levels(spec) else None), payload)

@@ -1,4 +1,4 @@
-"""Byte format of the payload of a pseudo-gradient or of an aggregate (``docs/protocol/payloads.md``). No torch.
+"""Byte format of payloads (``docs/protocol/payloads.md``). No torch.
 
 A payload describes itself. The reader still passes the format that the job's specification fixes, and refuses any
 other before it allocates memory. Every vector of entries has exactly one payload: the Rice parameters are those of the
@@ -34,14 +34,14 @@ from training_gym.compress.quantise import (
     check_codes,
     chunk_count,
     entry_count,
-    meaning_of,
+    level_magnitudes,
     quantise,
     scales_are_valid,
 )
-from training_gym.compress.scale_choice import narrowest, respelled
+from training_gym.compress.scale_choice import canonical_codes, narrowest
 from training_gym.model.layout import parameter_shapes
 from training_gym.model.tensors import Vector
-from training_gym.runtime.threads import in_threads
+from training_gym.runtime.threads import map_in_threads
 from training_gym.spec.config import CHUNK, TrainingSpec
 from training_gym.spec.errors import PayloadError
 from zoo_protocol.hashing import canonical_json, sha256
@@ -142,18 +142,18 @@ def encode(spec: TrainingSpec, vector: Vector) -> bytes:
 
 
 def decode(spec: TrainingSpec, payload: bytes) -> Payload:
-    """Return the entries of an untrusted unit payload: :func:`decode_vector` in the specification's format."""
+    """Return an untrusted unit payload's entries (:func:`decode_vector`)."""
     return decode_vector(uplink(spec), payload)
 
 
 def top_k_of(payload: bytes) -> int | None:
-    """Return the entries per chunk in a payload's header, or None if out of range. Nothing else is checked."""
+    """Return the entries per chunk in a payload's header, or None if out of range."""
     top_k: int = _HEADER.unpack_from(payload)[3] if len(payload) >= _HEADER.size else 0
     return top_k if 1 <= top_k <= CHUNK else None
 
 
 def encode_vector(format_: Format, vector: Vector) -> bytes:
-    """Return the payload of ``vector`` [format_.size]. Raises PayloadError: a value is not finite."""
+    """Return the payload of ``vector`` [format_.size]. Raises PayloadError: it is not finite."""
     return encode_step(format_, vector)[0]
 
 
@@ -163,13 +163,13 @@ def encode_step(format_: Format, vector: Vector) -> tuple[bytes, Payload]:
     step = _step(format_, sent)
     low, high = narrowest(sent.low, sent.high, step.meaning, step.counts)
     if (low != sent.low).any() or (high != sent.high).any():  # rare: the same values under canonical scales
-        sent = Quantised(sent.offsets, low, high, respelled(sent.codes, format_.top_k, step.meaning, low, high))
+        sent = Quantised(sent.offsets, low, high, canonical_codes(sent.codes, format_.top_k, step.meaning, low, high))
         step = _step(format_, sent)
     return _written(format_, sent, step.counts), step
 
 
 def _step(format_: Format, sent: Quantised) -> Payload:
-    meaning = meaning_of(sent.low, sent.high, format_.bits)
+    meaning = level_magnitudes(sent.low, sent.high, format_.bits)
     counts = count_levels(sent.codes, format_.top_k, *meaning.shape)
     return Payload(format_.size, format_.top_k, sent.offsets, sent.codes, meaning, counts)
 
@@ -198,7 +198,7 @@ def _written(format_: Format, sent: Quantised, counts: Counts) -> bytes:
         lambda: pack_unary(sent.codes & LEVEL, level_parameter) if level_sizes[0] else b"",
         lambda: pack(sent.codes, level_parameter),
     ]
-    return b"".join([header, *scales, *in_threads(lambda section: section(), sections)])
+    return b"".join([header, *scales, *map_in_threads(lambda section: section(), sections)])
 
 
 def decode_vector(format_: Format, payload: bytes) -> Payload:
@@ -242,7 +242,7 @@ def decode_vector(format_: Format, payload: bytes) -> Payload:
     offsets = _offsets(format_, gaps)
     codes = _levels(format_, level_parameter, sections[5], sections[6])
     add_bits(codes, sections[2], 7)
-    meaning = meaning_of(low, high, format_.bits)
+    meaning = level_magnitudes(low, high, format_.bits)
     counts = count_levels(codes, format_.top_k, *meaning.shape)
     check_codes(codes, format_.top_k, low, high, meaning)
     right_low, right_high = narrowest(low, high, meaning, counts)
@@ -290,7 +290,7 @@ def _rice(
 
 
 def _best(counts: Counts, parameters: range) -> tuple[int, tuple[int, int]]:
-    """Return the lowest Rice parameter with the fewest bytes, and its sections' sizes; ``counts[n]`` counts n."""
+    """Return the lowest Rice parameter with the fewest bytes, and its sections' sizes."""
     sizes = rice_sizes(counts, parameters)
     best = min(parameters, key=lambda parameter: sum(sizes[parameter]))
     return best, sizes[best]

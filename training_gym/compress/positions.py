@@ -36,7 +36,7 @@ def _gaps(offsets: Any, top_k: int, gaps: Any) -> None:
 
 
 def offsets_of(gaps: Offsets, top_k: int, size: int) -> Offsets | None:
-    """Return the offsets for these gaps in a vector of ``size``; None if a chunk gets a wrong number of entries."""
+    """Return the offsets for these gaps; None if a chunk gets a wrong number of entries."""
     offsets = np.empty_like(gaps)
     return offsets if _offsets(gaps, top_k, size, offsets) else None
 

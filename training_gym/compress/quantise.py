@@ -1,4 +1,4 @@
-"""Selection of the entries of a vector that are sent, and quantisation of their values. No torch.
+"""Selection of a vector's entries to send, and quantisation of their values. No torch.
 
 The vector is cut into chunks of 4096; the last one may be shorter. Of a chunk of length n the min(k, n) largest
 magnitudes are sent, ties to the lower index. A sent value is a sign and one of L + 1 = 2**(b-1) magnitudes, evenly
@@ -17,7 +17,7 @@ from training_gym.compress.codes import LEVEL, Codes
 from training_gym.compress.positions import EVERYWHERE, Offsets
 from training_gym.model.tensors import Vector
 from training_gym.runtime.compiled import compiled
-from training_gym.runtime.threads import in_threads
+from training_gym.runtime.threads import map_in_threads
 from training_gym.spec.config import CHUNK
 from training_gym.spec.errors import PayloadError
 
@@ -85,7 +85,7 @@ def _blocks(size: int, top_k: int) -> Iterator[_Block]:
 
 
 def quantise(vector: Vector, top_k: int, bits: int) -> Quantised:
-    """Return the entries of ``vector`` (float32 [N], contiguous) to send. Raises PayloadError: one is not finite."""
+    """Return the entries of ``vector`` (float32 [N]) to send. Raises PayloadError: not finite."""
     size, levels_above = len(vector), (1 << (bits - 1)) - 1
     entries, chunks = entry_count(size, top_k), chunk_count(size)
     offsets = EVERYWHERE if top_k == CHUNK else np.empty(entries, np.uint16)
@@ -106,13 +106,13 @@ def quantise(vector: Vector, top_k: int, bits: int) -> Quantised:
         written = codes[block.entries].reshape(-1, block.sent)
         _round(pattern, pattern.view(np.float32), bottom, step, np.float32(levels_above), written)
 
-    in_threads(fill, _blocks(size, top_k))
+    map_in_threads(fill, _blocks(size, top_k))
     return Quantised(offsets, low, high, codes)
 
 
 @compiled
 def _choose(pattern: Any, threshold: Any, offsets: Any, chosen: Any) -> None:
-    """Choose the entries of each row whose magnitudes reach its ``threshold``; of equal ones the first that fit."""
+    """Choose each row's entries from ``threshold`` on; of equal ones the first that fit."""
     rows, length = pattern.shape
     sent = offsets.shape[1]
     found = np.empty(length, np.uint16)
@@ -151,7 +151,7 @@ def _round(pattern: Any, values: Any, bottom: Any, step: Any, most: Any, codes: 
             written[place] = code | sign if start > 0 or code else code  # a level above 0 is never zero
 
 
-def meaning_of(low: Scales, high: Scales, bits: int) -> Meaning:
+def level_magnitudes(low: Scales, high: Scales, bits: int) -> Meaning:
     """Return the magnitudes of the levels between ``low`` and ``high``; infinite beyond float32."""
     levels_above = (1 << (bits - 1)) - 1
     bottom, step = grid(low, high, levels_above)
@@ -198,7 +198,7 @@ def scales_are_valid(low: Scales, high: Scales) -> bool:
 
 
 def _scales(pattern: NDArray[np.uint32], levels_above: int) -> tuple[Scales, Scales]:
-    """Return each chunk's (low, high): the range sent, or with two levels the means of the lower and upper part."""
+    """Return each chunk's (low, high): the sent range, or both parts' means with two levels."""
     rows, sent = pattern.shape
     if levels_above > 1:
         least, most = np.empty(rows, np.uint32), np.empty(rows, np.uint32)
@@ -221,7 +221,7 @@ def _scales(pattern: NDArray[np.uint32], levels_above: int) -> tuple[Scales, Sca
 
 
 def _check_finite(numbers: NDArray[Any]) -> None:
-    """Raise PayloadError unless all magnitudes, or sums of magnitudes, are finite; the largest are sent."""
+    """Raise PayloadError unless all magnitudes, or their sums, are finite."""
     if not np.isfinite(numbers).all():
         raise PayloadError("not_finite", "pseudo_gradient", "has a value that is not finite; training has diverged")
 
@@ -252,7 +252,7 @@ def _above(values: Any, limits: Any, wide: Any, counts: Any) -> None:
 
 @compiled
 def _sum_whole(pairs: Any, total: Any, above: Any, counts: Any) -> None:
-    """Sum all magnitudes of each whole chunk (its values as pairs), then those above their mean, and count these.
+    """Sum each whole chunk's magnitudes (pairs), then those above the mean, and count these.
 
     The sums must be in numpy's order, which decides their bits. numpy cuts 4096 numbers into 32 runs of 128. In each
     run it makes eight sums of every eighth number and adds them two by two. A copy with the first eights of all runs

@@ -1,4 +1,4 @@
-"""Canonical scales: the one pair that a payload uses among those that give a chunk the same magnitudes. No torch.
+"""Canonical scales: the one pair among those with equal magnitudes. No torch.
 
 If the lowest or the highest level is unused, several pairs (low, high) express the same magnitudes with other levels.
 With v the least and w the largest used magnitude, the canonical pair is the first that expresses all of them exactly:
@@ -38,8 +38,8 @@ def narrowest(low: Scales, high: Scales, meaning: Meaning, counts: Counts) -> tu
     return right_low, right_high
 
 
-def respelled(codes: Codes, top_k: int, meaning: Meaning, low: Scales, high: Scales) -> Codes:
-    """Return the ``codes`` [E] of the same values under the scales that :func:`narrowest` returns."""
+def canonical_codes(codes: Codes, top_k: int, meaning: Meaning, low: Scales, high: Scales) -> Codes:
+    """Return ``codes`` [E] of the same values under the scales of :func:`narrowest`."""
     top = meaning.shape[1] - 1
     levels = np.zeros((len(meaning), LEVEL + 1), np.uint8)
     levels[:, : top + 1] = _levels(meaning, *grid(low, high, top), top)
@@ -51,16 +51,16 @@ def respelled(codes: Codes, top_k: int, meaning: Meaning, low: Scales, high: Sca
 
 
 def _first(meaning: Meaning, used: _Flags) -> tuple[Scales, Scales]:
-    """Return the first pair of each row that expresses the used magnitudes; the very first pair if none does."""
+    """Return each row's first pair that expresses the used magnitudes, else the first."""
     rows, top = np.arange(len(meaning)), meaning.shape[1] - 1
     ends = np.stack([meaning[rows, used.argmax(axis=1)], meaning[rows, top - used[:, ::-1].argmax(axis=1)]], axis=1)
     below, above = bfloat_below(ends[:, 0]).astype(np.int64), bfloat_above(ends[:, 1]).astype(np.int64)
     pairs = [_pair(below + lower, above + higher) for lower, higher in _PAIRS]
     low, high = pairs[0][0].copy(), pairs[0][1].copy()
     for lower, upper in pairs:
-        ends_fit = _spells(lower[rows], upper[rows], ends[rows], np.True_, top)
+        ends_fit = _represents(lower[rows], upper[rows], ends[rows], np.True_, top)
         near = rows[ends_fit]  # a cheap test that leaves few wrong pairs
-        found = near[_spells(lower[near], upper[near], meaning[near], used[near], top)]
+        found = near[_represents(lower[near], upper[near], meaning[near], used[near], top)]
         low[found], high[found] = lower[found], upper[found]
         rows = np.setdiff1d(rows, found, assume_unique=True)
     return low, high
@@ -72,8 +72,8 @@ def _pair(low: NDArray[np.int64], high: NDArray[np.int64]) -> tuple[Scales, Scal
     return bottom.astype(np.uint16), np.clip(high, bottom, LARGEST_SCALE).astype(np.uint16)
 
 
-def _spells(low: Scales, high: Scales, magnitudes: Meaning, used: Any, levels_above: int) -> _Flags:
-    """Return whether each row's scales have levels that equal its ``magnitudes`` where they are ``used``."""
+def _represents(low: Scales, high: Scales, magnitudes: Meaning, used: Any, levels_above: int) -> _Flags:
+    """Return rows whose scales have levels equal to the ``used`` ``magnitudes``."""
     bottom, step = grid(low, high, levels_above)
     with np.errstate(over="ignore"):  # of unused magnitudes
         meant = step[:, None] * _levels(magnitudes, bottom, step, levels_above).astype(np.float32)

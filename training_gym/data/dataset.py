@@ -52,7 +52,7 @@ class DatasetManifest:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "DatasetManifest":
-        """Parse an untrusted manifest file. Raises ManifestError: a field is wrong; the error names it."""
+        """Parse an untrusted manifest file. Raises ManifestError, which names the wrong field."""
         document = read_json(data, "dataset manifest")
         read_fields(document, "manifest", ["kind", "tokenizer", "train", "validation"])
         if (document["kind"], document["tokenizer"]) != (KIND, "bytes"):
@@ -78,7 +78,7 @@ def _read_split(document: Mapping[str, Any], name: str, limit: int) -> Split:
 
 
 def tokens_of(content: bytes, spec: TrainingSpec, what: str) -> Tokens:
-    """Return the tokens of a split's file. Raises StateError: the split is shorter than one window."""
+    """Return the tokens of a split's file. Raises StateError: shorter than one window."""
     window = spec.model.sequence_length + 1
     if len(content) < window:
         raise StateError(
@@ -88,7 +88,7 @@ def tokens_of(content: bytes, spec: TrainingSpec, what: str) -> Tokens:
 
 
 def training_batch(spec: TrainingSpec, train: Tokens, round_: int, slot: int, step: int) -> Tokens:
-    """Return the windows [batch_size, sequence_length + 1] of one inner step; ``step`` counts from 0 in its unit."""
+    """Return the windows [batch_size, sequence_length + 1] of inner ``step`` of a unit."""
     length = spec.model.sequence_length
     starts = [
         window_start(spec.training.seed, round_, slot, step, row, len(train) - length)
@@ -98,7 +98,7 @@ def training_batch(spec: TrainingSpec, train: Tokens, round_: int, slot: int, st
 
 
 def validation_windows(spec: TrainingSpec, validation: Tokens, most: int) -> Tokens:
-    """Return at most ``most`` windows [W, sequence_length + 1], evenly spread over the split without overlap."""
+    """Return at most ``most`` windows [W, sequence_length + 1], evenly spread."""
     length = spec.model.sequence_length
     count = min(most, len(validation) // (length + 1))
     last = len(validation) - length - 1

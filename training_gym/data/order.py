@@ -1,11 +1,11 @@
-"""Sample order of training: a pure function, so a node chooses nothing and a replay needs no state."""
+"""Sample order of training: pure, so nodes choose nothing and replays need no state."""
 
 import hashlib
 import struct
 
 
 def window_start(seed: int, round_: int, slot: int, step: int, row: int, windows: int) -> int:
-    """Return the start, from 0 to ``windows - 1``, of the window that row ``row`` of inner step ``step`` reads.
+    """Return the window, from 0 to ``windows - 1``, that ``row`` of inner ``step`` reads.
 
     The start is a keyed hash of its coordinates, so any row is found in constant time. The modulo's bias is below
     2**-64 for any dataset.

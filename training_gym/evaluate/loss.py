@@ -17,12 +17,12 @@ An untrusted model may have attention scores of 1 GB a window, of which a few ar
 
 
 def validation_loss(spec: TrainingSpec, parameters: Arrays, validation: Tokens, device: str = "cpu") -> float:
-    """Return the mean cross-entropy per token, in nats, over at most ``MAX_WINDOWS`` windows of the split."""
+    """Return the mean cross-entropy per token in nats, over ``MAX_WINDOWS`` windows at most."""
     return mean_loss(spec, parameters, validation_windows(spec, validation, MAX_WINDOWS), device)
 
 
 def mean_loss(spec: TrainingSpec, parameters: Arrays, tokens: Tokens, device: str = "cpu") -> float:
-    """Return the mean cross-entropy per token, in nats, over these windows [W, sequence_length + 1]."""
+    """Return the mean cross-entropy per token in nats over windows [W, sequence_length + 1]."""
     decoder = build_decoder(spec.model, parameters, device)
     windows = torch.from_numpy(tokens)
     total = 0.0
@@ -33,6 +33,6 @@ def mean_loss(spec: TrainingSpec, parameters: Arrays, tokens: Tokens, device: st
 
 
 def windows_per_batch(model: ModelConfig) -> int:
-    """Return how many windows to evaluate at once, at least one; limits the memory of a layer's results."""
+    """Return the number of windows to evaluate at once, limited by a layer's memory."""
     scores, widened = model.num_heads * model.sequence_length**2, 4 * model.hidden_size * model.sequence_length
     return max(1, min(WINDOWS_PER_BATCH, MAX_VALUES // max(scores, widened)))

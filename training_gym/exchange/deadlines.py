@@ -1,4 +1,4 @@
-"""Deadlines of rounds, and weights of late payloads. Pure; times are seconds after the round's start."""
+"""Deadlines of rounds and weights of late payloads. Pure; seconds after the start."""
 
 import math
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from training_gym.units.replica_state import ReplicaState, load_slot_state
 
 _Time = TypeVar("_Time", float, datetime)
 SPREADS = 3.0
-LEAST_SLACK = 0.1
+MIN_SLACK_SHARE = 0.1
 OVERLAPPED_SLACK = 0.5
 """Slack share of a job with overlapped rounds: until its checkpoint is needed, only stragglers delay the round."""
 MAX_STALENESS = 4
@@ -27,10 +27,10 @@ def quorum(expected: int) -> int:
     return -(-2 * expected // 3)
 
 
-def deadline(offsets: Sequence[float], least_slack: float = 0.0, share: float = LEAST_SLACK) -> float:
-    """Return when a round with a quorum stops waiting: median + 3 median absolute deviations of recent arrivals.
+def deadline(offsets: Sequence[float], min_slack_seconds: float = 0.0, share: float = MIN_SLACK_SHARE) -> float:
+    """Return a round's deadline after its quorum: median + 3 MAD of recent arrivals.
 
-    The slack is at least a ``share`` of the median and ``least_slack`` seconds, so that nodes of one speed do not race.
+    The slack is at least a ``share`` of the median and ``min_slack_seconds``, so that nodes of one speed do not race.
 
     Raises:
         ValueError: ``offsets`` is empty.
@@ -40,11 +40,11 @@ def deadline(offsets: Sequence[float], least_slack: float = 0.0, share: float = 
     times = np.asarray(offsets, np.float64)
     middle = float(np.median(times))
     spread = float(np.median(np.abs(times - middle)))
-    return middle + max(SPREADS * spread, share * middle, least_slack)
+    return middle + max(SPREADS * spread, share * middle, min_slack_seconds)
 
 
 def round_start(offers: Sequence[_Time], expected: int) -> _Time | None:
-    """Return when a round of units offered one by one began: at the quorum's offer; None before that."""
+    """Return the start of a round of single offers: its quorum's offer; None before."""
     return sorted(offers)[quorum(expected) - 1] if len(offers) >= quorum(expected) else None
 
 
@@ -60,7 +60,7 @@ def last_offer(taken: Sequence[float], limit: float) -> float:
 
 
 def latest_early_start(taken: Sequence[float], limit: float) -> float:
-    """Return the latest offer of a unit of an overlapped round; a later unit of median length misses ``limit``.
+    """Return the latest offer of an overlapped round's unit that can meet ``limit``.
 
     Raises:
         ValueError: ``taken`` is empty.
@@ -85,7 +85,7 @@ def restore_error_feedback(spec: TrainingSpec, slot_state: ReplicaState, payload
 
 
 def start_slot_state(spec: TrainingSpec, data: bytes | None, payload: bytes | None) -> ReplicaState:
-    """Return a unit's start state: from a replica state file or fresh, with ``payload`` restored if given.
+    """Return a unit's start state: from a file or fresh, with ``payload`` restored.
 
     The payload's own header gives its entries per chunk, which may differ from those of ``spec``.
 
@@ -97,7 +97,7 @@ def start_slot_state(spec: TrainingSpec, data: bytes | None, payload: bytes | No
 
 
 def staleness_weight(rounds_late: int) -> int:
-    """Return the weight 1 / sqrt(1 + s) of a payload of s rounds ago, in 1 / ``WEIGHT_ONE``; 0 if it is too old.
+    """Return 1 / sqrt(1 + s) for a payload of s rounds ago, in 1 / ``WEIGHT_ONE``, or 0.
 
     The square root is the usual discount of buffered asynchronous training (Nguyen et al., 2022).
 

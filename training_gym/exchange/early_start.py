@@ -16,7 +16,7 @@ from training_gym.spec.config import TrainingSpec
 
 
 def start_parameters(spec: TrainingSpec, checkpoint: Arrays, payload: bytes | None) -> Arrays:
-    """Return a unit's start parameters: the checkpoint, updated by the replica's own ``payload`` if given.
+    """Return a unit's start parameters: the checkpoint plus the replica's own ``payload``.
 
     The update is outer rate · (1 + outer momentum) · payload: the immediate effect of a pseudo-gradient in the outer
     step. The factor is rounded to float32. Then follow one multiplication and one subtraction per element, so every

@@ -25,7 +25,7 @@ TRIPS_BEFORE, TRIPS_AFTER = 3, 3
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A node's link to the market's storage, in 10**6 bits per second; the defaults are a good home connection."""
+    """Link of a node to storage, in Mb/s; the defaults are a good home connection."""
 
     down_mbps: float = 100.0
     up_mbps: float = 20.0

@@ -1,4 +1,4 @@
-"""Hardware benchmark: parameters, challenge and check. No torch; :mod:`training_gym.hardware.prover` answers.
+"""Hardware benchmark: parameters, challenge and check. No torch.
 
 All entries are residues modulo the prime P = 61, taken as -30..30. A float32 (or TF32) product of them is exact, since
 size * 30**2 < 2**24, so every honest device computes the same bytes.
@@ -103,7 +103,7 @@ class ProofParameters:
 
     @property
     def digests(self) -> int:
-        """Number of committed states: those of the chain, then those of the walk, lane by lane in each step."""
+        """Number of committed states: the chain's, then the walk's, by step and lane."""
         return (self.rounds + 1 + self.steps + 1) * self.lanes
 
     @property
@@ -146,7 +146,7 @@ class Challenge:
         return b"".join(_stream(b"zoo-walk-3" + b"".join(digests), lane, (self.work.size, WALK_COLUMNS)))
 
     def indices(self, digests: Sequence[bytes], lane: int, count: int) -> list[tuple[int, int]]:
-        """Return the next products' (factor, addend) indices; lane l has the matrices from ``l * pool`` on."""
+        """Return the next products' (factor, addend) indices; lane l starts at ``l * pool``."""
         seed = b"zoo-index-4" + b"".join(digests) + lane.to_bytes(4, "big")
         words = struct.unpack(f">{2 * count}Q", hashlib.shake_256(seed).digest(16 * count))
         first, pool = lane * self.work.pool, self.work.pool
@@ -154,7 +154,7 @@ class Challenge:
 
 
 def draws(work: ProofParameters, secret: bytes) -> Iterator[tuple[int, int, int]]:
-    """Yield (round, walk step, lane) of each opening, from the market's random ``secret`` after the commitment."""
+    """Yield (round, walk step, lane) of each opening, from ``secret`` after the commitment."""
     for number in range(work.opened):
         drawn = hashlib.shake_256(b"zoo-open-2" + secret + number.to_bytes(4, "big")).digest(24)
         words = [int.from_bytes(drawn[at : at + 8], "big") for at in (0, 8, 16)]
@@ -162,19 +162,19 @@ def draws(work: ProofParameters, secret: bytes) -> Iterator[tuple[int, int, int]
 
 
 def commitment(digests: Sequence[bytes]) -> bytes:
-    """Return the prover's commitment, made before the openings are known: one SHA-256 over all digests."""
+    """Return the prover's commitment: one SHA-256 over all digests."""
     return hashlib.sha256(b"zoo-commit-2" + b"".join(digests)).digest()
 
 
 def state_digest(state: bytes | memoryview, each: Callable[..., Iterable[bytes]] = map) -> bytes:
-    """Return the digest over a state's 4 MiB blocks; ``each`` is ``map``, or a parallel version of it."""
+    """Return the digest over a state's 4 MiB blocks; ``each`` is ``map`` or parallel."""
     view = memoryview(state).cast("B")
     blocks = [view[at : at + _BLOCK_BYTES] for at in range(0, len(view), _BLOCK_BYTES)]
     return hashlib.sha256(b"".join(each(lambda block: hashlib.sha256(block).digest(), blocks))).digest()
 
 
 def verify(challenge: Challenge, committed: bytes, secret: bytes, answer: bytes) -> bool:
-    """Return whether an answer opens the commitment, begins correctly, and every opened step is correct.
+    """Return True if an answer opens the commitment and every opened step is correct.
 
     Args:
         challenge: the challenge.
@@ -247,7 +247,7 @@ def _roots_times(state: memoryview, right: Residues) -> Residues:
 
 
 def _rows(state: memoryview, size: int, table: bytes) -> Iterator[tuple[int, Residues]]:
-    """Yield up to 256 rows of a state at a time, with the number of the first; a table maps the bytes."""
+    """Yield up to 256 rows of a state at a time with the first one's number."""
     for at in range(0, size, _BLOCK_ROWS):
         block = bytes(state[at * size : (at + _BLOCK_ROWS) * size])
         yield at, entries(block.translate(table), size)

@@ -1,4 +1,4 @@
-"""Prover of hardware challenges (:mod:`training_gym.hardware.challenge`) on this node's devices."""
+"""Prover of hardware challenges on this node's devices."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +32,7 @@ Keeping all states of a chain on mainnet would fill 137 GB of RAM.
 
 @dataclass(slots=True)
 class _ProofRun:
-    """States of the chain or the walk, by step and lane: all digests, and the bytes of every 16th step."""
+    """States of chain or walk by step and lane: all digests, every 16th step's bytes."""
 
     columns: int
     advance: Callable[[list[torch.Tensor], Sequence[bytes], int], torch.Tensor]
@@ -55,7 +55,7 @@ def _tf32() -> Iterator[None]:
 
 
 class Prover:
-    """Prover of one challenge, used once. The constructor makes the pools, before the clock runs.
+    """Prover of one challenge, used once; made, with its pools, before the clock runs.
 
     Args:
         work: parameters of the challenge.

@@ -39,7 +39,7 @@ class Decoder(nn.Module):
 
 
 class Block(nn.Module):
-    """Causal self-attention, then a feed-forward layer of four times the width, each with a residual."""
+    """Causal self-attention and a feed-forward layer of four widths, with residuals."""
 
     def __init__(self, model: ModelConfig) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class Block(nn.Module):
         return hidden + cast(Tensor, self.mlp_down(F.gelu(self.mlp_up(self.mlp_norm(hidden)))))
 
     def attend(self, hidden: Tensor, rotation: Tensor) -> Tensor:
-        """Compute causal attention by plain matrix products; their backward pass is deterministic on every device."""
+        """Compute causal attention by matrix products, deterministic on every device."""
         batch, length, width = hidden.shape
         heads = self.qkv(hidden).view(batch, length, 3, self.num_heads, -1).permute(2, 0, 3, 1, 4)  # [3, B, N, T, K]
         query, key, value = rotate(heads[0], rotation), rotate(heads[1], rotation), heads[2]
@@ -68,7 +68,7 @@ class Block(nn.Module):
 
 
 def rotary_table(length: int, head_size: int) -> Tensor:
-    """Return cosines and sines [2, T, K/2] of position times frequency; frequencies fall from 1 to 1/10000."""
+    """Return cosines and sines [2, T, K/2]; frequencies fall from 1 to 1/10000."""
     frequency = 10_000.0 ** (-torch.arange(0, head_size, 2, dtype=torch.float64) / head_size)
     angle = torch.arange(length, dtype=torch.float64)[:, None] * frequency
     return torch.stack((angle.cos(), angle.sin())).float()
@@ -82,7 +82,7 @@ def rotate(heads: Tensor, rotation: Tensor) -> Tensor:
 
 
 def build_decoder(model: ModelConfig, parameters: Arrays, device: str) -> Decoder:
-    """Return the network on ``device`` with a copy of ``parameters`` (names and shapes as ``parameter_shapes``)."""
+    """Return the network on ``device`` with a copy of ``parameters``."""
     decoder = Decoder(model)
     decoder.load_state_dict({name: torch.from_numpy(array) for name, array in parameters.items()})
     return decoder.to(device)

@@ -10,7 +10,7 @@ from training_gym.spec.config import ModelConfig
 def generate(
     model: ModelConfig, parameters: Arrays, prompt: bytes, length: int, temperature: float = 0.8, seed: int = 0
 ) -> bytes:
-    """Return ``length`` bytes that follow ``prompt``, sampled with ``seed``; equal arguments give equal text.
+    """Return ``length`` bytes after ``prompt``, sampled with ``seed``; deterministic.
 
     Args:
         model: the model's configuration.

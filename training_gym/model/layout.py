@@ -16,7 +16,7 @@ Arrays = dict[str, NDArray[np.float32]]
 
 
 def parameter_shapes(model: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Return the shape of every parameter, in sorted order, under the names of the network's ``state_dict``."""
+    """Return every parameter's shape, sorted, under the names of ``state_dict``."""
     width = model.hidden_size
     shapes: dict[str, tuple[int, ...]] = {
         "embedding.weight": (model.vocab_size, width),
@@ -36,17 +36,17 @@ def parameter_shapes(model: ModelConfig) -> dict[str, tuple[int, ...]]:
 
 
 def muon_trains(training: TrainingConfig, name: str, dimensions: int) -> bool:
-    """Return whether Muon trains this parameter: a matrix between hidden layers, if the job uses Muon."""
+    """Return True if Muon trains this parameter: a matrix between hidden layers."""
     return training.optimizer == "muon" and dimensions == 2 and name.startswith("blocks.")
 
 
 def moment_names(training: TrainingConfig, name: str, dimensions: int) -> tuple[str, ...]:
-    """Return the inner optimiser's moments: running means of the gradient and, for AdamW, of its square."""
+    """Return the inner optimiser's moments: of the gradient and, for AdamW, its square."""
     return ("exp_avg",) if muon_trains(training, name, dimensions) else ("exp_avg", "exp_avg_sq")
 
 
 def initial_parameters(model: ModelConfig, seed: int) -> Arrays:
-    """Return fresh parameters: norm gains 1, matrices uniform with the deviation of :func:`_deviation`."""
+    """Return fresh parameters: norm gains 1, uniform matrices (:func:`_deviation`)."""
     return {name: _initial(name, shape, model, seed) for name, shape in parameter_shapes(model).items()}
 
 
@@ -61,7 +61,7 @@ def _initial(name: str, shape: tuple[int, ...], model: ModelConfig, seed: int) -
 
 
 def _deviation(name: str, shape: tuple[int, ...], model: ModelConfig) -> float:
-    """Return 1/sqrt(inputs), which keeps the size of activations; less for outputs that add to the residual stream."""
+    """Return 1/sqrt(inputs), less for outputs that add to the residual stream."""
     if name == "embedding.weight":
         return 1.0
     deviation = 1.0 / math.sqrt(shape[1])

@@ -1,4 +1,4 @@
-"""Named float32 arrays: digest, flat view, and the only reader and writer of safetensors files. No torch.
+"""Named float32 arrays: digest, flat view, and safetensors files. No torch.
 
 A flat vector is the concatenation of the model's parameters in canonical (sorted name) order.
 """
@@ -28,7 +28,7 @@ _HEADER_PER_TENSOR = 512
 
 
 class TensorDigest:
-    """Root of a Merkle tree with one leaf per array, in the order of the names (:mod:`zoo_protocol.merkle`).
+    """Merkle root with one leaf per array, in the names' order (:mod:`zoo_protocol.merkle`).
 
     The tree proves that a state contains a tensor, or differs in it, without the other tensors. A leaf hashes
     ``"zoo-tensor-1" || header || SHA2-256 of the values``. The header is ``["name","F32",[shape]]`` as JSON without
@@ -51,7 +51,7 @@ class TensorDigest:
         self._values.update(np.ascontiguousarray(values, "<f4").data)
 
     def digest(self) -> bytes:
-        """Return the digest of all arrays (32 bytes) and end the input. Raises ValueError if there is none."""
+        """Return the digest of all arrays (32 bytes) and end the input. Raises ValueError: none."""
         self._end()
         return merkle.root(self._leaves)
 
@@ -124,7 +124,7 @@ def unflatten(model: ModelConfig, vector: Vector) -> Arrays:
 
 
 def save_arrays(arrays: Mapping[str, NDArray[np.float32]]) -> bytes:
-    """Return safetensors bytes without metadata: equal arrays give equal bytes, those of ``safetensors.numpy.save``."""
+    """Return safetensors bytes without metadata; equal arrays give equal bytes."""
     return b"".join(safetensors_pieces(arrays))
 
 
@@ -163,7 +163,7 @@ def file_bytes(shapes: Mapping[str, tuple[int, ...]]) -> int:
 def stream_arrays(
     pieces: Iterable[bytes], shapes: Mapping[str, tuple[int, ...]], what: str
 ) -> Iterator[tuple[str, Vector]]:
-    """Yield the values of an untrusted :func:`save_arrays` file as they arrive, with one piece in memory.
+    """Yield an untrusted :func:`save_arrays` file's values, one piece in memory.
 
     Yields each array's name with some of its values (flat, never none), in the order of names and positions.
 
@@ -205,7 +205,7 @@ def check_header(data: bytes, shapes: Mapping[str, tuple[int, ...]], what: str) 
 
 
 def load_arrays(data: bytes, shapes: Mapping[str, tuple[int, ...]], what: str) -> Arrays:
-    """Return the float32 arrays in untrusted safetensors bytes, which must have exactly these names and ``shapes``.
+    """Return the arrays in untrusted safetensors bytes of exactly these ``shapes``.
 
     Raises:
         StateError: too large, malformed, unexpected tensors, or a value is not finite.

@@ -73,7 +73,7 @@ def _muon(name: str, parameter: Tensor, gradient: Tensor, mean: Tensor, rate: fl
 
 
 def orthogonalised(matrix: Tensor) -> Tensor:
-    """Return ``matrix`` with singular values near one, by a quintic Newton-Schulz iteration in its own precision."""
+    """Return ``matrix`` with singular values near one, by quintic Newton-Schulz iteration."""
     a, b, c = MUON_COEFFICIENTS
     tall = matrix.shape[0] > matrix.shape[1]
     x: Tensor = matrix.T if tall else matrix

@@ -1,4 +1,4 @@
-"""Per-step data parallelism with the same bits over any number of processes. Needs ``torch.distributed``.
+"""Per-step data parallelism, bit for bit over any number of processes.
 
 A batch is cut into logical shards, one per replica; they belong to the job, not to the machines. Each shard has its own
 forward and backward pass, in any process. All processes receive all shards' gradients and add them along one fixed
@@ -49,7 +49,7 @@ class DeterministicGroup:
         self._rows = [one * self._most + place for one, share in enumerate(shares) for place in range(len(share))]
 
     def attach(self, decoder: Decoder) -> Callable[[Tensor], Tensor]:
-        """Return ``decoder.loss`` as the mean over all shards; its backward pass sets the parameters' gradients."""
+        """Return the mean ``decoder.loss`` over shards; its backward pass sets the gradients."""
         parameters = list(decoder.parameters())
 
         def loss(tokens: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ class DeterministicGroup:
         return loss
 
     def mean(self, decoder: Decoder, tokens: Tensor) -> Tensor:
-        """Return the mean loss and gradients [1 + num_parameters] over all shards; ``tokens`` are this process's."""
+        """Return mean loss and gradients [1 + num_parameters]; ``tokens`` are this process's."""
         mine = [_loss_and_gradients(decoder, shard) for shard in tokens.chunk(len(self.slots))]
         mine += [torch.zeros_like(mine[0])] * (self._most - len(mine))  # all processes send equally many
         own = torch.cat(mine)
@@ -71,7 +71,7 @@ class DeterministicGroup:
 
 
 class _MeanOfShards(torch.autograd.Function):
-    """Function whose forward pass computes each shard's gradients alone; its backward pass returns their mean."""
+    """Function with gradients per shard; its backward pass returns their mean."""
 
     @staticmethod
     def forward(ctx: Any, group: DeterministicGroup, decoder: Decoder, tokens: Tensor, *parameters: Tensor) -> Tensor:
@@ -87,7 +87,7 @@ class _MeanOfShards(torch.autograd.Function):
 
 
 def tree_sum(rows: Tensor) -> Tensor:
-    """Return the sum [n] of ``rows`` [k, n] along a binary tree; an odd row rises. Raises ValueError: no rows."""
+    """Return the sum [n] of ``rows`` [k, n] along a binary tree. Raises ValueError: no rows."""
     if not len(rows):
         raise ValueError("rows is empty; expected at least one")
     while len(rows) > 1:

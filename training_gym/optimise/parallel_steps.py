@@ -1,4 +1,4 @@
-"""Per-step data parallelism of mutually trusting processes that train one unit. Needs ``torch.distributed``.
+"""Per-step data parallelism of trusting processes that train one unit.
 
 Every process runs the same unit (slot 0's) and takes the batches of some replicas. After each backward pass torch's
 DistributedDataParallel averages the gradients, whole or by PowerSGD (Vogels et al., 2019), and all processes make the
@@ -56,7 +56,7 @@ class ProcessGroup:
         self._rank_of_factors = training.powersgd_rank
 
     def attach(self, decoder: Decoder) -> Callable[[Tensor], Tensor]:
-        """Return ``decoder.loss``; its backward pass leaves the group's mean gradients in the parameters.
+        """Return ``decoder.loss``; its backward pass leaves the group's mean gradients.
 
         Compression restarts with each call, so that a segment depends only on its boundary state.
         """

@@ -30,6 +30,6 @@ def configure(profile: ExecutionProfile) -> None:
 
 
 def seed_step(seed: int, round_: int, slot: int, step: int) -> None:
-    """Seed torch's generators for one inner step, so that no random number depends on earlier steps."""
+    """Seed torch's generators for one inner step, independent of earlier steps."""
     digest = hashlib.sha256(b"zoo-rng-1" + struct.pack(">QQQQ", seed, round_, slot, step)).digest()
     torch.manual_seed(int.from_bytes(digest[:8], "big") >> 1)

@@ -1,4 +1,4 @@
-"""Execution profiles: settings fixed before torch is imported, so that replays agree bit for bit.
+"""Execution profiles: settings before torch's import, so that replays agree bit for bit.
 
 Thread counts, instruction sets and library kernels change the last bits of a training step. The numeric libraries read
 them from environment variables when they load, so a launcher sets these for a fresh process.

@@ -30,14 +30,14 @@ def spans(size: int, start: int = 0) -> Iterator[slice]:
 
 
 def parts(size: int, multiple: int = BLOCK) -> list[slice]:
-    """Return all of ``size`` in about equal slices, one per thread; all but the last span whole ``multiple``."""
+    """Return ``size`` in about equal slices by thread, of ``multiple`` except the last."""
     count = max(1, min(THREADS, size // _MIN_PER_THREAD))
     length = -(-size // count // multiple) * multiple or multiple
     return [slice(first, min(first + length, size)) for first in range(0, size, length)]
 
 
-def in_threads(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
-    """Return ``work`` of each item, in order; numpy releases the interpreter's lock while it computes."""
+def map_in_threads(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
+    """Return ``work`` of each item, in order; numpy releases the interpreter's lock."""
     listed = list(items)
     results: dict[int, _Result] = {}
     left = iter(range(len(listed)))  # shared by all threads, which take the next item without a queue

@@ -29,7 +29,7 @@ proportionally less (Yang et al., 2022, Tensor Programs V; decision 16).
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """A GPT-like decoder over bytes (``model/decoder.py``). ``hidden_size / num_heads`` must be an even integer."""
+    """GPT-like decoder over bytes; ``hidden_size / num_heads`` must be an even integer."""
 
     architecture: str = choice_field("gpt", "gpt")
     vocab_size: int = choice_field(256, 256)
@@ -47,7 +47,7 @@ class ModelConfig:
 
 @dataclass(frozen=True, slots=True)
 class TrainingConfig:
-    """Settings of units (training, compression) and of aggregation. Decision 16 gives the reasons of the defaults.
+    """Settings of units and of aggregation; decision 16 has the reasons of the defaults.
 
     Attributes:
         rounds: outer rounds of the job.
@@ -195,7 +195,7 @@ class TrainingSpec:
         return spec
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the canonical document with every setting, from which ``from_dict`` restores the specification."""
+        """Return the canonical document with every setting (inverse: ``from_dict``)."""
         start = {} if self.start_model is None else {"start_model": self.start_model}
         return {
             "model_config": _settings(self.model),
@@ -208,7 +208,7 @@ class TrainingSpec:
         return canonical_json(self.to_dict())
 
     def spec_hash(self, json: bytes | None = None) -> str:
-        """Return the Keccak-256 of the canonical JSON, 0x hex. ``json`` is that JSON if the caller has it."""
+        """Return the Keccak-256 of the canonical JSON, 0x hex; ``json`` saves building it."""
         return to_hex(keccak(self.to_json() if json is None else json))
 
     @property
@@ -239,7 +239,7 @@ class TrainingSpec:
 
 
 def settings_by_size(model: ModelConfig, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the training settings, by name, that the size of ``model`` decides and that are not ``given``.
+    """Return by name the settings that ``model``'s size decides and that are not ``given``.
 
     A large model takes the settings of ``slow_links``. It does not if a method is named, gradients are averaged at
     every step, or error feedback is off, which would lose the unsent entries. The lengths of rounds and segments are
@@ -265,7 +265,7 @@ def _slow_links(model: ModelConfig, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _completed(document: object, model: ModelConfig) -> object:
-    """Return the training section with ``method`` replaced by its settings, or with those that the size decides."""
+    """Return the training section with ``method`` or the size replaced by its settings."""
     if not isinstance(document, Mapping):
         return document
     method = document.get("method", "default")
@@ -309,7 +309,7 @@ def _settings(config: ModelConfig | TrainingConfig) -> dict[str, Any]:
 
 
 def _min_segment(inner_steps: int) -> int:
-    """Return the least number of steps that divides a unit into at most ``MAX_SEGMENTS`` segments."""
+    """Return the least steps that divide a unit into at most ``MAX_SEGMENTS`` segments."""
     least = -(-inner_steps // MAX_SEGMENTS)
     return next(steps for steps in range(least, inner_steps + 1) if inner_steps % steps == 0)
 

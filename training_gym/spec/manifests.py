@@ -11,7 +11,7 @@ MAX_MANIFEST_BYTES = 1 << 20
 
 
 def read_json(data: bytes, what: str) -> dict[str, Any]:
-    """Return the JSON object in ``data``. Raises ManifestError: too large, not JSON, or not an object."""
+    """Return the JSON object in ``data``. Raises ManifestError: too large, or no JSON object."""
     if len(data) > MAX_MANIFEST_BYTES:
         raise ManifestError("too_large", what, f"has {len(data)} bytes, beyond {MAX_MANIFEST_BYTES}")
     try:

@@ -21,12 +21,12 @@ def choice_field(default: Any, *choices: Any) -> Any:
 
 
 def number_field(default: float, low: float, high: float) -> Any:
-    """Return a dataclass field that is a number from ``low`` to ``high``, whole if annotated as int."""
+    """Return a dataclass field: a number from ``low`` to ``high``, whole if annotated as int."""
     return field(default=default, metadata={"low": low, "high": high})
 
 
 def section(document: object, name: str, known: Sequence[str]) -> Mapping[str, Any]:
-    """Return ``document`` as a mapping with ``known`` keys only; ``name`` is its path. Raises SpecError."""
+    """Return ``document`` as a mapping of ``known`` keys; ``name``: its path. Raises SpecError."""
     if not isinstance(document, Mapping):
         raise SpecError("wrong_type", name, f"must be an object with the keys {', '.join(known)}")
     for key in document:
@@ -67,7 +67,7 @@ def _value(setting: Field[Any], value: object, path: str) -> Any:
 
 
 def cid(value: object, path: str, what: str) -> str:
-    """Return ``value`` if it has the form of a CID; ``what`` names the content. Raises SpecError."""
+    """Return ``value`` if it is a CID; ``what`` names the content. Raises SpecError."""
     if value is None:
         raise SpecError("missing_key", path, f"is missing; give the CID of {what}")
     if not isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Checkpoints: the model file, and the manifest that binds them to a job. No network, no torch.
+"""Checkpoints: model file, and manifest that binds them to a job. No network, no torch.
 
 A manifest is canonical JSON with the fields of :class:`CheckpointManifest` and ``"kind": "zoo-checkpoint/2"``. Hashes
 are 0x hex. ``round`` counts the rounds done, ``data_cursor`` the inner steps done per slot. ``parent`` is the CID of
@@ -62,7 +62,7 @@ class CheckpointManifest:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "CheckpointManifest":
-        """Parse an untrusted manifest file. Raises ManifestError: a field is wrong; the error names it."""
+        """Parse an untrusted manifest file. Raises ManifestError, which names the wrong field."""
         document = read_fields(read_json(data, "checkpoint manifest"), "manifest", _FIELDS)
         if document["kind"] != KIND:
             raise ManifestError("unsupported_value", "manifest.kind", f"must be {KIND!r}")
@@ -97,27 +97,27 @@ def _read_slot_states(document: object) -> dict[str, str]:
 
 
 def write_checkpoint(manifest: CheckpointManifest, files: Iterable[bytes], directory: Path) -> None:
-    """Write the ``files`` under their CIDs to ``directory``, and last ``checkpoint.json``, as storage has them."""
+    """Write ``files`` under their CIDs, and last ``checkpoint.json``, to ``directory``."""
     for content in files:
         (directory / cid_of_file(content)).write_bytes(content)
     (directory / "checkpoint.json").write_bytes(manifest.to_bytes())
 
 
 def initial_checkpoint(spec: TrainingSpec) -> bytes:
-    """Return the model file of round 0: a pure function of the specification, equal on every machine."""
+    """Return round 0's model file, a pure function of the specification."""
     return save_state(initial_parameters(spec.model, spec.training.seed))
 
 
 def save_state(parameters: Arrays) -> bytes:
-    """Return the model file of ``parameters``: equal parameters give equal bytes, hence equal CIDs."""
+    """Return the model file of ``parameters``; equal parameters give equal CIDs."""
     return b"".join(state_pieces(parameters))
 
 
 def state_pieces(parameters: Arrays) -> list[bytes | memoryview]:
-    """Return the bytes of :func:`save_state` as views of ``parameters``, to store them without a copy."""
+    """Return the bytes of :func:`save_state` as views of ``parameters``, without a copy."""
     return safetensors_pieces(parameters)
 
 
 def load_state(spec: TrainingSpec, data: bytes) -> Arrays:
-    """Return the parameters in a model file. Raises StateError: malformed, or of another specification."""
+    """Return a model file's parameters. Raises StateError: malformed, other specification."""
     return load_arrays(data, parameter_shapes(spec.model), "checkpoint")

@@ -20,7 +20,7 @@ _NO_HASH = "0x" + "00" * 32
 
 
 def environment_class(profile: ExecutionProfile) -> str:
-    """Return 0x hex of 32 bytes over the profile, the numeric builds, the device model and the probe's result.
+    """Return the hash (0x hex) over profile, numeric builds, device model and probe.
 
     The probe covers what the others do not: microcode, or a library that ignores its variables.
     """
@@ -42,7 +42,7 @@ def environment_class(profile: ExecutionProfile) -> str:
 
 
 def probe(profile: ExecutionProfile) -> bytes:
-    """Return the trace root (32 bytes) of one small fixed unit, trained and compressed in this process."""
+    """Return the trace root (32 bytes) of a small fixed unit, trained in this process."""
     spec = TrainingSpec(ModelConfig(), "probe", TrainingConfig(rounds=1, inner_steps=4, segment_steps=2))
     unit = Unit(
         spec=spec,

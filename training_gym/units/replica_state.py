@@ -1,4 +1,4 @@
-"""Replica state: error feedback, moments and step count, carried from unit to unit of a replica. No torch.
+"""Replica state: error feedback, moments and step count, carried between units. No torch.
 
 The state lives on the replica's node. Traces commit to its digest, so it is transferred only for a replay or when
 another node takes the replica over. A replica without one starts with zeros.
@@ -50,12 +50,12 @@ class ReplicaState:
 
 
 def error_feedback_digest(error_feedback: Vector) -> bytes:
-    """Return the tensor digest of error feedback (32 bytes), which is constant until a unit's end."""
+    """Return the tensor digest of error feedback (32 bytes), constant until a unit's end."""
     return tensor_digest({"error_feedback": error_feedback})
 
 
 def slot_state_digest(error_feedback_digest: bytes, moments: Arrays, steps: int) -> bytes:
-    """Return SHA2-256(error feedback's digest || tensor digest of the moments || steps as 8 bytes, big-endian)."""
+    """Return SHA2-256 of error feedback's and moments' digests and steps (8 bytes)."""
     return slot_state_digest_of(error_feedback_digest, tensor_digest(moments), steps)
 
 
@@ -77,7 +77,7 @@ def save_slot_state(state: ReplicaState) -> bytes:
 
 
 def load_slot_state(spec: TrainingSpec, data: bytes | None) -> ReplicaState:
-    """Return the state in a replica state file, or the fresh one. Raises StateError: invalid or not canonical."""
+    """Return the state in a file, or the fresh one. Raises StateError: not canonical."""
     if data is None:
         return fresh_slot_state(spec)
     shapes = slot_state_shapes(spec)
@@ -108,7 +108,7 @@ def facts_of(state: ReplicaState) -> SlotStateFacts:
 
 
 def stream_slot_state(spec: TrainingSpec, pieces: Iterable[bytes]) -> SlotStateFacts:
-    """Return the facts of a replica state file, with at most one piece in memory. Raises as :func:`load_slot_state`."""
+    """Return a file's facts, one piece in memory. Raises as :func:`load_slot_state`."""
     shapes = slot_state_shapes(spec)
     error_feedback, moments, steps, begun = TensorDigest(), TensorDigest(), 0.0, ""
     for name, values in stream_arrays(pieces, shapes, "slot_state"):

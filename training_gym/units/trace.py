@@ -134,7 +134,7 @@ def moments_of(state: Arrays) -> Arrays:
 
 
 def load_boundary_state(spec: TrainingSpec, data: bytes) -> Arrays:
-    """Return the boundary state in an untrusted file. Raises StateError: malformed, or of another specification."""
+    """Return an untrusted file's boundary state. Raises StateError: malformed, other spec."""
     return load_arrays(data, boundary_shapes(spec), "state")
 
 
@@ -155,14 +155,14 @@ def boundary_state_bytes(spec: TrainingSpec) -> int:
 def stream_inner_leaf(
     spec: TrainingSpec, place: LeafContext, boundary: int, start: SlotStateFacts, pieces: Iterable[bytes]
 ) -> bytes:
-    """Return the :func:`inner_leaf` of a boundary state file (32 bytes); see :func:`stream_inner_digest`."""
+    """Return a boundary state file's :func:`inner_leaf` (32 bytes)."""
     return leaf_at(place, boundary, stream_inner_digest(spec, boundary, start.error_feedback, start.steps, pieces))
 
 
 def stream_inner_digest(
     spec: TrainingSpec, boundary: int, error_feedback: bytes, steps: int, pieces: Iterable[bytes]
 ) -> bytes:
-    """Return the :func:`inner_digest` of a boundary state file (32 bytes), with at most one piece in memory.
+    """Return a boundary state file's :func:`inner_digest` (32 bytes), one piece in memory.
 
     Args:
         error_feedback, steps: digest and step count of the replica state that the unit started with.
@@ -188,7 +188,7 @@ def state_digest(parameters: bytes, slot_state: bytes, payload: bytes = b"") -> 
 
 
 def inner_digest(unit: Unit, boundary: int, state: Arrays, error_feedback: bytes) -> bytes:
-    """Return the digest of a boundary state before the end; ``error_feedback`` is the initial one's digest."""
+    """Return an inner boundary state's digest; ``error_feedback``: the initial one's."""
     slot_state = slot_state_digest(error_feedback, moments_of(state), steps_after(unit, boundary))
     return state_digest(tensor_digest(parameters_of(state)), slot_state)
 
@@ -201,12 +201,12 @@ def leaf_at(place: LeafContext, boundary: int, digest: bytes) -> bytes:
 def boundary_leaf(
     place: LeafContext, boundary: int, parameters: bytes, slot_state: bytes, payload: bytes = b""
 ) -> bytes:
-    """Return leaf ``boundary`` (32 bytes) of a unit's trace, from the arguments of :func:`state_digest`."""
+    """Return leaf ``boundary`` (32 bytes) of a trace; arguments as :func:`state_digest`."""
     return leaf_at(place, boundary, state_digest(parameters, slot_state, payload))
 
 
 def inner_leaf(unit: Unit, boundary: int, state: Arrays, error_feedback: bytes) -> bytes:
-    """Return the leaf (32 bytes) of a boundary state before the end, from the arguments of :func:`inner_digest`."""
+    """Return an inner boundary state's leaf (32 bytes); arguments as :func:`inner_digest`."""
     return leaf_at(unit.place, boundary, inner_digest(unit, boundary, state, error_feedback))
 
 
@@ -235,7 +235,7 @@ class TraceEndpoints:
 def check_ends(
     place: LeafContext, spec: TrainingSpec, checkpoint: Arrays, leaves: Sequence[bytes], ends: TraceEndpoints
 ) -> None:
-    """Check, without training, that a trace's first leaf commits to this unit and its last to the submitted result.
+    """Check without training that a trace binds this unit and the submitted result.
 
     A replay proves leaves only; this check binds them to the unit's input, payload and replica state.
 

@@ -1,4 +1,4 @@
-"""Execution of a work unit (one replica's outer round), whole by its node or replayed by segments.
+"""Execution of a work unit, whole by its node or replayed by segments.
 
 Both use one code path: a boundary state is a value, and a segment is a function from one state to the next.
 """
@@ -50,7 +50,7 @@ def _ignore_step(step: int, loss: float) -> None:
 
 
 class Group(Protocol):
-    """Processes that train a unit together and average their gradients at every step (``parallel_steps``).
+    """Processes that train a unit together and average gradients at every step.
 
     Attributes:
         slots: replicas whose batches this process takes; equally many in every process.
@@ -59,7 +59,7 @@ class Group(Protocol):
     slots: Sequence[int]
 
     def attach(self, decoder: Decoder) -> Callable[[Tensor], Tensor]:
-        """Return ``decoder.loss``; its backward pass leaves the group's mean gradients in the parameters."""
+        """Return ``decoder.loss``; its backward pass leaves the group's mean gradients."""
 
 
 def run_unit(
@@ -93,8 +93,8 @@ def run_unit(
     for segment in range(unit.spec.segments):
         write_arrays(state_path(workdir, segment), state)
         digests.append(inner_digest(unit, segment, state, feedback))
-        state, loss = train(unit, state, steps_of(unit.spec, segment), on_step)
-    result = finished(unit, digests, state, loss)
+        state, loss = train(unit, state, segment_steps(unit.spec, segment), on_step)
+    result = unit_result(unit, digests, state, loss)
     if group is not None:  # without aggregation this state is the group's result
         write_arrays(state_path(workdir, unit.spec.segments), state)
         _keep_checkpoint(unit, state, result, parent, workdir)
@@ -144,17 +144,17 @@ def replay(
         StateError: the revealed file is malformed.
         TrainingDiverged: a loss, or the unit's end, is not finite.
     """
-    state, loss = replayed(unit, segment, start_leaf, state_file, on_step)
+    state, loss = replay_end_state(unit, segment, start_leaf, state_file, on_step)
     if segment + 1 < unit.spec.segments:
         return inner_leaf(unit, segment + 1, state, error_feedback_digest(unit.slot_state.error_feedback)), None
-    end = finished(unit, [], state, loss)
+    end = unit_result(unit, [], state, loss)
     return leaf_at(unit.place, unit.spec.segments, end.state_digests[-1]), end.payload_sha256
 
 
-def replayed(
+def replay_end_state(
     unit: Unit, segment: int, start_leaf: bytes, state_file: bytes | None, on_step: OnStep = _ignore_step
 ) -> tuple[Arrays, float]:
-    """Return the uncompressed state that :func:`replay` ends in, and its mean loss; raises as :func:`replay`."""
+    """Return the uncompressed end state of :func:`replay`, and its mean loss."""
     if segment == 0:
         state = start_state(unit)
     elif state_file is None:
@@ -163,17 +163,17 @@ def replayed(
         state = load_boundary_state(unit.spec, state_file)
     if inner_leaf(unit, segment, state, error_feedback_digest(unit.slot_state.error_feedback)) != start_leaf:
         raise StartStateMismatch("start_state_mismatch", "state", f"does not hash to the committed leaf {segment}")
-    return train_steps(unit, state, steps_of(unit.spec, segment), on_step)
+    return train_steps(unit, state, segment_steps(unit.spec, segment), on_step)
 
 
-def steps_of(spec: TrainingSpec, segment: int) -> range:
+def segment_steps(spec: TrainingSpec, segment: int) -> range:
     """Return the inner steps of a segment."""
     length = spec.training.segment_steps
     return range(segment * length, (segment + 1) * length)
 
 
-def finished(unit: Unit, digests: Sequence[bytes], state: Arrays, loss: float) -> UnitResult:
-    """Return the result of a unit that ended in ``state``. Raises TrainingDiverged: it is not finite."""
+def unit_result(unit: Unit, digests: Sequence[bytes], state: Arrays, loss: float) -> UnitResult:
+    """Return the result of a unit that ended in ``state``. Raises TrainingDiverged."""
     payload, error_feedback = _compress(unit, state)
     slot_state = ReplicaState(error_feedback, moments_of(state), steps_after(unit, unit.spec.segments))
     digest, parameters = slot_state.digest(), tensor_digest(parameters_of(state))
@@ -192,7 +192,7 @@ def finished(unit: Unit, digests: Sequence[bytes], state: Arrays, loss: float) -
 def train_steps(
     unit: Unit, state: Arrays, steps: range, on_step: OnStep, group: Group | None = None
 ) -> tuple[Arrays, float]:
-    """Return the state after the inner ``steps`` and their mean loss. Raises TrainingDiverged: a loss is not finite."""
+    """Return the state after the inner ``steps``, and mean loss. Raises TrainingDiverged."""
     training = unit.spec.training
     names = list(parameter_shapes(unit.spec.model))
     decoder = build_decoder(unit.spec.model, {name: state[f"parameters.{name}"] for name in names}, unit.device)
@@ -227,7 +227,7 @@ def train_steps(
 
 
 def rate_share(training: TrainingConfig, round_: int, step: int, seen: int) -> float:
-    """Return the share of the peak rate: warm-up by the steps ``seen``, linear decay over the job."""
+    """Return the share of the peak rate: warm-up by steps ``seen``, then linear decay."""
     warm = min(1.0, (seen + 1) / (training.warmup_steps + 1))
     done = (round_ * training.inner_steps + step) / (training.rounds * training.inner_steps)
     return warm * (1.0 - (1.0 - training.final_rate_share) * done)

@@ -30,7 +30,7 @@ class Attack(StrEnum):
 
 
 def dishonest_training(attack: Attack, segments: Collection[int], earlier: Vector | None = None) -> Train:
-    """Return training for :func:`run_unit` that attacks these ``segments`` and is honest in the others.
+    """Return training for :func:`run_unit` that attacks ``segments``, honest in others.
 
     Args:
         segments: numbers of the segments, from 0.
@@ -65,8 +65,8 @@ def dishonest_training(attack: Attack, segments: Collection[int], earlier: Vecto
     return train
 
 
-def movement(unit: Unit, end_state: Arrays) -> Vector:
-    """Return a unit's change of the parameters [num_parameters], for a later unit's stale payload."""
+def parameter_change(unit: Unit, end_state: Arrays) -> Vector:
+    """Return a unit's change of the parameters [num_parameters], for a stale payload."""
     ended = {name: end_state[f"parameters.{name}"] for name in parameter_shapes(unit.spec.model)}
     return flatten(ended) - flatten(unit.checkpoint)
 

@@ -11,7 +11,7 @@ _MIN_SHARE, _MAX_SHARE = 1 / 64, 1 / 16
 
 
 def altered_state(unit: Unit, segment: int, data: bytes, seed: int) -> tuple[bytes, bytes] | None:
-    """Return the file of an altered start state of ``segment`` and its leaf (32 bytes); None if nothing has moved.
+    """Return an altered start state of ``segment`` and its leaf; None if nothing has moved.
 
     Each tensor moves a few per cent further along its movement since the checkpoint, or back. Tensors without a
     gradient stay. Weight decay alone is equal for all nodes, so a difference there would expose the alteration. To

@@ -82,7 +82,7 @@ def measure(
     return found
 
 
-def doubts(found: Statistics) -> list[str]:
+def outlier_flags(found: Statistics) -> list[str]:
     """Return the outlier flags of a payload as stable codes; empty for nearly all honest ones."""
     unusual = {
         "norm": not 1 / NORM <= found.norm <= NORM,
@@ -95,7 +95,7 @@ def doubts(found: Statistics) -> list[str]:
 
 
 def held_out(spec: TrainingSpec, validation: Tokens, seed: bytes) -> Tokens:
-    """Return ``HELD_OUT_WINDOWS`` windows [W, sequence_length + 1] of the validation split, drawn by ``seed``.
+    """Return windows [W, sequence_length + 1] of the validation split, drawn by ``seed``.
 
     The seed comes from all payloads of the round (``aggregation.sketch_seed``), so no node can train for the windows.
     """
@@ -121,7 +121,7 @@ def _cosine(left: Vector, right: Vector) -> float:
 
 
 def _overlaps(slot: int, payloads: Mapping[int, Payload]) -> tuple[float, float]:
-    """Return the overlap of a payload's positions relative to chance, and the largest with one of equal size."""
+    """Return a payload's position overlap over chance, and the largest of equal size."""
     own, own_places = payloads[slot], payloads[slot].indices
     lifts, copied = [], 0.0
     for other, payload in payloads.items():
@@ -135,7 +135,7 @@ def _overlaps(slot: int, payloads: Mapping[int, Payload]) -> tuple[float, float]
 
 
 def _matrices(spec: TrainingSpec, vector: Vector) -> list[Vector]:
-    """Return the matrices with at least a tenth of the payload's energy; few sent entries often share one direction."""
+    """Return the matrices with at least a tenth of the payload's energy."""
     least = 0.1 * float(vector @ vector)
     matrices = [part for part in unflatten(spec.model, vector).values() if part.ndim == 2]
     return [matrix for matrix in matrices if least and float(np.vdot(matrix, matrix)) >= least]

@@ -28,7 +28,7 @@ class Difference:
 
 
 def difference(claimed: Arrays, computed: Arrays) -> Difference:
-    """Return the distance of the parameters of two boundary states, relative to the length of those ``computed``.
+    """Return the relative distance of two boundary states' parameters.
 
     Both have the same tensors. A tensor of zeros has an infinite distance from anything else.
     """
@@ -48,7 +48,7 @@ def _share(squared_distance: float, squared_length: float) -> float:
 
 
 def claimed_end(unit: Unit, slot_state: ReplicaState, payload: bytes) -> Arrays:
-    """Return the parameters that a unit ended in, from the replica state after it and its payload.
+    """Return a unit's end parameters, from its replica state and payload.
 
     Payload and new error feedback sum to pseudo-gradient plus old error feedback, up to float32 rounding
     (``units.unit``). A provider could split that sum arbitrarily, so the sum is compressed again and compared with the

@@ -11,7 +11,7 @@ from worker.context import context
 def keep_disputes() -> None:
     """Draw committees, send verdicts, enforce response deadlines, restore held payouts."""
     c = context()
-    dispute_keeper.keep(c.database, c.network, c.chain)
+    dispute_keeper.queue_due_calls(c.database, c.network, c.chain)
 
 
 @shared_task(name="disputes.keep_list")

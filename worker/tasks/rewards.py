@@ -21,7 +21,7 @@ def review() -> None:
 def judge_uptime() -> None:
     """Evaluate the uptime of past epochs, and queue the penalties."""
     c = context()
-    uptime.judge(c.database, c.storage, c.network, utc_now())
+    uptime.evaluate_epochs(c.database, c.storage, c.network, utc_now())
 
 
 @shared_task(name="rewards.post")

@@ -5,7 +5,7 @@ from datetime import timedelta
 from celery import shared_task
 
 from market.accounts import service as accounts
-from market.accounts.idempotency import forget_old_answers
+from market.accounts.idempotency import delete_expired_answers
 from market.orders import amendments
 from market.platform.db.session import database_now
 from market.providers import asks
@@ -30,11 +30,11 @@ def sweep() -> None:
         with c.database.transaction() as session:
             now = database_now(session)
             outages.report(session, outages.SWEEP, outages.sweep_gap(c.settings.sweep_interval_seconds))
-            is_api_away = outages.is_away(session, outages.API, outages.api_gap(c.settings.lease_seconds), now)
+            is_api_down = outages.is_unresponsive(session, outages.API, outages.api_gap(c.settings.lease_seconds), now)
             asks.expire_asks(session, now)
             accounts.discard_expired(session, now)
-            forget_old_answers(session, now)
-        if not is_api_away:  # during an outage no node can renew its lease
+            delete_expired_answers(session, now)
+        if not is_api_down:  # during an outage no node can renew its lease
             expiry.expire_due(c.database, now)
             expiry.expire_uploads(c.database, now - timedelta(seconds=c.settings.upload_seconds))
             expiry.expire_replays(c.database, timedelta(seconds=c.settings.replay_seconds), now)

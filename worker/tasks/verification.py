@@ -2,7 +2,7 @@
 
 from celery import shared_task
 
-from market.verification.judgement import service as judgement
+from market.verification.decisions import service as decisions_service
 from worker.context import context
 
 
@@ -10,4 +10,6 @@ from worker.context import context
 def advance() -> None:
     """Close windows, record seeds, sample segments, assign replays, decide units."""
     c = context()
-    judgement.advance(c.database, c.storage, c.settings, c.network, c.chain, c.challenger, former=c.former_challengers)
+    decisions_service.advance(
+        c.database, c.storage, c.settings, c.network, c.chain, c.challenger, former=c.former_challengers
+    )

@@ -72,12 +72,12 @@ class Round(Answer):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Result of clearing. ``needs_lot``: the random tie-break decided which sellers trade."""
+    """Result of clearing. ``needs_tie_break``: the random tie-break decided which sellers trade."""
 
     rule: str
     price: int | None
     fills: dict[str, list[str]]
-    needs_lot: bool = False
+    needs_tie_break: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def replay(document: dict[str, Any], block_hash: str | None = None) -> Replay:
         *_compare("rule", computed.rule, published.rule),
         *_compare("price", computed.price, published.price_wei_per_gpu_hour),
     ]
-    if computed.needs_lot and (published.seed_block is None or published.seed_block_hash is None):
+    if computed.needs_tie_break and (published.seed_block is None or published.seed_block_hash is None):
         findings += _compare("seed_block", "a block for the tie-break", "none")
     if block_hash is not None:
         findings += _compare("seed_block_hash", block_hash, published.seed_block_hash)
@@ -167,7 +167,7 @@ def clear(orders: Orders, seed: bytes) -> Outcome:
     ranked = sorted(sellers, key=lambda ask_id: hashlib.sha256(seed + ask_id.encode()).digest())
     losers = ranked[: last.nodes]
     winners = [ask_id for ask_id in sellers if ask_id not in losers]
-    return Outcome("sbba", last.limit_price_wei, _assign(served[:-1], winners), needs_lot=True)
+    return Outcome("sbba", last.limit_price_wei, _assign(served[:-1], winners), needs_tie_break=True)
 
 
 def hash_of_block(rpc_url: str, number: int) -> str:
@@ -186,12 +186,12 @@ def hash_of_block(rpc_url: str, number: int) -> str:
     return str(found)
 
 
-def _greedy(bids: list[Bid], ladder: list[int]) -> list[Bid]:
-    """Return the bids that get all their nodes from the cheapest remaining asks within their limit, in order."""
+def _greedy(bids: list[Bid], prices: list[int]) -> list[Bid]:
+    """Return the bids filled by the cheapest asks within their limit, in order."""
     served: list[Bid] = []
     taken = 0
     for bid in bids:
-        wanted = ladder[taken : taken + bid.nodes]
+        wanted = prices[taken : taken + bid.nodes]
         if len(wanted) == bid.nodes and max(wanted) <= bid.limit_price_wei:
             served.append(bid)
             taken += bid.nodes

@@ -16,7 +16,7 @@ from zoo_protocol.payments.job_record import JobRecord, leaf_of, order_of
 def find_challenge(
     place: Place, provider: str | None, chain: ChainReader, gateway: GatewayClient, read_market: MarketReader
 ) -> Challenge:
-    """Build the challenge of a unit that is settled, or that the market reports, while it can be disputed.
+    """Build the challenge of a settled or reported unit while it can be disputed.
 
     Args:
         provider: provider of the attempt; needed only if several attempted the unit.

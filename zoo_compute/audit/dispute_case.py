@@ -22,7 +22,7 @@ from zoo_protocol.payments.job_record import JobRecord, leaf_of, order_of
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Disputed unit; fields as in :class:`zoo_protocol.payments.job_record.UnitRecord` and :class:`JobRecord`.
+    """Disputed unit; fields as in :class:`~zoo_protocol.payments.job_record.UnitRecord`.
 
     ``salt`` is None while the payload is not delivered, or is not disclosed.
     """
@@ -77,7 +77,7 @@ def _case_in(record: JobRecord, unit_id: str) -> Case | None:
 
 
 def case_from_market(document: Mapping[str, Any]) -> Case | None:
-    """Return the case from the market's ``GET /v1/disputes/{id}``; None if the market does not have the unit.
+    """Return the case from the market's API; None if the market does not have the unit.
 
     Raises:
         Mismatch: it describes another unit.

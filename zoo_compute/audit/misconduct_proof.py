@@ -1,4 +1,4 @@
-"""Proofs of referee misconduct from signatures: equivocation, or a verdict against all other members."""
+"""Proofs of referee misconduct: equivocation, or a verdict against all others."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class MisconductProof:
 
 
 def votes(chain: DisputeChain, dispute_id: str, given: Iterable[Mapping[str, Any]]) -> Votes:
-    """Return the given verdicts by recovered signer; objections and foreign disputes are ignored."""
+    """Return verdicts by recovered signer, without objections and foreign disputes."""
     found: dict[tuple[int, str], dict[bool, str]] = {}
     for one in given:
         if one.get("dispute_id", dispute_id) != dispute_id or one["reason"] not in REPLAYED:

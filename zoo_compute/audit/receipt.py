@@ -1,4 +1,4 @@
-"""A job's receipt, recomputed from the chain and IPFS alone, without trust in the market or the providers.
+"""A job's receipt, recomputed from the chain and IPFS alone.
 
 The settlement event names the job record by its digest. The checks of the record are:
 
@@ -85,7 +85,7 @@ def verify_job(
 
 
 def differences(claimed: dict[str, Any], recomputed: dict[str, Any]) -> list[Finding]:
-    """Return the differences of a claimed receipt from the recomputed one; additional keys are ignored."""
+    """Return a claimed receipt's differences from the recomputed one; ignores more keys."""
     found = Verification()
     for key, value in recomputed.items():
         if key in _OF_THE_MOMENT:
@@ -286,7 +286,7 @@ def _validation_split(result: Verification, gateway: GatewayClient, spec: bytes)
 
 
 def _fetch(result: Verification, gateway: GatewayClient, where: str, content: str | None) -> bytes | None:
-    """Return the bytes of a CID, verified by block; None and a finding if they are not available."""
+    """Return a CID's bytes, verified by block; None and a finding if not available."""
     if content is None:
         result.expect("missing", where, "a CID", None)
         return None

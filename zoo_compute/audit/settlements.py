@@ -1,4 +1,4 @@
-"""Payments of a job, recomputed: each batch's root from its lines on chain and its published list of units."""
+"""Payments of a job, recomputed: each batch's root from on-chain lines and units."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -19,7 +19,7 @@ class ExitCode(IntEnum):
 
 
 class ZooError(Exception):
-    """Base of this package's errors: a stable ``code``, a readable ``detail`` and, if any, a ``remedy``."""
+    """Base of errors: stable ``code``, readable ``detail`` and, if any, ``remedy``."""
 
     exit_code = ExitCode.FAILED
 

@@ -31,7 +31,7 @@ class _Direction:
         self._free_at = 0.0
         self._transfers: deque[tuple[int, float]] = deque(maxlen=_MAX_SAMPLES)
 
-    def pass_on(self, size: int) -> None:
+    def throttle(self, size: int) -> None:
         """Count ``size`` bytes and sleep for their transfer time at the limit."""
         with self._lock:
             self.bytes += size
@@ -113,7 +113,7 @@ class Link:
 
 
 class Background:
-    """``length`` bytes of a file from ``start``, as a request body that pauses for urgent transfers.
+    """``length`` bytes from ``start`` as a body that pauses for urgent transfers.
 
     Args:
         check: called before each piece; its exception ends the transfer.
@@ -147,7 +147,7 @@ class _Body(httpx.SyncByteStream):
         for chunk in self._stream:
             for start in range(0, len(chunk), _PIECE_BYTES):
                 piece = chunk[start : start + _PIECE_BYTES]
-                self._direction.pass_on(len(piece))
+                self._direction.throttle(len(piece))
                 self._size += len(piece)
                 yield piece
         if self._ends_when_read:

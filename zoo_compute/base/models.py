@@ -21,7 +21,7 @@ class Answer(BaseModel):
 
 
 class Tier(Answer):
-    """One row of the network's tier table. Prices in wei per GPU-hour, speed in FLOP/s of one GPU."""
+    """Tier of the network; prices in wei per GPU-hour, speed in FLOP/s of one GPU."""
 
     id: int
     gpus: int
@@ -183,7 +183,7 @@ class Claim(Answer):
 
 
 class RewardProof(Answer):
-    """Rewards that an account can claim for one posted epoch; ``cumulative_wei``: all that it ever earned."""
+    """Claimable rewards of a posted epoch; ``cumulative_wei``: all that was ever earned."""
 
     epoch: int
     root: str

@@ -55,7 +55,7 @@ class Challenge:
 _REVEAL_GAS = 250_000  # a trace of 64 segments takes 208,000
 
 
-class Turn(IntEnum):
+class DisputePhase(IntEnum):
     """``IDisputes.Status``: the pending action of a dispute, or its outcome."""
 
     NONE = 0
@@ -70,7 +70,7 @@ class Turn(IntEnum):
 
     @property
     def is_end(self) -> bool:
-        return self >= Turn.PROVIDER_LOST
+        return self >= DisputePhase.PROVIDER_LOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Dispute:
         signed: seats whose signatures the contract stores, fewer than the quorum.
     """
 
-    turn: Turn
+    phase: DisputePhase
     deadline: int
     step: int
     convicted: bool  # another dispute of the unit was upheld, so this one can only be dismissed
@@ -106,7 +106,7 @@ class Dispute:
     @property
     def until(self) -> int | None:
         """Return the deadline if the pending action has one."""
-        return self.deadline if self.turn in (Turn.TRACE, Turn.STEP, Turn.JUDGING) else None
+        return self.deadline if self.phase in (DisputePhase.TRACE, DisputePhase.STEP, DisputePhase.JUDGING) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +116,13 @@ class Terms:
     bond: int
     cost: int
     dispute_period: int
-    turn_period: int
+    response_seconds: int
     verdict_period: int
     quorum: int
 
 
 @dataclass(frozen=True, slots=True)
-class ShownTrace:
+class RevealedTrace:
     """Revealed trace of a unit: environment class and digests of all boundary states, 0x hex."""
 
     environment: str
@@ -144,8 +144,8 @@ class DisputeChain(Chain):
     def terms(self) -> Terms:
         """Constant terms of the contract."""
         with chain_errors():
-            bond, cost, _, period, turn, verdict, _, _, quorum, _ = self._disputes.functions.terms().call()
-            return Terms(int(bond), int(cost), int(period), int(turn), int(verdict), int(quorum))
+            bond, cost, _, period, response, verdict, _, _, quorum, _ = self._disputes.functions.terms().call()
+            return Terms(int(bond), int(cost), int(period), int(response), int(verdict), int(quorum))
 
     @cached_property
     def domain(self) -> Domain:
@@ -154,7 +154,7 @@ class DisputeChain(Chain):
             return disputes_domain(int(self._web3.eth.chain_id), str(self._disputes.address))
 
     @cached_property
-    def keep_seconds(self) -> int:
+    def trace_retention_seconds(self) -> int:
         """Return the period after its commitment in which a unit's trace can be requested.
 
         It is the sum of the latest inclusion after an omission claim, the dispute period and one response period.
@@ -162,10 +162,10 @@ class DisputeChain(Chain):
         with chain_errors():
             _, _, claim_period, response_period, _ = self._omissions.functions.terms().call()
         terms = self.terms
-        return MAX_PROMISE_SECONDS + int(claim_period + response_period) + terms.dispute_period + terms.turn_period
+        return MAX_PROMISE_SECONDS + int(claim_period + response_period) + terms.dispute_period + terms.response_seconds
 
     def first_block_since(self, timestamp: int, latest: Block) -> int:
-        """Return the first block from ``start_block`` to ``latest`` that is not older than a Unix time."""
+        """Return the first block from ``start_block`` to ``latest`` not older than a Unix time."""
         low, high = min(self._start, latest.number), latest.number
         while low < high:
             middle = (low + high) // 2
@@ -197,31 +197,33 @@ class DisputeChain(Chain):
         functions, at = self._disputes.functions, "latest" if block is None else block.number
         with chain_errors():
             found = functions.disputes(from_hex(dispute_id)).call(block_identifier=at)
-            _, _, step, deadline, turn, draw, _, seed_block, _, _, _, _, unit_id, _ = found
+            _, _, step, deadline, phase, draw, _, seed_block, _, _, _, _, unit_id, _ = found
             *_, convicted = functions.units(unit_id).call(block_identifier=at)
             seats = 0
-            if turn == Turn.JUDGING:
+            if phase == DisputePhase.JUDGING:
                 seats = int(functions.signedSeats(from_hex(dispute_id)).call(block_identifier=at))
         signed = frozenset(seat for seat in range(seats.bit_length()) if seats >> seat & 1)
-        return Dispute(Turn(turn), int(deadline), int(step), bool(convicted), int(draw), int(seed_block), signed)
+        return Dispute(
+            DisputePhase(phase), int(deadline), int(step), bool(convicted), int(draw), int(seed_block), signed
+        )
 
-    def shown_trace(self, dispute_id: str) -> ShownTrace | None:
+    def revealed_trace(self, dispute_id: str) -> RevealedTrace | None:
         """Return the trace revealed in a dispute; None before the reveal."""
         found = self._last_event("TraceShown", dispute_id)
         if found is None:
             return None
-        return ShownTrace(to_hex(found["environmentClass"]), [to_hex(state) for state in found["states"]])
+        return RevealedTrace(to_hex(found["environmentClass"]), [to_hex(state) for state in found["states"]])
 
     def committee(self, dispute_id: str) -> list[str]:
         """Return the members of the newest committee of a dispute; empty before the draw."""
         found = self._last_event("CommitteeDrawn", dispute_id)
         return [] if found is None else list(found["committee"])
 
-    def why_undecided(self, dispute_id: str) -> str:
+    def inconclusive_reason(self, dispute_id: str) -> str:
         """Return ``no_quorum`` or ``too_few_referees``, the reason of an inconclusive dispute."""
         found = self._last_event("CommitteeDrawn", dispute_id)
-        was_drawn = found is not None and int(found["draw"]) == self.dispute(dispute_id).draw
-        return "no_quorum" if was_drawn else "too_few_referees"
+        is_same_draw = found is not None and int(found["draw"]) == self.dispute(dispute_id).draw
+        return "no_quorum" if is_same_draw else "too_few_referees"
 
     def _last_event(self, name: str, dispute_id: str) -> Any:
         opened = self._opened_event(dispute_id)
@@ -237,14 +239,14 @@ class DisputeChain(Chain):
 
         Disputes last weeks, so the search starts at the newest block.
         """
-        if self.dispute(dispute_id).turn is Turn.NONE:
+        if self.dispute(dispute_id).phase is DisputePhase.NONE:
             return None
         with chain_errors():
             event, filters = self._disputes.events.DisputeOpened(), {"disputeId": from_hex(dispute_id)}
             return log_search.newest(event, filters, self._start, self._web3.eth.block_number)
 
     def open(self, challenge: Challenge) -> tuple[str, str]:
-        """Dispute a unit and approve the bond; returns the dispute's id and the mined transaction's hash.
+        """Dispute a unit and approve the bond; return (dispute id, mined transaction's hash).
 
         Raises:
             ZooError: the wallet has disputed the unit before or has less ZEN than the bond, the contract refuses, or a
@@ -254,7 +256,7 @@ class DisputeChain(Chain):
         with chain_errors():
             allowed = self._token.functions.allowance(self._sender, self._disputes.address).call()
             dispute_id = to_hex(self._disputes.functions.disputeIdOf(from_hex(challenge.unit_id), self._sender).call())
-        if self.dispute(dispute_id).turn is not Turn.NONE:
+        if self.dispute(dispute_id).phase is not DisputePhase.NONE:
             raise ZooError("dispute-exists", f"{self._sender} has disputed this unit before: {dispute_id}")
         if (balance := self.balance()) < bond:
             raise ZooError(
@@ -273,7 +275,9 @@ class DisputeChain(Chain):
         """Select the first wrong segment; returns the mined transaction's hash. Raises ZooError."""
         return self._send(self._disputes.functions.nameStep(from_hex(dispute_id), step))
 
-    def show(self, dispute_id: str, unit: UnitCommitment, environment: str, states: list[str], fee_percent: int) -> str:
+    def reveal_trace(
+        self, dispute_id: str, unit: UnitCommitment, environment: str, states: list[str], fee_percent: int
+    ) -> str:
         """Reveal a unit's trace; returns the mined transaction's hash. Raises ZooError."""
         digests = [from_hex(state) for state in states]
         call = self._disputes.functions.showTrace(from_hex(dispute_id), astuple(unit), from_hex(environment), digests)
@@ -293,7 +297,7 @@ class DisputeChain(Chain):
         return self._send(self._disputes.functions.drawCommittee(from_hex(dispute_id)))
 
     def submit_verdict(self, dispute_id: str, provider_correct: bool, signatures: Mapping[str, str]) -> str:
-        """Execute a verdict, or store signatures below the quorum; returns the mined transaction's hash.
+        """Execute a verdict or store signatures below the quorum; return the transaction's hash.
 
         Args:
             signatures: signatures by referee of the newest committee.
@@ -314,7 +318,7 @@ class DisputeChain(Chain):
     def prove_wrong_verdict(
         self, dispute_id: str, provider_correct: bool, signatures: Mapping[str, str], odd: str
     ) -> str:
-        """Prove that a member signed against all others of the newest committee; returns the transaction's hash.
+        """Prove that a member signed against all others; return the transaction's hash.
 
         Args:
             provider_correct: verdict of the others.
@@ -332,8 +336,8 @@ class DisputeChain(Chain):
             )
         )
 
-    def punished(self, dispute_id: str) -> set[tuple[int, str, int]]:
-        """Return (draw, referee, row of the penalty table) of every penalty for verdicts in a dispute."""
+    def penalties_in(self, dispute_id: str) -> set[tuple[int, str, int]]:
+        """Return (draw, referee, penalty row) of every penalty for verdicts in a dispute."""
         opened = self._opened_event(dispute_id)
         if opened is None:
             return set()

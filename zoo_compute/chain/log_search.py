@@ -1,4 +1,4 @@
-"""Event searches in block ranges that the RPC node accepts; nodes limit the length of a range."""
+"""Event searches in block ranges that the RPC node accepts."""
 
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
@@ -9,7 +9,7 @@ FIRST_BLOCKS = 1_000
 
 
 def newest_first(event: Any, filters: Mapping[str, Any], first: int, last: int) -> Iterator[list[Any]]:
-    """Yield the events of the blocks ``first`` to ``last`` by range, the newest range first, each in chain order.
+    """Yield events of ``first`` to ``last`` by range, newest first, each in chain order.
 
     A refused range is halved, and later ranges are not longer. A caller can stop early.
 
@@ -39,13 +39,13 @@ def newest_first(event: Any, filters: Mapping[str, Any], first: int, last: int) 
 
 
 def all_events(event: Any, filters: Mapping[str, Any], first: int, last: int) -> list[Any]:
-    """Return the events of the blocks ``first`` to ``last`` in chain order. Raises as :func:`newest_first`."""
+    """Return events of ``first`` to ``last`` in chain order; raises as :func:`newest_first`."""
     ranges = list(newest_first(event, filters, first, last))
     return [found for one in reversed(ranges) for found in one]
 
 
 def newest(event: Any, filters: Mapping[str, Any], first: int, last: int) -> Any | None:
-    """Return the last such event of the blocks ``first`` to ``last``, if any. Raises as :func:`newest_first`."""
+    """Return the last event of ``first`` to ``last``, if any; raises as :func:`newest_first`."""
     return next((found[-1] for found in newest_first(event, filters, first, last) if found), None)
 
 

@@ -75,7 +75,7 @@ class OmissionChain(Chain):
         return ClaimState(found[3]), int(found[2])
 
     def open_claim(self, unit: UnitCommitment, include_by: int, acknowledgement: str) -> str:
-        """Claim an omission and approve the stake; returns the mined transaction's hash. Raises ZooError."""
+        """Claim an omission and approve the stake; return the transaction's hash. Raises ZooError."""
         stake = self.terms().stake
         if (balance := self.balance()) < stake:
             raise ZooError(
@@ -90,5 +90,5 @@ class OmissionChain(Chain):
         return self._send(self._omissions.functions.claim(astuple(unit), include_by, from_hex(acknowledgement, 65)))
 
     def resolve(self, unit_id: str) -> str:
-        """Resolve an unanswered claim; returns the mined transaction's hash. Raises as :meth:`open_claim`."""
+        """Resolve an unanswered claim; return its hash. Raises as :meth:`open_claim`."""
         return self._send(self._omissions.functions.resolve(from_hex(unit_id)))

@@ -1,4 +1,4 @@
-"""Calls and queries of a referee: its listing, its seats in committees, and the disputed unit."""
+"""Calls and queries of a referee: listing, committee seats, and the disputed unit."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Seat:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """Disputed unit; order and commitment are None if the opening transaction does not contain them."""
+    """Disputed unit; order and commitment are None if not in the opening transaction."""
 
     unit_id: str
     provider: str
@@ -35,7 +35,7 @@ class RefereeChain(DisputeChain):
     """The contract Disputes with the wallet of a staked verifier."""
 
     def should_enlist(self) -> bool:
-        """Return whether the wallet qualifies (staked, not jailed) and its listing is missing or half over."""
+        """Return True if the wallet qualifies and its listing is missing or half over."""
         latest, functions = self.latest_block(), self._disputes.functions
         with chain_errors():
             remaining = int(functions.listedUntil(self._sender).call()) - latest.timestamp
@@ -44,7 +44,7 @@ class RefereeChain(DisputeChain):
             return bool(self._staking.functions.qualifies(self._sender, 0).call())
 
     def enlist(self) -> str:
-        """Register as a referee or renew the listing; returns the mined transaction's hash. Raises ZooError."""
+        """Register as a referee or renew; return the transaction's hash. Raises ZooError."""
         return self._send(self._disputes.functions.registerReferee())
 
     def seats(self, first: int, last: int) -> list[Seat]:
@@ -56,7 +56,7 @@ class RefereeChain(DisputeChain):
         ]
 
     def opening(self, dispute_id: str) -> Opening:
-        """Return the disputed unit. A challenger that is a contract can open a dispute in an internal call.
+        """Return the disputed unit. A contract can open a dispute in an internal call.
 
         Raises:
             ZooError: ``dispute-unknown``: the chain has no such dispute.

@@ -67,7 +67,7 @@ class WindowOnChain:
 
 @dataclass(frozen=True, slots=True)
 class AttestedOnChain:
-    """Last attestation of a provider. Hashes as 0x hex, times in Unix seconds; ``counts`` as of now."""
+    """Last attestation of a provider, times in Unix seconds; ``counts`` as of now."""
 
     key: str
     measurement: str
@@ -140,7 +140,7 @@ class ChainReader:
         return [(args["jobId"], Settled.from_event(args, part.tx)) for args in lines]
 
     def transfers(self, part: Settled) -> Mapping[str, int]:
-        """Return recipient -> ZEN that left the escrow in the settlement's transaction, by the token's own events."""
+        """Return by recipient the ZEN that left the escrow in the settlement's transaction."""
         moved = self._contracts["ZenToken"].events.Transfer().process_receipt(self._receipt(part.tx), errors=DISCARD)
         transfers: Counter[str] = Counter()
         for transfer in moved:
@@ -179,7 +179,7 @@ class ChainReader:
         return WindowOnChain(to_hex(event["args"]["root"]), event["args"]["leafCount"], seed)
 
     def slash(self, evidence: str, offence: str) -> Slashed:
-        """Return the penalty executed on this evidence; ``offence`` is its name in the penalty table.
+        """Return the penalty on this evidence; ``offence`` is its name in the table.
 
         Raises:
             ChainDisagrees: ``not_slashed`` unless there is exactly one.
@@ -211,12 +211,12 @@ class ChainReader:
         return int(self._contracts["ProviderStaking"].functions.stakeOf(provider).call())
 
     def window_tx(self, root: str) -> str:
-        """Return the transaction that committed the window of this root. Raises ChainDisagrees: ``no_window``."""
+        """Return the transaction that committed this root's window. Raises ChainDisagrees."""
         event = self._only("WorkWindows", "WindowCommitted", "no_window", root=from_hex(root))
         return to_hex(event["transactionHash"])
 
     def disputable_until(self, root: str) -> int:
-        """Return the last second of the dispute period of this root's window. Raises ChainDisagrees: ``no_window``."""
+        """Return the end of this root's dispute period, Unix seconds. Raises ChainDisagrees."""
         _, _, _, committed_at, _ = self._contracts["WorkWindows"].functions.windows(from_hex(root)).call()
         if not committed_at:
             raise ChainDisagrees("no_window", f"no window with the root {root} was committed")
@@ -275,7 +275,7 @@ class ChainReader:
 
 
 def _withheld(claim: EventData, withheld: Sequence[EventData], restored: Sequence[EventData]) -> int:
-    """Return the amount of a claim that disputes held: units that were not restored to their batch by then."""
+    """Return a claim's amount held by disputes: units not restored to their batch by then."""
     mine = [event["args"] for event in withheld if event["args"]["provider"] == claim["args"]["provider"]]
     units = {args["unitId"] for args in mine}
     back = [event["args"] for event in restored if not event["args"]["paidOut"] and event["args"]["unitId"] in units]

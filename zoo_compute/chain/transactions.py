@@ -20,7 +20,7 @@ _FEES = ("maxFeePerGas", "maxPriorityFeePerGas", "gasPrice")
 
 
 class Chain:
-    """Contract calls with a wallet. Amounts in wei of ZEN. Every method raises Unreachable if the node does not answer.
+    """Contract calls with a wallet, in wei of ZEN. Methods raise Unreachable.
 
     Args:
         rpc_url: URL of an Ethereum node.
@@ -64,7 +64,7 @@ class Chain:
             return int(self._staking.functions.stakeOf(self._sender).call())
 
     def stake(self, amount: int) -> str:
-        """Add to the wallet's stake with a permit; returns the mined transaction's hash. Raises ZooError."""
+        """Add to the stake with a permit; return the transaction's hash. Raises ZooError."""
         if (balance := self.balance()) < amount:
             raise ZooError(
                 "balance-too-low",
@@ -88,11 +88,11 @@ class Chain:
         return self._send(call)
 
     def commit(self, until: int) -> str:
-        """Commit to be up until a Unix time, later than before; returns the transaction's hash. Raises ZooError."""
+        """Commit to uptime until a later Unix time; return the hash. Raises ZooError."""
         return self._send(self._staking.functions.commit(until))
 
     def claim(self, claims: Sequence[Claim], to: str | None = None) -> str:
-        """Claim the wallet's pay from settled batches in one transaction; returns its hash once it is mined.
+        """Claim pay from settled batches in one transaction; return its hash once mined.
 
         Args:
             claims: claims from the market; their challenge periods must be over.
@@ -139,7 +139,7 @@ class Chain:
         return self._block("latest")
 
     def final_block(self) -> Block:
-        """Return the newest final block: by the ``finalized`` tag, or by confirmations if the node lacks the tag."""
+        """Return the newest final block, by the ``finalized`` tag or by confirmations."""
         from web3.exceptions import BlockNotFound, Web3RPCError
 
         with chain_errors():

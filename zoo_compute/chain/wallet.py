@@ -81,7 +81,7 @@ class Wallet:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "Wallet | None":
-        """Return the wallet of ``ZOO_PRIVATE_KEY``, or of ``ZOO_KEYSTORE`` with its password; None without both.
+        """Return the wallet of ``ZOO_PRIVATE_KEY`` or ``ZOO_KEYSTORE``; None without both.
 
         Raises:
             ConfigError: a variable is invalid.
@@ -109,7 +109,7 @@ class Wallet:
 
 
 def checked_address(text: str) -> str:
-    """Return an address with its EIP-55 checksum. Raises ConfigError: malformed, or the checksum is wrong."""
+    """Return an address with EIP-55 checksum. Raises ConfigError: malformed, or wrong."""
     from eth_utils.address import is_hex_address, to_checksum_address
 
     digits = text.removeprefix("0x")
@@ -150,7 +150,7 @@ class Block:
 
 @contextmanager
 def chain_errors() -> Iterator[None]:
-    """Translate web3's errors. A transaction that is sent and not mined in time is ``NOT_MINED``."""
+    """Translate web3's errors. A transaction not mined in time is ``NOT_MINED``."""
     from requests.exceptions import RequestException
     from web3.exceptions import (
         BadFunctionCallOutput,

@@ -17,7 +17,7 @@ def admin() -> None:
 
 @app.command()
 def reconcile(api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
-    """Compare the market's ledger with the chain at the newest final block. Exit code 6 if they differ."""
+    """Compare the market's ledger with the newest final block. Exit code 6 if they differ."""
     with open_client(api_url) as client:
         found = client.connection.get("/v1/ledger/reconciliation")
     if as_json:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from zoo_compute.cli.session import ApiUrl, open_client
-from zoo_compute.terminal.output import JsonFlag, note, print_facts, print_json, print_table
+from zoo_compute.terminal.output import JsonFlag, print_facts, print_json, print_note, print_table
 
 app = typer.Typer(help="Show prices, and recompute auction rounds.", no_args_is_help=True)
 Book = Annotated[str, typer.Argument(help="Tier and zone, such as bronze.eu-west.", metavar="BOOK")]
@@ -98,7 +98,7 @@ def replay(
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Recompute an auction round from published data, and compare. Exit code 6 if anything differs."""
+    """Recompute an auction round from published data. Exit code 6 if anything differs."""
     from zoo_compute.audit import auction
     from zoo_compute.base.errors import Mismatch
 
@@ -117,7 +117,7 @@ def replay(
             f"round {number} of {book} differs from its replay in {len(done.findings)} points",
             remedy="Report them to the market. If only the block's hash differs, there may have been a reorg.",
         )
-    note("replayed: the market cleared this round by its rule")
+    print_note("replayed: the market cleared this round by its rule")
 
 
 def _report(done: Any, block_hash: str | None) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def _report(done: Any, block_hash: str | None) -> dict[str, Any]:
         "agrees": not done.findings,
         "rule": done.computed.rule,
         "price_wei_per_gpu_hour": None if done.computed.price is None else str(done.computed.price),
-        "lot": done.computed.needs_lot,
+        "lot": done.computed.needs_tie_break,
         "block_checked": block_hash is not None,
         "fills": done.computed.fills,
         "differences": [asdict(finding) for finding in done.findings],
@@ -136,7 +136,11 @@ def _report(done: Any, block_hash: str | None) -> dict[str, Any]:
 
 def _show(done: Any, block_hash: str | None) -> None:
     checked = (
-        "compared with the chain" if block_hash else "not compared with the chain" if done.computed.needs_lot else "-"
+        "compared with the chain"
+        if block_hash
+        else "not compared with the chain"
+        if done.computed.needs_tie_break
+        else "-"
     )
     print_facts(
         {
@@ -145,7 +149,7 @@ def _show(done: Any, block_hash: str | None) -> None:
             "rule": done.computed.rule,
             "price": f"{_zen(done.computed.price)} ZEN per GPU-hour",
             "orders": f"{len(done.published.orders.bids)} bids, {len(done.published.orders.asks)} asks",
-            "random tie-break": "used" if done.computed.needs_lot else "not needed",
+            "random tie-break": "used" if done.computed.needs_tie_break else "not needed",
             "seed's block": checked,
         }
     )
@@ -157,7 +161,7 @@ def _show(done: Any, block_hash: str | None) -> None:
     ]
     print_table(("bid", "nodes", "placed", "replay"), rows)
     for finding in done.findings:
-        note(f"differs: {finding.where}: expected {finding.expected}, found {finding.found}  [{finding.code}]")
+        print_note(f"differs: {finding.where}: expected {finding.expected}, found {finding.found}  [{finding.code}]")
 
 
 def _zen(wei: str | int | None) -> str | None:

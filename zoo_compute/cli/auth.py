@@ -7,7 +7,7 @@ import typer
 
 from zoo_compute.cli.caps import PerDay, PerJob, Total, caps_body, caps_text
 from zoo_compute.cli.session import ApiUrl, open_client, save_login
-from zoo_compute.terminal.output import JsonFlag, done, print_facts, print_json, print_table
+from zoo_compute.terminal.output import JsonFlag, print_facts, print_json, print_table, report_done
 
 app = typer.Typer(help="Sign in, and manage API keys.", no_args_is_help=True)
 
@@ -18,13 +18,13 @@ def login(
     name: Annotated[str | None, typer.Option(help="Name the key; default: this machine's name.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Sign in with the wallet of ZOO_PRIVATE_KEY or ZOO_KEYSTORE, and save an API key for later commands."""
+    """Sign in with ZOO_PRIVATE_KEY or ZOO_KEYSTORE, and save an API key for later commands."""
     with open_client(api_url) as client:
         address = client.signing_wallet("signing in").address
         key = client.connection.post("/v1/me/keys", {"name": name or socket.gethostname()[:64]})
         path = save_login(api_url, key["key"])
     facts = {"address": address, "key_id": key["id"], "expires_at": key["expires_at"]}
-    done(f"signed in as {address}; the API key is in {path} until {key['expires_at']}", facts, as_json=as_json)
+    report_done(f"signed in as {address}; the API key is in {path} until {key['expires_at']}", facts, as_json=as_json)
 
 
 @app.command()
@@ -79,7 +79,7 @@ def revoke(key_id: int, api_url: ApiUrl = None, as_json: JsonFlag = False) -> No
     """Revoke an API key at once."""
     with open_client(api_url) as client:
         client.connection.call("DELETE", f"/v1/me/keys/{key_id}", repeatable=True)
-    done(f"key {key_id} is revoked", {"id": key_id, "revoked": True}, as_json=as_json)
+    report_done(f"key {key_id} is revoked", {"id": key_id, "revoked": True}, as_json=as_json)
 
 
 def _show_key(key: dict[str, Any], as_json: bool) -> None:

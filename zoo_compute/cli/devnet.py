@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from zoo_compute.devnet.state import DEFAULT_DIRECTORY
-from zoo_compute.terminal.output import JsonFlag, done, note, print_facts, print_json
+from zoo_compute.terminal.output import JsonFlag, print_facts, print_json, print_note, report_done
 
 app = typer.Typer(help="Run a whole market on this machine: engines, contracts, nodes.", no_args_is_help=True)
 Attack = Literal["fabricate", "skip-step", "half-batch", "bf16", "edited-data", "stale", "copy", "withhold", "refuse"]
@@ -44,11 +44,11 @@ def up(
         "slow_link_mbps": slow_link,
     }
     chosen = {name: value for name, value in given.items() if value is not None}
-    note(f"starting the stack in {state.root} ...")
+    print_note(f"starting the stack in {state.root} ...")
     try:
         info = control.up(state, Options(**chosen) if chosen else None)
     except KeyboardInterrupt:
-        note("interrupted; stopping what was started ...")
+        print_note("interrupted; stopping what was started ...")
         control.down(state)
         raise
     _show(info, as_json)
@@ -57,10 +57,10 @@ def up(
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: stop.set())
-    note("running; Ctrl-C stops it")
+    print_note("running; Ctrl-C stops it")
     stop.wait()
     control.down(state)
-    note("stopped")
+    print_note("stopped")
 
 
 @app.command()
@@ -79,7 +79,7 @@ def down(directory: Directory = DEFAULT_DIRECTORY, as_json: JsonFlag = False) ->
     from zoo_compute.devnet.state import StateDirectory
 
     stopped = control.down(StateDirectory(directory))
-    done("stopped" if stopped else "nothing was running", {"stopped": stopped}, as_json=as_json)
+    report_done("stopped" if stopped else "nothing was running", {"stopped": stopped}, as_json=as_json)
 
 
 @app.command()
@@ -89,7 +89,7 @@ def reset(directory: Directory = DEFAULT_DIRECTORY, as_json: JsonFlag = False) -
     from zoo_compute.devnet.state import StateDirectory
 
     control.reset(StateDirectory(directory))
-    done(f"{directory} is removed", {"directory": str(directory), "removed": True}, as_json=as_json)
+    report_done(f"{directory} is removed", {"directory": str(directory), "removed": True}, as_json=as_json)
 
 
 def _show(info: dict[str, Any], as_json: bool) -> None:

@@ -11,7 +11,7 @@ import typer
 from zoo_compute.base.amounts import format_zen
 from zoo_compute.base.errors import ConfigError, ZooError
 from zoo_compute.cli.session import ApiUrl, open_client
-from zoo_compute.terminal.output import JsonFlag, note, print_facts, print_json, print_result, print_table
+from zoo_compute.terminal.output import JsonFlag, print_facts, print_json, print_note, print_result, print_table
 
 if TYPE_CHECKING:
     from zoo_compute.chain.disputes import Dispute, DisputeChain
@@ -44,7 +44,7 @@ def open_(
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Dispute a decided unit. Its provider must reveal its trace. You lose the bond if the provider is right.
+    """Dispute a decided unit. You lose the bond if the provider is right.
 
     Replay the unit first: zoo-compute verify unit ID.
     """
@@ -67,7 +67,7 @@ def open_(
         print_json({**shown, "bond_wei": str(chain.terms.bond)})
         return
     print_facts({**shown, "bond": f"{format_zen(chain.terms.bond)} ZEN"})
-    note("after the trace reveal, select the first wrong segment: zoo-compute dispute name DISPUTE STEP")
+    print_note("after the trace reveal, select the first wrong segment: zoo-compute dispute name DISPUTE STEP")
 
 
 @app.command()
@@ -109,13 +109,13 @@ def end(dispute_id: DisputeId, api_url: ApiUrl = None, as_json: JsonFlag = False
     with open_client(api_url) as client:
         chain = _chain(client)
     found, ended = _dispute(chain, _checked(dispute_id)), None
-    if found.turn is found.turn.JUDGING:
+    if found.phase is found.phase.JUDGING:
         ended = chain.replace_committee(dispute_id)
-    elif not found.turn.is_end:
+    elif not found.phase.is_end:
         ended = chain.expire(dispute_id)
     credited = chain.credits()
     withdrawn = chain.withdraw() if credited else None
-    shown = {"dispute_id": dispute_id, "turn": chain.dispute(dispute_id).turn.name.lower(), "tx": ended}
+    shown = {"dispute_id": dispute_id, "turn": chain.dispute(dispute_id).phase.name.lower(), "tx": ended}
     if as_json:
         print_json({**shown, "withdrawn_wei": str(credited), "withdrawal_tx": withdrawn})
     else:
@@ -124,14 +124,14 @@ def end(dispute_id: DisputeId, api_url: ApiUrl = None, as_json: JsonFlag = False
 
 @app.command()
 def draw(dispute_id: DisputeId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
-    """Draw the committee. If the seed block is too old, this sets a new one: draw again after it."""
+    """Draw the committee, or set a new seed block if it is too old: then draw again."""
     with open_client(api_url) as client:
         chain = _chain(client)
     _dispute(chain, _checked(dispute_id))
     tx = chain.draw_committee(dispute_id)
     found = chain.dispute(dispute_id)
-    shown = {"dispute_id": dispute_id, "turn": found.turn.name.lower(), "draw": found.draw, "tx": tx}
-    if found.turn is found.turn.DRAWING:
+    shown = {"dispute_id": dispute_id, "turn": found.phase.name.lower(), "draw": found.draw, "tx": tx}
+    if found.phase is found.phase.DRAWING:
         shown |= {"seed_block": found.seed_block, "committee": []}
     else:
         shown["committee"] = chain.committee(dispute_id)
@@ -178,7 +178,7 @@ def submit(
             remedy="Wait for the others: zoo-compute dispute verdicts DISPUTE. Or store these: --partial.",
         )
     txs = [chain.submit_verdict(dispute_id, correct, one) for correct, one in sent.items()]
-    turn = chain.dispute(dispute_id).turn.name.lower()
+    turn = chain.dispute(dispute_id).phase.name.lower()
     print_result({"dispute_id": dispute_id, "turn": turn, "signatures": most, "tx": txs[-1]}, as_json=as_json)
 
 
@@ -196,7 +196,7 @@ def slash_referees(
         chain, given = _chain(client), _given(client, _checked(dispute_id), file)
     number, members = _dispute(chain, dispute_id).draw, chain.committee(dispute_id)
     proven = prove_misconduct(votes(chain, dispute_id, given), number, members)
-    done = chain.punished(dispute_id)
+    done = chain.penalties_in(dispute_id)
     shown = []
     for one in proven:
         if (one.draw, one.referee, one.offence) in done:
@@ -224,7 +224,7 @@ def restore(
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Release a unit's held payout after its rejected disputes, at the end of the dispute period."""
+    """Release a unit's held payout after its rejected disputes and the dispute period."""
     with open_client(api_url) as client:
         tx = _chain(client).restore(_checked(unit_id, "unit"))
     print_result({"unit_id": unit_id, "tx": tx}, as_json=as_json)
@@ -286,22 +286,22 @@ def _checked(named: str, what: str = "dispute") -> str:
 def _dispute(chain: "DisputeChain", dispute_id: str) -> "Dispute":
     """Return a dispute from the chain. Raises ZooError for an unknown id."""
     found = chain.dispute(dispute_id)
-    if found.turn is found.turn.NONE:
+    if found.phase is found.phase.NONE:
         remedy = "Give the id from `dispute open`. GET /v1/disputes lists open disputes."
         raise ZooError("dispute-unknown", f"no dispute on chain has the id {dispute_id}", remedy=remedy)
     return found
 
 
 def _facts(chain: "DisputeChain", dispute_id: str) -> dict[str, Any]:
-    found, shown = _dispute(chain, dispute_id), chain.shown_trace(dispute_id)
+    found, shown = _dispute(chain, dispute_id), chain.revealed_trace(dispute_id)
     members = chain.committee(dispute_id) if found.signed else []
     return {
         "dispute_id": dispute_id,
-        "turn": found.turn.name.lower(),
-        "reason": chain.why_undecided(dispute_id) if found.turn is found.turn.UNDECIDED else None,
+        "turn": found.phase.name.lower(),
+        "reason": chain.inconclusive_reason(dispute_id) if found.phase is found.phase.UNDECIDED else None,
         "until": found.until,
-        "step": found.step if found.turn > found.turn.STEP else None,
-        "draw": found.draw if found.turn > found.turn.STEP else None,
+        "step": found.step if found.phase > found.phase.STEP else None,
+        "draw": found.draw if found.phase > found.phase.STEP else None,
         "signed": [members[seat] for seat in sorted(found.signed)],
         "states": [] if shown is None else shown.states,
     }

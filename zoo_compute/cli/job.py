@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from zoo_compute.cli.session import ApiUrl, open_client
-from zoo_compute.terminal.output import JsonFlag, in_zen, note, print_facts, print_json, print_table
+from zoo_compute.terminal.output import JsonFlag, in_zen, print_facts, print_json, print_note, print_table
 
 if TYPE_CHECKING:
     from zoo_compute.base.models import JobState
@@ -58,7 +58,7 @@ def quote(
         }
     )
     for point in found.advice:
-        note(f"{point['detail']} {point['remedy']}  [{point['code']}]")
+        print_note(f"{point['detail']} {point['remedy']}  [{point['code']}]")
 
 
 def _throughput(expected: dict[str, Any] | None) -> str:
@@ -84,7 +84,7 @@ def submit(
     with open_client(api_url) as client:
         job = client.submit(_spec(file, budget, max_price, wait))
         if follow:
-            note(f"submitted {job.id}")
+            print_note(f"submitted {job.id}")
             _watch(client, job.id, as_json)
         elif as_json:
             print_json(job.state().model_dump(mode="json"))
@@ -126,7 +126,7 @@ def show(job_id: JobId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> No
 @app.command()
 def why(job_id: JobId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
     """Show why a job is not matched, and changes that help."""
-    from zoo_compute.terminal.waiting import print_diagnostics
+    from zoo_compute.terminal.match_diagnostics import print_diagnostics
 
     with open_client(api_url) as client:
         found = client.job(job_id).why()
@@ -249,7 +249,7 @@ def receipt(
             print_receipt(found)
         if verify:
             check_receipt(client, found)
-            note("verified: the receipt agrees with chain and storage")
+            print_note("verified: the receipt agrees with chain and storage")
 
 
 @app.command()
@@ -266,7 +266,7 @@ def download(
         if as_json:
             print_json({"path": str(output), "size": size, "cid": job.state().final_model_cid})
         else:
-            note(f"{output}: {size} bytes")
+            print_note(f"{output}: {size} bytes")
 
 
 @app.command()
@@ -317,9 +317,9 @@ def _watch(client: Any, job_id: str, as_json: bool) -> None:
     try:
         state = follow(client.job(job_id), as_json=as_json)
     except KeyboardInterrupt:
-        note(f"the job continues: zoo-compute job watch {job_id}, or end it: zoo-compute job cancel {job_id}")
+        print_note(f"the job continues: zoo-compute job watch {job_id}, or end it: zoo-compute job cancel {job_id}")
         raise
     if not state.is_successful:
         reason = state.reason or state.status
         raise JobUnsuccessful(reason, f"job {state.id} ended as {state.status}: {reason}")
-    note(f"settled; final validation loss {state.final_loss}, initially {state.initial_loss}")
+    print_note(f"settled; final validation loss {state.final_loss}, initially {state.initial_loss}")

@@ -12,7 +12,7 @@ from zoo_compute.base.amounts import format_zen
 from zoo_compute.base.errors import ExitCode, Unreachable, ZooError
 from zoo_compute.cli import admin, auction, auth, devnet, dispute, job, node, organisation, verify, webhook
 from zoo_compute.cli.session import ApiUrl, open_client
-from zoo_compute.terminal.output import JsonFlag, note, print_facts, print_json, report
+from zoo_compute.terminal.output import JsonFlag, print_facts, print_json, print_note, report
 
 app = typer.Typer(
     help="Zoo Compute: order model training, or train models for pay. Only verified work is paid.",
@@ -85,7 +85,7 @@ def main() -> None:
             remedy = "Check the path, its permissions and the disk. The environment sets the paths of keys and logins."
             report(ZooError("system-refused", str(error), remedy=remedy), as_json="--json" in sys.argv)
             sys.exit(ExitCode.FAILED)
-        note(f"error: standard output is not writable: {error.strerror}  [output-unwritable]")
+        print_note(f"error: standard output is not writable: {error.strerror}  [output-unwritable]")
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  buffered output would fail again at exit
         sys.exit(ExitCode.FAILED)
     except KeyboardInterrupt:

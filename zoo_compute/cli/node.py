@@ -16,9 +16,9 @@ from zoo_compute.terminal.output import (
     JsonFlag,
     in_zen,
     log_to_stderr,
-    note,
     print_facts,
     print_json,
+    print_note,
     print_result,
     print_table,
 )
@@ -78,7 +78,7 @@ def run(
     from zoo_compute.base.amounts import parse_zen
     from zoo_compute.chain.wallet import checked_address
     from zoo_compute.node.config import NodeConfig
-    from zoo_compute.node.serving import serve
+    from zoo_compute.node.process import run_node
 
     log_to_stderr()
     config = NodeConfig(
@@ -103,7 +103,7 @@ def run(
         attest=attest,
         pccs_url=pccs_url,
     )
-    serve(config)
+    run_node(config)
 
 
 @app.command()
@@ -162,7 +162,7 @@ def earnings(
     ]
     print_table(("batch", "jobs", "amount", "claimable at", "transaction"), rows)
     if omission_claims:
-        note("omission claims:")
+        print_note("omission claims:")
         _print_omission_claims(omission_claims)
 
 
@@ -190,7 +190,7 @@ def rewards(
     to: Recipient = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show your wallet's rewards for uptime, bandwidth and verification. A running node claims them itself."""
+    """Show rewards for uptime, bandwidth and verification. A running node claims them itself."""
     from zoo_compute.chain.wallet import checked_address
 
     if to is not None and not claim:
@@ -210,7 +210,7 @@ def rewards(
     elif found.claimable:
         facts["claimable"] = f"{format_zen(found.claimable.amount_wei)} ZEN"
     elif claim:
-        note("nothing is claimable now")
+        print_note("nothing is claimable now")
     if found.pending:
         facts["pending"] = f"{format_zen(found.pending.amount_wei)} ZEN, from {found.pending.claimable_at}"
     print_facts(facts)
@@ -235,7 +235,7 @@ def omissions(
     prove: Annotated[bool, typer.Option("--prove", help="Claim omitted commitments and compensations now.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show inclusion of your acknowledged commitments, checked against the root on chain, and your omission claims.
+    """Show inclusion of your acknowledged commitments on chain, and your omission claims.
 
     A running node claims by itself.
     """
@@ -297,7 +297,7 @@ def disputes(
     answer: Annotated[bool, typer.Option("--answer", help="Send each due answer now.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show the disputes of your units: the next step, its response deadline, and whether your node can answer.
+    """Show your units' disputes: next step, response deadline, can your node answer.
 
     A running node answers by itself, which costs native tokens.
     """
@@ -328,7 +328,7 @@ def disputes(
 
 @app.command()
 def verdicts(state_dir: StateDir, as_json: JsonFlag = False) -> None:
-    """Show the verdicts that your verifier signed as a referee; with --json, for `dispute submit --file`."""
+    """Show the verdicts that your verifier signed; with --json, for `dispute submit --file`."""
     from dataclasses import asdict
 
     from zoo_compute.node.disk.state_directory import verdicts_in
@@ -358,6 +358,6 @@ def claim(api_url: ApiUrl = None, to: Recipient = None, as_json: JsonFlag = Fals
     if as_json:
         print_json({"batches": [item.batch_id for item in taken], "amount_wei": str(total), "tx": tx})
     elif tx is None:
-        note("nothing is claimable now")
+        print_note("nothing is claimable now")
     else:
         print_facts({"batches": len(taken), "amount": f"{format_zen(total)} ZEN", "transaction": tx})

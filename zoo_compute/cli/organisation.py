@@ -6,7 +6,7 @@ import typer
 
 from zoo_compute.cli.caps import PerDay, PerJob, Total, caps_body, caps_text
 from zoo_compute.cli.session import ApiUrl, open_client
-from zoo_compute.terminal.output import JsonFlag, done, print_facts, print_json, print_table
+from zoo_compute.terminal.output import JsonFlag, print_facts, print_json, print_table, report_done
 
 app = typer.Typer(help="Share spending caps with others.", no_args_is_help=True)
 OrganisationId = Annotated[int, typer.Argument(help="Id from `org list`.")]
@@ -83,7 +83,7 @@ def member(
         path = f"/v1/organisations/{organisation}/members/{address}"
         client.connection.call("PUT", path, repeatable=True, json=body)
     facts = {"organisation": organisation, "address": address, "role": role, "spending": body["spending"]}
-    done(f"{address} is {role} of organisation {organisation}", facts, as_json=as_json)
+    report_done(f"{address} is {role} of organisation {organisation}", facts, as_json=as_json)
 
 
 @app.command()
@@ -93,7 +93,7 @@ def remove(organisation: OrganisationId, address: Address, api_url: ApiUrl = Non
         path = f"/v1/organisations/{organisation}/members/{address}"
         client.connection.call("DELETE", path, repeatable=True)
     facts = {"organisation": organisation, "address": address, "removed": True}
-    done(f"{address} is removed from organisation {organisation}", facts, as_json=as_json)
+    report_done(f"{address} is removed from organisation {organisation}", facts, as_json=as_json)
 
 
 def _show(found: dict[str, Any], as_json: bool) -> None:

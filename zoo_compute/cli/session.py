@@ -1,4 +1,4 @@
-"""Choice of market and account: option, environment, saved login, or the devnet in this directory."""
+"""Choice of market and account: option, environment, saved login, or a local devnet."""
 
 import json
 import os
@@ -17,7 +17,7 @@ ApiUrl = Annotated[str | None, typer.Option("--api-url", envvar="ZOO_API_URL", h
 
 
 def open_client(api_url: str | None) -> "Client":
-    """Return a client for the first of: the given address, the saved login, a devnet running in ``.devnet``.
+    """Return a client for the given address, the saved login, or a devnet in ``.devnet``.
 
     Keys come from the environment, or from a login for the same address, or from the devnet's user.
 

@@ -12,12 +12,12 @@ import typer
 
 from zoo_compute.base.errors import Mismatch, ZooError
 from zoo_compute.cli.session import ApiUrl, open_client
-from zoo_compute.terminal.output import JsonFlag, note, print_facts, print_json
+from zoo_compute.terminal.output import JsonFlag, print_facts, print_json, print_note
 
 if TYPE_CHECKING:
     from zoo_compute.client.client import Client
     from zoo_compute.node.execution.executor import Progress
-    from zoo_compute.replay.check import Attempt, Difference, Shown, UnitCheck
+    from zoo_compute.replay.check import Attempt, AttemptTrace, Difference, UnitCheck
 
 app = typer.Typer(help="Check units and attestations on your own machine.", no_args_is_help=True)
 _MEMORY_BYTES = 64 << 30
@@ -73,7 +73,7 @@ def unit(
                     lambda task: executor.run(task, _TIMEOUT_SECONDS, show),
                     lambda leaf: _published_trace(client, leaf),
                     market_record_reader(client.connection),
-                    note,
+                    print_note,
                 )
         except ExecutorError as error:
             raise ZooError(f"executor-{error.code.replace('_', '-')}", str(error)) from error
@@ -116,22 +116,22 @@ def attestation(
         print_json(found.as_json())
         return
     print_facts(found.as_json())
-    note("the registry agrees with the quote" if found.counts else "the quote is valid, but no longer accepted")
+    print_note("the registry agrees with the quote" if found.counts else "the quote is valid, but no longer accepted")
 
 
-def _published_trace(client: "Client", leaf: str) -> "Shown | None":
-    """Return the trace that the market publishes; ``check_unit`` compares its leaves with the chain."""
-    from zoo_compute.replay.check import Shown
+def _published_trace(client: "Client", leaf: str) -> "AttemptTrace | None":
+    """Return the trace that the market publishes; its leaves are checked on chain."""
+    from zoo_compute.replay.check import AttemptTrace
 
     try:
         answer = client.connection.get(f"/v1/commitments/{leaf}")
     except ZooError as error:  # a mismatch is reported without the market's trace too
-        note(f"the market returned no trace of the unit ({error.code}: {error.detail}): {_NO_TRACE}")
+        print_note(f"the market returned no trace of the unit ({error.code}: {error.detail}): {_NO_TRACE}")
         return None
     if answer["trace"] is None:
-        note(f"the market has no trace of the unit: {_NO_TRACE}")
+        print_note(f"the market has no trace of the unit: {_NO_TRACE}")
         return None
-    return Shown(answer["trace"], {int(segment): cid for segment, cid in answer["states"].items()})
+    return AttemptTrace(answer["trace"], {int(segment): cid for segment, cid in answer["states"].items()})
 
 
 def report_unit(found: "UnitCheck", *, as_json: bool) -> None:
@@ -150,7 +150,7 @@ def report_unit(found: "UnitCheck", *, as_json: bool) -> None:
             print(f"{left.provider}: not replayed: {left.reason}")
     wrong = [attempt.provider for attempt in found.attempts if attempt.misjudged]
     if not found.settled:
-        note("the unit is not settled yet: only the market confirms its start files")
+        print_note("the unit is not settled yet: only the market confirms its start files")
     if wrong:
         last = max(attempt.disputable_until for attempt in found.attempts if attempt.misjudged)
         end = datetime.fromtimestamp(last, UTC).isoformat()
@@ -160,7 +160,7 @@ def report_unit(found: "UnitCheck", *, as_json: bool) -> None:
             remedy=f"Dispute it by {end}, the end of its dispute period (zoo-compute dispute open), or report it to "
             "the market.",
         )
-    note("the market's decision agrees with this replay")
+    print_note("the market's decision agrees with this replay")
 
 
 def describe_attempt(attempt: "Attempt") -> str:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from zoo_compute.cli.session import ApiUrl, open_client
-from zoo_compute.terminal.output import JsonFlag, done, print_facts, print_json, print_table
+from zoo_compute.terminal.output import JsonFlag, print_facts, print_json, print_table, report_done
 
 app = typer.Typer(help="Send the events of your jobs to a URL.", no_args_is_help=True)
 WebhookId = Annotated[int, typer.Argument(help="Id from `webhook list`.")]
@@ -52,7 +52,7 @@ def turn(
     """Turn a webhook on or off. Events during the time off are not sent."""
     with open_client(api_url) as client:
         client.connection.call("PATCH", f"/v1/webhooks/{webhook}", repeatable=True, json={"enabled": on})
-    done(f"webhook {webhook} is {'on' if on else 'off'}", {"id": webhook, "enabled": on}, as_json=as_json)
+    report_done(f"webhook {webhook} is {'on' if on else 'off'}", {"id": webhook, "enabled": on}, as_json=as_json)
 
 
 @app.command()
@@ -60,7 +60,7 @@ def delete(webhook: WebhookId, api_url: ApiUrl = None, as_json: JsonFlag = False
     """Delete a webhook and its undelivered events."""
     with open_client(api_url) as client:
         client.connection.call("DELETE", f"/v1/webhooks/{webhook}", repeatable=True)
-    done(f"webhook {webhook} is deleted", {"id": webhook, "deleted": True}, as_json=as_json)
+    report_done(f"webhook {webhook} is deleted", {"id": webhook, "deleted": True}, as_json=as_json)
 
 
 @app.command()
@@ -103,7 +103,7 @@ def replay(
     """Send a delivery again."""
     with open_client(api_url) as client:
         client.connection.post(f"/v1/webhooks/{webhook}/deliveries/{delivery}/replay")
-    done(f"delivery {delivery} is sent again", {"id": delivery, "replayed": True}, as_json=as_json)
+    report_done(f"delivery {delivery} is sent again", {"id": delivery, "replayed": True}, as_json=as_json)
 
 
 def _show(found: dict[str, Any], as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""Python client of the market: upload data, submit jobs, follow and verify them, download models.
+"""Python client of the market: upload data, submit and verify jobs, download models.
 
     from zoo_compute import Client
 
@@ -140,7 +140,7 @@ class Client:
         return Job(self, self._submit(request, self._quote(request)))
 
     def submit_proposed(self, job_id: str, what: str, changes: dict[str, Any]) -> str:
-        """Sign and submit the ``clone`` or ``extend`` of a job that the market proposes. Return the new job's id.
+        """Sign and submit a proposed ``clone`` or ``extend`` of a job; return the new id.
 
         Raises:
             Mismatch: the proposed terms differ from the job's in more than ``changes``.
@@ -207,7 +207,7 @@ class Client:
         return list_claims(self.connection, claimed=claimed)
 
     def claim_earnings(self, to: str | None = None) -> tuple[list[Claim], str | None]:
-        """Claim all claimable pay. Return the claims and the transaction's hash (None: nothing to claim).
+        """Claim all claimable pay; return claims and transaction's hash (None: no claim).
 
         Args:
             to: recipient; None: the wallet's address.
@@ -223,7 +223,7 @@ class Client:
         return rewards.list_rewards(self.connection)
 
     def claim_rewards(self, to: str | None = None) -> tuple[RewardProof | None, str | None]:
-        """Claim all claimable rewards. Return their proof and the transaction's hash (None: nothing to claim).
+        """Claim all claimable rewards; return proof and transaction's hash (None: no claim).
 
         Raises:
             ConfigError, ZooError: as for :meth:`claim_earnings`.
@@ -246,7 +246,7 @@ class Client:
             return gateway.fetch(cid, max_bytes=max_bytes)
 
     def download(self, cid: str, path: Path, *, max_bytes: int = MAX_DOWNLOAD_BYTES) -> int:
-        """Write a file from storage to ``path``, which appears only when complete. Return its size in bytes.
+        """Write a file to ``path``, which appears only when complete; return its bytes.
 
         Raises:
             Mismatch, Unreachable: as for :meth:`fetch`.

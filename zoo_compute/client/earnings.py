@@ -12,7 +12,7 @@ _MAX_BATCHES = 100  # in a transaction: about 1.5 million gas
 
 
 def list_claims(connection: Connection, *, claimed: bool = False) -> list[Claim]:
-    """Return the unclaimed (or ``claimed``) pay of the connection's account in settled batches, oldest first."""
+    """Return the account's unclaimed (or ``claimed``) pay, oldest batch first."""
     found: list[Claim] = []
     after = 0
     while True:
@@ -38,7 +38,7 @@ def claimable(claims: Sequence[Claim], chain: Chain) -> list[Claim]:
 def claim_pay(
     claims: Sequence[Claim], network: Network, wallet: Wallet, to: str | None
 ) -> tuple[list[Claim], str | None]:
-    """Claim all claimable pay. Return the claims and the transaction's hash (None: nothing to claim).
+    """Claim all claimable pay; return claims and transaction's hash (None: no claim).
 
     Args:
         to: recipient; None: the wallet's address.

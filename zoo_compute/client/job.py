@@ -34,7 +34,7 @@ class Job:
         return JobState.model_validate(self._source.connection.get(self._path))
 
     def why(self) -> dict[str, Any]:
-        """Return the match diagnostics: findings with codes, nodes that each constraint removes, possible changes."""
+        """Return the match diagnostics: findings, nodes by constraint, possible changes."""
         answer: dict[str, Any] = self._source.connection.get(f"{self._path}/why")
         return answer
 

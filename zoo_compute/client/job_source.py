@@ -14,7 +14,7 @@ class JobSource(Protocol):
         """The connection to the market's API."""
 
     def submit_proposed(self, job_id: str, what: str, changes: dict[str, Any]) -> str:
-        """Sign and submit the job that the market proposes as ``what`` (``clone`` or ``extend``). Return its id."""
+        """Sign and submit a proposed ``what`` (``clone`` or ``extend``); return its id."""
 
     def fetch(self, cid: str, *, max_bytes: int) -> bytes:
         """Return a file from storage, every block checked against its CID."""

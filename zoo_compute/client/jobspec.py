@@ -77,7 +77,7 @@ class JobSpec:
 
 
 def load(path: Path, overrides: Mapping[str, Any] | None = None) -> JobSpec:
-    """Return the job in a YAML or JSON file. Amounts are in ZEN (``2.5``) or wei (``2500 wei``), ``wait`` like ``30m``.
+    """Return the job in a YAML or JSON file; amounts in ZEN (``2.5``) or wei (``2500 wei``).
 
     ``data_config`` has either ``dataset``, a manifest's CID, or the text files ``train`` and ``validation``, relative
     to the job file.

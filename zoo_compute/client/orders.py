@@ -1,4 +1,4 @@
-"""Signing of orders. The signed documents come from the user's request, not from the market's answer."""
+"""Signing of orders: documents from the user's request, not the market's answer."""
 
 from datetime import datetime
 from typing import Any

@@ -22,7 +22,7 @@ def list_rewards(connection: Connection) -> Rewards:
 def claim_rewards(
     rewards: Rewards, network: Network, wallet: Wallet, to: str | None
 ) -> tuple[RewardProof | None, str | None]:
-    """Claim all claimable rewards. Return their proof and the transaction's hash (None: nothing to claim).
+    """Claim all claimable rewards; return proof and transaction's hash (None: no claim).
 
     Args:
         to: recipient; None: the wallet's address.

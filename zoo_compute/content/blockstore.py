@@ -1,4 +1,4 @@
-"""Block store: verified blocks and pins in a directory, used by nodes and by the embedded IPFS service.
+"""Block store: verified blocks and pins in a directory.
 
 ``packs/`` contains files of blocks, one per added file and some for single blocks. ``index.sqlite`` maps blocks to
 packs and lists pinned roots (:mod:`zoo_compute.content.packs`). Several processes can share a directory and can be
@@ -88,7 +88,7 @@ class BlockStore:
                 raise BlockNotFound(f"could not find block {cid}: it was damaged on disk")
 
     def put(self, cid: Cid, data: Buffer) -> None:
-        """Store one block; idempotent. Raises BlockMismatch, ContentTooLarge: ``data`` is not that block."""
+        """Store one block; idempotent. Raises BlockMismatch, ContentTooLarge."""
         verify_block(cid, data)
         if self.has(cid):
             return
@@ -117,7 +117,7 @@ class BlockStore:
         return root
 
     def read(self, root: Cid, *, max_bytes: int, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
-        """Yield bytes ``start`` to ``stop`` of a file in verified chunks. Removing the file does not interrupt it.
+        """Yield bytes ``start`` to ``stop`` in verified chunks; a removal does not interrupt.
 
         Raises:
             BlockNotFound, InvalidBlock, ContentTooLarge: see :meth:`get` and :func:`zoo_protocol.content.unixfs.read`.
@@ -235,7 +235,7 @@ class BlockStore:
         return FileIO(self._packs / pack)
 
     def _open(self, cids: Sequence[Cid]) -> tuple[dict[Cid, Place], dict[str, FileIO]]:
-        """Return the places of these blocks and their open packs, which keep removed blocks readable."""
+        """Return the blocks' places and their open packs, which keep removed blocks readable."""
         while True:
             places = self._index.find(cids)
             missing = next((cid for cid in cids if cid not in places), None)
@@ -272,7 +272,7 @@ class BlockStore:
         return blocks()
 
     def _one_by_one(self, run: "_Run") -> bytes:
-        """Return the run's bytes if a damaged block was stored again; otherwise raise for that block."""
+        """Return the run's bytes if a damaged block was stored again; otherwise raise."""
         return b"".join(map(self.get, run.cids))
 
 
@@ -285,7 +285,7 @@ class _Run:
         self._pack, self._start, self._end = place.pack, place.offset, place.offset + place.size
 
     def take(self, cid: Cid, place: Place, max_bytes: int) -> bool:
-        """Add a block if it is adjacent and the run stays within ``max_bytes``; returns whether it was added."""
+        """Add an adjacent block within ``max_bytes``; return True if it was added."""
         end = self._end + place.size
         if (place.pack, place.offset) != (self._pack, self._end) or end - self._start > max_bytes:
             return False

@@ -116,7 +116,7 @@ class GatewayClient:
 
     def stream(self, cid: str, *, max_bytes: int) -> Iterator[bytes]:
         """Yield a file in verified chunks; raises as :meth:`fetch`."""
-        for _leaf, block in self._leaves(parse(cid), _nothing, max_bytes=max_bytes, resumed=False):
+        for _leaf, block in self._leaves(parse(cid), _no_local_leaf, max_bytes=max_bytes, resumed=False):
             yield block
 
     def download(self, cid: str, path: Path, *, max_bytes: int) -> int:
@@ -130,7 +130,7 @@ class GatewayClient:
             size, resumed, kept = 0, os.fstat(file.fileno()).st_size > 0, set[int]()
 
             def have(leaf: Leaf) -> bytes | None:
-                block = _already_there(file, leaf) if resumed else None
+                block = _leaf_in_place(file, leaf) if resumed else None
                 if block is not None:
                     kept.add(leaf.offset)
                 return block
@@ -146,7 +146,7 @@ class GatewayClient:
         return size
 
     def pin(self, cid: str, *, max_bytes: int) -> int:
-        """Fetch a file into the store and pin it; returns its size in bytes. Raises as :meth:`fetch`."""
+        """Fetch a file into the store and pin it; return its bytes. Raises as :meth:`fetch`."""
         if self._store is None:
             raise ValueError("pinning needs a block store")
         for _piece in self.stream(cid, max_bytes=max_bytes):
@@ -156,7 +156,7 @@ class GatewayClient:
     def _leaves(
         self, root: Cid, have: Callable[[Leaf], bytes | None], *, max_bytes: int, resumed: bool
     ) -> Iterator[tuple[Leaf, bytes]]:
-        """Yield the leaves of a file in order with verified blocks; blocks from ``have`` are not fetched."""
+        """Yield a file's leaves in order with verified blocks, not fetched if in ``have``."""
         if root.codec != DAG_PB:
             leaf = Leaf(root, 0, None)
             yield leaf, unixfs.read_leaf(leaf, self._block, max_bytes=max_bytes, verify=False)
@@ -169,7 +169,7 @@ class GatewayClient:
             yield from self._leaves_of_blocks(root, have, max_bytes, start)
 
     def _leaves_of_archive(self, root: Cid, max_bytes: int) -> Generator[tuple[Leaf, bytes], None, int | None]:
-        """Yield the leaves that a gateway streams; returns the first missing byte, or None if complete."""
+        """Yield leaves that a gateway streams; return the first missing byte, or None."""
         reached = 0
         with contextlib.closing(_Archive(self._open_archive(root))) as archive:
 
@@ -194,7 +194,7 @@ class GatewayClient:
     def _leaves_of_blocks(
         self, root: Cid, have: Callable[[Leaf], bytes | None], max_bytes: int, start: int
     ) -> Iterator[tuple[Leaf, bytes]]:
-        """Yield the leaves from byte ``start`` as :meth:`_leaves`, with parallel requests to all gateways."""
+        """Yield the leaves from ``start`` as :meth:`_leaves`, in parallel from all gateways."""
         found = set[Cid]()  # already in the store
 
         def local(leaf: Leaf) -> bytes | None:
@@ -244,7 +244,7 @@ class GatewayClient:
 
     def _ask_all(self, cid: Cid) -> bytes:
         failures: list[Exception] = []
-        for gateway in self._peers.in_order():
+        for gateway in self._peers.by_preference():
             try:
                 block = self._ask(gateway, cid, lambda: False)
                 assert block is not None  # never useless
@@ -258,7 +258,7 @@ class GatewayClient:
         raise next((failure for failure in failures if isinstance(failure, ContentError)), failures[0])
 
     def _ask(self, gateway: str, cid: Cid, useless: Callable[[], bool]) -> bytes | None:
-        """Return a verified block, or None if it became ``useless`` during the transfer; raises ``FAILURES``."""
+        """Return a verified block, or None once ``useless``; raises ``FAILURES``."""
         url, latest = f"{gateway}/ipfs/{cid}", time.monotonic() + self._block_timeout
         with self._http.stream("GET", url, params={"format": "raw"}, headers={"Accept": RAW_TYPE}) as response:
             if response.status_code in (404, 410):
@@ -276,9 +276,9 @@ class GatewayClient:
         return verify_block(cid, bytes(block))
 
     def _open_archive(self, root: Cid) -> Generator[tuple[Cid, bytes], None, None]:
-        """Yield the verified blocks of the first gateway that streams an archive; ends early on a failure."""
+        """Yield verified blocks of the first gateway that streams an archive."""
         headers = {"Accept": f"{CAR_TYPE}; version=1; order=dfs; dups=n"}
-        for gateway in self._peers.in_order():
+        for gateway in self._peers.by_preference():
             url = f"{gateway}/ipfs/{root}"
             try:
                 with self._http.stream("GET", url, params={"format": "car"}, headers=headers) as response:
@@ -319,7 +319,7 @@ class _Clock:
 
 
 class _Archive:
-    """Blocks of an archive in its order. It keeps the previous block: an archive contains each block once."""
+    """Blocks of an archive in its order; keeps the previous one for repeated leaves."""
 
     def __init__(self, blocks: Generator[tuple[Cid, bytes], None, None]) -> None:
         self._blocks = blocks
@@ -367,11 +367,11 @@ def _is_at(path: Path, file: BinaryIO) -> bool:
     return False  # the previous holder of the lock moved the file
 
 
-def _nothing(_leaf: Leaf) -> bytes | None:
+def _no_local_leaf(_leaf: Leaf) -> bytes | None:
     return None
 
 
-def _already_there(file: BinaryIO, leaf: Leaf) -> bytes | None:
+def _leaf_in_place(file: BinaryIO, leaf: Leaf) -> bytes | None:
     """Return the leaf's bytes if the file contains them in place."""
     if leaf.size is None or leaf.size > MAX_BLOCK_BYTES:
         return None

@@ -35,7 +35,7 @@ class Place:
 
 
 class Pack:
-    """Pack being written, by one thread at a time. Raises OSError: the disk refuses; in every method."""
+    """Pack being written, by one thread at a time. Methods raise OSError."""
 
     def __init__(self, folder: Path) -> None:
         while True:
@@ -60,7 +60,7 @@ class Pack:
         return place
 
     def force_content(self) -> None:
-        """Force the appended blocks to disk. Can run in another thread, but not during :meth:`close`.
+        """Force appended blocks to disk, in any thread, but not during :meth:`close`.
 
         An error is permanent: the system reports a failed write only once.
         """

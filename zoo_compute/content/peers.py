@@ -23,7 +23,7 @@ Code = Literal["lied", "stalled", "unreachable", "absent"]
 AVOIDED_SECONDS: dict[Code, float] = {"lied": 600.0, "stalled": 30.0, "unreachable": 30.0, "absent": 0.0}
 """Period in which a gateway is only the last resort."""
 
-FAULTS_KEPT = 256
+MAX_FAULTS = 256
 
 
 class Stalled(httpx.HTTPError):
@@ -36,7 +36,7 @@ FAILURES = (BlockNotFound, ContentError, httpx.HTTPError)
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Fault of a gateway: ``lied`` (other bytes than the block), ``stalled``, ``unreachable`` or ``absent``."""
+    """Fault of a gateway: ``lied`` (other bytes), ``stalled``, ``unreachable``, ``absent``."""
 
     gateway: str
     code: Code
@@ -48,7 +48,7 @@ class Peers:
 
     def __init__(self, gateways: Sequence[str]) -> None:
         self.gateways = list(dict.fromkeys(gateway.rstrip("/") for gateway in gateways))
-        self._faults: deque[Fault] = deque(maxlen=FAULTS_KEPT)
+        self._faults: deque[Fault] = deque(maxlen=MAX_FAULTS)
         self._avoided_until: dict[str, float] = {}
         self._lock = threading.Lock()
 
@@ -73,15 +73,15 @@ class Peers:
             self._avoided_until[gateway] = max(until, self._avoided_until.get(gateway, 0.0))
         return fault
 
-    def in_good_standing(self) -> list[str]:
+    def available(self) -> list[str]:
         """Return the gateways that are not avoided now, in order."""
         now = time.monotonic()
         with self._lock:
             return [gateway for gateway in self.gateways if self._avoided_until.get(gateway, 0.0) <= now]
 
-    def in_order(self) -> list[str]:
+    def by_preference(self) -> list[str]:
         """Return all gateways; those that are avoided come last."""
-        good = self.in_good_standing()
+        good = self.available()
         return good + [gateway for gateway in self.gateways if gateway not in good]
 
 

@@ -30,7 +30,7 @@ WINDOW = 32
 _MAX_IN_A_ROW: dict[Code, int] = {"lied": 1, "stalled": 1, "unreachable": 3, "absent": 4}
 """Consecutive failures after which a gateway leaves, by the last one's code."""
 
-_ATTEMPTS_AT_ONCE = 2
+_PARALLEL_ATTEMPTS = 2
 _MIN_PATIENCE_SECONDS = 0.05
 
 Ask = Callable[[str, Cid, Callable[[], bool]], bytes | None]
@@ -64,7 +64,7 @@ class Transfer:
         self._last_resort = last_resort
         self._changed = threading.Condition()
         self._wanted: list[_Wanted] = []
-        self._present = set((peers.in_good_standing() or peers.gateways)[:MAX_GATEWAYS])
+        self._present = set((peers.available() or peers.gateways)[:MAX_GATEWAYS])
         self._over = False
 
     def __enter__(self) -> "Transfer":
@@ -85,14 +85,14 @@ class Transfer:
 
     def get(self, cid: Cid) -> bytes:
         """Return one block, with precedence over all others."""
-        return self._take(self._want(cid, first=True))
+        return self._await_block(self._request(cid, first=True))
 
     def blocks(self, leaves: Iterable[Leaf], have: Callable[[Leaf], bytes | None]) -> Iterator[tuple[Leaf, bytes]]:
         """Yield the leaves with their blocks, in order; blocks from ``have`` are not requested."""
         ahead: deque[tuple[Leaf, bytes | _Wanted]] = deque()
         for leaf in leaves:
             block = have(leaf)
-            ahead.append((leaf, self._want(leaf.cid) if block is None else block))
+            ahead.append((leaf, self._request(leaf.cid) if block is None else block))
             if len(ahead) == WINDOW:
                 yield self._first(ahead)
         while ahead:
@@ -100,23 +100,23 @@ class Transfer:
 
     def _first(self, ahead: deque[tuple[Leaf, bytes | _Wanted]]) -> tuple[Leaf, bytes]:
         leaf, block = ahead.popleft()
-        return leaf, self._take(block) if isinstance(block, _Wanted) else block
+        return leaf, self._await_block(block) if isinstance(block, _Wanted) else block
 
-    def _want(self, cid: Cid, *, first: bool = False) -> _Wanted:
+    def _request(self, cid: Cid, *, first: bool = False) -> _Wanted:
         wanted = _Wanted(cid)
         with self._changed:
             self._wanted.insert(0 if first else len(self._wanted), wanted)
             self._changed.notify_all()
         return wanted
 
-    def _take(self, wanted: _Wanted) -> bytes:
+    def _await_block(self, wanted: _Wanted) -> bytes:
         """Wait for the block; use the last resort once all present gateways have failed."""
         with self._changed:
-            self._changed.wait_for(lambda: wanted.block is not None or not self._hope(wanted))
+            self._changed.wait_for(lambda: wanted.block is not None or not self._can_succeed(wanted))
             self._wanted.remove(wanted)
         return wanted.block if wanted.block is not None else self._last_resort(wanted.cid)
 
-    def _hope(self, wanted: _Wanted) -> bool:
+    def _can_succeed(self, wanted: _Wanted) -> bool:
         return wanted.asking > 0 or not self._present <= wanted.asked
 
     def _serve(self, gateway: str) -> None:
@@ -126,7 +126,7 @@ class Transfer:
             started = time.monotonic()
             block, stays = None, False
             try:
-                block = self._ask(gateway, wanted.cid, partial(self._useless, wanted))
+                block = self._ask(gateway, wanted.cid, partial(self._is_obsolete, wanted))
                 stays = True
                 if block is not None:
                     failed, pace = 0, time.monotonic() - started
@@ -141,7 +141,7 @@ class Transfer:
                         self._present.discard(gateway)
                     self._changed.notify_all()
 
-    def _useless(self, wanted: _Wanted) -> bool:
+    def _is_obsolete(self, wanted: _Wanted) -> bool:
         return self._over or wanted.block is not None
 
     def _next(self, gateway: str, patience: float) -> _Wanted | None:
@@ -152,7 +152,7 @@ class Transfer:
                 now = time.monotonic()
                 mine = [one for one in self._wanted if one.block is None and gateway not in one.asked]
                 found = next((one for one in mine if not one.asking), None) or next(
-                    (one for one in mine if one.asking < _ATTEMPTS_AT_ONCE and one.since + patience <= now), None
+                    (one for one in mine if one.asking < _PARALLEL_ATTEMPTS and one.since + patience <= now), None
                 )
                 if found is not None:
                     found.asked.add(gateway)

@@ -30,14 +30,14 @@ _REASONS = {"step_false": "my replay of the segment does not end in the provider
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """Addresses of the dishonest provider, the honest providers, and the verifiers (also referees)."""
+    """Addresses of the dishonest provider, honest providers and verifiers."""
 
     adversary: str
     honest: list[str]
     verifiers: list[str]
 
 
-def gather(client: Client, job: Job, receipt: Mapping[str, Any], cast: Cast) -> dict[str, Any]:
+def build_report(client: Client, job: Job, receipt: Mapping[str, Any], cast: Cast) -> dict[str, Any]:
     """Return the report as JSON. Amounts are decimal strings of wei.
 
     Raises:
@@ -62,7 +62,7 @@ def gather(client: Client, job: Job, receipt: Mapping[str, Any], cast: Cast) -> 
 
 
 def _evidence(client: Client, job: Job, dispute_id: str) -> dict[str, Any]:
-    """Return the evidence that the market published with the dispute, sufficient for a replay of the segment."""
+    """Return the evidence published with the dispute, sufficient for a replay."""
     opening = next(
         event for event in job.events() if event.kind == "dispute" and event.data["dispute_id"] == dispute_id
     )

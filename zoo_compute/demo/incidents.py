@@ -11,75 +11,75 @@ import time
 from zoo_compute.base.models import Event
 from zoo_compute.devnet import processes
 from zoo_compute.devnet.adversaries import delayed_upload
-from zoo_compute.devnet.stack import HELD_UP_NODE
+from zoo_compute.devnet.stack import DELAYED_NODE
 from zoo_compute.devnet.state import StateDirectory
-from zoo_compute.node.work.inputs import MADE
-from zoo_compute.terminal.output import note
+from zoo_compute.node.work.inputs import MODEL_MADE
+from zoo_compute.terminal.output import print_note
 
 LEAVER = "provider-3"
-HELD_UP_FROM = 1  # first round, from 0, with a delayed unit
-ROUNDS_AWAY = 2
+DELAYED_FROM_ROUND = 1  # first round, from 0, with a delayed unit
+ROUNDS_STOPPED = 2
 
-LONGEST_AWAY_SECONDS = 20.0
+MAX_STOPPED_SECONDS = 20.0
 """Time limit for the absence on a slow machine: a sampled state must be revealed within four leases."""
 
 _LEAVING_SECONDS = 8.0
-_MADE = re.compile(re.sub("%d", r"(\\d+)", MADE))
+_MODEL_MADE = re.compile(re.sub("%d", r"(\\d+)", MODEL_MADE))
 
 
 class Incidents:
     """Starts and ends the incidents of a devnet's nodes.
 
     Attributes:
-        held_up: round, from 0, of the delayed unit; None before it.
+        delayed: round, from 0, of the delayed unit; None before it.
         left_after: completed rounds when the leaver stopped; None before it.
     """
 
-    def __init__(self, state: StateDirectory, held_up_address: str, leaver_address: str) -> None:
-        self.held_up: int | None = None
+    def __init__(self, state: StateDirectory, delayed_address: str, leaver_address: str) -> None:
+        self.delayed: int | None = None
         self.left_after: int | None = None
         self._state = state
-        self._held_up_address, self._leaver_address = held_up_address, leaver_address
+        self._delayed_address, self._leaver_address = delayed_address, leaver_address
         self._done = 0  # rounds
-        self._is_released = self._is_away = False
+        self._is_released = self._is_leaver_stopped = False
         self._left_at = 0.0
         self._log_before = 0  # bytes of the leaver's log when it left
 
-    def see(self, event: Event) -> None:
+    def process(self, event: Event) -> None:
         """Process the next event."""
         if event.kind == "round":
             self._done = event.data["round"]
-        if self.held_up is None:
-            self._note_held_up(event)
-        elif self._done <= self.held_up:
+        if self.delayed is None:
+            self._record_delayed_unit(event)
+        elif self._done <= self.delayed:
             return
         elif not self._is_released:
             self._is_released = True
-            delayed_upload.release(self._state.node(HELD_UP_NODE))
-            note(f"round {self._done} closed without {HELD_UP_NODE}, which delivers now")
+            delayed_upload.release(self._state.node(DELAYED_NODE))
+            print_note(f"round {self._done} closed without {DELAYED_NODE}, which delivers now")
         elif self.left_after is None:
             if event.kind == "step" and event.data["provider"] == self._leaver_address:
                 self._leave()
-        elif self._is_away and self._has_been_away_long_enough():
-            self._is_away = False
+        elif self._is_leaver_stopped and self._can_restart_leaver():
+            self._is_leaver_stopped = False
             self._state.away(LEAVER).unlink()
-            note(f"{LEAVER} returns")
+            print_note(f"{LEAVER} returns")
 
-    def _note_held_up(self, event: Event) -> None:
+    def _record_delayed_unit(self, event: Event) -> None:
         committed = event.kind == "unit" and event.data["status"] == "committed"
-        if committed and event.data["provider"] == self._held_up_address and event.data["round"] >= HELD_UP_FROM:
-            self.held_up = event.data["round"]
+        if committed and event.data["provider"] == self._delayed_address and event.data["round"] >= DELAYED_FROM_ROUND:
+            self.delayed = event.data["round"]
 
-    def _has_been_away_long_enough(self) -> bool:
+    def _can_restart_leaver(self) -> bool:
         assert self.left_after is not None  # it has left
-        too_long = time.monotonic() - self._left_at >= LONGEST_AWAY_SECONDS
-        return too_long or self._done >= self.left_after + ROUNDS_AWAY
+        too_long = time.monotonic() - self._left_at >= MAX_STOPPED_SECONDS
+        return too_long or self._done >= self.left_after + ROUNDS_STOPPED
 
-    def caught_up(self) -> list[dict[str, int]]:
-        """Return the leaver's log entries on models that it built from updates since its stop, in order."""
+    def catch_up_entries(self) -> list[dict[str, int]]:
+        """Return the leaver's log entries on models built from updates since its stop."""
         log = self._state.log(LEAVER).read_bytes()[self._log_before :].decode(errors="replace")
         names = ("round", "from_round", "updates", "update_bytes", "model_bytes")
-        return [dict(zip(names, map(int, found.groups()), strict=True)) for found in _MADE.finditer(log)]
+        return [dict(zip(names, map(int, found.groups()), strict=True)) for found in _MODEL_MADE.finditer(log)]
 
     def _leave(self) -> None:
         """Stop the leaver, which returns its lease."""
@@ -89,5 +89,5 @@ class Incidents:
         self._state.away(LEAVER).touch()
         processes.stop([(part.identity, signal.Signals(part.stop_signal))], _LEAVING_SECONDS)
         self._log_before = self._state.log(LEAVER).stat().st_size
-        self.left_after, self._is_away, self._left_at = self._done, True, time.monotonic()
-        note(f"{LEAVER} has stopped")
+        self.left_after, self._is_leaver_stopped, self._left_at = self._done, True, time.monotonic()
+        print_note(f"{LEAVER} has stopped")

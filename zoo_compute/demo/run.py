@@ -24,7 +24,7 @@ from zoo_compute.demo import incidents as demo_incidents
 from zoo_compute.demo.incidents import Incidents
 from zoo_compute.devnet import control, stack
 from zoo_compute.devnet.state import Options, StateDirectory
-from zoo_compute.terminal.output import note, print_facts, print_json
+from zoo_compute.terminal.output import print_facts, print_json, print_note
 from zoo_compute.terminal.receipts import check_receipt, print_receipt
 from zoo_compute.terminal.watch import follow
 
@@ -36,7 +36,7 @@ OPTIONS = Options(
     verifiers=3,
     cheat=True,
     slow_link_mbps=SLOW_LINK_MBPS,
-    held_up_from=demo_incidents.HELD_UP_FROM,
+    held_up_from=demo_incidents.DELAYED_FROM_ROUND,
     pace={
         "ZOO_ROUND_GRACE_SECONDS": "10",  # instead of 30: one round waits so long for the delayed upload
         "ZOO_LEASE_SECONDS": "30",  # a reveal has four leases, also during the absence of a node
@@ -75,35 +75,35 @@ def run(directory: Path, *, keep: bool, as_json: bool) -> None:
     state = StateDirectory(directory)
     with _fresh_devnet(state, keep=keep) as info:
         setup = time.monotonic() - began
-        note(
+        print_note(
             f"the stack is up after {setup:.1f} s; of {OPTIONS.providers} providers one is dishonest, one is a hot "
             f"spare, one has a link of {SLOW_LINK_MBPS:g} Mbit/s, one will deliver late, one will leave and return"
         )
         with Client(info["api_url"], private_key=info["accounts"]["user"]["private_key"]) as client:
-            incidents = Incidents(state, _address(info, stack.HELD_UP_NODE), _address(info, demo_incidents.LEAVER))
+            incidents = Incidents(state, _address(info, stack.DELAYED_NODE), _address(info, demo_incidents.LEAVER))
             job = _train(client, incidents)
             await_payout(client, job.id)
             receipt = job.receipt() | {"seconds": _seconds(job, setup, began)}
-            receipt["story"] = dispute_report.gather(client, job, receipt, _cast(info))
+            receipt["story"] = dispute_report.build_report(client, job, receipt, _cast(info))
             receipt["training"] = _training(client, job, info, incidents, state.path("demo-model.safetensors"))
             file = state.path("demo-receipt.json")
             file.write_text(json.dumps(receipt, indent=2) + "\n")
             (print_json if as_json else print_receipt)(receipt)
             check_receipt(client, receipt)
             check_story(receipt, adversary=info["accounts"]["providers"][0]["address"])
-            note("the receipt agrees with chain and storage, and only the dishonest provider was slashed")
+            print_note("the receipt agrees with chain and storage, and only the dishonest provider was slashed")
             for line in training.report_lines(receipt["training"], _names(info), SLOW_LINK_MBPS):
-                note(line)
+                print_note(line)
             os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch loads; the stack shares this machine's cores
-            note("the model writes:\n" + job.sample("The ", 240, seed=1))
-            note(dispute_report.format_report(receipt["story"]))
-        note("")
+            print_note("the model writes:\n" + job.sample("The ", 240, seed=1))
+            print_note(dispute_report.format_report(receipt["story"]))
+        print_note("")
         if not as_json:
             print_facts(_addresses(info, receipt, file))
 
 
 def topics_dataset() -> tuple[bytes, bytes]:
-    """Return the text of Python's built-in help (``pydoc_data/topics.py``), as training and validation split."""
+    """Return Python's built-in help as training and validation split."""
     from pydoc_data.topics import topics
 
     text = "\n\n".join(topics[name] for name in sorted(topics)).encode()
@@ -139,14 +139,14 @@ def await_payout(client: Client, job_id: str) -> None:
     network = client.network()
     chain = ChainReader(network.rpc_url, network.contracts, network.start_block)
     settlement = chain.settlement(job_id)
-    note(f"settled; pay is claimable after a challenge period of {network.challenge_seconds} s")
+    print_note(f"settled; pay is claimable after a challenge period of {network.challenge_seconds} s")
     deadline = time.monotonic() + network.challenge_seconds + _PAYOUT_SECONDS
     while time.monotonic() < deadline:
         batches = [chain.batch(part.batch) for part in settlement.parts if part.batch]
         claimed = sum(sum(batch.claimed.values()) for batch in batches)
         if claimed == settlement.paid and sum(batch.fee_collected for batch in batches) == settlement.fee:
             providers = {provider for batch in batches for provider in batch.claimed}
-            note(f"{len(providers)} providers have claimed {format_zen(claimed)} ZEN from {len(batches)} batches")
+            print_note(f"{len(providers)} providers have claimed {format_zen(claimed)} ZEN from {len(batches)} batches")
             return
         time.sleep(0.5)
     raise Mismatch("demo-unclaimed", f"of {settlement.paid} wei only {claimed} were claimed in time")
@@ -207,12 +207,12 @@ def _fresh_devnet(state: StateDirectory, *, keep: bool) -> Iterator[dict[str, An
     control.reset(state)
     state.create()
     state.path(_MARKER).touch()
-    note(f"starting the stack in {state.root} ...")
+    print_note(f"starting the stack in {state.root} ...")
     try:
         yield control.up(state, OPTIONS)
     finally:
         if keep:
-            note("the stack is left running; stop it with: zoo-compute devnet down")
+            print_note("the stack is left running; stop it with: zoo-compute devnet down")
         else:
             control.down(state)
 
@@ -229,8 +229,8 @@ def _train(client: Client, incidents: Incidents) -> Job:
     """Upload the text, submit the job and follow it to its end, with incidents of its nodes."""
     spec = job_spec(client.upload_dataset(*topics_dataset()))
     job = client.submit(spec)
-    note(f"job {job.id}")
-    final = follow(job, as_json=False, also=incidents.see)
+    print_note(f"job {job.id}")
+    final = follow(job, as_json=False, also=incidents.process)
     if not final.is_successful:
         reason = final.reason or final.status
         raise JobUnsuccessful(reason, f"the job ended as {final.status}: {reason}")
@@ -248,16 +248,16 @@ def _seconds(job: Job, setup: float, began: float) -> dict[str, float]:
 def _training(client: Client, job: Job, info: dict[str, Any], incidents: Incidents, model: Path) -> dict[str, Any]:
     """Download the model, and return the report on its training."""
     size = job.download(model)
-    note(f"{model}: {size} bytes")
+    print_note(f"{model}: {size} bytes")
     parts = training.Parts(
         slow=_address(info, stack.SLOW_NODE),
-        held_up=_address(info, stack.HELD_UP_NODE),
-        held_up_round=incidents.held_up,
+        delayed=_address(info, stack.DELAYED_NODE),
+        held_up_round=incidents.delayed,
         leaver=_address(info, demo_incidents.LEAVER),
         left_after=incidents.left_after,
-        caught_up=incidents.caught_up(),
+        catch_up_entries=incidents.catch_up_entries(),
     )
-    return training.gather(client, job, parts, size)
+    return training.build_report(client, job, parts, size)
 
 
 def _addresses(info: dict[str, Any], receipt: dict[str, Any], file: Path) -> dict[str, object]:

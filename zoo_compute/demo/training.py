@@ -1,4 +1,4 @@
-"""Report on the demonstration's training: updates, the slow link, the late payload, the node that left.
+"""Report on the demonstration's training: updates, slow link, late payload, leaver.
 
 Times, bytes and rates are reports of the nodes. The leaver's catch-up is from its log. All other facts are from the
 record on chain, the manifests of checkpoints, and the payloads on storage.
@@ -37,14 +37,14 @@ class Parts:
     """Addresses of nodes, and rounds of :class:`zoo_compute.demo.incidents.Incidents`."""
 
     slow: str
-    held_up: str
+    delayed: str
     held_up_round: int | None
     leaver: str
     left_after: int | None
-    caught_up: list[dict[str, int]]
+    catch_up_entries: list[dict[str, int]]
 
 
-def gather(client: Client, job: Job, parts: Parts, model_bytes: int) -> dict[str, Any]:
+def build_report(client: Client, job: Job, parts: Parts, model_bytes: int) -> dict[str, Any]:
     """Return the report on a completed, settled job as JSON.
 
     Raises:
@@ -69,7 +69,7 @@ def gather(client: Client, job: Job, parts: Parts, model_bytes: int) -> dict[str
 
 
 def _slow_link(client: Client, job: Job, slow: str, report: Mapping[str, Any], delivered: Units) -> dict[str, Any]:
-    """Return the compression levels of the slow link: assigned, by the rule, and found on storage."""
+    """Return the slow link's compression levels: assigned, by the rule, on storage."""
     spec = TrainingSpec.from_dict(job.state().spec)
     own = [unit for unit in delivered if unit["provider"] == slow]
     node = next((node for node in report["nodes"] if node["provider"] == slow), None)
@@ -98,7 +98,7 @@ def _slow_link(client: Client, job: Job, slow: str, report: Mapping[str, Any], d
 
 
 def _are_committed(client: Client, job: Job, units: Units, payloads: Sequence[bytes]) -> bool:
-    """Return true if each payload, with its number of entries, matches the signed hash in the record on chain."""
+    """Return True if each payload matches the signed hash in the record on chain."""
     network = client.network()
     settlement = ChainReader(network.rpc_url, network.contracts, network.start_block).settlement(job.id)
     with GatewayClient(network.gateways) as gateway:
@@ -123,8 +123,8 @@ def _are_committed(client: Client, job: Job, units: Units, payloads: Sequence[by
 def _late(
     client: Client, manifests: Sequence[CheckpointManifest], parts: Parts, delivered: Units
 ) -> dict[str, Any] | None:
-    """Return the aggregation of the late payload by the rounds' published records; None if there was none."""
-    late = [unit for unit in delivered if unit["provider"] == parts.held_up and unit["round"] == parts.held_up_round]
+    """Return the late payload's aggregation by the published records, or None."""
+    late = [unit for unit in delivered if unit["provider"] == parts.delayed and unit["round"] == parts.held_up_round]
     if not late:
         return None
     unit, joined = late[-1], []
@@ -137,7 +137,7 @@ def _late(
             for entry in found
         ]
     return {
-        "provider": parts.held_up,
+        "provider": parts.delayed,
         "round": unit["round"],
         "rounds_late": unit["rounds_late"],
         "paid": unit["status"] == VERIFIED,
@@ -148,9 +148,9 @@ def _late(
 def _leaver(
     client: Client, manifests: Sequence[CheckpointManifest], parts: Parts, units: Units, delivered: Units
 ) -> dict[str, Any]:
-    """Return the leaver's lost and later units, and the updates that it fetched for missed rounds."""
+    """Return the leaver's lost and later units, and updates fetched for missed rounds."""
     own = [unit for unit in units if unit["provider"] == parts.leaver]
-    first = parts.caught_up[0] if parts.caught_up else None
+    first = parts.catch_up_entries[0] if parts.catch_up_entries else None
     since = [] if first is None else manifests[first["from_round"] + 1 : first["round"] + 1]
     updates = [manifest.update for manifest in since if manifest.update is not None]
     left_after = parts.left_after

@@ -22,7 +22,7 @@ class DevAccount:
 
 @dataclass(frozen=True, slots=True)
 class DevAccounts:
-    """Accounts of a devnet. ``admin`` is the market's; ``treasury`` is admin and guardian of the contracts."""
+    """Accounts of a devnet; ``treasury`` is the contracts' admin and guardian."""
 
     operator: DevAccount
     challenger: DevAccount
@@ -72,5 +72,5 @@ def derive(providers: int, verifiers: int) -> DevAccounts:
 
 
 def account_count(providers: int, verifiers: int) -> int:
-    """Return the number of accounts to fund: all but acknowledger and admin, which send no transactions."""
+    """Return the number of accounts to fund: all that send transactions."""
     return 4 + providers + verifiers

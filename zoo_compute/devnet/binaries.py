@@ -10,7 +10,7 @@ _REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def find_anvil() -> Path:
-    """Return the anvil binary: ``ZOO_ANVIL``, the npm package in ``contracts/``, or one on the PATH.
+    """Return anvil: ``ZOO_ANVIL``, the npm package in ``contracts/``, or one on the PATH.
 
     Raises:
         FileNotFoundError: there is none.

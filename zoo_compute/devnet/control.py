@@ -18,7 +18,7 @@ _DEFAULT_OPTIONS = Options()
 
 
 def up(directory: StateDirectory, options: Options | None = None) -> dict[str, Any]:
-    """Start the stack in the background, or use a running one. Wait until every part is healthy; return its info.
+    """Start the stack or use a running one; wait until it is healthy; return its info.
 
     Args:
         options: None: those of the last run.
@@ -89,7 +89,7 @@ def info(directory: StateDirectory) -> dict[str, Any]:
 
 
 def down(directory: StateDirectory) -> bool:
-    """Stop all parts in reverse order, with or without a supervisor. Return true if any was running."""
+    """Stop all parts in reverse order. Return True if any was running."""
     state = directory.load()
     if state is None:
         return False

@@ -1,4 +1,4 @@
-"""Engines of a devnet: PostgreSQL and Valkey from wheels, anvil from npm, the embedded IPFS block store."""
+"""Engines of a devnet: PostgreSQL, Valkey, anvil and the embedded IPFS store."""
 
 import json
 import os
@@ -71,7 +71,7 @@ def postgres(directory: StateDirectory, state: State) -> list[Part]:
 
 
 def _drop_root(home: Path) -> list[str]:
-    """Return the command prefix that runs PostgreSQL unprivileged under root, because it refuses to run as root.
+    """Return the command prefix that runs PostgreSQL unprivileged under root.
 
     The user keeps dac_override, to enter root's directories (checkout, virtual environment).
     """
@@ -122,7 +122,7 @@ def _valkey_answers(port: int) -> bool:
 
 
 def anvil(directory: StateDirectory, state: State) -> list[Part]:
-    """Return the chain: a block every 0.5 s, finality after two blocks, its state on disk every second."""
+    """Return the chain: blocks every 0.5 s, final after two, state on disk every second."""
     from zoo_compute.devnet.binaries import find_anvil
 
     options = state.options
@@ -149,7 +149,7 @@ def rpc_answers(rpc_url: str) -> bool:
 
 
 def contract_affirms(rpc_url: str, contract: str, function: str, address: str) -> bool:
-    """Return the boolean view of an address, such as ``isReferee(address)``; false without an answer."""
+    """Return an address's boolean view, such as ``isReferee``; False without an answer."""
     data = keccak(function.encode())[:4] + from_hex(address, 20).rjust(32, b"\0")
     answer = _rpc(rpc_url, "eth_call", {"to": contract, "data": to_hex(data)}, "latest")
     return answer is not None and json.loads(answer).get("result") == f"0x{1:064x}"

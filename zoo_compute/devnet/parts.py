@@ -63,7 +63,7 @@ class PartRunner:
         self._next_try_at = 0.0
 
     def step(self, ready: set[str]) -> bool:
-        """Advance the part; ``ready`` are the names of ready parts. Return true if its process or status changed."""
+        """Advance the part, given ``ready`` parts. Return True if process or status changed."""
         before = (self.status, self.identity)
         if self._process is not None and self._process.poll() is not None:
             self._ended(self._process.returncode)

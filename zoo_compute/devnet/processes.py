@@ -57,7 +57,7 @@ def stop(processes: Iterable[tuple[Identity, signal.Signals]], grace_seconds: fl
 
 
 def free_port(taken: Iterable[int] = ()) -> int:
-    """Return a free TCP port of 127.0.0.1 that is not in ``taken``. Raises RuntimeError if there is none."""
+    """Return a free TCP port of 127.0.0.1 not in ``taken``. Raises RuntimeError: none."""
     avoid = set(taken)
     # Two stacks that start at the same time begin at different ports.
     span = _LAST_PORT - _FIRST_PORT

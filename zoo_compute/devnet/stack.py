@@ -1,4 +1,4 @@
-"""Parts of a devnet: engines, contracts, the market's processes and nodes, and their dependencies."""
+"""Parts of a devnet: engines, contracts, market processes, nodes; dependencies."""
 
 import json
 import os
@@ -42,7 +42,7 @@ _SINGLE_THREADED = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NU
 # Two glibc heaps for all threads: a thread reuses memory that another thread has freed.
 _PYTHON = {**_SINGLE_THREADED, "MALLOC_ARENA_MAX": "2"}
 SLOW_NODE = "provider-2"
-HELD_UP_NODE = "provider-4"
+DELAYED_NODE = "provider-4"
 ADVERSARY_PRICE = "1.9"  # ZEN per GPU-hour, below every honest ask
 USER_ZEN = 1_000_000
 BOND_ZEN = 1_000  # the operator's, for acknowledgements
@@ -89,7 +89,7 @@ def prepare(directory: StateDirectory, state: State) -> None:
 
 
 def build(directory: StateDirectory, state: State) -> list[Part]:
-    """Return all parts in order of their dependencies, without engines that the environment replaces."""
+    """Return all parts by dependency, without engines that the environment replaces."""
     parts = [
         part
         for variable, engine in _ENGINES.items()
@@ -126,7 +126,7 @@ def build(directory: StateDirectory, state: State) -> list[Part]:
 
 
 def _roles_and_allocations(state: State) -> list[str]:
-    """Return the deployment's arguments: roles, the operator's bond, initial ZEN of user and nodes."""
+    """Return the deployment's arguments: roles, operator's bond, initial ZEN."""
     wallets = _wallets(state)
     holders = {
         wallets.user: USER_ZEN,
@@ -151,7 +151,7 @@ def _nodes(directory: StateDirectory, state: State) -> list[Part]:
             command = "zoo_compute node run --role provider"
             if state.options.slow_link_mbps is not None and name == SLOW_NODE:
                 command += f" --link-mbps {state.options.slow_link_mbps}"
-            if state.options.held_up_from is not None and name == HELD_UP_NODE:
+            if state.options.held_up_from is not None and name == DELAYED_NODE:
                 command = f"zoo_compute.devnet.adversaries.delayed_upload --from-round {state.options.held_up_from}"
             node = _node(directory, state, wallet, name, command, price)
             # Asks below the reserve rank by time. The last honest node joins later, so that the adversary gets work.
@@ -178,7 +178,7 @@ def _node(
 
 
 def _has_joined(directory: StateDirectory, state: State, address: str) -> bool:
-    """Return true for an active or jailed node; an active verifier must be listed as referee too."""
+    """Return True for an active or jailed node; verifiers must be listed as referees."""
     document = engines.http_json(f"{api_url(state)}/v1/providers/{address}")
     if document is None or document["status"] != "active" or document["kind"] != "verifier":
         return document is not None and document["status"] in ("active", "jailed")

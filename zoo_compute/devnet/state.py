@@ -1,4 +1,4 @@
-"""State of a devnet in ``<directory>/state.json`` (mode 0600, because it contains development keys)."""
+"""State of a devnet in ``<directory>/state.json`` (0600: it contains keys)."""
 
 import fcntl
 import json
@@ -129,7 +129,7 @@ class StateDirectory:
 
     @contextmanager
     def lock(self) -> Iterator[bool]:
-        """Lock this devnet; yield False if another process has the lock. The kernel releases it with the process."""
+        """Lock this devnet until the process ends; yield False if another one has the lock."""
         self.create()
         with open(self.path("lock"), "w") as file:
             try:

@@ -1,4 +1,4 @@
-"""Supervisor of a devnet: starts its parts in order, restarts crashed ones, stops them in reverse."""
+"""Supervisor of a devnet: starts parts in order, restarts them, stops in reverse."""
 
 import argparse
 import logging
@@ -24,7 +24,7 @@ _STOP_GRACE_SECONDS = 8.0
 
 
 class Supervisor:
-    """Runs the parts of one devnet in this process until :meth:`stop`. The caller has the directory's lock.
+    """Runs a devnet's parts in this process until :meth:`stop`, under the lock.
 
     Args:
         state: updated during the run; its recorded processes must have ended.
@@ -42,7 +42,7 @@ class Supervisor:
         self._stopping.set()
 
     def run(self, on_ready: Callable[[State], None]) -> None:
-        """Start all parts, call ``on_ready`` once they are healthy, and supervise them until :meth:`stop`.
+        """Start all parts, call ``on_ready`` once healthy, supervise until :meth:`stop`.
 
         Raises:
             DevnetError: a part did not start; all parts are stopped again.

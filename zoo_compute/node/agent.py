@@ -1,4 +1,4 @@
-"""Node agent: joins the market as a provider or verifier, leases work and runs it. Outbound HTTP only.
+"""Node agent: joins the market, leases work and runs it. Outbound HTTP only.
 
 Threads:
 
@@ -33,7 +33,7 @@ from zoo_compute.node.execution import hardware
 from zoo_compute.node.execution.executor import Executor, ExecutorError
 from zoo_compute.node.lifecycle import NodeLifecycle
 from zoo_compute.node.market.calls import WALLET_IN_USE, Lease, Market
-from zoo_compute.node.periodic_tasks import DISK_REFUSES, ErrorThrottle, is_out_of_room
+from zoo_compute.node.periodic_tasks import DISK_REFUSES, ErrorThrottle, is_disk_full
 from zoo_compute.node.work.acknowledgements import Acknowledgements, Journal, NotAcknowledged
 from zoo_compute.node.work.held_lease import HeldLease, LeaseLost
 from zoo_compute.node.work.inputs import SlotStateMissing
@@ -115,7 +115,7 @@ class NodeAgent:
         self._last_status = "", ""  # status and reason
         self._throttle = ErrorThrottle()
         self._failure: Exception | None = None
-        self._has_room()
+        self._has_disk_space()
 
     @property
     def is_busy(self) -> bool:
@@ -140,13 +140,13 @@ class NodeAgent:
         threads: list[threading.Thread] = []
         try:
             self._services.resume()
-            lifecycle = self._join() if self._wait_for_room() else None
+            lifecycle = self._join() if self._wait_for_disk_space() else None
             if lifecycle is not None:
                 self._services.use_network(lifecycle.network)
                 with closing(lifecycle):
                     threads = self._start_workers(lifecycle)
                     while not self._stopping.is_set():
-                        self._stopping.wait(self._beat_once(lifecycle))
+                        self._stopping.wait(self._send_heartbeat(lifecycle))
         except Exception as error:  # a defect stops the whole node, as in the other threads
             self._fail(error)
         for thread in threads:
@@ -162,21 +162,21 @@ class NodeAgent:
         self._failure = error
         self.stop()
 
-    def _wait_for_room(self) -> bool:
+    def _wait_for_disk_space(self) -> bool:
         """Wait for disk space, then start the executor; False if stopped before that."""
-        while not self._has_room():
-            self._tidy()
+        while not self._has_disk_space():
+            self._clean_up()
             if self._stopping.wait(_ROOM_SECONDS):
                 return False
         self._executor.start()
         return True
 
-    def _has_room(self) -> bool:
-        """Return whether the disk has room for work. Raises OSError, sqlite3.Error on any other refusal."""
+    def _has_disk_space(self) -> bool:
+        """Return True if the disk has room. Raises OSError, sqlite3.Error on refusals."""
         try:
             self._workspace.open_store()
         except DISK_REFUSES as error:
-            if not is_out_of_room(error):
+            if not is_disk_full(error):
                 raise
             self._throttle.warn(
                 f"disk_full directory={self._config.state_dir} error={str(error)!r}: no work until there is "
@@ -201,7 +201,7 @@ class NodeAgent:
                     raise
         return None
 
-    def _beat_once(self, lifecycle: NodeLifecycle) -> float:
+    def _send_heartbeat(self, lifecycle: NodeLifecycle) -> float:
         """Send one heartbeat and act on the answer; returns the seconds until the next one."""
         try:
             answer = self._heartbeat(lifecycle)
@@ -219,16 +219,16 @@ class NodeAgent:
             return _RETRY_SECONDS
         except OSError as error:  # for example a full disk: tidying frees space
             log.warning("heartbeat_failed error=%s", error)
-            self._tidy()
+            self._clean_up()
             return _RETRY_SECONDS
-        self._tidy()
+        self._clean_up()
         registering = answer["status"] in ("registered", "benchmarked")
         return _REGISTERING_SECONDS if registering else float(answer["next_within_seconds"]) / _BEATS_PER_TIMEOUT
 
-    def _tidy(self) -> None:
+    def _clean_up(self) -> None:
         try:
             disputes = self._services.disputes
-            keep_seconds, now = (None, None) if disputes is None else (disputes.keep_seconds, disputes.now)
+            keep_seconds, now = (None, None) if disputes is None else (disputes.trace_retention_seconds, disputes.now)
             self._workspace.tidy(self._config.keep_hours, keep_seconds or math.inf, now)
         except OSError as error:  # another thread moved or removed a file; the next beat tidies again
             log.info("tidy_incomplete error=%s", error)
@@ -255,7 +255,7 @@ class NodeAgent:
             acknowledgements=Acknowledgements(self._journal, network, self._parts.omission_chain(network)),
         )
         threads = []
-        remembered = self._workspace.remembered()
+        remembered = self._workspace.stored_leases()
         for kinds in _THREADS[self._config.role]:
             resumed = sorted((one for one in remembered if one.kind in kinds), key=lambda one: one.task.get("round", 0))
             threads.append(threading.Thread(target=self._work, args=(worker, kinds, resumed), name=kinds[0]))
@@ -274,7 +274,7 @@ class NodeAgent:
     def _work_until_stopped(self, worker: Worker, kinds: Sequence[str], resumed: list[Lease]) -> None:
         for lease in resumed:
             log.info("lease_resumed kind=%s id=%s", lease.kind, lease.id)
-            self._do(worker, lease)
+            self._process_lease(worker, lease)
         while not self._stopping.is_set():
             try:
                 pulled = self._market.next_lease(list(kinds), _POLL_SECONDS)
@@ -283,16 +283,16 @@ class NodeAgent:
                 self._stopping.wait(_RETRY_SECONDS)
                 continue
             if pulled is not None:
-                self._do(worker, pulled)
+                self._process_lease(worker, pulled)
 
-    def _do(self, worker: Worker, lease: Lease) -> None:
+    def _process_lease(self, worker: Worker, lease: Lease) -> None:
         """Work on a lease until it is completed, given up or lost."""
         with ExitStack() as stack:
-            stack.callback(self._forget, lease)
+            stack.callback(self._delete_lease_record, lease)
             held = stack.enter_context(HeldLease(self._market, lease))
 
             def begin() -> Callable[[], None] | None:
-                self._workspace.remember(lease)
+                self._workspace.store_lease(lease)
                 return worker.do(held)
 
             with self._working():
@@ -300,7 +300,7 @@ class NodeAgent:
             if rest is not None:
                 self._deliveries.submit(self._finish, held, rest, stack.pop_all())
 
-    def _forget(self, lease: Lease) -> None:
+    def _delete_lease_record(self, lease: Lease) -> None:
         """Forget the lease unless the market did not answer; then the next process resumes it."""
         if lease.id not in self._unanswered:
             self._workspace.forget(lease)
@@ -330,7 +330,7 @@ class NodeAgent:
             try:
                 result = work()
             except _TASK_ERRORS as error:
-                self._give_up(held, error)
+                self._report_failure(held, error)
                 return None
         except (LeaseLost, ApiError) as error:
             log.warning("lease_lost kind=%s id=%s error=%s", lease.kind, lease.id, error)
@@ -343,8 +343,8 @@ class NodeAgent:
             log.info("lease_completed kind=%s id=%s %s", lease.kind, lease.id, _place(lease))
         return result
 
-    def _give_up(self, held: HeldLease, error: Exception) -> None:
-        """Report the failure, which costs less than a timeout; raises as :meth:`HeldLease.call_until_answered`."""
+    def _report_failure(self, held: HeldLease, error: Exception) -> None:
+        """Report the failure; raises as :meth:`HeldLease.call_until_answered`."""
         lease, code = held.lease, str(getattr(error, "code", "input_missing"))
         if self._stopping.is_set():
             code = "node_stopping"

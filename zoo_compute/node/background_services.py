@@ -29,9 +29,9 @@ from zoo_compute.node.disk.traces import Traces
 from zoo_compute.node.disk.workspace import Workspace
 from zoo_compute.node.disputes.defence import Disputes
 from zoo_compute.node.disputes.disclosure import Disclosure
-from zoo_compute.node.disputes.judging import ReplayContext
 from zoo_compute.node.disputes.omissions import Omissions
 from zoo_compute.node.disputes.referee import Referee, Sources, Verdicts
+from zoo_compute.node.disputes.segment_verdict import ReplayContext
 from zoo_compute.node.execution.executor import Executor
 from zoo_compute.node.market.calls import Market
 from zoo_compute.node.payouts import Payouts
@@ -64,7 +64,7 @@ class NodeComponents:
     link: Link
 
     def gateway(self, network: Network) -> GatewayClient:
-        """Build a gateway client over this node's store. Raises OSError, sqlite3.Error: the disk refuses."""
+        """Build a gateway client over the node's store. Raises OSError, sqlite3.Error."""
         gateways = [*self.config.gateways, *network.gateways]
         return GatewayClient(gateways, store=self.workspace.store, link=self.link)
 
@@ -161,7 +161,7 @@ class BackgroundServices:
             FinishedJobs(
                 parts.workspace,
                 lambda: JobChain(network.rpc_url, network.contracts, parts.wallet, network.start_block),
-                lambda: disputes is not None and bool(disputes.noted()),
+                lambda: disputes is not None and bool(disputes.open_disputes()),
             ),
             disputes=disputes,
             omissions=Omissions(parts.journal, parts.connection, claim, config.claim_seconds) if is_provider else None,

@@ -29,7 +29,7 @@ _PROOF_SECONDS = 3_600.0  # limit of the process; the market's clock decides
 
 
 class NodeLifecycle:
-    """Next step of this node from the status that the market reports. Every step is safe to repeat after a crash.
+    """Next step of this node from its status at the market; safe to repeat.
 
     Attributes:
         environment_class: as registered.
@@ -136,18 +136,18 @@ class NodeLifecycle:
             self._place_ask()
 
     def _pass_benchmark(self) -> None:
-        """Run the benchmark unless one failed a short while ago; raises as :meth:`_show_hardware`."""
+        """Run the benchmark unless one failed a short while ago; raises as :meth:`_pass_challenge`."""
         if time.monotonic() < self._prove_at:
             return
         try:
-            self._show_hardware()
+            self._pass_challenge()
         except (ZooError, OSError):
             self._prove_at = time.monotonic() + self._pause
             self._pause = min(2 * self._pause, _MAX_PAUSE_SECONDS)
             raise
         self._pause = _MIN_PAUSE_SECONDS
 
-    def _show_hardware(self) -> None:
+    def _pass_challenge(self) -> None:
         """Pass the tier's benchmark (``training_gym.hardware.challenge``); waits for a running task.
 
         Raises:
@@ -170,7 +170,7 @@ class NodeLifecycle:
     def _prove(self) -> dict[str, Any]:
         """Return the market's verdict on a fresh challenge."""
         executor, market = self._executor, self._market
-        with tempfile.TemporaryDirectory(prefix="proof-", dir=executor.workdir) as directory, executor.exclusively():
+        with tempfile.TemporaryDirectory(prefix="proof-", dir=executor.workdir) as directory, executor.reserve():
             run = market.start_benchmark(self._config.tier)
             ready = {"kind": "prove_ready", "work": run["work"], "seed": run["seed"]}
             executor.run(ready, _PROOF_SECONDS)

@@ -32,7 +32,7 @@ DISK_REFUSES = (OSError, sqlite3.Error)
 """Errors of a full or failing disk, from files and from the block store's index."""
 
 
-def is_out_of_room(error: Exception) -> bool:
+def is_disk_full(error: Exception) -> bool:
     """Return whether ``error``, one of :data:`DISK_REFUSES`, can mean a full disk."""
     if isinstance(error, sqlite3.OperationalError):
         return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
@@ -48,7 +48,7 @@ def node_tasks(
     omissions: Omissions | None,
     attestation: AttestationRenewal | None,
 ) -> dict[str, PeriodicTask]:
-    """Return a node's tasks by name, the most urgent first. None stands for a task that this node does not have."""
+    """Return a node's tasks by name, the most urgent first; None for a missing one."""
     tasks: dict[str, PeriodicTask] = {}
     if disputes is not None:
         tasks["disputes"] = disputes.watch
@@ -67,7 +67,7 @@ def attestation_renewal(config: NodeConfig, market: Market, address: str) -> Att
 
 
 class ErrorThrottle:
-    """Logger of one condition: logs a new text at once, and a repeated one every ``_REPEAT_SECONDS``."""
+    """Logger of one condition: new texts at once, repeated ones every ``_REPEAT_SECONDS``."""
 
     def __init__(self) -> None:
         self._last = ""

@@ -1,4 +1,4 @@
-"""Third-party replay of one unit: compares the committed trace with the one that its steps give.
+"""Third-party replay of a unit: compares committed and recomputed trace.
 
 All data is public: the unit's record (``unit_record.py``), and files by CID through any gateway. One run gives every
 leaf of the correct trace, which decides all attempts with the same inputs, including rejected ones. If an attempt's own
@@ -36,7 +36,7 @@ _UNAVAILABLE = (BlockNotFound, ContentError, GatewayUnavailable, GymError)
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class AttemptTrace:
     """Revealed trace of an attempt: all leaves (0x hex), and CIDs of states by boundary."""
 
     leaves: list[str]
@@ -130,7 +130,7 @@ class UnitCheck:
         return asdict(self)
 
 
-FindTrace = Callable[[str], Shown | None]
+FindTrace = Callable[[str], AttemptTrace | None]
 """Returns what another source, such as the market, has of the trace of a commitment, given its leaf."""
 
 
@@ -267,7 +267,7 @@ def _binds_other_payload(replay: Replay, unit: UnitRecord, salt: str) -> bool:
 
 
 def _difference(replay: Replay, record: JobRecord, unit: UnitRecord, find_trace: FindTrace) -> Difference:
-    """Locate the difference of a wrong attempt as far as its files are available. Missing files do not hide it."""
+    """Locate a wrong attempt's difference as far as files are available."""
     shown = _evidence(replay.gateway, record, unit) or find_trace(to_hex(_leaf_of(record.job_id, unit)))
     steps: tuple[int | None, int | None] = (None, None)
     if shown is not None and len(shown.leaves) == len(replay.leaves):
@@ -291,7 +291,7 @@ def _difference(replay: Replay, record: JobRecord, unit: UnitRecord, find_trace:
     return Difference(*steps)
 
 
-def _evidence(gateway: GatewayClient, record: JobRecord, unit: UnitRecord) -> Shown | None:
+def _evidence(gateway: GatewayClient, record: JobRecord, unit: UnitRecord) -> AttemptTrace | None:
     """Return the trace in the slashing evidence against this attempt, if available."""
     for slash in record.slashes:
         if (slash.round, slash.slot, slash.provider) != (unit.round, unit.slot, unit.provider):
@@ -303,7 +303,7 @@ def _evidence(gateway: GatewayClient, record: JobRecord, unit: UnitRecord) -> Sh
         try:
             document = json.loads(content)
             state, leaves = document["state_cid"], [to_hex(from_hex(leaf)) for leaf in document["unit"]["leaves"]]
-            return Shown(leaves, {} if state is None else {int(document["segment"]): state})
+            return AttemptTrace(leaves, {} if state is None else {int(document["segment"]): state})
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise Mismatch("bad-evidence", f"{slash.evidence_cid} is not evidence: {error!r}") from error
     return None

@@ -20,7 +20,7 @@ from training_gym.units.replica_state import error_feedback_digest
 from training_gym.units.trace import Unit, boundary_state_bytes, inner_leaf, load_boundary_state, state_path
 from zoo_compute.content.gateway import GatewayClient
 from zoo_compute.node.disk.workspace import Workspace
-from zoo_compute.node.disputes.judging import DIVERGED
+from zoo_compute.node.disputes.segment_verdict import DIVERGED
 from zoo_compute.node.execution.executor import ExecutorError
 from zoo_compute.node.execution.tasks import take_unit
 from zoo_compute.node.work.inputs import SlotStateMissing, unit_task
@@ -117,7 +117,7 @@ class Replays:
         return found
 
     def _train(self, unit: UnitRecord) -> "Replay":
-        """Train ``unit``, after the units whose replica states are missing; the earliest is last in ``wanted``."""
+        """Train ``unit`` after units with missing replica states; the earliest is ``wanted[-1]``."""
         wanted = [unit]
         while True:
             replay = Replay(self._inputs, Start.of(wanted[-1]))

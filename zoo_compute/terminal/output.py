@@ -20,17 +20,17 @@ def print_json(value: Any) -> None:
     print(to_json(value, indent=2), flush=True)
 
 
-def note(text: str) -> None:
+def print_note(text: str) -> None:
     """Print a message on standard error."""
     print(text, file=sys.stderr, flush=True)
 
 
-def done(text: str, facts: Mapping[str, object], *, as_json: bool) -> None:
+def report_done(text: str, facts: Mapping[str, object], *, as_json: bool) -> None:
     """Report a command without a result: a message, or its facts as JSON."""
     if as_json:
         print_json(facts)
     else:
-        note(text)
+        print_note(text)
 
 
 def print_result(facts: Mapping[str, object], *, as_json: bool) -> None:
@@ -77,11 +77,11 @@ def report(error: ZooError, *, as_json: bool) -> None:
         document: dict[str, Any] = {"code": error.code, "detail": error.detail, "remedy": error.remedy}
         if isinstance(error, ApiError):
             document |= {"status": error.status, "field": error.field, **error.extra}
-        note(to_json({"error": document}))
+        print_note(to_json({"error": document}))
         return
-    note(f"error: {error.detail}  [{error.code}]")
+    print_note(f"error: {error.detail}  [{error.code}]")
     if error.remedy:
-        note(f"  try: {error.remedy}")
+        print_note(f"  try: {error.remedy}")
 
 
 def quiet_retries() -> None:
@@ -94,7 +94,7 @@ def quiet_retries() -> None:
         nonlocal has_reported
         if not has_reported and details.waited_so_far > _SILENT_SECONDS:
             has_reported = True
-            note(f"{details.caused_by}: trying again …")
+            print_note(f"{details.caused_by}: trying again …")
 
     stamina.instrumentation.set_on_retry_hooks([report_once] if sys.stderr.isatty() else [])
 

@@ -11,7 +11,7 @@ from zoo_compute.base.errors import Mismatch
 from zoo_compute.chain.settlements import ChainReader
 from zoo_compute.client.client import Client
 from zoo_compute.content.gateway import GatewayClient
-from zoo_compute.terminal.output import in_zen, note, print_facts, print_table
+from zoo_compute.terminal.output import in_zen, print_facts, print_note, print_table
 
 
 def print_receipt(receipt: dict[str, Any]) -> None:
@@ -68,7 +68,7 @@ def check_receipt(client: Client, receipt: dict[str, Any]) -> None:
         recomputed = verify_job(receipt["job_id"], chain, gateway, _loss)
     findings = recomputed.findings + differences(receipt, recomputed.receipt)
     for finding in findings:
-        note(f"differs: {finding.where}: expected {finding.expected}, found {finding.found}  [{finding.code}]")
+        print_note(f"differs: {finding.where}: expected {finding.expected}, found {finding.found}  [{finding.code}]")
     if findings:
         raise Mismatch(
             "receipt-mismatch",

@@ -22,7 +22,7 @@ class View(Protocol):
 
 
 def follow(job: Job, *, as_json: bool, also: Callable[[Event], None] | None = None) -> JobState:
-    """Show all events of a job until it is over, pass each to ``also``, and return the job's final state."""
+    """Show a job's events until it is over, pass each to ``also``; return its final state."""
     state = job.state()
     with _view(state, as_json) as view:
         for event in job.events():

@@ -67,7 +67,7 @@ class GpuStatement:
 
     @classmethod
     def of_answer(cls, answer: Any, key_set: Any) -> "GpuStatement":
-        """Build from the service's answer and key set (parsed JSON). Raises QuoteRefused: ``malformed``."""
+        """Build from the service's answer and key set (JSON). Raises QuoteRefused: ``malformed``."""
         try:
             (_, overall), devices = answer
             known = {key["kid"]: key["x5c"] for key in key_set["keys"]}
@@ -188,7 +188,7 @@ def _digest(token: str) -> str:
 
 
 def _named(submods: Any) -> dict[str, str]:
-    """Return the digests of the GPUs' tokens in the overall one: ``{name: ["DIGEST", ["SHA-256", hex]]}``."""
+    """Return the digests of the GPUs' tokens: ``{name: ["DIGEST", ["SHA-256", hex]]}``."""
     try:
         return {name: digest for name, (_, (_, digest)) in submods.items()}
     except (ValueError, TypeError, AttributeError) as error:

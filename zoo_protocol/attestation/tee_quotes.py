@@ -70,7 +70,7 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A quote with all data to verify it; its bytes are public, and their SHA-256 is the registry's ``report``.
+    """Quote with all data to verify it; the bytes' SHA-256 is the registry's ``report``.
 
     Attributes:
         chain_id, registry: the deployment's Attestations contract.
@@ -132,7 +132,7 @@ class Evidence:
     def verify(
         self, now: int, root_ca: bytes | None = None, gpu_keys: Collection[str] = NVIDIA_KEYS, slack: int = 0
     ) -> Verified:
-        """Check the quote, its binding to this wallet and challenge, and the statement about the GPUs.
+        """Check the quote, its binding to wallet and challenge, and the GPU statement.
 
         Args:
             now: Unix seconds at which the collateral must be valid.
@@ -170,12 +170,12 @@ class Evidence:
 
 
 def report_data(chain_id: int, registry: str, provider: str, nonce: str) -> bytes:
-    """Return the report data of a quote without GPUs for this wallet and challenge: a SHA-256 and 32 zero bytes."""
+    """Return report data without GPUs for wallet and challenge: SHA-256 and 32 zero bytes."""
     return sha256(b"zoo-attestation-1" + _bound(chain_id, registry, provider, nonce)) + bytes(32)
 
 
 def with_gpus(data: bytes, gpus: GpuStatement | None) -> bytes:
-    """Return the report data of an environment with these GPUs: their statement's digest replaces the zero bytes."""
+    """Return report data with GPUs: their statement's digest replaces the zero bytes."""
     return data if gpus is None else data[:32] + gpus.digest
 
 
@@ -194,14 +194,14 @@ def key_of(provider: str) -> str:
 
 
 def measurement(tee: str, report: Any) -> str:
-    """Return one hash over the software's image and start parameters; ``report`` has the registers of ``tee``."""
+    """Return a hash over image and start parameters; ``report``: the registers of ``tee``."""
     registers = _SGX_REGISTERS if tee == "SGX" else _TDX_REGISTERS
     parts = b"".join(bytes(getattr(report, name)) for name in registers)
     return to_hex(sha256(b"zoo-measurement-1:" + tee.encode() + b":" + parts))
 
 
 def _policy(now: int) -> dcap_qvl.QuotePolicy:
-    """Return the policy: patched platforms only, any server set-up; the library refuses debug environments."""
+    """Return the policy: patched platforms only, any server set-up, no debug."""
     policy = dcap_qvl.QuotePolicy.strict(now).allow_dynamic_platform(True).allow_cached_keys(True).allow_smt(True)
     for status in ACCEPTED_STATUSES:
         policy = policy.allow_status(status)

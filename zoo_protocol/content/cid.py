@@ -1,4 +1,4 @@
-"""Content identifiers: CIDv1, base32, over raw (0x55) or dag-pb (0x70) blocks hashed with SHA2-256.
+"""Content identifiers: CIDv1, base32, raw (0x55) or dag-pb (0x70), SHA2-256.
 
 Implemented here because these CIDs are 36 bytes with a fixed prefix. The multiformats packages would add seven
 dependencies and a registry of hundreds of codecs, of which all but two must be refused. The form is that of
@@ -67,14 +67,14 @@ class Cid:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Cid":
-        """Return the CID of its binary form. Raises InvalidCid: it is not version 1, raw or dag-pb, SHA2-256."""
+        """Return the CID of its binary form. Raises InvalidCid: not raw or dag-pb, SHA2-256."""
         if len(data) != _BYTES_LENGTH or data[0] != 1 or data[1] not in (RAW, DAG_PB) or data[2:4] != _HASH_PREFIX:
             raise InvalidCid(f"expected a CIDv1 (raw or dag-pb, sha2-256) of 36 bytes, got {data[:40].hex()!r}")
         return cls(data[1], bytes(data[4:]))
 
 
 def parse(text: str) -> Cid:
-    """Return the CID of its text form. Raises InvalidCid: not lower-case base32 CIDv1, raw or dag-pb, SHA2-256."""
+    """Return the CID of its text form. Raises InvalidCid: not lower-case base32 CIDv1."""
     try:
         padded = text[1:].upper() + "=" * (-(len(text) - 1) % 8)
         cid = Cid.from_bytes(base64.b32decode(padded))
@@ -94,12 +94,12 @@ def of_block(codec: int, data: Buffer) -> Cid:
 
 
 def cid_of_raw(data: bytes) -> str:
-    """Return the CID text of ``data`` as a single raw block, the form of files of up to 262,144 bytes."""
+    """Return the CID of ``data`` as a single raw block: files of up to 262,144 bytes."""
     return str(of_block(RAW, data))
 
 
 def cids_of_digest(digest: bytes) -> tuple[str, str]:
-    """Return the two possible CIDs of a file with this SHA2-256 digest: one raw block, or the root of a tree."""
+    """Return both possible CIDs of a file with this SHA2-256 digest: raw block, or tree."""
     raw, tree = (str(Cid.from_bytes(bytes((1, codec)) + _HASH_PREFIX + digest)) for codec in (RAW, DAG_PB))
     return raw, tree
 

@@ -1,4 +1,4 @@
-"""Files as DAGs of blocks, bit for bit as ``ipfs add --cid-version=1 --raw-leaves`` builds them.
+"""Files as DAGs of blocks, bit for bit as ``ipfs add --cid-version=1 --raw-leaves``.
 
 A file is cut into chunks of 262,144 bytes, each a raw block. A file of one chunk is that block. Larger files have
 dag-pb nodes of up to 174 links, with all leaves at one depth. The format is https://specs.ipfs.tech/unixfs/.
@@ -24,7 +24,7 @@ PIECE_BYTES = 16 * CHUNK_BYTES
 MAX_AHEAD = 32  # chunks queued in an executor
 MAX_DEPTH = 32  # Kubo's own trees reach 5 at 1 PiB
 MAX_BLOCKS = 1 << 20  # blocks one read may visit: 256 GiB at the usual chunk size
-_FEW_BLOCKS, _LEAST_BLOCK_BYTES = 4096, 512
+_FEW_BLOCKS, _MIN_BLOCK_BYTES = 4096, 512
 """Limit of the blocks of a read: a constant, and one more per this many bytes of the file.
 
 Real files have larger chunks. Without the limit, a DAG of kilobytes that names one child often could make a reader
@@ -58,7 +58,7 @@ class FileNode:
         return sum(link.size for link in self.links)
 
     def encode(self) -> bytes:
-        """Return the dag-pb block: links, then the UnixFS message with type File, the size and the sizes below."""
+        """Return the dag-pb block: links, then the UnixFS message of type File."""
         block = bytearray()
         for link in self.links:
             message = _field(1, link.cid.to_bytes()) + _field(2, b"") + _field(3, link.dag_bytes)
@@ -226,7 +226,7 @@ def cid_of_file(data: Buffer | BinaryIO) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A raw block of a file. ``size`` is None if the file is this one block, since no parent states a size."""
+    """Raw block of a file; ``size`` is None if the file is this one block."""
 
     cid: Cid
     offset: int
@@ -234,7 +234,7 @@ class Leaf:
 
 
 def leaves(root: Cid, get: GetBlock, *, max_bytes: int, start: int = 0, stop: int | None = None) -> Iterator[Leaf]:
-    """Yield a file's leaves with bytes ``start`` to ``stop``; fetches inner nodes only. Raises as :func:`read`."""
+    """Yield leaves with bytes ``start`` to ``stop``, inner nodes fetched; as :func:`read`."""
     visited, limit = 0, 1
     stack: list[tuple[Leaf, int]] = [(Leaf(root, 0, None), 0)]
     while stack:
@@ -251,7 +251,7 @@ def leaves(root: Cid, get: GetBlock, *, max_bytes: int, start: int = 0, stop: in
         if node.size > max_bytes:
             raise ContentTooLarge(f"{root} has {node.size} bytes; the limit is {max_bytes}")
         if depth == 0:
-            limit = min(MAX_BLOCKS, _FEW_BLOCKS + node.size // _LEAST_BLOCK_BYTES)
+            limit = min(MAX_BLOCKS, _FEW_BLOCKS + node.size // _MIN_BLOCK_BYTES)
         wanted = []
         offset = entry.offset
         for link in node.links:
@@ -262,7 +262,7 @@ def leaves(root: Cid, get: GetBlock, *, max_bytes: int, start: int = 0, stop: in
 
 
 def read_leaf(leaf: Leaf, get: GetBlock, *, max_bytes: int, verify: bool = True) -> bytes:
-    """Return the verified bytes of one leaf. ``verify`` may be off only if ``get`` verifies. Raises as :func:`read`."""
+    """Return a leaf's verified bytes (``verify`` off: ``get`` does). Raises as :func:`read`."""
     data = verify_block(leaf.cid, get(leaf.cid)) if verify else get(leaf.cid)
     check_size(leaf, len(data), max_bytes=max_bytes)
     return data
@@ -294,7 +294,7 @@ def read(root: Cid, get: GetBlock, *, max_bytes: int, start: int = 0, stop: int 
 
 
 def read_ahead(root: Cid, get: GetBlock, executor: Executor, *, max_bytes: int) -> Iterator[bytes]:
-    """Yield a whole file by blocks; ``executor`` fetches up to ``MAX_AHEAD`` at once. Raises as :func:`read`."""
+    """Yield a file by blocks; ``executor`` fetches ``MAX_AHEAD`` at once. As :func:`read`."""
     ahead: deque[Future[bytes]] = deque()
     try:
         for leaf in leaves(root, get, max_bytes=max_bytes):
@@ -309,7 +309,7 @@ def read_ahead(root: Cid, get: GetBlock, executor: Executor, *, max_bytes: int) 
 
 
 def leaf_links(root: Cid, size: int, get: GetBlock) -> list[Link]:
-    """Return the chunks of a file of ``size`` bytes in at most one node, such as a piece. Raises as :func:`read`."""
+    """Return the chunks of a file of ``size`` bytes in one node. Raises as :func:`read`."""
     links = [Link(root, size, size)]
     if root.codec != RAW:
         links = list(decode_node(verify_block(root, get(root))).links)

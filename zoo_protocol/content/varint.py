@@ -14,7 +14,7 @@ def encode(number: int) -> bytes:
 
 
 def decode(data: bytes, offset: int = 0) -> tuple[int, int]:
-    """Return the number at ``offset`` and the offset after it. Raises ValueError: cut short, or beyond 64 bits."""
+    """Return (number at ``offset``, offset after it). Raises ValueError: cut, or over 64 bits."""
     number = 0
     for index, byte in enumerate(data[offset : offset + MAX_VARINT_BYTES]):
         number |= (byte & 0x7F) << (7 * index)

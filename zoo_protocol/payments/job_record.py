@@ -1,4 +1,4 @@
-"""Job record, published before a settlement pays and sufficient to recompute it; units that a batch pays.
+"""Job record, published before a settlement pays and sufficient to recompute it.
 
 The market stores a record as canonical JSON and puts the SHA2-256 digest of its CID into ``JobEscrow.settle``. The
 chain therefore identifies the record, and its CID follows (:func:`zoo_protocol.content.cid.cids_of_digest`). With the
@@ -102,7 +102,7 @@ class SlashRecord:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRecord:
-    """The model before ``round``; ``cid`` is its manifest, ``pins`` the providers that proved a copy.
+    """Model before ``round``; ``cid``: its manifest, ``pins``: proven providers.
 
     ``validation_loss`` is None if unknown when the record was written. The first checkpoint and, of a completed job,
     the last one have a loss.
@@ -178,7 +178,7 @@ class JobRecord:
 
 @dataclass(frozen=True, slots=True)
 class PaidUnit:
-    """A unit that a batch pays: its commitment, and its price in wei per GPU-hour as a decimal string."""
+    """Unit that a batch pays: its commitment, and its price in wei per GPU-hour."""
 
     job_id: Hash
     round: Count
@@ -191,7 +191,7 @@ class PaidUnit:
 
 @dataclass(frozen=True, slots=True)
 class PaidUnits:
-    """All units of one settlement batch, of any jobs; with the lines on chain they give its root."""
+    """All units of a settlement batch; with the lines on chain they give its root."""
 
     units: list[PaidUnit]
 
@@ -208,7 +208,7 @@ class PaidUnits:
 
 
 def order_of(fields: Mapping[str, str]) -> JobOrder:
-    """Return the order in a record, whose integers are decimal strings. Raises RecordError: it is invalid."""
+    """Return the order in a record (decimal strings). Raises RecordError: it is invalid."""
     try:
         texts = ("payer", "specHash")
         values: dict[str, Any] = {name: text if name in texts else int(text) for name, text in fields.items()}
@@ -220,7 +220,7 @@ def order_of(fields: Mapping[str, str]) -> JobOrder:
 
 
 def unit_leaf(job_id: str, round_: int, slot: int, provider: str, trace_root: str, payload_hash: str) -> bytes:
-    """Return the leaf of a unit in its window's tree (Solidity ``abi.encode``). Raises ValueError: invalid argument."""
+    """Return a unit's leaf in its window's tree (``abi.encode``). Raises ValueError."""
     hashes = from_hex(job_id), from_hex(trace_root), from_hex(payload_hash)
     try:
         encoded = abi_encode(
@@ -233,12 +233,12 @@ def unit_leaf(job_id: str, round_: int, slot: int, provider: str, trace_root: st
 
 
 def leaf_of(commitment: UnitCommitment) -> bytes:
-    """Return the leaf of a commitment in its window's tree, which is the unit's id in the Omissions contract."""
+    """Return a commitment's leaf in its window's tree: the unit's id in Omissions."""
     return unit_leaf(*astuple(commitment))
 
 
 def dispute_id(unit_key: str, challenger: str) -> str:
-    """Return the id (``disputeIdOf``, 0x hex) of a challenger's dispute of the unit with leaf ``unit_key``."""
+    """Return the id (``disputeIdOf``, 0x hex) of a challenger's dispute of ``unit_key``."""
     return to_hex(keccak(abi_encode(["bytes32", "address"], [from_hex(unit_key), challenger])))
 
 
@@ -253,7 +253,7 @@ def _parse(cls: type, kind: str, data: bytes) -> Any:
 
 
 def _load(kind: Any, value: Any, path: str) -> Any:
-    """Return ``value`` as ``kind``: a dataclass, a JSON type, an annotated one, a list or mapping, or None."""
+    """Return ``value`` as ``kind``: dataclass, (annotated) JSON type, list, mapping or None."""
     if hasattr(kind, "__dataclass_fields__"):
         hints = get_type_hints(kind, include_extras=True)
         if not isinstance(value, dict) or set(value) != set(hints):

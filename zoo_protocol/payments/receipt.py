@@ -100,7 +100,7 @@ class JobSettlement:
 
     @classmethod
     def from_events(cls, events: Iterable[tuple[str, Mapping[str, Any], str]]) -> "JobSettlement":
-        """Build from (name, arguments, transaction) of the job's events in the escrow, in the chain's order."""
+        """Build from (name, arguments, transaction) of the job's escrow events, in order."""
         found = cls()
         for name, args, tx in events:
             if name == "JobSettled":
@@ -135,7 +135,7 @@ class JobSettlement:
 
     @property
     def last(self) -> Settled | None:
-        """The line that ended the job; None while escrow holds money, or if the job was refunded unsettled."""
+        """Line that ended the job; None while escrow holds money, or if refunded unsettled."""
         return self.parts[-1] if self.over and self.parts and self.parts[-1].last else None
 
     def lines_with(self, round_: int) -> list[Settled]:
@@ -167,13 +167,13 @@ class Slashed:
 
 
 def unit_price(price: int, weight: int) -> int:
-    """Return the gross wei of one unit: price in wei per GPU-hour, weight in GPU-microseconds (docs/protocol.md)."""
+    """Return a unit's gross wei: price per GPU-hour, weight in GPU-microseconds."""
     exact = price * weight // MICROSECONDS_PER_HOUR
     return exact - exact % BPS
 
 
 def net_unit_price(price: int, weight: int, fee_bps: int) -> int:
-    """Return the provider's pay for one unit in wei: the gross price less the fee, which is exact."""
+    """Return the provider's pay for one unit in wei: gross price less fee, exact."""
     gross = unit_price(price, weight)
     return gross - gross * fee_bps // BPS
 
@@ -190,7 +190,7 @@ def build_receipt(
     price = max(part.price for part in settlement.parts)  # 0 in lines that pay no unit
     gross = unit_price(price, opened.unit_weight)
     net = net_unit_price(price, opened.unit_weight, opened.fee_bps)
-    struck = [unit for unit in record.paid_units() if _is_struck(record.job_id, unit, settlement)]
+    struck = [unit for unit in record.paid_units() if _is_forfeited(record.job_id, unit, settlement)]
     return {
         "job_id": record.job_id,
         "tier": record.tier,
@@ -254,7 +254,7 @@ def build_receipt(
     }
 
 
-def _is_struck(job_id: str, unit: UnitRecord, settlement: JobSettlement) -> bool:
+def _is_forfeited(job_id: str, unit: UnitRecord, settlement: JobSettlement) -> bool:
     if not settlement.struck or unit.trace_root is None or unit.payload_hash is None:
         return False
     place = (job_id, unit.round, unit.slot, unit.provider)

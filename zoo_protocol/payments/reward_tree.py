@@ -1,4 +1,4 @@
-"""Merkle tree of an epoch's rewards: a leaf per account, with its cumulative earnings (Rewards.sol)."""
+"""Merkle tree of an epoch's rewards: cumulative earnings per account (Rewards.sol)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

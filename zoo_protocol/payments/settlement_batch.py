@@ -26,7 +26,7 @@ NO_ROOT = "0x" + "00" * 32
 
 @dataclass(frozen=True, slots=True)
 class JobLine:
-    """Settlement of one job in a batch: ``units`` units of the rounds from ``from_round`` to before ``to_round``.
+    """Settlement of a job in a batch: ``units`` of rounds ``from_round`` to ``to_round`` - 1.
 
     ``price`` is in wei per GPU-hour; ``last`` ends the job; ``record`` is the digest inside its record's CID, 0x hex.
     """
@@ -54,7 +54,7 @@ class JobLine:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A provider's claim on a batch: ``amount`` wei, net of the fee; ``proof`` as 0x hex, from leaf to root."""
+    """Provider's claim on a batch: ``amount`` wei net of fee; ``proof`` from leaf to root."""
 
     provider: str
     amount: int
@@ -147,7 +147,7 @@ def build_batch(lines: Sequence[JobLine], units: Sequence[PaidUnit], unit_pay: M
 
 
 def unit_proof(lines: Sequence[JobLine], units: Sequence[PaidUnit], claims_root: str, unit: PaidUnit) -> list[str]:
-    """Return the proof of a paid ``unit`` for a dispute, from leaf to root. Raises ValueError: it is not paid."""
+    """Return the proof of a paid ``unit``, from leaf to root. Raises ValueError: not paid."""
     leaves = _unit_leaves(lines, units)
     proof = merkle.proof(leaves, leaves.index(paid_leaf(unit)))
     return [to_hex(node) for node in (*proof, lines_hash(lines), from_hex(claims_root))]

@@ -7,5 +7,5 @@ BYTES_PER_SECOND = 500_000
 
 
 def reveal_timeout_seconds(size: int, lease_seconds: float) -> float:
-    """Return the seconds from sampling to the deadline if no other reveal is pending; ``size`` in bytes."""
+    """Return the seconds from sampling to the deadline without other reveals."""
     return LEASES * lease_seconds + size / BYTES_PER_SECOND

@@ -44,7 +44,7 @@ def draw_segments(seed: bytes, trace_root: bytes, segments: int, rate_bps: int) 
 
 
 def draw_weighted(seed: bytes, domain: str, subject: bytes, weights: Mapping[str, int]) -> str:
-    """Return an address drawn with probability proportional to its integer weight (a verifier's stake).
+    """Return an address drawn with probability proportional to its integer weight.
 
     Each address has a number u: ``(draw(seed, domain, subject || address) + 1) / 2**256``. The least ``-ln(u) /
     weight`` is drawn (Efraimidis and Spirakis, 2006). The order of two addresses does not depend on the others. A
@@ -69,7 +69,7 @@ def draw_weighted(seed: bytes, domain: str, subject: bytes, weights: Mapping[str
 
 
 def detection_probability(segments: int, falsified: int, drawn: int) -> float:
-    """Return the probability that one of ``falsified`` segments is among ``drawn`` of ``segments``.
+    """Return the chance that one of ``falsified`` is among ``drawn`` of ``segments``.
 
     Without replacement: ``1 - C(N-c, q) / C(N, q)``.
     """
@@ -77,7 +77,7 @@ def detection_probability(segments: int, falsified: int, drawn: int) -> float:
 
 
 def detection_at_rate(segments: int, falsified: int, rate_bps: int) -> float:
-    """Return the mean :func:`detection_probability` over the random number of segments of ``draw_segments``."""
+    """Return the mean :func:`detection_probability` over ``draw_segments``."""
     whole, fraction = divmod(segments * rate_bps, 10_000)
     low = detection_probability(segments, falsified, whole)
     high = detection_probability(segments, falsified, min(whole + 1, segments))

@@ -41,7 +41,7 @@ def trace_root(leaves: Sequence[bytes]) -> bytes:
 
 
 def payload_hash(payload_digest: bytes, provider: str, salt: bytes) -> bytes:
-    """Return the salted hash that binds a payload to its provider before the reveal, so that no other can copy it.
+    """Return the salted hash that binds a payload to its provider before the reveal.
 
     Args:
         payload_digest: SHA2-256 of the payload bytes (32 bytes).

@@ -7,7 +7,7 @@ from market.platform.db.base import Base, CreatedAt
 
 
 class Organisation(Base, CreatedAt):
-    """Several accounts with one spending limit. The members' wallets pay; the organisation has no funds."""
+    """Accounts with one spending limit; the members' wallets pay, it has no funds."""
 
     __tablename__ = "organisations"
 

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from market.accounts import spending
 from market.accounts.deps import CurrentAccount
 from market.accounts.errors import AccountNotFound, NotAuthenticated, NotPermitted
-from market.accounts.idempotency import ANSWERED_ONCE, IdempotentRoute
+from market.accounts.idempotency import IDEMPOTENT_ROUTE, IdempotentRoute
 from market.accounts.organisations import service
 from market.accounts.organisations.errors import LastOwner, MemberNotFound, OrganisationNotFound
 from market.accounts.organisations.models import Member, Organisation
@@ -61,10 +61,13 @@ class OrganisationView(BaseModel):
 
 
 @router.post(
-    "", status_code=201, responses=refusals(NotAuthenticated, KeyReused, RequestInFlight), dependencies=[ANSWERED_ONCE]
+    "",
+    status_code=201,
+    responses=refusals(NotAuthenticated, KeyReused, RequestInFlight),
+    dependencies=[IDEMPOTENT_ROUTE],
 )
 def create_organisation(body: OrganisationRequest, account: CurrentAccount, session: Uow) -> OrganisationView:
-    """Create an organisation with you as owner. Its members' wallets pay for its jobs, within its caps."""
+    """Create an organisation with you as owner. Its members' wallets pay, within its caps."""
     return _view(session, service.create(session, account.address, body.name, body.spending.caps()))
 
 
@@ -84,7 +87,7 @@ def get_organisation(organisation_id: OrganisationId, account: CurrentAccount, s
 def change_organisation(
     organisation_id: OrganisationId, body: OrganisationPatch, account: CurrentAccount, session: Uow
 ) -> OrganisationView:
-    """Change an organisation's name or caps, as its admin. Lower caps do not affect submitted jobs."""
+    """Change an organisation's name or caps, as its admin. Submitted jobs are not affected."""
     caps = None if body.spending is None else body.spending.caps()
     return _view(session, service.change(session, organisation_id, account.address, body.name, caps))
 
@@ -95,7 +98,7 @@ def change_organisation(
 def set_member(
     organisation_id: OrganisationId, address: MemberAddress, body: MemberRequest, account: CurrentAccount, session: Uow
 ) -> MemberView:
-    """Add a member or change its role and caps, as an admin. Only an owner changes admins and owners."""
+    """Add a member or change its role and caps, as an admin; owners change admins and owners."""
     role = Role[body.role.upper()]
     row = service.set_member(session, organisation_id, account.address, address, role, body.spending.caps())
     return _member_view(session, row)

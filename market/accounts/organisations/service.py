@@ -72,7 +72,7 @@ def role_in(session: Session, organisation_id: int | None, address: str) -> Role
 
 
 def limits_for(session: Session, organisation_id: int, address: str) -> list[tuple[int, str]]:
-    """Return (limit id, holder) of the limits of a job that this member submits for the organisation.
+    """Return (limit id, holder) of the limits of a member's job for the organisation.
 
     Raises:
         OrganisationNotFound, NotPermitted: the account may not submit in its name.

@@ -1,4 +1,4 @@
-"""Insertion of the examples of :mod:`market.api.openapi.examples` into the OpenAPI document, as whole bodies."""
+"""Insertion of :mod:`market.api.openapi.examples` into the OpenAPI document."""
 
 import re
 from contextlib import suppress

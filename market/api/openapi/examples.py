@@ -1,4 +1,4 @@
-"""Examples of the OpenAPI document by field name, for one market and one job of four Bronze nodes.
+"""Examples of the OpenAPI document by field name: one market, one job of four Bronze nodes.
 
 The amounts are consistent. 32 units (8 rounds, 4 nodes) of an eighth of a GPU-hour at 2.5 ZEN cost 10 ZEN. The
 nodes get 9.5, the treasury 0.5. 2 of the 12 ZEN in escrow are refunded. A test checks every example against its schema.

@@ -22,7 +22,7 @@ Json = None | bool | str | list["Json"] | dict[str, "Json"]
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """Addresses of one network's contracts. ``start_block`` is the first contract's block, where indexing begins."""
+    """Addresses of one network's contracts; indexing begins at ``start_block``."""
 
     network: str
     chain_id: int
@@ -77,7 +77,7 @@ class View(Generic[Result]):
 
 @dataclass(frozen=True, slots=True)
 class ChainEvent:
-    """Decoded log. Integers are ``int``, addresses checksummed, bytes 0x hex; ``timestamp`` in Unix seconds."""
+    """Decoded log: ints, checksummed addresses, bytes as 0x hex, ``timestamp`` in Unix seconds."""
 
     contract: str
     name: str
@@ -90,7 +90,7 @@ class ChainEvent:
 
 
 def to_json(value: Any) -> Json:
-    """Return call arguments for storage: integers as decimal strings, bytes as 0x hex, structs as objects."""
+    """Return call arguments for storage: integers as decimal strings, bytes as 0x hex."""
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, int):

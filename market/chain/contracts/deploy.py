@@ -1,4 +1,4 @@
-"""Deploy the contracts and write the deployment file (``python -m market.chain.contracts.deploy``).
+"""Deploy the contracts and write the deployment file.
 
 A second run with the file in place does nothing. Missing options default to the market's variables.
 """
@@ -20,7 +20,7 @@ from eth_utils.crypto import keccak
 from market.chain.contracts.codec import Deployment, encode_call, encode_constructor
 from market.chain.errors import ChainError
 from market.chain.rpc.client import ChainClient, Receipt
-from market.chain.sending import fees
+from market.chain.transactions import fees
 from market.domain.network import NETWORKS, ZEN, NetworkParameters
 from zoo_protocol.contracts import CONTRACTS
 

@@ -1,4 +1,4 @@
-"""Write ``market/chain/contracts/bindings.py``, the typed functions of the contracts, from their artifacts.
+"""Write ``market/chain/contracts/bindings.py`` from the contracts' artifacts.
 
 ``python -m market.chain.contracts.generate`` writes the file; run it after a change of the artifacts or ``USED``.
 ``--check`` compares it instead. A removed or changed function then fails here or in the type checker.

@@ -88,7 +88,7 @@ class ChainClient:
         return None if found is None else _block(found)
 
     def blocks(self, first: int, last: int) -> list[Block]:
-        """Return the blocks ``first`` to ``last`` from one batch; each is the child of the one before.
+        """Return the blocks ``first`` to ``last`` from one batch; each is the child of the last.
 
         Raises:
             UnknownBlock: the node lacks one, or its blocks are not a chain.
@@ -107,7 +107,7 @@ class ChainClient:
         return _block(self._nodes.head())
 
     def finalised(self) -> Block:
-        """Return the newest final block by the ``finalized`` tag, or by confirmations if the chain has no tag.
+        """Return the newest final block, by the ``finalized`` tag or by confirmations.
 
         Raises:
             UnknownBlock: the node returns no ``finalized`` block, although the chain has them.
@@ -232,7 +232,7 @@ class ChainClient:
         )
 
     def transaction_at(self, sender: str, nonce: int, until: Block) -> str:
-        """Return the hash of the mined transaction of ``sender`` with a nonce, in the blocks up to ``until``.
+        """Return the hash of ``sender``'s mined transaction with a nonce, up to block ``until``.
 
         Raises:
             UnknownBlock: it does not exist, or the node lacks the state of that block.
@@ -304,7 +304,7 @@ def _in_bloom(bloom: int, value: str) -> bool:
 
 @lru_cache(4096)
 def _bloom_bits(value: str) -> int:
-    """Return the bits of an address or a topic in a 2048-bit bloom filter (yellow paper, section 4.3.1)."""
+    """Return the bits in a 2048-bit bloom filter (yellow paper, section 4.3.1)."""
     digest = keccak(hexstr=value)
     positions = (int.from_bytes(digest[start : start + 2], "big") & 2047 for start in (0, 2, 4))
     return sum(1 << position for position in set(positions))

@@ -1,4 +1,4 @@
-"""JSON-RPC to the nodes of one chain: one node at a time, and the next one when it fails or lags.
+"""JSON-RPC to the nodes of a chain: one at a time, the next one if it fails or lags.
 
 A write is sent once, to the current node; the sender handles a lost answer. Any node with the newest block seen may
 answer reads.

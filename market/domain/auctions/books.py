@@ -31,7 +31,7 @@ class SubBook(Generic[NodeT]):
 
 
 def partition_book(bids: Sequence[StandingBid], offers: Sequence[NodeT], number: int) -> list[SubBook[NodeT]]:
-    """Return all sub-books, rotated by the auction round's ``number``, so that each one is first in some round.
+    """Return all sub-books, rotated by ``number`` so that each is first in some round.
 
     Bids and offers keep their order.
     """

@@ -42,7 +42,7 @@ class BidOrder:
 
 @dataclass(frozen=True, slots=True)
 class AskOrder:
-    """Offer of one node at no less than ``limit_price`` wei per GPU-hour, net of the fee; ``time`` as of a bid."""
+    """Offer of a node at no less than ``limit_price`` wei per GPU-hour, net of the fee."""
 
     id: str
     limit_price: int
@@ -51,7 +51,7 @@ class AskOrder:
 
 @dataclass(frozen=True, slots=True)
 class Clearing:
-    """Result of one book. ``price`` is gross wei per GPU-hour, the same for all orders; None without a trade."""
+    """Result of one book; ``price`` is gross wei per GPU-hour for all, None without a trade."""
 
     price: int | None
     rule: Literal["sbba", "posted"]
@@ -107,7 +107,7 @@ def clear_sbba(bids: Sequence[BidOrder], asks: Sequence[AskOrder], reserve: int,
 
 
 def _serve(bids: Iterable[BidOrder], costs: Sequence[int]) -> list[BidOrder]:
-    """Return the bids that fit, in the given order: enough asks are left, and the limit covers the most expensive."""
+    """Return the bids, in order, that fit: asks are left and the limit covers the costliest."""
     served, taken, supply = [], 0, len(costs)
     for bid in bids:
         needed = taken + bid.qty
@@ -123,6 +123,6 @@ def _allot(bids: Sequence[BidOrder], ask_ids: Sequence[str]) -> dict[str, tuple[
 
 
 def _draw(ask_ids: Sequence[str], losers: int, seed: bytes) -> list[str]:
-    """Return the asks, in the given order, without the ``losers`` with the lowest ``sha256(seed || id)``."""
+    """Return the asks in order without the ``losers`` of lowest ``sha256(seed || id)``."""
     out = set(nsmallest(losers, ask_ids, key=lambda ask_id: hashlib.sha256(seed + ask_id.encode()).digest()))
     return [ask_id for ask_id in ask_ids if ask_id not in out]

@@ -86,7 +86,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
-    """Requirements of a job on each of its nodes besides the tier. Empty lists accept everything."""
+    """Requirements of a job on its nodes besides the tier; empty lists accept everything."""
 
     regions: frozenset[str] = frozenset()
     excluded_regions: frozenset[str] = frozenset()
@@ -169,7 +169,7 @@ def gang_cost(gang: Sequence[Candidate]) -> float:
 
 
 def choose(size: int, candidates: Sequence[Candidate], held: Sequence[Candidate] = ()) -> list[Candidate]:
-    """Return ``size`` candidates with the lowest cost together with the ``held`` ones; fewer if there are too few.
+    """Return ``size`` candidates with the lowest cost together with ``held``, fewer if short.
 
     A greedy choice among the cheapest candidates (the shortlist) is improved by exchanges. The result is not always
     optimal (``benchmarks/README.md`` has the gap). Earlier candidates win ties.

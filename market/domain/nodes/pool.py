@@ -69,7 +69,7 @@ class Pool:
         scarcity: Mapping[Hashable, float] | None = None,
         missing: Mapping[str, float] | None = None,
     ) -> list[Candidate]:
-        """Return the choice of :func:`~market.domain.nodes.placement.choose` from the pool, without removing it.
+        """Return the pool's :func:`~market.domain.nodes.placement.choose`, without removing it.
 
         Args:
             size: number of nodes; the result has fewer if the pool has too few.

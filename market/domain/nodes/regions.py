@@ -22,7 +22,7 @@ Matrix = Sequence[Sequence[float]]
 
 
 def latency_matrix(round_trips_ms: Sequence[int | None]) -> list[list[float]]:
-    """Return lower bounds of the distances between nodes, by the triangle inequality, from round trips to one place.
+    """Return lower bounds of distances between nodes, from round trips to one place.
 
     Nodes of one region are near each other. The converse fails, which does not slow an aggregation: nodes of a leaf
     take equally long to reach it.
@@ -56,7 +56,7 @@ def regions(latency: Matrix, radius_ms: float = RADIUS_MS, most: int = MAX_REGIO
 
 
 def leaves(groups: Sequence[Sequence[int]], most: int = MAX_LEAF) -> list[list[int]]:
-    """Return the leaves of an aggregation tree: each region's members in equal parts of at most ``most``."""
+    """Return an aggregation tree's leaves: each region's members in parts of at most ``most``."""
     parts = []
     for group in groups:
         count = -(-len(group) // most)
@@ -75,7 +75,7 @@ def _farthest_points(latency: Matrix, radius_ms: float, most: int) -> list[int]:
 
 
 def _groups(latency: Matrix, centres: Sequence[int]) -> tuple[list[list[int]], float]:
-    """Return the rows by nearest centre, and the sum of the distances; a centre may have no group."""
+    """Return rows by nearest centre and the sum of distances; a centre may have no group."""
     groups: dict[int, list[int]] = {}
     total = 0.0
     for row in range(len(latency)):

@@ -1,4 +1,4 @@
-"""Reliability score of a node in basis points; 10,000 is best. The formula is public (docs/provider-guide.md).
+"""Reliability score of a node in basis points, 10,000 at best (docs/provider-guide.md).
 
 - ``score = work * uptime * slashes``
 - ``work = (good + 16 * 0.8) / (good + refused + 2 * lost + 8 * rejected + 16)``

@@ -1,4 +1,4 @@
-"""Scarcity of each kind of node, from the recent demand of jobs. Pure; integers up to the last step.
+"""Scarcity of each kind of node, from recent demand. Pure; integers up to the last step.
 
 Requirements accept all nodes of a kind or none. The demand of a job, its number of nodes, is divided evenly over all
 nodes that can serve it, busy or free. These are the accepted nodes of zones and classes with enough of them for the
@@ -20,7 +20,7 @@ from market.domain.nodes.placement import Node, Requirements
 RECENT = 512
 """Number of the newest demands that count."""
 
-MOST_LOOKS = 2**17
+MAX_CHECKS = 2**17
 """Maximum number of tests of a requirement against a make, since the number of makes has no bound. Beyond it, only the
 demands for most nodes count."""
 
@@ -36,7 +36,7 @@ class Ask:
 
 
 class _Make:
-    """Nodes of one make, counted by reliability. A requirement accepts those from some reliability up."""
+    """Nodes of one make by reliability; a requirement accepts those from some value up."""
 
     def __init__(self, nodes: Counter[int], best: Node) -> None:
         self.best = best  # a node of the highest reliability
@@ -46,9 +46,9 @@ class _Make:
 
 
 def scarcity(asks: Iterable[Ask], supply: Iterable[Node]) -> dict[Hashable, float]:
-    """Return the scarcity of each kind of node in the supply, from 0 to 1; independent of the arguments' order."""
+    """Return the scarcity of each supplied kind of node, from 0 to 1; order does not matter."""
     makes = _makes(supply)
-    for ask, times in _largest(Counter(asks), MOST_LOOKS // max(1, len(makes))):
+    for ask, times in _largest(Counter(asks), MAX_CHECKS // max(1, len(makes))):
         least = ask.requirements.min_reliability_bps
         found = [(one, bisect_left(one.levels, least)) for one in makes.values() if ask.requirements.accepts(one.best)]
         together = Counter[Hashable]()

@@ -18,7 +18,7 @@ ALL_MINUTES = (1 << EPOCH_MINUTES) - 1
 GRACE_MINUTES = 30
 """Minutes of downtime per epoch that do not count, in addition to the tier's: a reboot, an unstable line."""
 
-LEAST_COMMITTED_MINUTES = 240
+MIN_COMMITTED_MINUTES = 240
 """Committed minutes below which an epoch has no breach: the sample is too small."""
 
 
@@ -47,15 +47,15 @@ def minutes_between(epoch: int, start: float, end: float) -> int:
 
 
 def committed_minutes(epoch: int, periods: Iterable[tuple[float, float]]) -> int:
-    """Return the epoch's minutes in any of the committed periods, each (start, end) in Unix seconds."""
+    """Return the epoch's minutes within the committed periods, (start, end) in Unix seconds."""
     minutes = 0
     for start, end in periods:
         minutes |= minutes_between(epoch, start, end)
     return minutes
 
 
-def was_silent(hours: Mapping[int, int], start: float, end: float) -> bool:
-    """Return True if no node was seen in some whole minute between two Unix times: an outage of the market.
+def had_outage(hours: Mapping[int, int], start: float, end: float) -> bool:
+    """Return True if no node was seen in some whole minute between two Unix times.
 
     Minutes before the first one in ``hours`` are unknown and do not count.
 
@@ -84,7 +84,7 @@ def counted_minutes(seen: Sequence[int], usual_before: int) -> tuple[int, int]:
 
 
 def _count(masks: Sequence[int]) -> list[int]:
-    """Return the number of masks with each bit. It adds all columns at once; the planes are the digits of the sums."""
+    """Return the number of masks with each bit; the planes are the digits of the sums."""
     planes: list[int] = []
     for carry in masks:
         for digit, plane in enumerate(planes):
@@ -97,10 +97,10 @@ def _count(masks: Sequence[int]) -> list[int]:
 
 
 def uptime_bps(up: int, due: int) -> int:
-    """Return the share of the ``due`` minutes in which a node was up, in basis points; all if none was due."""
+    """Return the share of ``due`` minutes in which a node was up, in bps; all if none is due."""
     return up * BPS // due if due else BPS
 
 
 def is_breach(up: int, due: int, sla_bps: int) -> bool:
-    """Return True if ``up`` of ``due`` committed minutes is below the tier's uptime minus the grace."""
-    return due >= LEAST_COMMITTED_MINUTES and (due - up - GRACE_MINUTES) * BPS > due * (BPS - sla_bps)
+    """Return True if ``up`` of ``due`` minutes is below the tier's uptime minus the grace."""
+    return due >= MIN_COMMITTED_MINUTES and (due - up - GRACE_MINUTES) * BPS > due * (BPS - sla_bps)

@@ -8,10 +8,10 @@ Replays of a first segment also return the digest of an inner state, which no cl
 from collections import Counter
 from collections.abc import Sequence
 
-LEAST_VERIFIERS = 3
+MIN_VERIFIERS = 3
 """Live verifiers of a class that a canary needs: two replay it, and another one replays the sample."""
 
-LEAST_FOR_SECOND_OPINION = 4
+MIN_VERIFIERS_FOR_DUPLICATE = 4
 """Live verifiers of a class that a duplicate replay needs: one is outvoted only by three others."""
 
 _LEAD = 2
@@ -28,17 +28,17 @@ def is_due(draw: int, canary_bps: int) -> bool:
     return draw < canary_bps
 
 
-def inner_step(draw: int, segment_steps: int, *, end_is_shown: bool) -> int | None:
-    """Return the step of a first segment, from 1, after which the inner state is requested; None if there is none.
+def inner_step(draw: int, segment_steps: int, *, is_end_revealed: bool) -> int | None:
+    """Return the step of a first segment after which the inner state is requested, or None.
 
     It is the last step, so that the verifier must compute the whole segment. If other nodes get the state after the
     last step, it is a random one among the eighth of the steps before.
 
     Args:
         draw: secret random number of at least 0.
-        end_is_shown: verifiers of the second segment or the replica's next node get the end state.
+        is_end_revealed: verifiers of the second segment or the replica's next node get the end state.
     """
-    if not end_is_shown:
+    if not is_end_revealed:
         return segment_steps
     if segment_steps < 2:
         return None
@@ -46,7 +46,7 @@ def inner_step(draw: int, segment_steps: int, *, end_is_shown: bool) -> int | No
 
 
 def agreed_digest(inner_digests: Sequence[str]) -> str | None:
-    """Return the inner digest of a first segment from the replays that ended in the claimed state; None if unclear.
+    """Return a first segment's inner digest from the matching replays; None if unclear.
 
     No environment reaches the right end over a wrong inner state. A verifier with the right end and another digest has
     copied the end, if at least two more verifiers have this digest.
@@ -55,17 +55,17 @@ def agreed_digest(inner_digests: Sequence[str]) -> str | None:
     return found.pop() if len(found) == 1 else answer(inner_digests)
 
 
-def is_settled(inner_digests: Sequence[str], *, second_opinion: bool) -> bool:
+def is_claim_confirmed(inner_digests: Sequence[str], *, needs_duplicate: bool) -> bool:
     """Return True if the inner digests of matching replays let the claimed end pass.
 
     Args:
-        second_opinion: a duplicate replay is due, so two replays must match.
+        needs_duplicate: a duplicate replay is due, so two replays must match.
     """
-    return agreed_digest(inner_digests) is not None and len(inner_digests) >= (2 if second_opinion else 1)
+    return agreed_digest(inner_digests) is not None and len(inner_digests) >= (2 if needs_duplicate else 1)
 
 
 def answer(results: Sequence[str], claimed_leaf: str | None = None, *, no_verifier_left: bool = False) -> str | None:
-    """Return the right result among those of different verifiers, in any order; None if it is not known yet.
+    """Return the right result of different verifiers, in any order; None if not known yet.
 
     The claimed leaf is wrong for a canary, because it belongs to another start: a verifier that returns it has copied,
     and does not count. Two verifiers that agree are right if no other result exists, or by a lead of two.

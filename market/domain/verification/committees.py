@@ -4,7 +4,7 @@ import math
 
 from market.domain.network import DisputeTerms
 
-PRESENT = 0.9
+PRESENCE_RATE = 0.9
 """Assumed probability that an able referee signs in time."""
 
 MAX_INCONCLUSIVE_PROBABILITY = 0.01
@@ -13,12 +13,12 @@ that fail, of which bribery of a quarter of the referees takes 7 % (decisions 11
 
 
 def inconclusive_probability(able: int, mute: int, terms: DisputeTerms) -> float:
-    """Return the exact probability that all committees miss their quorum; 1 if there are too few referees.
+    """Return the exact probability that all committees miss their quorum.
 
     A referee that was silent in a committee is delisted. It is drawn again only if seats stay empty (decision 11).
 
     Args:
-        able: listed referees that can replay; each one signs with probability ``PRESENT`` per draw.
+        able: listed referees that can replay; each one signs with probability ``PRESENCE_RATE`` per draw.
         mute: listed referees that never sign.
     """
     if able + mute < terms.seats:
@@ -32,17 +32,17 @@ def _inconclusive(fresh: tuple[int, int], delisted: tuple[int, int], draws: int,
         return 1.0
     first = min(terms.seats, sum(fresh))
     missed = 0.0
-    for able, chance in _drawn(*fresh, first).items():
-        for returned, chance_of_those in _drawn(*delisted, terms.seats - first).items():
-            for silent, chance_of_silence in _silent(able, returned, terms.quorum).items():
+    for able, chance in _drawn_probability(*fresh, first).items():
+        for returned, chance_of_those in _drawn_probability(*delisted, terms.seats - first).items():
+            for silent, silent_probability in _silent_probability(able, returned, terms.quorum).items():
                 gone = silent, first - able
                 left = fresh[0] - gone[0], fresh[1] - gone[1]
                 then = delisted[0] + gone[0], delisted[1] + gone[1]
-                missed += chance * chance_of_those * chance_of_silence * _inconclusive(left, then, draws - 1, terms)
+                missed += chance * chance_of_those * silent_probability * _inconclusive(left, then, draws - 1, terms)
     return missed
 
 
-def _drawn(able: int, mute: int, seats: int) -> dict[int, float]:
+def _drawn_probability(able: int, mute: int, seats: int) -> dict[int, float]:
     """Return the probabilities of the numbers of seats that able referees get."""
     possible = range(max(0, seats - mute), min(able, seats) + 1)
     return {
@@ -51,8 +51,8 @@ def _drawn(able: int, mute: int, seats: int) -> dict[int, float]:
     }
 
 
-def _silent(able: int, returned: int, quorum: int) -> dict[int, float]:
-    """Return the probabilities of the numbers of silent able referees, jointly with a missed quorum."""
+def _silent_probability(able: int, returned: int, quorum: int) -> dict[int, float]:
+    """Return the probabilities of the numbers of silent referees and a missed quorum."""
     return {
         able - signed: _binomial(able, signed) * sum(_binomial(returned, more) for more in range(quorum - signed))
         for signed in range(min(able + 1, quorum))
@@ -60,4 +60,8 @@ def _silent(able: int, returned: int, quorum: int) -> dict[int, float]:
 
 
 def _binomial(count: int, signed: int) -> float:
-    return math.comb(count, signed) * PRESENT**signed * (1 - PRESENT) ** (count - signed) if signed <= count else 0.0
+    return (
+        math.comb(count, signed) * PRESENCE_RATE**signed * (1 - PRESENCE_RATE) ** (count - signed)
+        if signed <= count
+        else 0.0
+    )

@@ -1,4 +1,4 @@
-"""Choice between a committee of the contract Disputes and the operator, for units that replays refute. Pure.
+"""Choice between a dispute on chain and the operator, for refuted units. Pure.
 
 A committee decides every case that it can, because it does not require trust in the operator. The other cases have a
 reason (decision 12), which is published with the penalty.

@@ -31,7 +31,7 @@ def final_deadline(now: datetime, due_at: datetime) -> datetime:
 
 
 def offence_for_missing_state(refusal: str | None) -> str:
-    """Return the offence of a provider that did not reveal a state; ``refusal`` is the code of its final refusal."""
+    """Return the offence of a state that was not revealed, or refused with a final ``refusal``."""
     return WITHHELD_DATA if refusal is None else REFUSED_DATA
 
 
@@ -51,7 +51,7 @@ def lateness_outcome(*, verified: bool, jailed: bool, same_day: bool) -> Latenes
 
 
 def violation(days: Collection[int]) -> tuple[int, ...] | None:
-    """Return the first ``DAYS`` of these days that are within ``WITHIN_DAYS``; None if there are none.
+    """Return the first ``DAYS`` of these days that are within ``WITHIN_DAYS``, or None.
 
     Args:
         days: day numbers with a late state that counted since the last such penalty.

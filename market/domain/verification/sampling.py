@@ -9,7 +9,7 @@ from market.domain.lifecycle import NODE_SILENT, REPLAY_OVERDUE
 
 CLEAN_UNITS_PER_HALVING = 16
 
-DOUBTED_UNITS = 16
+FLAGGED_UNITS = 16
 """Number of a provider's newest units in which one outlier flag raises the sampling rate."""
 
 COMPARABLE_SHARE = 2
@@ -65,7 +65,7 @@ def sampling_rate_bps(
     Args:
         clean_units: comparable verified units of the provider, over all jobs.
         attested: the provider has a valid attestation.
-        flagged: one of its newest ``DOUBTED_UNITS`` has an outlier flag.
+        flagged: one of its newest ``FLAGGED_UNITS`` has an outlier flag.
 
     Raises:
         ValueError: if ``clean_units`` is negative.
@@ -78,7 +78,7 @@ def sampling_rate_bps(
 
 
 def can_verify(verifier: str, verifier_class: str | None, own: Collection[str], unit_class: str) -> bool:
-    """Return True if a verifier may replay a unit: it has the same environment class and is not a party.
+    """Return True if a verifier may replay a unit: same environment class, and not a party.
 
     Args:
         own: addresses of the unit's provider and payer, and of their owners' other nodes.
@@ -131,7 +131,7 @@ class Verdict(StrEnum):
 
 
 def verdict(claimed_leaf: str, results: Sequence[str], *, no_verifier_left: bool = False) -> Verdict:
-    """Return the verdict on one segment from the end leaves of different verifiers, in any order.
+    """Return the verdict on a segment from the end leaves of verifiers, in any order.
 
     - One match passes without a mismatch; two matches pass with one.
     - It fails if two verifiers computed the same other leaf, with a lead of two over the matches.

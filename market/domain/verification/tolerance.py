@@ -21,7 +21,7 @@ TENSOR_SHARE, TENSOR_CAP = 200, 2e-3
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """Largest relative L2 distances that pass: over all parameters, and of the tensor in which it is widest."""
+    """Largest relative L2 distances that pass: over all parameters, and of the widest tensor."""
 
     whole: float
     widest: float

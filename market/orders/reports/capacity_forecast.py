@@ -1,4 +1,4 @@
-"""Forecast of a waiting job: suitable and free nodes of its tier, a clearing price and the next capacity."""
+"""Forecast of a waiting job: suitable nodes, a clearing price, the next capacity."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +27,7 @@ _PRICE_STEPS = 100
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One constraint: the nodes that it removes alone, and the nodes left after it and all earlier ones."""
+    """Constraint: nodes that it alone removes, and nodes left after it and earlier ones."""
 
     code: str
     removes: int
@@ -131,14 +131,14 @@ def forecast_capacity(
 def _reserved_for_others(
     session: Session, job: Job, offers: Sequence[Offer], free: frozenset[str], now: datetime
 ) -> frozenset[str]:
-    found = reservations.standing(session, job.tier_id, offers, free, now)
+    found = reservations.reservation_of(session, job.tier_id, offers, free, now)
     return found.nodes if found is not None and found.gathers and found.job_id != job.id else frozenset()
 
 
 def _price_now(
     session: Session, tier: Tier, job: Job, zone: str, environment_class: str, free: Sequence[Offer], now: datetime
 ) -> tuple[int | None, bool]:
-    """Return the price at which the current book would serve the job, and true if that is within its limit."""
+    """Return (price at which the current book would serve the job, is within its limit)."""
     assert job.fee_bps is not None
     bids = open_bids(session, job.tier_id, zone, now)
     in_class = [node for node in free if (node.region, node.environment_class) == (zone, environment_class)]
@@ -157,7 +157,7 @@ def _price_now(
 def _served_at(
     bids: Sequence[StandingBid], offers: Sequence[Offer], tier: Tier, job: Job, limit: int | None
 ) -> int | None:
-    """Return the price at which these orders serve the job with this limit (None: its own), or None.
+    """Return the price at which these orders serve the job within this limit, or None.
 
     Price and buyers do not depend on the random tie-break, so the seed is constant.
     """

@@ -1,4 +1,4 @@
-"""Efficiency of a job's training against the same work in one place, without waits and transfers.
+"""Efficiency of a job's training against the same work in one place.
 
 Tokens, units and wall time are the market's records. Compute and transfer times, bytes and rates are the nodes' own
 reports. They affect no payment, and the answer names them. The market bounds the reported time of a unit by the time
@@ -36,7 +36,7 @@ class NodeEfficiency(BaseModel):
 
 
 class Efficiency(BaseModel):
-    """Shares of slot time, the job's replicas times ``seconds``. They sum to 1 and are null before the first report."""
+    """Shares of slot time (replicas times ``seconds``); sum 1, null before the first report."""
 
     seconds: float = Field(description="From the match to the end of training, or to the last delivery.")
     units_delivered: int

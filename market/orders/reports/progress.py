@@ -25,7 +25,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Number of a job's units by status; its initial checkpoint, its newest one and the newest one with a loss."""
+    """Units by status; the initial and newest checkpoint, and the newest one with a loss."""
 
     units: dict[str, int] = field(default_factory=dict)
     checkpoints: list[Mark] = field(default_factory=list)

@@ -29,7 +29,7 @@ def set_record(session: Session, job_id: str, record_cid: str) -> None:
 
 
 def record_payment(session: Session, job_id: str, *, paid_wei: int, fee_wei: int, refund_wei: int) -> bool:
-    """Add final payments out of the job's escrow; negative amounts came back. Return false if the job is unknown."""
+    """Add final payments from the job's escrow (negative: returned); False for unknown jobs."""
     job = jobs_repository.lock_job(session, job_id)
     if job is None:
         return False
@@ -51,7 +51,7 @@ def end_settlement(session: Session, job_id: str, *, tx: str, at: datetime) -> b
 
 
 def reopen_settlement(session: Session, job_id: str) -> None:
-    """Return a settled job to ``settling`` after the veto of one of its batches. Its reason stays."""
+    """Return a settled job to ``settling`` after a batch's veto. Its reason stays."""
     job = jobs_repository.lock_job(session, job_id)
     if job is None or job.status != JobStatus.SETTLED:
         return

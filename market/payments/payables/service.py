@@ -1,4 +1,4 @@
-"""Queries and changes of the units that a settlement can pay, and of the settlement batch of each unit.
+"""Queries and changes of units that a settlement can pay, and of their batches.
 
 Every function works in the caller's transaction. Rounds are paid in order. A unit is payable once its round is
 closed and all units up to that round are decided or in dispute. A unit that wins its dispute is paid later.
@@ -28,14 +28,14 @@ class AlreadySettled(Exception):
 
 
 def jobs_to_settle(session: Session) -> list[str]:
-    """Return ids of the settling jobs and of the jobs with verified units in no batch, oldest first."""
+    """Return settling jobs and jobs with verified units in no batch, oldest first."""
     at_rest = (JobStatus.SUBMITTED, JobStatus.SETTLED, JobStatus.REJECTED)
     due = or_(Job.status == JobStatus.SETTLING, exists().where(Unit.job_id == Job.id, *_UNPAID))
     return list(session.scalars(select(Job.id).where(Job.status.not_in(at_rest), due).order_by(Job.created_at, Job.id)))
 
 
 def payable_units(session: Session, job_id: str) -> list[UnitSummary]:
-    """Return a job's verified units that are in no batch and in a payable round, in (round, slot) order."""
+    """Return a job's payable units: verified, in no batch, in a payable round; by round, slot."""
     job = jobs_repository.job(session, job_id)
     if job is None:
         return []
@@ -89,7 +89,7 @@ def leaves_in_batches(session: Session, leaves: Collection[str], batches: Collec
 
 
 def forfeit_unit(session: Session, unit_id: int, reason: str) -> None:
-    """Reject a verified unit in no batch after it lost its dispute. Other units stay as they are."""
+    """Reject a verified unit in no batch after its lost dispute; no-op for other units."""
     locked = units_repository.lock_unit(session, unit_id)
     if locked is None:
         return

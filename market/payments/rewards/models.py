@@ -13,7 +13,7 @@ from market.platform.db.base import Address, Base, CreatedAt, Hash32, UtcDateTim
 
 
 class RewardPost(Base, CreatedAt):
-    """One call of ``Rewards.postEpoch``, for the market's epochs from ``first_epoch`` to ``last_epoch``."""
+    """A call of ``Rewards.postEpoch`` for epochs ``first_epoch`` to ``last_epoch``."""
 
     __tablename__ = "reward_posts"
     __table_args__ = (

@@ -11,7 +11,7 @@ from market.payments.rewards.models import RewardClaim, RewardEarning, RewardLea
 _VALID = RewardPost.void_reason.is_(None)
 
 
-def last_standing(session: Session) -> RewardPost | None:
+def newest_valid(session: Session) -> RewardPost | None:
     return session.scalar(select(RewardPost).where(_VALID).order_by(RewardPost.id.desc()).limit(1))
 
 

@@ -20,7 +20,7 @@ class RewardProof(BaseModel):
 
 
 class RewardEarned(BaseModel):
-    """Your earnings from the start of one epoch to the end of another. Epochs are days since 1970."""
+    """Your earnings from one epoch's start to another's end. Epochs are days since 1970."""
 
     post: int
     first_epoch: int

@@ -1,4 +1,4 @@
-"""Rewards: pay evaluated epochs by one Merkle root over the cumulative earnings of every account.
+"""Rewards: pay evaluated epochs by a Merkle root over cumulative earnings.
 
 A post covers all epochs evaluated since the last valid post. It is built from immutable rows on top of the root in
 force on chain, in one transaction with its intent. After a veto its epochs enter the next post, which comes with the
@@ -67,7 +67,7 @@ def post(database: Database, network: NetworkParameters, chain: ChainViews, now:
 
 
 def void_posts(session: Session) -> dict[str, int]:
-    """Return the number of void posts by reason, including zeros, so that monitoring sees growth."""
+    """Return the number of void posts by reason, zeros included for monitoring."""
     return {VETOED: 0, REFUSED: 0} | repository.void_counts(session)
 
 
@@ -84,8 +84,8 @@ def unposted_epochs(session: Session, now: datetime) -> int:
 
 
 def _due(session: Session, now: datetime) -> _Span | None:
-    below, void = repository.last_standing(session), repository.last_void(session)
-    judged = providers.judged_epochs(session)
+    below, void = repository.newest_valid(session), repository.last_void(session)
+    judged = providers.evaluated_epochs(session)
     if judged is None or (below is not None and (below.claimable_at is None or now < below.claimable_at)):
         return None
     first, last = judged
@@ -111,7 +111,7 @@ def _is_released(session: Session, span: _Span) -> bool:
 
 
 def _extends_root_in_force(span: _Span, state: RewardsState) -> bool:
-    """Return true if the root in force is that of the valid post. On top of another root claims would be lost."""
+    """Return True if the valid post's root is in force; on another one claims would be lost."""
     expected = (_NO_ROOT, 0) if span.below is None else (span.below.root, span.below.total_wei)
     if (state.root, state.total_wei) == expected:
         return True
@@ -172,7 +172,7 @@ def _build(session: Session, network: NetworkParameters, span: _Span, state: Rew
 
 
 def on_post_intent(session: Session, intent: TxIntent) -> None:
-    """Make the post of a reverted ``post_rewards`` intent void. A later post is built after a delay."""
+    """Make a reverted ``post_rewards`` intent's post void. A later one follows after a delay."""
     row = repository.lock_post(session, int(intent.subject))
     if intent.status == IntentStatus.REVERTED and row is not None:
         _log.error("rewards_refused", post=row.id, reason=intent.reason, detail=intent.detail)
@@ -214,7 +214,7 @@ class EarningsLeaf:
 
 @dataclass(frozen=True, slots=True)
 class Earning:
-    """An account's earnings in one post, for the epochs ``first_epoch`` to ``last_epoch``. Amounts in wei."""
+    """Account's earnings in wei in a post, for ``first_epoch`` to ``last_epoch``."""
 
     post: int
     first_epoch: int
@@ -225,7 +225,7 @@ class Earning:
 
 
 def claimable(session: Session, account: str, now: datetime) -> tuple[EarningsLeaf | None, EarningsLeaf | None, int]:
-    """Return an account's leaf in force, its leaf in the challenge period, and its cumulative claims in wei."""
+    """Return an account's leaf in force, its leaf under challenge, and its claims in wei."""
     found = [
         EarningsLeaf(post.number or 0, post.root, leaf.cumulative_wei, leaf.proof, post.claimable_at or post.created_at)
         for post, leaf in repository.newest_leaves(session, account)

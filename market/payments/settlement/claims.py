@@ -45,7 +45,7 @@ def claims_of(
 
 
 def claimable_at(session: Session, batch_id: int) -> int | None:
-    """Return the Unix time from which a batch's claims are open; None if it is unknown or the batch is void."""
+    """Return the Unix time at which a batch's claims open; None if unknown or void."""
     batch = repository.batch_by_id(session, batch_id)
     if batch is None or batch.claimable_at is None or batch.void_reason is not None:
         return None

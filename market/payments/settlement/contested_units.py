@@ -1,4 +1,4 @@
-"""Units under dispute: a contested unit is settled later, and a unit that lost its dispute is not paid.
+"""Disputed units: contested ones are settled later, those that lost are not paid.
 
 The contract itself holds or forfeits the pay of units in a final batch. This module handles units before settlement and
 units of vetoed batches.
@@ -29,7 +29,7 @@ LOST = "dispute_lost"
 
 
 class Outcome(IntEnum):
-    """Values of ``IDisputes.Status`` that decide a unit's pay. The outcome of a moot dispute is that of another."""
+    """Values of ``IDisputes.Status`` that decide a unit's pay; a moot dispute follows another."""
 
     PROVIDER_LOST = 5
     CHALLENGER_LOST = 6
@@ -37,7 +37,7 @@ class Outcome(IntEnum):
 
 
 def undisputed(session: Session, units: Sequence[UnitSummary]) -> tuple[list[UnitSummary], bool]:
-    """Return the undisputed units, and true if others are contested. Rejects the units that lost a dispute."""
+    """Return (undisputed units, are others contested); reject units that lost a dispute."""
     keys = {_key(unit): unit for unit in units}
     lost = repository.contested(session, keys.keys())
     for key in (key for key, is_lost in lost.items() if is_lost):
@@ -47,7 +47,7 @@ def undisputed(session: Session, units: Sequence[UnitSummary]) -> tuple[list[Uni
 
 @dataclass(frozen=True, slots=True)
 class Paid:
-    """Payment of a unit by a batch: the arguments of ``Disputes.withhold``. ``batch_id`` is the contract's number."""
+    """Payment of a unit by a batch: ``Disputes.withhold``'s arguments (contract's numbers)."""
 
     batch_id: int
     commitment: UnitCommitment
@@ -65,13 +65,13 @@ def lost_in_batches(session: Session, now: datetime) -> set[str]:
 
 
 def paying_batch(session: Session, unit_key: str, time: int) -> int | None:
-    """Return the contract's number of the final batch that pays a unit, if its claims open after Unix time ``time``."""
+    """Return the number of the final batch that pays a unit, if claims open after ``time``."""
     found = _paying(session, unit_key, time)
     return None if found is None else found[1].batch_id
 
 
 def paid(session: Session, unit_key: str, time: int) -> Paid | None:
-    """Return the payment of a unit by the batch of :func:`paying_batch`. The proof covers all units of the batch."""
+    """Return the payment of a unit by :func:`paying_batch`, with its proof over the batch."""
     found = _paying(session, unit_key, time)
     if found is None:
         return None
@@ -108,20 +108,20 @@ def _paid_unit(unit: UnitSummary, prices: Mapping[str, int]) -> PaidUnit:
 
 def on_unit_withheld(session: Session, event: ChainEvent) -> None:
     """Mark a unit whose payout is held as contested."""
-    repository.contest(session, event.args["unitId"], lost=False)
+    repository.mark_contested(session, event.args["unitId"], lost=False)
 
 
 def on_unit_restored(session: Session, event: ChainEvent) -> None:
-    """Clear the mark of a unit whose payout is no longer held. After a veto that says nothing about the outcome."""
-    repository.clear(session, event.args["unitId"])
+    """Clear the mark of a unit whose payout is not held any more; the outcome stays open."""
+    repository.clear_contested(session, event.args["unitId"])
 
 
 def on_dispute_ended(session: Session, event: ChainEvent) -> None:
-    """Store the outcome of a dispute. As in the contract, an inconclusive dispute leaves the unit unpaid."""
+    """Store a dispute's outcome. An inconclusive dispute leaves the unit unpaid."""
     if event.args["outcome"] in (Outcome.PROVIDER_LOST, Outcome.UNDECIDED):
-        repository.contest(session, event.args["unitId"], lost=True)
+        repository.mark_contested(session, event.args["unitId"], lost=True)
     elif event.args["outcome"] == Outcome.CHALLENGER_LOST:
-        repository.clear(session, event.args["unitId"])
+        repository.clear_contested(session, event.args["unitId"])
 
 
 def _key(unit: UnitSummary) -> str:

@@ -1,4 +1,4 @@
-"""Permissionless calls that advance disputes and held payouts. The market makes each due call that is not made yet.
+"""Permissionless calls that advance disputes and held payouts, made by the market if due.
 
 The database lists the open disputes, and the chain's newest block gives the state of each. Calls go through the sender,
 each once and within its limits.
@@ -32,15 +32,15 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class DueCall:
     """A due call. ``key`` is its idempotency key; a later draw has another one."""
 
     key: str
     call: Call
 
 
-def keep(database: Database, network: NetworkParameters, chain: ChainViews) -> None:
-    """Queue every call that is due in a dispute or for a held payout. One worker at a time holds the advisory lock.
+def queue_due_calls(database: Database, network: NetworkParameters, chain: ChainViews) -> None:
+    """Queue every due call of disputes and held payouts, under an advisory lock.
 
     Raises:
         ChainError: the chain does not answer. Nothing is queued.
@@ -86,7 +86,7 @@ class Ballot:
 
 
 def ballots(committee: Sequence[str], verdicts: Sequence[Verdict], min_signatures: int) -> Iterator[Ballot]:
-    """Yield each outcome that at least ``min_signatures`` members signed; with a quorum, at most one."""
+    """Yield each outcome with at least ``min_signatures``; at most one has a quorum."""
     for outcome in (True, False):
         signed = {verdict.referee: verdict.signature for verdict in verdicts if verdict.provider_correct is outcome}
         if len(signed) >= min_signatures:
@@ -100,7 +100,7 @@ def due_in_dispute(
     block: int,
     time: int,
     committee: Sequence[str] | None,
-) -> Due | None:
+) -> DueCall | None:
     """Return the due call of a dispute at a block, except the committee's votes.
 
     Args:
@@ -110,16 +110,16 @@ def due_in_dispute(
     """
     status, draw = DISPUTE_STATUSES[state["status"]], state["draw"]
     if unit["convicted"] and status in _DISMISSIBLE:
-        return Due(f"dismiss:{dispute_id}", Disputes.dismiss(dispute_id))
+        return DueCall(f"dismiss:{dispute_id}", Disputes.dismiss(dispute_id))
     if status is DisputeStatus.DRAWING and block > state["seedBlock"]:
         # If the seed's block is too old, the same call sets a new one, which gives a new key.
-        return Due(f"draw:{dispute_id}:{draw}:{state['seedBlock']}", Disputes.drawCommittee(dispute_id))
+        return DueCall(f"draw:{dispute_id}:{draw}:{state['seedBlock']}", Disputes.drawCommittee(dispute_id))
     if status in _PARTY_STATUSES and time > state["deadline"]:
-        return Due(f"expire:{dispute_id}:{status}:{draw}", Disputes.expire(dispute_id))
+        return DueCall(f"expire:{dispute_id}:{status}:{draw}", Disputes.expire(dispute_id))
     if status is DisputeStatus.JUDGING and time > state["deadline"]:
         if committee is None:
             return None
-        return Due(f"replace:{dispute_id}:{draw}", Disputes.replaceCommittee(dispute_id, committee))
+        return DueCall(f"replace:{dispute_id}:{draw}", Disputes.replaceCommittee(dispute_id, committee))
     return None
 
 
@@ -141,28 +141,28 @@ def due_ballots(
     return list(ballots(committee, verdicts, 1)) if time > state["deadline"] - period // PARTIAL_BALLOT_DIVISOR else []
 
 
-def due_vote(dispute_id: str, draw: int, ballot: Ballot) -> Due:
+def due_vote(dispute_id: str, draw: int, ballot: Ballot) -> DueCall:
     """Return the call that submits a ballot. Its key includes the outcome and the signed seats."""
     call = Disputes.submitVerdict(dispute_id, ballot.provider_correct, ballot.committee, ballot.signatures)
     side, seats = "ny"[ballot.provider_correct], "".join("01"[bool(s[2:])] for s in ballot.signatures)
-    return Due(f"verdict:{dispute_id}:{draw}:{side}{seats}", call)
+    return DueCall(f"verdict:{dispute_id}:{draw}:{side}{seats}", call)
 
 
-def due_hold(unit_key: str, paid: settlement.Paid | None) -> Due | None:
+def due_hold(unit_key: str, paid: settlement.Paid | None) -> DueCall | None:
     """Return the call that holds the payout of a disputed or lost unit."""
     if paid is None:
         return None
     unit = cast(UnitCommitment, asdict(paid.commitment))
     call = Disputes.withhold(unit, paid.batch_id, paid.price, paid.proof)
-    return Due(_hold_key(unit_key, paid.batch_id), call)
+    return DueCall(_hold_key(unit_key, paid.batch_id), call)
 
 
 def _hold_key(unit_key: str, batch_id: int) -> str:
     return f"withhold:{unit_key}:{batch_id}"
 
 
-def due_for_unit(unit_key: str, unit: DisputesUnit, claimable_at: int | None, time: int) -> Due | None:
-    """Return the call that restores a held payout to the provider, or refunds a forfeited one to the payer.
+def due_for_unit(unit_key: str, unit: DisputesUnit, claimable_at: int | None, time: int) -> DueCall | None:
+    """Return the call that restores a held payout, or refunds a forfeited one.
 
     Args:
         claimable_at: Unix time from which its batch's claims are open, if known.
@@ -172,9 +172,9 @@ def due_for_unit(unit_key: str, unit: DisputesUnit, claimable_at: int | None, ti
         return None
     if not unit["unpaid"]:
         if time > unit["disputableUntil"]:
-            return Due(f"restore:{unit_key}:{unit['disputableUntil']}", Disputes.restore(unit_key))
+            return DueCall(f"restore:{unit_key}:{unit['disputableUntil']}", Disputes.restore(unit_key))
     elif claimable_at is not None and time >= claimable_at:
-        return Due(f"return_struck:{unit_key}:{claimable_at}", JobEscrow.returnStruck(unit_key))
+        return DueCall(f"return_struck:{unit_key}:{claimable_at}", JobEscrow.returnStruck(unit_key))
     return None
 
 
@@ -196,7 +196,7 @@ def _withhold(session: Session, unit_key: str, time: int, kept: int | None) -> N
         _request(session, unit_key, due_hold(unit_key, settlement.paid(session, unit_key, time)))
 
 
-def _request(session: Session, subject: str, due: Due | None) -> None:
+def _request(session: Session, subject: str, due: DueCall | None) -> None:
     if due is None:
         return
     _log.info("dispute_call_due", subject=subject, call=due.call["function"])

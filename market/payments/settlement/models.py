@@ -33,7 +33,7 @@ class SettlementBatch(Base, CreatedAt):
 
 
 class SettlementLine(Base):
-    """One job's share of a batch: ``units`` units of rounds ``from_round`` to before ``to_round``."""
+    """A job's share of a batch: ``units`` units of rounds ``from_round`` to ``to_round`` - 1."""
 
     __tablename__ = "settlement_lines"
     __table_args__ = (

@@ -78,7 +78,7 @@ def due_batches(session: Session, settings: Settings, now: datetime) -> list[lis
 
 
 def _retry_at(failure: tuple[int, datetime] | None, now: datetime) -> datetime:
-    """Return the earliest next settlement: at once after one failure, then after 30 s, 90 s, 210 s and so on."""
+    """Return the earliest next settlement: at once, then after 30 s, 90 s, 210 s and so on."""
     if failure is None:
         return now
     times, at = failure
@@ -126,7 +126,7 @@ def _whole_rounds(units: Sequence[UnitSummary], limit: int) -> list[UnitSummary]
 
 
 def _packed(shares: Sequence[JobShare], settings: Settings) -> list[list[JobShare]]:
-    """Group shares into batches within the limits of jobs, units and ZEN. A single share may exceed them."""
+    """Group shares into batches within limits of jobs, units and ZEN; one share may exceed."""
     batches: list[list[JobShare]] = []
     for share in shares:
         joined = [*batches[-1], share] if batches else [share]

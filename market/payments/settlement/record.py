@@ -23,7 +23,7 @@ from zoo_protocol.payments.job_record import CheckpointRecord, JobRecord, UnitRe
 def build_record(
     session: Session, network: NetworkParameters, job: JobSummary, paid: Sequence[UnitSummary] | None
 ) -> JobRecord:
-    """Return the job's record (:mod:`zoo_protocol.payments.job_record`), without the CID of the batch.
+    """Return the job's record (:mod:`zoo_protocol.payments.job_record`), without the CID.
 
     Args:
         paid: the units that the line pays. None for the line that ends the job, whose units must all be decided.
@@ -67,7 +67,7 @@ def build_record(
 def decided_record(
     session: Session, network: NetworkParameters, job_id: str, round_: int, slot: int
 ) -> JobRecord | None:
-    """Return the record of the decided units of one round and slot, or None if none is in a committed window.
+    """Return the record of a round's decided units of a slot; None outside final windows.
 
     Such units can be disputed on chain before they are settled.
     """

@@ -58,7 +58,7 @@ def jobs_with_pending_lines(session: Session) -> set[str]:
 
 
 def failures(session: Session, job_ids: Sequence[str]) -> dict[str, tuple[int, datetime]]:
-    """Return the number of consecutive void batches, and the time of the newest veto or refusal, by job."""
+    """Return by job: consecutive void batches, and the time of the newest veto or refusal."""
     rows = session.execute(
         select(SettlementLine.job_id, SettlementBatch.voided_at)
         .join(SettlementBatch, SettlementBatch.id == SettlementLine.settlement_id)
@@ -129,7 +129,7 @@ def lost_units(session: Session) -> list[str]:
     return list(session.scalars(select(ContestedUnit.unit_key).where(ContestedUnit.lost)))
 
 
-def contest(session: Session, unit_key: str, *, lost: bool) -> None:
+def mark_contested(session: Session, unit_key: str, *, lost: bool) -> None:
     """Mark a unit as contested or as lost. A lost unit stays lost."""
     values = {"unit_key": unit_key, "lost": lost}
     statement = insert(ContestedUnit).values(values)
@@ -140,6 +140,6 @@ def contest(session: Session, unit_key: str, *, lost: bool) -> None:
     session.execute(statement)
 
 
-def clear(session: Session, unit_key: str) -> None:
+def clear_contested(session: Session, unit_key: str) -> None:
     """Remove the mark of a contested unit. A lost unit stays lost."""
     session.execute(delete(ContestedUnit).where(ContestedUnit.unit_key == unit_key, ContestedUnit.lost.is_(False)))

@@ -46,7 +46,7 @@ def get_receipt(job_id: JobId, account: CurrentAccount, services: ServicesDep) -
 
 @router.get("/jobs/{job_id}/units/{round}/{slot}", responses=refusals(CommitmentNotFound))
 def get_unit_record(job_id: JobId, round: Place, slot: Place, session: Reads, services: ServicesDep) -> DecidedUnits:
-    """Public record of the decided attempts at a unit before their settlement: a job record of these units alone.
+    """Public record of the decided attempts at a unit before their settlement.
 
     It can be verified without the market. The job's id is the hash of its order. Providers sign their commitments,
     whose Merkle roots are in the contract WorkWindows.

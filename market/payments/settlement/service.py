@@ -1,4 +1,4 @@
-"""Settlement: publish the records of a batch, queue the call that posts it, and handle its final events.
+"""Settlement: publish a batch's records, queue its post, handle its final events.
 
 Running jobs are paid round by round, and every job ends with a settlement. Only verified units are paid, and each unit
 is in one batch at most. After the batch's challenge period providers claim their pay by proof
@@ -164,7 +164,7 @@ def _claims(settlement_id: int, batch: Batch, units: PaidUnits) -> list[Settleme
 
 
 def void_batches(session: Session) -> dict[str, int]:
-    """Return the number of void batches by reason, including zeros, so that monitoring sees growth."""
+    """Return the number of void batches by reason, zeros included for monitoring."""
     return {VETOED: 0, REFUSED: 0} | repository.void_counts(session)
 
 
@@ -216,7 +216,7 @@ def on_batch_vetoed(session: Session, event: ChainEvent) -> None:
 
 
 def on_settlement_reverted(session: Session, event: ChainEvent) -> None:
-    """Undo a job's payments by a vetoed batch. They return to its escrow, or to the payer of a refunded job."""
+    """Undo a job's payments by a vetoed batch; they return to its escrow or the payer."""
     args, job_id = event.args, event.args["jobId"]
     returned = args["net"] + args["fee"] if args["refunded"] else 0
     if not job_settlement.record_payment(
@@ -229,7 +229,7 @@ def on_settlement_reverted(session: Session, event: ChainEvent) -> None:
 
 
 def on_settlement_intent(session: Session, intent: TxIntent) -> None:
-    """Free the units of a reverted ``settle`` intent. The events of a successful one have their own handlers."""
+    """Free the units of a reverted ``settle`` intent."""
     batch = repository.batch_by_intent(session, intent.key)
     if intent.status != IntentStatus.REVERTED or batch is None:
         return

@@ -52,7 +52,7 @@ def insert_together(unit: UnitOfWork, *rows: CreatedAt, only_if: Condition | Non
 
 @lru_cache(64)
 def _insertion(shape: tuple[tuple[Any, tuple[str, ...]], ...], only_if: ColumnElement[bool] | None) -> Prepared:
-    """Return a statement that inserts one row into each table and returns their times; no row if the first exists."""
+    """Return a statement that inserts a row into each table; none if the first exists."""
     parts: list[CTE] = []
     for model, names in shape:
         table = model.__table__

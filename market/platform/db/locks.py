@@ -10,7 +10,7 @@ Row = TypeVar("Row", bound=Base)
 
 
 def locked(query: Select[Row], *, skip_locked: bool = False) -> Select[Row]:
-    """Return the query with ``FOR NO KEY UPDATE``; it refreshes rows that the session has already loaded.
+    """Return the query with ``FOR NO KEY UPDATE``, which refreshes loaded rows.
 
     Args:
         skip_locked: skip rows that another transaction has locked, instead of waiting for them.

@@ -19,7 +19,7 @@ Convert = Callable[[Any], Any]
 
 
 class Prepared:
-    """Query that is compiled once. Its parameters are named ``bindparam``, none of them expanding."""
+    """Query that is compiled once; its ``bindparam`` names are not expanding."""
 
     def __init__(self, query: Select[*tuple[Any, ...]] | CompoundSelect[*tuple[Any, ...]]) -> None:
         compiled = query.compile(dialect=_DIALECT)
@@ -33,7 +33,7 @@ class Prepared:
         ]
 
     def rows(self, unit: UnitOfWork, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        """Return the rows for these parameters. It neither flushes the session nor adds the rows to it.
+        """Return the rows for these parameters, without a flush; the session does not keep them.
 
         Raises:
             sqlalchemy.exc.DBAPIError: as a session's execution.

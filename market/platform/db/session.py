@@ -20,8 +20,8 @@ from sqlalchemy.exc import InvalidatePoolError
 from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 
-Wake = Callable[[str, tuple[str, ...]], None]
-_PENDING = "pending_wakeups"
+EnqueueTask = Callable[[str, tuple[str, ...]], None]
+_PENDING = "pending_tasks"
 _FEW = 4
 _TRUSTED_SECONDS = 1.0  # a connection that was idle for longer is tested before its use
 
@@ -77,10 +77,12 @@ class Database:
 
     Args:
         url: SQLAlchemy URL (``postgresql+psycopg://…`` or ``postgresql://…``).
-        wake: enqueues one background task by name; None in processes that enqueue none.
+        enqueue: enqueues one background task by name; None in processes that enqueue none.
     """
 
-    def __init__(self, url: str, *, wake: Wake | None = None, pool_size: int = 10, max_overflow: int = 40) -> None:
+    def __init__(
+        self, url: str, *, enqueue: EnqueueTask | None = None, pool_size: int = 10, max_overflow: int = 40
+    ) -> None:
         self.engine: Engine = create_engine(
             psycopg_url(url), pool_size=pool_size, max_overflow=max_overflow, pool_use_lifo=True
         )
@@ -90,8 +92,8 @@ class Database:
         self._sessions = sessionmaker(self.engine, expire_on_commit=False)
         self._plain = self.engine.execution_options(isolation_level="AUTOCOMMIT")
         self._readers = sessionmaker(self._plain, autoflush=False)
-        self._wake = wake
-        event.listen(self._sessions, "after_commit", lambda session: _send(session, wake))
+        self._enqueue = enqueue
+        event.listen(self._sessions, "after_commit", lambda session: _enqueue_pending(session, enqueue))
         event.listen(self._sessions, "after_rollback", lambda session: session.info.pop(_PENDING, None))
 
     @contextmanager
@@ -102,11 +104,11 @@ class Database:
 
     @contextmanager
     def single_statement(self) -> Iterator[SingleStatement]:
-        """Open a unit of work of one statement, which is atomic without BEGIN and COMMIT. A second one raises."""
+        """Open a unit of work of one atomic statement, without BEGIN and COMMIT."""
         with self._few, self._plain.connect() as connection:
             unit = SingleStatement(connection)
             yield unit
-        _send(unit, self._wake)
+        _enqueue_pending(unit, self._enqueue)
 
     @contextmanager
     def read_throttled(self) -> Iterator[Session]:
@@ -120,7 +122,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
-        """Open a session to read without a transaction, which saves the round trips of BEGIN and COMMIT.
+        """Open a session that reads without a transaction, to save round trips.
 
         Each statement sees the rows committed before it, as at PostgreSQL's default isolation level. The session must
         not write, and locks end with their statement.
@@ -130,7 +132,7 @@ class Database:
 
     @contextmanager
     def advisory_lock(self, name: str) -> Iterator[bool]:
-        """Take an advisory lock on a connection of its own; yields False while another session holds it.
+        """Take an advisory lock on its own connection; yield False if another session holds it.
 
         The lock ends with the connection, so a dead holder blocks no other process. The key has 64 bits, the
         database's maximum. Untrusted peers influence names by nonces and could find a collision of 32 bits.
@@ -150,7 +152,7 @@ class Database:
 
 
 def _try_rested_connections(engine: Engine) -> None:
-    """Replace connections that broke while idle, as ``pool_pre_ping`` does, without a ping for those just used."""
+    """Replace connections that broke while idle, without a ping for those just used."""
 
     @event.listens_for(engine, "checkin")
     def note(connection: DBAPIConnection | None, entry: ConnectionPoolEntry) -> None:
@@ -167,8 +169,8 @@ def _try_rested_connections(engine: Engine) -> None:
             raise InvalidatePoolError from error  # the pool reconnects and retries
 
 
-def _send(unit: UnitOfWork, wake: Wake | None) -> None:
+def _enqueue_pending(unit: UnitOfWork, enqueue: EnqueueTask | None) -> None:
     pending = unit.info.pop(_PENDING, {})
-    if wake is not None:
+    if enqueue is not None:
         for task, arguments in pending:
-            wake(task, arguments)
+            enqueue(task, arguments)

@@ -1,4 +1,4 @@
-"""Redis client and queue of Celery messages. Messages contain names and ids; the database has all data."""
+"""Redis client and queue of Celery messages, which contain names and ids only."""
 
 import threading
 import time
@@ -10,19 +10,19 @@ from redis import Redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from market.platform.db.session import Wake
+from market.platform.db.session import EnqueueTask
 
 _PAUSE_SECONDS = 0.1  # between two batches
 _log = structlog.get_logger(__name__)
 
 
 def connect_redis(url: str) -> Redis:
-    """Return a client with timeouts of 2 s and no retries; the sweep repeats lost messages from the database."""
+    """Return a client with timeouts of 2 s and no retries; the sweep repeats lost messages."""
     return Redis.from_url(url, socket_timeout=2, socket_connect_timeout=2, retry=Retry(NoBackoff(), 0))
 
 
-def celery_wake(broker_url: str) -> Wake:
-    """Return a :data:`~market.platform.db.session.Wake` that sends to the broker at ``broker_url``.
+def celery_sender(broker_url: str) -> EnqueueTask:
+    """Return a sender (:data:`EnqueueTask`) to the broker at ``broker_url``.
 
     It never raises and never blocks: a thread sends the messages and merges equal ones. The next sweep repeats messages
     that are lost because Redis is down or the process ends.
@@ -46,7 +46,7 @@ class TaskQueue:
     Each message is sent in the context of its first caller, which continues the trace.
     """
 
-    def __init__(self, send: Wake) -> None:
+    def __init__(self, send: EnqueueTask) -> None:
         self._send = send
         self._waiting: dict[tuple[str, tuple[str, ...]], Context] = {}
         self._lock = threading.Lock()
@@ -59,7 +59,7 @@ class TaskQueue:
                 return
             self._is_sending = True
         try:
-            threading.Thread(target=self._run, name="wake-ups", daemon=True).start()
+            threading.Thread(target=self._run, name="task-queue", daemon=True).start()
         except RuntimeError as error:  # no thread available; the next message starts one
             _log.warning("tasks_delayed", error=str(error))
             with self._lock:

@@ -19,7 +19,7 @@ def channel(job_id: str) -> str:
     return f"zoo:job:{job_id}"
 
 
-_STEPS_KEPT = timedelta(days=1)
+_STEP_RETENTION = timedelta(days=1)
 """Retention of ``step`` events, which every heartbeat emits."""
 
 OnAnnounced = Callable[[Session, Collection[int]], None]
@@ -47,6 +47,6 @@ def announce(database: Database, redis: Redis, on_announced: OnAnnounced) -> int
     return len(jobs)
 
 
-def forget_steps(session: Session, now: datetime) -> None:
+def delete_old_steps(session: Session, now: datetime) -> None:
     """Delete old ``step`` events; called by the sweep."""
-    repository.forget_steps(session, now - _STEPS_KEPT)
+    repository.delete_steps(session, now - _STEP_RETENTION)

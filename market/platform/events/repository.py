@@ -37,8 +37,8 @@ def announced_after(session: Session, job_id: str, last_id: int, limit: int) -> 
     return list(session.scalars(statement))
 
 
-def forget_steps(session: Session, before: datetime) -> None:
-    """Delete the ``step`` events from before ``before``, except a job's last event, at which readers continue."""
+def delete_steps(session: Session, before: datetime) -> None:
+    """Delete ``step`` events from before ``before``, except the last event of a job."""
     newer = aliased(JobEventRow)
     own, later = (tuple_(row.announced_at, row.id) for row in (JobEventRow, newer))
     is_followed = exists().where(newer.job_id == JobEventRow.job_id, later > own)

@@ -22,7 +22,7 @@ class HasStatus(Protocol):
     reason: Any
 
 
-def move(
+def apply_event(
     session: Session,
     row: HasStatus,
     machine: dict[tuple[State, Event], State],
@@ -33,7 +33,7 @@ def move(
     actor: str = MARKET,
     data: dict[str, object] | None = None,
 ) -> State:
-    """Apply ``event`` to ``row`` by its lifecycle table and write the audit event. Only this function sets a status.
+    """Apply ``event`` to ``row`` and write the audit event. Only this function sets a status.
 
     Args:
         subject: (kind, id) in the audit log, such as ``("job", job.id)``.
@@ -74,7 +74,7 @@ def new_event(unit: UnitOfWork, job_id: str, kind: str, data: dict[str, object])
     return JobEventRow(job_id=job_id, kind=kind, data=data)
 
 
-def forget_job(session: Session, job_id: str, limit: int) -> int:
+def delete_job_events(session: Session, job_id: str, limit: int) -> int:
     """Delete up to ``limit`` events of an old job and return their number."""
     return repository.delete_events(session, job_id, limit)
 

@@ -11,7 +11,7 @@ from market.platform.http.services import Services
 
 
 def services_of(request: Request) -> Services:
-    """Return the application's services; inside dependencies, this is cheaper than another dependency."""
+    """Return the application's services; cheaper than another dependency."""
     found: Services = request.app.state.services
     return found
 

@@ -1,4 +1,4 @@
-"""ETag and If-None-Match: a polling client gets 304 without a body while nothing has changed."""
+"""ETag and If-None-Match: a polling client gets 304 while nothing changes."""
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -9,7 +9,7 @@ _JSON = "application/json"
 
 
 class ConditionalGet:
-    """Middleware that adds an ETag to every JSON response of a GET under ``/v1/``. Streams pass unchanged."""
+    """Middleware: an ETag for JSON responses of a GET under ``/v1/``. Streams pass unchanged."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

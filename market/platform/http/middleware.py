@@ -1,4 +1,4 @@
-"""Middleware of every request: its id, one log line, its metrics, unhandled errors, a limit on bodies."""
+"""Middleware of every request: id, log line, metrics, unhandled errors, body limit."""
 
 import re
 import time
@@ -18,7 +18,7 @@ _log = structlog.get_logger("market.api")
 
 
 class RequestContext:
-    """Middleware that assigns the request's id (a valid ``X-Request-ID`` of the caller), logs and counts it.
+    """Middleware that assigns the request's id (or takes ``X-Request-ID``), logs and counts.
 
     An unhandled exception becomes a 500 problem document; only the log has its traceback.
     """

@@ -9,7 +9,7 @@ MEDIA_TYPE = "application/problem+json"
 
 
 class MarketError(Exception):
-    """Base of every problem. A subclass sets ``status``, ``code``, ``title`` and, if possible, ``default_remedy``.
+    """Base of problems. Subclasses set ``status``, ``code``, ``title``, ``default_remedy``.
 
     Args:
         detail: one sentence on this occurrence.

@@ -1,4 +1,4 @@
-"""Refusal of unknown query parameters. An ignored typo would change the meaning of the request."""
+"""Refusal of unknown query parameters, since an ignored typo changes the meaning."""
 
 from inspect import isclass
 

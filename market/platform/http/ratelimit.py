@@ -146,7 +146,7 @@ def refusal(wait_seconds: int) -> RateLimited:
 
 
 class RateLimit:
-    """Middleware that counts every request except health checks, and refuses with 429 beyond a quota.
+    """Middleware that counts requests except health checks, and answers 429 beyond a quota.
 
     Headers of the IETF draft: ``RateLimit-Policy`` has each quota and its window in seconds. ``RateLimit`` has the rest
     of the tightest one and the seconds until it is full. Several processes together may exceed a quota by a sixteenth
@@ -234,7 +234,7 @@ class RateLimit:
         return time.monotonic() >= self._quiet_until
 
     async def take(self, buckets: Sequence[_Bucket]) -> int:
-        """Take one request from all buckets, or from none, and return the seconds to wait in that case."""
+        """Take a request from all buckets, or from none; return the seconds to wait in that case."""
         if not buckets or not self._is_counting():
             return 0
         now = _now()
@@ -251,7 +251,7 @@ class RateLimit:
         await self._synchronise([bucket for bucket in self._buckets.values() if bucket.unsent], asked=0)
 
     async def _synchronise(self, buckets: Sequence[_Bucket], asked: int) -> int:
-        """Report passed requests to Redis and take ``asked`` from each bucket; return the microseconds to wait."""
+        """Report passed requests, take ``asked`` from each bucket; return microseconds to wait."""
         passed = [bucket.unsent for bucket in buckets]
         for bucket in buckets:
             bucket.in_flight, bucket.unsent = bucket.in_flight + bucket.unsent, 0

@@ -8,7 +8,7 @@ from market.platform.http.problem import MEDIA_TYPE, MarketError
 
 
 class Problem(BaseModel):
-    """Problem document (RFC 9457). ``code`` is stable, ``field`` names the invalid input, ``remedy`` is advice."""
+    """Problem document (RFC 9457): stable ``code``, ``field`` at fault, ``remedy`` as advice."""
 
     type: str = Field(examples=["/problems/job-not-found"])
     title: str = Field(examples=["There is no such job"])
@@ -21,7 +21,7 @@ class Problem(BaseModel):
 
 
 def refusals(*errors: type[MarketError]) -> dict[int | str, dict[str, Any]]:
-    """Return the ``responses`` of a route that can raise ``errors``, in addition to those of every route."""
+    """Return ``responses`` of a route that can raise ``errors``, besides those of every route."""
     responses: dict[int | str, dict[str, Any]] = {}
     for error in errors:
         _name_refusal(responses.setdefault(error.status, _response()), error)

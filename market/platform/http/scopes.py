@@ -17,12 +17,12 @@ def required_scope(route: object, method: str) -> str | None:
 
 
 def scope_of(own: Any, tags: Sequence[object], method: str) -> str | None:
-    """Return the route's own scope (:func:`scoped`), or its tag with ``read`` for GET and ``write`` otherwise."""
+    """Return the route's own scope (:func:`scoped`), or its tag with ``read`` or ``write``."""
     if own != "":
         return None if own is None else str(own)
     return f"{tags[0]}:{'read' if method in ('GET', 'HEAD') else 'write'}" if tags else None
 
 
 def scoped(scope: str | None) -> dict[str, str | None]:
-    """Return ``openapi_extra`` of a route whose scope does not follow from its method; None: any credential."""
+    """Return ``openapi_extra`` of a route with its own scope; None: any credential."""
     return {SCOPE_KEY: scope}

@@ -68,14 +68,14 @@ RowId = Annotated[int, Field(ge=1, lt=2**31)]
 
 
 def unknown_key(key: str, known: Sequence[str]) -> PydanticCustomError:
-    """Return the validation error of an unknown key; the error handler names the nearest known one."""
+    """Return the validation error of an unknown key, with the nearest known one."""
     near = difflib.get_close_matches(key, known, n=1)
     context = {"key": key, "nearest": near[0] if near else None, "known": list(known)}
     return PydanticCustomError("unknown_key", "there is no such key", context)
 
 
 class RequestModel(BaseModel):
-    """Base of all request bodies. It refuses unknown keys, and U+0000, which PostgreSQL cannot store."""
+    """Base of request bodies; refuses unknown keys, and U+0000, which PostgreSQL cannot store."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -1,4 +1,4 @@
-"""Structured logs: one event per line, JSON or readable, from structlog and the standard library."""
+"""Structured logs: one event per line, JSON or readable."""
 
 import logging
 import sys
@@ -15,7 +15,7 @@ _SHARED: list[structlog.typing.Processor] = [
 
 
 def configure_logs(level: str, *, as_json: bool, processors: Sequence[structlog.typing.Processor] = ()) -> None:
-    """Send all logs of this process to standard error, with the bound context (such as ``request_id``).
+    """Send all logs of this process to standard error, with the bound context.
 
     ``processors`` run on each line before it is written.
     """

@@ -9,7 +9,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 
 class Metrics:
-    """Metrics with their registry. Routes are labelled by their template, never by the requested path."""
+    """Metrics with their registry; routes are labelled by template, never by path."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -83,7 +83,7 @@ class Metrics:
         self._ready.labels(check).set(ok)
 
     def reconciled(self, agrees: bool, difference_wei: int, block: int, at: datetime) -> None:
-        """Set the result of the last comparison of the ledger with the chain; the report has the exact wei."""
+        """Set the result of the last comparison of ledger and chain."""
         self._reconciled.set(agrees)
         self._difference.set(difference_wei)
         self._reconciled_block.set(block)

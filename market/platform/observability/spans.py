@@ -1,4 +1,4 @@
-"""Traces of SQL statements, Celery tasks, and calls to the chain and to storage. FastAPI traces requests itself.
+"""Traces of SQL statements, Celery tasks, and calls to chain and storage.
 
 Imported only if traces are sent. Spans omit statement parameters, task arguments and URL paths,
 which may contain secrets.
@@ -27,7 +27,7 @@ _SPAN = "zoo.span"
 
 @cache
 def install(service: str) -> None:
-    """Send this process's spans to the endpoint in the environment, with the sampling in the environment."""
+    """Send this process's spans to the environment's endpoint, with its sampling."""
     resource = Resource.create({"service.name": service}).merge(OTELResourceDetector().detect())
     provider = TracerProvider(resource=resource)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))

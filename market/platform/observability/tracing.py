@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 
 
 def configure_tracing(service: str) -> Sequence[Processor]:
-    """Send traces as ``service`` if an endpoint is configured; return the log processors that add trace ids.
+    """Send traces as ``service`` if an endpoint is configured; return processors for trace ids.
 
     ``OTEL_SERVICE_NAME`` overrides the name. A second call has no effect. A missing package only logs a warning.
     """

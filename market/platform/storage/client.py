@@ -32,7 +32,7 @@ os.environ.setdefault("PY_IPFS_HTTP_CLIENT_PATCH_REQUESTS", "no")  # the patch b
 MAX_BLOCK_BYTES = 1024 * 1024  # Kubo's limit for block/put
 _PIECE_BYTES = unixfs.CHUNK_BYTES
 _THREADS = 4
-_AT_ONCE_BYTES = 32 * 1024 * 1024  # above this, parallel requests are faster
+_SMALL_FILE_BYTES = 32 * 1024 * 1024  # above this, parallel requests are faster
 _PINNED_BYTES_PER_SECOND = 10_000_000  # lower bound
 _ABSENT = ("could not find", "not found", "context deadline exceeded", "request timed out")  # IPFS has no error codes
 Result = TypeVar("Result")
@@ -47,7 +47,7 @@ class StoredBlob:
 
 
 class Storage:
-    """Client that stores, reads and pins content on one IPFS node. Safe for threads and after a fork.
+    """Client of one IPFS node: stores, reads and pins. Safe for threads and after a fork.
 
     Args:
         api: address of the RPC, as a multiaddr (``/ip4/127.0.0.1/tcp/5001``) or URL (``http://127.0.0.1:5001``).
@@ -70,7 +70,7 @@ class Storage:
             raise ValueError(f"IPFS API address {api!r}: expected /ip4/HOST/tcp/PORT or http://HOST:PORT") from error
 
     def put(self, data: bytes | Sequence[Buffer] | BinaryIO, *, max_bytes: int, pin: bool = True) -> StoredBlob:
-        """Store a file, given whole or in chunks, and pin it. Failures are retried, except for a stream.
+        """Store and pin a file, given whole or in chunks; retries, except for a stream.
 
         Raises:
             BlobTooLarge: ``data`` exceeds ``max_bytes``; nothing is pinned.
@@ -127,7 +127,7 @@ class Storage:
         root = parse(cid)
         if root.codec != RAW:
             with _content_errors():
-                whole = self._at_once(root, max_bytes)
+                whole = self._read_small(root, max_bytes)
             if whole is not None:
                 return whole
         return b"".join(self.open_stream(cid, max_bytes=max_bytes))
@@ -188,7 +188,7 @@ class Storage:
             return False
         return True
 
-    def takes(self) -> bool:
+    def accepts_writes(self) -> bool:
         """Return True if IPFS stores 32 random bytes; a full disk makes it fail."""
         try:
             self.put(secrets.token_bytes(32), max_bytes=32, pin=False)
@@ -197,7 +197,7 @@ class Storage:
         return True
 
     def _client(self) -> Any:
-        """Return this thread's client. A session serves one thread; a fork must not share its parent's connections."""
+        """Return this thread's client; a fork must not share its parent's connections."""
         if getattr(self._local, "pid", None) != os.getpid():
             self._local.pid = os.getpid()
             self._local.client = ipfshttpclient.Client(
@@ -230,15 +230,15 @@ class Storage:
         data: bytes = self._retry(lambda: self._client().block.get(str(cid), opts=dict(self._lookup)))
         return data
 
-    def _at_once(self, root: Cid, max_bytes: int) -> bytes | None:
-        """Return a small file by one request, which is faster than one per block; None if that fails.
+    def _read_small(self, root: Cid, max_bytes: int) -> bytes | None:
+        """Return a small file by one request, which is faster; None if that fails.
 
         The verification rebuilds the file's blocks, so it fails for an unusual chunking too. The caller then reads the
         file block by block, which finds the error.
         """
-        if max_bytes > _AT_ONCE_BYTES:
+        if max_bytes > _SMALL_FILE_BYTES:
             max_bytes = unixfs.file_size(root, self._block)
-        if max_bytes > _AT_ONCE_BYTES:
+        if max_bytes > _SMALL_FILE_BYTES:
             return None
         with suppress(StorageError), _rpc_errors():
             data: bytes = self._client().cat(str(root), opts={"length": max_bytes, **self._lookup})
@@ -248,7 +248,7 @@ class Storage:
 
     def _retry(self, call: Callable[[], Result]) -> Result:
         for attempt in stamina.retry_context(
-            on=_may_pass, attempts=3, timeout=None, wait_initial=0.1, wait_max=1.0, wait_jitter=0.1
+            on=_is_transient, attempts=3, timeout=None, wait_initial=0.1, wait_max=1.0, wait_jitter=0.1
         ):
             with attempt, _rpc_errors():
                 return call()
@@ -259,8 +259,8 @@ class _NotPinned(StorageError):
     """IPFS has no such pin."""
 
 
-def _may_pass(error: Exception) -> bool:
-    """Return True if an immediate retry may help: the connection failed without a refusal or timeout."""
+def _is_transient(error: Exception) -> bool:
+    """Return True if an immediate retry may help: neither a refusal nor a timeout."""
     return isinstance(error, StorageUnavailable) and not isinstance(
         error.__cause__, ipfs.ErrorResponse | ipfs.TimeoutError
     )

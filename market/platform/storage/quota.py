@@ -18,13 +18,13 @@ from market.platform.storage.models import BlobUpload
 
 PERIOD = timedelta(days=1)
 
-LEAST_CHARGE = 1 << 16
+MIN_CHARGE_BYTES = 1 << 16
 """Minimum charge of an upload in bytes, for its pin and its row."""
 
 _LOCK_SPACE = zlib.crc32(b"blob_uploads") - 2**31  # advisory locks take two signed 32-bit numbers
 
 
-def require_room(session: Session, account: str, size: int, quota: int) -> None:
+def require_quota(session: Session, account: str, size: int, quota: int) -> None:
     """Check that the account may store ``size`` more bytes; ``quota`` is in bytes per day.
 
     Raises:
@@ -35,7 +35,7 @@ def require_room(session: Session, account: str, size: int, quota: int) -> None:
     used, oldest = session.execute(
         select(func.coalesce(func.sum(BlobUpload.charged), 0), func.min(BlobUpload.created_at)).where(*mine)
     ).one()
-    if used + max(size, LEAST_CHARGE) <= quota:
+    if used + max(size, MIN_CHARGE_BYTES) <= quota:
         return
     extra: dict[str, object] = {"quota_bytes": quota, "used_bytes": int(used)}
     if oldest is not None:
@@ -44,23 +44,23 @@ def require_room(session: Session, account: str, size: int, quota: int) -> None:
     raise StorageQuotaExceeded(detail, field="body", extra=extra)
 
 
-def take_room(session: Session, account: str, size: int, quota: int) -> int:
-    """Charge ``size`` bytes to the account's quota and return the row's id. Raises StorageQuotaExceeded."""
+def charge(session: Session, account: str, size: int, quota: int) -> int:
+    """Charge ``size`` bytes to the quota and return the row's id. Raises StorageQuotaExceeded."""
     lock = zlib.crc32(account.encode()) - 2**31
     session.execute(select(func.pg_advisory_xact_lock(_LOCK_SPACE, lock)))
-    require_room(session, account, size, quota)
-    upload = BlobUpload(account=account, charged=max(size, LEAST_CHARGE))
+    require_quota(session, account, size, quota)
+    upload = BlobUpload(account=account, charged=max(size, MIN_CHARGE_BYTES))
     session.add(upload)
     session.flush()
     return upload.id
 
 
-def give_room_back(session: Session, upload_id: int) -> None:
+def refund(session: Session, upload_id: int) -> None:
     """Delete the charge of a failed upload."""
     session.execute(delete(BlobUpload).where(BlobUpload.id == upload_id))
 
 
-def note_stored(session: Session, upload_id: int, cid: str) -> None:
+def record_stored(session: Session, upload_id: int, cid: str) -> None:
     """Record that the upload is stored. Content that the account has stored already counts once."""
     upload = session.get(BlobUpload, upload_id)
     if upload is None:
@@ -74,17 +74,17 @@ def note_stored(session: Session, upload_id: int, cid: str) -> None:
 
 
 def uploaded_at(session: Session, account: str, cid: str) -> datetime | None:
-    """Return the time at which the account stored this file, within the last day; None otherwise."""
+    """Return the time at which the account stored this file within the last day, or None."""
     query = select(BlobUpload.created_at).where(BlobUpload.account == account, BlobUpload.cid == cid)
     return session.scalar(query)
 
 
-def taken_over(session: Session, account: str, cids: Collection[str | None]) -> None:
+def stop_charging(session: Session, account: str, cids: Collection[str | None]) -> None:
     """Stop charging these files to the account, because the market needs them."""
     named = [cid for cid in cids if cid is not None]
     session.execute(delete(BlobUpload).where(BlobUpload.account == account, BlobUpload.cid.in_(named)))
 
 
-def forget(session: Session, before: datetime) -> None:
+def delete_expired(session: Session, before: datetime) -> None:
     """Delete the rows from before ``before``, which have expired."""
     session.execute(delete(BlobUpload).where(BlobUpload.created_at < before))

@@ -1,4 +1,4 @@
-"""Cache of recent checks of storage. The content of a CID never changes, so a check stays valid for a minute."""
+"""Cache of recent checks of storage, valid for a minute: a CID's content never changes."""
 
 import threading
 import time
@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 from market.platform.storage.client import Storage
 
 _SECONDS = 60.0
-_MOST = 10_000
+_MAX_CIDS = 10_000
 _lock = threading.Lock()
 _seen: WeakKeyDictionary[Storage, dict[Hashable, float]] = WeakKeyDictionary()
 
@@ -24,6 +24,6 @@ def record_verified(storage: Storage, what: Hashable) -> None:
     """Record for a minute that storage has ``what``."""
     with _lock:
         known = _seen.setdefault(storage, {})
-        if len(known) >= _MOST:
+        if len(known) >= _MAX_CIDS:
             known.clear()
         known[what] = time.monotonic()

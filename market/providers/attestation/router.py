@@ -1,4 +1,4 @@
-"""Routes of attestations. An attestation is optional and lowers the sampling rate, never to zero."""
+"""Routes of attestations, which are optional and lower the sampling rate, never to zero."""
 
 from dataclasses import asdict
 from functools import cache
@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path
 
 from market.accounts.deps import CurrentAccount
 from market.accounts.errors import NotAuthenticated
-from market.accounts.idempotency import ANSWERED_ONCE, IdempotentRoute
+from market.accounts.idempotency import IDEMPOTENT_ROUTE, IdempotentRoute
 from market.chain.contracts.codec import Deployment
 from market.platform.http.deps import ServicesDep, Uow
 from market.platform.http.errors import ChainDown, KeyReused, RequestInFlight, StorageDown
@@ -39,7 +39,7 @@ ChallengeId = Annotated[str, Path(description="The challenge's id, from POST /v1
     "/attestations",
     status_code=201,
     responses=refusals(NotAuthenticated, NotRegistered, ProviderJailed, KeyReused, RequestInFlight),
-    dependencies=[ANSWERED_ONCE],
+    dependencies=[IDEMPOTENT_ROUTE],
 )
 def start_attestation(account: CurrentAccount, services: ServicesDep, session: Uow) -> ChallengeView:
     """Create a challenge with the bytes to be quoted. It replaces an open one."""
@@ -73,7 +73,7 @@ def start_attestation(account: CurrentAccount, services: ServicesDep, session: U
 def answer_attestation(
     challenge_id: ChallengeId, body: QuoteRequest, account: CurrentAccount, services: ServicesDep
 ) -> AttestedView:
-    """Answer a challenge with a quote, its collateral and NVIDIA's statement on the GPUs. All of it becomes public."""
+    """Answer a challenge with a quote, collateral and NVIDIA's statement; all become public."""
     statement = body.gpu_statement
     gpus = None if statement is None else GpuStatement(statement.overall, statement.devices, statement.certificates)
     answer = service.Answer(bytes.fromhex(body.quote), body.collateral.model_dump(exclude_none=True), gpus)

@@ -29,7 +29,7 @@ class ChallengeView(BaseModel):
 
 
 class Collateral(RequestModel):
-    """Intel's certificates, revocation lists and patch levels for the platform, in the format of a PCCS."""
+    """Intel's certificates, revocation lists and patch levels, in the format of a PCCS."""
 
     pck_crl_issuer_chain: Annotated[Text, Field(description="PEM.")]
     root_ca_crl: Annotated[HexText, Field(description="DER, hex.")]

@@ -1,4 +1,4 @@
-"""Attestation of a wallet: a challenge, a TEE quote bound to it, and a call to the on-chain registry.
+"""Attestation of a wallet: challenge, bound TEE quote, and call to the registry.
 
 The market checks the quote. The contract limits the market to software that the network's admins accepted, and to a
 limited time. Anyone can check the public evidence again (``zoo-compute verify attestation``). An attestation must cover
@@ -40,13 +40,13 @@ from zoo_protocol.hashing import sha256, to_hex
 
 ANSWER_WITHIN = timedelta(minutes=10)
 
-LEAST_VALIDITY = timedelta(hours=1)
+MIN_VALIDITY = timedelta(hours=1)
 """Minimum remaining validity of an attestation, because the call that records it must be mined."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Roots of trust: DER of the root for quotes (None: Intel's), and the keys for statements about GPUs."""
+    """Roots of trust: DER of quotes' root (None: Intel's), and keys for GPU statements."""
 
     root_ca: bytes | None
     gpu_keys: Collection[str]
@@ -123,7 +123,7 @@ def finish(services: Services, address: str, challenge_id: str, answer: Answer, 
             f"measurement {verified.measurement} is not accepted", extra={"measurement": verified.measurement}
         )
     until = min(from_unix(verified.valid_until), now + timedelta(seconds=services.network.attestation_seconds))
-    if until < now + LEAST_VALIDITY:
+    if until < now + MIN_VALIDITY:
         raise InvalidQuote(
             f"the collateral expires too soon, at {until:%Y-%m-%d %H:%M} UTC",
             field="collateral",

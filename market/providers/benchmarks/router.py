@@ -6,7 +6,7 @@ from fastapi import APIRouter, Path
 
 from market.accounts.deps import CurrentAccount
 from market.accounts.errors import NotAuthenticated
-from market.accounts.idempotency import ANSWERED_ONCE, IdempotentRoute
+from market.accounts.idempotency import IDEMPOTENT_ROUTE, IdempotentRoute
 from market.platform.db.base import utc_now
 from market.platform.http.deps import ServicesDep, Uow
 from market.platform.http.errors import UnknownTier
@@ -32,7 +32,7 @@ from market.providers.errors import (
     WalletInUse,
 )
 from market.providers.liveness import Liveness
-from market.providers.router import ONCE_REFUSALS, tier_name
+from market.providers.router import IDEMPOTENCY_REFUSALS, tier_name
 from market.providers.schemas import (
     AnswerRequest,
     BegunView,
@@ -55,15 +55,15 @@ BenchmarkId = Annotated[str, Path(description="The challenge's id, from POST /v1
 def send_heartbeat(
     body: HeartbeatRequest, account: CurrentAccount, services: ServicesDep, session: Uow
 ) -> HeartbeatView:
-    """Send a heartbeat of your node; without heartbeats it gets no work. It counts with a signed challenge."""
-    at, address, silence = utc_now(), account.address, services.settings.heartbeat_timeout_seconds
+    """Send a heartbeat with a signed challenge; without heartbeats a node gets no work."""
+    at, address, timeout = utc_now(), account.address, services.settings.heartbeat_timeout_seconds
     now = at.timestamp()
     counted = services.part(Liveness).is_answered(address, body.challenge, body.signature, now)
     named = counted and bool(body.session)
     if named and not node_sessions.acquire_wallet_lock(
-        services.redis, address, body.session, body.predecessors, silence
+        services.redis, address, body.session, body.predecessors, timeout
     ):
-        raise WalletInUse(f"another node with the wallet {address} sent a heartbeat within the last {silence:g} s")
+        raise WalletInUse(f"another node with the wallet {address} sent a heartbeat within the last {timeout:g} s")
     provider = (
         providers.heartbeat(session, address, body.round_trip_ms) if counted else providers.require(session, address)
     )
@@ -79,7 +79,7 @@ def send_heartbeat(
         benchmark_by=benchmark_by,
         counted=counted,
         challenge=services.part(Liveness).challenge(address, now),
-        next_within_seconds=silence,
+        next_within_seconds=timeout,
         verifiers_of_class=providers.verifiers_of_class(
             session, services.settings, provider.environment_class, address, at
         ),
@@ -98,9 +98,9 @@ def send_heartbeat(
         HardwareInsufficient,
         BenchmarkPaused,
         BenchmarkAtWork,
-        *ONCE_REFUSALS,
+        *IDEMPOTENCY_REFUSALS,
     ),
-    dependencies=[ANSWERED_ONCE],
+    dependencies=[IDEMPOTENT_ROUTE],
 )
 def start_benchmark(
     body: BenchmarkRequest, account: CurrentAccount, services: ServicesDep, session: Uow

@@ -22,9 +22,9 @@ from market.platform.http.errors import UnknownTier
 from market.platform.storage import quota
 from market.platform.storage.client import Storage
 from market.platform.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge, StorageUnavailable
+from market.providers import lifecycle
 from market.providers import repository as providers_repository
 from market.providers import service as providers
-from market.providers import standing
 from market.providers.errors import (
     AnswerNotFound,
     BenchmarkAnswered,
@@ -53,14 +53,14 @@ IsAtWork = Callable[[Session, str], bool]
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Look-up of nodes in jobs from the composition root, because benchmarks cannot import the training features."""
+    """Look-up of nodes in jobs, injected: benchmarks cannot import the training features."""
 
     is_at_work: IsAtWork
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Result of a benchmark; ``reason`` is a stable code, ``mflops`` in 10**6 operations per second."""
+    """Result of a benchmark; ``reason`` is a stable code, ``mflops`` in 10**6 per second."""
 
     passed: bool
     reason: str
@@ -116,7 +116,7 @@ def start_benchmark(
 
 
 def begin_work(session: Session, network: NetworkParameters, address: str, run_id: str) -> BenchmarkRun:
-    """Set the nonce, which begins the timed part. A repetition returns the same nonce and deadline.
+    """Set the nonce, which begins the timed part. Idempotent.
 
     Raises:
         BenchmarkNotFound, BenchmarkAnswered: there is no open benchmark.
@@ -161,7 +161,7 @@ def is_in_time(run: BenchmarkRun) -> bool:
 
 
 def answer_bytes(session: Session, address: str) -> int:
-    """Return the size in bytes of the answer that the account recently had to upload; 0 without one."""
+    """Return the bytes of the answer that the account recently had to upload, or 0."""
     run = providers_repository.benchmark_to_answer(session, address, utc_now() - providers_repository.ANSWERED_WITHIN)
     return 0 if run is None else ProofParameters(**run.work).answer_bytes
 
@@ -230,7 +230,7 @@ def _finish(
         run.reason = reason
         if run.passed:
             _grant_tier(session, network, provider, tier)
-            quota.taken_over(session, address, [cid])
+            quota.stop_charging(session, address, [cid])
     if run.passed:
         _unpin(storage, cid)
     return _verdict(network, run)
@@ -241,7 +241,7 @@ def _verdict(network: NetworkParameters, run: BenchmarkRun) -> Verdict:
 
 
 def _unpin(storage: Storage, cid: str) -> None:
-    """Unpin a correct answer. A wrong one stays pinned, because it may be another file that is needed."""
+    """Unpin a correct answer. A wrong one stays pinned: it may be another needed file."""
     try:
         storage.unpin(cid)
     except StorageUnavailable as error:
@@ -265,15 +265,15 @@ def demote_overdue(database: Database, now: datetime) -> None:
             due, since = provider.rebenchmark_by, provider.rebenchmark_at
             if due is None or since is None or provider.status not in _WITH_TIER:
                 continue
-            if due + outages.time_away(session, since, now, [outages.API]) < now:
+            if due + outages.outage_time(session, since, now, [outages.API]) < now:
                 provider.rebenchmark_by = None
-                standing.advance(session, provider, ProviderEvent.DEMOTE, reason=providers.REBENCHMARK_MISSED)
+                lifecycle.advance(session, provider, ProviderEvent.DEMOTE, reason=providers.REBENCHMARK_MISSED)
 
 
 def benchmark_deadline(
     session: Session, network: NetworkParameters, provider: Provider, now: datetime, is_at_work: IsAtWork
 ) -> datetime | None:
-    """Return the deadline of a provider's next benchmark, or None. The first return of a deadline sets it.
+    """Return the deadline of a provider's next benchmark, or None; the first return sets it.
 
     No deadline is set while the provider is in a job, and a provider with a deadline is not placed. The caller has
     locked the provider's row, because a passed benchmark clears the deadline.
@@ -304,7 +304,7 @@ def _check_may_benchmark(provider: Provider, tier: Tier) -> None:
 
 
 def _check_no_failure(session: Session, network: NetworkParameters, address: str) -> None:
-    """Enforce the pause after a failure. Otherwise a provider could retry until its invented states are not opened."""
+    """Enforce the pause after a failure; fast retries could guess which states are opened."""
     pause = timedelta(seconds=network.benchmark_pause_seconds)
     failed_at = providers_repository.last_failed_benchmark(session, address, utc_now() - pause)
     if failed_at is not None:
@@ -339,5 +339,5 @@ def _grant_tier(session: Session, network: NetworkParameters, provider: Provider
     provider.rebenchmark_at, provider.rebenchmark_by = utc_now() + timedelta(seconds=wait), None
     if provider.status == ProviderStatus.DEMOTED:
         provider.forgiven_bps = provider.reliability_bps
-    standing.advance(session, provider, ProviderEvent.BENCHMARK_PASSED, reason="benchmark_passed")
-    standing.review_stake(session, network, provider)
+    lifecycle.advance(session, provider, ProviderEvent.BENCHMARK_PASSED, reason="benchmark_passed")
+    lifecycle.review_stake(session, network, provider)

@@ -16,7 +16,7 @@ from market.providers.outages.models import ComponentHeartbeat, Outage
 
 API, SWEEP, STORAGE = "api", "sweep", "storage"
 
-KEPT = timedelta(days=30)
+RETENTION = timedelta(days=30)
 """Retention of outages; longer than any deadline that they extend."""
 
 
@@ -31,7 +31,7 @@ def sweep_gap(interval_seconds: float) -> timedelta:
 
 
 def report(session: Session, part: str, gap: timedelta) -> Outage | None:
-    """Record that the component works; return the outage that ends now after a silence of more than ``gap``."""
+    """Record that the component works; return the outage longer than ``gap`` that ends now."""
     now = database_now(session)
     session.execute(insert(ComponentHeartbeat).values(part=part, seen_at=now).on_conflict_do_nothing())
     row = session.scalars(select(ComponentHeartbeat).where(ComponentHeartbeat.part == part).with_for_update()).one()
@@ -44,8 +44,8 @@ def report(session: Session, part: str, gap: timedelta) -> Outage | None:
     return outage
 
 
-def note_storage(session: Session, works: bool) -> None:
-    """Record the result of a check of storage. A failure extends the outage since the last success.
+def record_storage_check(session: Session, works: bool) -> None:
+    """Record a check of storage. A failure extends the outage since the last success.
 
     Without an earlier success, the outage begins a minute ago. Checks run only while a task depends on storage.
     """
@@ -61,13 +61,13 @@ def note_storage(session: Session, works: bool) -> None:
         session.execute(away.on_conflict_do_update(index_elements=["part", "starts_at"], set_={"ends_at": now}))
 
 
-def is_away(session: Session, part: str, gap: timedelta, now: datetime) -> bool:
-    """Return True if the component has been silent for longer than ``gap``; False if it never reported."""
+def is_unresponsive(session: Session, part: str, gap: timedelta, now: datetime) -> bool:
+    """Return True if the component was silent for longer than ``gap``; False if never seen."""
     seen_at = session.scalar(select(ComponentHeartbeat.seen_at).where(ComponentHeartbeat.part == part))
     return seen_at is not None and now - seen_at > gap
 
 
-def time_away(session: Session, start: datetime, end: datetime, parts: Collection[str] = (API, SWEEP)) -> timedelta:
+def outage_time(session: Session, start: datetime, end: datetime, parts: Collection[str] = (API, SWEEP)) -> timedelta:
     """Return the time between two instants in which any of the components had an outage."""
     query = select(Outage.starts_at, Outage.ends_at).where(
         Outage.part.in_(parts), Outage.starts_at < end, Outage.ends_at > start
@@ -80,6 +80,6 @@ def time_away(session: Session, start: datetime, end: datetime, parts: Collectio
     return total
 
 
-def forget(session: Session, now: datetime) -> None:
+def delete_expired(session: Session, now: datetime) -> None:
     """Delete outages past their retention."""
-    session.execute(delete(Outage).where(Outage.ends_at < now - KEPT))
+    session.execute(delete(Outage).where(Outage.ends_at < now - RETENTION))

@@ -17,7 +17,7 @@ def reliability_bps(session: Session, addresses: Collection[str]) -> dict[str, i
     return dict.fromkeys(addresses, NEWCOMER_BPS) | repository.scores(session, addresses)
 
 
-def note_unit(session: Session, address: str, event: UnitEvent, *, served_bytes: int, at: datetime) -> None:
+def record_unit(session: Session, address: str, event: UnitEvent, *, served_bytes: int, at: datetime) -> None:
     """Record the decision on a delivered unit. A verified one adds its upload to the rewards."""
     epoch = epoch_of(at.timestamp())
     if event is UnitEvent.PASS:
@@ -26,22 +26,22 @@ def note_unit(session: Session, address: str, event: UnitEvent, *, served_bytes:
         repository.add(session, address, epoch, rejected=1)
 
 
-def note_lost(session: Session, address: str, at: datetime) -> None:
+def record_lost_unit(session: Session, address: str, at: datetime) -> None:
     """Record an undelivered unit or a state that was revealed late."""
     repository.add(session, address, epoch_of(at.timestamp()), lost=1)
 
 
-def note_fault(session: Session, address: str, fault: Fault, at: datetime) -> None:
+def record_fault(session: Session, address: str, fault: Fault, at: datetime) -> None:
     """Record a replay without a result."""
     column = {Fault.REFUSED: "refused", Fault.SILENT: "lost", Fault.WITHHELD: "rejected"}[fault]
     repository.add(session, address, epoch_of(at.timestamp()), **{column: 1})
 
 
-def note_served(session: Session, address: str, size: int, at: datetime) -> None:
+def record_served_bytes(session: Session, address: str, size: int, at: datetime) -> None:
     """Record ``size`` bytes that the node proved to have and served."""
     repository.add(session, address, epoch_of(at.timestamp()), served_bytes=size)
 
 
-def note_replay(session: Session, address: str, replayed_wei: int, at: datetime) -> None:
-    """Record a replay that agreed with the decision; ``replayed_wei`` is the gross price of the segment."""
+def record_replay(session: Session, address: str, replayed_wei: int, at: datetime) -> None:
+    """Record a replay that agreed with the decision, at the segment's gross price."""
     repository.add(session, address, epoch_of(at.timestamp()), replays=1, replayed_wei=replayed_wei)

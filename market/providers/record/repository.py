@@ -14,8 +14,8 @@ from market.domain.rewards import Work
 from market.providers.models import (
     CommittedPeriod,
     DowntimePenalty,
+    EvaluatedEpoch,
     HeartbeatHour,
-    JudgedEpoch,
     Provider,
     ProviderEpoch,
     Stake,
@@ -23,7 +23,7 @@ from market.providers.models import (
 
 
 def mark_minute(session: Session, address: str, hour: int, bit: int) -> None:
-    """Record a heartbeat in a minute, and the lowest active stake of the hour. A repetition writes nothing."""
+    """Record a heartbeat in a minute, and the hour's lowest active stake. Idempotent."""
     is_active = Provider.status == ProviderStatus.ACTIVE
     stake = (
         select(case((is_active, func.coalesce(Stake.stake_wei, 0)), else_=0))
@@ -56,15 +56,15 @@ def hours_of(session: Session, epoch: int) -> Sequence[HeartbeatHour]:
     return session.scalars(query.order_by(HeartbeatHour.hour, HeartbeatHour.provider)).all()
 
 
-def seen_by_anybody(session: Session, first: int) -> dict[int, int]:
-    """Return the minutes with a heartbeat of any node, by hour: hours from ``first`` and the oldest stored one."""
+def minutes_seen(session: Session, first: int) -> dict[int, int]:
+    """Return the minutes with any node's heartbeat by hour, from ``first``, and the oldest."""
     oldest = select(func.min(HeartbeatHour.hour)).scalar_subquery()
     query = select(HeartbeatHour.hour, func.bit_or(HeartbeatHour.minutes)).group_by(HeartbeatHour.hour)
     hours = or_(HeartbeatHour.hour >= first, HeartbeatHour.hour == oldest)
     return dict(session.execute(query.where(hours)).tuples().all())
 
 
-def forget_hours(session: Session, epoch: int) -> None:
+def delete_hours(session: Session, epoch: int) -> None:
     """Delete the heartbeats of an epoch and of all before it."""
     session.execute(delete(HeartbeatHour).where(HeartbeatHour.hour < (epoch + 1) * EPOCH_HOURS))
 
@@ -89,16 +89,16 @@ def periods_between(session: Session, start: datetime, end: datetime) -> dict[st
     return found
 
 
-def judged_epoch(session: Session, epoch: int) -> JudgedEpoch | None:
-    return session.get(JudgedEpoch, epoch)
+def evaluated_epoch(session: Session, epoch: int) -> EvaluatedEpoch | None:
+    return session.get(EvaluatedEpoch, epoch)
 
 
-def add_judged(session: Session, epoch: int, *, usual_nodes: int, counted_minutes: int) -> None:
-    session.add(JudgedEpoch(epoch=epoch, usual_nodes=usual_nodes, counted_minutes=counted_minutes))
+def add_evaluated_epoch(session: Session, epoch: int, *, usual_nodes: int, counted_minutes: int) -> None:
+    session.add(EvaluatedEpoch(epoch=epoch, usual_nodes=usual_nodes, counted_minutes=counted_minutes))
 
 
-def last_judged(session: Session) -> int | None:
-    return session.scalar(select(func.max(JudgedEpoch.epoch)))
+def last_evaluated_epoch(session: Session) -> int | None:
+    return session.scalar(select(func.max(EvaluatedEpoch.epoch)))
 
 
 def add(session: Session, address: str, epoch: int, **counts: int) -> None:
@@ -119,14 +119,14 @@ def unreviewed(session: Session) -> list[str]:
     return list(session.scalars(select(ProviderEpoch.provider).where(ProviderEpoch.unreviewed).distinct()))
 
 
-def have_all_reviewed(session: Session) -> None:
+def mark_all_for_review(session: Session) -> None:
     """Mark the scores of all nodes for review, because their evidence has aged."""
     newest = select(ProviderEpoch.provider, func.max(ProviderEpoch.epoch)).group_by(ProviderEpoch.provider)
     one_each = tuple_(ProviderEpoch.provider, ProviderEpoch.epoch).in_(newest)
     session.execute(update(ProviderEpoch).where(one_each).values(unreviewed=True))
 
 
-def take_history(session: Session, address: str, epoch: int) -> dict[int, Evidence]:
+def begin_review(session: Session, address: str, epoch: int) -> dict[int, Evidence]:
     """Return the evidence on a node by age at ``epoch``, and mark it as reviewed."""
     session.execute(
         update(ProviderEpoch)
@@ -167,10 +167,10 @@ def work_between(session: Session, first: int, last: int) -> list[Work]:
     ]
 
 
-def forget_epochs(session: Session, before: int) -> None:
+def delete_epochs(session: Session, before: int) -> None:
     """Delete the records of the epochs before this one."""
     session.execute(delete(ProviderEpoch).where(ProviderEpoch.epoch < before))
-    session.execute(delete(JudgedEpoch).where(JudgedEpoch.epoch < before))
+    session.execute(delete(EvaluatedEpoch).where(EvaluatedEpoch.epoch < before))
 
 
 def epochs_of(session: Session, address: str, limit: int) -> Sequence[ProviderEpoch]:

@@ -9,9 +9,9 @@ from market.domain.network import NetworkParameters
 from market.domain.nodes.reliability import DEMOTION_BPS, reliability_bps
 from market.domain.nodes.uptime import epoch_of
 from market.platform.db.session import Database
+from market.providers import lifecycle
 from market.providers import repository as providers_repository
 from market.providers import service as providers
-from market.providers import standing
 from market.providers.models import Provider
 from market.providers.record import repository as record_repository
 
@@ -31,13 +31,13 @@ def review(database: Database, network: NetworkParameters, now: datetime) -> Non
 
 
 def _review(session: Session, network: NetworkParameters, address: str, now: datetime) -> None:
-    """Set the score; below the threshold a provider is demoted until it recovers or passes a benchmark.
+    """Set the score; below the threshold demote until it recovers or passes a benchmark.
 
     A benchmark forgives the current score: only a lower one demotes the provider again. A low score does not demote a
     verifier; it only lowers its probability of selection. Its demotion is a suspension.
     """
     provider = providers_repository.lock_provider(session, address)
-    score = reliability_bps(record_repository.take_history(session, address, epoch_of(now.timestamp())))
+    score = reliability_bps(record_repository.begin_review(session, address, epoch_of(now.timestamp())))
     if provider is None:
         return
     provider.reliability_bps = score
@@ -46,14 +46,14 @@ def _review(session: Session, network: NetworkParameters, address: str, now: dat
         provider.forgiven_bps = None
     if is_low and provider.status in (ProviderStatus.BENCHMARKED, ProviderStatus.ACTIVE):
         if provider.kind == "provider" and (provider.forgiven_bps is None or score < provider.forgiven_bps):
-            standing.advance(session, provider, ProviderEvent.DEMOTE, reason=UNRELIABLE)
+            lifecycle.advance(session, provider, ProviderEvent.DEMOTE, reason=UNRELIABLE)
     elif not is_low and provider.status == ProviderStatus.DEMOTED and _may_recover(provider, network, now):
-        standing.advance(session, provider, ProviderEvent.RECOVER, reason=RECOVERED)
-        standing.review_stake(session, network, provider)
+        lifecycle.advance(session, provider, ProviderEvent.RECOVER, reason=RECOVERED)
+        lifecycle.review_stake(session, network, provider)
 
 
 def _may_recover(provider: Provider, network: NetworkParameters, now: datetime) -> bool:
-    """Return False during a suspension, and after a missed benchmark, which only a benchmark repairs."""
+    """Return False during a suspension, and after a missed benchmark until one passes."""
     suspension = timedelta(seconds=network.suspension_seconds)
     is_suspended = provider.warned_at is not None and now < provider.warned_at + suspension
     return not is_suspended and provider.reason != providers.REBENCHMARK_MISSED

@@ -1,4 +1,4 @@
-"""Uptime: heartbeats by the minute, evaluated per epoch against the nodes' on-chain commitments.
+"""Uptime: heartbeats by the minute, evaluated per epoch against on-chain commitments.
 
 A heartbeat sets one bit of its hour's row. After an epoch, its minutes are counted into one row per node, and its
 heartbeats are deleted. A breach of the tier's uptime in a committed period costs the downtime penalty, once per epoch.
@@ -38,8 +38,8 @@ _EXEMPT = (ProviderStatus.JAILED, ProviderStatus.EXITED)  # they get no work, so
 
 
 @dataclass(frozen=True, slots=True)
-class _Judged:
-    """Epoch of one node: its minutes as bits, and the sum of its stake in wei over the minutes seen."""
+class _NodeEpoch:
+    """Epoch of one node: minutes as bits, and the sum of stake in wei over minutes seen."""
 
     provider: Provider
     seen: int
@@ -61,14 +61,14 @@ def on_committed(session: Session, event: ChainEvent) -> None:
 
 
 def on_slashed(session: Session, event: ChainEvent) -> None:
-    """Handle the final Slashed event: count it in the score, and store the amount of a downtime penalty."""
+    """Handle the final Slashed event: count it, store the amount of a downtime penalty."""
     record_repository.add(session, event.args["provider"], uptime.epoch_of(event.timestamp), slashes=1)
     penalty = record_repository.lock_penalty(session, event.args["evidence"])
     if penalty is not None:
         penalty.amount_wei, penalty.tx = event.args["amount"], event.tx_hash
 
 
-def judge(database: Database, storage: Storage, network: NetworkParameters, now: datetime) -> None:
+def evaluate_epochs(database: Database, storage: Storage, network: NetworkParameters, now: datetime) -> None:
     """Evaluate every past epoch, oldest first, and queue all penalties for the chain.
 
     Raises:
@@ -78,7 +78,7 @@ def judge(database: Database, storage: Storage, network: NetworkParameters, now:
         if not alone:
             return
         while (epoch := _due(database, now)) is not None:
-            _judge(database, storage, network, epoch)
+            _evaluate(database, storage, network, epoch)
         _execute_penalties(database, network, now)
 
 
@@ -91,18 +91,18 @@ def _due(database: Database, now: datetime) -> int | None:
     return epoch if now >= from_unix((epoch + 1) * EPOCH_SECONDS) + _SETTLED else None
 
 
-def _judge(database: Database, storage: Storage, network: NetworkParameters, epoch: int) -> None:
+def _evaluate(database: Database, storage: Storage, network: NetworkParameters, epoch: int) -> None:
     with database.transaction() as session:
-        before = record_repository.judged_epoch(session, epoch - 1)
-        is_judged = record_repository.judged_epoch(session, epoch) is not None
+        before = record_repository.evaluated_epoch(session, epoch - 1)
+        is_evaluated = record_repository.evaluated_epoch(session, epoch) is not None
         nodes, counted, usual = _read(session, network, epoch, before.usual_nodes if before else 0)
-    documents = [] if is_judged else [(node, _evidence(node, epoch)) for node in nodes if node.is_breach]
+    documents = [] if is_evaluated else [(node, _evidence(node, epoch)) for node in nodes if node.is_breach]
     stored = [(node, storage.put_block(canonical_json(document)).cid) for node, document in documents]
     with database.transaction() as session:
-        record_repository.forget_hours(session, epoch)
-        if is_judged:
+        record_repository.delete_hours(session, epoch)
+        if is_evaluated:
             return  # later heartbeats do not count
-        record_repository.add_judged(session, epoch, usual_nodes=usual, counted_minutes=counted.bit_count())
+        record_repository.add_evaluated_epoch(session, epoch, usual_nodes=usual, counted_minutes=counted.bit_count())
         for node in nodes:
             record_repository.add(
                 session,
@@ -119,11 +119,11 @@ def _judge(database: Database, storage: Storage, network: NetworkParameters, epo
             evidence = to_hex(digest_of(cid))
             session.add(DowntimePenalty(provider=address, epoch=epoch, evidence=evidence, evidence_cid=cid))
             _log.warning("downtime_penalty", provider=address, epoch=epoch, evidence=cid)
-        record_repository.have_all_reviewed(session)
-        record_repository.forget_epochs(session, epoch - OLDEST_EPOCHS)
+        record_repository.mark_all_for_review(session)
+        record_repository.delete_epochs(session, epoch - OLDEST_EPOCHS)
 
 
-def _read(session: Session, network: NetworkParameters, epoch: int, usual: int) -> tuple[list[_Judged], int, int]:
+def _read(session: Session, network: NetworkParameters, epoch: int, usual: int) -> tuple[list[_NodeEpoch], int, int]:
     """Return (nodes that were seen or committed, minutes that count, usual number of nodes)."""
     hours: dict[str, dict[int, int]] = {}
     at_stake: dict[str, dict[int, int]] = {}
@@ -146,7 +146,7 @@ def _read(session: Session, network: NetworkParameters, epoch: int, usual: int) 
             continue
         here = counted & uptime.minutes_between(epoch, provider.created_at.timestamp(), end.timestamp())
         nodes.append(
-            _Judged(
+            _NodeEpoch(
                 provider=provider,
                 seen=seen.get(address, 0),
                 counted=here,
@@ -158,7 +158,7 @@ def _read(session: Session, network: NetworkParameters, epoch: int, usual: int) 
     return nodes, counted, usual
 
 
-def _evidence(node: _Judged, epoch: int) -> dict[str, Any]:
+def _evidence(node: _NodeEpoch, epoch: int) -> dict[str, Any]:
     """Return the evidence of a breach, deterministic for an epoch; minutes as hex bits."""
     return {
         "kind": "zoo-downtime/1",

@@ -10,7 +10,7 @@ from market.platform.db.base import Base, Cid, CreatedAt, Hash32
 
 
 class AggregationLeaf(Base, CreatedAt):
-    """One leaf of the tree that aggregates a job's round. Rows are deleted when the round closes."""
+    """Leaf of the tree that aggregates a job's round; deleted when the round closes."""
 
     __tablename__ = "aggregation_leaves"
 

@@ -1,4 +1,4 @@
-"""Inputs of a round's aggregation, and their record, which is published with the next checkpoint."""
+"""Inputs of a round's aggregation, and their published record."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -12,7 +12,7 @@ from training_gym.aggregate.aggregation import WEIGHT_ONE
 from training_gym.aggregate.robust import Verdict
 from training_gym.compress.payload_format import payload_size
 from training_gym.exchange.deadlines import staleness_weight
-from training_gym.runtime.threads import in_threads
+from training_gym.runtime.threads import map_in_threads
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.manifests import MAX_MANIFEST_BYTES
 from zoo_protocol.hashing import canonical_json
@@ -21,7 +21,7 @@ RECORD_KIND = "zoo-aggregation/1"
 
 
 class PayloadsLost(Exception):
-    """Storage serves the round's checkpoint but not some delivered payloads, or serves other bytes for them."""
+    """Storage serves the round's checkpoint but lacks delivered payloads, or their bytes."""
 
     def __init__(self, unit_ids: frozenset[int]) -> None:
         super().__init__(f"Storage does not serve the payloads of units {sorted(unit_ids)}.")
@@ -65,7 +65,7 @@ def aggregation_input(job: Job, unit: Unit) -> AggregationInput:
 
 
 def payloads_of(storage: Storage, spec: TrainingSpec, parts: Iterable[AggregationInput]) -> dict[int, bytes]:
-    """Return the payloads by place. Read the round's checkpoint first, to tell a lost payload from a storage outage.
+    """Return the payloads by place; read the checkpoint first to detect a storage outage.
 
     Raises:
         PayloadsLost: some are lost.
@@ -79,7 +79,7 @@ def payloads_of(storage: Storage, spec: TrainingSpec, parts: Iterable[Aggregatio
         except (BlobNotFound, BlobCorrupt):
             return None
 
-    found = dict(zip(listed, in_threads(read, listed), strict=True))
+    found = dict(zip(listed, map_in_threads(read, listed), strict=True))
     if lost := frozenset(part.unit_id for part, payload in found.items() if payload is None):
         raise PayloadsLost(lost)
     return {part.place: payload for part, payload in found.items() if payload is not None}
@@ -93,7 +93,7 @@ def store_record(
     parts: Iterable[AggregationInput],
     verdicts: Mapping[int, Verdict],
 ) -> str:
-    """Store the record from which the aggregation after ``round_`` can be recomputed; return its CID.
+    """Store the record that makes the aggregation after ``round_`` recomputable; return its CID.
 
     Raises StorageError.
     """

@@ -1,4 +1,4 @@
-"""Close a round: aggregate the delivered payloads into the next checkpoint and advance the job.
+"""Close of a round: aggregate delivered payloads to a checkpoint and advance the job.
 
 Idempotent: the files depend only on the payloads, and the change applies only while the job is in the loaded round.
 """
@@ -37,8 +37,8 @@ from market.training.checkpoints.service import (
     validation_loss,
 )
 from market.training.leases import repository as leases_repository
+from market.training.leases.job_stop import stop_training
 from market.training.leases.service import abandon
-from market.training.leases.stopping import stop_training
 from market.training.rounds.state import round_state
 from market.training.units import repository as units_repository
 from market.training.units import slot_states
@@ -73,7 +73,7 @@ class _Round:
 
 
 def aggregate(database: Database, settings: Settings, storage: Storage, job_id: str) -> None:
-    """Close the job's current round if it is due and no other worker closes it. Raises StorageError."""
+    """Close the job's round if due and not being closed elsewhere. Raises StorageError."""
     with database.advisory_lock(f"aggregate:{job_id}") as alone:
         if alone:
             _drop_stale_leaves(database, storage, job_id)
@@ -114,7 +114,7 @@ def _drop_stale_leaves(database: Database, storage: Storage, job_id: str) -> Non
 
 
 def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
-    """Return the round if it can be closed now. Otherwise plan its tree, or enqueue the leaves that are not done."""
+    """Return the round if it can be closed; otherwise plan its tree or enqueue open leaves."""
     with database.transaction() as session:
         job = jobs_repository.lock_job(session, job_id)
         if job is None or job.status != JobStatus.RUNNING:
@@ -148,22 +148,22 @@ def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
             checkpoint_cid=checkpoint.cid,
             parts=parts,
             leaves=leaves,
-            slot_states=slot_states.named(session, job_id),
+            slot_states=slot_states.next_start_cids(session, job_id),
             next_slot_states={
                 part.place: units[part.unit_id].slot_state_cid or "" for part in parts if part.round == number
             },
-            restorable=frozenset(part.unit_id for part in parts if slot_states.may_be_restored(units[part.unit_id])),
+            restorable=frozenset(part.unit_id for part in parts if slot_states.can_be_restored(units[part.unit_id])),
         )
 
 
 def _units(session: Session, job_id: str, number: int) -> dict[int, Unit]:
-    """Return by id the units of round ``number`` and the late units that no round has aggregated."""
+    """Return by id the units of round ``number`` and late units not aggregated yet."""
     own = units_repository.units_of_round(session, job_id, number)
     return {unit.id: unit for unit in [*own, *units_repository.late_units(session, job_id, number)]}
 
 
 def _undisputed(units: Iterable[Unit]) -> list[Unit]:
-    """Return the delivered units without disputed ones, which wait as late payloads; all units if all are disputed."""
+    """Return the delivered units without disputed ones, unless all are disputed."""
     delivered = [unit for unit in units if tree.can_be_aggregated(unit)]
     return [unit for unit in delivered if unit.status != UnitStatus.DISPUTED] or delivered
 
@@ -248,7 +248,7 @@ def _apply(
         elif unit.status == UnitStatus.LEASED:
             for locked in leases_repository.lock_open_leases(session, job_id, unit_id=unit.id):
                 abandon(session, *locked, LeaseEvent.EXPIRE, "round_closed")
-    slot_states.mark_kept(session, job, round_.number + 1)
+    slot_states.request_kept_states(session, job, round_.number + 1)
     record_checkpoint(session, stored)
     late = sum(verdicts[part.place].included for part in round_.parts if part.round < round_.number)
     _advance(session, job, stored, included=sum(verdict.included for verdict in verdicts.values()), late=late)

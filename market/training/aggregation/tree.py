@@ -1,4 +1,4 @@
-"""Tree aggregation of a round: one task per leaf (by region), and the root that combines the sums.
+"""Tree aggregation of a round: a task per leaf (by region), and the root that merges.
 
 PostgreSQL holds the plan, one row per leaf with its inputs. A leaf task does the step that is due: summarise its
 payloads; then, once all leaves are summarised, sum the included ones. Tasks are idempotent, and the sweep repeats lost
@@ -58,7 +58,7 @@ class SumLost(Exception):
 def shape(
     session: Session, settings: Settings, spec: TrainingSpec, parts: Sequence[AggregationInput], holders: dict[int, str]
 ) -> list[list[AggregationInput]]:
-    """Return the inputs of each leaf, by region (``holders`` by unit id) and in order; one leaf if a tree is slower."""
+    """Return the inputs of each leaf, by region and in order; one leaf if a tree is slower."""
     undigested = not all(part.sha256 for part in parts)  # units of older releases have no digest
     if undigested or len(parts) * spec.num_parameters() < settings.tree_aggregation_min_values:
         return [list(parts)]
@@ -91,7 +91,7 @@ def still_delivered(found: Sequence[AggregationLeaf], units: Mapping[int, Unit])
 
 
 def all_delivered(parts: Sequence[AggregationInput], units: Mapping[int, Unit]) -> bool:
-    """Return True if all inputs can still be aggregated. A rejected unit must not enter the model."""
+    """Return True if all inputs can be aggregated; a rejected unit must not enter the model."""
     return all(part.unit_id in units and can_be_aggregated(units[part.unit_id]) for part in parts)
 
 
@@ -130,7 +130,7 @@ def recompute_sum(session: Session, job_id: str, round_: int, cid: str) -> None:
 
 
 def exclude_lost_payloads(database: Database, job_id: str, lost: PayloadsLost) -> None:
-    """Continue without payloads that storage has lost. Their units are verified and paid as usual."""
+    """Continue without payloads that storage lost; their units are verified and paid."""
     _log.error("payloads_lost", job=job_id, units=sorted(lost.unit_ids))
     with database.transaction() as session:
         jobs_repository.lock_job(session, job_id)
@@ -202,7 +202,7 @@ def _store_result(
     summary: Summary | None = None,
     sum_cid: str | None = None,
 ) -> bool:
-    """Store a leaf's result if its plan is current; the last leaf to finish enqueues the next step.
+    """Store a leaf's result if its plan is current; the last leaf enqueues the next step.
 
     Returns:
         True if it is stored, or another leaf has the same sum.

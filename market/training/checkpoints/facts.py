@@ -10,7 +10,7 @@ from training_gym.units.checkpoint import CheckpointManifest
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSummary:
-    """One checkpoint; ``pins`` are the addresses of its proven holders, ascending. The loss is None until computed."""
+    """Checkpoint; ``pins``: its proven holders, ascending. The loss is None until computed."""
 
     round: int
     cid: str
@@ -28,6 +28,6 @@ def checkpoints_of(session: Session, job_id: str) -> list[CheckpointSummary]:
 
 
 def checkpoint_files(manifest_cid: str, manifest: CheckpointManifest) -> list[str]:
-    """Return the CIDs of a checkpoint's files without replica states, in the order of a pin proof."""
+    """Return the CIDs of a checkpoint's files without replica states, as in a pin proof."""
     state = [cid for cid in (manifest.outer_state, manifest.update, manifest.aggregation) if cid is not None]
     return [manifest_cid, manifest.model, *state]

@@ -14,7 +14,7 @@ PIN_GRACE = timedelta(seconds=60)
 
 
 def is_kept(job: Job, checkpoint: Checkpoint) -> bool:
-    """Return True for every ``checkpoint_interval``-th checkpoint, which includes the first, and for the last."""
+    """Return True for the last and every ``checkpoint_interval``-th checkpoint."""
     return checkpoint.round % job.checkpoint_interval == 0 or checkpoint.round == job.rounds
 
 

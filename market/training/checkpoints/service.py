@@ -24,7 +24,7 @@ _FILE_ALLOWANCE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class StoredCheckpoint:
-    """A checkpoint whose files are all in storage; ``validation_loss`` is None until it is computed."""
+    """Checkpoint with all files in storage; ``validation_loss`` is None until computed."""
 
     cid: str
     manifest: CheckpointManifest
@@ -54,7 +54,7 @@ def store_checkpoint(
     update: bytes = b"",
     aggregation: str | None = None,
 ) -> StoredCheckpoint:
-    """Store the model after ``round_`` rounds with its manifest. Equal arguments give an equal CID.
+    """Store the model after ``round_`` rounds; equal arguments give an equal CID.
 
     Args:
         slot_states: CID of the next start state by slot.
@@ -83,13 +83,13 @@ def store_checkpoint(
 
 
 def load_parameters(storage: Storage, spec: TrainingSpec, manifest_cid: str) -> Arrays:
-    """Return the parameters of a checkpoint. Raises StorageError, or GymError if it does not fit ``spec``."""
+    """Return a checkpoint's parameters. Raises StorageError, GymError (unfit for ``spec``)."""
     manifest = _load_manifest(storage, manifest_cid)
     return load_state(spec, storage.get(manifest.model, max_bytes=state_bytes(spec)))
 
 
 def load_outer(storage: Storage, spec: TrainingSpec, manifest_cid: str) -> OuterState:
-    """Return the state of the outer step after a checkpoint. Raises like :func:`load_parameters`."""
+    """Return the outer state after a checkpoint. Raises like :func:`load_parameters`."""
     cid = _load_manifest(storage, manifest_cid).outer_state
     return load_outer_state(spec, None if cid is None else storage.get(cid, max_bytes=outer_state_bytes(spec)))
 
@@ -116,7 +116,7 @@ def record_checkpoint(session: Session, stored: StoredCheckpoint) -> None:
 
 
 def validation_loss(storage: Storage, spec: TrainingSpec, parameters: Arrays) -> str:
-    """Return the loss on the held-out split in nats per token, as a decimal string with six places.
+    """Return the held-out loss in nats per token, a decimal string with six places.
 
     Raises:
         StorageError: storage failed, or lost the dataset.

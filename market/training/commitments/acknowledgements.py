@@ -1,4 +1,4 @@
-"""Inclusion acknowledgements: operator-signed deadlines for the inclusion of unit commitments.
+"""Inclusion acknowledgements: signed deadlines for including unit commitments.
 
 One is stored in the transaction that takes its commitment and returned unchanged to repeated calls. A missed deadline
 costs the operator's bond (contract Omissions).
@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
-from market.chain.sending.signer import Signer
+from market.chain.transactions.signer import Signer
 from market.training.commitments import repository
 from market.training.commitments.errors import CommitmentRepeated
 from market.training.commitments.models import Acknowledgement
@@ -23,7 +23,7 @@ from zoo_protocol.payments.job_record import leaf_of
 
 @dataclass(frozen=True, slots=True)
 class Acknowledger:
-    """Signer of acknowledgements, each valid for ``inclusion_deadline_seconds``, in the domain of Omissions."""
+    """Signer of acknowledgements valid for ``inclusion_deadline_seconds`` (contract Omissions)."""
 
     signer: Signer
     domain: Domain
@@ -37,7 +37,7 @@ class Acknowledger:
 def acknowledge(
     session: Session, acknowledger: Acknowledger, unit: Unit, commitment: UnitCommitment, now: datetime
 ) -> Acknowledgement:
-    """Return the acknowledgement of a unit's commitment, signed at the first call. The caller has locked the unit.
+    """Return the acknowledgement of a unit's commitment, once signed. The unit is locked.
 
     Raises:
         CommitmentRepeated: an earlier unit has the same commitment, including the salted hash.

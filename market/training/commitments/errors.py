@@ -11,7 +11,7 @@ class CommitmentChanged(MarketError):
 
 
 class CommitmentRepeated(MarketError):
-    """An earlier unit has the same commitment. A leaf may appear only once in the windows' trees."""
+    """An earlier unit has the same commitment; a leaf may appear once in all windows."""
 
     status = 409
     code = "commitment-repeated"

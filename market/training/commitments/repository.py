@@ -16,7 +16,7 @@ _WINDOWLESS = Unit.window_id.is_(None) & Unit.commitment_signature.is_not(None)
 
 
 def lock_windowless_units(session: Session, limit: int) -> list[tuple[Job, Unit]]:
-    """Lock and return committed units in no window, oldest first, without those that another transaction holds.
+    """Lock and return committed units in no window, oldest first; skip locked ones.
 
     Lost and rejected units are included. Units that may still be uploaded are not: a provider that knew the seed could
     deliver only units without sampled segments.
@@ -58,7 +58,7 @@ def acknowledged_unit(session: Session, leaf: str) -> tuple[Acknowledgement, Job
 
 
 def count_outstanding(session: Session, open_windows: Collection[int], now: datetime) -> tuple[int, int]:
-    """Return (all, overdue) acknowledged units that are in no window, or in one of ``open_windows``."""
+    """Return (all, overdue) acknowledged units in no window or one of ``open_windows``."""
     overdue = func.count().filter(Acknowledgement.include_by < now)
     query = select(func.count(), overdue).join(Unit, Unit.id == Acknowledgement.unit_id)
     row = session.execute(query.where(or_(_WINDOWLESS, Unit.window_id.in_(open_windows)))).one()

@@ -23,12 +23,12 @@ class AcknowledgementSummary:
 
 
 def windowless_units(session: Session, limit: int) -> list[UnitSummary]:
-    """Lock and return units whose commitments are due to enter a window, oldest first; skip locked ones."""
+    """Lock and return units due to enter a window, oldest first; skip locked ones."""
     return [facts(job, unit) for job, unit in commitments_repository.lock_windowless_units(session, limit)]
 
 
 def assign_window(session: Session, rates: Mapping[int, int | None], window_id: int) -> None:
-    """Put units, locked by :func:`windowless_units`, into a window; their order gives the leaf index.
+    """Put locked units into a window; their order gives the leaf index.
 
     ``rates`` has minimum sampling rates in basis points by unit id; None: not sampled.
     """
@@ -55,5 +55,5 @@ def acknowledged_unit(session: Session, leaf: str) -> tuple[AcknowledgementSumma
 
 
 def outstanding_acknowledgements(session: Session, open_windows: Collection[int]) -> tuple[int, int]:
-    """Return (all, late) acknowledged commitments without final inclusion; ``open_windows`` are not final on chain."""
+    """Return (all, late) acknowledged commitments not included; ``open_windows`` not final."""
     return commitments_repository.count_outstanding(session, open_windows, utc_now())

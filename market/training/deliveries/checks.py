@@ -144,7 +144,7 @@ def _check_training(storage: Storage, job: Job, unit: Unit, result: CompleteTrai
 def _check_ends(
     storage: Storage, spec: TrainingSpec, job: Job, unit: Unit, result: CompleteTraining, payload: bytes
 ) -> Refusal | None:
-    """Check the first and last leaf against the unit's input and the completion; replays check those in between.
+    """Check the first and last leaf against input and completion; replays check the others.
 
     The digest of a start state with a restored payload is unknown. The replay of the first segment checks that leaf.
     """
@@ -173,7 +173,7 @@ def _check_reveal(
 ) -> Refusal | None:
     asked = task["slot_state_cid"]
     if asked is not None:
-        digest = asked_digest(unit, task)
+        digest = requested_digest(unit, task)
         refusal = _check_slot_state(storage, job, unit, "slot_state_cid", result.slot_state_cid, asked, digest)
         if refusal is not None:
             return refusal
@@ -185,8 +185,8 @@ def _check_reveal(
     return _check_boundary_state(storage, job, unit, task["segment"], "state_cid", result.state_cid, leaf)
 
 
-def asked_digest(unit: Unit, task: dict[str, Any]) -> str | None:
-    """Return the digest of the replica state that a reveal lease requests: the unit's end state for a comparison."""
+def requested_digest(unit: Unit, task: dict[str, Any]) -> str | None:
+    """Return the digest of the replica state that a reveal lease requests for a comparison."""
     return unit.start_slot_state_digest if task.get("comparison_id") is None else unit.slot_state_digest
 
 
@@ -243,7 +243,7 @@ def _check_boundary_state(
 
 
 def _start(storage: Storage, spec: TrainingSpec, unit: Unit) -> SlotStateFacts:
-    """Return the unit's start replica state, which is public by now. Read it whole only to restore a payload."""
+    """Return the unit's public start replica state; read whole only to restore a payload."""
     cid = unit.start_slot_state_cid
     if cid is None or unit.start_restored_payload_cid is not None:
         return facts_of(_whole_start(storage, spec, unit))
@@ -264,7 +264,7 @@ def _whole_start(storage: Storage, spec: TrainingSpec, unit: Unit) -> ReplicaSta
 
 
 def unit_of(storage: Storage, spec: TrainingSpec, job: Job, unit: Unit) -> trace_of_unit.Unit:
-    """Return the unit's whole input for the training library, without the data, which only training needs.
+    """Return the unit's whole input for the training library, except the data.
 
     Raises:
         StorageUnavailable: the input, which is public by now, cannot be read.

@@ -18,7 +18,7 @@ from zoo_protocol.hashing import to_hex
 def claimed_end_distance(
     database: Database, storage: Storage, unit_id: int, segment: int, computed_cid: str, claimed_cid: str
 ) -> tuple[float, float]:
-    """Return the relative L2 distances of the parameters: over all, and of the tensor with the largest distance.
+    """Return the relative L2 distances of the parameters: over all, and of the widest tensor.
 
     ``claimed_cid`` is the segment's claimed end state. For the last segment it is the unit's replica state: the
     parameters follow from it and the payload.
@@ -45,7 +45,7 @@ def claimed_end_distance(
 def altered_state(
     database: Database, storage: Storage, unit_id: int, segment: int, state_cid: str
 ) -> tuple[bytes, str] | None:
-    """Return an altered copy of a served state and its start leaf (0x hex), or None if it has nothing to alter.
+    """Return an altered copy of a state and its start leaf (0x hex), or None.
 
     No session is open while it works.
 

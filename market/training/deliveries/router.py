@@ -16,7 +16,7 @@ from market.training.commitments.acknowledgements import Acknowledger
 from market.training.commitments.errors import CommitmentChanged, CommitmentRepeated
 from market.training.deliveries import service
 from market.training.leases import service as leases
-from market.training.leases.deps import PRESENT, LeaseId
+from market.training.leases.deps import REPORTS_LIVENESS, LeaseId
 from market.training.leases.errors import (
     LeaseLost,
     ReplayCommitted,
@@ -39,7 +39,7 @@ from market.training.leases.schemas import (
     NextLease,
 )
 
-router = APIRouter(prefix="/v1/leases", tags=["leases"], dependencies=[PRESENT])
+router = APIRouter(prefix="/v1/leases", tags=["leases"], dependencies=[REPORTS_LIVENESS])
 
 
 @router.post(
@@ -65,7 +65,7 @@ async def next_lease(
 
 def _pull(services: Services, address: str, kinds: list[LeaseKind]) -> LeaseView | None:
     with services.database.reading() as session:
-        if not leases.is_offered_some(session, address, kinds):
+        if not leases.has_offer(session, address, kinds):
             return None
     with services.database.transaction() as session:
         return leases.next_lease(session, address, kinds, services.settings.lease_seconds)
@@ -91,7 +91,7 @@ def extend_lease(
 def commit_lease(
     lease_id: LeaseId, body: Commit, account: CurrentAccount, services: ServicesDep, session: Uow
 ) -> CommitState:
-    """Commit to a result: a unit's trace root and salted payload hash, or the hash of a replay's result.
+    """Commit to a result: trace root and salted payload hash, or a replay's result hash.
 
     A unit commitment returns the inclusion acknowledgement; a repeated call returns the same one. Reveal nothing
     before you have it.

@@ -20,7 +20,7 @@ from market.platform.storage.errors import StorageError
 from market.training.commitments.acknowledgements import Acknowledger, acknowledge, view
 from market.training.commitments.errors import CommitmentChanged
 from market.training.commitments.schemas import AcknowledgementView
-from market.training.deliveries.checks import Accepted, Completion, Refusal, asked_digest, check, require_kind
+from market.training.deliveries.checks import Accepted, Completion, Refusal, check, requested_digest, require_kind
 from market.training.leases import repository as leases_repository
 from market.training.leases.errors import ResultRefused, WrongStep
 from market.training.leases.models import Lease
@@ -96,7 +96,7 @@ def commit(
 
 
 def complete(database: Database, storage: Storage, lease_id: str, address: str, result: Completion) -> None:
-    """Check and apply a node's result. A result that differs from task or commitment ends the lease.
+    """Check and apply a node's result; one that differs from the commitment ends the lease.
 
     Raises:
         LeaseLost; WrongStep; ResultRefused: the result is not accepted; StorageDown: nothing was changed.
@@ -135,7 +135,7 @@ def complete(database: Database, storage: Storage, lease_id: str, address: str, 
 
 
 def _pin_files(storage: Storage, cids: Sequence[str]) -> None:
-    """Pin accepted files that storage serves without a pin: of unfinished uploads or other IPFS nodes."""
+    """Pin accepted files that storage serves without a pin."""
     try:
         for cid in cids:
             if not storage.is_pinned(cid):
@@ -178,7 +178,7 @@ def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result:
         case CompleteReveal():
             if (cid := lease.task["slot_state_cid"]) is not None:
                 assert unit is not None
-                slot_state_repository.make_public(session, job.id, cid, asked_digest(unit, lease.task))
+                slot_state_repository.make_public(session, job.id, cid, requested_digest(unit, lease.task))
             hooks().state_revealed(session, lease, result.state_cid)
         case CompleteReplay():
             hooks().replay_revealed(
@@ -194,7 +194,7 @@ def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result:
             enqueue_after_commit(session, "jobs.dispatch", job.id)
         case CompleteFollow():
             pass  # the lease status is the record
-    uploads.accepted(session, lease, _files_of(result))
+    uploads.hand_over(session, lease, _files_of(result))
     transition_lease(session, lease, LeaseEvent.COMPLETE, at=now)
 
 
@@ -213,7 +213,7 @@ def _files_of(result: Completion) -> list[str | None]:
 
 
 def _record_lateness(session: Session, job: Job, unit: Unit, declared: bool) -> None:
-    """Record by how many rounds a unit is late, and set the replica's next start state if it waited for this unit.
+    """Record by how many rounds a unit is late; set the start state that waited for it.
 
     A late unit is verified and paid like any other. A payload that is too late to be aggregated is restored. A
     ``declared`` state was set at the commitment, and the replica may have continued from it.
@@ -236,7 +236,7 @@ def _slot_of(session: Session, unit: Unit) -> Slot:
 
 
 def _require_signed(domain: Domain, message: UnitCommitment, signature: str) -> None:
-    """Require a signature in the canonical form of contract Disputes. With another form no dispute can be opened."""
+    """Require a canonical signature of contract Disputes, without which none can be opened."""
     try:
         signer = recover_strictly(typed_data(domain, message), signature)
     except ValueError:

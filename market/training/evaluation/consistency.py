@@ -1,4 +1,4 @@
-"""Outlier flags from the payload statistics of a round. A flag only raises the provider's sampling rate.
+"""Outlier flags of a round's payloads. A flag only raises the provider's sampling rate.
 
 They are computed in parallel with later rounds, for the newest round alone. Exclusion from an aggregation is decided
 separately, by reproducible rules (:mod:`training_gym.aggregate.robust`), and counts as a flag too.
@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from sqlalchemy.orm import Session
 
-from market.domain.verification.sampling import COMPARABLE_SHARE, DOUBTED_UNITS
+from market.domain.verification.sampling import COMPARABLE_SHARE, FLAGGED_UNITS
 from market.jobs import repository as jobs_repository
 from market.platform.db.session import Database
 from market.platform.storage.client import Storage
@@ -23,7 +23,7 @@ from training_gym.data.dataset import DatasetManifest, tokens_of
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import PayloadError
 from training_gym.spec.manifests import MAX_MANIFEST_BYTES
-from training_gym.verify.consistency import doubts, held_out, measure
+from training_gym.verify.consistency import held_out, measure, outlier_flags
 from zoo_protocol.hashing import sha256
 
 MAX_VALUES = 1 << 27
@@ -36,13 +36,13 @@ EXCLUDED_FOR = ("norm_outlier", "near_copy", "krum_outlier")
 def has_outlier_flag(session: Session, unit: UnitSummary) -> bool:
     """Return True if one of the provider's newest comparable units has an outlier flag."""
     newest = units_repository.newest_outlier_flags(
-        session, unit.provider, unit.gross_wei // COMPARABLE_SHARE, DOUBTED_UNITS
+        session, unit.provider, unit.gross_wei // COMPARABLE_SHARE, FLAGGED_UNITS
     )
     return any(found or reason in EXCLUDED_FOR for found, reason in newest)
 
 
 def examine(database: Database, storage: Storage, job_id: str) -> None:
-    """Examine the payloads of the job's last closed round once. Late ones are not: they started from another model.
+    """Examine the payloads of the last closed round once, without late ones.
 
     Raises:
         StorageError: storage failed. GymError: the dataset does not match its manifest.
@@ -59,17 +59,17 @@ def examine(database: Database, storage: Storage, job_id: str) -> None:
     for unit in units:
         with suppress(BlobNotFound, BlobCorrupt):  # lost by storage, not by the node
             payloads[unit.slot] = storage.get(unit.payload_cid or "", max_bytes=payload_size(spec))
-    found = _doubts(storage, spec, units[0].start_checkpoint_cid, payloads)
+    found = _outlier_flags(storage, spec, units[0].start_checkpoint_cid, payloads)
     with database.transaction() as session:
         rows = units_repository.units_by_id(session, [unit.id for unit in units])
         for unit in units:
             rows[unit.id].doubts = found.get(unit.slot, [])
 
 
-def _doubts(
+def _outlier_flags(
     storage: Storage, spec: TrainingSpec, checkpoint_cid: str, payloads: dict[int, bytes]
 ) -> dict[int, list[str]]:
-    """Return flag codes by slot. The held-out windows follow from all payloads, so nodes cannot predict them."""
+    """Return flag codes by slot; nodes cannot predict the held-out windows."""
     from training_gym.evaluate.loss import mean_loss  # imports torch, which only workers load
 
     split = DatasetManifest.from_bytes(storage.get(spec.dataset, max_bytes=MAX_MANIFEST_BYTES)).validation
@@ -83,4 +83,4 @@ def _doubts(
             continue
     parameters = load_parameters(storage, spec, checkpoint_cid)
     found = measure(spec, parameters, decoded, lambda tried: mean_loss(spec, tried, windows))
-    return {slot: doubts(one) for slot, one in found.items()}
+    return {slot: outlier_flags(one) for slot, one in found.items()}

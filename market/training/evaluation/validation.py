@@ -16,13 +16,13 @@ from training_gym.spec.config import TrainingSpec
 
 
 def jobs_to_validate(database: Database) -> list[str]:
-    """Return the ids of jobs that :func:`validate` may have work for. The sweep calls it for each."""
+    """Return the ids of jobs that :func:`validate` may have work for."""
     with database.transaction() as session:
         return list(checkpoints_repository.jobs_without_a_loss(session))
 
 
 def validate(database: Database, storage: Storage, job_id: str) -> None:
-    """Compute the job's missing losses, newest first, then examine the last round; no-op if another worker does.
+    """Compute missing losses, newest first, then examine the last round; one worker at a time.
 
     Raises:
         StorageError: storage failed; the sweep retries.

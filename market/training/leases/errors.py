@@ -21,7 +21,7 @@ class WrongStep(MarketError):
 
 
 class ResultRefused(MarketError):
-    """The result differs from the task or the commitment; the member ``reason`` has the code of the broken rule."""
+    """The result differs from the task or the commitment; ``reason`` has the broken rule."""
 
     status = 422
     code = "result-refused"

@@ -22,7 +22,7 @@ _log = structlog.get_logger(__name__)
 
 
 def report_api(session: Session, lease_seconds: float) -> None:
-    """Record that the API is up. Leases that expired during an API outage get the full lease time again."""
+    """Record that the API is up; leases expired in its outage get the full time again."""
     outage = outages.report(session, outages.API, outages.api_gap(lease_seconds))
     if outage is not None:
         until = outage.ends_at + timedelta(seconds=lease_seconds)
@@ -39,7 +39,7 @@ def expire_due(database: Database, now: datetime) -> int:
 
 
 def expire_uploads(database: Database, committed_before: datetime) -> int:
-    """Lose every unit committed before then and not uploaded; return their number. API outages do not count.
+    """Lose units committed before then and not uploaded, without outages; return the number.
 
     An acknowledged commitment must enter a commitment window in time, and an upload after that is too late.
     """
@@ -51,7 +51,7 @@ def expire_uploads(database: Database, committed_before: datetime) -> int:
 
 
 def was_busy(session: Session, lease_id: str) -> bool:
-    """Return True if the holder did not pull a replay's lease because it held another: a node replays one at a time."""
+    """Return True if a replay's holder worked on another one: nodes replay one at a time."""
     lease = leases_repository.lease(session, lease_id)
     assert lease is not None  # leases are deleted only long after their job has ended
     return lease.pulled_at is None and leases_repository.held_another_lease(session, lease)
@@ -70,7 +70,7 @@ def expire_replays(database: Database, longest: timedelta, now: datetime) -> int
 
 
 def _expire(database: Database, lease_ids: Sequence[str], reason: str, *, ran_out_by: datetime | None = None) -> None:
-    """End the open leases; with ``ran_out_by`` only those that no heartbeat has extended beyond it."""
+    """End the open leases; with ``ran_out_by`` only those without a later heartbeat."""
     for lease_id in lease_ids:
         with database.transaction() as session:
             locked = leases_repository.lock_lease(session, lease_id)
@@ -81,11 +81,11 @@ def _expire(database: Database, lease_ids: Sequence[str], reason: str, *, ran_ou
 
 
 def _outage(session: Session, since: datetime) -> timedelta:
-    return outages.time_away(session, since, utc_now(), [outages.API])
+    return outages.outage_time(session, since, utc_now(), [outages.API])
 
 
 def _transfer(spec: dict[str, Any]) -> timedelta:
-    """Return the time to fetch a replay's start states and, in another environment class, to upload its end state."""
+    """Return the time to fetch a replay's start states, and to upload another class's end."""
     parsed = TrainingSpec.from_dict(spec)
     size = boundary_state_bytes(parsed) + slot_state_bytes(parsed)
     return timedelta(seconds=2 * size / reveal_deadline.BYTES_PER_SECOND)

@@ -17,7 +17,7 @@ _log = structlog.get_logger(__name__)
 
 
 class LeaseWaiters:
-    """Wakes waiting nodes when a lease is offered to them. Used by the coroutines of one event loop."""
+    """Waiting nodes, resumed when a lease is offered to them; one event loop."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -11,7 +11,7 @@ from market.platform.db.base import Address, Base, CreatedAt, Hash32, UtcDateTim
 
 
 class Lease(Base, CreatedAt):
-    """Work assigned to one node. Every later call needs the token, so a previous holder cannot act on the lease."""
+    """Work assigned to one node. Later calls need the token, so former holders cannot act."""
 
     __tablename__ = "leases"
     __table_args__ = (

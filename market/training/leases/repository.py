@@ -35,7 +35,7 @@ def lock_lease_alone(session: Session, lease_id: str) -> Lease | None:
 
 
 def lock_next_lease(session: Session, holder: str, kinds: Sequence[str], now: datetime) -> Lease | None:
-    """Return the oldest lease offered to the node, locked, unless a concurrent request has locked it."""
+    """Return the node's oldest offered lease, locked; skip a locked one."""
     query = select(Lease).where(
         Lease.holder == holder, Lease.status == LeaseStatus.OFFERED, Lease.kind.in_(kinds), Lease.expires_at > now
     )
@@ -58,7 +58,7 @@ def lock_open_leases(
     unit_id: int | None = None,
     kinds: Sequence[str] | None = None,
 ) -> Iterator[tuple[Job, Unit | None, Lease]]:
-    """Lock and yield the job's open leases, optionally of one node, one unit or some kinds, like :func:`lock_lease`."""
+    """Lock and yield the job's open leases, by node, unit or kinds, as :func:`lock_lease`."""
     query = select(Lease.id).where(Lease.job_id == job_id, Lease.status.in_(OPEN_LEASE))
     if holder is not None:
         query = query.where(Lease.holder == holder)
@@ -78,7 +78,7 @@ def follow_leases(session: Session, checkpoint_id: int) -> list[Lease]:
 
 
 def followed_jobs(session: Session, holders: Collection[str]) -> dict[str, str]:
-    """Return by node the running job whose checkpoint it prefetched last; nodes without one are missing."""
+    """Return by node the running job whose checkpoint it prefetched last."""
     query = (
         select(Lease.holder, Lease.job_id)
         .join(Job, Job.id == Lease.job_id)
@@ -96,7 +96,7 @@ def expired_leases(session: Session, now: datetime) -> list[str]:
 
 
 def extend_leases(session: Session, ran_out_since: datetime, until: datetime) -> int:
-    """Extend open leases that expire from ``ran_out_since`` on to at least ``until``; return their number."""
+    """Extend open leases that expire after ``ran_out_since``; return their number."""
     ended = Lease.status.in_(OPEN_LEASE), Lease.expires_at >= ran_out_since, Lease.expires_at < until
     extended = session.scalars(locked(select(Lease).where(*ended).order_by(Lease.id))).all()
     for found in extended:
@@ -105,7 +105,7 @@ def extend_leases(session: Session, ran_out_since: datetime, until: datetime) ->
 
 
 def overdue_uploads(session: Session, committed_before: datetime) -> list[tuple[str, datetime]]:
-    """Return (id, commitment time) of open train leases whose unit was committed before then and is not uploaded."""
+    """Return (id, commitment time) of train leases committed before then, not uploaded."""
     query = select(Lease.id, Unit.committed_at).join(Unit, Unit.id == Lease.unit_id)
     query = query.where(Lease.status.in_(OPEN_LEASE), Lease.kind == "train")
     query = query.where(Unit.status == UnitStatus.COMMITTED, Unit.committed_at < committed_before)
@@ -114,21 +114,21 @@ def overdue_uploads(session: Session, committed_before: datetime) -> list[tuple[
 
 
 def held_another_lease(session: Session, lease: Lease) -> bool:
-    """Return True if the holder had pulled another lease of this kind that was open after this one was offered."""
+    """Return True if the holder had pulled another open lease of this kind after the offer."""
     others = select(Lease.id).where(Lease.holder == lease.holder, Lease.kind == lease.kind, Lease.id != lease.id)
     is_held = or_(Lease.ended_at.is_(None), Lease.ended_at > lease.created_at)
     return bool(session.scalar(select(others.where(Lease.pulled_at.is_not(None), is_held).exists())))
 
 
 def replays_since(session: Session, asked_before: datetime) -> list[tuple[str, datetime, dict[str, Any]]]:
-    """Return (id, offer time, job specification) of open replay leases that were offered before then."""
+    """Return (id, offer time, specification) of open replay leases offered before then."""
     query = select(Lease.id, Lease.created_at, Lease.task["spec"]).where(Lease.status.in_(OPEN_LEASE))
     query = query.where(Lease.kind == "replay", Lease.created_at < asked_before).order_by(Lease.created_at, Lease.id)
     return list(session.execute(query).tuples())
 
 
 def is_at_work(session: Session, provider: str) -> bool:
-    """Return True if the node holds a replica, or trains or reveals a state for a job that it has left."""
+    """Return True if the node holds a replica, or still works for a job that it left."""
     holds = exists().where(Slot.provider == provider)
     works = exists().where(Lease.holder == provider, Lease.status.in_(OPEN_LEASE), Lease.kind.in_(("train", "reveal")))
     return session.scalar(select(or_(holds, works))) or False

@@ -34,7 +34,7 @@ class NextLease(RequestModel):
 
 
 class LeaseView(BaseModel):
-    """Work assigned to the caller. ``token`` goes into every later call; ``task`` depends on ``kind``."""
+    """Work assigned to the caller. ``token`` is needed later; ``task`` depends on ``kind``."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -79,7 +79,7 @@ class CommitTraining(RequestModel):
 
 
 class CommitReplay(RequestModel):
-    """keccak(end_leaf || verifier || salt) of a replayed segment; ``inner_digest`` follows the leaf if requested."""
+    """keccak(end_leaf || verifier || salt) of a replay, with ``inner_digest`` if requested."""
 
     token: Token
     result_hash: HashString
@@ -97,7 +97,7 @@ class NodeReport(RequestModel):
 
 
 class CompleteTraining(RequestModel):
-    """The committed result, now uploaded. ``leaves`` has one leaf per boundary state: ``segments + 1``.
+    """The committed result, now uploaded; ``leaves``: one per boundary state.
 
     The digests (:mod:`training_gym.units.trace`) tie the last leaf to this payload and replica state. The replica state
     stays on the node, under the declared CID.
@@ -125,7 +125,7 @@ class CompleteReveal(RequestModel):
 
 
 class CompleteReplay(RequestModel):
-    """The opened commitment. In another class than the unit's (task ``across``) the end state is uploaded too.
+    """The opened commitment; task ``across`` also uploads the end state.
 
     Its ``end_leaf`` is then of the state before compression, also for the last segment. ``inner_digest`` is of the
     state after the inner step ``inner`` of the task, and is omitted if that is null.

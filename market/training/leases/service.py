@@ -73,13 +73,13 @@ def create_lease(
     return lease
 
 
-def is_offered_some(session: Session, address: str, kinds: Sequence[LeaseKind]) -> bool:
-    """Return True if :func:`next_lease` may find a lease. Usually False, and this opens no transaction."""
+def has_offer(session: Session, address: str, kinds: Sequence[LeaseKind]) -> bool:
+    """Return True if :func:`next_lease` may find a lease; opens no transaction if False."""
     return any(kind in kinds for _, kind in leases_repository.offers(session, [address], utc_now()))
 
 
 def next_lease(session: Session, address: str, kinds: Sequence[LeaseKind], lease_seconds: float) -> LeaseView | None:
-    """Pull the oldest lease offered to the node, if there is one. From now on the node must heartbeat."""
+    """Pull the node's oldest offered lease, if any. From now on it must heartbeat."""
     now = utc_now()
     lease = leases_repository.lock_next_lease(session, address, kinds, now)
     if lease is None:
@@ -135,7 +135,7 @@ def heartbeat(session: Session, lease_id: str, address: str, token: str, step: i
 
 
 def mark_first_step(session: Session, job_id: str, now: datetime) -> None:
-    """Record the time of the job's first training step. Locks the job, so call it before locking a lease."""
+    """Record the job's first training step; locks the job, so call it before any lease lock."""
     job = jobs_repository.job(session, job_id)
     if job is not None and job.first_step_at is None:
         job = jobs_repository.lock_job(session, job_id)
@@ -144,7 +144,7 @@ def mark_first_step(session: Session, job_id: str, now: datetime) -> None:
 
 
 def fail(session: Session, lease_id: str, address: str, token: str, code: str, detail: str) -> None:
-    """End the caller's lease because its node cannot do the work or is shutting down. Raises LeaseLost."""
+    """End the caller's lease: its node cannot do the work or stops. Raises LeaseLost."""
     job, unit, lease = lock_held(session, lease_id, address, token)
     if code == NODE_STOPPING:
         providers.record_shutdown(session, address)
@@ -154,7 +154,7 @@ def fail(session: Session, lease_id: str, address: str, token: str, code: str, d
 def abandon(
     session: Session, job: Job, unit: Unit | None, lease: Lease, event: LeaseEvent, reason: str, detail: str = ""
 ) -> None:
-    """End an open lease without a result. The caller has locked job, unit and lease; the work is offered again."""
+    """End a lease without a result and offer its work again. Job, unit and lease are locked."""
     now = utc_now()
     transition_lease(session, lease, event, at=now, reason=reason, detail=detail)
     if lease.kind == LeaseKind.REPLAY:
@@ -170,14 +170,14 @@ def abandon(
         if reason == slot_states.MISSING:
             slot_states.reset_state(session, unit)
         if (event is LeaseEvent.FAIL and reason != DIVERGED) or reason in _NODES_FAULT:
-            reliability.note_lost(session, lease.holder, now)
+            reliability.record_lost_unit(session, lease.holder, now)
         _free_slot(session, job.id, lease.holder)
         settle_if_decided(session, job, now)
 
 
 def _withdraw(session: Session, unit: Unit) -> None:
-    """Lose the later units that started from the lost unit's declared state, then clear that declaration."""
-    for later in units_repository.started_from(session, unit):
+    """Lose later units that started from the lost unit's declared state; clear the latter."""
+    for later in units_repository.units_started_from(session, unit):
         kinds = [LeaseKind.TRAIN]
         for locked in leases_repository.lock_open_leases(session, unit.job_id, unit_id=later.id, kinds=kinds):
             abandon(session, *locked, LeaseEvent.EXPIRE, START_LOST)
@@ -211,7 +211,7 @@ def busy_providers(session: Session) -> set[str]:
 
 
 def is_at_work(session: Session, provider: str) -> bool:
-    """Return True if a node is at work; if False, no placement can select it until this transaction ends."""
+    """Return True if a node is at work; if False, it stays free until this transaction ends."""
     if leases_repository.is_at_work(session, provider):  # without the lock: nodes call this with every heartbeat
         return True
     jobs_repository.lock_placement(session)

@@ -5,7 +5,7 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from market.domain.lifecycle import LEASE, LeaseEvent
-from market.platform.events.service import move
+from market.platform.events.service import apply_event
 from market.training.leases.models import Lease
 
 
@@ -14,6 +14,6 @@ def transition_lease(
 ) -> None:
     """Apply ``event`` to a locked lease. Every event except a pull ends it at ``at``."""
     data: dict[str, object] = {"detail": detail} if detail else {}
-    move(session, lease, LEASE, event, subject=("lease", lease.id), reason=reason, actor=lease.holder, data=data)
+    apply_event(session, lease, LEASE, event, subject=("lease", lease.id), reason=reason, actor=lease.holder, data=data)
     if event is not LeaseEvent.PULL:
         lease.ended_at = at

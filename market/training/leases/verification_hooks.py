@@ -1,4 +1,4 @@
-"""Callbacks into verification. Training cannot import it, since verification builds on training.
+"""Callbacks into verification, which builds on training and cannot be imported here.
 
 :func:`market.wiring.connect_features` registers them once per process, before any lease is handled.
 """

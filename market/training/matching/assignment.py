@@ -26,7 +26,7 @@ _DATASET_SHARE = 0.5  # of a job's data; its newest checkpoint is the rest
 def assign_nodes(
     session: Session, settings: Settings, sizes: Mapping[str, int], addresses: Sequence[str]
 ) -> dict[str, list[str]]:
-    """Assign sold nodes to the jobs that bought them, ``sizes`` of each, at the lowest total cost of all gangs.
+    """Assign sold nodes to the jobs that bought them, at the lowest total cost of all gangs.
 
     All nodes suit all jobs, at the same price.
     """
@@ -48,7 +48,7 @@ def best_spares(
     holders: Sequence[str],
     supply: Sequence[Offer],
 ) -> list[str]:
-    """Return up to ``count`` spares, which the job accepts and can pay, that fit best with its ``holders``.
+    """Return up to ``count`` acceptable, affordable spares that fit best with ``holders``.
 
     ``supply`` has all offers of the tier, also of busy nodes. It gives a spare's scarcity.
     """
@@ -74,7 +74,7 @@ def best_spares(
 
 def _missing(session: Session, job: Job, addresses: Sequence[str]) -> dict[str, float]:
     """Return the share of the job's data that a node must fetch, for nodes that hold some of it."""
-    have_dataset = units_repository.trained_on(session, job.spec["data_config"]["dataset"], addresses)
+    have_dataset = units_repository.nodes_with_dataset(session, job.spec["data_config"]["dataset"], addresses)
     have_checkpoint = checkpoints_repository.holders_of_newest(session, job.id).intersection(addresses)
     return {
         address: _DATASET_SHARE * (address not in have_dataset)

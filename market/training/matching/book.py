@@ -44,7 +44,7 @@ def assign(
     addresses: Sequence[str],
     environment_class: str,
 ) -> bool:
-    """Assign a cleared job its nodes, in slot order, at ``price`` wei per GPU-hour; training starts after the commit.
+    """Assign a cleared job its nodes at ``price`` wei per GPU-hour and start its training.
 
     All nodes are of one environment class, so that the same verifiers can replay any unit bit for bit.
 

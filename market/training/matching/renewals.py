@@ -22,11 +22,11 @@ from market.settings import Settings
 
 
 def drop_overpriced_nodes(session: Session, settings: Settings, job: Job, slots: Sequence[Slot]) -> None:
-    """Vacate ``slots`` (without work in this round) whose nodes' asks exceed the price since the notice period."""
+    """Vacate idle ``slots`` whose nodes' asks exceed the price since the notice period."""
     assert job.clearing_price_wei is not None  # set when the job was matched
     assert job.fee_bps is not None  # set when it was funded
     noticed_until = database_now(session) - timedelta(seconds=settings.price_notice_seconds)
-    asks = providers.standing_prices(session, [slot.provider for slot in slots if slot.provider is not None])
+    asks = providers.open_ask_prices(session, [slot.provider for slot in slots if slot.provider is not None])
     for slot in slots:
         price_wei, placed_at = asks.get(slot.provider or "", (0, noticed_until))
         if placed_at <= noticed_until and gross_ask(price_wei, job.fee_bps) > job.clearing_price_wei:
@@ -34,7 +34,7 @@ def drop_overpriced_nodes(session: Session, settings: Settings, job: Job, slots:
 
 
 def drop_ineligible_nodes(session: Session, settings: Settings, job: Job, slots: Sequence[Slot]) -> None:
-    """Vacate ``slots`` (without work in this round) whose nodes are jailed, not slashable or fail the requirements."""
+    """Vacate idle ``slots`` whose nodes are jailed, not slashable or do not fit any more."""
     requirements = Requirements.of(job.requirements)
     holders = [slot.provider for slot in slots if slot.provider is not None]
     nodes = providers.nodes_among(session, settings, holders, database_now(session))

@@ -1,4 +1,4 @@
-"""Reservations: nodes withheld from the auction for a job that has waited long, so that its gang is not starved.
+"""Reservations: nodes withheld from the auction for a job that has waited long.
 
 Each tier has at most one reservation, for a job that waited longer than ``reservation_after_seconds``. The job whose
 last reservation is longest ago comes first, then the job that was funded first. It gets the zone and environment class
@@ -35,7 +35,7 @@ _NEVER = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """``nodes``: free ones that the job accepts in this zone and class; ``gathers``: they are still too few."""
+    """Reservation: free ``nodes`` that fit; ``gathers``: they are still too few."""
 
     job_id: str
     zone: str
@@ -47,11 +47,11 @@ class Reservation:
 def reserve(
     session: Session, settings: Settings, tier: Tier, offers: Sequence[Offer], free: frozenset[str], now: datetime
 ) -> Reservation | None:
-    """Return the tier's reservation, or make one if it is due. The caller has locked the books of the tier.
+    """Return the tier's reservation, or make one if due. The tier's books are locked.
 
     ``offers`` are all of the tier, also of busy nodes. ``free`` nodes hold no replica.
     """
-    found = standing(session, tier.id, offers, free, now)
+    found = reservation_of(session, tier.id, offers, free, now)
     if found is not None:
         return found
     jobs, supply = jobs_repository.jobs_in_book(session, tier.id, now), _Supply(offers)
@@ -72,10 +72,10 @@ def reserve(
     return None
 
 
-def standing(
+def reservation_of(
     session: Session, tier_id: int, offers: Sequence[Offer], free: frozenset[str], now: datetime
 ) -> Reservation | None:
-    """Return the tier's reservation, if there is one; arguments as of :func:`reserve`. Writes nothing."""
+    """Return the tier's reservation, if any; arguments of :func:`reserve`. Writes nothing."""
     for job in jobs_repository.jobs_in_book(session, tier_id, now):
         if job.reserved_until is not None and job.reserved_until > now:
             books = _Supply(offers).within_limit(job)
@@ -91,7 +91,7 @@ def _of(job: Job, nodes: Sequence[str], free: frozenset[str]) -> Reservation:
 
 
 class _Supply:
-    """Offers by zone and class, cheapest first; sorted once for all jobs with the same requirements."""
+    """Offers by zone and class, cheapest first; sorted once for jobs of equal requirements."""
 
     def __init__(self, offers: Sequence[Offer]) -> None:
         self._offers = offers

@@ -34,12 +34,12 @@ SLOTS_PER_SPARE = 8
 _PREFETCHING = (*leases_repository.OPEN_LEASE, LeaseStatus.DONE)
 
 
-def wanted(nodes: int) -> int:
+def spare_count(nodes: int) -> int:
     """Return the number of hot spares of a job: one for every eight nodes, at least one."""
     return -(-nodes // SLOTS_PER_SPARE)
 
 
-def fill(
+def assign_spares(
     session: Session, settings: Settings, job: Job, slots: list[Slot], idle: Sequence[Slot], units: Sequence[Unit]
 ) -> None:
     """Assign spares to the vacant ``idle`` slots.
@@ -69,13 +69,13 @@ def fill(
 
 
 def offer_prefetch_leases(session: Session, settings: Settings, job: Job, checkpoint: Checkpoint) -> None:
-    """Offer prefetch leases for the newest checkpoint until the job has enough hot spares, former ones first.
+    """Offer prefetch leases of the newest checkpoint until hot spares suffice.
 
     A node prefetches for one job at a time and is offered each checkpoint once.
     """
     asked = leases_repository.follow_leases(session, checkpoint.id)
     following = {lease.holder for lease in asked if lease.status in _PREFETCHING}
-    missing = wanted(job.nodes) - len(following - jobs_repository.slot_holders(session))
+    missing = spare_count(job.nodes) - len(following - jobs_repository.slot_holders(session))
     if missing <= 0:
         return
     supply, known = _supply(session, settings, job), {lease.holder for lease in asked}

@@ -39,7 +39,7 @@ MAX_ATTEMPTS = 3
 
 
 def releasable(wanted: Sequence[Checkpoint], holders: Mapping[int, Sequence[str]], redundancy: int) -> list[str]:
-    """Return the CIDs of checkpoints that nodes may drop: they and a newer one each have ``redundancy`` proven holders.
+    """Return checkpoints that nodes may drop: with ``redundancy`` holders, as a newer one.
 
     ``wanted`` has the checkpoints to keep, by ascending round; ``holders`` addresses by checkpoint id.
     """
@@ -48,7 +48,7 @@ def releasable(wanted: Sequence[Checkpoint], holders: Mapping[int, Sequence[str]
 
 
 def request_pins(session: Session, settings: Settings, job: Job) -> None:
-    """Offer the missing pin leases for the job's checkpoints: to its own nodes first, then to others of its tier."""
+    """Offer missing pin leases of the job's checkpoints, to its own nodes first."""
     missing = missing_pins(session, job)
     if not missing:
         return
@@ -67,10 +67,10 @@ def request_pins(session: Session, settings: Settings, job: Job) -> None:
         candidates.sort(key=lambda node: failed[node])
         for node in candidates[: max(wanted, 0)]:
             task = {"checkpoint_cid": checkpoint.cid, "round": checkpoint.round, "cids": checkpoint.file_cids}
-            ask_to_pin(session, settings, job, node, task | {"release": release}, checkpoint_id=checkpoint.id)
+            offer_pin_lease(session, settings, job, node, task | {"release": release}, checkpoint_id=checkpoint.id)
 
 
-def ask_to_pin(
+def offer_pin_lease(
     session: Session,
     settings: Settings,
     job: Job,
@@ -96,6 +96,6 @@ def ask_to_pin(
 def record_pin(session: Session, lease: Lease, proof: str, size: int) -> None:
     assert lease.checkpoint_id is not None
     session.add(Pin(checkpoint_id=lease.checkpoint_id, provider=lease.holder, nonce=lease.task["nonce"], proof=proof))
-    reliability.note_served(session, lease.holder, size, utc_now())
+    reliability.record_served_bytes(session, lease.holder, size, utc_now())
     seen = {"round": lease.task["round"], "cid": lease.task["checkpoint_cid"], "provider": lease.holder}
     emit(session, lease.job_id, "pin", seen)

@@ -8,7 +8,7 @@ from zoo_protocol.hashing import from_hex, to_hex
 
 
 def pin_proof(storage: Storage, nonce: str, cids: Sequence[str]) -> tuple[str, int]:
-    """Return the expected proof of a holder of the files, 0x hex, and their bytes. Raises StorageError.
+    """Return a holder's expected proof of the files (0x hex), and their bytes.
 
     The files have no size limit here: they are the market's own, or were measured at delivery.
     """

@@ -1,4 +1,4 @@
-"""Queries over published replica states, which are columns of units, and over pins and publish leases."""
+"""Queries over published replica states, pins and publish leases."""
 
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -16,8 +16,8 @@ from market.training.leases.schemas import LeaseKind
 from market.training.units.models import Unit
 
 
-def wanted(session: Session, job_id: str, round_: int) -> Sequence[Unit]:
-    """Return the units whose replica states the checkpoint before ``round_`` names and storage lacks, in slot order."""
+def states_to_publish(session: Session, job_id: str, round_: int) -> Sequence[Unit]:
+    """Return units whose states the checkpoint before ``round_`` names and storage lacks."""
     query = select(Unit).where(
         Unit.job_id == job_id,
         Unit.slot_state_round == round_,
@@ -34,7 +34,7 @@ def publish_leases(session: Session, job_id: str, unit_ids: Collection[int]) -> 
 
 
 def newest_published(session: Session, job_id: str) -> Sequence[Unit]:
-    """Return by slot the unit whose state storage has and the newest kept checkpoint names, in slot order."""
+    """Return by slot the unit whose state is stored and named by the newest kept checkpoint."""
     query = select(Unit).where(
         Unit.job_id == job_id,
         Unit.slot_state_public,
@@ -54,7 +54,7 @@ def holders(session: Session, unit_ids: Collection[int]) -> dict[int, set[str]]:
 
 
 def state_pin_attempts(session: Session, unit_ids: Collection[int]) -> dict[int, tuple[set[str], Counter[str]]]:
-    """Return by unit id: nodes with an open pin lease on its state, and failed pin leases by node."""
+    """Return by unit id: nodes with an open pin lease on its state, failed ones by node."""
     return _pin_attempts(session, Lease.unit_id, Lease.unit_id.in_(unit_ids))
 
 
@@ -66,7 +66,7 @@ def checkpoint_pin_attempts(session: Session, job_id: str) -> dict[int, tuple[se
 def _pin_attempts(
     session: Session, key: InstrumentedAttribute[int | None], which: ColumnElement[bool]
 ) -> dict[int, tuple[set[str], Counter[str]]]:
-    """Return by ``key``: nodes with an open pin lease of ``which``, and failed pin leases by node."""
+    """Return by ``key``: nodes with an open pin lease of ``which``, and failed ones by node."""
     query = select(key, Lease.holder, Lease.status).where(which, key.is_not(None), Lease.kind == LeaseKind.PIN)
     attempts: dict[int, tuple[set[str], Counter[str]]] = {}
     for pinned, holder, status in session.execute(query).tuples():
@@ -79,7 +79,7 @@ def _pin_attempts(
     return attempts
 
 
-def to_release(session: Session, job_id: str, redundancy: int) -> dict[str, list[str]]:
+def pins_to_release(session: Session, job_id: str, redundancy: int) -> dict[str, list[str]]:
     """Return by node the CIDs of a job's states that it may drop."""
     query = select(StatePin.provider, Unit.slot_state_cid).join(Unit, Unit.id == StatePin.unit_id)
     query = query.where(Unit.job_id == job_id, _superseded(literal(redundancy))).order_by(Unit.id)
@@ -134,8 +134,8 @@ def unneeded(session: Session, decided_before: datetime) -> Sequence[Unit]:
     return session.scalars(query.order_by(Unit.id).limit(100)).all()
 
 
-def is_public_of_others(session: Session, cid: str, unit_ids: Collection[int]) -> bool:
-    """Return True if the file is also the public replica state, or the payload, of a unit outside ``unit_ids``."""
+def is_used_by_other_units(session: Session, cid: str, unit_ids: Collection[int]) -> bool:
+    """Return True if a unit outside ``unit_ids`` has the file as public state or payload."""
     others = or_((Unit.slot_state_cid == cid) & Unit.slot_state_public, Unit.payload_cid == cid)
     return session.scalar(select(Unit.id).where(others, Unit.id.not_in(unit_ids)).limit(1)) is not None
 

@@ -20,19 +20,19 @@ from market.settings import Settings
 from market.training.checkpoints.models import StatePin
 from market.training.leases.models import Lease
 from market.training.replication import repository as replication_repository
-from market.training.replication.checkpoint_pins import MAX_ATTEMPTS, ask_to_pin
+from market.training.replication.checkpoint_pins import MAX_ATTEMPTS, offer_pin_lease
 from market.training.units import repository as units_repository
 
 
 def request_pins(session: Session, settings: Settings, job: Job) -> None:
-    """Offer the missing pin leases for the newest published state of each slot; to its own node last."""
+    """Offer missing pin leases of each slot's newest published state; own node last."""
     newest = replication_repository.newest_published(session, job.id)
     holders = replication_repository.holders(session, [unit.id for unit in newest])
     lacking = [unit for unit in newest if len(holders.get(unit.id, ())) < job.redundancy]
     if not lacking:
         return
     attempts = replication_repository.state_pin_attempts(session, [unit.id for unit in lacking])
-    release = replication_repository.to_release(session, job.id, job.redundancy)
+    release = replication_repository.pins_to_release(session, job.id, job.redundancy)
     offers = providers.open_offers(session, settings, job.tier_id, utc_now())
     own = units_repository.nodes_of_job(session, job.id)
     nodes = list(dict.fromkeys([*own, *(offer.provider for offer in offers)]))
@@ -47,21 +47,21 @@ def request_pins(session: Session, settings: Settings, job: Job) -> None:
                 "cids": [unit.slot_state_cid],
                 "release": release.get(node, []),
             }
-            ask_to_pin(session, settings, job, node, task, unit_id=unit.id)
+            offer_pin_lease(session, settings, job, node, task, unit_id=unit.id)
 
 
 def _best(nodes: Sequence[str], slot: int, own: str, taken: set[str], failed: Mapping[str, int]) -> list[str]:
-    """Return candidates to pin a slot's state, best first. Each slot starts at another node, which spreads the load."""
+    """Return candidates to pin a slot's state, best first; slots start at different nodes."""
     rotated = [*nodes[slot % len(nodes) :], *nodes[: slot % len(nodes)]] if nodes else []
     able = [node for node in rotated if node not in taken and failed.get(node, 0) < MAX_ATTEMPTS]
     return sorted(able, key=lambda node: (failed.get(node, 0), node == own))
 
 
 def record(session: Session, lease: Lease, proof: str, size: int) -> None:
-    """Record the holder's proven copy of ``size`` bytes, and delete its pins that the lease released."""
+    """Record the holder's proven copy of ``size`` bytes; delete its released pins."""
     assert lease.unit_id is not None  # only checkpoint pins have none
     replication_repository.delete_pins(session, lease.holder, lease.job_id, lease.task["release"])
     session.add(StatePin(unit_id=lease.unit_id, provider=lease.holder, nonce=lease.task["nonce"], proof=proof))
-    reliability.note_served(session, lease.holder, size, utc_now())
+    reliability.record_served_bytes(session, lease.holder, size, utc_now())
     seen = {"round": lease.task["round"], "slot": lease.task["slot"], "cid": lease.task["cids"][0]}
     emit(session, lease.job_id, "slot_state_pin", seen | {"provider": lease.holder})

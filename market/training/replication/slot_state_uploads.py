@@ -29,17 +29,17 @@ MAX_ATTEMPTS = 3
 
 
 def request_uploads(session: Session, settings: Settings, job: Job) -> None:
-    """Request the states that the newest kept checkpoint names and storage lacks, one per slot at a time.
+    """Request the states that the newest kept checkpoint names and storage lacks.
 
     A node that uploads for longer than the interval of kept checkpoints skips some of them.
     """
     newest = job.current_round - job.current_round % job.checkpoint_interval
-    wanted = replication_repository.wanted(session, job.id, newest)
+    wanted = replication_repository.states_to_publish(session, job.id, newest)
     if not wanted:
         return
     asked = replication_repository.publish_leases(session, job.id, [unit.id for unit in wanted])
     under_way = {lease.task["slot"] for lease in asked if lease.status in leases_repository.OPEN_LEASE}
-    grew = uploads_repository.touched(session, [unit.id for unit in wanted], SLOT_STATE)
+    grew = uploads_repository.last_changes(session, [unit.id for unit in wanted], SLOT_STATE)
     attempts = Counter(lease.unit_id for lease in asked if _has_failed(lease, grew))
     for unit in wanted:
         if unit.slot not in under_way and attempts[unit.id] < MAX_ATTEMPTS:

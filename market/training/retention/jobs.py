@@ -10,7 +10,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 
 from market.platform.db.session import Database
-from market.platform.events.service import forget_job as delete_events
+from market.platform.events.service import delete_job_events as delete_events
 from market.platform.storage.client import Storage
 from market.platform.storage.errors import BlobNotFound, StorageError, StorageUnavailable
 from market.training.leases.verification_hooks import hooks
@@ -18,27 +18,27 @@ from market.training.retention import repository
 from training_gym.spec.manifests import MAX_MANIFEST_BYTES
 from training_gym.units.checkpoint import CheckpointManifest
 
-JOBS_AT_ONCE = 10
+JOBS_PER_RUN = 10
 """Jobs per sweep."""
 
-FILES_AT_ONCE, ROWS_AT_ONCE = 100, 1_000
+FILES_PER_BATCH, ROWS_PER_BATCH = 100, 1_000
 """Files per check for other uses; rows per transaction."""
 
 
 def purge_expired(database: Database, storage: Storage, kept: timedelta, now: datetime) -> int:
     """Purge the data of jobs that ended longer than ``kept`` ago; return the number of jobs."""
     with database.transaction() as session:
-        due = repository.ended_before(session, now - kept, JOBS_AT_ONCE)
+        due = repository.ended_before(session, now - kept, JOBS_PER_RUN)
     for done, job_id in enumerate(due):
         try:
             _release_files(database, storage, job_id)
         except StorageUnavailable:
             return done  # the next sweep retries
         for delete in (repository.delete_leases, delete_events):
-            deleted = ROWS_AT_ONCE
-            while deleted == ROWS_AT_ONCE:
+            deleted = ROWS_PER_BATCH
+            while deleted == ROWS_PER_BATCH:
                 with database.transaction() as session:
-                    deleted = delete(session, job_id, ROWS_AT_ONCE)
+                    deleted = delete(session, job_id, ROWS_PER_BATCH)
         with database.transaction() as session:
             repository.mark_released(session, job_id, now)
     return len(due)
@@ -50,8 +50,8 @@ def _release_files(database: Database, storage: Storage, job_id: str) -> None:
         states = repository.unneeded_states(session, job_id)
     for_training = {cid for one in checkpoints for cid in _for_training(storage, one.cid)}
     files = sorted(states | for_training)
-    for start in range(0, len(files), FILES_AT_ONCE):
-        some = files[start : start + FILES_AT_ONCE]
+    for start in range(0, len(files), FILES_PER_BATCH):
+        some = files[start : start + FILES_PER_BATCH]
         needed = _needed(database, job_id, some)
         for cid in some:
             if cid not in needed:

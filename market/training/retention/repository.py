@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session, aliased
 
 from market.domain.lifecycle import UnitStatus
 from market.jobs.models import Job
-from market.jobs.repository import OVER
+from market.jobs.repository import TERMINAL_STATUSES
 from market.training.checkpoints.models import Checkpoint, Pin, StatePin
 from market.training.leases.models import Lease
 from market.training.units.models import Unit
@@ -18,7 +18,7 @@ from market.training.units.models import Unit
 def ended_before(session: Session, before: datetime, limit: int) -> Sequence[str]:
     """Return jobs that ended before then and are not purged, oldest first."""
     ended_at = func.coalesce(Job.settled_at, Job.created_at)  # a rejected job has no settlement
-    query = select(Job.id).where(Job.released_at.is_(None), Job.status.in_(OVER), ended_at < before)
+    query = select(Job.id).where(Job.released_at.is_(None), Job.status.in_(TERMINAL_STATUSES), ended_at < before)
     return session.scalars(query.order_by(ended_at).limit(limit)).all()
 
 
@@ -55,7 +55,7 @@ def needed_elsewhere(session: Session, job_id: str, cids: Sequence[str]) -> set[
 
 
 def mark_files_released(session: Session, job_id: str, files: Collection[str]) -> None:
-    """Record that storage dropped these checkpoint files, and all replica states except evidence."""
+    """Record that storage dropped checkpoint files, and replica states except evidence."""
     for checkpoint in checkpoints_but_the_last(session, job_id):
         checkpoint.file_cids = [cid for cid in checkpoint.file_cids if cid not in files]
     states = update(Unit).where(Unit.job_id == job_id, Unit.slot_state_public, ~_is_evidence())
@@ -69,7 +69,7 @@ def delete_leases(session: Session, job_id: str, limit: int) -> int:
 
 
 def mark_released(session: Session, job_id: str, now: datetime) -> None:
-    """Mark the job as purged and delete its pins: nodes keep files only while the job can be disputed."""
+    """Mark the job as purged and delete its pins; it cannot be disputed any more."""
     checkpoints = select(Checkpoint.id).where(Checkpoint.job_id == job_id)
     session.execute(delete(Pin).where(Pin.checkpoint_id.in_(checkpoints)))
     units = select(Unit.id).where(Unit.job_id == job_id)

@@ -19,7 +19,7 @@ from market.training.replication import repository as replication_repository
 
 def needs_file(session: Session, cid: str) -> bool:
     """Return True if a file is a payload or a public replica state."""
-    return replication_repository.is_public_of_others(session, cid, ())
+    return replication_repository.is_used_by_other_units(session, cid, ())
 
 
 def unpin_states(database: Database, storage: Storage, network: NetworkParameters, now: datetime) -> int:
@@ -36,7 +36,7 @@ def unpin_states(database: Database, storage: Storage, network: NetworkParameter
         kept = {
             cid
             for _, cid in due
-            if replication_repository.is_public_of_others(session, cid, ids) or hooks().is_revealed(session, cid)
+            if replication_repository.is_used_by_other_units(session, cid, ids) or hooks().is_revealed(session, cid)
         }
     try:
         for _, cid in due:

@@ -24,7 +24,7 @@ class UnusableDataset(Exception):
 
 
 def build_initial_checkpoint(database: Database, storage: Storage, job_id: str) -> None:
-    """Pin the dataset, then build, store and record the checkpoint of round 0; no-op if another worker does or did.
+    """Pin the dataset, then build and record round 0's checkpoint, once.
 
     Raises:
         UnusableDataset: the dataset is missing or does not match its manifest.
@@ -60,7 +60,7 @@ def _initial_model(storage: Storage, spec: TrainingSpec) -> bytes:
 def _pin_inputs(database: Database, storage: Storage, spec: TrainingSpec) -> None:
     manifest = DatasetManifest.from_bytes(storage.get(spec.dataset, max_bytes=MAX_MANIFEST_BYTES))
     with database.transaction() as session:  # an expiring upload of the same file must not unpin it
-        uploads_repository.leave_pinned(session, [spec.dataset, manifest.train.cid, manifest.validation.cid])
+        uploads_repository.detach_pins(session, [spec.dataset, manifest.train.cid, manifest.validation.cid])
     storage.pin(spec.dataset)
     for split in (manifest.train, manifest.validation):
         storage.pin(split.cid, size=min(split.size, _WAITED_FOR_BYTES))

@@ -9,7 +9,7 @@ from market.training.checkpoints.models import Checkpoint
 
 
 def active_jobs(session: Session) -> list[str]:
-    """Return the ids of jobs that dispatch may advance; waiting jobs only until they have their first checkpoint."""
+    """Return jobs that dispatch may advance; waiting ones until their first checkpoint."""
     at_rest = (JobStatus.SUBMITTED, JobStatus.SETTLED, JobStatus.REJECTED)
     has_checkpoint = exists().where(Checkpoint.job_id == Job.id, Checkpoint.round == 0)
     is_ready = (Job.status == JobStatus.MATCHING) & has_checkpoint

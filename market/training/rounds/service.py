@@ -22,9 +22,9 @@ from market.providers.outages import service as outages
 from market.settings import Settings
 from market.training.checkpoints import repository as checkpoints_repository
 from market.training.checkpoints.models import Checkpoint
+from market.training.leases.job_stop import cancel_now, stop_training
 from market.training.leases.schemas import LeaseKind
 from market.training.leases.service import create_lease
-from market.training.leases.stopping import cancel_now, stop_training
 from market.training.matching import renewals, spares
 from market.training.replication import checkpoint_pins, slot_state_pins, slot_state_uploads
 from market.training.rounds import repository
@@ -86,7 +86,7 @@ def due_jobs(database: Database) -> list[str]:
 def round_to_offer(
     state: RoundState, now: datetime, own: UnitStatus | None, following: UnitStatus | None, *, next_round_open: bool
 ) -> int | None:
-    """Return the round of the replica's next unit: 0 the current one, 1 the next one, None for no unit now.
+    """Return the round of a replica's next unit: 0 current, 1 next, None for none now.
 
     Args:
         own, following: status of the replica's unit of this round and of the next; None without a usable unit.
@@ -115,13 +115,13 @@ def _advance_round(session: Session, settings: Settings, job: Job) -> None:
     state, now = round_state(session, job, units, settings), utc_now()
     if state.can_close(now):
         enqueue_after_commit(session, "jobs.aggregate", job.id)
-    elif state.is_infeasible(now) and state.is_infeasible(now - outages.time_away(session, state.started_at, now)):
+    elif state.is_infeasible(now) and state.is_infeasible(now - outages.outage_time(session, state.started_at, now)):
         _handle_infeasible_round(session, job, state, now)
 
 
 def _handle_infeasible_round(session: Session, job: Job, state: RoundState, now: datetime) -> None:
-    """Restart the round's timeout after an outage of the market if nodes train again. Otherwise fail the job."""
-    if state.open and providers.was_silent(session, job.round_started_at or job.created_at, now):
+    """Restart the timeout after a market outage if nodes train again; else fail the job."""
+    if state.open and providers.had_outage(session, job.round_started_at or job.created_at, now):
         job.round_started_at = now
     else:
         _fail(session, job, "no_capacity")
@@ -136,7 +136,7 @@ def _offer_units(
     next_units: list[Unit],
     checkpoint: Checkpoint,
 ) -> None:
-    """Fill vacant replicas and offer each its unit of this round (appended to ``units``) or of the next."""
+    """Fill vacant replicas and offer each its unit of this round (into ``units``) or the next."""
     state, now = round_state(session, job, units, settings), utc_now()
     own, following = _usable_units(units), _usable_units(next_units)
     # A late unit's replica state starts the replica's next unit, so that one waits for it.
@@ -147,19 +147,21 @@ def _offer_units(
         and state.can_start_next_round(now, deadlines.round_start([unit.created_at for unit in next_units], job.nodes))
     )
 
-    def next_of(slot: Slot) -> int | None:
+    def next_unit_round(slot: Slot) -> int | None:
         statuses = [_effective_status(slot, units.get(slot.slot)) for units in (own, following)]
         return None if slot.slot in waiting else round_to_offer(state, now, *statuses, next_round_open=next_round_open)
 
     # A replica too late for this round gets its node now and its unit in the next round.
     idle = [
-        slot for slot in slots if next_of(slot) is not None or slot.slot not in own.keys() | following.keys() | waiting
+        slot
+        for slot in slots
+        if next_unit_round(slot) is not None or slot.slot not in own.keys() | following.keys() | waiting
     ]
     renewals.drop_overpriced_nodes(session, settings, job, idle)
     renewals.drop_ineligible_nodes(session, settings, job, idle)
-    spares.fill(session, settings, job, slots, idle, [*units, *next_units])
+    spares.assign_spares(session, settings, job, slots, idle, [*units, *next_units])
     for slot in slots:
-        which = None if slot.provider is None else next_of(slot)
+        which = None if slot.provider is None else next_unit_round(slot)
         if which is None or slot.provider is None:
             continue
         before = own.get(slot.slot)
@@ -171,7 +173,7 @@ def _offer_units(
 
 
 def _effective_status(slot: Slot, unit: Unit | None) -> UnitStatus | None:
-    """Return the unit's status; its own node may continue from a declared commitment as from an uploaded unit."""
+    """Return the unit's status; its own node may continue from a declared commitment."""
     if unit is None:
         return None
     is_declared = unit.status == UnitStatus.COMMITTED and unit.payload_cid is not None
@@ -249,7 +251,7 @@ def _offer_unit(
 
 
 def _top_k(session: Session, job: Job, provider: str) -> int:
-    """Return the compression level of a node's next unit, from its report of its last unit of the job.
+    """Return the compression level of a node's next unit, from its last report.
 
     Without such a report, use its newest one of another job, with compute time scaled by the work of a unit.
     """

@@ -22,7 +22,7 @@ REPORT_OF_ANOTHER_JOB = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class RoundState:
-    """Progress of a round: ``open`` units are with nodes, ``delivered`` units are uploaded and not rejected.
+    """Progress of a round: ``open`` units are with nodes, ``delivered`` ones not rejected.
 
     A quorum does not wait for ``infeasible`` units: open ones that were offered after ``last_offer``.
     It waits for the other open units until ``deadline``. Without a quorum the job fails after ``patience``.
@@ -57,7 +57,7 @@ class RoundState:
         return in_time or self.lacks_quorum
 
     def can_start_next_round(self, now: datetime, started_at: datetime | None) -> bool:
-        """Return True if a unit of the next round can finish in time; that round began at ``started_at``, if it did."""
+        """Return True if a unit of the next round, begun at ``started_at``, can finish in time."""
         return started_at is None or self.last_early_offer is None or now <= started_at + self.last_early_offer
 
     @property
@@ -73,7 +73,7 @@ def round_state(session: Session, job: Job, units: list[Unit], settings: Setting
     """
     longest, opened_at = settings.round_deadline_seconds, job.round_started_at or job.created_at
     started_at = opened_at
-    share = deadlines.LEAST_SLACK
+    share = deadlines.MIN_SLACK_SHARE
     if slot_states.continues_on_delivery(job):
         started_at = deadlines.round_start([unit.created_at for unit in units], job.nodes) or started_at
         share = deadlines.OVERLAPPED_SLACK

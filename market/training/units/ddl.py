@@ -1,4 +1,4 @@
-"""Database trigger on units. ``STATEMENTS`` run after ``create_all``; the migrations have a copy."""
+"""Database trigger on units: ``STATEMENTS`` run after ``create_all``."""
 
 from sqlalchemy import DDL, event
 

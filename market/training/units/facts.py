@@ -44,7 +44,7 @@ class UnitSummary:
     window_id: int | None
     sampling_bps: int | None
     tolerated_segments: list[int]  # sampled, and passed by tolerance alone
-    least_sampling_bps: int
+    min_sampling_bps: int
     gross_wei: int  # cost to the payer, if it is verified
 
     @property
@@ -91,6 +91,6 @@ def facts(job: Job, unit: Unit) -> UnitSummary:
         window_id=unit.window_id,
         sampling_bps=unit.sampling_bps,
         tolerated_segments=unit.tolerated_segments or [],
-        least_sampling_bps=job.sampling_bps,
+        min_sampling_bps=job.sampling_bps,
         gross_wei=unit_price(job.clearing_price_wei or 0, job.unit_weight_us),
     )

@@ -11,7 +11,7 @@ from market.platform.db.base import Address, Base, Cid, CreatedAt, Hash32, UtcDa
 
 
 class Unit(Base, CreatedAt):
-    """One replica's work in one outer round by one provider: what is committed, verified and paid."""
+    """Work of one replica in one outer round: committed, verified and paid."""
 
     __tablename__ = "units"
     __table_args__ = (

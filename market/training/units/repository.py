@@ -69,7 +69,7 @@ def exclude_payloads(session: Session, job_id: str, unit_ids: Collection[int], r
 
 
 def late_units(session: Session, job_id: str, round_: int) -> list[Unit]:
-    """Return late units of rounds before ``round_`` whose payloads wait for an aggregation, in slot order."""
+    """Return late units of rounds before ``round_`` that wait for an aggregation, by slot."""
     query = select(Unit).where(
         Unit.job_id == job_id, Unit.round < round_, Unit.status.in_(DELIVERED_UNIT), Unit.included.is_(None)
     )
@@ -94,7 +94,7 @@ def has_pending_upload(session: Session, unit: Unit) -> bool:
     return session.scalar(query.where(Unit.status == UnitStatus.COMMITTED).limit(1)) is not None
 
 
-def started_from(session: Session, unit: Unit) -> list[Unit]:
+def units_started_from(session: Session, unit: Unit) -> list[Unit]:
     """Return open units that start from the state that ``unit`` declared."""
     from_it = or_(Unit.start_eager_payload_cid == unit.payload_cid, Unit.start_slot_state_cid == unit.slot_state_cid)
     query = select(Unit).where(Unit.job_id == unit.job_id, Unit.slot == unit.slot, Unit.round > unit.round, from_it)
@@ -102,7 +102,7 @@ def started_from(session: Session, unit: Unit) -> list[Unit]:
 
 
 def delivery_seconds(session: Session, job_id: str, since_round: int) -> list[float]:
-    """Return the seconds from offer to upload of each delivered unit of the rounds from ``since_round`` on."""
+    """Return delivered units' seconds from offer to upload, from round ``since_round`` on."""
     query = select(Unit.created_at, Unit.uploaded_at).where(
         Unit.job_id == job_id, Unit.round >= since_round, Unit.uploaded_at.is_not(None)
     )
@@ -118,13 +118,13 @@ def units_by_id(session: Session, unit_ids: Collection[int]) -> dict[int, Unit]:
     return {row.id: row for row in session.scalars(select(Unit).where(Unit.id.in_(unit_ids)))}
 
 
-def _costs_at_least(gross_wei: int) -> ColumnElement[bool]:
+def _has_min_price(gross_wei: int) -> ColumnElement[bool]:
     """Match jobs whose units cost at least ``gross_wei``, before prices are rounded."""
     return func.coalesce(Job.clearing_price_wei, 0) * Job.unit_weight_us >= gross_wei * HOUR_US
 
 
 def count_verified_units(session: Session, provider: str, min_wei: int, since: datetime | None) -> int:
-    query = select(func.count()).select_from(Unit).join(Job, Job.id == Unit.job_id).where(_costs_at_least(min_wei))
+    query = select(func.count()).select_from(Unit).join(Job, Job.id == Unit.job_id).where(_has_min_price(min_wei))
     query = query.where(Unit.provider == provider, Unit.status == UnitStatus.VERIFIED)
     if since is not None:
         query = query.where(Unit.decided_at > since)
@@ -134,8 +134,8 @@ def count_verified_units(session: Session, provider: str, min_wei: int, since: d
 def newest_outlier_flags(
     session: Session, provider: str, min_wei: int, limit: int
 ) -> list[tuple[list[str] | None, str | None]]:
-    """Return outlier flags and exclusion reason of the provider's newest delivered units worth at least ``min_wei``."""
-    query = select(Unit.doubts, Unit.exclusion_reason).join(Job, Job.id == Unit.job_id).where(_costs_at_least(min_wei))
+    """Return (flags, exclusion) of the provider's newest units worth at least ``min_wei``."""
+    query = select(Unit.doubts, Unit.exclusion_reason).join(Job, Job.id == Unit.job_id).where(_has_min_price(min_wei))
     query = query.where(Unit.provider == provider, Unit.uploaded_at.is_not(None))
     return list(session.execute(query.order_by(Unit.uploaded_at.desc(), Unit.id.desc()).limit(limit)).tuples())
 
@@ -147,8 +147,8 @@ def unexamined_units(session: Session, job_id: str, round_: int) -> list[Unit]:
     return list(session.scalars(query.order_by(Unit.slot)))
 
 
-def trained_on(session: Session, dataset: str, providers: Collection[str]) -> set[str]:
-    """Return the nodes that delivered a unit of a job on this dataset (manifest CID), so hold a copy of it."""
+def nodes_with_dataset(session: Session, dataset: str, providers: Collection[str]) -> set[str]:
+    """Return nodes that delivered units on this dataset (manifest CID), so hold a copy."""
     query = select(Unit.provider).join(Job, Job.id == Unit.job_id).distinct()
     of_dataset = Job.spec["data_config"]["dataset"].as_string() == dataset
     return set(session.scalars(query.where(Unit.provider.in_(providers), Unit.status.in_(DELIVERED_UNIT), of_dataset)))

@@ -39,7 +39,7 @@ def job_units(session: Session, job_id: str) -> list[UnitSummary]:
 
 
 def clean_units_of(session: Session, unit: UnitSummary, since: datetime | None = None) -> int:
-    """Return the number of the provider's verified units that are comparable to this one, over all jobs.
+    """Return the number of the provider's verified units comparable to this one.
 
     See :data:`market.domain.verification.sampling.COMPARABLE_SHARE`. ``since`` limits it to later decisions.
     """
@@ -63,7 +63,7 @@ def decided_before(session: Session, unit_ids: Collection[int], then: datetime) 
 
 
 def mark_checking(session: Session, unit_id: int, sampling_bps: int) -> None:
-    """Start checking a unit whose segments were sampled at ``sampling_bps``. No-op if it is checked or decided."""
+    """Start checking a unit sampled at ``sampling_bps``. No-op if checked or decided."""
     _, unit = _lock(session, unit_id)
     if unit.status == UnitStatus.UPLOADED:
         unit.sampling_bps = sampling_bps
@@ -71,7 +71,7 @@ def mark_checking(session: Session, unit_id: int, sampling_bps: int) -> None:
 
 
 def pass_unit(session: Session, unit_id: int, tolerated: Sequence[int] = ()) -> None:
-    """Verify a unit, of which only a cross-class check passed the ``tolerated`` segments. No-op if it is decided."""
+    """Verify a unit; only a cross-class check passed ``tolerated``. No-op if decided."""
     job, unit = _lock(session, unit_id)
     if unit.status == UnitStatus.CHECKING:
         unit.tolerated_segments = sorted(tolerated)
@@ -96,7 +96,7 @@ def dispute_unit(session: Session, unit_id: int, dispute_id: str) -> None:
     transition_unit(session, unit, UnitEvent.DISPUTE, at=utc_now())
 
 
-def acquit_unit(session: Session, unit_id: int) -> None:
+def return_to_checking(session: Session, unit_id: int) -> None:
     """Return a unit to checking after a dispute was rejected."""
     _, unit = _lock(session, unit_id)
     transition_unit(session, unit, UnitEvent.ACQUIT, at=utc_now())
@@ -110,7 +110,7 @@ def _lock(session: Session, unit_id: int) -> tuple[Job, Unit]:
 
 
 def settle_if_decided(session: Session, job: Job, now: datetime) -> None:
-    """Send a job that no longer trains to settlement once all its units are decided. The caller has locked the job."""
+    """Settle a job that does not train any more once all units are decided. The job is locked."""
     if job.status not in _TRAINING_OVER or repository.has_undecided_units(session, job.id):
         return
     if job.status == JobStatus.VERIFYING:

@@ -8,7 +8,7 @@ from market.training.units.models import Unit
 
 
 def is_public(session: Session, job_id: str, cid: str, digest: str) -> bool:
-    """Return True if storage has the state. The digest is compared too: any node can declare a foreign CID."""
+    """Return True if storage has the state; its digest must match, as CIDs can be foreign."""
     of_pair = Unit.job_id == job_id, Unit.slot_state_cid == cid, Unit.slot_state_digest == digest
     return session.scalar(select(Unit.id).where(*of_pair, Unit.slot_state_public).limit(1)) is not None
 
@@ -23,7 +23,7 @@ _RESTORABLE = Unit.to_restore & Unit.status.not_in((UnitStatus.REJECTED, UnitSta
 
 
 def payload_to_restore(session: Session, job_id: str, slot: int) -> str | None:
-    """Return the CID of the slot's oldest payload to restore. Payloads of disputed or rejected units are not."""
+    """Return the CID of the slot's oldest payload to restore, of undisputed units."""
     query = select(Unit.payload_cid).where(Unit.job_id == job_id, Unit.slot == slot, _RESTORABLE)
     return session.scalar(query.order_by(Unit.id).limit(1))
 
@@ -33,7 +33,7 @@ def slots_to_restore(session: Session, job_id: str) -> set[int]:
     return set(session.scalars(select(Unit.slot).where(Unit.job_id == job_id, _RESTORABLE)))
 
 
-def note_restored(session: Session, job_id: str, slot: int, payload_cid: str) -> None:
+def record_restored(session: Session, job_id: str, slot: int, payload_cid: str) -> None:
     """Record that the replica continues from a unit that started with this payload restored."""
     of_slot = Unit.job_id == job_id, Unit.slot == slot, Unit.payload_cid == payload_cid
     session.execute(update(Unit).where(*of_slot).values(to_restore=False))

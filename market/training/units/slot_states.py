@@ -36,7 +36,7 @@ class Start:
 
 
 def start_of(session: Session, job: Job, round_: int, slot: Slot, provider: str) -> Start:
-    """Return the start of the slot's unit on this node. Emit an event if the slot's state is reset."""
+    """Return the start of the slot's unit on this node; emit an event on a reset."""
     if slot.state_unit_id is None:
         return Start()
     [before] = repository.units_by_id(session, [slot.state_unit_id]).values()
@@ -52,7 +52,7 @@ def start_of(session: Session, job: Job, round_: int, slot: Slot, provider: str)
 
 
 def continues_on_delivery(job: Job) -> bool:
-    """Return True if a replica continues once a unit is declared or delivered, before its round is aggregated."""
+    """Return True if replicas continue before their unit's round is aggregated."""
     return bool(job.spec["training_config"].get("round_delay"))
 
 
@@ -60,11 +60,11 @@ def set_next_start_state(session: Session, slot: Slot, unit: Unit) -> None:
     """Let the slot's next unit start from the end state of ``unit``."""
     slot.state_unit_id = unit.id
     if unit.start_restored_payload_cid is not None:
-        slot_state_repository.note_restored(session, unit.job_id, unit.slot, unit.start_restored_payload_cid)
+        slot_state_repository.record_restored(session, unit.job_id, unit.slot, unit.start_restored_payload_cid)
 
 
-def may_be_restored(unit: Unit) -> bool:
-    """Return True if the unit's payload may be restored when it is excluded (``robust.RESTORED_FOR``).
+def can_be_restored(unit: Unit) -> bool:
+    """Return True if the unit's payload can be restored (``robust.RESTORED_FOR``).
 
     A payload is restored once: otherwise excluded payloads accumulate in a replica with unusual data.
     """
@@ -97,13 +97,13 @@ def starts_privately(session: Session, unit_id: int) -> bool:
 
 
 def reveal_bytes(session: Session, unit: UnitSummary, segments: Sequence[int]) -> int:
-    """Return the bytes that the provider must upload to reveal the start states of these segments."""
+    """Return the bytes to upload to reveal the start states of these segments."""
     spec = TrainingSpec.from_dict(unit.spec)
     states = sum(segment > 0 for segment in segments) * boundary_state_bytes(spec)
     return states + (slot_state_bytes(spec) if segments and starts_privately(session, unit.id) else 0)
 
 
-def named(session: Session, job_id: str) -> dict[int, str]:
+def next_start_cids(session: Session, job_id: str) -> dict[int, str]:
     """Return by slot the CID of the next start state for a checkpoint's manifest.
 
     A slot whose state gets a payload restored is missing: no file holds that state.
@@ -116,8 +116,8 @@ def named(session: Session, job_id: str) -> dict[int, str]:
     return {slot: cid for slot, cid in found.items() if cid is not None}
 
 
-def mark_kept(session: Session, job: Job, round_: int) -> None:
-    """Request the upload of the slots' current states if the checkpoint before ``round_`` is kept and not the last."""
+def request_kept_states(session: Session, job: Job, round_: int) -> None:
+    """Request uploads of current states if the checkpoint before ``round_`` is kept, not last."""
     if round_ % job.checkpoint_interval or round_ == job.rounds:
         return
     ids = [slot.state_unit_id for slot in jobs_repository.slots(session, job.id) if slot.state_unit_id is not None]

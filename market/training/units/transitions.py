@@ -5,16 +5,16 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from market.domain.lifecycle import UNIT, UNIT_DECIDED, UnitEvent
-from market.platform.events.service import emit, move
+from market.platform.events.service import apply_event, emit
 from market.providers.record import reliability as providers
 from market.training.units.models import Unit
 
 
 def transition_unit(session: Session, unit: Unit, event: UnitEvent, *, at: datetime, reason: str | None = None) -> None:
     """Apply ``event`` to a locked unit; ``at`` becomes its decision time if this decides it."""
-    status = move(session, unit, UNIT, event, subject=("unit", str(unit.id)), reason=reason)
+    status = apply_event(session, unit, UNIT, event, subject=("unit", str(unit.id)), reason=reason)
     if status in UNIT_DECIDED:
         unit.decided_at = at
-        providers.note_unit(session, unit.provider, event, served_bytes=unit.uploaded_bytes, at=at)
+        providers.record_unit(session, unit.provider, event, served_bytes=unit.uploaded_bytes, at=at)
     seen = {"round": unit.round, "slot": unit.slot, "provider": unit.provider, "status": status, "reason": reason}
     emit(session, unit.job_id, "unit", seen)

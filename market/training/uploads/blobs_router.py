@@ -46,9 +46,9 @@ class BlobView(BaseModel):
 )
 async def upload_blob(request: Request, account: CurrentAccount, services: ServicesDep) -> BlobView:
     """Store the request's body. Equal bytes get an equal CID."""
-    room = await run_in_threadpool(_room, services, account.address, _announced(request))
+    room = await run_in_threadpool(_upload_limits, services, account.address, _announced_size(request))
     with SpooledTemporaryFile(max_size=_IN_MEMORY) as file:
-        size = await received(request, file, room.max_bytes, "Split the content over several blobs.")
+        size = await receive_body(request, file, room.max_bytes, "Split the content over several blobs.")
         blob = await run_in_threadpool(_store, services, account.address, cast(BinaryIO, file), size, room.quota)
     return BlobView(cid=blob.cid, size=blob.size)
 
@@ -61,38 +61,38 @@ class _Room:
     quota: int
 
 
-def _room(services: Services, account: str, announced: int) -> _Room:
+def _upload_limits(services: Services, account: str, announced: int) -> _Room:
     """Return the account's limits, raised by the size of a pending benchmark answer."""
     settings = services.settings
     with services.database.reading() as session:
         asked = benchmarks.answer_bytes(session, account)
         room = _Room(max(settings.max_blob_bytes, asked), settings.blob_bytes_per_day + asked)
-        quota.require_room(session, account, min(announced, room.max_bytes), room.quota)
+        quota.require_quota(session, account, min(announced, room.max_bytes), room.quota)
     return room
 
 
 def _store(services: Services, account: str, file: BinaryIO, size: int, max_bytes: int) -> StoredBlob:
     with services.database.transaction() as session:
-        upload = quota.take_room(session, account, size, max_bytes)
+        upload = quota.charge(session, account, size, max_bytes)
     try:
         stored = services.part(Storage).put(file, max_bytes=size)
     except StorageError:
         with services.database.transaction() as session:
-            quota.give_room_back(session, upload)
+            quota.refund(session, upload)
         raise
     with services.database.transaction() as session:
-        quota.note_stored(session, upload, stored.cid)
+        quota.record_stored(session, upload, stored.cid)
     return stored
 
 
-def _announced(request: Request) -> int:
+def _announced_size(request: Request) -> int:
     return int(request.headers.get("content-length", "0"))
 
 
-async def received(request: Request, file: SpooledTemporaryFile[bytes], limit: int, remedy: str) -> int:
-    """Write the request's body into ``file``, rewind it and return its bytes. Raises BodyTooLarge."""
+async def receive_body(request: Request, file: SpooledTemporaryFile[bytes], limit: int, remedy: str) -> int:
+    """Write the body into ``file``, rewind it and return its bytes. Raises BodyTooLarge."""
     too_large = BodyTooLarge(f"The body exceeds {limit} bytes.", field="body", remedy=remedy)
-    if _announced(request) > limit:
+    if _announced_size(request) > limit:
         raise too_large
     size = 0
     async for piece in request.stream():

@@ -15,7 +15,7 @@ class FileNotAsked(MarketError):
 
 
 class PieceRefused(MarketError):
-    """``reason``: ``piece_mismatch`` (other bytes than its CID), ``file_too_large`` or ``piece_empty``."""
+    """``reason``: ``piece_mismatch`` (other bytes), ``file_too_large`` or ``piece_empty``."""
 
     status = 422
     code = "piece-refused"

@@ -9,7 +9,7 @@ from market.platform.db.base import Base, Cid, UtcDateTime
 
 
 class Upload(Base):
-    """A file of a unit that arrives in pieces, at most one per purpose. Deleted once accepted or expired."""
+    """A unit's file that arrives in pieces, one per purpose; deleted once accepted or expired."""
 
     __tablename__ = "uploads"
 
@@ -22,7 +22,7 @@ class Upload(Base):
 
 
 class UploadPiece(Base):
-    """A piece of an upload in storage. It is not pinned and may be lost until the file is complete."""
+    """Piece of an upload in storage, not pinned until the file is complete."""
 
     __tablename__ = "upload_pieces"
     __table_args__ = (

@@ -33,7 +33,7 @@ def pieces(session: Session, unit_id: int, purpose: str) -> Sequence[UploadPiece
 
 
 def replaced_bytes(session: Session, upload: Upload, cid: str, number: int, piece_cid: str) -> int:
-    """Return the stored bytes that piece ``number`` of the file ``cid`` replaces: of another file, or another piece."""
+    """Return the stored bytes that piece ``number`` of the file ``cid`` replaces."""
     if upload.cid != cid:
         mine = (UploadPiece.unit_id == upload.unit_id, UploadPiece.purpose == upload.purpose)
         return session.scalar(select(func.coalesce(func.sum(UploadPiece.size), 0)).where(*mine)) or 0
@@ -47,16 +47,16 @@ def put_piece(session: Session, unit_id: int, purpose: str, number: int, cid: st
     session.execute(row.on_conflict_do_update(**is_same))  # type: ignore[arg-type]
 
 
-def drop_pieces(session: Session, unit_id: int, purpose: str) -> None:
+def delete_pieces(session: Session, unit_id: int, purpose: str) -> None:
     session.execute(delete(UploadPiece).where(UploadPiece.unit_id == unit_id, UploadPiece.purpose == purpose))
 
 
-def drop(session: Session, unit_id: int, purposes: Collection[str]) -> None:
+def delete_uploads(session: Session, unit_id: int, purposes: Collection[str]) -> None:
     session.execute(delete(Upload).where(Upload.unit_id == unit_id, Upload.purpose.in_(purposes)))
 
 
 def stale(session: Session, before: datetime, *, without: str) -> Sequence[Upload]:
-    """Return up to 100 uploads unchanged since ``before``, without purposes that start with ``without``."""
+    """Return up to 100 uploads unchanged since ``before``, but no purpose from ``without``."""
     query = select(Upload).where(Upload.touched_at < before, ~Upload.purpose.startswith(without, autoescape=True))
     return session.scalars(query.order_by(Upload.touched_at).limit(100)).all()
 
@@ -67,19 +67,19 @@ def uploads_for(session: Session, purposes: str) -> Sequence[Upload]:
     return session.scalars(query.order_by(Upload.touched_at)).all()
 
 
-def leave_pinned(session: Session, cids: Collection[str]) -> None:
+def detach_pins(session: Session, cids: Collection[str]) -> None:
     """Keep these files pinned for another use when an upload of them expires."""
     session.execute(update(Upload).where(Upload.cid.in_(cids)).values(pinned_here=False))
 
 
-def touched(session: Session, unit_ids: Collection[int], purpose: str) -> dict[int, datetime]:
+def last_changes(session: Session, unit_ids: Collection[int], purpose: str) -> dict[int, datetime]:
     """Return by unit the time of the last change of its upload for this purpose."""
     query = select(Upload.unit_id, Upload.touched_at).where(Upload.unit_id.in_(unit_ids), Upload.purpose == purpose)
     return dict(session.execute(query).tuples().all())
 
 
 def is_named(session: Session, cid: str) -> bool:
-    """Return True if the file is a delivered payload, a published replica state or part of a checkpoint."""
+    """Return True if the file is a payload, published replica state or part of a checkpoint."""
     of_unit = or_(Unit.payload_cid == cid, (Unit.slot_state_cid == cid) & Unit.slot_state_public)
     of_checkpoint = exists().where(Checkpoint.file_cids.contains([cid]))
     return bool(session.scalar(select(or_(exists().where(of_unit), of_checkpoint))))

@@ -18,16 +18,16 @@ from market.platform.http.services import Services
 from market.platform.http.types import CidString
 from market.platform.storage.client import Storage
 from market.platform.storage.errors import StorageError
-from market.training.leases.deps import PRESENT, LeaseId
+from market.training.leases.deps import REPORTS_LIVENESS, LeaseId
 from market.training.leases.errors import LeaseLost
 from market.training.leases.schemas import Token
 from market.training.uploads import service
-from market.training.uploads.blobs_router import BINARY_BODY, received
+from market.training.uploads.blobs_router import BINARY_BODY, receive_body
 from market.training.uploads.errors import FileNotAsked, PieceRefused, UploadIncomplete, WrongFile
 from zoo_protocol.content.cid import InvalidCid
 from zoo_protocol.content.unixfs import PIECE_BYTES
 
-router = APIRouter(prefix="/v1/leases/{lease_id}/files/{cid}", tags=["leases"], dependencies=[PRESENT])
+router = APIRouter(prefix="/v1/leases/{lease_id}/files/{cid}", tags=["leases"], dependencies=[REPORTS_LIVENESS])
 
 PIECE_PATH = "/v1/leases/[^/]+/files/[^/]+/pieces/[^/]+"
 """Matches the paths of pieces, whose bodies are too large for memory."""
@@ -52,7 +52,7 @@ def _storage_errors() -> Iterator[None]:
 
 
 class FileView(BaseModel):
-    """State of a file in storage. A piece has ``piece_bytes`` of the file; the last one has the rest."""
+    """State of a file in storage; pieces have ``piece_bytes``, the last one has the rest."""
 
     cid: str
     max_bytes: int = Field(description="Maximum bytes of the file by the job's specification.")
@@ -79,11 +79,11 @@ class JoinedView(BaseModel):
 def read_file(
     lease_id: LeaseId, cid: FileCid, token: LeaseToken, account: CurrentAccount, services: ServicesDep
 ) -> FileView:
-    """Return the state of a file that the lease requests. Pieces that an earlier lease on the unit sent count."""
-    return file_view(services, service.of_lease(lease_id, account.address, token, cid), cid)
+    """Return the state of a requested file; pieces of the unit's earlier leases count."""
+    return file_view(services, service.expect_for_lease(lease_id, account.address, token, cid), cid)
 
 
-def file_view(services: Services, asked: service.Asked, cid: str) -> FileView:
+def file_view(services: Services, asked: service.FindExpected, cid: str) -> FileView:
     """Return the state of a file. Raises like ``asked``; StorageDown."""
     with _storage_errors():
         found = service.progress(services.database, services.part(Storage), asked, cid)
@@ -108,17 +108,23 @@ async def put_piece(
     account: CurrentAccount,
     services: ServicesDep,
 ) -> PieceView:
-    """Store a piece of a file. The market checks its CID and the maximum size by the job's specification."""
-    asked = service.of_lease(lease_id, account.address, token, cid)
+    """Store a piece of a file. The market checks its CID and the file's maximum size."""
+    asked = service.expect_for_lease(lease_id, account.address, token, cid)
     return await take_piece(services, request, asked, account.address, cid, number, piece_cid)
 
 
 async def take_piece(
-    services: Services, request: Request, asked: service.Asked, address: str, cid: str, number: int, piece_cid: str
+    services: Services,
+    request: Request,
+    asked: service.FindExpected,
+    address: str,
+    cid: str,
+    number: int,
+    piece_cid: str,
 ) -> PieceView:
-    """Store the request's body as a piece of a file. Raises like :func:`service.store_chunk`, and BodyTooLarge."""
+    """Store the body as a piece. Raises like :func:`service.store_chunk`, and BodyTooLarge."""
     with SpooledTemporaryFile(max_size=PIECE_BYTES // 16) as file:
-        await received(request, file, PIECE_BYTES, "Send the file in pieces of piece_bytes.")
+        await receive_body(request, file, PIECE_BYTES, "Send the file in pieces of piece_bytes.")
         with _storage_errors():
             await run_in_threadpool(
                 service.store_chunk,
@@ -145,10 +151,10 @@ def join_pieces(
     lease_id: LeaseId, cid: FileCid, token: LeaseToken, account: CurrentAccount, services: ServicesDep
 ) -> JoinedView:
     """Join the pieces into one file. Idempotent."""
-    return joined_view(services, service.of_lease(lease_id, account.address, token, cid), account.address, cid)
+    return joined_view(services, service.expect_for_lease(lease_id, account.address, token, cid), account.address, cid)
 
 
-def joined_view(services: Services, asked: service.Asked, address: str, cid: str) -> JoinedView:
+def joined_view(services: Services, asked: service.FindExpected, address: str, cid: str) -> JoinedView:
     """Join the pieces into one file. Raises like :func:`service.join`; StorageDown."""
     with _storage_errors():
         quota = services.settings.blob_bytes_per_day

@@ -59,23 +59,23 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Stored parts of a file: CIDs of its pieces by number; ``complete`` if storage has the whole file."""
+    """Stored parts of a file: piece CIDs by number; ``complete`` if storage has it whole."""
 
     expected: Expected
     pieces: dict[int, str]
     complete: bool
 
 
-Asked = Callable[[Session], Expected]
+FindExpected = Callable[[Session], Expected]
 """Returns the expected file of a caller. Raises FileNotAsked, or the reason why the caller may upload nothing."""
 
 
-def of_lease(lease_id: str, address: str, token: str, cid: str) -> Asked:
+def expect_for_lease(lease_id: str, address: str, token: str, cid: str) -> FindExpected:
     """Return the lookup for a lease holder, which raises LeaseLost, FileNotAsked."""
     return lambda session: _held(session, lease_id, address, token, cid)
 
 
-def of_disputed_unit(session: Session, unit_key: str, step: int, cid: str) -> Expected:
+def expect_for_dispute(session: Session, unit_key: str, step: int, cid: str) -> Expected:
     """Return the expected file of a disputed unit's provider, for the selected segment ``step``.
 
     Raises:
@@ -116,7 +116,7 @@ def _end_state(lease: Lease) -> str:
     return f"end_state_{lease.task.get('segment')}"
 
 
-def progress(database: Database, storage: Storage, asked: Asked, cid: str) -> Progress:
+def progress(database: Database, storage: Storage, asked: FindExpected, cid: str) -> Progress:
     """Return the state of a file. Raises InvalidCid, errors of ``asked``, StorageUnavailable."""
     parse(cid)
     with database.transaction() as session:
@@ -132,7 +132,7 @@ def progress(database: Database, storage: Storage, asked: Asked, cid: str) -> Pr
 def store_chunk(
     database: Database,
     storage: Storage,
-    asked: Asked,
+    asked: FindExpected,
     address: str,
     cid: str,
     number: int,
@@ -140,7 +140,7 @@ def store_chunk(
     body: BinaryIO,
     day_quota: int,
 ) -> None:
-    """Store a piece of a file. Idempotent; another file for the same purpose replaces the earlier one.
+    """Store a piece. Idempotent; another file for the same purpose replaces the earlier one.
 
     Replaced bytes count against the account's ``day_quota``, so that a lease does not bypass it. ``cid`` is the whole
     file's, ``piece_cid`` that of the piece as a file of its own.
@@ -158,7 +158,7 @@ def store_chunk(
         if row is not None and (
             replaced_bytes := uploads_repository.replaced_bytes(session, row, cid, number, piece_cid)
         ):
-            quota.take_room(session, address, replaced_bytes, day_quota)
+            quota.charge(session, address, replaced_bytes, day_quota)
         replaced = _begin(session, file, cid)
     _release(database, storage, replaced)
     content = body.read()
@@ -187,7 +187,7 @@ def _check_piece(file: Expected, number: int, piece_cid: str, content: bytes) ->
         )
 
 
-def join(database: Database, storage: Storage, asked: Asked, address: str, cid: str, day_quota: int) -> int:
+def join(database: Database, storage: Storage, asked: FindExpected, address: str, cid: str, day_quota: int) -> int:
     """Join a file's pieces, pin it and return its bytes. Idempotent.
 
     Pieces that form another file count against the account's quota, like replaced pieces.
@@ -221,14 +221,14 @@ def join(database: Database, storage: Storage, asked: Asked, address: str, cid: 
         raise UploadIncomplete(detail, field="cid", extra={"missing": []}) from error
     except WrongFile:
         with database.transaction() as session:
-            quota.take_room(session, address, blob.size, day_quota)
+            quota.charge(session, address, blob.size, day_quota)
         _drop_pieces(database, file, cid)
         raise
     with database.transaction() as session:
         row = uploads_repository.lock_upload(session, file.unit_id, file.purpose)
         if row is not None and row.cid == cid and not row.joined:
             row.joined, row.touched_at = True, utc_now()
-            uploads_repository.drop_pieces(session, file.unit_id, file.purpose)
+            uploads_repository.delete_pieces(session, file.unit_id, file.purpose)
     return blob.size
 
 
@@ -245,29 +245,29 @@ def _require_whole(pieces: Sequence[tuple[int, str, int]]) -> None:
         )
 
 
-def accepted(session: Session, lease: Lease, cids: Sequence[str | None]) -> None:
+def hand_over(session: Session, lease: Lease, cids: Sequence[str | None]) -> None:
     """Hand the checked files of a lease over to its unit."""
     if lease.unit_id is None:
         return
-    quota.taken_over(session, lease.holder, cids)
+    quota.stop_charging(session, lease.holder, cids)
     purposes = {
         LeaseKind.TRAIN: [PAYLOAD],
         LeaseKind.PUBLISH: [SLOT_STATE],
         LeaseKind.REVEAL: [START_SLOT_STATE, f"state_{lease.task.get('segment')}"],
         LeaseKind.REPLAY: [_end_state(lease)],
     }
-    uploads_repository.drop(session, lease.unit_id, purposes.get(LeaseKind(lease.kind), []))
+    uploads_repository.delete_uploads(session, lease.unit_id, purposes.get(LeaseKind(lease.kind), []))
 
 
-def discard_stale(database: Database, storage: Storage, before: datetime) -> int:
-    """Delete unfinished or unaccepted uploads without a change since ``before``; return their number."""
+def delete_stale(database: Database, storage: Storage, before: datetime) -> int:
+    """Delete unaccepted uploads without a change since ``before``; return their number."""
     with database.transaction() as session:
         due = uploads_repository.stale(session, before, without=DISPUTED)
     return _discard(database, storage, due)
 
 
-def release_disputed(database: Database, storage: Storage, disputed: Collection[str]) -> int:
-    """Delete the dispute files of all units except ``disputed``, the keys of units in open disputes."""
+def delete_disputed(database: Database, storage: Storage, disputed: Collection[str]) -> int:
+    """Delete dispute files of all units except ``disputed``, keys of units in open disputes."""
     with database.transaction() as session:
         found = [commitments_repository.acknowledged_unit(session, key) for key in disputed]
         kept = {one[2].id for one in found if one is not None}
@@ -283,7 +283,7 @@ def _discard(database: Database, storage: Storage, uploads: Sequence[Upload]) ->
         except StorageUnavailable:
             return 0  # the next sweep retries
         with database.transaction() as session:
-            uploads_repository.drop(session, unit_id, [purpose])
+            uploads_repository.delete_uploads(session, unit_id, [purpose])
     return len(due)
 
 
@@ -296,13 +296,13 @@ def _held(session: Session, lease_id: str, address: str, token: str, cid: str) -
 
 
 def _begin(session: Session, file: Expected, cid: str) -> str | None:
-    """Start or continue the upload for this purpose; return the CID of a replaced file that it had pinned."""
+    """Start or continue the upload for this purpose; return a replaced file's pinned CID."""
     now = utc_now()
     row = uploads_repository.begin(session, file.unit_id, file.purpose, cid, now)
     if row.cid == cid:
         return None
     replaced = row.cid if row.pinned_here else None
-    uploads_repository.drop_pieces(session, file.unit_id, file.purpose)
+    uploads_repository.delete_pieces(session, file.unit_id, file.purpose)
     row.cid, row.joined, row.pinned_here, row.touched_at = cid, False, False, now
     return replaced
 
@@ -320,7 +320,7 @@ def _drop_pieces(database: Database, file: Expected, cid: str) -> None:
         row = uploads_repository.lock_upload(session, file.unit_id, file.purpose)
         if row is not None and row.cid == cid and not row.joined:
             row.pinned_here = False  # an incomplete file is not pinned
-            uploads_repository.drop_pieces(session, file.unit_id, file.purpose)
+            uploads_repository.delete_pieces(session, file.unit_id, file.purpose)
 
 
 def _release(database: Database, storage: Storage, cid: str | None) -> None:

@@ -11,7 +11,7 @@ from market.platform.db.base import Address, Base, Cid, CreatedAt, Hash32, UtcDa
 
 
 class Challenge(Base, CreatedAt):
-    """The market's dispute of one unit: its claim and its outcome. ``Dispute`` has the state in the contract.
+    """The market's dispute of a unit: claim and outcome; ``Dispute`` has the chain's state.
 
     It is written in the transaction that disputes the unit, with all arguments of ``Disputes.open``. Its id follows
     from unit and challenger, so a restarted market opens the same dispute, once.

@@ -1,8 +1,8 @@
-"""The market as challenger: it disputes work that replays refute, with the bond of an account without a role.
+"""The market as challenger: disputes work that replays refute, with a bond.
 
 open → trace reveal by the provider → selection of the refuted segment → replay by a committee. Each step follows from
 the dispute's state in the contract, so a restarted market continues and repeats no call. The dispute keeper draws the
-committee and sends its verdict. :mod:`market.verification.judgement.decisions` applies the outcome.
+committee and sends its verdict. :mod:`market.verification.decisions.unit_outcomes` applies the outcome.
 """
 
 from collections.abc import Collection
@@ -31,7 +31,7 @@ from market.domain.lifecycle import (
 from market.domain.network import DisputeTerms
 from market.domain.verification.dispute_routes import Reason
 from market.platform.db.session import Database
-from market.platform.events.service import emit, move
+from market.platform.events.service import apply_event, emit
 from market.training.units.facts import UnitSummary
 from market.verification.disputes import challenge_repository, repository
 from market.verification.disputes.challenge_models import Challenge
@@ -58,7 +58,7 @@ class Challenger:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Final outcome of a dispute of the market; ``convicted_in`` is the dispute that was upheld, if any."""
+    """Final outcome of a market's dispute; ``convicted_in``: the upheld one, if any."""
 
     status: ChallengeStatus
     reason: str | None
@@ -79,7 +79,7 @@ def record_challenge(
     step: int,
     evidence_cid: str,
 ) -> str:
-    """Record the dispute of a unit's segment ``step``; return the dispute's id. :func:`advance` opens it."""
+    """Record a dispute of segment ``step`` and return its id; :func:`advance` opens it."""
     commitment = unit.commitment
     key = to_hex(leaf_of(commitment))
     call = Disputes.open(
@@ -110,7 +110,7 @@ def record_challenge(
 
 
 def final_outcome(session: Session, unit_id: int) -> Ending | None:
-    """Return the final outcome of the market's dispute of a unit; None if it is open or there is none."""
+    """Return the final outcome of the market's dispute of a unit; None if open or missing."""
     found = challenge_repository.lock_challenge(session, unit_id)
     if found is None:
         return None
@@ -127,7 +127,7 @@ def was_disputed(session: Session, unit_id: int) -> bool:
 
 
 def advance(database: Database, chain: ChainViews, terms: DisputeTerms, ours: Collection[str]) -> None:
-    """Open recorded disputes and select segments of revealed traces, each in its own transaction.
+    """Open recorded disputes and select segments, each in its own transaction.
 
     Calls that any account may make are left to :mod:`market.payments.settlement.dispute_keeper`.
 
@@ -169,7 +169,7 @@ def advance(database: Database, chain: ChainViews, terms: DisputeTerms, ours: Co
 
 @cache
 def _warn_of_foreign_key(dispute_id: str, account: str, status: DisputeStatus) -> None:
-    """Log once per process that a dispute needs a key which is not configured. The bond may be lost."""
+    """Log once that a dispute needs a missing key; the bond may be lost."""
     _log.error(
         "challenger_key_missing",
         dispute=dispute_id,
@@ -211,7 +211,7 @@ def _is_refused(session: Session, challenge: Challenge) -> bool:
 
 
 def _may_pay(database: Database, chain: ChainViews, terms: DisputeTerms, account: str) -> bool:
-    """Return True if the contract may take the bond; otherwise request the allowance for all bonds."""
+    """Return True if the contract may take the bond; otherwise request the allowance."""
     spender = chain.deployment.address("Disputes")
     (allowed,) = chain.many([ZenToken.allowance(account, spender)], "latest")
     if allowed >= terms.bond_wei:
@@ -245,7 +245,7 @@ def _end(session: Session, challenge: Challenge, event: ChallengeEvent, reason: 
 
     The contract credits all disputes of an account together, so a call without credits is refused before it is sent.
     """
-    move(session, challenge, CHALLENGE, event, subject=("challenge", challenge.dispute_id), reason=reason)
+    apply_event(session, challenge, CHALLENGE, event, subject=("challenge", challenge.dispute_id), reason=reason)
     _emit(session, challenge)
     queue_intent(
         session,

@@ -1,4 +1,4 @@
-"""Tables of disputes in the contract Disputes, from final events, and of data from their parties.
+"""Tables of disputes, from final events, and of data from their parties.
 
 The contract decides. Callers read the current state from the chain before they act.
 """
@@ -15,7 +15,7 @@ _OPEN = "status IN (" + ", ".join(f"'{status}'" for status in DisputeStatus if s
 
 
 class Dispute(Base, CreatedAt):
-    """One challenger's dispute of one unit. ``unit_key`` is the leaf of the unit's commitment in its window."""
+    """Dispute of a unit; ``unit_key`` is the commitment's leaf in its window."""
 
     __tablename__ = "disputes"
     __table_args__ = (

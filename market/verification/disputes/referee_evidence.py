@@ -22,7 +22,7 @@ _log = structlog.get_logger(__name__)
 
 
 def prove_equivocation(session: Session, known: Verdict, signature: str) -> None:
-    """Prove that the referee of ``known`` has also signed the opposite verdict; no-op if ``known`` is an objection."""
+    """Prove that the referee of ``known`` signed the opposite too; no-op for an objection."""
     if known.reason not in REPLAYED:
         return
     pair = (known.signature, signature) if known.provider_correct else (signature, known.signature)
@@ -30,7 +30,7 @@ def prove_equivocation(session: Session, known: Verdict, signature: str) -> None
 
 
 def dissenting_verdict(committee: Sequence[str], verdicts: Sequence[Verdict]) -> Verdict | None:
-    """Return the verdict that one member signed while all others signed the opposite, if there is one."""
+    """Return the verdict of one member that all others contradict, if there is one."""
     given = {verdict.referee: verdict for verdict in verdicts if verdict.reason in REPLAYED}
     if len(committee) < MIN_MEMBERS or len(given) < len(committee):
         return None
@@ -42,7 +42,7 @@ def dissenting_verdict(committee: Sequence[str], verdicts: Sequence[Verdict]) ->
 
 
 def prove_wrong_verdict(session: Session, committee: Sequence[str], verdicts: Sequence[Verdict]) -> None:
-    """Prove the dissenting verdict once all members of ``committee``, in the order of the contract, have signed."""
+    """Prove the dissenting verdict once all of ``committee`` (contract's order) have signed."""
     dissenting = dissenting_verdict(committee, verdicts)
     if dissenting is None:
         return

@@ -16,14 +16,14 @@ from market.chain.service import final_events_named
 from market.chain.views import ChainViews
 from market.platform.db.session import Database
 
-EVICTIONS_AT_ONCE = 20
+MAX_EVICTIONS = 20
 _VERIFIER_TIER = 0
 
 _log = structlog.get_logger(__name__)
 
 
 def eligible(database: Database, chain: ChainViews, parties: Collection[str]) -> list[str]:
-    """Return the registered referees that can be drawn now, without ``parties``. Raises ChainError."""
+    """Return the referees that can be drawn now, without ``parties``. Raises ChainError."""
     with database.transaction() as session:
         entries = _listed(session)
     now = chain.client.head().timestamp
@@ -32,7 +32,7 @@ def eligible(database: Database, chain: ChainViews, parties: Collection[str]) ->
 
 
 def evict_idle(database: Database, chain: ChainViews) -> None:
-    """Request the eviction of some entries that cannot be drawn; no-op while another worker does.
+    """Request the eviction of entries that cannot be drawn, under an advisory lock.
 
     No-op while a draw is pending: the contract refuses changes of the list then. Raises ChainError.
     """
@@ -51,7 +51,7 @@ def evict_idle(database: Database, chain: ChainViews) -> None:
         staked = dict(zip(entries, qualify, strict=True))
         idle = [referee for referee, until in entries.items() if until < head.timestamp or not staked[referee]]
         with database.transaction() as session:
-            for referee in idle[:EVICTIONS_AT_ONCE]:
+            for referee in idle[:MAX_EVICTIONS]:
                 _log.info("referee_eviction_requested", referee=referee, until=entries[referee])
                 key, subject = f"evict:{referee}:{entries[referee]}", f"referee:{referee}"
                 request_call(session, key=key, kind="evict_referee", subject=subject, **Disputes.evict(referee))

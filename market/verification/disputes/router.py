@@ -75,7 +75,7 @@ def get_dispute(dispute_id: DisputeId, session: Reads) -> DisputeView:
     "/{dispute_id}/state", responses=refusals(NotAuthenticated, NotDisputedProvider, DisputeNotFound, StepNotNamed)
 )
 def put_state(dispute_id: DisputeId, body: StateRequest, account: CurrentAccount, session: Uow) -> DisputeSummary:
-    """Set the CID of the selected segment's start state. Only for the disputed unit's provider; repeatable.
+    """Set the CID of the selected segment's start state, as the unit's provider; repeatable.
 
     Referees check the file by its digest on chain. An unavailable file has the penalty of a false segment.
     """
@@ -85,7 +85,7 @@ def put_state(dispute_id: DisputeId, body: StateRequest, account: CurrentAccount
 
 @router.get("/{dispute_id}/files/{cid}", responses=refusals(NotAuthenticated, *_NOT_REQUESTED, StorageDown))
 def read_disputed_file(dispute_id: DisputeId, cid: FileCid, account: CurrentAccount, services: ServicesDep) -> FileView:
-    """Return the state of a start file of the selected segment: its boundary state or the unit's replica state."""
+    """Return the state of a start file of the selected segment."""
     return file_view(services, service.expected_file(dispute_id, account.address, cid), cid)
 
 
@@ -119,14 +119,14 @@ async def put_disputed_piece(
 def join_disputed_pieces(
     dispute_id: DisputeId, cid: FileCid, account: CurrentAccount, services: ServicesDep
 ) -> JoinedView:
-    """Join the pieces into one file, which is kept until the unit's disputes are over. Idempotent."""
+    """Join the pieces into a file, kept until the unit's disputes are over. Idempotent."""
     return joined_view(services, service.expected_file(dispute_id, account.address, cid), account.address, cid)
 
 
 @router.get("/{dispute_id}/verdicts", responses=refusals(DisputeNotFound))
 def list_verdicts(dispute_id: DisputeId, session: Reads, draw: Draw = None) -> list[RefereeVerdict]:
-    """List the signed verdicts of a committee, which any account can send to the contract. Public."""
-    return _views(service.given(session, dispute_id, draw))
+    """List a committee's signed verdicts, which any account can submit. Public."""
+    return _views(service.verdicts_of(session, dispute_id, draw))
 
 
 @router.post(

@@ -1,4 +1,4 @@
-"""Data of disputes between their parties: the referees' verdicts, and the file of the start state.
+"""Data of disputes: the referees' verdicts, and the file of the start state.
 
 The market decides nothing here. A verdict is valid by its signature, a state by its digest on chain; both are public.
 """
@@ -14,7 +14,7 @@ from market.platform.db.session import Database
 from market.platform.storage.client import Storage
 from market.training.commitments import service as commitments
 from market.training.uploads import service as uploads
-from market.training.uploads.service import Asked, Expected, of_disputed_unit
+from market.training.uploads.service import Expected, FindExpected, expect_for_dispute
 from market.verification.disputes import referee_evidence, repository
 from market.verification.disputes.errors import (
     CommitteeNotJudging,
@@ -109,7 +109,7 @@ def store_verdict(session: Session, domain: Domain, dispute_id: str, given: Verd
     return known
 
 
-def given(session: Session, dispute_id: str, draw: int | None) -> Sequence[Verdict]:
+def verdicts_of(session: Session, dispute_id: str, draw: int | None) -> Sequence[Verdict]:
     """Return the verdicts of a committee, by default the current one. Raises DisputeNotFound."""
     dispute = get(session, dispute_id)
     return repository.verdicts(session, dispute_id, dispute.draw if draw is None else draw)
@@ -130,7 +130,7 @@ def set_state_cid(session: Session, dispute_id: str, provider: str, state_cid: s
     return dispute
 
 
-def expected_file(dispute_id: str, provider: str, cid: str) -> Asked:
+def expected_file(dispute_id: str, provider: str, cid: str) -> FindExpected:
     """Return the lookup of the expected file ``cid`` for the disputed unit's provider.
 
     It raises like :func:`set_state_cid`, and FileNotAsked: the selected segment does not start from such a file.
@@ -139,16 +139,16 @@ def expected_file(dispute_id: str, provider: str, cid: str) -> Asked:
     def asked(session: Session) -> Expected:
         dispute = get(session, dispute_id)
         _require_requested(dispute, provider)
-        return of_disputed_unit(session, dispute.unit_key, dispute.step or 0, cid)
+        return expect_for_dispute(session, dispute.unit_key, dispute.step or 0, cid)
 
     return asked
 
 
 def release_states(database: Database, storage: Storage) -> int:
-    """Delete the dispute files of all units without an open dispute in final blocks; return their number."""
+    """Delete dispute files of units without an open dispute; return their number."""
     with database.transaction() as session:
         disputed = [dispute.unit_key for dispute in repository.open_disputes(session)]
-    return uploads.release_disputed(database, storage, disputed)
+    return uploads.delete_disputed(database, storage, disputed)
 
 
 def _require_requested(dispute: Dispute, provider: str) -> None:

@@ -11,7 +11,7 @@ from market.platform.db.base import Address, Base, Cid, CreatedAt, Hash32, Wei
 
 
 class LatePenalty(Base, CreatedAt):
-    """Penalty for states that were late on too many days; amount and tx are from the final event.
+    """Penalty for states late on too many days; amount and tx from the final event.
 
     The operator brings it, since lateness cannot be replayed.
     """

@@ -17,7 +17,7 @@ from zoo_protocol.payments.job_record import SlashRecord
 
 
 def record_penalty(session: Session, unit: UnitSummary, slash: Slash | LatePenalty) -> None:
-    """Record a penalty, emit its event, and request its execution unless the chain has executed it."""
+    """Record a penalty, emit its event, and request its execution if not executed."""
     session.add(slash)
     data: dict[str, object] = {
         "provider": slash.provider,

@@ -1,4 +1,4 @@
-"""Canary segments: replay tasks with an altered start state, to detect verifiers that copy instead of replaying.
+"""Canary segments: replay tasks with an altered start state, to detect copying.
 
 A canary is a sampled segment with a start state that the market has altered slightly. No claim exists for its end, so
 only a full replay gives the end leaf of other honest verifiers. Canaries do not decide units, and the provider does not
@@ -26,10 +26,10 @@ from market.training.units import service as units
 from market.training.units.facts import UnitSummary
 from market.verification.replays.verifier_choice import (
     ReplayRequest,
+    eligible_verifiers,
     has_open_request,
-    of_class,
-    overrule,
-    pay,
+    overrule_replay,
+    pay_replay,
     request_replay,
 )
 from market.verification.samples import repository as samples_repository
@@ -53,14 +53,14 @@ def schedule_canary(settings: Settings, unit: UnitSummary, drawn: Sequence[int],
         sample.canary_due = is_due
     elif settings.canary_bps:
         steps = int(unit.spec["training_config"]["segment_steps"])
-        end_is_shown = unit.segments == 1 or 1 in drawn
-        sample.inner_step = rules.inner_step(secrets.randbits(64), steps, end_is_shown=end_is_shown)
+        is_end_revealed = unit.segments == 1 or 1 in drawn
+        sample.inner_step = rules.inner_step(secrets.randbits(64), steps, is_end_revealed=is_end_revealed)
         if sample.inner_step is not None:
             sample.inner_nonce, sample.second_opinion = to_hex(secrets.token_bytes(32)), is_due
 
 
 def inner_state_request(sample: Sample) -> dict[str, Any] | None:
-    """Return the inner state that a replay of a first segment digests: after ``step``, with ``nonce``. None: no one."""
+    """Return the inner state that a first segment's replay digests; None for no request."""
     return None if sample.inner_nonce is None else {"step": sample.inner_step, "nonce": sample.inner_nonce}
 
 
@@ -68,7 +68,7 @@ def create_canaries(database: Database, storage: Storage, settings: Settings) ->
     """Create the due canaries of samples with a start state, before verifiers replay them.
 
     One worker creates one at a time. A canary that is found prepared was interrupted: it is dropped, and its state
-    released like others (:mod:`market.verification.judgement.state_release`).
+    released like others (:mod:`market.verification.decisions.state_release`).
     """
     with database.transaction() as session:
         for canary in samples_repository.lock_canaries(session, CanaryStatus.PREPARED):
@@ -84,7 +84,7 @@ def create_canaries(database: Database, storage: Storage, settings: Settings) ->
             suitable = (
                 sample.status == SampleStatus.REVEALED
                 and unit.status == UnitStatus.CHECKING
-                and len(of_class(session, settings, unit)) >= rules.LEAST_VERIFIERS
+                and len(eligible_verifiers(session, settings, unit)) >= rules.MIN_VERIFIERS
             )
         if suitable and state_cid is not None:
             _create(database, storage, unit, segment, state_cid)
@@ -118,7 +118,7 @@ def _create(database: Database, storage: Storage, unit: UnitSummary, segment: in
 
 
 def assign(session: Session, settings: Settings, canary_id: int) -> None:
-    """Request one more replay unless one is open; judge without it if no verifier is left or the unit is decided."""
+    """Request one more replay unless one is open; evaluate without it if none is possible."""
     canary = samples_repository.lock_canary(session, canary_id)
     if canary is None or canary.status != CanaryStatus.PLANTED:
         return
@@ -138,11 +138,11 @@ def assign(session: Session, settings: Settings, canary_id: int) -> None:
     )
     is_open = unit.status == UnitStatus.CHECKING  # after the decision a replay task is visibly a canary
     if not is_open or not request_replay(session, settings, request):
-        judge(session, canary, unit, no_verifier_left=True)
+        evaluate_canary(session, canary, unit, no_verifier_left=True)
 
 
-def judge(session: Session, canary: Canary, unit: UnitSummary, *, no_verifier_left: bool = False) -> None:
-    """Pay right results and overrule proven wrong ones. Without a right result only copies are overruled.
+def evaluate_canary(session: Session, canary: Canary, unit: UnitSummary, *, no_verifier_left: bool = False) -> None:
+    """Pay right results and overrule wrong ones; without a right result, only copies.
 
     A copy is the provider's claim for the unaltered segment.
     """
@@ -160,10 +160,10 @@ def judge(session: Session, canary: Canary, unit: UnitSummary, *, no_verifier_le
         if known.end_leaf is None or (right is None and not copied):
             continue
         if known.end_leaf == right:
-            pay(session, known, unit)
+            pay_replay(session, known, unit)
         else:
             _log.warning("canary_failed", verifier=known.verifier, canary=canary.id, copied=copied)
-            overrule(session, known, copied=copied)
+            overrule_replay(session, known, copied=copied)
 
 
 def evidence(session: Session, unit: UnitSummary, canary: Canary, route: Route) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Cross-class checks: replays in another environment class if the unit's class has no live verifier.
+"""Cross-class checks: replays elsewhere if the unit's class has no live verifier.
 
 The verifier commits to its end state and uploads it. Then the provider is asked for its claimed end state, and the
 market compares both (:mod:`market.domain.verification.tolerance`). Close states pass the segment, and the unit records
@@ -27,8 +27,14 @@ from market.settings import Settings
 from market.training.deliveries import replay_inputs
 from market.training.units import service as units
 from market.training.units.facts import UnitSummary
-from market.verification.replays.drawing import offer_reveal, reveal_by
-from market.verification.replays.verifier_choice import ReplayRequest, has_open_request, of_class, pay, request_replay
+from market.verification.replays.sampling import offer_reveal, reveal_by
+from market.verification.replays.verifier_choice import (
+    ReplayRequest,
+    eligible_verifiers,
+    has_open_request,
+    pay_replay,
+    request_replay,
+)
 from market.verification.samples import repository as samples_repository
 from market.verification.samples.models import ClassDrift, Comparison, Replay, Sample
 from market.verification.samples.transitions import transition_comparison, transition_replay, transition_sample
@@ -37,19 +43,23 @@ from training_gym.spec.errors import GymError
 TOLERANCE = "tolerance"
 """Reason of a sample that passed without a match in its class."""
 
-TOO_FAR, NOT_SHOWN, NOT_COMPARABLE = "beyond_tolerance", "claim_not_shown", "not_comparable"
+TOO_FAR, NOT_REVEALED, NOT_COMPARABLE = "beyond_tolerance", "claim_not_shown", "not_comparable"
 
 _log = structlog.get_logger(__name__)
 
 
-def ask_another_class(session: Session, settings: Settings, sample: Sample, unit: UnitSummary) -> None:
+def request_cross_class_check(session: Session, settings: Settings, sample: Sample, unit: UnitSummary) -> None:
     """Request a replay in another class for a revealed sample without a result in its own.
 
     Conditions: no live verifier of the class, and the reveal deadline has passed, by which one could have returned.
     """
     assert sample.reveal_deadline_at is not None  # set with the sample
     assert sample.reveal_deadline_at is not None  # set when it was drawn
-    if _has_result(session, sample) or utc_now() < sample.reveal_deadline_at or of_class(session, settings, unit):
+    if (
+        _has_result(session, sample)
+        or utc_now() < sample.reveal_deadline_at
+        or eligible_verifiers(session, settings, unit)
+    ):
         return
     comparison = samples_repository.lock_comparison_of(session, sample.id)
     if comparison is None:
@@ -105,7 +115,7 @@ def _request_claim(session: Session, settings: Settings, comparison: Comparison)
         return
     if comparison.reveal_deadline_at <= utc_now():
         # No offence: the end was not sampled. The segment waits for a verifier of its class.
-        _decide(session, comparison, ComparisonEvent.FAIL, NOT_SHOWN)
+        _decide(session, comparison, ComparisonEvent.FAIL, NOT_REVEALED)
     elif comparison.reveal_lease_id is None:
         is_last = comparison.segment + 1 == unit.segments  # its end is in the replica state and the payload
         task = {
@@ -131,7 +141,7 @@ def reopen_claim(session: Session, comparison_id: int, lease_id: str) -> None:
 
 
 def compare_states(database: Database, storage: Storage) -> None:
-    """Compare the pairs of end states. No session is open while states are read. Raises StorageUnavailable."""
+    """Compare pairs of end states, without an open session. Raises StorageUnavailable."""
     with database.transaction() as session:
         ready = samples_repository.comparisons_to_make(session)
     for comparison_id in ready:
@@ -170,7 +180,7 @@ def _compared(session: Session, comparison: Comparison, distance: tuple[float, f
 
 
 def _decide(session: Session, comparison: Comparison, event: ComparisonEvent, reason: str | None) -> None:
-    """End a comparison. If it passes, its sample passes, unless a verifier of the class gave a result since."""
+    """End a comparison; if it passes, so does its sample, unless its class gave a result."""
     sample = samples_repository.lock_sample(session, comparison.sample_id)
     unit = units.unit_facts(session, comparison.unit_id)
     assert sample is not None  # samples are not deleted
@@ -178,7 +188,7 @@ def _decide(session: Session, comparison: Comparison, event: ComparisonEvent, re
     for replay in _answered(session, comparison):
         transition_replay(session, replay, ReplayEvent.AGREE if passes else ReplayEvent.DISAGREE)
         if passes:
-            pay(session, replay, unit)
+            pay_replay(session, replay, unit)
     transition_comparison(session, comparison, event, reason=reason)
     if sample.status == SampleStatus.PASSED:
         record_verdict(session, sample, unit, passed=True)
@@ -188,13 +198,13 @@ def _decide(session: Session, comparison: Comparison, event: ComparisonEvent, re
 
 
 def record_verdict(session: Session, sample: Sample, unit: UnitSummary, *, passed: bool) -> None:
-    """Apply the class's or a committee's final verdict to a failed comparison: record drift, or pay its verifier."""
+    """Apply a final verdict to a failed comparison: record drift, or pay its verifier."""
     comparison = samples_repository.lock_comparison_of(session, sample.id)
     if comparison is None or comparison.status != ComparisonStatus.FAILED:
         return
     for replay in samples_repository.lock_comparison_replays(session, comparison.id):
         if replay.status == ReplayStatus.DISAGREED and not passed:
-            pay(session, replay, unit)
+            pay_replay(session, replay, unit)
         elif replay.status == ReplayStatus.DISAGREED and comparison.whole is not None:
             session.add(
                 ClassDrift(

@@ -38,7 +38,7 @@ def close_without_result(session: Session, lease: LeaseSummary, replay: Replay) 
 
 
 def record_faults(database: Database, storage: Storage, *, storable: bool) -> None:
-    """Record every new fault in its verifier's score, unless the market or its storage (``storable``) had an outage."""
+    """Record new faults in verifiers' scores, unless market or storage had an outage."""
     with database.transaction() as session:
         due = samples_repository.unrecorded_faults(session)
     for replay_id in due:
@@ -77,10 +77,10 @@ def _record(session: Session, replay: Replay, *, works: bool) -> None:
     assert since is not None
     assert until is not None
     replay.fault_until = None
-    had_outage = outages.time_away(session, since, until, [outages.STORAGE]) or providers.was_silent(
+    had_outage = outages.outage_time(session, since, until, [outages.STORAGE]) or providers.had_outage(
         session, since, until
     )
     if had_outage or not works:
         replay.fault = replay.fault_from = None
     else:
-        reliability.note_fault(session, replay.verifier, Fault(replay.fault), until)
+        reliability.record_fault(session, replay.verifier, Fault(replay.fault), until)

@@ -2,7 +2,7 @@
 
 A verifier commits to its result before it reveals it. After a mismatch a second verifier is asked;
 :func:`market.domain.verification.sampling.verdict` decides when the results suffice. Decisions about units, which need
-storage and lock other jobs, run in the background (:mod:`market.verification.judgement.decisions`).
+storage and lock other jobs, run in the background (:mod:`market.verification.decisions.unit_outcomes`).
 """
 
 import secrets
@@ -11,7 +11,7 @@ import structlog
 from sqlalchemy.orm import Session
 
 from market.domain.lifecycle import LeaseStatus, UnitStatus
-from market.domain.verification.canaries import LEAST_FOR_SECOND_OPINION, agreed_digest, is_settled
+from market.domain.verification.canaries import MIN_VERIFIERS_FOR_DUPLICATE, agreed_digest, is_claim_confirmed
 from market.domain.verification.lifecycle import ReplayEvent, ReplayStatus, SampleEvent, SampleStatus
 from market.domain.verification.sampling import Verdict, is_finding, outvoted, verdict
 from market.platform.db.session import Database, enqueue_after_commit
@@ -23,10 +23,10 @@ from market.verification.replays import canaries, comparisons
 from market.verification.replays.faults import close_without_result
 from market.verification.replays.verifier_choice import (
     ReplayRequest,
+    eligible_verifiers,
     has_open_request,
-    of_class,
-    overrule,
-    pay,
+    overrule_replay,
+    pay_replay,
     request_replay,
 )
 from market.verification.samples import repository as samples_repository
@@ -46,7 +46,7 @@ def assign_replays(database: Database, settings: Settings) -> None:
     """
     with database.transaction() as session:
         waiting = [(Sample, id_) for id_ in samples_repository.samples_with(session, SampleStatus.REVEALED)]
-        canary_ids = [(Canary, id_) for id_ in samples_repository.planted_canaries(session)]
+        canary_ids = [(Canary, id_) for id_ in samples_repository.open_canaries(session)]
     for kind, row_id in secrets.SystemRandom().sample([*waiting, *canary_ids], len(waiting) + len(canary_ids)):
         with database.transaction() as session:
             if kind is Canary:
@@ -63,7 +63,7 @@ def _assign(session: Session, settings: Settings, sample: Sample) -> None:
         return
     replays = samples_repository.lock_replays(session, sample.id)
     if sample.second_opinion and not replays:
-        sample.second_opinion = len(of_class(session, settings, unit)) >= LEAST_FOR_SECOND_OPINION
+        sample.second_opinion = len(eligible_verifiers(session, settings, unit)) >= MIN_VERIFIERS_FOR_DUPLICATE
     for _ in range(_missing(sample, replays)):
         request = ReplayRequest(
             unit=unit,
@@ -79,13 +79,13 @@ def _assign(session: Session, settings: Settings, sample: Sample) -> None:
             break
         replays = samples_repository.lock_replays(session, sample.id)
     if not has_open_request(replays):
-        _judge(session, sample, unit, replays, no_verifier_left=True)
+        _evaluate(session, sample, unit, replays, no_verifier_left=True)
         if sample.status == SampleStatus.REVEALED:
-            comparisons.ask_another_class(session, settings, sample, unit)
+            comparisons.request_cross_class_check(session, settings, sample, unit)
 
 
 def _missing(sample: Sample, replays: list[Replay]) -> int:
-    """Return the number of replays to request now. Duplicate replays start together, so that they look alike."""
+    """Return the number of replays to request; duplicate replays start together."""
     wanted = 2 if sample.second_opinion else 1
     given = sum(known.end_leaf is not None for known in _valid(replays))
     asked = sum(has_open_request([known]) for known in replays)
@@ -169,15 +169,15 @@ def _conclude(session: Session, subject: Sample | Canary | Comparison, replay: R
         return
     if isinstance(subject, Canary):
         transition_replay(session, replay, ReplayEvent.DISAGREE)  # no honest result matches a canary's claim
-        canaries.judge(session, subject, unit)
+        canaries.evaluate_canary(session, subject, unit)
         return
     claimed = unit.leaves[subject.segment + 1]
     transition_replay(session, replay, ReplayEvent.AGREE if end_leaf == claimed else ReplayEvent.DISAGREE)
     if subject.status == SampleStatus.REVEALED:
-        _judge(session, subject, unit, samples_repository.lock_replays(session, subject.id))
+        _evaluate(session, subject, unit, samples_repository.lock_replays(session, subject.id))
 
 
-def _judge(
+def _evaluate(
     session: Session, sample: Sample, unit: UnitSummary, replays: list[Replay], *, no_verifier_left: bool = False
 ) -> None:
     """Decide the sample if its results suffice.
@@ -190,7 +190,7 @@ def _judge(
         case Verdict.PASSED:
             if sample.inner_nonce is not None and not no_verifier_left:
                 digests = _inner_digests(replays, claimed)
-                if not is_settled(digests, second_opinion=sample.second_opinion):
+                if not is_claim_confirmed(digests, needs_duplicate=sample.second_opinion):
                     return
             transition_sample(session, sample, SampleEvent.PASS)
             _pay_and_sanction(session, sample, unit, outvoted(results), claim_holds=True)
@@ -224,11 +224,11 @@ def clear_sample(session: Session, sample: Sample, unit: UnitSummary) -> None:
 
 
 def _drop_results(session: Session, sample: Sample, unit: UnitSummary, wrong: set[str]) -> None:
-    """Overrule these verifiers' mismatches on a refuted sample; reopen it unless others refute it."""
+    """Overrule these verifiers' mismatches; reopen the sample unless others refute it."""
     claimed = unit.leaves[sample.segment + 1]
     for known in samples_repository.lock_replays(session, sample.id):
         if known.verifier in wrong and known.end_leaf not in (None, claimed):
-            overrule(session, known)
+            overrule_replay(session, known)
     counting = _valid(samples_repository.lock_replays(session, sample.id))
     results = [known.end_leaf for known in counting if known.end_leaf is not None]
     if verdict(claimed, results) is not Verdict.FAILED:
@@ -242,7 +242,7 @@ def _valid(replays: list[Replay]) -> list[Replay]:
 def _pay_and_sanction(
     session: Session, sample: Sample, unit: UnitSummary, wrong: set[str], *, claim_holds: bool
 ) -> None:
-    """Apply a final verdict once: pay matching verifiers, overrule ``wrong`` ones, record drift of a comparison.
+    """Apply a final verdict once: pay matching verifiers, overrule ``wrong`` ones.
 
     Verifiers of a valid end can report different inner states. Known copiers are overruled; if the copier is unknown,
     none of them is paid or sanctioned.
@@ -253,14 +253,14 @@ def _pay_and_sanction(
     inner = agreed_digest(_inner_digests(replays, claimed))
     for known in replays:
         if known.end_leaf in wrong:
-            overrule(session, known)
+            overrule_replay(session, known)
         elif known.end_leaf is None or (known.end_leaf == claimed) is not claim_holds:
             continue
         elif not claim_holds or known.inner_digest == inner:
-            pay(session, known, unit)
+            pay_replay(session, known, unit)
         elif inner is not None and known.inner_digest is not None:
             _log.warning("first_segment_copied", verifier=known.verifier, sample=sample.id)
-            overrule(session, known, copied=True)
+            overrule_replay(session, known, copied=True)
 
 
 def _inner_digests(replays: list[Replay], claimed_leaf: str) -> list[str]:

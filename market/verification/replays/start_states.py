@@ -1,6 +1,6 @@
 """Reveals of start states: in time, late, or withheld.
 
-:mod:`market.verification.judgement.late_states` applies the penalty for lateness once the unit is decided. Outages of
+:mod:`market.verification.decisions.late_states` applies the penalty for lateness once the unit is decided. Outages of
 the market or of its storage do not count towards a deadline.
 """
 
@@ -19,7 +19,7 @@ from market.providers import service as providers
 from market.training.units import service as units
 from market.training.units.facts import UnitSummary
 from market.verification.replays import comparisons
-from market.verification.replays.drawing import request_state
+from market.verification.replays.sampling import request_state
 from market.verification.samples import repository as samples_repository
 from market.verification.samples.lease_facts import LeaseSummary
 from market.verification.samples.models import LateState, Sample
@@ -30,7 +30,7 @@ _log = structlog.get_logger(__name__)
 
 
 def request_states(database: Database, *, storable: bool) -> None:
-    """Offer a lease for every sampled state without one; fail samples whose final deadline has passed.
+    """Offer a lease for each sampled state without one; fail samples past their deadline.
 
     While storage accepts no content (not ``storable``), every state gets its full time from now on.
     """
@@ -56,7 +56,7 @@ def _request_state(session: Session, sample: Sample, *, storable: bool) -> None:
 
 
 def _record_if_late(session: Session, sample: Sample, unit: UnitSummary) -> LateState | None:
-    """Return the record of a late state, created and emitted at the first call after its deadline."""
+    """Return the record of a late state, created at the first call after its deadline."""
     late = samples_repository.late_state(session, sample.id)
     due_at, _ = _limits(sample)
     if late is not None or utc_now() < due_at or _extend_after_outage(session, sample, due_at):
@@ -69,9 +69,9 @@ def _record_if_late(session: Session, sample: Sample, unit: UnitSummary) -> Late
 
 
 def _extend_after_outage(session: Session, sample: Sample, limit: datetime) -> bool:
-    """Reset the passed ``limit`` and return True if the market had an outage since the request or the deadline."""
+    """Reset a passed ``limit``; return True if the market had an outage."""
     due_at, until = _limits(sample)
-    if not providers.was_silent(session, limit - (until - due_at), utc_now()):
+    if not providers.had_outage(session, limit - (until - due_at), utc_now()):
         return False
     _log.warning("reveal_deadline_extended", unit=sample.unit_id, segment=sample.segment)
     _reset_deadline(sample, is_late=limit == until)

@@ -112,8 +112,8 @@ def request_replay(session: Session, settings: Settings, request: ReplayRequest)
     return True
 
 
-def of_class(session: Session, settings: Settings, unit: UnitSummary) -> dict[str, VerifierSummary]:
-    """Return by address the live verifiers of the unit's class, without nodes of its provider's or payer's owner."""
+def eligible_verifiers(session: Session, settings: Settings, unit: UnitSummary) -> dict[str, VerifierSummary]:
+    """Return by address the class's live verifiers, without the parties' owners."""
     own = _parties(session, unit)
     return {
         facts.address: facts
@@ -129,13 +129,13 @@ def _of_any_class(session: Session, settings: Settings, unit: UnitSummary) -> di
 
 
 def _parties(session: Session, unit: UnitSummary) -> set[str]:
-    """Return the nodes that gain or lose by the unit's verdict: its provider's and payer's, with the same owner."""
+    """Return the nodes interested in the verdict: provider's, payer's, and their owners'."""
     payer = jobs.get(session, unit.job_id).order.payer
     return providers.of_same_owner(session, unit.provider) | providers.of_same_owner(session, payer)
 
 
 def _attempt(request: ReplayRequest) -> int:
-    """Return an unused number for the draw: those below ``_SECRET_NUMBERS`` in secret order, then the next.
+    """Return an unused number for the draw: secret ones first, then the next.
 
     A verifier that recomputes its number must not learn that it is not alone.
     """
@@ -161,7 +161,7 @@ def _draw(session: Session, settings: Settings, request: ReplayRequest, attempt:
     assert window is not None  # samples depend on a window's seed
     assert window.seed is not None
     assert window.committed_at is not None
-    live = (of_class if request.comparison_id is None else _of_any_class)(session, settings, unit)
+    live = (eligible_verifiers if request.comparison_id is None else _of_any_class)(session, settings, unit)
     # With the seed known, a wallet can be ground until it is drawn, and staked afterwards.
     before = {address for address, facts in live.items() if facts.staked_before(window.committed_at)}
     asked = {replay.verifier for replay in request.replays}
@@ -196,12 +196,12 @@ def _draw(session: Session, settings: Settings, request: ReplayRequest, attempt:
     return live[draw_weighted(from_hex(window.seed), "verifier", subject, weights)]
 
 
-def pay(session: Session, replay: Replay, unit: UnitSummary) -> None:
+def pay_replay(session: Session, replay: Replay, unit: UnitSummary) -> None:
     """Record a right replay, which is paid by the weight of its segment."""
-    reliability.note_replay(session, replay.verifier, unit.gross_wei // unit.segments, utc_now())
+    reliability.record_replay(session, replay.verifier, unit.gross_wei // unit.segments, utc_now())
 
 
-def overrule(session: Session, replay: Replay, *, copied: bool = False) -> None:
-    """Overrule a wrong or ``copied`` result, which is not paid; the reason is the sanction of its verifier."""
-    sanction = providers.note_overruled(session, replay.verifier, replay.created_at, utc_now(), copied=copied)
+def overrule_replay(session: Session, replay: Replay, *, copied: bool = False) -> None:
+    """Overrule a wrong or ``copied`` result and do not pay it; the reason is the sanction."""
+    sanction = providers.record_overruled(session, replay.verifier, replay.created_at, utc_now(), copied=copied)
     transition_replay(session, replay, ReplayEvent.OVERRULE, reason=sanction)

@@ -42,7 +42,7 @@ class Sample(Base, CreatedAt):
 
 
 class LateState(Base, CreatedAt):
-    """A sample's start state that was not revealed by its deadline, without an outage of the market."""
+    """A sample's start state that was not revealed in time, without a market outage."""
 
     __tablename__ = "late_states"
     __table_args__ = (Index("ix_late_states_unbooked", "sample_id", postgresql_where=text("booked IS NULL")),)
@@ -56,7 +56,7 @@ class LateState(Base, CreatedAt):
 
 
 class Canary(Base, CreatedAt):
-    """A sampled segment with an altered start state, to detect copying. It is not part of its unit."""
+    """Sampled segment with an altered start state, to detect copying; no part of its unit."""
 
     __tablename__ = "canaries"
     __table_args__ = (UniqueConstraint("unit_id", "segment"),)
@@ -71,7 +71,7 @@ class Canary(Base, CreatedAt):
 
 
 class Comparison(Base, CreatedAt):
-    """Cross-class check of a sample: the end states of a verifier of another class and of the provider."""
+    """Cross-class check of a sample: a verifier's end state and the provider's."""
 
     __tablename__ = "comparisons"
 
@@ -90,7 +90,7 @@ class Comparison(Base, CreatedAt):
 
 
 class ClassDrift(Base, CreatedAt):
-    """Distance of an honest segment from its replay in another class. It widens the job's tolerance."""
+    """Distance of an honest segment from another class's replay; widens the tolerance."""
 
     __tablename__ = "class_drifts"
     __table_args__ = (Index("ix_class_drifts_pair", "job_id", "provider_class", "verifier_class"),)

@@ -32,7 +32,7 @@ def lock_samples_of_unit(session: Session, unit_id: int) -> list[Sample]:
 
 
 def last_reveal_deadline(session: Session, unit_ids: Collection[int]) -> datetime | None:
-    """Return the last deadline of the units' requested states (segment starts, and ends to compare), if any."""
+    """Return the last deadline of the units' requested states, if any."""
     starts = (Sample.unit_id.in_(unit_ids), Sample.status == SampleStatus.DRAWN)
     computed = Comparison.status == ComparisonStatus.COMPUTED
     ends = (Comparison.unit_id.in_(unit_ids), computed, Comparison.claimed_cid.is_(None))
@@ -84,7 +84,7 @@ def late_state(session: Session, sample_id: int) -> LateState | None:
     return session.get(LateState, sample_id, populate_existing=True)
 
 
-def planted_canaries(session: Session) -> list[int]:
+def open_canaries(session: Session) -> list[int]:
     query = select(Canary.id).where(Canary.status == CanaryStatus.PLANTED)
     return list(session.scalars(query.order_by(Canary.id)))
 

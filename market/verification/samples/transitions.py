@@ -12,23 +12,25 @@ from market.domain.verification.lifecycle import (
     ReplayEvent,
     SampleEvent,
 )
-from market.platform.events.service import move
+from market.platform.events.service import apply_event
 from market.verification.samples.models import Canary, Comparison, Replay, Sample
 
 
 def transition_sample(session: Session, sample: Sample, event: SampleEvent, *, reason: str | None = None) -> None:
-    move(session, sample, SAMPLE, event, subject=("sample", str(sample.id)), reason=reason)
+    apply_event(session, sample, SAMPLE, event, subject=("sample", str(sample.id)), reason=reason)
 
 
 def transition_canary(session: Session, canary: Canary, event: CanaryEvent) -> None:
-    move(session, canary, CANARY, event, subject=("canary", str(canary.id)))
+    apply_event(session, canary, CANARY, event, subject=("canary", str(canary.id)))
 
 
 def transition_comparison(
     session: Session, comparison: Comparison, event: ComparisonEvent, *, reason: str | None = None
 ) -> None:
-    move(session, comparison, COMPARISON, event, subject=("comparison", str(comparison.id)), reason=reason)
+    apply_event(session, comparison, COMPARISON, event, subject=("comparison", str(comparison.id)), reason=reason)
 
 
 def transition_replay(session: Session, replay: Replay, event: ReplayEvent, *, reason: str | None = None) -> None:
-    move(session, replay, REPLAY, event, subject=("replay", str(replay.id)), reason=reason, actor=replay.verifier)
+    apply_event(
+        session, replay, REPLAY, event, subject=("replay", str(replay.id)), reason=reason, actor=replay.verifier
+    )

@@ -9,7 +9,7 @@ from market.platform.db.base import Address, Base, CreatedAt, Hash32, UtcDateTim
 
 
 class Window(Base, CreatedAt):
-    """One Merkle root over the uploaded units of all jobs, put on chain before its challenge seed exists."""
+    """Merkle root over uploaded units of all jobs, on chain before its seed exists."""
 
     __tablename__ = "windows"
 
@@ -27,7 +27,7 @@ class Window(Base, CreatedAt):
 
 
 class OmissionClaim(Base, CreatedAt):
-    """A provider's claim on chain that an acknowledged commitment was not included; ``leaf`` is its unitId there."""
+    """Provider's on-chain claim of an omitted acknowledged commitment (``leaf``: unitId)."""
 
     __tablename__ = "omission_claims"
 

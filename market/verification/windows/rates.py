@@ -22,13 +22,13 @@ def min_rate_bps(session: Session, network: NetworkParameters, unit: UnitSummary
 def rate_bps(session: Session, network: NetworkParameters, unit: UnitSummary) -> int:
     """Return the current sampling rate of the unit's segments in basis points."""
     attested = bool(attested_until(session, network, [unit.provider], utc_now()))
-    doubted = consistency.has_outlier_flag(session, unit)
-    newcomer, least = network.newcomer_sampling_bps, unit.least_sampling_bps
-    return sampling_rate_bps(clean_units(session, unit), newcomer, least, attested=attested, flagged=doubted)
+    flagged = consistency.has_outlier_flag(session, unit)
+    newcomer, floor = network.newcomer_sampling_bps, unit.min_sampling_bps
+    return sampling_rate_bps(clean_units(session, unit), newcomer, floor, attested=attested, flagged=flagged)
 
 
 def clean_units(session: Session, unit: UnitSummary) -> int:
-    """Return the provider's verified units since its last slash; 0 while one of its units is disputed."""
+    """Return verified units since the provider's last slash; 0 during a dispute."""
     if providers.is_disputed(session, unit.provider):
         return 0
     return units_service.clean_units_of(

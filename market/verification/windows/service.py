@@ -1,4 +1,4 @@
-"""Commitment windows: one root over unit commitments goes on chain before the sampling seed exists.
+"""Commitment windows: a root over unit commitments on chain before the sampling seed.
 
 closed (units fixed, root requested) → committed (root final, seed block known) → latched (seed final; segments are
 sampled and replayed) → decided.
@@ -94,7 +94,7 @@ def on_window_committed(session: Session, event: ChainEvent) -> None:
 
 
 def on_seed_rescheduled(session: Session, event: ChainEvent) -> None:
-    """Handle the final SeedRescheduled event: no seed was recorded in time, so a later block gives it."""
+    """Handle the final SeedRescheduled event: a later block gives the seed."""
     window = repository.lock_window_by_contract_id(session, event.args["id"])
     if window is not None and window.status == WindowStatus.COMMITTED:
         window.seed_block = event.args["seedBlock"]
@@ -130,7 +130,7 @@ def on_seed_latched(session: Session, event: ChainEvent) -> None:
 
 
 def committed_windows(session: Session, ids: Collection[int]) -> list[WindowSummary]:
-    """Return the committed ones of these windows, oldest first, with the leaves of all their units."""
+    """Return the committed ones of these windows, oldest first, with all leaves."""
     found = []
     for window_id in sorted(ids):
         window = repository.window(session, window_id)

@@ -267,7 +267,7 @@ def test_single_statement_transaction_refuses_second_statement(database: Databas
 def test_single_statement_transaction_wakes_workers_only_on_success(database: Database) -> None:
     woken: list[str] = []
     url = database.engine.url.render_as_string(hide_password=False)
-    waking = Database(url, wake=lambda task, _: woken.append(task))
+    waking = Database(url, enqueue=lambda task, _: woken.append(task))
 
     def fail() -> None:
         with waking.single_statement() as unit:

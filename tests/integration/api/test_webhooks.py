@@ -19,9 +19,9 @@ from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 from market.platform.db.base import utc_now
 from market.platform.events.announcer import announce
 from market.webhooks import service as webhooks
+from market.webhooks.http_delivery import is_public, send, sign
 from market.webhooks.models import WebhookDelivery
 from market.webhooks.router import EventKind
-from market.webhooks.sending import is_public, send, sign
 
 
 @dataclass

@@ -31,7 +31,7 @@ from market.settings import Settings
 from market.training.commitments import repository as commitments_repository
 from market.training.commitments.models import Acknowledgement as StoredAcknowledgement
 from market.training.leases import expiry
-from market.verification.judgement import service as judgement
+from market.verification.decisions import service as decisions_service
 from worker.chain_handlers import event_handlers
 from zoo_compute.base.errors import Unreachable, ZooError
 from zoo_compute.base.models import Network
@@ -111,7 +111,7 @@ class Stage:
         sender = self.chain.sender(self.world.database)
         indexer = self.chain.indexer(self.world.database, handlers)
         for _ in range(blocks):
-            judgement.advance(
+            decisions_service.advance(
                 self.world.database, self.world.storage, self.settings, DEVNET, self.services.part(ChainViews)
             )
             while sender.step():
@@ -308,7 +308,7 @@ def test_repeated_delivery_gets_same_acknowledgement(stage: Stage) -> None:
 def test_commitment_with_failing_acknowledgement_is_refused(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     work, _, body = stage.work()
     with monkeypatch.context() as fault:
-        fault.setattr("market.chain.sending.signer.Signer.sign_typed_data", lambda *_: 1 / 0)
+        fault.setattr("market.chain.transactions.signer.Signer.sign_typed_data", lambda *_: 1 / 0)
         with pytest.raises(Unreachable):
             stage.commit(work, body)
     [unit] = stage.world.units(work.lease.job_id)

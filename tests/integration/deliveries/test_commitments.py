@@ -8,7 +8,7 @@ from kit.verification.verification_fixtures import VerificationWorld, verificati
 from market.accounts.service import Principal
 from market.jobs import repository as jobs_repository
 from market.orders import cancellation
-from market.providers import standing as providers
+from market.providers import lifecycle as providers
 from market.training.commitments.errors import CommitmentRepeated
 from market.training.leases import service as leases
 from market.training.leases import service as leases_service

@@ -18,8 +18,8 @@ from market.settings import Settings
 from market.training.deliveries import replay_inputs
 from market.training.units import service as units
 from market.training.units.models import Unit
-from market.verification.judgement import repository as judgement_repository
-from market.verification.judgement import state_release as verification
+from market.verification.decisions import repository as decisions_repository
+from market.verification.decisions import state_release as verification
 from market.verification.replays import canaries
 from market.verification.samples.models import Canary, Comparison, Replay, Sample
 
@@ -221,7 +221,7 @@ def test_lost_units_release_their_files(world: VerificationWorld, unit_id: int) 
 def test_undecided_units_release_later_but_not_older_states(
     world: VerificationWorld, unit_id: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(judgement_repository, "PAGE", 2)
+    monkeypatch.setattr(decisions_repository, "PAGE", 2)
     waiting = [canary(world, unit_id, "answered", segment)[1] for segment in range(5)]  # of a unit that is not decided
     other = world.node()
     job_id = world.running([other])

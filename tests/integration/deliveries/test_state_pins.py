@@ -14,8 +14,8 @@ from market.jobs.models import Job
 from market.platform.db.base import utc_now
 from market.platform.events.models import JobEventRow
 from market.training.checkpoints.models import StatePin
+from market.training.leases import job_stop
 from market.training.leases import service as leases
-from market.training.leases import stopping
 from market.training.leases.errors import ResultRefused
 from market.training.leases.schemas import CompletePin, LeaseKind
 from market.training.replication.checkpoint_pins import MAX_ATTEMPTS
@@ -196,7 +196,7 @@ def test_state_needed_by_replica_is_not_released(world: World, nodes: list[str],
 def test_last_states_stay_with_checkpoint_of_ended_job(world: World, nodes: list[str], job_id: str) -> None:
     cids = _published(world, job_id, nodes)
     _pin_all(world, job_id, nodes)
-    world.rows(lambda session: stopping.cancel_now(session, jobs_repository.lock_job(session, job_id), "a test"))
+    world.rows(lambda session: job_stop.cancel_now(session, jobs_repository.lock_job(session, job_id), "a test"))
     _verify(world, job_id)
     assert _release(world, utc_now() + LONG_AFTER) == 0
     assert all(world.storage.is_pinned(cid) for cid in cids)

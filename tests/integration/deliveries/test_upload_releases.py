@@ -41,17 +41,17 @@ def test_unit_uploads_one_payload_and_releases_unaccepted_ones(
     assert limit < 2**22
     first, second = (file_cid(path) for path in files)
     assert not world.storage.is_pinned(first)  # the second took its place
-    assert uploads.discard_stale(world.database, world.storage, utc_now() - timedelta(minutes=1)) == 0
-    assert uploads.discard_stale(world.database, world.storage, utc_now()) >= 1
+    assert uploads.delete_stale(world.database, world.storage, utc_now() - timedelta(minutes=1)) == 0
+    assert uploads.delete_stale(world.database, world.storage, utc_now()) >= 1
     assert not world.storage.is_pinned(second)
-    assert uploads.discard_stale(world.database, world.storage, utc_now()) == 0
+    assert uploads.delete_stale(world.database, world.storage, utc_now()) == 0
 
 
 def test_link_measurement_piece_is_replaced_by_payload(node: Node, world: World) -> None:
     lease = node.lease("train")
     rate = measured_rate(node.market, lease, node.link)
     assert rate > 10_000
-    assert uploads.discard_stale(world.database, world.storage, utc_now()) == 1  # no unit uses it
+    assert uploads.delete_stale(world.database, world.storage, utc_now()) == 1  # no unit uses it
     assert _charges(world, node.address) == []
 
 
@@ -68,7 +68,7 @@ def test_pin_with_lost_answer_is_released_with_upload(
     monkeypatch.setattr(Storage, "pin", pin_and_fall_silent)
     cid = node.upload(node.lease(), state)
     assert (lost, world.storage.is_pinned(cid)) == ([], True)
-    uploads.discard_stale(world.database, world.storage, utc_now())  # the node did not complete its lease
+    uploads.delete_stale(world.database, world.storage, utc_now())  # the node did not complete its lease
     assert not world.storage.is_pinned(cid)
 
 
@@ -78,7 +78,7 @@ def test_node_cannot_release_file_of_other(node: Node, world: World, tmp_path: P
     lease = node.lease("train")
     node.market.put_piece(lease, cid, 0, cid, content)
     node.market.join_pieces(lease, cid, len(content))
-    uploads.discard_stale(world.database, world.storage, utc_now())
+    uploads.delete_stale(world.database, world.storage, utc_now())
     assert world.storage.is_pinned(cid)
 
 
@@ -104,7 +104,7 @@ def test_unused_pieces_count_against_node_quota(node: Node, state: Path, world: 
     node.market.put_piece(lease, cid, 0, cid_of_file(other), other)
     assert not stored(world, cid_of_file(other))
     with world.database.transaction() as session:  # as one that was uploaded at once
-        quota.note_stored(session, quota.take_room(session, node.address, state.stat().st_size, 2**40), cid)
+        quota.record_stored(session, quota.charge(session, node.address, state.stat().st_size, 2**40), cid)
     complete(node, lease, cid)
     assert _charges(world, node.address) == [PIECE_BYTES] * 2  # accepted bytes no longer count
 
@@ -113,7 +113,7 @@ def test_accepted_files_are_kept(node: Node, state: Path, world: World) -> None:
     lease = node.lease()
     cid = node.upload(lease, state)
     world.complete(_view(lease), node.address, CompletePublish(token=lease.token, published_cid=cid))
-    assert uploads.discard_stale(world.database, world.storage, utc_now()) == 0  # it is the unit's now
+    assert uploads.delete_stale(world.database, world.storage, utc_now()) == 0  # it is the unit's now
     assert world.storage.is_pinned(cid)
 
 

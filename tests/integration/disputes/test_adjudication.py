@@ -28,10 +28,10 @@ from market.platform.db.base import utc_now
 from market.providers import service as providers
 from market.training.leases.schemas import LeaseKind
 from market.training.units import service as units
+from market.verification.decisions.dispute_routing import Adjudicator
 from market.verification.disputes.challenger import Challenger
-from market.verification.judgement.dispute_routing import Adjudicator
 from market.verification.windows.models import Window
-from zoo_compute.chain.disputes import Turn
+from zoo_compute.chain.disputes import DisputePhase
 from zoo_compute.chain.settlements import ChainReader
 from zoo_compute.node.execution.executor import Executor
 from zoo_protocol.hashing import to_hex
@@ -296,7 +296,7 @@ def test_settled_unit_is_forfeited_when_other_challenger_wins(live: QuorumWorld,
     assert withheld > 0
     before = live.deployed.views.balance_of(payer)
     live.discloser(cheat).watch()
-    assert live.judged(opened, list(live.referees_here)) is Turn.PROVIDER_LOST
+    assert live.judged(opened, list(live.referees_here)) is DisputePhase.PROVIDER_LOST
     live.pass_time(DEVNET.challenge_seconds + 1)
     live.keep()
     if (

@@ -21,8 +21,8 @@ from market.chain.models import TxIntent
 from market.chain.requests import RETRY_AFTER
 from market.platform.db.base import utc_now
 from market.training.leases.schemas import LeaseKind
+from market.verification.decisions import unit_outcomes
 from market.verification.disputes import challenger
-from market.verification.judgement import decisions
 from zoo_compute.node.execution.executor import Executor
 
 pytestmark = pytest.mark.long
@@ -145,7 +145,7 @@ def test_dispute_lapses_with_warning_when_account_changed(
     assert (error["account"], error["status"]) == (MARKET.address, "step")
     assert "ZOO_PREVIOUS_CHALLENGER_KEY" in error["remedy"]
     die_once(monkeypatch, challenger, "_end")
-    die_once(monkeypatch, decisions, "_reject")
+    die_once(monkeypatch, unit_outcomes, "_reject")
     until_rejected(live, job_id, [cheat], verifiers, TERMS.turn_seconds + 1)
     live.turn([cheat], verifiers)
 
@@ -180,7 +180,7 @@ def test_inconclusive_dispute_returns_bond_and_pays_no_one(
     live.give_account()
     opened(live, cheat, verifiers)
     die_once(monkeypatch, challenger, "_end")
-    die_once(monkeypatch, decisions, "_reject")
+    die_once(monkeypatch, unit_outcomes, "_reject")
     for _ in range(6):  # the trace is revealed, the segment selected, the first committee drawn
         live.turn([cheat], verifiers)
     until_rejected(live, job_id, [cheat], verifiers, TERMS.verdict_seconds + 1)
@@ -202,7 +202,7 @@ def test_dispute_refused_by_contract_goes_to_operator(
     live.deployed.anvil.rpc("anvil_impersonateAccount", MARKET.address)
     live.transact(MARKET, "ZenToken", "transfer", wallet(8).address, BOND)  # the tokens are spent elsewhere first
     die_once(monkeypatch, challenger, "_end")
-    die_once(monkeypatch, decisions, "_slash_by_operator")
+    die_once(monkeypatch, unit_outcomes, "_slash_by_operator")
     waited = update(TxIntent).where(TxIntent.function == "open").values(updated_at=utc_now() - RETRY_AFTER)
     for _ in range(3 * challenger.MAX_REFUSALS):
         try:
@@ -223,7 +223,7 @@ def test_operator_slashes_at_once_when_bond_missing(
     live: EndingsWorld, job_id: str, cheat: Node, verifiers: list[Node], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     live.give_account(0)
-    die_once(monkeypatch, decisions, "_jail_and_reject")
+    die_once(monkeypatch, unit_outcomes, "_jail_and_reject")
     until_final(live, job_id, cheat, verifiers)
     assert live.challenges() == []
     assert live.sent() == []

@@ -22,7 +22,7 @@ from market.training.units.models import Unit
 from zoo_compute.base.errors import ExitCode, Unreachable
 from zoo_compute.chain import transactions
 from zoo_compute.chain import wallet as chain_wallet
-from zoo_compute.chain.disputes import Turn
+from zoo_compute.chain.disputes import DisputePhase
 from zoo_compute.chain.wallet import Block
 from zoo_compute.node.disk.traces import Traces
 from zoo_compute.node.disk.workspace import Workspace
@@ -43,9 +43,9 @@ def test_false_challenger_loses_its_bond(
     live: DisputeWorld, node: Node, unit: Delivered, caplog: pytest.LogCaptureFixture
 ) -> None:
     opened, watch = live.dispute(FIRST, unit), live.watch_of(node)
-    assert live.state(opened).turn is Turn.TRACE
+    assert live.state(opened).phase is DisputePhase.TRACE
     watch.watch()
-    assert live.state(opened).turn is Turn.STEP
+    assert live.state(opened).phase is DisputePhase.STEP
     assert f"trace_revealed dispute={opened.dispute_id} job={unit.unit.jobId} round=0 replica=0" in caplog.text
 
     sent = live.sent_by(node)
@@ -57,7 +57,7 @@ def test_false_challenger_loses_its_bond(
     live.pass_turn()
     views, before = live.deployed.views, live.deployed.views.balance_of(node.address)
     watch.watch()
-    assert live.state(opened).turn is Turn.CHALLENGER_LOST
+    assert live.state(opened).phase is DisputePhase.CHALLENGER_LOST
     watch.watch()
     assert views.balance_of(node.address) == before + TERMS.cost_wei
     assert views.stake_of(node.address) == 1_000 * ZEN
@@ -77,14 +77,14 @@ def test_restarted_node_answers_open_dispute(live: DisputeWorld, node: Node, uni
     live.deployed.anvil.rpc("evm_increaseTime", TERMS.turn_seconds - 3_600)
     live.deployed.anvil.mine(5)
     live.watch_of(node).watch()
-    assert live.state(opened).turn is Turn.STEP
+    assert live.state(opened).phase is DisputePhase.STEP
 
 
 def test_concurrent_disputes_are_all_answered(live: DisputeWorld, node: Node, unit: Delivered) -> None:
     opened = [live.dispute(FIRST, unit), live.dispute(SECOND, live.delivered(node))]
     opened.append(live.dispute(SECOND, unit))
     live.watch_of(node).watch()
-    assert [live.state(dispute).turn for dispute in opened] == [Turn.STEP] * 3
+    assert [live.state(dispute).phase for dispute in opened] == [DisputePhase.STEP] * 3
 
 
 @pytest.mark.long
@@ -107,15 +107,15 @@ def test_dispute_opened_during_another_answer_is_found(
     watch = live.watch_of(node)
     for _ in range(2):
         watch.watch()
-    assert live.state(opened[0]).turn is Turn.STEP
+    assert live.state(opened[0]).phase is DisputePhase.STEP
 
 
 def test_trace_revealed_by_other_account_is_not_repeated(live: DisputeWorld, node: Node, unit: Delivered) -> None:
     opened, sent = live.dispute(FIRST, unit), live.sent_by(node)
     trace = Traces(Workspace(live.directory / node.address).traces).find(unit.unit_id)
-    live.chain_of(SECOND).show(opened.dispute_id, trace.unit, trace.environment, trace.states, 100)
+    live.chain_of(SECOND).reveal_trace(opened.dispute_id, trace.unit, trace.environment, trace.states, 100)
     live.watch_of(node).watch()
-    assert (live.state(opened).turn, live.sent_by(node)) == (Turn.STEP, sent)
+    assert (live.state(opened).phase, live.sent_by(node)) == (DisputePhase.STEP, sent)
 
 
 def test_node_without_native_token_warns_and_answers_later(
@@ -124,12 +124,12 @@ def test_node_without_native_token_warns_and_answers_later(
     opened, watch = live.dispute(FIRST, unit), live.watch_of(node)
     live.deployed.anvil.rpc("anvil_setBalance", node.address, "0x1")
     watch.watch()
-    assert live.state(opened).turn is Turn.TRACE
+    assert live.state(opened).phase is DisputePhase.TRACE
     assert "coin-too-low" in caplog.text
     assert "balance_low" in caplog.text
     live.deployed.anvil.rpc("anvil_setBalance", node.address, hex(ZEN))
     watch.watch()  # without a new block
-    assert live.state(opened).turn is Turn.STEP
+    assert live.state(opened).phase is DisputePhase.STEP
 
 
 def test_unmined_answer_is_replaced_at_higher_fee(
@@ -149,7 +149,7 @@ def test_unmined_answer_is_replaced_at_higher_fee(
         live.deployed.anvil.automine(True)
     assert int(second["maxFeePerGas"], 16) >= int(first["maxFeePerGas"], 16) * 5 // 4
     assert live.sent_by(node) == sent + 1
-    assert live.state(opened).turn is Turn.STEP
+    assert live.state(opened).phase is DisputePhase.STEP
 
 
 @pytest.mark.long
@@ -158,19 +158,19 @@ def test_reorganised_answer_is_sent_again(live: DisputeWorld, node: Node, unit: 
     live.deployed.anvil.mine(3)
     opened, watch = live.open(FIRST, unit), live.watch_of(node)
     watch.watch()
-    assert live.state(opened).turn is Turn.STEP
+    assert live.state(opened).phase is DisputePhase.STEP
     live.deployed.anvil.reorg(2)  # dispute and answer are gone
-    assert live.state(opened).turn is Turn.NONE
+    assert live.state(opened).phase is DisputePhase.NONE
     live.deployed.anvil.mine()
     watch.watch()
     again = live.open(FIRST, unit)
     watch.watch()
-    assert live.state(again).turn is Turn.STEP
+    assert live.state(again).phase is DisputePhase.STEP
     live.deployed.anvil.reorg(1)  # the answer is gone
-    assert live.state(again).turn is Turn.TRACE
+    assert live.state(again).phase is DisputePhase.TRACE
     live.deployed.anvil.mine()
     watch.watch()
-    assert live.state(again).turn is Turn.STEP
+    assert live.state(again).phase is DisputePhase.STEP
 
 
 @pytest.mark.long
@@ -184,7 +184,7 @@ def test_dispute_reorganised_into_searched_blocks_is_found(live: DisputeWorld, n
     opened = live.open(FIRST, unit)
     live.deployed.anvil.mine(2)
     watch.watch()
-    assert live.state(opened).turn is Turn.STEP
+    assert live.state(opened).phase is DisputePhase.STEP
 
 
 def test_lost_or_damaged_trace_is_named(
@@ -220,10 +220,10 @@ def test_disputes_are_answered_on_full_disk(
         disk.setattr("zoo_compute.node.disputes.defence.write_json", full)
         opened = live.dispute(FIRST, unit)
         watch.watch()
-    assert live.state(opened).turn is Turn.STEP
+    assert live.state(opened).phase is DisputePhase.STEP
     live.deployed.anvil.mine()
     watch.watch()  # there is room again: the other thread, which gives the state, reads it there
-    assert [found for found, _ in live.watch_of(node).noted()] == [opened.dispute_id]
+    assert [found for found, _ in live.watch_of(node).open_disputes()] == [opened.dispute_id]
 
 
 def test_known_dispute_is_answered_despite_failures(
@@ -241,7 +241,7 @@ def test_known_dispute_is_answered_despite_failures(
     monkeypatch.setattr(watch.chain, "opened", refuses)
     with pytest.raises(Unreachable):
         watch.watch()
-    assert live.state(opened).turn is Turn.STEP
+    assert live.state(opened).phase is DisputePhase.STEP
 
 
 def test_clock_jump_deletes_no_evidence(
@@ -253,13 +253,16 @@ def test_clock_jump_deletes_no_evidence(
     monkeypatch.setattr(time, "time", lambda: a_year_later)
     watch.watch()
     assert Traces(workspace.traces).find(unit.unit_id).unit == unit.unit
-    assert watch.keep_seconds is not None
-    workspace.tidy(48, watch.keep_seconds, watch.now)
+    assert watch.trace_retention_seconds is not None
+    workspace.tidy(48, watch.trace_retention_seconds, watch.now)
     assert (states / "result.json").exists()
 
 
 def test_trace_is_kept_while_unit_is_disputable(live: DisputeWorld, node: Node, unit: Delivered) -> None:
-    traces, seconds = Traces(Workspace(live.directory / node.address).traces), live.chain_of(node).keep_seconds
+    traces, seconds = (
+        Traces(Workspace(live.directory / node.address).traces),
+        live.chain_of(node).trace_retention_seconds,
+    )
     days = 7 + 1 + 5  # for a claim of its omission, for the answer, for a dispute
     assert seconds == MAX_PROMISE_SECONDS + days * 86_400 + TERMS.turn_seconds
     traces.tidy(seconds, time.time())
@@ -287,7 +290,7 @@ def test_disputes_are_listed_and_answered_by_cli(live: DisputeWorld, node: Node,
     assert int(shown["coin_wei"]) > int(shown["answer_costs_wei"]) > 0
     assert "the trace is due by" in cli("node", "disputes", "--state-dir", directory)
     assert "revealed; the challenger selects a segment" in cli("node", "disputes", "--state-dir", directory, "--answer")
-    assert live.state(opened).turn is Turn.STEP
+    assert live.state(opened).phase is DisputePhase.STEP
     assert "state-dir-missing" in cli("node", "disputes", "--state-dir", directory / "none", code=ExitCode.USAGE)
 
 
@@ -304,7 +307,7 @@ def test_challenger_needs_only_settled_record_and_bond(
     opened = cli.json("dispute", "open", place)
     assert (opened["unit_id"], opened["provider"]) == (unit.unit_id, node.address)
     dispute_id = opened["dispute_id"]
-    assert live.chain_of(FIRST).dispute(dispute_id).turn is Turn.TRACE
+    assert live.chain_of(FIRST).dispute(dispute_id).phase is DisputePhase.TRACE
     waiting = cli.json("dispute", "status", dispute_id)
     assert (waiting["turn"], waiting["states"]) == ("trace", [])
     assert "must reveal its trace" in cli("dispute", "status", dispute_id)
@@ -336,7 +339,7 @@ def test_decided_unit_is_disputable_only_within_its_period(
     live.transact(OTHER, "ZenToken", "transfer", FIRST.address, TERMS.bond_wei)
     opened = cli.json("dispute", "open", place)
     assert (opened["unit_id"], opened["provider"]) == (unit.unit_id, node.address)
-    assert live.chain_of(FIRST).dispute(opened["dispute_id"]).turn is Turn.TRACE
+    assert live.chain_of(FIRST).dispute(opened["dispute_id"]).phase is DisputePhase.TRACE
     live.deployed.anvil.rpc("evm_increaseTime", TERMS.period_seconds + 60)
     live.deployed.anvil.mine()
     assert "dispute-period-over" in cli("dispute", "open", place, code=ExitCode.FAILED)

@@ -26,7 +26,7 @@ from kit.waiting import wait_until
 from redis import Redis
 
 from zoo_compute.base.errors import Unreachable
-from zoo_compute.chain.disputes import Opened, Turn
+from zoo_compute.chain.disputes import DisputePhase, Opened
 from zoo_compute.node.agent import NodeAgent
 from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.disk.workspace import MIN_FREE_BYTES
@@ -73,7 +73,7 @@ def test_node_started_during_outage_answers_disputes(
     with running(live, node, server[1]):
         wait_until(network.exists)
     opened = live.dispute(FIRST, unit)
-    assert live.state(opened).turn is Turn.TRACE
+    assert live.state(opened).phase is DisputePhase.TRACE
     with running(live, node, "http://127.0.0.1:1"):
         await_answer(live, opened)
 
@@ -116,5 +116,5 @@ def running(live: DisputeWorld, node: Node, api_url: str, directory: Path | None
 
 
 def await_answer(live: DisputeWorld, opened: Opened) -> None:
-    wait_until(lambda: live.state(opened).turn is not Turn.TRACE)
-    assert live.state(opened).turn is Turn.STEP
+    wait_until(lambda: live.state(opened).phase is not DisputePhase.TRACE)
+    assert live.state(opened).phase is DisputePhase.STEP

@@ -20,7 +20,7 @@ from kit.engines.watchdog import watch
 from kit.verification.live_fixtures import LiveMaker
 from kit.waiting import wait_until
 
-from zoo_compute.chain.disputes import Opened, Turn
+from zoo_compute.chain.disputes import DisputePhase, Opened
 from zoo_compute.node.disk.workspace import Workspace
 from zoo_compute.node.execution.executor import Executor
 from zoo_compute.node.work.acknowledgements import Journal
@@ -102,21 +102,21 @@ def test_killed_provider_answers_after_restart_and_challenger_pays(
             until(lambda: live.waiting(node), first, log)
             first.send_signal(signal.SIGKILL)
             assert first.wait(DEADLINE_SECONDS) == -signal.SIGKILL
-        assert (live.state(opened).turn, live.sent_by(node)) == (Turn.TRACE, sent)
+        assert (live.state(opened).phase, live.sent_by(node)) == (DisputePhase.TRACE, sent)
         if is_answer_lost:
             for answer in live.waiting(node):
                 anvil.rpc("anvil_dropTransaction", answer["hash"])
         anvil.mine()
     finally:
         anvil.automine(True)
-    assert live.state(opened).turn is (Turn.TRACE if is_answer_lost else Turn.STEP)
+    assert live.state(opened).phase is (DisputePhase.TRACE if is_answer_lost else DisputePhase.STEP)
 
     anvil.rpc("evm_increaseTime", TERMS.turn_seconds // 2)
     anvil.mine()
     with running(directory, server[1], node.key, log) as second:
-        until(lambda: live.state(opened).turn is Turn.STEP, second, log)
+        until(lambda: live.state(opened).phase is DisputePhase.STEP, second, log)
         live.pass_turn()  # its challenger has no step to name
-        until(lambda: live.state(opened).turn is Turn.CHALLENGER_LOST, second, log)
+        until(lambda: live.state(opened).phase is DisputePhase.CHALLENGER_LOST, second, log)
     assert live.sent_by(node) - sent in (2, 3)  # it showed its trace, ended the dispute, and may have had its pay
     views = live.deployed.views
     assert views.stake_of(node.address) == 1_000 * ZEN

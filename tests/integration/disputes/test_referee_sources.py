@@ -23,7 +23,7 @@ from market.training.units.models import Unit
 from market.training.uploads import service as uploads
 from market.verification.disputes import service as disputes
 from zoo_compute.base.errors import ApiError, Unreachable
-from zoo_compute.chain.disputes import Turn
+from zoo_compute.chain.disputes import DisputePhase
 from zoo_compute.chain.referees import RefereeChain
 from zoo_compute.chain.settlements import ChainReader
 from zoo_compute.chain.wallet import Wallet as NodeWallet
@@ -63,11 +63,11 @@ def test_referee_needs_no_long_or_early_log_ranges(
         chain = RefereeChain(node.url, contracts, NodeWallet(REFEREES[0].key), first)
         opening = chain.opening(opened.dispute_id)
         assert (opening.unit_id, opening.provider, opening.unit) == (unit.unit_id, honest.address, unit.unit)
-        shown = chain.shown_trace(opened.dispute_id)
-        assert shown == live.chain_of(OTHER).shown_trace(opened.dispute_id) is not None
+        shown = chain.revealed_trace(opened.dispute_id)
+        assert shown == live.chain_of(OTHER).revealed_trace(opened.dispute_id) is not None
         assert chain.committee(opened.dispute_id) == live.chain_of(OTHER).committee(opened.dispute_id)
-        assert chain.punished(opened.dispute_id) == set()
-        assert chain.shown_trace("0x" + "12" * 32) is None
+        assert chain.penalties_in(opened.dispute_id) == set()
+        assert chain.revealed_trace("0x" + "12" * 32) is None
         settled = ChainReader(node.url, contracts, first).settled(unit.unit.jobId)
         assert settled.parts == ChainReader(live.deployed.anvil.url, contracts).settled(unit.unit.jobId).parts != []
 
@@ -77,19 +77,19 @@ def test_honest_unit_wins_without_served_state(
 ) -> None:
     referees = live.referees(executor)
     opened = live.named(FIRST, unit, honest, 2)
-    assert live.judged(opened, referees) is Turn.JUDGING
+    assert live.judged(opened, referees) is DisputePhase.JUDGING
     assert "waiting_for_data" in caplog.text
     live.pass_patience()
-    assert live.judged(opened, referees) is Turn.CHALLENGER_LOST
+    assert live.judged(opened, referees) is DisputePhase.CHALLENGER_LOST
 
 
 @pytest.mark.long
 def test_dishonest_provider_withholding_its_state_loses(live: RefereeWorld, cheat: Node, executor: Executor) -> None:
     unit, referees = live.delivered(cheat), live.referees(executor)
     opened = live.named(FIRST, unit, cheat, 2)
-    assert live.judged(opened, referees) is Turn.JUDGING
+    assert live.judged(opened, referees) is DisputePhase.JUDGING
     live.pass_patience()
-    assert live.judged(opened, referees) is Turn.PROVIDER_LOST
+    assert live.judged(opened, referees) is DisputePhase.PROVIDER_LOST
     (reason,) = {
         verdict["reason"]
         for verdict in live.market(FIRST)._connection.get(f"/v1/disputes/{opened.dispute_id}/verdicts")
@@ -106,9 +106,9 @@ def test_provider_withholding_start_state_loses(
         session.query(Unit).filter(Unit.provider == honest.address).update({"start_slot_state_cid": CID})
     referees = live.referees(executor)
     opened = live.named(FIRST, unit, honest, 2)
-    assert live.judged(opened, referees) is Turn.JUDGING
+    assert live.judged(opened, referees) is DisputePhase.JUDGING
     live.pass_patience()
-    assert live.judged(opened, referees) is Turn.PROVIDER_LOST
+    assert live.judged(opened, referees) is DisputePhase.PROVIDER_LOST
 
 
 @pytest.mark.long
@@ -134,7 +134,7 @@ def test_settled_unit_is_judged_by_record_during_outage(
     assert {(verdict.provider_correct, verdict.delivered) for verdict in signed.values()} == {(True, False)}
     signatures = {address: verdict.signature for address, verdict in signed.items()}
     live.chain_of(OTHER).submit_verdict(opened.dispute_id, True, signatures)
-    assert live.state(opened).turn is Turn.CHALLENGER_LOST
+    assert live.state(opened).phase is DisputePhase.CHALLENGER_LOST
 
 
 @pytest.mark.long
@@ -146,7 +146,7 @@ def test_missing_states_are_recomputed(
     opened = live.named(FIRST, unit, honest, 3)
     live.discloser(honest).watch()
     assert "unit_retrained" in caplog.text
-    assert live.judged(opened, referees) is Turn.CHALLENGER_LOST
+    assert live.judged(opened, referees) is DisputePhase.CHALLENGER_LOST
 
 
 @pytest.mark.long
@@ -187,13 +187,13 @@ def test_revealed_states_upload_in_pieces_and_stay(
     files = {cid for cid, _ in sent}
     assert state in files
     assert disputes.release_states(live.database, live.storage) == 0
-    uploads.discard_stale(live.database, live.storage, utc_now())
+    uploads.delete_stale(live.database, live.storage, utc_now())
     assert all(live.storage.is_pinned(cid) for cid in files)
     with pytest.raises(ApiError) as refused:  # a file that no party needs
         discloser.market.join_pieces(Disputed(opened.dispute_id), CID, 0)
     assert refused.value.code == "upload-incomplete"
 
-    assert live.judged(opened, referees) is Turn.CHALLENGER_LOST
+    assert live.judged(opened, referees) is DisputePhase.CHALLENGER_LOST
     live.keep()
     assert disputes.release_states(live.database, live.storage) == len(files)
     assert not live.storage.is_pinned(state)

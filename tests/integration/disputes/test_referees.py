@@ -26,7 +26,7 @@ from kit.waiting import wait_until
 
 from market.domain.lifecycle import DisputeStatus
 from zoo_compute.base.errors import ApiError, ExitCode
-from zoo_compute.chain.disputes import Turn
+from zoo_compute.chain.disputes import DisputePhase
 from zoo_compute.chain.wallet import Wallet as NodeWallet
 from zoo_compute.node.agent import NodeAgent
 from zoo_compute.node.config import NodeConfig
@@ -49,7 +49,7 @@ def test_honest_unit_wins_and_challenger_pays(
     opened = live.named(FIRST, unit, honest, step)
     live.discloser(honest).watch()
     assert (live.row(opened).state_cid is not None) == (step > 0)
-    assert live.judged(opened, referees) is Turn.CHALLENGER_LOST
+    assert live.judged(opened, referees) is DisputePhase.CHALLENGER_LOST
     views = live.deployed.views
     assert views.stake_of(honest.address) == 1_000 * ZEN
     assert views.balance_of(FIRST.address) == live.chain_of(FIRST).credits() == 0
@@ -68,7 +68,7 @@ def test_held_payout_is_restored_after_dispute_period(
     withheld = live.withhold(unit)
     assert withheld > 0
     live.discloser(honest).watch()
-    assert live.judged(opened, referees) is Turn.CHALLENGER_LOST
+    assert live.judged(opened, referees) is DisputePhase.CHALLENGER_LOST
     live.keep()
     assert (live.withheld_of(unit), live.calls("restore")) == (withheld, [])  # others can still dispute it
     live.pass_time(TERMS.period_seconds)
@@ -82,7 +82,7 @@ def test_any_challenger_wins_against_dishonest_provider(live: RefereeWorld, chea
     unit, referees = live.delivered(cheat), live.referees(executor)
     opened = live.named(FIRST, unit, cheat, 1)
     live.discloser(cheat).watch()  # it serves the state that it went on from: the step from there is false all the same
-    assert live.judged(opened, referees) is Turn.PROVIDER_LOST
+    assert live.judged(opened, referees) is DisputePhase.PROVIDER_LOST
     verdicts = {live.market(FIRST)._connection.get(f"/v1/disputes/{opened.dispute_id}/verdicts")[0]["reason"]}
     assert verdicts == {"step_false"}
     assert live.deployed.views.stake_of(cheat.address) == 500 * ZEN
@@ -98,10 +98,10 @@ def test_referee_signs_nothing_for_provider_of_same_owner(
     own = [live.referee(account, executor, owner=OWNER) for account in REFEREES]
     opened = live.named(FIRST, unit, honest, 2)
     live.discloser(honest).watch()
-    assert live.judged(opened, own) is Turn.JUDGING
+    assert live.judged(opened, own) is DisputePhase.JUDGING
     assert "own_provider" in caplog.text
     assert live.market(FIRST)._connection.get(f"/v1/disputes/{opened.dispute_id}/verdicts") == []
-    assert live.judged(opened, others) is Turn.CHALLENGER_LOST
+    assert live.judged(opened, others) is DisputePhase.CHALLENGER_LOST
 
 
 @pytest.mark.long
@@ -110,7 +110,10 @@ def test_provider_naming_referee_owner_still_loses(live: RefereeWorld, cheat: No
     live.declare_owner(cheat.address, OWNER)
     opened = live.named(FIRST, unit, cheat, 1)
     live.discloser(cheat).watch()
-    assert live.judged(opened, [live.referee(one, executor, owner=OWNER) for one in REFEREES]) is Turn.PROVIDER_LOST
+    assert (
+        live.judged(opened, [live.referee(one, executor, owner=OWNER) for one in REFEREES])
+        is DisputePhase.PROVIDER_LOST
+    )
 
 
 @pytest.mark.long
@@ -162,9 +165,9 @@ def test_expired_draw_is_repeated(live: RefereeWorld, honest: Node, unit: Delive
     seeded = live.state(opened).seed_block
     live.deployed.anvil.mine(300)
     live.keep()
-    assert (live.state(opened).turn, live.state(opened).seed_block > seeded) == (Turn.DRAWING, True)
+    assert (live.state(opened).phase, live.state(opened).seed_block > seeded) == (DisputePhase.DRAWING, True)
     live.discloser(honest).watch()
-    assert live.judged(opened, referees) is Turn.CHALLENGER_LOST
+    assert live.judged(opened, referees) is DisputePhase.CHALLENGER_LOST
     assert live.calls("drawCommittee") == ["final", "final"]
 
 
@@ -180,8 +183,8 @@ def test_concurrent_disputes_end_independently(
     live.watch_of(cheat).watch()
     live.judged(opened[0], referees)
     live.keep()
-    outcomes = [live.state(one).turn for one in opened]
-    assert outcomes == [Turn.CHALLENGER_LOST, Turn.PROVIDER_LOST, Turn.MOOT]
+    outcomes = [live.state(one).phase for one in opened]
+    assert outcomes == [DisputePhase.CHALLENGER_LOST, DisputePhase.PROVIDER_LOST, DisputePhase.MOOT]
     assert live.chain_of(SECOND).credits() == TERMS.bond_wei
 
 
@@ -193,18 +196,20 @@ def test_referees_of_other_class_abstain_without_penalty(
     others = [live.referee(account, executor, environment="0x" + "99" * 32) for account in REFEREES]
     opened = live.named(FIRST, unit, honest, 2)
     for _ in range(TERMS.draws):
-        assert live.judged(opened, others) is Turn.JUDGING
+        assert live.judged(opened, others) is DisputePhase.JUDGING
         live.pass_time(TERMS.verdict_seconds + 1)
         live.keep()
     assert "environment_mismatch" in caplog.text
-    assert live.state(opened).turn is Turn.UNDECIDED
+    assert live.state(opened).phase is DisputePhase.UNDECIDED
     assert live.deployed.views.stake_of(honest.address) == 1_000 * ZEN
     assert live.chain_of(FIRST).credits() == TERMS.bond_wei
 
 
-@pytest.mark.parametrize(("shows", "outcome"), [(False, Turn.PROVIDER_LOST), (True, Turn.CHALLENGER_LOST)])
+@pytest.mark.parametrize(
+    ("shows", "outcome"), [(False, DisputePhase.PROVIDER_LOST), (True, DisputePhase.CHALLENGER_LOST)]
+)
 def test_missed_response_deadline_is_enforced(
-    live: RefereeWorld, honest: Node, unit: Delivered, shows: bool, outcome: Turn
+    live: RefereeWorld, honest: Node, unit: Delivered, shows: bool, outcome: DisputePhase
 ) -> None:
     opened = live.dispute(FIRST, unit)
     if shows:
@@ -213,7 +218,7 @@ def test_missed_response_deadline_is_enforced(
     assert live.calls("expire") == []
     live.pass_turn()
     live.keep()
-    assert (live.state(opened).turn, live.calls("expire")) == (outcome, ["final"])
+    assert (live.state(opened).phase, live.calls("expire")) == (outcome, ["final"])
 
 
 def test_cli_draws_submits_verdicts_and_restores_payout(
@@ -280,7 +285,7 @@ def test_verdict_is_accepted_by_signature_only(
     assert give(SECOND, True) == "not-in-committee"
     assert [give(member, True), give(member, True), give(member, False)] == ["taken", "taken", "verdict-differs"]
     live.keep()
-    assert live.state(opened).turn is Turn.JUDGING  # one signature does not make a quorum
+    assert live.state(opened).phase is DisputePhase.JUDGING  # one signature does not make a quorum
     with pytest.raises(ApiError) as refused:
         market.report_state(opened.dispute_id, "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy")
     assert refused.value.code == "not-disputed-provider"
@@ -319,9 +324,9 @@ def test_running_nodes_reveal_and_judge_automatically(
         listed = live.referee(REFEREES[0], executor).chain
         wait_for(lambda: listed._disputes.functions.refereeCount().call() == len(REFEREES))
         opened = live.dispute(FIRST, unit)
-        wait_for(lambda: live.state(opened).turn is Turn.STEP)
+        wait_for(lambda: live.state(opened).phase is DisputePhase.STEP)
         live.chain_of(FIRST).name_step(opened.dispute_id, 2)
-        wait_for(lambda: live.keep() or live.state(opened).turn is Turn.CHALLENGER_LOST)  # type: ignore[func-returns-value]
+        wait_for(lambda: live.keep() or live.state(opened).phase is DisputePhase.CHALLENGER_LOST)  # type: ignore[func-returns-value]
     finally:
         for agent in agents:
             agent.stop()

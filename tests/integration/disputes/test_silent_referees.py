@@ -22,7 +22,7 @@ from market.domain.network import DEVNET
 from market.verification.disputes import referee_list
 from worker.chain_handlers import INTENT_HANDLERS
 from zoo_compute.base.errors import ApiError, ExitCode
-from zoo_compute.chain.disputes import Opened, Turn
+from zoo_compute.chain.disputes import DisputePhase, Opened
 from zoo_compute.node.disputes.referee import Referee
 from zoo_compute.node.execution.executor import Executor
 
@@ -41,7 +41,7 @@ def disputed(live: RefereeWorld, cheat: Node) -> Opened:
     opened = live.named(FIRST, live.delivered(cheat), cheat, 0)
     live.discloser(cheat).watch()
     live.keep()
-    assert live.state(opened).turn is Turn.JUDGING
+    assert live.state(opened).phase is DisputePhase.JUDGING
     return opened
 
 
@@ -72,7 +72,7 @@ def test_unresponsive_committee_is_replaced_and_dispute_upheld(
     second = set(committee(live, opened))
     assert (live.state(opened).draw, second & silent) == (1, set())
 
-    assert live.judged(opened, referees) is Turn.PROVIDER_LOST
+    assert live.judged(opened, referees) is DisputePhase.PROVIDER_LOST
     assert live.deployed.views.stake_of(cheat.address) == STAKE // 2
     assert live.chain_of(FIRST).credits() == TERMS.bond_wei + TERMS.cost_wei
     assert listed(live) == all_referees()  # their nodes run, so they are on the list again
@@ -88,7 +88,7 @@ def test_delisted_referee_loses_place_when_not_running(live: RefereeWorld, cheat
     live.keep()
     referee_list.evict_idle(live.database, live.deployed.views)  # not while a committee is to be drawn
     live.keep()
-    assert live.state(opened).turn is Turn.JUDGING
+    assert live.state(opened).phase is DisputePhase.JUDGING
     assert set(referee_list.eligible(live.database, live.deployed.views, [])) == all_referees() - silent
     for _ in range(2):
         referee_list.evict_idle(live.database, live.deployed.views)
@@ -141,9 +141,9 @@ def test_nodes_submit_deciding_signatures_during_outage(
     sent = live.deployed.anvil.rpc("eth_getTransactionCount", first, "latest")
     quorum[0].watch()
     assert live.deployed.anvil.rpc("eth_getTransactionCount", first, "latest") == sent  # once is enough
-    assert (live.state(opened).turn, live.state(opened).signed) == (Turn.JUDGING, {0})
+    assert (live.state(opened).phase, live.state(opened).signed) == (DisputePhase.JUDGING, {0})
     quorum[1].watch()
-    assert live.state(opened).turn is Turn.PROVIDER_LOST
+    assert live.state(opened).phase is DisputePhase.PROVIDER_LOST
     assert live.deployed.views.stake_of(cheat.address) == STAKE // 2
 
 
@@ -157,7 +157,7 @@ def test_all_unresponsive_committees_return_bond_without_penalty(
         live.pass_time(TERMS.verdict_seconds + 1)
         live.keep()
         live.keep()
-    assert live.state(opened).turn is Turn.UNDECIDED
+    assert live.state(opened).phase is DisputePhase.UNDECIDED
     assert live.calls("replaceCommittee") == ["final"] * TERMS.draws
     assert live.deployed.views.stake_of(cheat.address) == STAKE
     assert live.chain_of(FIRST).credits() == TERMS.bond_wei
@@ -176,7 +176,7 @@ def test_dispute_without_referees_ends_at_once_with_reason(
     live.pass_time(TERMS.verdict_seconds + 1)
     for _ in range(TERMS.draws):
         live.keep()
-    assert live.state(opened).turn is Turn.UNDECIDED
+    assert live.state(opened).phase is DisputePhase.UNDECIDED
     cli.be(OTHER.key)
     assert cli.json("dispute", "status", opened.dispute_id)["reason"] == "too_few_referees"
     assert "too_few_referees" in cli("dispute", "status", opened.dispute_id)
@@ -209,13 +209,13 @@ def test_market_killed_before_redraw_resumes(
             live.keep()
         except Killed:
             live._sender = live.deployed.sender(live.database, INTENT_HANDLERS)
-        if (live.state(opened).turn, live.state(opened).draw) == (Turn.JUDGING, 1):
+        if (live.state(opened).phase, live.state(opened).draw) == (DisputePhase.JUDGING, 1):
             break
     monkeypatch.undo()
     assert len(killed) == 2  # replaced, and drawn
     live.keep()
     assert live.calls("replaceCommittee") == ["final"]
-    assert live.judged(opened, referees) is Turn.PROVIDER_LOST
+    assert live.judged(opened, referees) is DisputePhase.PROVIDER_LOST
     live.keep()
     assert live.calls("replaceCommittee") == ["final"]  # nothing more once it is decided
 
@@ -255,7 +255,11 @@ def test_signature_for_first_committee_is_invalid_for_second(
     live.pass_time(120)
     for _ in range(3):
         live.keep()
-    assert (live.state(opened).turn, live.state(opened).draw, live.state(opened).signed) == (Turn.JUDGING, 1, set())
+    assert (live.state(opened).phase, live.state(opened).draw, live.state(opened).signed) == (
+        DisputePhase.JUDGING,
+        1,
+        set(),
+    )
     assert live.market(FIRST)._connection.get(f"/v1/disputes/{opened.dispute_id}/verdicts") == []
     with pytest.raises(ApiError) as refused:
         live.market(FIRST).give_verdict({**given, "dispute_id": opened.dispute_id})

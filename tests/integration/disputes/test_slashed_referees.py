@@ -21,7 +21,7 @@ from market.verification.disputes import referee_list
 from worker.chain_handlers import INTENT_HANDLERS, event_handlers
 from zoo_compute.audit.misconduct_proof import CONTRADICTION, WRONG_VERDICT
 from zoo_compute.base.errors import ApiError, ExitCode
-from zoo_compute.chain.disputes import Turn
+from zoo_compute.chain.disputes import DisputePhase
 from zoo_compute.chain.referees import RefereeChain
 from zoo_compute.chain.wallet import Wallet as NodeWallet
 from zoo_compute.client.http import Connection
@@ -97,7 +97,7 @@ class CommitteeCase:
     def keep(self) -> None:
         for _ in range(2):
             self.follow()
-            dispute_keeper.keep(self.database, NETWORK, self.chain.views)
+            dispute_keeper.queue_due_calls(self.database, NETWORK, self.chain.views)
         self.follow()
 
     def follow(self) -> None:
@@ -155,26 +155,26 @@ def test_equivocating_referee_loses_all_slashable_balance_once(case: CommitteeCa
     case.keep()
     assert case.penalties() == [("proveContradiction", "final")]
     assert case.stakes() == [0, STAKE, STAKE, STAKE, STAKE]
-    assert case.contract(OTHER).punished(case.id) == {(0, offender.address, CONTRADICTION)}
+    assert case.contract(OTHER).penalties_in(case.id) == {(0, offender.address, CONTRADICTION)}
     for referee in others:
         assert case.give(referee, "step_correct") == "taken"
     case.keep()  # the dispute goes on as if nothing had been
-    assert case.contract(OTHER).dispute(case.id).turn is Turn.CHALLENGER_LOST
+    assert case.contract(OTHER).dispute(case.id).phase is DisputePhase.CHALLENGER_LOST
     assert case.stakes() == [0, STAKE, STAKE, STAKE, STAKE]
     assert len(case.penalties()) == 1
 
 
 def test_outvoted_referee_loses_fifth_to_majority(case: CommitteeCase) -> None:
     assert [case.give(referee, "step_false") for referee in case.members[:3]] == ["taken"] * 3
-    dispute_keeper.keep(case.database, NETWORK, case.chain.views)
+    dispute_keeper.queue_due_calls(case.database, NETWORK, case.chain.views)
     case.follow()
-    assert case.contract(OTHER).dispute(case.id).turn is Turn.JUDGING  # a quorum waits for the others
+    assert case.contract(OTHER).dispute(case.id).phase is DisputePhase.JUDGING  # a quorum waits for the others
     assert case.give(case.members[3], "step_correct") == "taken"
     assert case.give(case.members[4], "step_false") == "taken"
     case.keep()
     assert case.penalties() == [("proveWrongVerdict", "final")]
     assert case.stakes() == [STAKE, STAKE, STAKE, STAKE * 4 // 5, STAKE]
-    assert case.contract(OTHER).dispute(case.id).turn is Turn.PROVIDER_LOST
+    assert case.contract(OTHER).dispute(case.id).phase is DisputePhase.PROVIDER_LOST
     fees = [case.contract(referee).credits() for referee in case.members]
     assert fees == [TERMS.referee_fee_wei] * 3 + [0, TERMS.referee_fee_wei]
     case.keep()
@@ -188,7 +188,7 @@ def test_objecting_or_absent_referee_loses_nothing(case: CommitteeCase) -> None:
     assert given == ["taken"] * 4
     case.chain.anvil.rpc("evm_increaseTime", NETWORK.verdict_wait_seconds)
     case.keep()
-    assert case.contract(OTHER).dispute(case.id).turn is Turn.PROVIDER_LOST  # the objection counts
+    assert case.contract(OTHER).dispute(case.id).phase is DisputePhase.PROVIDER_LOST  # the objection counts
     assert (case.penalties(), case.stakes()) == ([], [STAKE] * 5)
     fees = [case.contract(referee).credits() for referee in case.members]
     assert fees == [TERMS.referee_fee_wei] * 2 + [0, 0, 0]

@@ -22,7 +22,7 @@ from training_gym.aggregate.aggregation import Aggregate, aggregate
 from training_gym.aggregate.robust import Verdict
 from zoo_compute.audit.receipt import verify_job
 from zoo_compute.audit.settlements import fetch_record
-from zoo_compute.chain.disputes import Turn
+from zoo_compute.chain.disputes import DisputePhase
 from zoo_compute.chain.settlements import ChainReader
 from zoo_compute.content.gateway import GatewayClient
 from zoo_compute.node.execution.executor import Executor
@@ -132,7 +132,7 @@ def test_honest_unit_with_early_payload_start_wins(
     referees = live.referees(executor)
     disputed = live.named(ACCUSER, delivered, honest, step)
     live.discloser(honest).watch()
-    assert live.judged(disputed, referees) is Turn.CHALLENGER_LOST
+    assert live.judged(disputed, referees) is DisputePhase.CHALLENGER_LOST
     assert live.deployed.views.stake_of(honest.address) == 1_000 * ZEN
     live.check_books()
 

@@ -20,7 +20,7 @@ from zoo_compute.content.blockstore import BlockNotFound
 from zoo_compute.content.gateway import GatewayClient
 from zoo_compute.node.disk.workspace import Workspace
 from zoo_compute.node.execution.tasks import catch_up_model
-from zoo_compute.node.work.inputs import MADE, MAX_UPDATES, max_updates, unit_task
+from zoo_compute.node.work.inputs import MAX_UPDATES, MODEL_MADE, max_updates, unit_task
 from zoo_protocol.content.unixfs import cid_of_file
 
 _SEEDS = count(5)
@@ -94,7 +94,7 @@ def test_stopped_node_resumes_from_saved_checkpoint(
     assert model_of(history, tmp_path, [history.cid(4)]) == history.models[4]
     size = sum(len(update) for update in history.updates[1:])
     assert [record.getMessage() for record in caplog.records if "model_made" in record.msg] == [
-        MADE % (4, 1, 3, size, len(history.models[4]))
+        MODEL_MADE % (4, 1, 3, size, len(history.models[4]))
     ]
 
 

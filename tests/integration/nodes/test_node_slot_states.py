@@ -118,11 +118,11 @@ def test_killed_node_resumes_background_upload(store: StoreProcess, executor: Ex
     (tmp_path / "state").write_bytes(content)
     cid = Workspace(tmp_path).keep_slot_state(JOB, 1, tmp_path / "state")
     held = lease("publish", {"job_id": JOB, "round": 0, "slot": 1, "slot_state_cid": cid})
-    Workspace(tmp_path).remember(held)
+    Workspace(tmp_path).store_lease(held)
     with pytest.raises(Killed):
         work(Market(store, at="upload", fault=Killed()), tmp_path, executor, held)
     assert not is_stored(store, cid)
-    [again] = Workspace(tmp_path).remembered()
+    [again] = Workspace(tmp_path).stored_leases()
     market = Market(store)
     work(market, tmp_path, executor, again)
     assert market.order() == ["upload", "complete"]

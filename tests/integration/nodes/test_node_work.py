@@ -101,7 +101,7 @@ def test_work_waits_limited_time_for_unreachable_gateways(
     task, market = task_to_train(own_store, executor.environment_class), Waiting(own_store)
     own_store.stop()
     with monkeypatch.context() as patch:
-        patch.setattr(node_work, "GATEWAYS_AWAY_SECONDS", -1.0)
+        patch.setattr(node_work, "GATEWAY_OUTAGE_SECONDS", -1.0)
         with pytest.raises(GatewayUnavailable):
             work(market, tmp_path / "node", executor, lease("train", task))
     assert market.order() == []
@@ -255,10 +255,10 @@ def test_release_follows_proof_of_newer_checkpoint(store: StoreProcess, executor
 def test_leases_are_remembered_until_they_end(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     held = lease("train", {"round": 1})
-    workspace.remember(held)
-    assert Workspace(tmp_path).remembered() == [held]
+    workspace.store_lease(held)
+    assert Workspace(tmp_path).stored_leases() == [held]
     workspace.forget(held)
-    assert Workspace(tmp_path).remembered() == []
+    assert Workspace(tmp_path).stored_leases() == []
 
 
 def test_old_states_are_removed_and_young_ones_kept(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_job_dataset_survives_release_of_equal_unit_file(world: World, nodes: li
     manifest = world.storage.put(DatasetManifest(split, split).to_bytes(), max_bytes=2**20).cid
     world.spec = replace(world.spec, dataset=manifest)
     first_checkpoint.build_initial_checkpoint(world.database, world.storage, world.job())
-    assert uploads.discard_stale(world.database, world.storage, utc_now()) == 1
+    assert uploads.delete_stale(world.database, world.storage, utc_now()) == 1
     assert world.storage.is_pinned(split.cid)
 
 

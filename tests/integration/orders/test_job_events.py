@@ -22,7 +22,7 @@ from market.platform.db.base import utc_now
 from market.platform.db.session import Database
 from market.platform.db.task_queue import connect_redis
 from market.platform.events import repository as events_repository
-from market.platform.events.announcer import announce, forget_steps
+from market.platform.events.announcer import announce, delete_old_steps
 from market.platform.events.service import emit
 from market.platform.storage.client import Storage
 from market.settings import Settings
@@ -126,9 +126,9 @@ def test_pruning_old_steps_does_not_affect_current_readers(api: httpx.Client, jo
         job.happens(1, 2, 3)
         seen = [next(events) for _ in range(3)]
         with job.database.transaction() as session:
-            forget_steps(session, utc_now() + timedelta(hours=23))
+            delete_old_steps(session, utc_now() + timedelta(hours=23))
             assert session.scalar(text("SELECT count(*) FROM job_events")) == 3
-            forget_steps(session, utc_now() + timedelta(hours=25))
+            delete_old_steps(session, utc_now() + timedelta(hours=25))
             assert session.scalar(text("SELECT count(*) FROM job_events")) == 1
         job.happens(4)
         job.ends(JobStatus.SETTLED)

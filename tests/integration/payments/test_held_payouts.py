@@ -169,7 +169,7 @@ class Contested:
 
     def keep(self) -> None:
         self.world.finalise()
-        dispute_keeper.keep(self.world.database, DEVNET, self.world.chain.views)
+        dispute_keeper.queue_due_calls(self.world.database, DEVNET, self.world.chain.views)
         self.world.send()
         self.world.finalise()
 

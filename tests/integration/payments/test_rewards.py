@@ -31,8 +31,8 @@ def test_two_epochs_are_posted_and_claimed_exactly(
     market.beat_all(second=ninety_percent())
     with market.database.transaction() as session:
         noon = from_unix(first * EPOCH_SECONDS + EPOCH_SECONDS // 2)
-        providers.note_served(session, wallet(6).address, 3 * 2**30, noon)
-        providers.note_replay(session, wallet(7).address, ZEN + 1, noon)
+        providers.record_served_bytes(session, wallet(6).address, 3 * 2**30, noon)
+        providers.record_replay(session, wallet(7).address, ZEN + 1, noon)
     market.pass_day()
     market.posted()
     [post] = market.posts()

@@ -21,7 +21,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
 from market.chain.errors import RpcUnavailable
-from market.chain.sending.sender import Sender
+from market.chain.transactions.sender import Sender
 from market.domain.lifecycle import IntentStatus, JobStatus, UnitStatus
 from market.payments.settlement import service as settlement
 

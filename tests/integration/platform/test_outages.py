@@ -208,9 +208,9 @@ def test_overlapping_outages_count_once_and_expire(database: Database) -> None:
         session.add_all([away("api", 0, 10), away("sweep", 5, 12), away("api", 11, 11.5), away("api", 20, 30)])
         session.add(away("api", -60 * 24 * 31, -60 * 24 * 31 + 1))
     with database.transaction() as session:
-        assert outages.time_away(session, now, now + 60 * MINUTE) == 22 * MINUTE
-        assert outages.time_away(session, now + 8 * MINUTE, now + 25 * MINUTE) == 9 * MINUTE
-        assert outages.time_away(session, now, now + 60 * MINUTE, ["sweep"]) == 7 * MINUTE
-        assert outages.time_away(session, now + 13 * MINUTE, now + 19 * MINUTE) == timedelta(0)
-        outages.forget(session, now)
+        assert outages.outage_time(session, now, now + 60 * MINUTE) == 22 * MINUTE
+        assert outages.outage_time(session, now + 8 * MINUTE, now + 25 * MINUTE) == 9 * MINUTE
+        assert outages.outage_time(session, now, now + 60 * MINUTE, ["sweep"]) == 7 * MINUTE
+        assert outages.outage_time(session, now + 13 * MINUTE, now + 19 * MINUTE) == timedelta(0)
+        outages.delete_expired(session, now)
         assert len(session.scalars(select(Outage)).all()) == 4

@@ -14,8 +14,8 @@ from market.jobs.models import Slot
 from market.platform.http.services import Services
 from market.providers import service as providers
 from market.providers.models import BenchmarkRun, Provider
+from market.training.leases import job_stop
 from market.training.leases import service as leases
-from market.training.leases import stopping
 from market.training.leases.schemas import LeaseKind
 from market.training.matching import book
 
@@ -103,6 +103,6 @@ def test_node_in_job_is_not_benchmarked(api: httpx.Client, services: Services, w
     assert beat(api, caller, services.domain)["benchmark_by"] is None  # between two units
     with world.database.transaction() as session:
         job = session.get_one(jobs_models.Job, job_id)
-        stopping.cancel_now(session, job, job.payer)
+        job_stop.cancel_now(session, job, job.payer)
     assert beat(api, caller, services.domain)["benchmark_by"] is not None
     start_benchmark(api, caller)

@@ -58,7 +58,7 @@ def test_node_earns_tier_and_repeats_benchmark_on_request(standing: NodeLifecycl
     with database.transaction() as session:
         session.get_one(Provider, standing._wallet.address).rebenchmark_at = datetime.now(UTC)
     assert heartbeat(standing)["benchmark_by"] is not None
-    with standing._executor.exclusively():  # a unit trains: the heartbeats continue
+    with standing._executor.reserve():  # a unit trains: the heartbeats continue
         standing.advance("active", must_prove=True)
         standing.advance("active", must_prove=True)
         assert heartbeat(standing)["benchmark_by"] is not None
@@ -87,7 +87,7 @@ def test_demoted_node_sends_heartbeats_during_benchmark(standing: NodeLifecycle,
     holds, release = threading.Event(), threading.Event()
 
     def train() -> None:
-        with standing._executor.exclusively():
+        with standing._executor.reserve():
             holds.set()
             release.wait(30)
 

@@ -13,9 +13,9 @@ from market.domain.lifecycle import ProviderStatus
 from market.domain.network import DEVNET
 from market.domain.nodes.uptime import ALL_MINUTES, minute_of
 from market.payments.rewards import service as rewards
+from market.providers import lifecycle
 from market.providers import service as providers
-from market.providers import standing
-from market.providers.models import DowntimePenalty, HeartbeatHour, JudgedEpoch, Provider, ProviderEpoch
+from market.providers.models import DowntimePenalty, EvaluatedEpoch, HeartbeatHour, Provider, ProviderEpoch
 from market.providers.record import reliability, reviews
 from market.providers.record import repository as record_repository
 from zoo_protocol.hashing import canonical_json
@@ -72,7 +72,7 @@ def test_market_outage_lowers_no_uptime(market: RewardsWorld) -> None:
     market.pass_day()
     market.judge()
     assert market.rows(select(DowntimePenalty)) == []
-    judged = market.rows(select(JudgedEpoch).order_by(JudgedEpoch.epoch))
+    judged = market.rows(select(EvaluatedEpoch).order_by(EvaluatedEpoch.epoch))
     assert [(row.usual_nodes, row.counted_minutes) for row in judged] == [(4, 1080), (4, 1)]
     assert market.rows(select(HeartbeatHour)) == []
     reviews.review(market.database, DEVNET, market.now())
@@ -102,7 +102,7 @@ def test_unreliable_provider_is_demoted_until_benchmark_or_recovery(market: Rewa
     def lose(units: int) -> None:
         with market.database.transaction() as session:
             for _ in range(units):
-                reliability.note_lost(session, address, now)
+                reliability.record_lost_unit(session, address, now)
         reviews.review(market.database, DEVNET, now)
 
     lose(7)
@@ -113,15 +113,15 @@ def test_unreliable_provider_is_demoted_until_benchmark_or_recovery(market: Rewa
     with market.database.transaction() as session:
         found = providers.require(session, address, lock=True)
         found.forgiven_bps = found.reliability_bps  # as a passed benchmark does
-        standing.advance(session, found, domain_lifecycle.ProviderEvent.BENCHMARK_PASSED, reason="benchmark_passed")
-        standing.review_stake(session, DEVNET, found)
+        lifecycle.advance(session, found, domain_lifecycle.ProviderEvent.BENCHMARK_PASSED, reason="benchmark_passed")
+        lifecycle.review_stake(session, DEVNET, found)
     lose(0)
     assert market.node(PROVIDER).status == ProviderStatus.ACTIVE
     lose(1)
     assert market.node(PROVIDER).status == ProviderStatus.DEMOTED
     later = now + timedelta(days=60)
     with market.database.transaction() as session:
-        reliability.note_served(session, address, 0, later)
+        reliability.record_served_bytes(session, address, 0, later)
     reviews.review(market.database, DEVNET, later)
     assert market.node(PROVIDER).status == ProviderStatus.ACTIVE
     assert market.node(PROVIDER).reason == "stake_sufficient"

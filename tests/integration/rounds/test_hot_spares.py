@@ -12,11 +12,11 @@ from market.domain.network import DEVNET, ZEN
 from market.jobs.models import Job, Slot
 from market.jobs.transitions import transition_job
 from market.platform.db.base import utc_now
-from market.providers import standing as providers
+from market.providers import lifecycle as providers
 from market.providers.models import Provider
 from market.training.aggregation import service as aggregation
 from market.training.checkpoints.models import Checkpoint
-from market.training.leases import expiry, stopping
+from market.training.leases import expiry, job_stop
 from market.training.leases import service as leases
 from market.training.leases.models import Lease
 from market.training.leases.schemas import CompleteFollow, LeaseKind, LeaseView
@@ -119,7 +119,7 @@ def test_node_follows_only_one_active_job(world: World, nodes: list[str], job_id
     with world.database.transaction() as session:
         job = session.get_one(Job, job_id)
         transition_job(session, job, JobEvent.FAIL, reason="a test")
-        stopping.stop_training(session, job, "a test")
+        job_stop.stop_training(session, job, "a test")
     assert world.rows(lambda session: session.get_one(Lease, open_lease.id).reason) == "a test"
     for node in (spare, another):
         assert world.pull(node, LeaseKind.FOLLOW) is None

@@ -21,7 +21,7 @@ from market.training.checkpoints import pin_rules
 from market.training.checkpoints.models import Checkpoint
 from market.training.checkpoints.service import load_outer, load_parameters
 from market.training.leases import errors as leases_errors
-from market.training.leases import expiry, stopping
+from market.training.leases import expiry, job_stop
 from market.training.leases.errors import ResultRefused
 from market.training.units import service as units
 from training_gym.aggregate.aggregation import aggregate
@@ -337,7 +337,7 @@ def test_uncommitted_unit_at_last_close_is_lost(world: World, nodes: list[str]) 
 def test_cancelled_job_waits_for_no_upload(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes, rounds=2)
     late = _late(world, job_id, nodes)
-    world.rows(lambda session: stopping.cancel_now(session, jobs_repository.lock_job(session, job_id), "a test"))
+    world.rows(lambda session: job_stop.cancel_now(session, jobs_repository.lock_job(session, job_id), "a test"))
     [unit] = world.units(job_id, round=0, slot=3)
     assert unit.status == UnitStatus.LOST
     assert _holders(world, job_id) == [None] * 4

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from market.jobs import repository as jobs_repository
 from market.platform.db.base import utc_now
 from market.training.aggregation import service as aggregation
-from market.training.leases import stopping
+from market.training.leases import job_stop
 from market.training.leases.errors import ResultRefused
 from market.training.rounds.state import REPORT_OF_ANOTHER_JOB
 from market.training.units import service as units
@@ -72,7 +72,7 @@ def _cancel(world: World, job_id: str) -> None:
     def cancel(session: Session) -> None:
         job = jobs_repository.lock_job(session, job_id)
         assert job is not None
-        stopping.cancel_now(session, job, job.payer)
+        job_stop.cancel_now(session, job, job.payer)
 
     world.rows(cancel)
 

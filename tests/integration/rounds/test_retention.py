@@ -84,8 +84,8 @@ def for_training(world: World, job_id: str) -> list[str]:
 
 
 def test_old_job_keeps_files_needed_for_receipt(world: World, trained: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "ROWS_AT_ONCE", 3)  # as of a job with many
-    monkeypatch.setattr(jobs, "FILES_AT_ONCE", 1)
+    monkeypatch.setattr(jobs, "ROWS_PER_BATCH", 3)  # as of a job with many
+    monkeypatch.setattr(jobs, "FILES_PER_BATCH", 1)
     units, states = world.units(trained), public_states(world, trained)
     gone = {*for_training(world, trained), *states}
     payloads = {unit.payload_cid for unit in units if unit.payload_cid is not None}
@@ -211,7 +211,7 @@ def auction(world: World, number: int, cleared: timedelta, tier: int = 9) -> int
 
 
 def test_orders_of_old_rounds_go_and_prices_stay(world: World, trained: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auctions, "_ROUNDS_AT_ONCE", 2)
+    monkeypatch.setattr(auctions, "_ROUNDS_PER_BATCH", 2)
     old = [auction(world, number, KEPT + DAY) for number in range(5)]
     recent, needed = auction(world, 5, KEPT - DAY), auction(world, 6, KEPT + DAY)
     matched = update(Job).where(Job.id == trained).values(auction_round_id=needed)  # its record has to name its order

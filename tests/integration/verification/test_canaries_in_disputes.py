@@ -11,8 +11,8 @@ from market.providers import service as providers
 from market.training.deliveries import replay_inputs
 from market.training.leases.schemas import LeaseKind
 from market.training.units import service as units
-from market.verification.judgement import decisions
-from market.verification.judgement.dispute_routing import Adjudicator
+from market.verification.decisions import unit_outcomes
+from market.verification.decisions.dispute_routing import Adjudicator
 from market.verification.replays import comparisons
 from market.verification.replays import service as replays_service
 from market.verification.samples import repository as samples_repository
@@ -154,12 +154,12 @@ def test_distant_comparison_is_paid_by_dispute_outcome(world: VerificationWorld,
         unit = units.unit_facts(session, unit_id)
         providers.require(session, unit.provider, lock=True)
         if rejected:
-            units.acquit_unit(session, unit_id)
+            units.return_to_checking(session, unit_id)
             failed = samples_repository.lock_sample_of(session, unit_id, 0)
             assert failed is not None
             replays_service.clear_sample(session, failed, unit)
         else:
-            decisions._reject(session, unit_id, "incorrect_computation")
+            unit_outcomes._reject(session, unit_id, "incorrect_computation")
     drifts = world.rows(lambda session: session.scalar(select(func.count()).select_from(ClassDrift)))
     assert drifts == rejected
     right = {address for address, (replays, _, _) in replay_records(world).items() if replays}

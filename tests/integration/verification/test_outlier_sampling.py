@@ -6,7 +6,7 @@ import pytest
 from kit.verification.verification_fixtures import RATE, VerificationWorld, verification_world  # noqa: F401  (fixtures)
 from sqlalchemy import select
 
-from market.domain.verification.sampling import DOUBTED_UNITS
+from market.domain.verification.sampling import FLAGGED_UNITS
 from market.training.aggregation import service as aggregation
 from market.training.evaluation import validation
 from market.training.evaluation.consistency import has_outlier_flag
@@ -78,7 +78,7 @@ def test_lateness_is_no_outlier_and_old_flags_expire(world: VerificationWorld) -
         columns = {
             c.name: getattr(unit, c.name) for c in Unit.__table__.columns if c.name not in ("id", "doubts", "window_id")
         }
-        copies = [Unit(**columns | {"round": 100 + number, "trace_root": None}) for number in range(DOUBTED_UNITS)]
+        copies = [Unit(**columns | {"round": 100 + number, "trace_root": None}) for number in range(FLAGGED_UNITS)]
         session.add_all(copies[:-1])
     assert sampled_in_full(world, node)
     with world.database.transaction() as session:

@@ -17,8 +17,8 @@ from sqlalchemy import select, update
 
 from market.domain.network import DEVNET
 from market.platform.db.base import utc_now
+from market.providers import lifecycle
 from market.providers import service as providers
-from market.providers import standing
 from market.providers.models import Provider, ProviderEpoch, Stake
 from market.providers.record import repository as record_repository
 from market.providers.record.reviews import review
@@ -28,7 +28,7 @@ from market.training.leases.errors import LeaseLost
 from market.training.leases.models import Lease
 from market.training.leases.schemas import LeaseKind
 from market.training.units import service as units
-from market.verification.judgement.slashes import slash_verifiers
+from market.verification.decisions.slashes import slash_verifiers
 from market.verification.penalties import service as penalties
 from market.verification.samples.models import Replay, Sample
 from zoo_protocol.content.cid import digest_of
@@ -88,7 +88,7 @@ def test_warned_verifier_is_slashed_once_with_evidence(
     assert world.slashes() == []  # the unit's trace is in the evidence, and another segment is not decided
     if was_down:
         with world.database.transaction() as session:
-            standing.on_stake_changed(DEVNET, session, world.final("ProviderStaking", "Jailed", provider=wrong))
+            lifecycle.on_stake_changed(DEVNET, session, world.final("ProviderStaking", "Jailed", provider=wrong))
     assert world.reveal(nodes[0]) is not None
     while world.samples()[1].status == "revealed":
         world.replay(asked_of(world, second), world.claim(unit_ids[0], 1))
@@ -118,7 +118,7 @@ def test_warned_verifier_is_slashed_once_with_evidence(
         assert penalties.job_slashes(session, slash.job_id) == []
 
     with world.database.transaction() as session:  # released at once, and overruled on the unit's other segment too
-        standing.on_stake_changed(DEVNET, session, world.final("ProviderStaking", "Released", provider=wrong))
+        lifecycle.on_stake_changed(DEVNET, session, world.final("ProviderStaking", "Released", provider=wrong))
         asked = session.scalar(select(Replay).where(Replay.sample_id == second, Replay.verifier == wrong))
         again = asked or Replay(sample_id=second, verifier=wrong)
         again.status, again.reason, again.end_leaf = "overruled", "wrong_replay", OTHER_LEAF
@@ -192,16 +192,16 @@ def test_suspension_ends_and_score_stays_low(world: VerificationWorld) -> None:
     verifier = world.verifier()
     now = utc_now()
     with world.database.transaction() as session:
-        providers.note_overruled(session, verifier, now, now)
+        providers.record_overruled(session, verifier, now, now)
     month = timedelta(seconds=DEVNET.suspension_seconds)
     review(world.database, DEVNET, now)
     assert world.provider(verifier).status == "demoted"
     with world.database.transaction() as session:
-        record_repository.have_all_reviewed(session)
+        record_repository.mark_all_for_review(session)
     review(world.database, DEVNET, now + month - timedelta(seconds=1))
     assert world.provider(verifier).status == "demoted"
     with world.database.transaction() as session:
-        record_repository.have_all_reviewed(session)
+        record_repository.mark_all_for_review(session)
     review(world.database, DEVNET, now + month)
     assert world.provider(verifier).status == "active"
     (found,) = world.rows(lambda session: providers.live_verifiers(session, world.settings, now))
@@ -226,7 +226,7 @@ def test_verifier_staked_after_window_is_asked_last(
 def test_stake_age_counts_from_last_addition(world: VerificationWorld, verifiers: list[str]) -> None:
     event = world.final("ProviderStaking", "Staked", provider=verifiers[0], total=600 * 10**18)
     with world.database.transaction() as session:
-        standing.on_stake_changed(DEVNET, session, event)
+        lifecycle.on_stake_changed(DEVNET, session, event)
     found = {
         f.address: f for f in world.rows(lambda session: providers.live_verifiers(session, world.settings, utc_now()))
     }

@@ -17,8 +17,8 @@ from market.settings import Settings
 from market.training.units import service as units_service
 from market.training.units import slot_states
 from market.training.units.models import Unit
-from market.verification.judgement import service as judgement
-from market.verification.replays import comparisons, drawing
+from market.verification.decisions import service as decisions_service
+from market.verification.replays import comparisons, sampling
 from market.verification.samples.models import Comparison, Sample
 from zoo_protocol.verification import reveal_deadline
 
@@ -85,7 +85,7 @@ def test_comparison_ends_are_due_after_sampled_states(
         assert end is not None
         assert transfer > timedelta(seconds=10)
         assert end >= drawn.reveal_deadline_at + transfer
-        assert drawing.reveal_by(session, world.settings, unit, [1]) >= end + transfer
+        assert sampling.reveal_by(session, world.settings, unit, [1]) >= end + transfer
 
 
 def test_outage_is_not_data_withholding(world: VerificationWorld) -> None:
@@ -131,11 +131,11 @@ def test_market_killed_after_sampling_has_requested_state(
     (unit,) = world.units(job_id)
 
     def draw_and_die(*arguments: Any) -> None:
-        drawing.draw_samples(*arguments)
+        sampling.draw_samples(*arguments)
         if world.samples():
             raise Killed
 
-    monkeypatch.setattr(judgement, "draw_samples", draw_and_die)
+    monkeypatch.setattr(decisions_service, "draw_samples", draw_and_die)
     with pytest.raises(Killed):
         world.challenge({unit.id: [1]})
     monkeypatch.undo()

@@ -17,7 +17,7 @@ from market.training.leases.schemas import CompleteReveal, LeaseKind
 from market.training.retention import slot_states
 from market.training.units import slot_states as jobs
 from market.training.units.models import Unit
-from market.verification.judgement import state_release as verification
+from market.verification.decisions import state_release as verification
 from training_gym.units.replica_state import fresh_slot_state, save_slot_state
 from zoo_protocol.hashing import to_hex
 

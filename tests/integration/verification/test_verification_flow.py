@@ -20,15 +20,15 @@ from market.domain.lifecycle import IntentStatus, JobStatus
 from market.domain.network import DEVNET
 from market.jobs import repository as jobs_repository
 from market.platform.db.base import utc_now
+from market.providers import lifecycle
 from market.providers import service as providers
-from market.providers import standing
 from market.training.leases import expiry
 from market.training.leases.errors import ReplayCommitted, ReplayMismatch, ReplayNotCommitted
 from market.training.leases.schemas import CompleteReplay, LeaseKind
 from market.training.units.models import Unit
 from market.training.units.service import unit_facts
-from market.verification.judgement.decisions import decide_units
-from market.verification.judgement.dispute_routing import Adjudicator
+from market.verification.decisions.dispute_routing import Adjudicator
+from market.verification.decisions.unit_outcomes import decide_units
 from market.verification.penalties import service as penalties
 from market.verification.penalties.models import Slash
 from market.verification.replays.start_states import request_states
@@ -141,7 +141,7 @@ def test_slashed_provider_is_not_slashed_again(
 ) -> None:
     world.challenge({unit_ids[0]: [1], unit_ids[1]: []})
     with world.database.transaction() as session:
-        standing.jail(session, nodes[0], "incorrect_computation")
+        lifecycle.jail(session, nodes[0], "incorrect_computation")
     world.pass_deadline(world.samples()[0].id)
     world.advance()
     assert statuses(world, unit_ids)[0] == ("rejected", "withheld_data")
@@ -154,7 +154,7 @@ def test_node_jailed_for_downtime_is_still_slashed_fully(
     """A 5 % downtime slash must not replace a 50 % slash."""
     world.challenge({unit_ids[0]: [1], unit_ids[1]: []})
     with world.database.transaction() as session:
-        standing.on_stake_changed(DEVNET, session, world.final("ProviderStaking", "Jailed", provider=nodes[0]))
+        lifecycle.on_stake_changed(DEVNET, session, world.final("ProviderStaking", "Jailed", provider=nodes[0]))
     world.pass_deadline(world.samples()[0].id)
     world.advance()
     assert statuses(world, unit_ids)[0] == ("rejected", "withheld_data")
@@ -167,7 +167,7 @@ def test_slash_before_release_reduces_no_later_slash(
 ) -> None:
     def deliver(event: str) -> None:
         with world.database.transaction() as session:
-            standing.on_stake_changed(DEVNET, session, world.final("ProviderStaking", event, provider=nodes[0]))
+            lifecycle.on_stake_changed(DEVNET, session, world.final("ProviderStaking", event, provider=nodes[0]))
 
     def caught(unit_id: int) -> tuple[str, str | None]:
         world.pass_deadline(world.samples()[-1].id)
@@ -346,7 +346,7 @@ def test_unverifiable_older_work_gives_no_credit(world: VerificationWorld, unit_
     assert (clean(2), clean(3)) == (1, 0)  # a history of units that cost less than half says nothing
     for since, expected in ((utc_now(), 0), (None, 1)):
         with world.database.transaction() as session:
-            providers.note_disputed(session, provider, since)
+            providers.record_disputed(session, provider, since)
         assert clean() == expected
     with world.database.transaction() as session:
         document = {"offence": "incorrect_computation", "evidence": "0x" + "ab" * 32, "evidence_cid": "cid"}

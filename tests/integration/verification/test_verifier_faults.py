@@ -165,7 +165,7 @@ def test_refusal_is_excused_when_file_is_unreadable(
     first, content = world.asked(verifiers), world.storage.get(cid, max_bytes=2**20)
     world.storage.unpin(cid)
     assert BlockStore(Path(ipfs["directory"])).collect()
-    assert world.storage.takes()
+    assert world.storage.accepts_writes()
     world.give_up(first, LeaseKind.REPLAY, "input_missing")
     world.advance()
     assert counts(world, first) == (0, 0, 0)

@@ -14,8 +14,8 @@ from kit.api.clients import Caller
 from market.chain.contracts.codec import ChainEvent
 from market.domain.network import DEVNET, ZEN
 from market.platform.db.session import Database
+from market.providers import lifecycle
 from market.providers import service as providers
-from market.providers import standing
 from market.settings import Settings
 from training_gym.hardware.challenge import ProofParameters
 from training_gym.hardware.prover import Prover
@@ -73,7 +73,7 @@ def chain_event(database: Database, name: str, address: str, **args: object) -> 
     """Deliver one final event of the staking contract, as the indexer does."""
     event = ChainEvent("ProviderStaking", name, {"provider": address, **args}, "0x", 1, "0x", 0, int(time.time()))
     with database.transaction() as session:
-        standing.on_stake_changed(DEVNET, session, event)
+        lifecycle.on_stake_changed(DEVNET, session, event)
 
 
 def stake(database: Database, address: str, total: int) -> None:

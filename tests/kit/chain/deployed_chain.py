@@ -14,9 +14,9 @@ from market.chain.contracts.codec import Deployment, encode_call
 from market.chain.contracts.deploy import Roles, deploy
 from market.chain.indexer import EventHandlers, Indexer
 from market.chain.rpc.client import ChainClient
-from market.chain.sending.sender import IntentHandlers, Sender
-from market.chain.sending.signer import Signer
 from market.chain.service import queue_intent
+from market.chain.transactions.sender import IntentHandlers, Sender
+from market.chain.transactions.signer import Signer
 from market.chain.views import ChainViews
 from market.domain.network import DEVNET, ZEN, NetworkParameters
 from market.ledger import chain_events as ledger_chain_events

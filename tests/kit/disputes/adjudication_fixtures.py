@@ -13,8 +13,8 @@ from kit.disputes.referee_fixtures import REFEREES, RefereeWorld
 from kit.verification.live_fixtures import LiveMaker, Node
 from market.accounts.models import Account
 from market.chain.models import TxIntent
-from market.chain.sending.sender import Sender
-from market.chain.sending.signer import Signer
+from market.chain.transactions.sender import Sender
+from market.chain.transactions.signer import Signer
 from market.domain.lifecycle import UNIT_DECIDED, ProviderStatus
 from market.domain.network import DEVNET
 from market.payments.settlement import dispute_keeper
@@ -105,7 +105,7 @@ class QuorumWorld(RefereeWorld):
             self.discloser(node).watch()
         for referee in self.referees_here:
             referee.watch()
-        dispute_keeper.keep(self.database, DEVNET, self.deployed.views)
+        dispute_keeper.queue_due_calls(self.database, DEVNET, self.deployed.views)
 
     def until(self, status: str, job_id: str, cheat: Node, nodes: Sequence[Node], verifiers: Sequence[Node]) -> Unit:
         """Step until the unit of ``cheat`` has this status."""

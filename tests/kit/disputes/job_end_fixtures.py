@@ -19,8 +19,8 @@ from market.ledger.reconciliation import reconcile
 from market.payments.settlement import claims
 from market.payments.settlement import service as settlement
 from market.platform.db.base import utc_now
+from market.training.leases import job_stop
 from market.training.leases import service as leases
-from market.training.leases import stopping
 from market.training.leases.schemas import LeaseKind
 from market.training.matching import book
 from zoo_compute.node.disputes.referee import Referee
@@ -62,7 +62,7 @@ class EndingsWorld(QuorumWorld):
         with self.database.transaction() as session:
             job = jobs_repository.lock_job(session, job_id)
             assert job is not None
-            stopping.cancel_now(session, job, job.payer)
+            job_stop.cancel_now(session, job, job.payer)
 
     def settle_job(self, job_id: str) -> Job:
         """Settle a job of decided units with finality; a second run changes nothing."""

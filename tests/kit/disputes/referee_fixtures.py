@@ -15,7 +15,7 @@ from market.domain.network import DEVNET
 from market.payments.settlement import dispute_keeper
 from market.providers.models import Provider
 from market.verification.disputes.models import Dispute as DisputeRow
-from zoo_compute.chain.disputes import Opened, Turn
+from zoo_compute.chain.disputes import DisputePhase, Opened
 from zoo_compute.chain.referees import RefereeChain
 from zoo_compute.chain.settlements import ChainReader
 from zoo_compute.chain.wallet import Wallet as NodeWallet
@@ -23,8 +23,8 @@ from zoo_compute.client.http import Connection
 from zoo_compute.content.gateway import GatewayClient
 from zoo_compute.node.disk.workspace import Workspace
 from zoo_compute.node.disputes.disclosure import Disclosure
-from zoo_compute.node.disputes.judging import ReplayContext
 from zoo_compute.node.disputes.referee import Referee, Sources, Verdicts
+from zoo_compute.node.disputes.segment_verdict import ReplayContext
 from zoo_compute.node.execution.executor import Executor
 from zoo_compute.node.market.calls import Market
 from zoo_protocol.hashing import to_hex
@@ -95,7 +95,7 @@ class RefereeWorld(DisputeWorld):
     def keep(self) -> None:
         """Index final events and process due work."""
         self.follow()
-        dispute_keeper.keep(self.database, DEVNET, self.deployed.views)
+        dispute_keeper.queue_due_calls(self.database, DEVNET, self.deployed.views)
         while self._sender.step():
             pass
         self.follow()
@@ -107,13 +107,13 @@ class RefereeWorld(DisputeWorld):
         while self._indexer.step():
             pass
 
-    def judged(self, opened: Opened, referees: list[Referee]) -> Turn:
+    def judged(self, opened: Opened, referees: list[Referee]) -> DisputePhase:
         """Draw the committee and send its verdicts; return the dispute."""
         self.keep()
         for referee in referees:
             referee.watch()
         self.keep()
-        return self.state(opened).turn
+        return self.state(opened).phase
 
     def pass_time(self, seconds: int) -> None:
         self.deployed.anvil.rpc("evm_increaseTime", seconds)

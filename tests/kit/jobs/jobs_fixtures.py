@@ -89,7 +89,7 @@ class World:
 
     def __init__(self, database_url: str, storage: Storage, settings: Settings) -> None:
         self.wakes = Wakes()
-        self.database = Database(database_url, wake=self.wakes)
+        self.database = Database(database_url, enqueue=self.wakes)
         self.storage = storage
         self.settings = settings
         self.be_patient()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import SecretStr
 
-from market.chain.sending.signer import Signer
+from market.chain.transactions.signer import Signer
 from market.training.checkpoints.service import load_parameters
 from market.training.commitments.acknowledgements import Acknowledger
 from market.training.commitments.schemas import AcknowledgementView

@@ -86,7 +86,7 @@ class Market:
         assert (cid, number, cid_of_file(content)) == (piece_cid, 0, piece_cid)
         self._called("put_piece", {"size": len(content)})
         if self.link is not None:
-            self.link.up.pass_on(len(content))
+            self.link.up.throttle(len(content))
 
     def order(self) -> list[str]:
         return [name for name, _ in self.calls if name != "keep"]

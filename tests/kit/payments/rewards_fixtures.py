@@ -89,7 +89,7 @@ class RewardsWorld:
         self.index()
 
     def judge(self) -> None:
-        uptime.judge(self.database, self.storage, DEVNET, self.now())
+        uptime.evaluate_epochs(self.database, self.storage, DEVNET, self.now())
 
     def post(self) -> None:
         rewards.post(self.database, DEVNET, self.chain.views, self.now())

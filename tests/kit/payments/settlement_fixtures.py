@@ -18,8 +18,8 @@ from kit.chain.deployed_chain import ADMIN, OTHER, PAYER, Chain, Wallet, chain_s
 from market.accounts.models import Account
 from market.chain.contracts.codec import Deployment
 from market.chain.models import TxIntent
-from market.chain.sending.sender import Sender
 from market.chain.service import final_events
+from market.chain.transactions.sender import Sender
 from market.domain.lifecycle import JobStatus, UnitStatus
 from market.domain.network import DEVNET, ZEN
 from market.jobs.models import Job

@@ -42,7 +42,7 @@ from market.training.leases.schemas import (
     LeaseView,
 )
 from market.training.matching import book
-from market.verification.judgement import service as judgement
+from market.verification.decisions import service as decisions_service
 from training_gym.spec.errors import GymError
 from worker.chain_handlers import INTENT_HANDLERS, event_handlers
 from zoo_compute.base.link import Background, Link
@@ -186,7 +186,7 @@ class LiveWorld(VerificationWorld):
     def step(self) -> None:
         """Let the market, sender and indexer do due work, and mine."""
         chain = self.deployed.views
-        judgement.advance(
+        decisions_service.advance(
             self.database, self.storage, self.settings, DEVNET, chain, self.challenger, former=self.former
         )
         while self._sender.step():

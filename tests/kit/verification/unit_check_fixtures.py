@@ -17,7 +17,7 @@ from zoo_compute.chain.settlements import WindowOnChain
 from zoo_compute.content.gateway import GatewayClient
 from zoo_compute.devnet.adversaries.attacks import executor_of
 from zoo_compute.node.execution.executor import Executor
-from zoo_compute.replay.check import Shown, UnitCheck, check_unit
+from zoo_compute.replay.check import AttemptTrace, UnitCheck, check_unit
 from zoo_protocol import merkle
 from zoo_protocol.content.cid import digest_of
 from zoo_protocol.content.unixfs import cid_of_file
@@ -181,11 +181,11 @@ def outsiders_world(built: World, tmp_path: Path) -> World:
     return replace(built, directory=tmp_path)
 
 
-def shown(world: World, provider: str, *boundaries: int) -> Shown:
+def shown(world: World, provider: str, *boundaries: int) -> AttemptTrace:
     """Return the leaves of an attempt, and the states after these segments."""
     result = world.results[provider]
     states = {number: world.store.add(Path(result["states"][number]).read_bytes()) for number in boundaries}
-    return Shown(result["leaves"], states)
+    return AttemptTrace(result["leaves"], states)
 
 
 @dataclass

@@ -26,7 +26,7 @@ from market.training.deliveries import service as deliveries
 from market.training.leases import service as leases
 from market.training.leases.schemas import CommitReplay, CompleteReplay, CompleteReveal, LeaseKind, LeaseView
 from market.training.units.models import Unit
-from market.verification.judgement import service as judgement
+from market.verification.decisions import service as decisions_service
 from market.verification.penalties.models import Slash
 from market.verification.samples.models import Replay, Sample
 from market.verification.windows import service as windows_service
@@ -125,7 +125,7 @@ class VerificationWorld(World):
         return unit.id
 
     def advance(self) -> None:
-        judgement.advance(self.database, self.storage, self.settings, self.network, self.chain)  # type: ignore[arg-type]
+        decisions_service.advance(self.database, self.storage, self.settings, self.network, self.chain)  # type: ignore[arg-type]
 
     def final(self, contract: str, name: str, **args: Any) -> ChainEvent:
         tx, block = to_hex(secrets.token_bytes(32)), to_hex(secrets.token_bytes(32))

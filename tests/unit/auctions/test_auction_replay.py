@@ -25,7 +25,7 @@ def round_of(fee_bps: int = 500) -> dict[str, Any]:
     }
     secret = b"\x05" * 32
     outcome = auction.clear(auction.Orders.model_validate(orders), lot_seed(secret, from_hex(BLOCK)))
-    assert outcome.needs_lot
+    assert outcome.needs_tie_break
     return {
         "book": "bronze.eu",
         "number": 3,

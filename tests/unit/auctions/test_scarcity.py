@@ -13,7 +13,7 @@ from kit.profile import examples
 
 from market.domain.nodes.placement import ANYTHING, Candidate, Node, Requirements, choose, gang_cost
 from market.domain.nodes.pool import Pool
-from market.domain.nodes.scarcity import MOST_LOOKS, RECENT, Ask, scarcity
+from market.domain.nodes.scarcity import MAX_CHECKS, RECENT, Ask, scarcity
 
 ROOMY = Requirements(min_gpu_memory_gb=80)
 PLAIN = [Node(f"plain{index}", "eu", "class", gpu_memory_gb=24, round_trip_ms=10) for index in range(8)]
@@ -98,8 +98,8 @@ class Counting(Requirements):
     ("supply", "most"),
     [
         ([Node(str(n), "eu", "class", reliability_bps=n) for n in range(10_000)], RECENT),
-        ([Node(str(n), f"zone{n}", "class") for n in range(10_000)], MOST_LOOKS),
-        ([Node(str(n), f"zone{n % 100}", str(n), gpu_memory_gb=n) for n in range(200_000)], MOST_LOOKS),
+        ([Node(str(n), f"zone{n}", "class") for n in range(10_000)], MAX_CHECKS),
+        ([Node(str(n), f"zone{n % 100}", str(n), gpu_memory_gb=n) for n in range(200_000)], MAX_CHECKS),
     ],
     ids=["reliabilities", "zones", "more makes than looks"],
 )
@@ -112,7 +112,7 @@ def test_scarcity_checks_are_bounded_for_any_input(supply: list[Node], most: int
 
 
 def test_bounded_asks_prefer_widest_ones_in_any_order() -> None:
-    supply = [Node(str(number), f"zone{number}", "class") for number in range(MOST_LOOKS // 2)]  # two can be
+    supply = [Node(str(number), f"zone{number}", "class") for number in range(MAX_CHECKS // 2)]  # two can be
     asks = [Ask(Requirements(regions=frozenset({f"zone{number}"})), 1) for number in range(5) for _ in range(number)]
     found = scarcity(asks, supply)
     assert {supply[n].region: found[supply[n].kind] for n in range(5) if found[supply[n].kind]} == {

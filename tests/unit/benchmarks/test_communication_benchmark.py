@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import averaging, communication
-from benchmarks.communication import DIVERGED, Kept, Run, equal_bytes_deficit, outcomes_of, rows_of
+from benchmarks.communication import DIVERGED, OutcomeCache, Run, equal_bytes_deficit, outcomes_of, rows_of
 from benchmarks.report import end, print_report, row, run
 from benchmarks.training.communication_settings import FULL, METHODS, OURS, QUICK, TRIALS, Scale, specification
 from benchmarks.training.trainers import Outcome
@@ -55,9 +55,9 @@ def test_report_lacking_peer_fails(
         name = {"communication": "TORCHFT_PYTHON", "averaging": "PEER_PYTHON"}[module]
         monkeypatch.setattr(f"benchmarks.{module}.{name}", tmp_path / "python")
     found = outcomes()
-    assert communication.lacking([found]) == ""
+    assert communication.missing_results([found]) == ""
     del found["torchft_diloco"]
-    for missing in (communication.lacking([outcomes(), found]), averaging.lacking()):
+    for missing in (communication.missing_results([outcomes(), found]), averaging.missing_results()):
         assert "make bench-peers" in missing
         with pytest.raises(SystemExit, match="make bench-peers"):
             end("communication", missing)
@@ -65,7 +65,7 @@ def test_report_lacking_peer_fails(
     measured: list[str] = []
     for options, fails in (["--json"], True), (["--json", "--quick"], False):
         with pytest.raises(SystemExit) if fails else nullcontext():
-            run("averaging", lambda quick: [row("x", "x", [1.0])], options, lacks=averaging.lacking)
+            run("averaging", lambda quick: [row("x", "x", [1.0])], options, lacks=averaging.missing_results)
         measured.append(capsys.readouterr().out)
     assert all('"x"' in report for report in measured)
 
@@ -104,10 +104,10 @@ def test_interrupted_benchmark_goes_on(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("benchmarks.training.trainers.WORKERS", 2)
     tiny = Scale(ModelConfig(hidden_size=8, num_layers=1, num_heads=1, sequence_length=8), 10, 1, 2, 1)
     runs = [Run("at_20x", METHODS["at_20x"], tiny, seed, "validation") for seed in (1, 2)]
-    first = outcomes_of(runs, Kept(tmp_path / "kept.jsonl"), processes)
+    first = outcomes_of(runs, OutcomeCache(tmp_path / "kept.jsonl"), processes)
     assert first.keys() == set(runs)
     monkeypatch.setattr("benchmarks.communication.train", lambda run: pytest.fail("was kept"))
-    again = Kept(tmp_path / "kept.jsonl")
+    again = OutcomeCache(tmp_path / "kept.jsonl")
     assert outcomes_of(runs, again, 1) == first
     assert again.found == 2
     other = [Run("at_20x", METHODS["at_20x"], tiny, 3, "validation")]

@@ -6,7 +6,15 @@ import pytest
 
 from benchmarks.incentives import referee_strategies, strategies, timeouts
 from benchmarks.incentives.lazy_verifiers import Laziness, chance, live
-from benchmarks.incentives.strategies import CHEATS, DEAREST, HONEST, USUAL, Bench, Outcome, Strategy
+from benchmarks.incentives.strategies import (
+    DISHONEST_STRATEGIES,
+    HIGHEST_PRICES,
+    HONEST,
+    USUAL,
+    Bench,
+    Outcome,
+    Strategy,
+)
 from benchmarks.report import wilson
 from market.domain.network import MAINNET, ZEN
 from market.domain.verification.committees import MAX_INCONCLUSIVE_PROBABILITY, inconclusive_probability
@@ -18,7 +26,7 @@ _STAKE = MAINNET.tier("bronze").minimum_stake_wei
 
 @pytest.mark.parametrize("clean", [0, strategies.ESTABLISHED])
 def test_honesty_costs_and_saves_nothing(clean: int) -> None:
-    assert {strategies.life(HONEST, DEAREST[0], clean, random.Random(seed)) for seed in range(20)} == {0}
+    assert {strategies.life(HONEST, HIGHEST_PRICES[0], clean, random.Random(seed)) for seed in range(20)} == {0}
 
 
 def test_new_provider_falsifying_everything_is_caught_at_once() -> None:
@@ -55,7 +63,7 @@ def test_every_dishonest_strategy_loses_at_reserve_price(outcome: Outcome) -> No
 
 @pytest.mark.parametrize(
     "outcome",
-    [outcome for prices in DEAREST for outcome in strategies.provider_outcomes(250, 8, prices)],
+    [outcome for prices in HIGHEST_PRICES for outcome in strategies.provider_outcomes(250, 8, prices)],
     ids=lambda outcome: outcome.name,
 )
 def test_every_dishonest_strategy_loses_at_highest_price(outcome: Outcome) -> None:
@@ -63,7 +71,7 @@ def test_every_dishonest_strategy_loses_at_highest_price(outcome: Outcome) -> No
 
 
 @pytest.mark.parametrize(
-    "prices", [USUAL, pytest.param(DEAREST[0], marks=pytest.mark.long)], ids=lambda prices: prices.name
+    "prices", [USUAL, pytest.param(HIGHEST_PRICES[0], marks=pytest.mark.long)], ids=lambda prices: prices.name
 )
 def test_every_dishonest_strategy_loses_in_worst_class_mix(prices: strategies.Prices) -> None:
     able, mute, undecided = referee_strategies.worst_mix()
@@ -81,7 +89,7 @@ def test_inconclusive_disputes_cost_dishonest_provider_only_pay() -> None:
     assert 1 < disputed <= strategies.UNITS
 
 
-@pytest.mark.parametrize("prices", [USUAL, *DEAREST], ids=lambda prices: prices.name)
+@pytest.mark.parametrize("prices", [USUAL, *HIGHEST_PRICES], ids=lambda prices: prices.name)
 def test_wrong_verifiers_lose_and_honest_ones_gain(prices: strategies.Prices) -> None:
     for outcome in strategies.verifier_outcomes(250, 9, prices):
         assert outcome.high < 0, outcome.name
@@ -89,7 +97,7 @@ def test_wrong_verifiers_lose_and_honest_ones_gain(prices: strategies.Prices) ->
 
 
 def test_only_single_false_verifier_is_suspended_then_slashed() -> None:
-    bench, refuted = strategies._accuse(Bench(USUAL, dishonest=1), 400, random.Random(0))
+    bench, refuted = strategies._refute_honest_segments(Bench(USUAL, dishonest=1), 400, random.Random(0))
     assert refuted == 0
     stake = USUAL.verifier_stake_wei
     assert bench.earned == -(stake // 5 * 30 // 365) - stake // 5
@@ -97,10 +105,10 @@ def test_only_single_false_verifier_is_suspended_then_slashed() -> None:
 
 
 def test_every_dishonest_strategy_is_simulated() -> None:
-    assert len({cheat.name for cheat in CHEATS}) == 9
+    assert len({cheat.name for cheat in DISHONEST_STRATEGIES}) == 9
 
 
-@pytest.mark.parametrize("prices", [USUAL, *DEAREST], ids=lambda prices: prices.name)
+@pytest.mark.parametrize("prices", [USUAL, *HIGHEST_PRICES], ids=lambda prices: prices.name)
 def test_late_and_refusing_nodes_lose(prices: strategies.Prices) -> None:
     for outcome in (*timeouts.late_outcomes(60, 13, prices), *timeouts.refusing_outcomes(20, 14, prices)):
         assert outcome.high < 0, outcome.name
@@ -125,9 +133,9 @@ def test_false_challengers_lose_their_bond() -> None:
     assert all(outcome.high < 0 for outcome in strategies.challenger_outcomes(400, 0))
 
 
-@pytest.mark.parametrize("prices", [USUAL, *DEAREST], ids=lambda prices: prices.name)
+@pytest.mark.parametrize("prices", [USUAL, *HIGHEST_PRICES], ids=lambda prices: prices.name)
 def test_inactive_referees_lose_and_honest_ones_gain(prices: strategies.Prices) -> None:
-    assert len({cartel.says for cartel in referee_strategies.CARTELS}) == len(referee_strategies.Says)
+    assert len({cartel.vote for cartel in referee_strategies.CARTELS}) == len(referee_strategies.Vote)
     for outcome in referee_strategies.cartel_outcomes(60, 11, prices):
         assert outcome.high < 0, outcome.name
     for outcome in referee_strategies.honest_outcomes(200, 12, prices):
@@ -135,7 +143,7 @@ def test_inactive_referees_lose_and_honest_ones_gain(prices: strategies.Prices) 
 
 
 def test_price_bound_is_stake_in_bronze_then_fee() -> None:
-    by_tier = {prices.tier.name: prices.gross_wei for prices in DEAREST}
+    by_tier = {prices.tier.name: prices.gross_wei for prices in HIGHEST_PRICES}
     fees = 4 * MAINNET.disputes.referee_fee_wei
     assert by_tier == {"bronze": 500 * ZEN * 66 * 4 * 2 // 9_800, "silver": fees, "gold": fees}
 
@@ -154,7 +162,7 @@ def test_quarter_of_referees_escape_at_quorum_probability() -> None:
 
 
 def test_delisting_inactive_referees_lowers_escape_probability() -> None:
-    share = referee_strategies.undecided_share
+    share = referee_strategies.inconclusive_share
     assert share(10, struck=False) == pytest.approx(share_of_draws(10, struck=False), abs=0.015)
     assert share(10) == pytest.approx(share_of_draws(10, struck=True), abs=0.015)
     assert [share(silent) < share(silent, struck=False) / 2 for silent in (1, 5, 10)] == [True] * 3
@@ -197,9 +205,9 @@ def test_lazy_verifiers_are_found_at_formula_rate(laziness: Laziness, share: flo
 
 def test_echoed_answer_is_slashed_at_once_others_later() -> None:
     dice = random.Random(4)
-    echoing = [live(Laziness.TOLD, 1.0, dice) for _ in range(30)]
+    echoing = [live(Laziness.CLAIM_KNOWN, 1.0, dice) for _ in range(30)]
     assert {life.follows for life in echoing if life.found_after} == {(VerifierSanction.SLASHED,)}
-    told_first = [live(Laziness.TOLD_FIRST, 1.0, dice) for _ in range(30)]
+    told_first = [live(Laziness.FIRST_CLAIM_KNOWN, 1.0, dice) for _ in range(30)]
     assert {life.follows for life in told_first} == {(), (VerifierSanction.SLASHED,)}
     assert {live(Laziness.ECHOES, 1.0, dice).follows for _ in range(9)} == {
         (VerifierSanction.SUSPENDED, VerifierSanction.SLASHED)
@@ -207,7 +215,7 @@ def test_echoed_answer_is_slashed_at_once_others_later() -> None:
 
 
 @pytest.mark.parametrize("careful", [False, True])
-@pytest.mark.parametrize("prices", [USUAL, *DEAREST], ids=lambda prices: prices.name)
+@pytest.mark.parametrize("prices", [USUAL, *HIGHEST_PRICES], ids=lambda prices: prices.name)
 @pytest.mark.parametrize("laziness", list(Laziness))
 def test_laziness_costs_more_than_it_saves(laziness: Laziness, prices: strategies.Prices, careful: bool) -> None:
     for share in (0.1, 1.0):

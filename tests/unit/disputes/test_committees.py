@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from market.domain.network import DEVNET, MAINNET, DisputeTerms
-from market.domain.verification.committees import PRESENT, inconclusive_probability
+from market.domain.verification.committees import PRESENCE_RATE, inconclusive_probability
 
 LIVES = 20_000
 FIVE, THREE = MAINNET.disputes, DEVNET.disputes
@@ -36,7 +36,7 @@ def simulated(able: int, mute: int, terms: DisputeTerms) -> float:
         for _ in range(terms.draws):
             committee = set(dice.sample(sorted(fresh), min(terms.seats, len(fresh))))
             committee |= set(dice.sample(sorted(delisted), terms.seats - len(committee)))
-            signed = {one for one in committee if one < able and dice.random() < PRESENT}
+            signed = {one for one in committee if one < able and dice.random() < PRESENCE_RATE}
             if len(signed) >= terms.quorum:
                 break
             fresh -= committee - signed
@@ -47,7 +47,9 @@ def simulated(able: int, mute: int, terms: DisputeTerms) -> float:
 
 
 def test_inconclusive_probability_matches_manual_cases() -> None:
-    assert inconclusive_probability(2, 1, THREE) == pytest.approx((1 - PRESENT**2) ** 3)  # the same three, three times
+    assert inconclusive_probability(2, 1, THREE) == pytest.approx(
+        (1 - PRESENCE_RATE**2) ** 3
+    )  # the same three, three times
     assert inconclusive_probability(2, 3, FIVE) == pytest.approx(1)
     assert inconclusive_probability(4, 0, FIVE) == 1.0  # no committee can be drawn
 

@@ -23,12 +23,12 @@ from market.verification.disputes.referee_evidence import dissenting_verdict
 from training_gym.spec.config import TrainingSpec
 from zoo_compute.audit.dispute_case import Case
 from zoo_compute.audit.misconduct_proof import prove_misconduct
-from zoo_compute.chain.disputes import ShownTrace, Turn
+from zoo_compute.chain.disputes import DisputePhase, RevealedTrace
 from zoo_compute.content.blockstore import BlockNotFound
 from zoo_compute.content.gateway import GatewayUnavailable
 from zoo_compute.node.disk.workspace import Workspace
-from zoo_compute.node.disputes import judging
-from zoo_compute.node.disputes.judging import DataDeadline, Finding, NoVerdict, ReplayContext, judge
+from zoo_compute.node.disputes import segment_verdict
+from zoo_compute.node.disputes.segment_verdict import DataDeadline, Finding, NoVerdict, ReplayContext, decide_segment
 from zoo_compute.node.execution.executor import ExecutorError
 from zoo_protocol.content.cid import cid_of_raw
 from zoo_protocol.hashing import canonical_json, from_hex, keccak, to_hex
@@ -73,7 +73,7 @@ S = DisputeStatus
 
 
 def test_market_and_node_know_contract_statuses() -> None:
-    assert [status.name for status in DISPUTE_STATUSES] == [turn.name for turn in Turn]
+    assert [status.name for status in DISPUTE_STATUSES] == [turn.name for turn in DisputePhase]
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ class Gateway:
 
 @pytest.fixture
 def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(judging, "unit_task", lambda *_: {})
+    monkeypatch.setattr(segment_verdict, "unit_task", lambda *_: {})
 
     def find(
         step: int = 2,
@@ -278,7 +278,9 @@ def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             return dict(answer)
 
         bench = ReplayContext(Workspace(tmp_path), Gateway(state), environment, run)  # type: ignore[arg-type]
-        return judge(case, ShownTrace(shown, DIGESTS), step, STATE_CID, DataDeadline(over, could_serve), bench)
+        return decide_segment(
+            case, RevealedTrace(shown, DIGESTS), step, STATE_CID, DataDeadline(over, could_serve), bench
+        )
 
     return find
 

@@ -66,9 +66,9 @@ def lease(kind: str) -> Lease:
 
 
 def test_node_is_busy_until_last_thread_ends(agent: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent, "_give_up", lambda *_: None)
+    monkeypatch.setattr(agent, "_report_failure", lambda *_: None)
     gates: Any = Gates("train", "pin")
-    threads = {kind: threading.Thread(target=agent._do, args=(gates, lease(kind))) for kind in gates.begun}
+    threads = {kind: threading.Thread(target=agent._process_lease, args=(gates, lease(kind))) for kind in gates.begun}
     assert not agent.is_busy
     for kind, thread in threads.items():
         thread.start()
@@ -87,7 +87,7 @@ def test_failing_thread_does_not_keep_node_busy(agent: NodeAgent) -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        agent._do(SimpleNamespace(do=defect), lease("train"))  # type: ignore[arg-type]
+        agent._process_lease(SimpleNamespace(do=defect), lease("train"))  # type: ignore[arg-type]
     assert not agent.is_busy
 
 
@@ -272,7 +272,7 @@ def busy(executor: Executor) -> Iterator[None]:
     begun, may_end = threading.Event(), threading.Event()
 
     def train() -> None:
-        with executor.exclusively():
+        with executor.reserve():
             begun.set()
             may_end.wait(60)
 

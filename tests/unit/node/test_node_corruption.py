@@ -30,13 +30,13 @@ from zoo_compute.node.background_services import NodeComponents
 from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.disk.corruption import quarantine
 from zoo_compute.node.disk.durable_files import write_json
-from zoo_compute.node.disk.state_directory import used_alone
+from zoo_compute.node.disk.state_directory import lock_state_directory
 from zoo_compute.node.disk.traces import Trace, Traces
 from zoo_compute.node.disk.workspace import MIN_FREE_BYTES, Workspace
 from zoo_compute.node.disputes.referee import SignedVerdict, Verdicts
 from zoo_compute.node.market.calls import Lease
 from zoo_compute.node.payouts import Payouts
-from zoo_compute.node.periodic_tasks import is_out_of_room
+from zoo_compute.node.periodic_tasks import is_disk_full
 from zoo_compute.node.work import worker as work_worker
 from zoo_compute.node.work.acknowledgements import Journal, StoredAcknowledgement
 from zoo_compute.node.work.effort import UnitResourceUsage
@@ -78,11 +78,11 @@ DAMAGES = {
 
 
 def fill(root: Path) -> None:
-    with used_alone(root):
+    with lock_state_directory(root):
         space = Workspace(root)
     cid = str(space.store.add(b"a checkpoint" * 100_000))
     space.keep(cid, [cid], JOB)
-    space.remember(Lease("1", "pin", JOB, "0x" + "11" * 32, {"round": 1}, 30.0))
+    space.store_lease(Lease("1", "pin", JOB, "0x" + "11" * 32, {"round": 1}, 30.0))
     Journal(space.acknowledgements).keep(StoredAcknowledgement(UNIT, 2_000_000_000, "0x" + "44" * 65))
     Traces(space.traces).keep(Trace(UNIT, "0x" + "05" * 32, ["0x" + "06" * 32]))
     space.disputes.mkdir(exist_ok=True)
@@ -144,7 +144,7 @@ def lives(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], list[str]]:
 
     done: list[str] = []
     monkeypatch.setattr(Payouts, "collect", lambda _: None)
-    monkeypatch.setattr(NodeAgent, "_do", lambda _self, _worker, lease: done.append(lease.kind))
+    monkeypatch.setattr(NodeAgent, "_process_lease", lambda _self, _worker, lease: done.append(lease.kind))
     monkeypatch.setattr(NodeAgent, "_heartbeat", lambda *_: SAID)
     monkeypatch.setattr(NodeComponents, "omission_chain", lambda *_: away)
     monkeypatch.setattr(NodeComponents, "gateway", lambda *_: None)
@@ -155,7 +155,7 @@ def lives(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], list[str]]:
         standing, quiet = Standing(), SimpleNamespace(start=lambda: None, close=lambda: None, last_class="")
         config = NodeConfig("http://127.0.0.1:1", "provider", root, "node", profile="cpu-avx2-1")
         monkeypatch.setattr(NodeAgent, "_join", lambda _: standing)
-        with used_alone(root):
+        with lock_state_directory(root):
             agent = NodeAgent(config, Wallet(KEY), lambda *_: quiet)  # type: ignore[arg-type,return-value]
             monkeypatch.setattr(agent._market, "next_lease", lambda *_: delay(0.02))
             thread = threading.Thread(target=lambda: agent.run())
@@ -164,7 +164,7 @@ def lives(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], list[str]]:
                 assert standing.heard.acquire(timeout=60)
                 agent._journal.all()
                 assert agent._services.disputes is not None
-                agent._services.disputes.noted()
+                agent._services.disputes.open_disputes()
                 agent._workspace.tidy(48)
                 agent._workspace.release(["bafkreifzjut3te7nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e"])
                 agent._workspace.collect()
@@ -263,13 +263,13 @@ def test_unopenable_store_reports_lack_of_space(tiny_disk: Path) -> None:
     space = Workspace(tiny_disk)
     with pytest.raises(sqlite3.OperationalError) as error:
         _ = space.store
-    assert is_out_of_room(error.value)
-    assert not is_out_of_room(PermissionError(13, "Permission denied"))
+    assert is_disk_full(error.value)
+    assert not is_disk_full(PermissionError(13, "Permission denied"))
     (tiny_disk / "full").unlink()
     (tiny_disk / "most").write_bytes(bytes(2 * MIN_FREE_BYTES + (1 << 20)))
     with pytest.raises(OSError, match="less than 32 MiB") as little:
         space.open_store()
-    assert is_out_of_room(little.value)
+    assert is_disk_full(little.value)
     (tiny_disk / "most").unlink()
     space.open_store()
 
@@ -297,8 +297,8 @@ def test_too_many_open_files_are_no_damage(root: Path, monkeypatch: pytest.Monke
     with monkeypatch.context() as patch:
         patch.setattr(Path, "read_bytes", refuse)
         with pytest.raises(OSError, match="Too many"):
-            space.remembered()
-    assert [lease.kind for lease in space.remembered()] == ["pin"]
+            space.stored_leases()
+    assert [lease.kind for lease in space.stored_leases()] == ["pin"]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -373,5 +373,5 @@ def test_damaged_old_result_confirms_no_state(root: Path, damage: str) -> None:
 
 def test_folder_in_place_of_lock_is_quarantined(tmp_path: Path) -> None:
     (tmp_path / "lock").mkdir()
-    with used_alone(tmp_path):
+    with lock_state_directory(tmp_path):
         assert (tmp_path / "lock").is_file()

@@ -12,19 +12,19 @@ from eth_account import Account
 
 from training_gym.runtime.profile import CPU
 from zoo_compute.base.errors import ConfigError, Unreachable
-from zoo_compute.chain.disputes import Dispute, Turn
+from zoo_compute.chain.disputes import Dispute, DisputePhase
 from zoo_compute.chain.referees import Seat
 from zoo_compute.chain.wallet import Block, Wallet
 from zoo_compute.node.attestation.quotes import AttestationRenewal
 from zoo_compute.node.config import NodeConfig
-from zoo_compute.node.disk.state_directory import used_alone
+from zoo_compute.node.disk.state_directory import lock_state_directory
 from zoo_compute.node.disputes.referee import Referee, Sources, Verdicts
 from zoo_compute.node.execution.executor import Executor
 from zoo_compute.node.lifecycle import NodeLifecycle
 from zoo_compute.node.market.calls import Market
 from zoo_compute.node.payouts import Payouts
 from zoo_compute.node.periodic_tasks import ErrorThrottle
-from zoo_compute.node.serving import serve
+from zoo_compute.node.process import run_node
 from zoo_compute.node.work import acknowledgements
 from zoo_compute.node.work.acknowledgements import Acknowledgements, Journal, NotAcknowledged
 from zoo_protocol.hashing import to_hex
@@ -74,8 +74,8 @@ def test_chain_hiding_revealed_trace_ends_no_referee(tmp_path: Path, caplog: pyt
         final_block=lambda: now,
         first_block_since=lambda *_: 0,
         seats=lambda *_: [seat],
-        dispute=lambda *_: Dispute(Turn.JUDGING, 2000, 1, convicted=False),
-        shown_trace=lambda _: None,
+        dispute=lambda *_: Dispute(DisputePhase.JUDGING, 2000, 1, convicted=False),
+        revealed_trace=lambda _: None,
         terms=SimpleNamespace(verdict_period=100),
     )
     nothing: Any = None
@@ -93,7 +93,7 @@ def test_full_disk_allows_later_benchmark(
         tried.append(None)
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(NodeLifecycle, "_show_hardware", full)
+    monkeypatch.setattr(NodeLifecycle, "_pass_challenge", full)
     network = SimpleNamespace(tiers={"bronze": None}, name="devnet")
     market: Any = SimpleNamespace(network=lambda: network)
     config = NodeConfig("http://127.0.0.1:1", "provider", tmp_path, "node", profile="cpu-avx2-1")
@@ -139,13 +139,13 @@ def test_directory_serves_one_node_and_explains_refusal(tmp_path: Path, monkeypa
     at_hand = tmp_path / "files" / "at-hand"
     at_hand.parent.mkdir()
     at_hand.touch()
-    with used_alone(tmp_path), pytest.raises(ConfigError) as error:
-        serve(config)
+    with lock_state_directory(tmp_path), pytest.raises(ConfigError) as error:
+        run_node(config)
     assert error.value.code == "state-dir-in-use"
     assert at_hand.exists(), "the first one works with it"
     (tmp_path / "store" / "blocks").mkdir(parents=True)
     with pytest.raises(ConfigError) as error:
-        serve(config)
+        run_node(config)
     assert error.value.code == "state-dir-unusable"
     assert "earlier version" in error.value.detail
 

@@ -120,13 +120,13 @@ def test_disk_failure_does_not_end_heartbeats(agent: NodeAgent, monkeypatch: pyt
     def refuse(*_: Any, **__: Any) -> None:
         Path("/dev/null/no").read_bytes()
 
-    assert agent._beat_once(SimpleNamespace(advance=refuse, log_verifier_count=lambda _: None)) == 1.0  # type: ignore[arg-type]
+    assert agent._send_heartbeat(SimpleNamespace(advance=refuse, log_verifier_count=lambda _: None)) == 1.0  # type: ignore[arg-type]
 
     def vanished(*_: Any) -> None:
         raise FileNotFoundError("moved by another thread")
 
     monkeypatch.setattr(Workspace, "tidy", vanished)
-    assert agent._beat_once(idle) == 15.0  # type: ignore[arg-type]
+    assert agent._send_heartbeat(idle) == 15.0  # type: ignore[arg-type]
 
 
 def test_disk_failure_costs_lease_but_not_node(agent: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,8 +139,8 @@ def test_disk_failure_costs_lease_but_not_node(agent: NodeAgent, monkeypatch: py
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Workspace, "remember", full)
-        agent._do(SimpleNamespace(do=lambda _: None), lease)  # type: ignore[arg-type]
+        patch.setattr(Workspace, "store_lease", full)
+        agent._process_lease(SimpleNamespace(do=lambda _: None), lease)  # type: ignore[arg-type]
     store = agent._workspace.store
 
     def pin(_: Any) -> None:  # a disk that has no room for the index of the blocks, by SQLite's own words
@@ -148,9 +148,9 @@ def test_disk_failure_costs_lease_but_not_node(agent: NodeAgent, monkeypatch: py
         for number in range(1000):
             store.add(b"%d" % number)
 
-    agent._do(SimpleNamespace(do=pin), lease)  # type: ignore[arg-type]
+    agent._process_lease(SimpleNamespace(do=pin), lease)  # type: ignore[arg-type]
     assert given_up == ["input_missing", "input_missing"]
-    assert not agent._workspace.remembered()
+    assert not agent._workspace.stored_leases()
 
 
 def test_silent_collateral_source_does_not_delay_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:

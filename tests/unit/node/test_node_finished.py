@@ -41,7 +41,7 @@ class World:
 
     def look(self) -> None:
         chain: Any = SimpleNamespace(
-            final_block=self.final_block, keep_seconds=KEEP, is_over=lambda job, _block: job in self.over
+            final_block=self.final_block, trace_retention_seconds=KEEP, is_over=lambda job, _block: job in self.over
         )
         FinishedJobs(Workspace(self.root), lambda: chain, lambda: self.disputed).release()
 
@@ -131,7 +131,9 @@ def test_finished_jobs_are_checked_hourly(world: World, monkeypatch: pytest.Monk
     clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
     monkeypatch.setattr(finished, "time", clock)
     asked: list[float] = []
-    chain: Any = SimpleNamespace(final_block=lambda: asked.append(clock.now) or Block(1, END), keep_seconds=KEEP)
+    chain: Any = SimpleNamespace(
+        final_block=lambda: asked.append(clock.now) or Block(1, END), trace_retention_seconds=KEEP
+    )
     chain.is_over = lambda *_: False
     jobs = FinishedJobs(world.workspace, lambda: chain, lambda: False)
     for clock.now in (0.0, 1.0, 3599.0, 3600.0, 7000.0):

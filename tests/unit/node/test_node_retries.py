@@ -81,13 +81,13 @@ def test_node_stopped_during_outage_resumes_lease(tmp_path: Path, can_be_done: b
             raise BlockNotFound("an input is not there")
         work._complete(held, {"followed_cid": "bafy"})
 
-    thread = threading.Thread(target=agent._do, args=(SimpleNamespace(do=do), LEASE))
+    thread = threading.Thread(target=agent._process_lease, args=(SimpleNamespace(do=do), LEASE))
     thread.start()
     assert begun.wait(60)
     agent.stop()
     thread.join(60)
     assert not thread.is_alive()
-    assert Workspace(tmp_path).remembered() == [LEASE]
+    assert Workspace(tmp_path).stored_leases() == [LEASE]
 
 
 class Away(ThreadingHTTPServer):
@@ -127,7 +127,7 @@ def test_lease_refusal_is_repeated_until_market_answers(tmp_path: Path, caplog: 
         def cannot(_: HeldLease) -> None:
             raise BlockNotFound("an input is not there")
 
-        thread = threading.Thread(target=agent._do, args=(SimpleNamespace(do=cannot), LEASE))
+        thread = threading.Thread(target=agent._process_lease, args=(SimpleNamespace(do=cannot), LEASE))
         thread.start()
 
         def has_waited_twice() -> bool:
@@ -141,4 +141,4 @@ def test_lease_refusal_is_repeated_until_market_answers(tmp_path: Path, caplog: 
         market.shutdown()
     codes = [body["code"] for path, body in market.requests if path == f"/v1/leases/{LEASE.id}/fail"]
     assert codes == ["block_not_found"]
-    assert Workspace(tmp_path).remembered() == []
+    assert Workspace(tmp_path).stored_leases() == []

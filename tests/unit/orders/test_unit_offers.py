@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from market.domain.lifecycle import UnitStatus
-from market.training.matching.spares import wanted
+from market.training.matching.spares import spare_count
 from market.training.rounds.service import round_to_offer
 from market.training.rounds.state import RoundState
 from training_gym.exchange.deadlines import last_offer, latest_early_start, round_start
@@ -101,4 +101,4 @@ def test_offered_round_follows_replica_state(
 
 
 def test_one_hot_spare_serves_eight_nodes() -> None:
-    assert [wanted(nodes) for nodes in (1, 8, 9, 64)] == [1, 1, 2, 8]
+    assert [spare_count(nodes) for nodes in (1, 8, 9, 64)] == [1, 1, 2, 8]

@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from market.webhooks.sending import AddressRefused, checked_addresses
+from market.webhooks.http_delivery import AddressRefused, checked_addresses
 
 
 def test_invalid_punycode_host_is_refused() -> None:

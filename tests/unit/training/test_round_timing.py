@@ -8,7 +8,7 @@ def test_deadline_follows_arrivals_and_no_single_straggler() -> None:
     assert deadline([10, 11, 12, 13, 14]) == 12 + 3 * 1
     assert deadline([10, 11, 12, 13, 10_000]) == 12 + 3 * 1
     assert deadline([10.0] * 5) == 11.0
-    assert deadline([10.0] * 5, least_slack=30.0) == 40.0
+    assert deadline([10.0] * 5, min_slack_seconds=30.0) == 40.0
     with pytest.raises(ValueError):
         deadline([])
 

@@ -93,9 +93,9 @@ def test_threads_process_items_in_order_and_propagate_errors(monkeypatch: pytest
         done.append(number)
         return -number
 
-    assert threads.in_threads(work, range(300)) == [-number for number in range(300)]
+    assert threads.map_in_threads(work, range(300)) == [-number for number in range(300)]
     assert sorted(done) == list(range(300))
-    assert threads.in_threads(work, []) == []
+    assert threads.map_in_threads(work, []) == []
 
     both, caller = threading.Barrier(2, timeout=60), threading.current_thread()
 
@@ -105,4 +105,4 @@ def test_threads_process_items_in_order_and_propagate_errors(monkeypatch: pytest
             raise PermissionError
 
     with pytest.raises(PermissionError):
-        threads.in_threads(fail, range(2))
+        threads.map_in_threads(fail, range(2))

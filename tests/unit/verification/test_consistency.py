@@ -10,7 +10,7 @@ from training_gym.compress.payload_format import decode, encode
 from training_gym.model.layout import initial_parameters
 from training_gym.model.tensors import unflatten
 from training_gym.spec.config import TrainingConfig, TrainingSpec
-from training_gym.verify.consistency import HELD_OUT_WINDOWS, MIN_PAYLOADS, Statistics, doubts, held_out, measure
+from training_gym.verify.consistency import HELD_OUT_WINDOWS, MIN_PAYLOADS, Statistics, held_out, measure, outlier_flags
 
 USUAL = Statistics(norm=1.0, cosine=0.3, overlap=2.0, copied=0.4, spectrum=0.5, gain=0.01)
 SPEC = TrainingSpec(consistency.MODEL, "unused", TrainingConfig(top_k=64))
@@ -30,12 +30,12 @@ SPEC = TrainingSpec(consistency.MODEL, "unused", TrainingConfig(top_k=64))
     ],
 )
 def test_each_statistic_has_own_outlier_flag(changes: dict[str, float], code: str) -> None:
-    assert doubts(USUAL) == []
-    assert doubts(replace(USUAL, **changes)) == [code]
+    assert outlier_flags(USUAL) == []
+    assert outlier_flags(replace(USUAL, **changes)) == [code]
 
 
 def test_gross_attacks_are_flagged_and_honest_differences_not() -> None:
-    found = consistency.judge(5, 1)
+    found = consistency.simulate(5, 1)
     assert sum(found.nodes.values()) == 2 * consistency.SLOTS
     assert (sum(found.flagged.values()), sum(found.excluded.values())) == (0, 0)
     assert all(found.noticed[attack] == found.attacks[attack] for attack in ("flip", "mimic"))
@@ -49,8 +49,8 @@ def test_one_directional_payload_is_seen_in_spectrum() -> None:
     )  # one row of embeddings
     payloads = {slot: decode(SPEC, encode(SPEC, vector)) for slot, vector in enumerate(vectors)}
     found = measure(SPEC, parameters, payloads, lambda tried: 1.0)
-    assert "spectrum" in doubts(found[3])
-    assert all("spectrum" not in doubts(found[slot]) for slot in (0, 1, 2, 4))
+    assert "spectrum" in outlier_flags(found[3])
+    assert all("spectrum" not in outlier_flags(found[slot]) for slot in (0, 1, 2, 4))
     assert measure(SPEC, parameters, dict(list(payloads.items())[: MIN_PAYLOADS - 1]), lambda tried: 1.0) == {}
 
 
@@ -61,7 +61,7 @@ def test_lossless_model_is_flagged_when_payload_breaks() -> None:
     payloads = {slot: decode(SPEC, encode(SPEC, vector)) for slot, vector in enumerate(vectors)}
     losses = iter([0.0, 0.0, 2.0, float("nan"), 0.0])  # of the checkpoint, then moved by each payload
     found = measure(SPEC, parameters, payloads, lambda tried: next(losses))
-    flagged = [slot for slot in found if "held_out_loss" in doubts(found[slot])]
+    flagged = [slot for slot in found if "held_out_loss" in outlier_flags(found[slot])]
     assert flagged == [1, 2]
 
 
@@ -74,7 +74,7 @@ def test_any_single_direction_is_detected() -> None:
     dense = replace(SPEC, training=replace(SPEC.training, top_k=4096))
     payloads = {slot: decode(dense, encode(dense, vector)) for slot, vector in enumerate(vectors)}
     found = measure(dense, initial_parameters(SPEC.model, 0), payloads, lambda tried: 1.0)
-    assert {slot for slot, one in found.items() if "spectrum" in doubts(one)} == {3}
+    assert {slot for slot, one in found.items() if "spectrum" in outlier_flags(one)} == {3}
 
 
 def test_held_out_windows_follow_from_seed_alone() -> None:

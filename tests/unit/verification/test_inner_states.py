@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.detection.replays import unit_of
-from market.domain.verification.canaries import agreed_digest, inner_step, is_settled
+from market.domain.verification.canaries import agreed_digest, inner_step, is_claim_confirmed
 from market.verification.replays.verifier_choice import ReplayRequest, _attempt
 from market.verification.samples.models import Replay
 from training_gym.model.tensors import tensor_digest
@@ -42,8 +42,8 @@ NONCE = sha256(b"nonce")
 )
 def test_digest_needs_agreement(digests: list[str], right: str | None, settles_one: bool, settles_two: bool) -> None:
     assert agreed_digest(digests) == right
-    assert is_settled(digests, second_opinion=False) is settles_one
-    assert is_settled(digests, second_opinion=True) is settles_two
+    assert is_claim_confirmed(digests, needs_duplicate=False) is settles_one
+    assert is_claim_confirmed(digests, needs_duplicate=True) is settles_two
 
 
 @given(st.lists(st.sampled_from("ABC"), max_size=9))
@@ -55,20 +55,20 @@ def test_agreed_digest_leads_by_two(digests: list[str]) -> None:
 
 @given(st.integers(0, 2**64 - 1), st.integers(2, 10_000))
 def test_inner_state_precedes_visible_end_closely(lot: int, steps: int) -> None:
-    step = inner_step(lot, steps, end_is_shown=True)
+    step = inner_step(lot, steps, is_end_revealed=True)
     assert step is not None
     assert 1 <= step < steps
     assert steps - step <= max(1, steps // 8)
 
 
 def test_last_eighth_steps_are_asked_except_single_step() -> None:
-    assert {inner_step(lot, 80, end_is_shown=True) for lot in range(1_000)} == set(range(70, 80))
-    assert inner_step(0, 1, end_is_shown=True) is None
+    assert {inner_step(lot, 80, is_end_revealed=True) for lot in range(1_000)} == set(range(70, 80))
+    assert inner_step(0, 1, is_end_revealed=True) is None
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(1, 10_000))
 def test_unseen_end_is_asked_when_no_saving_possible(lot: int, steps: int) -> None:
-    assert inner_step(lot, steps, end_is_shown=False) == steps
+    assert inner_step(lot, steps, is_end_revealed=False) == steps
 
 
 def asked_by(attempts: list[int]) -> Any:

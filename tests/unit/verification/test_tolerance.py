@@ -16,8 +16,8 @@ from training_gym.model.layout import Arrays
 from training_gym.spec.errors import ResultMismatch
 from training_gym.units.replica_state import load_slot_state
 from training_gym.units.trace import Unit, load_boundary_state, state_path
-from training_gym.units.unit import replayed, run_unit
-from training_gym.verify.adversaries import Attack, dishonest_training, movement
+from training_gym.units.unit import replay_end_state, run_unit
+from training_gym.verify.adversaries import Attack, dishonest_training, parameter_change
 from training_gym.verify.tolerance import claimed_end, difference
 from zoo_protocol.hashing import sha256, to_hex
 
@@ -72,7 +72,7 @@ def ends(unit: Unit, directory: Path) -> list[Arrays]:
 def test_last_end_follows_from_delivered_unit(trained: tuple[Unit, Path, object]) -> None:
     unit, directory, result = trained
     last = unit.spec.segments - 1
-    ended, _ = replayed(unit, last, result.leaves[last], state_path(directory, last).read_bytes())  # type: ignore[attr-defined]
+    ended, _ = replay_end_state(unit, last, result.leaves[last], state_path(directory, last).read_bytes())  # type: ignore[attr-defined]
     slot_state = load_slot_state(unit.spec, result.slot_state)  # type: ignore[attr-defined]
     apart = difference(claimed_end(unit, slot_state, result.payload), ended)  # type: ignore[attr-defined]
     assert tolerance(unit.spec.training.segment_steps, []).passes(apart.whole, apart.widest)
@@ -86,7 +86,7 @@ def test_smallest_alterations_exceed_cap(trained: tuple[Unit, Path, object]) -> 
     honest, _ = dishonest_training(Attack.SKIP_STEP, set())(unit, states[1], steps, lambda step, loss: None)
     assert difference(states[2], honest).whole == 0
     for cheat in Attack:
-        train = dishonest_training(cheat, {1}, movement(unit, states[3]))
+        train = dishonest_training(cheat, {1}, parameter_change(unit, states[3]))
         false, _ = train(unit, states[1], steps, lambda step, loss: None)
         assert difference(false, honest).whole > CAP, cheat
 

@@ -8,8 +8,8 @@ from market.domain.network import (
     BPS,
     DEVNET,
     FALSE_WORK_OFFENCES,
-    LEAST_CHEAT_PENALTY_BPS,
     MAINNET,
+    MIN_FRAUD_PENALTY_BPS,
     ZEN,
     NetworkParameters,
 )
@@ -156,7 +156,7 @@ def test_silence_costs_at_least_false_segment_penalty() -> None:
     for network in (MAINNET, DEVNET):
         table = dict(network.penalty_bps)
         assert table["withheld_data"] == table["incorrect_computation"]
-        assert min(table[offence] for offence in FALSE_WORK_OFFENCES) >= LEAST_CHEAT_PENALTY_BPS
+        assert min(table[offence] for offence in FALSE_WORK_OFFENCES) >= MIN_FRAUD_PENALTY_BPS
 
 
 def test_diverged_mark_equals_no_leaf() -> None:

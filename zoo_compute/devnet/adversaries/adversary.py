@@ -5,7 +5,7 @@ import logging
 from zoo_compute.devnet.adversaries.arguments import node_arguments, node_config
 from zoo_compute.devnet.adversaries.attacks import KINDS, executor_of
 from zoo_compute.devnet.adversaries.child import FABRICATE
-from zoo_compute.node.serving import serve
+from zoo_compute.node.process import run_node
 from zoo_compute.terminal.output import log_to_stderr
 
 
@@ -16,7 +16,7 @@ def main() -> None:
     arguments = parser.parse_args()
     log_to_stderr()
     logging.getLogger(__name__).warning("adversary_started attack=%s", arguments.attack)
-    serve(node_config(arguments), executor_of(arguments.attack))
+    run_node(node_config(arguments), executor_of(arguments.attack))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Training child of an adversary: ``python -m zoo_compute.devnet.adversaries.child PROFILE MEMORY_BYTES KIND``."""
+"""Training child of an adversary: arguments PROFILE MEMORY_BYTES KIND."""
 
 import sys
 from dataclasses import replace
@@ -22,15 +22,15 @@ def _load(profile_name: str) -> "Trainer":
     from training_gym.runtime.profile import profile_named
     from training_gym.units.trace import Unit, UnitResult
     from training_gym.units.unit import OnStep, run_unit, train_steps
-    from training_gym.verify.adversaries import Attack, dishonest_training, movement
+    from training_gym.verify.adversaries import Attack, dishonest_training, parameter_change
     from zoo_compute.devnet.adversaries.fabrication import fabricate_unit
     from zoo_compute.node.execution.trainer import Trainer
 
     class FabricatingTrainer(Trainer):
         def run_unit(self, unit: Unit, output: Path, on_step: OnStep) -> UnitResult:
-            made_up = fabricate_unit(unit, output)
-            on_step(made_up.steps - 1, made_up.train_loss)
-            return made_up
+            fabricated = fabricate_unit(unit, output)
+            on_step(fabricated.steps - 1, fabricated.train_loss)
+            return fabricated
 
     if sys.argv[3] == FABRICATE:
         return FabricatingTrainer(profile_named(profile_name))
@@ -56,7 +56,7 @@ def _load(profile_name: str) -> "Trainer":
 
             def remember(unit: Unit, state: Arrays, steps: range, on_step: OnStep) -> tuple[Arrays, float]:
                 after, loss = train_steps(unit, state, steps, on_step)
-                self.earlier = movement(unit, after)
+                self.earlier = parameter_change(unit, after)
                 return after, loss
 
             return run_unit(unit, output, on_step, train=remember)

@@ -1,4 +1,4 @@
-"""Honest provider node that delays one upload after its commitment, like a node with a failed uplink.
+"""Honest provider node that delays one upload after its commitment.
 
 The node keeps its lease and its other work. The demonstration ends the delay by a file, independent of the machine's
 speed.
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo_compute.devnet.adversaries.arguments import node_arguments, node_config
-from zoo_compute.node.serving import serve
+from zoo_compute.node.process import run_node
 from zoo_compute.node.work.effort import UnitResourceUsage
 from zoo_compute.node.work.held_lease import HeldLease
 from zoo_compute.node.work.worker import Worker
@@ -52,7 +52,7 @@ def main() -> None:
     arguments = parser.parse_args()
     log_to_stderr()
     worker = partial(DelayedUploadWorker, from_round=arguments.from_round, until=arguments.state_dir / _RELEASE)
-    serve(node_config(arguments), make_worker=worker)
+    run_node(node_config(arguments), make_worker=worker)
 
 
 if __name__ == "__main__":

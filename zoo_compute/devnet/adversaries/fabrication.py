@@ -1,4 +1,4 @@
-"""Fabricated unit results: usual size and norm, and a smooth sequence of states from the checkpoint to the payload.
+"""Fabricated unit results: usual size and norm, and a smooth sequence of states.
 
 The first and last leaves match the delivered files. Only a replay reveals the false segments.
 """
@@ -11,7 +11,7 @@ from training_gym.model.layout import Arrays
 from training_gym.model.tensors import save_arrays
 from training_gym.units.replica_state import error_feedback_digest
 from training_gym.units.trace import Unit, UnitResult, inner_digest, start_state, state_path
-from training_gym.units.unit import finished
+from training_gym.units.unit import unit_result
 from zoo_protocol.hashing import from_hex
 
 STEP_SHARE = 0.5
@@ -19,7 +19,7 @@ STEP_SHARE = 0.5
 
 
 def fabricate_unit(unit: Unit, workdir: Path) -> UnitResult:
-    """Return a plausible result of ``unit`` without training, and write its start states into ``workdir``."""
+    """Return a plausible result without training; write its states to ``workdir``."""
     spec, training = unit.spec, unit.spec.training
     noise = np.random.default_rng([*from_hex(unit.job_id), unit.round, unit.slot])
     deviation = STEP_SHARE * training.learning_rate * training.segment_steps
@@ -28,7 +28,7 @@ def fabricate_unit(unit: Unit, workdir: Path) -> UnitResult:
         state_path(workdir, segment).write_bytes(save_arrays(state))
         digests.append(inner_digest(unit, segment, state, feedback))
         state = _drift(state, noise, deviation)
-    return finished(unit, digests, state, 1.2 + 0.9 / (1 + unit.round))
+    return unit_result(unit, digests, state, 1.2 + 0.9 / (1 + unit.round))
 
 
 def _drift(state: Arrays, noise: np.random.Generator, deviation: float) -> Arrays:

@@ -1,4 +1,4 @@
-"""Run the embedded IPFS block store: ``python -m zoo_compute.devnet.ipfs_store --directory D --port-file F``."""
+"""Embedded IPFS block store: ``python -m zoo_compute.devnet.ipfs_store``."""
 
 import argparse
 import asyncio

@@ -1,4 +1,4 @@
-"""The IPFS trustless gateway (https://specs.ipfs.tech/http-gateways/trustless-gateway/), and plain file reads.
+"""IPFS trustless gateway (https://specs.ipfs.tech/http-gateways/), and plain file reads.
 
 - ``GET /ipfs/{cid}`` returns the file (with ranges).
 - ``?format=raw`` returns its root block, also of a block that is not a file.
@@ -98,7 +98,7 @@ class Gateway:
             ) from error
 
     def _proof(self, root: Cid, size: int, start: int, stop: int) -> list[Cid]:
-        """Return the blocks that contain bytes ``start`` to ``stop`` of a file, in the order of archives."""
+        """Return the blocks with bytes ``start`` to ``stop`` of a file, in archive order."""
         needed = {root: None}
 
         def get(cid: Cid) -> bytes:
@@ -181,7 +181,7 @@ def _wanted_type(request: Request) -> str | None:
 
 
 def _accepted(entry: str) -> tuple[str, float, dict[str, str]]:
-    """Return type, quality (0 if malformed) and other parameters of one entry of an ``Accept`` header."""
+    """Return (type, quality or 0, other parameters) of an entry of an ``Accept`` header."""
     kind, *parameters = (part.strip().lower() for part in entry.split(";"))
     named = {name.strip(): value.strip(' "') for name, _, value in (part.partition("=") for part in parameters)}
     try:
@@ -191,7 +191,7 @@ def _accepted(entry: str) -> tuple[str, float, dict[str, str]]:
 
 
 def _is_served(request: Request, kind: str, variant: dict[str, str]) -> bool:
-    """Return true if the query's parameters of this type, or else the header's ``variant``, are accepted."""
+    """Return True if the query's parameters, or else the ``variant``, are accepted."""
     asked = {name: request.query_params.get(f"car-{name}", variant.get(name)) for name in _CAR_VARIANTS}
     return kind != CAR_TYPE or all(asked[name] in (None, *known) for name, known in _CAR_VARIANTS.items())
 
@@ -206,7 +206,7 @@ def _scope(request: Request) -> str:
 
 
 def _part(entity_bytes: str, size: int) -> tuple[int, int]:
-    """Return start and stop of ``from:to`` in a file of ``size`` bytes; negative numbers count from its end."""
+    """Return (start, stop) of ``from:to`` in ``size`` bytes; negative: from the end."""
     first, last = entity_bytes.split(":")
     start = int(first) if int(first) >= 0 else max(0, size + int(first))
     if start >= size > 0:

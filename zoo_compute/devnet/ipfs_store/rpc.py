@@ -1,4 +1,4 @@
-"""The part of Kubo's RPC (https://docs.ipfs.tech/reference/kubo/rpc/) that IPFS clients need to store files.
+"""Part of Kubo's RPC (https://docs.ipfs.tech/reference/kubo/rpc/) that clients need.
 
 Served: add, cat, block/get, block/put, block/stat, pin/add, pin/rm, pin/ls, version. Files are built as
 ``--cid-version=1 --raw-leaves``. Options for another CID are refused.
@@ -153,7 +153,7 @@ class Rpc:
 
 
 def application(store: BlockStore, *, max_file_bytes: int) -> ASGIApp:
-    """Return the RPC as an ASGI application. It has no authentication: bind it to localhost only."""
+    """Return the RPC as ASGI application, without authentication: bind it to localhost."""
     rpc = Rpc(store, max_file_bytes)
     commands: dict[str, Callable[[Request], Response | Awaitable[Response]]] = {
         "add": rpc.add,
@@ -180,7 +180,7 @@ def application(store: BlockStore, *, max_file_bytes: int) -> ASGIApp:
 
 
 class _NoBrowsers:
-    """Middleware that refuses requests of web pages, because any page can reach a service on localhost."""
+    """Middleware that refuses web pages' requests, which can reach localhost."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

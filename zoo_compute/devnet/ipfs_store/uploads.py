@@ -77,7 +77,7 @@ class _Parts(Generic[Result]):
 
 
 async def receive_files(request: Request, new_sink: Callable[[], Sink[Result]]) -> list[tuple[str, Result]]:
-    """Write each file of the request to its own sink while it arrives. Return names and results in order.
+    """Write each file of the request to a sink as it arrives; return names and results.
 
     Raises:
         BadUpload: the body is not a complete multipart upload of at least one file.

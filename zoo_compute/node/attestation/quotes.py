@@ -44,7 +44,7 @@ class QuoteSource:
         self._gramine = gramine
 
     def quote(self, report_data: bytes) -> bytes:
-        """Return a quote over 64 bytes. Raises ZooError: ``no-environment``: no interface is present, or it refuses."""
+        """Return a quote over 64 bytes. Raises ZooError: ``no-environment``."""
         try:
             if self._gramine.is_dir():
                 (self._gramine / "user_report_data").write_bytes(report_data)
@@ -93,7 +93,7 @@ async def _collateral(url: str, quote: bytes) -> dcap_qvl.QuoteCollateralV3:
 
 
 class AttestationRenewal:
-    """Periodic renewal of this node's attestation. Failures are not fatal: only the sampling rate stays ordinary."""
+    """Periodic renewal of the attestation; failures only keep the ordinary sampling rate."""
 
     def __init__(
         self,

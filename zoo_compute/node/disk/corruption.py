@@ -1,4 +1,4 @@
-"""Quarantine of unusable files in a node's directory, so that the node can start without them.
+"""Quarantine of unusable files, so that the node can start without them.
 
 A power cut, a failing disk or an edit can damage any file. Damaged files are renamed to
 ``<name>.damaged-<UTC time>`` and never deleted, so that the operator can repair them.
@@ -23,7 +23,7 @@ _T = TypeVar("_T")
 
 
 def quarantine(path: Path, problem: object) -> None:
-    """Rename an unusable file or folder and log it. Raises OSError if the directory is read-only."""
+    """Rename an unusable file or folder and log it. Raises OSError: read-only directory."""
     aside = path.with_name(f"{path.name}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}")
     try:
         path.rename(aside)
@@ -58,7 +58,7 @@ def make_folder(path: Path) -> None:
 
 
 def opened_store(folder: Path) -> BlockStore:
-    """Open the store in a folder. A damaged store is quarantined as a whole: packs need their index."""
+    """Open the store in a folder; quarantine a damaged one as a whole."""
     try:
         _require_index(folder)
         store = BlockStore(folder)

@@ -1,7 +1,7 @@
-"""Release of what a node keeps of finished jobs: the last checkpoint and replica states, which no lease releases.
+"""Release of finished jobs' last checkpoint and replica states.
 
 A job is over once a final block records it; all of its units are committed by then. Its units can be disputed for
-:attr:`DisputeChain.keep_seconds` after that. Files are kept for twice that time by the
+:attr:`DisputeChain.trace_retention_seconds` after that. Files are kept for twice that time by the
 chain's clock, counted from the block at which this node first saw the end. An open dispute of its units extends it.
 """
 
@@ -18,7 +18,7 @@ _PERIODS = 2
 
 
 class FinishedJobs:
-    """Finished jobs of which a node keeps files. ``disputed`` returns whether a dispute of its units is open."""
+    """Finished jobs with kept files; ``disputed``: is a dispute of its units open."""
 
     def __init__(self, workspace: Workspace, connect: Callable[[], JobChain], disputed: Callable[[], bool]) -> None:
         self._workspace = workspace
@@ -39,11 +39,11 @@ class FinishedJobs:
         jobs = self._workspace.kept_jobs()
         if jobs and not self._disputed():
             self._chain = self._chain or self._connect()
-            final, keep_seconds = self._chain.final_block(), _PERIODS * self._chain.keep_seconds
+            final, keep_seconds = self._chain.final_block(), _PERIODS * self._chain.trace_retention_seconds
             for job_id in jobs:
                 if not self._chain.is_over(job_id, final):
                     continue
-                if final.timestamp > self._workspace.over_since(job_id, final.timestamp) + keep_seconds:
+                if final.timestamp > self._workspace.job_ended_at(job_id, final.timestamp) + keep_seconds:
                     self._workspace.release_job(job_id)
                     log.info("finished_job_released job=%s", job_id)
         self._next_at = time.monotonic() + _LOOK_SECONDS

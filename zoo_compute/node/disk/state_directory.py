@@ -10,7 +10,7 @@ from zoo_compute.node.disk.corruption import quarantine
 
 
 @contextmanager
-def used_alone(root: Path) -> Iterator[None]:
+def lock_state_directory(root: Path) -> Iterator[None]:
     """Lock a node's directory while the block runs: two nodes would delete each other's files.
 
     Raises:

@@ -50,10 +50,10 @@ MAX_INPUT_BYTES = 1 << 36
 MIN_FREE_BYTES = 32 << 20
 """Minimum free space to lease work. With less, tasks fail, which counts against the node."""
 
-_FILES_KEPT_SECONDS = 3600.0
-_BLOCKS_KEPT_SECONDS = 86400.0
+_FILE_RETENTION_SECONDS = 3600.0
+_BLOCK_RETENTION_SECONDS = 86400.0
 _COLLECT_SECONDS = 3600.0
-_SESSIONS_KEPT = 8
+_MAX_SESSIONS = 8
 
 _FOLDERS = (
     "units",
@@ -75,7 +75,7 @@ log = logging.getLogger(__name__)
 
 
 class Workspace:
-    """Directory of one node, under its lock (:func:`zoo_compute.node.disk.state_directory.used_alone`).
+    """Directory of one node, under the lock of :mod:`zoo_compute.node.disk.state_directory`.
 
     The store opens on first use: disputes need no disk space for it.
     """
@@ -93,7 +93,7 @@ class Workspace:
 
     @property
     def store(self) -> BlockStore:
-        """Block store. Raises OSError, sqlite3.Error: the disk refuses, now or in any of its methods."""
+        """Block store. It and its methods raise OSError, sqlite3.Error: the disk refuses."""
         with self._guard:
             if self._store is None:
                 self._store = opened_store(self._root / "store")
@@ -179,7 +179,7 @@ class Workspace:
             return path
 
     def fetch(self, gateway: GatewayClient, cid: str, *, max_bytes: int = MAX_INPUT_BYTES) -> Path:
-        """Return the file of a CID, downloaded and verified if missing; raises as ``GatewayClient.download``."""
+        """Return a CID's file, downloaded if missing; raises as ``GatewayClient.download``."""
         with self.single_flight(cid):
             path = self.local_path(cid)
             if path is None:
@@ -229,8 +229,8 @@ class Workspace:
         found = self._checkpoints_by_job().keys() | {path.name for path in (self._root / "slots").iterdir()}
         return {job_id for job_id in found if _JOB_ID.fullmatch(job_id)}
 
-    def over_since(self, job_id: str, now: int) -> int:
-        """Return when the job was first seen to be over (chain time, Unix seconds); records ``now`` on first use."""
+    def job_ended_at(self, job_id: str, now: int) -> int:
+        """Return when the job was first seen to be over (chain time, Unix), by default ``now``."""
         path = self._root / "over" / f"{job_id}.json"
         since = read_json(path, lambda note: int(note["since"]))
         if since is None:
@@ -251,7 +251,7 @@ class Workspace:
         return found
 
     def _job_of(self, checkpoint: str) -> str:
-        """Return the job that the checkpoint's manifest names; "" if there is none. Older records lack the job."""
+        """Return the job in the checkpoint's manifest; "" without one."""
         try:
             manifest = b"".join(self.store.read(parse(checkpoint), max_bytes=MAX_MANIFEST_BYTES))
             return CheckpointManifest.from_bytes(manifest).job_id
@@ -277,14 +277,14 @@ class Workspace:
         for path in files.keys() & released:
             path.unlink()
 
-    def remember(self, lease: Lease) -> None:
+    def store_lease(self, lease: Lease) -> None:
         """Record a lease, to be resumed after a crash."""
         write_json(self._lease_file(lease), lease.as_dict())
 
     def forget(self, lease: Lease) -> None:
         self._lease_file(lease).unlink(missing_ok=True)
 
-    def remembered(self) -> list[Lease]:
+    def stored_leases(self) -> list[Lease]:
         """Return the leases that the last process held."""
         found = (read_json(path, Lease.from_dict) for path in (self._root / "leases").glob("*.json"))
         return [lease for lease in found if lease is not None]
@@ -295,7 +295,7 @@ class Workspace:
         before = read_json(path, lambda note: [str(one) for one in note["sessions"]]) or []
         session = secrets.token_hex(16)
         try:
-            write_json(path, {"sessions": [*before, session][-_SESSIONS_KEPT:]})
+            write_json(path, {"sessions": [*before, session][-_MAX_SESSIONS:]})
         except OSError as error:  # until a timeout, the market takes a restarted node for another one
             log.warning("session_not_stored path=%s error=%s", path, error)
         return session, before
@@ -315,19 +315,19 @@ class Workspace:
             if now - path.stat().st_mtime > max(keep_hours * 3600, slot_state_seconds):
                 _remove(path)
         for path in (self._root / "files").iterdir():
-            if here - path.stat().st_mtime > _FILES_KEPT_SECONDS:
+            if here - path.stat().st_mtime > _FILE_RETENTION_SECONDS:
                 _remove(path)
         for path in (self._root / "units").glob("*/*"):
             if now - path.stat().st_mtime > keep_hours * 3600:
                 _remove(path)
 
     def collect(self) -> None:
-        """Remove unpinned blocks older than a day; runs at most once per hour. Fetches wait for it, up to minutes."""
+        """Remove unpinned blocks older than a day, at most once per hour; fetches wait."""
         if time.monotonic() < self._collect_at:
             return
         self._collect_at = time.monotonic() + _COLLECT_SECONDS
         try:
-            self.store.collect(older_than=_BLOCKS_KEPT_SECONDS)
+            self.store.collect(older_than=_BLOCK_RETENTION_SECONDS)
         except (BlockNotFound, ContentError) as error:
             log.warning("blocks_not_collected reason=damaged_checkpoint error=%s", error)
 

@@ -1,4 +1,4 @@
-"""Defence of disputes of this node's units: a provider that misses its response deadline loses the dispute.
+"""Defence of disputes of this node's units, by their response deadlines.
 
 Opened disputes are read from the contract's log, from the last final block on, so that a reorg hides none. Each is
 recorded in a file until its end is final. The chain's state determines the response, so restarts and other senders are
@@ -16,7 +16,7 @@ from typing import Any
 
 from zoo_compute.base.amounts import format_zen
 from zoo_compute.base.errors import ZooError
-from zoo_compute.chain.disputes import Dispute, DisputeChain, Opened, Turn
+from zoo_compute.chain.disputes import Dispute, DisputeChain, DisputePhase, Opened
 from zoo_compute.chain.wallet import NOT_MINED, Block
 from zoo_compute.node.disk.durable_files import write_json
 from zoo_compute.node.disk.traces import TraceLost, Traces
@@ -42,9 +42,9 @@ class Finding:
             "dispute_id": self.opened.dispute_id,
             "unit_id": self.opened.unit_id,
             "challenger": self.opened.challenger,
-            "turn": self.state.turn.name.lower(),
+            "turn": self.state.phase.name.lower(),
             "until": self.state.until,
-            "step": self.state.step if self.state.turn > Turn.STEP else None,
+            "step": self.state.step if self.state.phase > DisputePhase.STEP else None,
             "problem": self.problem,
         }
 
@@ -57,7 +57,7 @@ class Disputes:
         interval: minimum seconds between two runs of ``watch``.
 
     Attributes:
-        keep_seconds: period after a commitment in which a unit can be disputed; None before the first ``watch``.
+        trace_retention_seconds: period after a commitment in which a unit can be disputed; at first None.
         now: Unix time for retention: the earlier of this machine's clock and the chain's, as of the last ``watch``.
             A clock that jumps ahead must not delete what can still be requested.
     """
@@ -77,11 +77,11 @@ class Disputes:
         self._unmined = 0
         self._logged: dict[str, Finding] = {}
         self._unwritten: dict[str, Opened] = {}
-        self.keep_seconds: int | None = None
+        self.trace_retention_seconds: int | None = None
         self.now = 0.0
 
     def watch(self) -> None:
-        """Find new disputes and respond to all; does nothing within ``interval`` or without a new block.
+        """Find new disputes and respond; no-op within ``interval`` or without a new block.
 
         Errors of single disputes are logged; the next run tries again.
 
@@ -101,9 +101,9 @@ class Disputes:
         if done:
             self._looked_at = latest.number
         self._forget_final(self.chain.final_block(), latest)
-        self.keep_seconds = self.chain.keep_seconds
+        self.trace_retention_seconds = self.chain.trace_retention_seconds
         self.now = min(time.time(), latest.timestamp)
-        self._traces.tidy(self.keep_seconds, self.now)
+        self._traces.tidy(self.trace_retention_seconds, self.now)
         self._warn_of_low_balance()
 
     def look(self) -> list[Finding]:
@@ -112,7 +112,7 @@ class Disputes:
         self._search(latest)
         return [self._assess(opened, latest) for opened in self._noted()]
 
-    def noted(self) -> list[tuple[str, str]]:
+    def open_disputes(self) -> list[tuple[str, str]]:
         """Return (dispute id, unit id) of every open dispute, as of the last search."""
         return [(opened.dispute_id, opened.unit_id) for opened in self._noted()]
 
@@ -122,9 +122,11 @@ class Disputes:
         return self._chain
 
     def _search(self, latest: Block) -> None:
-        """Record disputes opened since the last final block; initially since one response period ago."""
+        """Record disputes opened since the last final block, at first one response period."""
         if self._next_block is None or self._next_block > latest.number + 1:  # first run, or a reorg
-            self._next_block = self.chain.first_block_since(latest.timestamp - self.chain.terms.turn_period, latest)
+            self._next_block = self.chain.first_block_since(
+                latest.timestamp - self.chain.terms.response_seconds, latest
+            )
         known = {opened.dispute_id for opened in self._noted()} - self._unwritten.keys()
         for opened in [*self._unwritten.values(), *self.chain.opened(self._next_block, latest.number)]:
             if opened.dispute_id not in known:
@@ -140,7 +142,7 @@ class Disputes:
             self._unwritten[opened.dispute_id] = opened
 
     def _forget_final(self, final: Block, searched: Block) -> None:
-        """Advance the search to the final block, and delete disputes whose end (or absence) is final.
+        """Advance the search to the final block; delete disputes whose end is final.
 
         Blocks newer than the last searched one can become final while disputes are answered.
         """
@@ -148,8 +150,8 @@ class Disputes:
         self._next_block = max(self._next_block, min(final.number, searched.number) + 1)
         for opened in self._noted():
             if opened.block <= final.number:
-                turn = self.chain.dispute(opened.dispute_id, final).turn
-                if turn is Turn.NONE or (turn.is_end and not self._is_owed(turn)):
+                phase = self.chain.dispute(opened.dispute_id, final).phase
+                if phase is DisputePhase.NONE or (phase.is_end and not self._must_respond(phase)):
                     self._file(opened).unlink(missing_ok=True)
                     self._unwritten.pop(opened.dispute_id, None)
                     self._logged.pop(opened.dispute_id, None)
@@ -172,18 +174,18 @@ class Disputes:
         found = self._assess(opened, latest)
         self._log_change(found)
         state = found.state
-        if state.turn is Turn.TRACE and not state.convicted and found.problem is None:
+        if state.phase is DisputePhase.TRACE and not state.convicted and found.problem is None:
             self._reveal(opened)
-        elif state.turn is Turn.STEP and not state.convicted and latest.timestamp > state.deadline:
+        elif state.phase is DisputePhase.STEP and not state.convicted and latest.timestamp > state.deadline:
             tx = self.chain.expire(opened.dispute_id)
             log.info("dispute_expired dispute=%s tx=%s", opened.dispute_id, tx)
-        elif self._is_owed(state.turn):
+        elif self._must_respond(state.phase):
             amount = self.chain.credits()
             log.info("credits_withdrawn zen=%s tx=%s", format_zen(amount), self.chain.withdraw())
 
     def _assess(self, opened: Opened, latest: Block) -> Finding:
         state = self.chain.dispute(opened.dispute_id, latest)
-        if state.turn is not Turn.TRACE:
+        if state.phase is not DisputePhase.TRACE:
             return Finding(opened, state)
         if latest.timestamp > state.deadline:
             return Finding(opened, state, LATE)
@@ -196,13 +198,13 @@ class Disputes:
     def _reveal(self, opened: Opened) -> None:
         trace = self._traces.find(opened.unit_id)
         percent = 100 * 5**self._unmined // 4**self._unmined
-        tx = self.chain.show(opened.dispute_id, trace.unit, trace.environment, trace.states, percent)
+        tx = self.chain.reveal_trace(opened.dispute_id, trace.unit, trace.environment, trace.states, percent)
         self._unmined = 0
         place = trace.unit.jobId, trace.unit.round, trace.unit.slot
         log.info("trace_revealed dispute=%s job=%s round=%d replica=%d tx=%s", opened.dispute_id, *place, tx)
 
-    def _is_owed(self, turn: Turn) -> bool:
-        return turn is Turn.CHALLENGER_LOST and self.chain.credits() > 0
+    def _must_respond(self, phase: DisputePhase) -> bool:
+        return phase is DisputePhase.CHALLENGER_LOST and self.chain.credits() > 0
 
     def _warn_of_low_balance(self) -> None:
         if time.monotonic() < self._balance_at:
@@ -220,7 +222,7 @@ class Disputes:
         if self._logged.get(found.opened.dispute_id) == found:
             return
         self._logged[found.opened.dispute_id] = found
-        level = logging.ERROR if found.problem or found.state.turn is Turn.PROVIDER_LOST else logging.WARNING
+        level = logging.ERROR if found.problem or found.state.phase is DisputePhase.PROVIDER_LOST else logging.WARNING
         text = "dispute_state dispute=%s unit=%s: %s"
         log.log(level, text, found.opened.dispute_id, found.opened.unit_id, describe(found))
 
@@ -243,23 +245,23 @@ class Disputes:
 def describe(found: Finding) -> str:
     """Return a sentence on the state of a dispute."""
     until = "" if found.state.until is None else datetime.fromtimestamp(found.state.until, UTC).isoformat()
-    if found.state.convicted and not found.state.turn.is_end:
+    if found.state.convicted and not found.state.phase.is_end:
         return "another dispute of the unit was upheld"
     if found.problem == LATE:
         return f"no trace was revealed by {until}: the unit's pay and half of the slashable balance can be taken now"
     if found.problem is not None:
         return f"the trace is due by {until} and is not available: {_PROBLEMS[found.problem]} [{found.problem}]"
     return {
-        Turn.NONE: "not on chain any more",
-        Turn.TRACE: f"opened by {found.opened.challenger}; the trace is due by {until}",
-        Turn.STEP: f"trace revealed; the challenger selects a segment by {until}",
-        Turn.DRAWING: f"segment {found.state.step} is disputed; the committee is not drawn yet",
-        Turn.JUDGING: f"the committee replays segment {found.state.step} until {until}",
-        Turn.PROVIDER_LOST: "upheld: the unit is not paid, and half of the slashable balance is forfeited",
-        Turn.CHALLENGER_LOST: "rejected: the challenger forfeits its bond",
-        Turn.UNDECIDED: "inconclusive: no slash, and the unit is not paid",
-        Turn.MOOT: "ended without a ruling: another dispute of the unit was upheld",
-    }[found.state.turn]
+        DisputePhase.NONE: "not on chain any more",
+        DisputePhase.TRACE: f"opened by {found.opened.challenger}; the trace is due by {until}",
+        DisputePhase.STEP: f"trace revealed; the challenger selects a segment by {until}",
+        DisputePhase.DRAWING: f"segment {found.state.step} is disputed; the committee is not drawn yet",
+        DisputePhase.JUDGING: f"the committee replays segment {found.state.step} until {until}",
+        DisputePhase.PROVIDER_LOST: "upheld: the unit is not paid, and half of the slashable balance is forfeited",
+        DisputePhase.CHALLENGER_LOST: "rejected: the challenger forfeits its bond",
+        DisputePhase.UNDECIDED: "inconclusive: no slash, and the unit is not paid",
+        DisputePhase.MOOT: "ended without a ruling: another dispute of the unit was upheld",
+    }[found.state.phase]
 
 
 _PROBLEMS = {

@@ -10,7 +10,7 @@ from typing import Any
 
 from training_gym.spec.errors import GymError
 from zoo_compute.base.errors import ZooError
-from zoo_compute.chain.disputes import Turn
+from zoo_compute.chain.disputes import DisputePhase
 from zoo_compute.content.blockstore import BlockNotFound
 from zoo_compute.content.gateway import GatewayClient, GatewayUnavailable
 from zoo_compute.node.disk.traces import TraceLost, Traces
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Disclosure:
-    """A provider's duties towards the committees of its disputes. Retraining is slow, so it has a thread of its own.
+    """A provider's duties towards committees, in a thread: retraining is slow.
 
     ``disputes`` is another instance than the one of the defence; both read the same files.
     """
@@ -49,9 +49,13 @@ class Disclosure:
         Raises:
             Unreachable: the chain does not answer; try again later.
         """
-        for dispute_id, unit_id in self.disputes.noted():
+        for dispute_id, unit_id in self.disputes.open_disputes():
             state = self.disputes.chain.dispute(dispute_id)
-            if state.turn not in (Turn.DRAWING, Turn.JUDGING) or state.convicted or self.logged.get(dispute_id) == "":
+            if (
+                state.phase not in (DisputePhase.DRAWING, DisputePhase.JUDGING)
+                or state.convicted
+                or self.logged.get(dispute_id) == ""
+            ):
                 continue
             try:
                 self._disclose(dispute_id, unit_id, state.step)

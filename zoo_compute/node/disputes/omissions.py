@@ -1,4 +1,4 @@
-"""Omission claims: verify that each acknowledged commitment was included in time, and claim compensation otherwise.
+"""Omission claims: verify that acknowledged commitments were included in time.
 
 The contracts decide at one final block. The market provides only the proof of inclusion, which it cannot forge: the
 root must be on chain by the acknowledged deadline.
@@ -38,7 +38,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Acknowledgement and its status. ``until`` is the deadline of the status (Unix seconds); ``over`` means final."""
+    """Status of an acknowledgement; ``until``: its deadline (Unix), ``over``: final."""
 
     acknowledgement: StoredAcknowledgement
     status: Status
@@ -72,7 +72,7 @@ class Omissions:
         self._next_at = 0.0
 
     def watch(self) -> None:
-        """Assess all acknowledgements, claim omissions and delete final ones; does nothing within ``interval``.
+        """Assess acknowledgements, claim omissions, delete final ones; no-op within ``interval``.
 
         Raises:
             Unreachable: the chain does not answer; try again later.
@@ -98,7 +98,7 @@ class Omissions:
         return [self._assess(stored, final, latest, terms) for stored in acknowledgements]
 
     def act(self, finding: Finding, *, at_once: bool = False) -> str | None:
-        """Claim an omission, resolve a claim, or delete a final acknowledgement; returns the transaction hash if any.
+        """Claim an omission, resolve a claim or delete an acknowledgement; return any hash.
 
         While the market does not answer, a claim waits for half of the claim period. The operator takes the claim's
         stake if it proves inclusion.

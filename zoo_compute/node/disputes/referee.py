@@ -1,4 +1,4 @@
-"""Referee duties of a staked verifier: replay the disputed segment for a committee and sign the verdict.
+"""Referee duties of a staked verifier: replay the disputed segment and sign.
 
 Committees are read from the contract's log, from the last final block on. A decision is on disk before its signature
 leaves this node, so a referee never signs two verdicts for one committee. The market publishes signatures; without the
@@ -15,13 +15,13 @@ from typing import Any
 from zoo_compute.audit.dispute_case import Case, case_from_market, settled_case
 from zoo_compute.base.amounts import format_zen
 from zoo_compute.base.errors import ApiError, ConfigError, Unreachable, ZooError
-from zoo_compute.chain.disputes import Dispute, ShownTrace, Turn
+from zoo_compute.chain.disputes import Dispute, DisputePhase, RevealedTrace
 from zoo_compute.chain.referees import RefereeChain, Seat
 from zoo_compute.chain.settlements import ChainReader
 from zoo_compute.chain.wallet import Block, Wallet, chain_errors
 from zoo_compute.client.http import answer_errors
 from zoo_compute.node.disk.durable_files import write_json
-from zoo_compute.node.disputes.judging import DataDeadline, Finding, NoVerdict, ReplayContext, judge
+from zoo_compute.node.disputes.segment_verdict import DataDeadline, Finding, NoVerdict, ReplayContext, decide_segment
 from zoo_compute.node.execution.executor import ExecutorError
 from zoo_compute.node.market.calls import Market
 from zoo_protocol import messages
@@ -163,7 +163,7 @@ class Referee:
     def _serve(self, seat: Seat) -> None:
         latest = self.chain.latest_block()
         state = self.chain.dispute(seat.dispute_id, latest)
-        if state.turn is not Turn.JUDGING or state.draw != seat.draw or state.convicted:
+        if state.phase is not DisputePhase.JUDGING or state.draw != seat.draw or state.convicted:
             if seat.block < (self._next_block or 0):  # final, so no reorg can restore the seat
                 del self._seats[seat.dispute_id, seat.draw]
             return
@@ -180,7 +180,7 @@ class Referee:
             self._deliver(seat, verdict)
 
     def _decide(self, seat: Seat, state: Dispute, latest: Block) -> SignedVerdict | None:
-        shown = self.chain.shown_trace(seat.dispute_id)
+        shown = self.chain.revealed_trace(seat.dispute_id)
         if shown is None:  # the trace precedes the committee, so the RPC node lags or hides logs
             self._log_once(seat, logging.WARNING, "no_verdict reason=trace_not_in_logs")
             return None
@@ -197,7 +197,7 @@ class Referee:
         return self._sign(seat, found.provider_correct, found.reason)
 
     def _has_same_owner(self, seat: Seat, data_time_is_over: bool) -> bool:
-        """Return whether the provider declares this node's owner; False if unknown after the provider's time."""
+        """Return True if the provider declares this node's owner; False if unknown in the end."""
         if self._owner is None:
             return False
         try:
@@ -207,7 +207,7 @@ class Referee:
                 return False
             raise NoVerdict("market_unreachable", f"the provider's owner is not known: {error}") from error
 
-    def _find(self, seat: Seat, shown: ShownTrace, step: int, data_time_is_over: bool) -> Finding:
+    def _find(self, seat: Seat, shown: RevealedTrace, step: int, data_time_is_over: bool) -> Finding:
         context, record, outage = self._make_context(), None, ""
         try:
             record = self._sources.market.dispute(seat.dispute_id)
@@ -217,7 +217,9 @@ class Referee:
         if case is None:
             raise NoVerdict("market_unreachable" if outage else "case_unknown", outage or "neither source has the unit")
         state_cid = None if record is None or record["step"] != step else record["state_cid"]
-        return judge(case, shown, step, state_cid, DataDeadline(data_time_is_over, could_serve=not outage), context)
+        return decide_segment(
+            case, shown, step, state_cid, DataDeadline(data_time_is_over, could_serve=not outage), context
+        )
 
     def _case(self, seat: Seat, record: dict[str, Any] | None, context: ReplayContext) -> Case | None:
         """Return the case from the settlement record on chain, or else from the market's record."""

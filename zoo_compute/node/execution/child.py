@@ -40,7 +40,7 @@ def main(load: "Callable[[str], Trainer]" = load_trainer) -> None:
 
     # The namespace requires a single thread, and the limits must precede the imports.
     trainer = load(profile_name)
-    sandbox.give_back_memory()  # of the probe: a node can wait long for work
+    sandbox.release_memory()  # of the probe: a node can wait long for work
     _send(replies, {"type": "ready", "environment": trainer.environment, "network_removed": network_removed})
     for request in _requests(requests):
         sandbox.limit_processor_time(request["processor_seconds"])
@@ -49,12 +49,12 @@ def main(load: "Callable[[str], Trainer]" = load_trainer) -> None:
             reply = {"type": "result", "result": result}
         except Exception as error:  # the parent receives every failure by code; this process continues
             reply = {"type": "error", **_describe(error)}
-        sandbox.give_back_memory()  # of the task: a node can wait long for the next one
+        sandbox.release_memory()  # of the task: a node can wait long for the next one
         _send(replies, reply)
 
 
 def _requests(descriptor: int) -> Iterator[dict[str, Any]]:
-    """Yield requests. A thread reads them, so that the parent's death ends this process during a task too."""
+    """Yield requests, read by a thread, so that the parent's death ends this process."""
     waiting: queue.Queue[dict[str, Any]] = queue.Queue()
 
     def read() -> None:

@@ -1,4 +1,4 @@
-"""Runs training tasks in a warm child process without network access, which can be killed at any time.
+"""Runs training tasks in a warm child process without network access.
 
 The parent never imports torch. It starts the child ahead of the first task, because imports and probing take over a
 second. It starts a fresh child after a kill, a crash, an allocation failure or an unexpected error.
@@ -27,7 +27,7 @@ _SILENCE_SECONDS = 2.0
 _LOG_TAIL_BYTES = 2000
 _INHERITED_VARIABLES = ("PATH", "LANG", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
 
-_SPOILT = ("out_of_memory", "environment_changed", "task_failed")
+_RESTART_CODES = ("out_of_memory", "environment_changed", "task_failed")
 """Failures that require a fresh child: after a device failure, all further calls of its process fail."""
 
 Progress = Callable[[dict[str, Any]], None]
@@ -91,12 +91,12 @@ class Executor:
             ExecutorError: ``start_failed`` or ``closed``.
         """
         with self._lock:
-            self._warm()
+            self._ready_child()
         return self.last_class
 
     @contextlib.contextmanager
-    def exclusively(self) -> Iterator[None]:
-        """Reserve the child for tasks of this thread that depend on each other; waits for a running task."""
+    def reserve(self) -> Iterator[None]:
+        """Reserve the child for this thread's dependent tasks; waits for a running task."""
         with self._lock:
             yield
 
@@ -121,11 +121,11 @@ class Executor:
             ExecutorError: with the reason's code.
         """
         with self._lock:
-            child = self._warm()
+            child = self._ready_child()
             try:
                 return self._run(child, task, timeout, on_progress, check)
             except _TaskFailed as error:
-                if error.code in _SPOILT:
+                if error.code in _RESTART_CODES:
                     self._discard()
                 raise ExecutorError(error.code, error.field, error.message) from None
             except BaseException:
@@ -179,7 +179,7 @@ class Executor:
                 raise self._has_been_closed()
         return self._child
 
-    def _warm(self) -> "_Child":
+    def _ready_child(self) -> "_Child":
         """Return the child once it is ready for a task."""
         child = self._started()
         if child.ready:
@@ -241,7 +241,7 @@ class _Child:
         try:
             self._process.stdin.write(encode_frame(message))
         except OSError:
-            raise self._gone() from None
+            raise self._exit_error() from None
 
     def receive(self, deadline: float) -> dict[str, Any]:
         """Return the next message.
@@ -263,7 +263,7 @@ class _Child:
                 raise TimeoutError
             chunk = os.read(self._process.stdout.fileno(), 1 << 16)
             if not chunk:
-                raise self._gone()
+                raise self._exit_error()
             self._buffer += chunk
 
     def kill(self) -> None:
@@ -278,7 +278,7 @@ class _Child:
             assert pipe is not None
             pipe.close()
 
-    def _gone(self) -> ExecutorError:
+    def _exit_error(self) -> ExecutorError:
         """Return an error with the reason why the process ended."""
         self.kill()
         status = self._process.returncode

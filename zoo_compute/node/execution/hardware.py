@@ -1,4 +1,4 @@
-"""Hardware of this machine as a node registers it. The market relies on benchmarks, not on this."""
+"""Hardware of this machine, as registered; the market relies on benchmarks."""
 
 import platform
 import shutil

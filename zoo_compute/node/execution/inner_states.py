@@ -1,4 +1,4 @@
-"""Digest of an inner state of a first segment, which a verifier reports together with the segment's end.
+"""Digest of a first segment's inner state, reported together with its end.
 
 Imports torch.
 """
@@ -11,7 +11,7 @@ from training_gym.model.layout import Arrays
 from training_gym.model.tensors import tensor_digest
 from training_gym.units.replica_state import error_feedback_digest
 from training_gym.units.trace import Unit, inner_leaf, leaf_at
-from training_gym.units.unit import OnStep, finished, replayed, steps_of, train_steps
+from training_gym.units.unit import OnStep, replay_end_state, segment_steps, train_steps, unit_result
 from zoo_compute.node.execution.tasks import Task, TaskError, take, take_count, take_hash
 from zoo_protocol.hashing import from_hex
 
@@ -42,14 +42,14 @@ class InnerStateRequest:
         return cls(step, from_hex(take_hash(asked, "nonce")))
 
     def digest(self, state: Arrays) -> bytes:
-        """Return the tensor digest (32 bytes) of the nonce (as array ``!nonce``) and the state's arrays."""
+        """Return the tensor digest (32 bytes) of nonce (array ``!nonce``) and state."""
         return tensor_digest({"!nonce": np.frombuffer(self.nonce, "<f4"), **state})
 
 
 def replay_with_inner_digest(
     unit: Unit, inner: InnerStateRequest, start_leaf: bytes, on_step: OnStep
 ) -> tuple[bytes, bytes]:
-    """Return leaf 1, as :func:`training_gym.units.unit.replay` does, and the digest of the inner state.
+    """Return leaf 1, as :func:`~training_gym.units.unit.replay` does, and the inner digest.
 
     Interrupting the training at the inner state does not change the bits.
 
@@ -57,9 +57,9 @@ def replay_with_inner_digest(
         StartStateMismatch, TrainingDiverged: as :func:`training_gym.units.unit.replay`.
     """
     training = replace(unit.spec.training, segment_steps=inner.step)
-    state, _ = replayed(replace(unit, spec=replace(unit.spec, training=training)), 0, start_leaf, None, on_step)
+    state, _ = replay_end_state(replace(unit, spec=replace(unit.spec, training=training)), 0, start_leaf, None, on_step)
     digest = inner.digest(state)
-    state, loss = train_steps(unit, state, steps_of(unit.spec, 0)[inner.step :], on_step)
+    state, loss = train_steps(unit, state, segment_steps(unit.spec, 0)[inner.step :], on_step)
     if unit.spec.segments > 1:
         return inner_leaf(unit, 1, state, error_feedback_digest(unit.slot_state.error_feedback)), digest
-    return leaf_at(unit.place, 1, finished(unit, [], state, loss).state_digests[-1]), digest
+    return leaf_at(unit.place, 1, unit_result(unit, [], state, loss).state_digests[-1]), digest

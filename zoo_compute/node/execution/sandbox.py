@@ -31,7 +31,7 @@ _REFUSED_EVENTS = frozenset(
 
 
 def enter(memory_bytes: int) -> bool:
-    """Give up network and other programs permanently, and bound memory and files. Call before any thread starts.
+    """Drop network and programs permanently, bound memory and files; before any thread.
 
     Returns:
         True if the kernel removed the network too; otherwise only Python's audit hook refuses it.
@@ -46,14 +46,14 @@ def enter(memory_bytes: int) -> bool:
     return isolated
 
 
-def give_back_memory() -> None:
-    """Return freed memory to the system if the C library can (some 30 MB after a probe, with glibc)."""
+def release_memory() -> None:
+    """Return freed memory to the system if the C library can (some 30 MB)."""
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def limit_processor_time(seconds: float) -> None:
-    """Limit the CPU time of this process, in case its parent dies. All threads count, so it scales with the cores."""
+    """Limit this process's CPU time, scaled with the cores, in case its parent dies."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     limit = int(used.ru_utime + used.ru_stime + seconds * (os.cpu_count() or 1)) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))

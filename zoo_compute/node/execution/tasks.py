@@ -41,7 +41,7 @@ class TaskError(GymError):
 
 
 def take(task: Task, field: str, kind: type[_T]) -> _T:
-    """Return ``task[field]``, which must be exactly a ``kind``. Raises TaskError: missing or of another type."""
+    """Return ``task[field]``, exactly a ``kind``. Raises TaskError: missing or other type."""
     value = task.get(field)
     if type(value) is not kind:
         raise TaskError("invalid_task", f"task.{field}", f"must be a {kind.__name__}, got {value!r:.80}")

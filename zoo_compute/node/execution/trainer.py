@@ -21,7 +21,7 @@ from training_gym.units.checkpoint import load_state
 from training_gym.units.environment_class import environment_class
 from training_gym.units.replica_state import error_feedback_digest
 from training_gym.units.trace import Unit, UnitResult, inner_leaf
-from training_gym.units.unit import OnStep, replay, replayed, run_unit
+from training_gym.units.unit import OnStep, replay, replay_end_state, run_unit
 from zoo_compute.node.execution.inner_states import InnerStateRequest, replay_with_inner_digest
 from zoo_compute.node.execution.tasks import (
     Task,
@@ -129,7 +129,7 @@ class Trainer:
     def _replay_across(
         self, task: Task, unit: Unit, segment: int, start_leaf: bytes, on_step: OnStep
     ) -> dict[str, Any]:
-        state, _ = replayed(unit, segment, start_leaf, take_optional_file(task, "state"), on_step)
+        state, _ = replay_end_state(unit, segment, start_leaf, take_optional_file(task, "state"), on_step)
         path = Path(take(task, "output", str)) / f"across-{segment}.safetensors"
         write_arrays(path, state)
         end_leaf = inner_leaf(unit, segment + 1, state, error_feedback_digest(unit.slot_state.error_feedback))

@@ -25,7 +25,7 @@ _OF_A_HEARTBEAT = {"status", "reason", "benchmark_by", "verifiers_of_class"}
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Lease of this node. ``task`` depends on ``kind``: train, reveal, replay, pin, publish or follow."""
+    """Lease of this node: train, reveal, replay, pin, publish or follow."""
 
     id: str
     kind: str
@@ -90,7 +90,7 @@ class Market:
         self._connection.post("/v1/providers", registration, repeatable=True)
 
     def heartbeat(self, busy: bool, sign: Callable[[str], str]) -> dict[str, Any]:
-        """Send a heartbeat; returns the node's status, its reason, and the time until the next heartbeat is due.
+        """Send a heartbeat; return status, reason, and seconds until the next one.
 
         Args:
             sign: returns the wallet's signature of a challenge.
@@ -108,7 +108,7 @@ class Market:
             return answer | {"next_within_seconds": float(answer["next_within_seconds"])}
 
     def acquire_wallet(self, sign: Callable[[str], str]) -> None:
-        """Send a heartbeat before any change: a refused node must not alter the other node's registration.
+        """Send a heartbeat first: a refused node must not alter the other's registration.
 
         Raises:
             ApiError: ``wallet-in-use``.
@@ -147,7 +147,7 @@ class Market:
         return self._post(f"/v1/benchmarks/{benchmark_id}/commit", {"commitment": commitment})
 
     def answer_benchmark(self, benchmark_id: str, cid: str) -> dict[str, Any]:
-        """Return the verdict on an uploaded answer. The upload time counts, not the time of the check."""
+        """Return the verdict on an uploaded answer. The upload time counts."""
         path = f"/v1/benchmarks/{benchmark_id}/answer"
         answer: dict[str, Any] = self._connection.call(
             "POST", path, repeatable=True, retry_seconds=_CHECKED_WITHIN_SECONDS, json={"cid": cid}
@@ -239,7 +239,7 @@ class Market:
         self._connection.call("PUT", f"/v1/disputes/{dispute_id}/state", repeatable=True, json={"state_cid": cid})
 
     def give_verdict(self, verdict: dict[str, Any]) -> None:
-        """Submit a signed verdict: ``dispute_id``, ``draw``, ``provider_correct``, ``reason``, ``signature``."""
+        """Submit a signed verdict: ``dispute_id``, ``draw``, ``provider_correct``, and so on."""
         body = {name: verdict[name] for name in ("draw", "provider_correct", "reason", "signature")}
         self._connection.post(f"/v1/disputes/{verdict['dispute_id']}/verdicts", body, repeatable=True)
 
@@ -255,21 +255,21 @@ class Market:
 
     def keep_lease(self, lease: Lease, step: int) -> None:
         """Extend a lease and report progress."""
-        self._about(lease, "heartbeat", {"step": step})
+        self._post_to_lease(lease, "heartbeat", {"step": step})
 
     def commit(self, lease: Lease, commitment: dict[str, Any]) -> dict[str, Any]:
-        """Commit to a result before it is revealed; a unit's answer contains the ``acknowledgement``."""
-        return self._about(lease, "commit", commitment)
+        """Commit to a result before its reveal; a unit's answer has the ``acknowledgement``."""
+        return self._post_to_lease(lease, "commit", commitment)
 
     def complete(self, lease: Lease, result: dict[str, Any], size: int = 0) -> None:
         """Deliver a result. The market reads ``size`` bytes of files before it answers."""
-        self._about(lease, "complete", result, timeout=_seconds_for(size))
+        self._post_to_lease(lease, "complete", result, timeout=_seconds_for(size))
 
     def fail(self, lease: Lease, code: str, detail: str) -> None:
         """Give a lease up; another node gets the work at once."""
-        self._about(lease, "fail", {"code": code, "detail": detail[:500]})
+        self._post_to_lease(lease, "fail", {"code": code, "detail": detail[:500]})
 
-    def _about(self, lease: Lease, action: str, body: dict[str, Any], **request: Any) -> dict[str, Any]:
+    def _post_to_lease(self, lease: Lease, action: str, body: dict[str, Any], **request: Any) -> dict[str, Any]:
         # These calls are idempotent.
         path = f"/v1/leases/{lease.id}/{action}"
         answer: dict[str, Any] = self._connection.call(

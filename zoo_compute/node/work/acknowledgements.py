@@ -1,4 +1,4 @@
-"""Journal of the market's inclusion acknowledgements, verified on receipt and kept on disk until they are fulfilled."""
+"""Journal of inclusion acknowledgements, verified and kept until they are fulfilled."""
 
 import logging
 import time
@@ -37,7 +37,7 @@ class NotAcknowledged(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StoredAcknowledgement:
-    """A signed commitment, and the market's signature over its deadline ``include_by`` (Unix seconds)."""
+    """Signed commitment, and the market's signature over ``include_by`` (Unix seconds)."""
 
     unit: UnitCommitment
     include_by: int
@@ -49,7 +49,7 @@ class StoredAcknowledgement:
 
 
 class Journal:
-    """Acknowledgements as files ``<directory>/<unit id>.json``, written atomically. Several processes may read them."""
+    """Acknowledgements as atomically written files ``<directory>/<unit id>.json``."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

@@ -1,4 +1,4 @@
-"""Time and traffic of a unit, reported to the market with the result. The market does not verify the report."""
+"""Time and traffic of a unit, reported with the result; not verified."""
 
 import time
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from zoo_compute.base.link import Link
 
 
 class UnitResourceUsage:
-    """Usage of one unit since construction. Bytes include other leases' traffic of the same period."""
+    """Usage of one unit since construction, with other leases' traffic of that time."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -27,7 +27,7 @@ class UnitResourceUsage:
             self._transfer_seconds += time.monotonic() - started
 
     def report(self, compute_seconds: float) -> dict[str, Any]:
-        """Return times in ms, bytes each way, and the link's last rates in bytes per second (None if unmeasured)."""
+        """Return times in ms, bytes each way, and last rates in bytes per second, or None."""
         return {
             "compute_ms": round(1000 * compute_seconds),
             "transfer_ms": round(1000 * self._transfer_seconds),

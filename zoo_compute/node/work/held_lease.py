@@ -44,7 +44,7 @@ class HeldLease:
         self._thread.join()
 
     def progress(self, report: dict[str, Any]) -> None:
-        """Record the executor's progress report (``step``, ``steps``, ``loss``). Raises LeaseLost: stop the work."""
+        """Record the executor's progress (``step``, ``steps``, ``loss``). Raises LeaseLost."""
         self.check()
         self._step = int(report["step"])
         self._news.set()
@@ -75,7 +75,7 @@ class HeldLease:
                 pause = min(2 * pause, _MAX_PAUSE_SECONDS)
 
     def _beat(self) -> None:
-        """Beat soon after progress, so that observers see it, and otherwise often enough to keep the lease."""
+        """Send heartbeats soon after progress, and otherwise often enough to keep the lease."""
         while not self._over.is_set():
             try:
                 self._market.keep_lease(self.lease, self._step)

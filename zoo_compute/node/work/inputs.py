@@ -58,7 +58,7 @@ def max_updates(model_bytes: float, update_bytes: float) -> int:
     return min(MAX_UPDATES, math.ceil(model_bytes / update_bytes) - 1)
 
 
-MADE = "model_made round=%d base_round=%d updates=%d bytes=%d model_bytes=%d"
+MODEL_MADE = "model_made round=%d base_round=%d updates=%d bytes=%d model_bytes=%d"
 """Log line of a model that was rebuilt from updates."""
 
 
@@ -139,7 +139,7 @@ def _catch_up(
     run({**task, "output": str(made)})
     size = made.stat().st_size
     if workspace.take(made, checkpoint.model):
-        log.info(MADE, checkpoint.round, round_, len(updates), moved, size)
+        log.info(MODEL_MADE, checkpoint.round, round_, len(updates), moved, size)
 
 
 def _path_from_base(

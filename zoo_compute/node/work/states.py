@@ -1,4 +1,4 @@
-"""Boundary states of this node's units: read from disk, or retrained if a file is missing or corrupt.
+"""Boundary states of this node's units, from disk or retrained if missing or corrupt.
 
 A missed reveal is slashed as data withholding. The node keeps a unit's inputs for as long as it can be disputed;
 retraining from them gives the same bits.
@@ -56,7 +56,7 @@ def state_file(trace: Trace, step: int, workspace: Workspace, gateway: GatewayCl
 
 
 def _is_signed(trace: Trace, step: int, path: Path) -> bool:
-    """Return whether the file holds the trace's state. A later attempt at the unit writes to the same path."""
+    """Return True if the file holds the trace's state; later attempts use the same path."""
     if not path.is_file():
         return False
     if trace.begun is None:

@@ -1,4 +1,4 @@
-"""Uploads of a unit's files: small files in one request, larger ones in chunks that storage keeps.
+"""Uploads of a unit's files: small ones in one request, larger ones in chunks.
 
 A repeated upload sends only the missing chunks, also after a restart or in another lease.
 """
@@ -41,7 +41,7 @@ def upload_file(market: Market, held: HeldLease, path: Path, link: Link | None =
 
 
 def upload_disputed(market: Market, dispute_id: str, path: Path) -> str:
-    """Upload a start file of a disputed segment, kept until the dispute is over; returns its CID.
+    """Upload a disputed segment's start file, kept until the end; return its CID.
 
     Raises:
         ApiError: the market does not accept it.

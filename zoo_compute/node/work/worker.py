@@ -1,4 +1,4 @@
-"""Execution of leases: train, reveal states, pin or prefetch checkpoints, upload a replica state, replay."""
+"""Execution of leases: train, reveal, pin, prefetch, upload a replica state, replay."""
 
 import hashlib
 import logging
@@ -38,7 +38,7 @@ from zoo_protocol.verification.reveal_deadline import reveal_timeout_seconds
 TASK_TIMEOUT_SECONDS = 24 * 3600.0
 """After this time the training process is killed. The market's round deadline is far shorter."""
 
-GATEWAYS_AWAY_SECONDS = 120.0
+GATEWAY_OUTAGE_SECONDS = 120.0
 """Retry period of input downloads while no gateway answers, for example during a restart."""
 
 DRAWN_TOGETHER = 2
@@ -53,7 +53,7 @@ _T = TypeVar("_T")
 
 
 class LinkTooSlow(Exception):
-    """The uplink is too slow to reveal sampled states in time; a late reveal counts as data withholding.
+    """The uplink is too slow to reveal sampled states in time.
 
     Attributes:
         code: reason of giving up the unit.
@@ -63,7 +63,7 @@ class LinkTooSlow(Exception):
 
 
 def require_link(lease: Lease, bytes_per_second: int | None) -> None:
-    """Check that the states of a unit can be revealed in time at the measured rate; None is unmeasured.
+    """Check that a unit's states can be revealed in time at the rate (None: unmeasured).
 
     The worst case is that all segments of ``DRAWN_TOGETHER`` units are sampled at once.
 
@@ -80,8 +80,8 @@ def require_link(lease: Lease, bytes_per_second: int | None) -> None:
         )
 
 
-def _kept_result(document: Any) -> dict[str, Any]:
-    """Parse a stored result. Raises ValueError, LookupError, TypeError or OSError if it is incomplete."""
+def _load_result(document: Any) -> dict[str, Any]:
+    """Parse a stored result. Raises ValueError, LookupError, TypeError, OSError."""
     found: dict[str, Any] = {"start": document["start"], "state_digests": document["state_digests"], **document}
     if to_hex(hashlib.sha256(Path(found["payload"]).read_bytes()).digest()) != found["payload_sha256"]:
         raise ValueError("payload differs from payload_sha256")
@@ -116,7 +116,7 @@ class Worker:
             "reveal": self._reveal,
             "pin": self._pin,
             "publish": self._publish,
-            "follow": self._follow,
+            "follow": self._prefetch,
             "replay": self._replay,
         }
         return kinds[held.lease.kind](held)
@@ -148,7 +148,7 @@ class Worker:
         return None
 
     def _declared(self, result: dict[str, Any]) -> dict[str, str]:
-        """Return the declaration that the replica's next unit starts from, and store the payload for it."""
+        """Return the declared start of the replica's next unit, and store its payload."""
         payload = Path(result["payload"]).read_bytes()
         cid = cid_of_file(payload)
         self.workspace.add_file(cid, payload)
@@ -182,7 +182,7 @@ class Worker:
         )
 
     def _commit(self, held: HeldLease, commitment: UnitCommitment, declared: dict[str, str]) -> None:
-        """Send the commitment and store its acknowledgement; without one the market has no obligation."""
+        """Send the commitment and store its acknowledgement, which obliges the market."""
         body = {
             "trace_root": commitment.traceRoot,
             "payload_hash": commitment.payloadHash,
@@ -209,7 +209,7 @@ class Worker:
         names = ("checkpoint_cid", "slot_state_cid", "restored_payload_cid", "eager_payload_cid")
         start = [task["environment"], *(task[name] for name in names)]  # leaves depend on the environment class
         start.append(task["spec"]["training_config"]["top_k"])
-        known = read_json(file, _kept_result)
+        known = read_json(file, _load_result)
         if known is not None and known["start"] == start:
             return known
         self._require_link(held)
@@ -229,7 +229,7 @@ class Worker:
 
         If the gateways are down, another node would fail as well.
         """
-        latest = time.monotonic() + GATEWAYS_AWAY_SECONDS
+        latest = time.monotonic() + GATEWAY_OUTAGE_SECONDS
         while True:
             try:
                 return fetch()
@@ -240,7 +240,7 @@ class Worker:
                 log.warning("gateways_retried kind=%s lease=%s error=%s", held.lease.kind, held.lease.id, error)
 
     def _require_link(self, held: HeldLease) -> None:
-        """Raise LinkTooSlow only after a fresh measurement: a refused unit would not update an old rate."""
+        """Raise LinkTooSlow only after a fresh measurement."""
         try:
             require_link(held.lease, self.link.up.bytes_per_second)
         except LinkTooSlow:
@@ -281,7 +281,7 @@ class Worker:
         published = held.call_until_answered(lambda: upload_file(self.market, held, path, self.link))
         self._complete(held, {"published_cid": published}, path.stat().st_size)
 
-    def _follow(self, held: HeldLease) -> None:
+    def _prefetch(self, held: HeldLease) -> None:
         """Prefetch the inputs of a unit of this job (hot spare)."""
         model_and_data(held.lease.task, self.workspace, self.gateway, self._run)
         self._complete(held, {"followed_cid": held.lease.task["checkpoint_cid"]})

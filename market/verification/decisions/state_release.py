@@ -1,4 +1,4 @@
-"""Unpinning of states that were stored for replays, once their unit cannot be disputed any more.
+"""Unpinning of states stored for replays, once their unit cannot be disputed any more.
 
 Three kinds: start states of sampled segments, altered states of canaries, and the two end states of a comparison. Files
 are unpinned before the rows change, so that an interrupted call is repeated. A shared file stays until its last use.
@@ -16,7 +16,7 @@ from market.platform.storage.client import Storage
 from market.platform.storage.errors import StorageUnavailable
 from market.training.retention import slot_states
 from market.training.units import service as units
-from market.verification.judgement import repository
+from market.verification.decisions import repository
 from market.verification.samples import repository as samples_repository
 from market.verification.samples.models import Canary, Comparison, Sample
 
@@ -25,7 +25,7 @@ _Forget = Callable[[Session, Collection[int]], None]
 
 
 def unpin_expired_states(database: Database, storage: Storage, network: NetworkParameters, now: datetime) -> int:
-    """Unpin expired states; return the number of segments, canaries and comparisons. Evidence stays."""
+    """Unpin expired states except evidence; return (segments, canaries, comparisons)."""
     before = now - network.disputes.longest
     try:
         samples = _release_samples(database, storage, before)
@@ -53,7 +53,7 @@ def _release_canaries(database: Database, storage: Storage, before: datetime) ->
 
 
 def _release_comparisons(database: Database, storage: Storage, before: datetime) -> int:
-    """Unpin end states, unless another use needs the file: a next segment's start, or a unit's replica state."""
+    """Unpin end states, unless a next segment's start or a replica state needs the file."""
     with database.transaction() as session:
         due = _of_decided(session, repository.comparisons_with_states, before)
         ids = [comparison.id for comparison in due]
@@ -71,7 +71,7 @@ def _release_comparisons(database: Database, storage: Storage, before: datetime)
 def _of_decided(
     session: Session, page_of: Callable[[Session, datetime, int], Sequence[Row]], before: datetime
 ) -> list[Row]:
-    """Return about a page of rows whose unit was decided before then, skipping rows of undecided units."""
+    """Return about a page of rows whose unit was decided before then."""
     due: list[Row] = []
     last = 0
     while len(due) < repository.PAGE and (page := page_of(session, before, last)):

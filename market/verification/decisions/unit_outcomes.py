@@ -27,17 +27,17 @@ from market.domain.verification.lifecycle import SAMPLE_OPEN, SampleEvent, Sampl
 from market.platform.db.base import utc_now
 from market.platform.db.session import Database
 from market.platform.storage.client import Storage
+from market.providers import lifecycle
 from market.providers import service as providers
-from market.providers import standing
 from market.training.commitments import service as commitments
 from market.training.leases import service as leases
 from market.training.units import service as units_service
 from market.training.units.facts import UnitSummary
+from market.verification.decisions.dispute_routing import Adjudicator
+from market.verification.decisions.slashes import evidence, operators_slash
 from market.verification.disputes import challenger
 from market.verification.disputes.chain_events import provider_of
 from market.verification.disputes.challenger import Ending
-from market.verification.judgement.dispute_routing import Adjudicator
-from market.verification.judgement.slashes import evidence, operators_slash
 from market.verification.penalties.models import Slash
 from market.verification.penalties.service import record_penalty
 from market.verification.replays.comparisons import TOLERANCE
@@ -132,7 +132,7 @@ def _dispute(database: Database, storage: Storage, adjudicator: Adjudicator, uni
             return
         dispute_id = adjudicator.open_dispute(session, unit, window, failed.segment, evidence_cid)
         units_service.dispute_unit(session, unit.id, dispute_id)
-        providers.note_disputed(session, unit.provider, utc_now())
+        providers.record_disputed(session, unit.provider, utc_now())
         leases.remove_node_from_jobs(session, unit.provider, IN_DISPUTE)
 
 
@@ -152,11 +152,11 @@ def _apply_dispute_outcome(database: Database, storage: Storage, unit_id: int) -
         providers.require(session, unit.provider, lock=True)
         if unit.status != UnitStatus.DISPUTED:
             return
-        providers.note_disputed(session, unit.provider, None)
+        providers.record_disputed(session, unit.provider, None)
         if ending.status is ChallengeStatus.WON:
             _jail_and_reject(session, unit, ending.reason or "", _slash_by_dispute(session, unit, ending))
         elif ending.status is ChallengeStatus.LOST:
-            units_service.acquit_unit(session, unit.id)
+            units_service.return_to_checking(session, unit.id)
             failed = samples_repository.lock_sample_of(session, unit.id, ending.step)
             assert failed is not None  # the disputed sample
             clear_sample(session, failed, unit)
@@ -165,7 +165,7 @@ def _apply_dispute_outcome(database: Database, storage: Storage, unit_id: int) -
 
 
 def _slash_by_dispute(session: Session, unit: UnitSummary, ending: Ending) -> Slash:
-    """Return the penalty that the contract has taken; amount and transaction are in its final event."""
+    """Return the penalty that the contract took; its final event has amount and transaction."""
     assert ending.convicted_in is not None  # the dispute was upheld
     event = next(event for event in final_events(session, ending.convicted_in) if event.name == "Slashed")
     return Slash(
@@ -192,7 +192,7 @@ def _slash_by_operator(database: Database, storage: Storage, unit: UnitSummary, 
         if status not in (UnitStatus.CHECKING, UnitStatus.DISPUTED):
             return
         if status == UnitStatus.DISPUTED:
-            providers.note_disputed(session, unit.provider, None)
+            providers.record_disputed(session, unit.provider, None)
         offence = failed.reason or ""
         if _is_jailed_for_fraud(session, unit.provider):
             _reject(session, unit.id, offence)
@@ -202,7 +202,7 @@ def _slash_by_operator(database: Database, storage: Storage, unit: UnitSummary, 
 
 
 def _is_jailed_for_fraud(session: Session, provider: str) -> bool:
-    """Return True if the provider is jailed for false or withheld work, which is slashed once for all its units.
+    """Return True if the provider is jailed for fraud, slashed once for all its units.
 
     Jailing for downtime or lateness costs far less and does not count.
     """
@@ -211,7 +211,7 @@ def _is_jailed_for_fraud(session: Session, provider: str) -> bool:
 
 
 def on_dispute_ended(session: Session, event: ChainEvent) -> None:
-    """Handle the final DisputeEnded event of any challenger: a provider that lost is jailed and gets no work.
+    """Handle the final DisputeEnded event: a provider that lost is jailed.
 
     The unit itself is decided by :func:`decide_units` or, for other challengers, by its settlement.
     """
@@ -228,20 +228,20 @@ def _end_work(session: Session, provider: str) -> None:
 
 def _jail_and_reject(session: Session, unit: UnitSummary, reason: str, slash: Slash) -> None:
     record_penalty(session, unit, slash)
-    standing.jail(session, unit.provider, slash.offence)
+    lifecycle.jail(session, unit.provider, slash.offence)
     _reject(session, unit.id, reason)
     _end_work(session, unit.provider)
 
 
 def _failed_sample(session: Session, unit_id: int) -> Sample:
-    """Lock and return the sample that decides against the unit: the first refuted one, or the first withheld one."""
+    """Lock and return the deciding sample: the first refuted, or the first withheld one."""
     samples = samples_repository.lock_samples_of_unit(session, unit_id)
     failed = [sample for sample in samples if sample.status == SampleStatus.FAILED]
     return min(failed, key=lambda sample: (sample.reason != INCORRECT, sample.segment))
 
 
 def _reject(session: Session, unit_id: int, reason: str) -> None:
-    """Reject a unit, drop its open samples, and pay or sanction the verifiers of its refuted samples."""
+    """Reject a unit, drop its open samples, pay or sanction verifiers of refuted samples."""
     unit = units_service.unit_facts(session, unit_id)
     units_service.reject_unit(session, unit_id, reason)
     for sample in samples_repository.lock_samples_of_unit(session, unit_id):

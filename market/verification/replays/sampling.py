@@ -32,7 +32,7 @@ from zoo_protocol.verification.sampling import draw_segments
 
 
 def draw_samples(database: Database, settings: Settings, network: NetworkParameters) -> None:
-    """Sample the segments of every delivered unit whose window has its seed, each unit in its own transaction."""
+    """Sample delivered units whose window has its seed, each in its own transaction."""
     with database.transaction() as session:
         undrawn = [
             (window, unit.id)
@@ -66,7 +66,7 @@ def _draw(session: Session, settings: Settings, network: NetworkParameters, wind
 
 
 def request_state(session: Session, unit: UnitSummary, sample: Sample) -> None:
-    """Offer the provider a lease for the start state of a sampled segment, until its final deadline."""
+    """Offer a lease for a sampled segment's start state, until its final deadline."""
     assert sample.reveal_until_at is not None  # set with the sample
     slot_state_cid = unit.start_slot_state_cid if slot_states.starts_privately(session, unit.id) else None
     task = {"segment": sample.segment, "slot_state_cid": slot_state_cid}

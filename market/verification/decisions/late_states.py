@@ -1,4 +1,4 @@
-"""Late states of decided units: they count in the provider's score, and a third late day is slashed.
+"""Late states of decided units: they count in the score, a third late day is slashed.
 
 Call only while verification advances: one worker at a time may process a provider's days.
 """
@@ -17,7 +17,7 @@ from market.platform.storage.client import Storage
 from market.providers import service as providers
 from market.providers.record import reliability
 from market.training.units import service as units
-from market.verification.judgement import repository
+from market.verification.decisions import repository
 from market.verification.penalties import repository as penalties_repository
 from market.verification.penalties.models import LatePenalty
 from market.verification.penalties.service import record_penalty
@@ -28,7 +28,7 @@ from zoo_protocol.hashing import canonical_json, to_hex
 
 
 def record_late_states(database: Database, storage: Storage) -> None:
-    """Count the late states of decided units, and slash providers that were late on too many days.
+    """Count late states of decided units; slash providers late on too many days.
 
     Raises:
         StorageError: evidence could not be stored; the next call repeats the penalty.
@@ -55,7 +55,7 @@ def _record(session: Session, late: LateState) -> None:
     )
     session.flush()
     if late.booked == LatenessOutcome.COUNTED:
-        reliability.note_lost(session, late.provider, late.due_at)
+        reliability.record_lost_unit(session, late.provider, late.due_at)
 
 
 def _day(late: LateState) -> int:
@@ -63,7 +63,7 @@ def _day(late: LateState) -> int:
 
 
 def _violation(session: Session, provider: str) -> list[LateState]:
-    """Return the late states that form a violation, oldest first, without those due before the last penalty."""
+    """Return the late states that form a violation, oldest first, since the last penalty."""
     before = penalties_repository.last_late_penalty_at(session, provider) or datetime.min.replace(tzinfo=UTC)
     by_day = {_day(late): late for late in repository.counted_late_states(session, before, provider)}
     return [by_day[day] for day in late_states.violation(by_day) or ()]

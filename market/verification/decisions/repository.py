@@ -17,7 +17,7 @@ PAGE = 200
 
 
 def samples_with_states(session: Session, before: datetime, after: int) -> Sequence[Sample]:
-    """Return a page of samples from before then with stored start states, by id, starting after ``after``.
+    """Return a page of samples from before then with stored start states, after id ``after``.
 
     Samples of a slashed unit are excluded: its evidence names their states.
     """
@@ -45,12 +45,12 @@ def counted_late_states(session: Session, due_after: datetime, provider: str | N
 
 
 def canaries_with_states(session: Session, before: datetime, after: int) -> Sequence[Canary]:
-    """Return a page of finished canaries from before then with stored states, like :func:`samples_with_states`.
+    """Return a page of finished canaries with stored states, as :func:`samples_with_states`.
 
     Canaries whose verifier is slashed, or to be slashed, are excluded.
     """
-    is_punished = (Replay.status == ReplayStatus.OVERRULED) & (Replay.reason == VerifierSanction.SLASHED)
-    is_evidence = exists().where(Replay.canary_id == Canary.id, is_punished)
+    is_slashed = (Replay.status == ReplayStatus.OVERRULED) & (Replay.reason == VerifierSanction.SLASHED)
+    is_evidence = exists().where(Replay.canary_id == Canary.id, is_slashed)
     is_over = Canary.status.in_((CanaryStatus.ANSWERED, CanaryStatus.DROPPED))
     query = select(Canary).where(Canary.state_cid.is_not(None), is_over, Canary.created_at < before, ~is_evidence)
     return session.scalars(query.where(Canary.id > after).order_by(Canary.id).limit(PAGE)).all()
@@ -76,5 +76,5 @@ def drop_comparison_states(session: Session, comparison_ids: Collection[int]) ->
 def replays_to_slash(session: Session) -> Sequence[int]:
     """Return the ids of the replays whose verifiers are to be slashed, oldest first."""
     wrong = (Replay.status == ReplayStatus.OVERRULED, Replay.reason == VerifierSanction.SLASHED)
-    is_punished = exists().where(Slash.replay_id == Replay.id)
-    return session.scalars(select(Replay.id).where(*wrong, ~is_punished).order_by(Replay.id)).all()
+    is_slashed = exists().where(Slash.replay_id == Replay.id)
+    return session.scalars(select(Replay.id).where(*wrong, ~is_slashed).order_by(Replay.id)).all()

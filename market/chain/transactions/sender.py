@@ -29,12 +29,12 @@ from market.chain.errors import (
 )
 from market.chain.models import OPERATOR, TxAttempt, TxIntent
 from market.chain.rpc.client import Block, ChainClient, Receipt
-from market.chain.sending import fees
-from market.chain.sending.limits import Limits
-from market.chain.sending.signer import Signer
+from market.chain.transactions import fees
+from market.chain.transactions.limits import Limits
+from market.chain.transactions.signer import Signer
 from market.domain.lifecycle import INTENT, IntentEvent, IntentStatus
 from market.platform.db.session import Database
-from market.platform.events.service import move
+from market.platform.events.service import apply_event
 from market.settings import Settings
 
 IntentHandler = Callable[[Session, TxIntent], None]
@@ -57,7 +57,7 @@ class _View:
 
 
 class Sender:
-    """Sender of an account's intents, under an advisory lock per signer; a second one does nothing.
+    """Sender of an account's intents, under an advisory lock per signer.
 
     ``handlers`` are by intent kind. They run in the transaction that makes an intent final or reverted.
     """
@@ -123,7 +123,7 @@ class Sender:
         moved = False
         for intent in self._intents(*chain_repository.IN_FLIGHT):
             receipt = self._receipt(intent, view)
-            why = self._why(intent, receipt) if receipt is not None and not receipt.succeeded else None
+            why = self._revert_reason(intent, receipt) if receipt is not None and not receipt.succeeded else None
             foreign = receipt is None and self._is_displaced(intent, view)
             with self._database.transaction() as session:
                 locked = chain_repository.locked_intent(session, intent.id)
@@ -134,12 +134,12 @@ class Sender:
                     moved = True
                 elif locked.status == IntentStatus.MINED:
                     locked.tx_hash = locked.block_number = locked.block_hash = None
-                    _move(session, locked, IntentEvent.REORG, reason="reorganised")
+                    _transition_intent(session, locked, IntentEvent.REORG, reason="reorganised")
                     moved = True
         return moved
 
     def _receipt(self, intent: TxIntent, view: _View) -> Receipt | None:
-        """Return the receipt of the mined attempt. A final one counts only if its block is on the chain."""
+        """Return the receipt of the mined attempt; a final one counts only if on the chain."""
         attempts = (attempt for attempt in reversed(intent.attempts) if attempt.live)
         receipts = (self._client.receipt(attempt.hash) for attempt in attempts)
         found = next((receipt for receipt in receipts if receipt is not None), None)
@@ -168,29 +168,29 @@ class Sender:
         """Update the intent's status from its receipt; return True if it changed."""
         moved = intent.status != IntentStatus.MINED
         if moved:
-            _move(session, intent, IntentEvent.MINE)
+            _transition_intent(session, intent, IntentEvent.MINE)
         intent.tx_hash = receipt.tx_hash
         intent.block_number, intent.block_hash = receipt.block_number, receipt.block_hash
         if receipt.block_number > view.finalised.number:
             return moved
         if receipt.succeeded:
-            _move(session, intent, IntentEvent.FINALISE)
+            _transition_intent(session, intent, IntentEvent.FINALISE)
         else:
-            _move(session, intent, IntentEvent.REVERT, reason="reverted_on_chain", detail=why)
+            _transition_intent(session, intent, IntentEvent.REVERT, reason="reverted_on_chain", detail=why)
         self._run_handler(session, intent)
         return True
 
     def _displace(self, session: Session, intent: TxIntent) -> None:
-        """Queue an intent again whose nonce a final foreign transaction used: its bytes can never be mined."""
+        """Queue an intent again whose nonce a final foreign transaction used."""
         for attempt in intent.attempts:
             attempt.live = False
         intent.signer = intent.nonce = None
-        _move(session, intent, IntentEvent.DISPLACE, reason="nonce_used_by_foreign_transaction")
+        _transition_intent(session, intent, IntentEvent.DISPLACE, reason="nonce_used_by_foreign_transaction")
         if intent.contract is None:  # the foreign transaction has filled the gap
-            _move(session, intent, IntentEvent.REVERT, reason="gap_filled_by_foreign_transaction")
+            _transition_intent(session, intent, IntentEvent.REVERT, reason="gap_filled_by_foreign_transaction")
 
-    def _why(self, intent: TxIntent, receipt: Receipt) -> str:
-        """Return the revert reason of the same call after that block, which is nearly always the actual one."""
+    def _revert_reason(self, intent: TxIntent, receipt: Receipt) -> str:
+        """Return the revert reason of the same call after that block, nearly always the actual one."""
         to, data = self._call(intent)
         try:
             self._client.call(to, data, sender=self.address, block=receipt.block_number)
@@ -208,7 +208,7 @@ class Sender:
     # --- sending
 
     def _fill_gaps(self, view: _View) -> bool:
-        """Fill each unused nonce by a transfer of 0 to the signer, because it blocks all higher ones."""
+        """Fill each unused nonce by a transfer of 0 to the signer; it blocks all higher ones."""
         with self._database.transaction() as session:
             gaps = chain_repository.missing_nonces(session, self.address, view.latest_nonce)
             for nonce in gaps:
@@ -236,7 +236,7 @@ class Sender:
                 self._broadcast(intent.id, attempt, view)
 
     def _is_stuck(self, intent: TxIntent, attempt: TxAttempt, view: _View) -> bool:
-        """Return True for a long wait of the lowest nonce; higher ones wait for it, not for their fee."""
+        """Return True if the lowest nonce has waited long; higher ones wait for it, not their fee."""
         waited = view.head.number - (attempt.first_sent_block or 0)
         return intent.nonce == view.latest_nonce and waited >= self._stuck_after
 
@@ -267,7 +267,7 @@ class Sender:
         return sent
 
     def _prepare(self, intent: TxIntent, view: _View) -> TxAttempt | None:
-        """Simulate, then assign a nonce and sign. Return None without a nonce if the call reverts or must wait."""
+        """Simulate, assign a nonce and sign. Return None if the call reverts or must wait."""
         with self._database.transaction() as session:
             excess = self._limits.on_amount(session, intent)
         if excess is not None:
@@ -280,7 +280,7 @@ class Sender:
         except ExecutionReverted as error:
             with self._database.transaction() as session:
                 locked = chain_repository.locked_intent(session, intent.id)
-                _move(session, locked, IntentEvent.REVERT, reason="simulation_reverted", detail=str(error))
+                _transition_intent(session, locked, IntentEvent.REVERT, reason="simulation_reverted", detail=str(error))
                 self._run_handler(session, locked)
             return None
         except (RpcError, InsufficientFunds) as error:  # later intents continue
@@ -304,7 +304,7 @@ class Sender:
             locked.reason, locked.detail = reason, detail
 
     def _sign(self, session: Session, intent: TxIntent, nonce: int, gas_limit: int, quote: fees.Fees) -> TxAttempt:
-        _move(session, intent, IntentEvent.SIGN)
+        _transition_intent(session, intent, IntentEvent.SIGN)
         intent.signer, intent.nonce = self.address, nonce
         return self._new_attempt(session, intent, nonce, gas_limit, quote)
 
@@ -340,7 +340,7 @@ class Sender:
         return attempt
 
     def _broadcast(self, intent_id: int, attempt: TxAttempt, view: _View) -> None:
-        """Send the stored bytes and record the node's answer. Without an answer, the outcome is open."""
+        """Send the stored bytes and record the answer; without one the outcome is open."""
         failure: ChainError | None = None
         accepted = False
         try:
@@ -359,7 +359,7 @@ class Sender:
             stored.last_sent_block = view.head.number
             stored.last_error = None if failure is None else f"{failure.code}: {failure}"
             if accepted and intent.status == IntentStatus.SIGNED:
-                _move(session, intent, IntentEvent.SEND)
+                _transition_intent(session, intent, IntentEvent.SEND)
         if isinstance(failure, RpcUnavailable):
             raise failure
 
@@ -377,8 +377,8 @@ class Sender:
         return self._deployment.address(intent.contract), data
 
 
-def _move(
+def _transition_intent(
     session: Session, intent: TxIntent, event: IntentEvent, *, reason: str | None = None, detail: str | None = None
 ) -> None:
     intent.reason, intent.detail = None, detail  # a reason belongs to one transition
-    move(session, intent, INTENT, event, subject=("tx_intent", str(intent.id)), reason=reason)
+    apply_event(session, intent, INTENT, event, subject=("tx_intent", str(intent.id)), reason=reason)

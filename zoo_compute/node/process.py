@@ -7,13 +7,13 @@ from zoo_compute.base.errors import ConfigError, ZooError
 from zoo_compute.chain.wallet import Wallet
 from zoo_compute.node.agent import MakeExecutor, MakeWorker, NodeAgent
 from zoo_compute.node.config import NodeConfig
-from zoo_compute.node.disk.state_directory import used_alone
+from zoo_compute.node.disk.state_directory import lock_state_directory
 from zoo_compute.node.execution.executor import Executor, ExecutorError
 from zoo_compute.node.periodic_tasks import DISK_REFUSES
 from zoo_compute.node.work.worker import Worker
 
 
-def serve(config: NodeConfig, make_executor: MakeExecutor = Executor, make_worker: MakeWorker = Worker) -> None:
+def run_node(config: NodeConfig, make_executor: MakeExecutor = Executor, make_worker: MakeWorker = Worker) -> None:
     """Run a node with the wallet of the environment until SIGTERM or SIGINT.
 
     Raises:
@@ -25,7 +25,7 @@ def serve(config: NodeConfig, make_executor: MakeExecutor = Executor, make_worke
         raise ConfigError("wallet-missing", "no wallet is configured", remedy="Set ZOO_PRIVATE_KEY or ZOO_KEYSTORE.")
     with ExitStack() as stack:
         try:
-            stack.enter_context(used_alone(config.state_dir))
+            stack.enter_context(lock_state_directory(config.state_dir))
             agent = NodeAgent(config, wallet, make_executor, make_worker)
         except DISK_REFUSES as error:
             remedy = "Set --state-dir to a writable directory on a disk with free space."

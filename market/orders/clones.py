@@ -1,4 +1,4 @@
-"""Requests for new jobs from existing ones: a clone, or a continuation from the last checkpoint.
+"""Requests for new jobs from old ones: a clone, or a continuation.
 
 The payer signs the new job as any other. An order on chain has a fixed budget, so more budget needs a further job
 (decision 3).
@@ -27,7 +27,7 @@ _MIN_WAIT = timedelta(minutes=10)
 def clone(
     session: Session, network: NetworkParameters, principal: Principal, job_id: str, changes: CloneJob
 ) -> JobSpec:
-    """Return the job's request with ``changes``. By default the new job waits as long as the first one.
+    """Return the job's request with ``changes``; by default with an equally long wait.
 
     Raises:
         JobNotFound: the job does not exist, or the caller may not see it.
@@ -39,7 +39,7 @@ def clone(
 def extend(
     session: Session, network: NetworkParameters, principal: Principal, job_id: str, changes: ExtendJob
 ) -> JobSpec:
-    """Return a request that continues the job from its last checkpoint, by default for its missing rounds.
+    """Return a request for a job's continuation, by default for its missing rounds.
 
     Another seed selects other training data than those of the first job.
 

@@ -22,7 +22,7 @@ def quote(base_fee: int, suggested_tip: int, cap: int) -> Fees:
 
 
 def replacement(old: Fees, current: Fees, cap: int) -> Fees | None:
-    """Return fees that outbid ``old`` at the same nonce, at least ``current``; None if the cap forbids it."""
+    """Return fees that outbid ``old`` and are at least ``current``; None beyond the cap."""
     raised = Fees(max(_bump(old.max_fee), current.max_fee), max(_bump(old.priority_fee), current.priority_fee))
     if raised.max_fee > cap:
         return None

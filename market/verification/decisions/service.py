@@ -8,17 +8,17 @@ from market.platform.db.session import Database
 from market.platform.storage.client import Storage
 from market.providers.outages import service as outages
 from market.settings import Settings
+from market.verification.decisions.dispute_routing import Adjudicator
+from market.verification.decisions.late_states import record_late_states
+from market.verification.decisions.slashes import slash_verifiers
+from market.verification.decisions.unit_outcomes import decide_units
 from market.verification.disputes import challenger as disputes
 from market.verification.disputes.challenger import Challenger
-from market.verification.judgement.decisions import decide_units
-from market.verification.judgement.dispute_routing import Adjudicator
-from market.verification.judgement.late_states import record_late_states
-from market.verification.judgement.slashes import slash_verifiers
 from market.verification.penalties.service import execute_slashes
 from market.verification.replays.canaries import create_canaries
 from market.verification.replays.comparisons import compare_states, request_claims
-from market.verification.replays.drawing import draw_samples
 from market.verification.replays.faults import record_faults
+from market.verification.replays.sampling import draw_samples
 from market.verification.replays.service import assign_replays
 from market.verification.replays.start_states import request_states
 from market.verification.samples import repository as samples_repository
@@ -71,11 +71,11 @@ def advance(
 
 
 def _is_storable(database: Database, storage: Storage) -> bool:
-    """Return True if storage accepts content. It is tested only while requests to nodes depend on it."""
+    """Return True if storage accepts content; tested only while open requests depend on it."""
     with database.transaction() as session:
         if not samples_repository.depends_on_storage(session):
             return True
-    works = storage.takes()
+    works = storage.accepts_writes()
     with database.transaction() as session:
-        outages.note_storage(session, works)
+        outages.record_storage_check(session, works)
     return works

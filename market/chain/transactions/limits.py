@@ -1,4 +1,4 @@
-"""Spending limits of the market's hot keys. An intent above a limit waits for the operator, or for the day to pass.
+"""Spending limits of the market's hot keys. An intent above one waits for operator or day.
 
 A day is the last 24 hours, per account, so that bonds for disputes do not delay slashes. The limits bound the damage of
 a bug or of an attacker that can queue intents. Against a stolen key, only the contracts' rules help.
@@ -56,7 +56,7 @@ class Limits:
         return None
 
     def on_gas(self, session: Session, signer: str, cost: int) -> tuple[str, str] | None:
-        """Return (reason, sentence) if gas of at most ``cost`` wei exceeds the limit; None otherwise."""
+        """Return (reason, sentence) if gas of at most ``cost`` wei exceeds the limit, else None."""
         spent = chain_repository.gas_signed_since(session, signer, utc_now() - DAY)
         if spent + cost <= self.gas_per_day:
             return None

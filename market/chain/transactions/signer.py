@@ -69,7 +69,7 @@ class Signer:
 
     @classmethod
     def former_challenger(cls, settings: Settings) -> "Signer | None":
-        """Return the previous challenger's signer; None if the settings have no key. Raises UnusableKey."""
+        """Return the previous challenger's signer; None without a key. Raises UnusableKey."""
         return cls._challenger(settings.former_challenger_source)
 
     @classmethod

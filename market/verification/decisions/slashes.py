@@ -7,11 +7,11 @@ from market.domain.verification.dispute_routes import DecidedBy, Reason, Route
 from market.domain.verification.sampling import VerifierSanction
 from market.platform.db.session import Database
 from market.platform.storage.client import Storage
+from market.providers import lifecycle
 from market.providers import service as providers
-from market.providers import standing
 from market.training.units import service as units
 from market.training.units.facts import UnitSummary
-from market.verification.judgement import repository
+from market.verification.decisions import repository
 from market.verification.penalties import repository as penalties_repository
 from market.verification.penalties.models import Slash
 from market.verification.penalties.service import record_penalty
@@ -27,7 +27,7 @@ BY_OPERATOR = Route(DecidedBy.OPERATOR, Reason.NOT_REPLAYABLE)
 
 
 def slash_verifiers(database: Database, storage: Storage) -> None:
-    """Slash and jail every verifier that was outvoted again after its warning, each in its own transaction.
+    """Slash and jail each verifier outvoted again after its warning, one per transaction.
 
     The evidence contains the unit's whole trace, so it waits until the unit is decided.
 
@@ -60,7 +60,7 @@ def _evidence_of_replays(
 
 
 def _slash_verifier(session: Session, unit: UnitSummary, replay_id: int, evidence_cid: str) -> None:
-    """Slash the replay's verifier unless it is slashed for this unit, or jailed for another wrong replay."""
+    """Slash the replay's verifier unless slashed for this unit or jailed for another one."""
     replay = samples_repository.lock_replay(session, replay_id)
     assert replay is not None  # replays are not deleted
     if replay.id not in repository.replays_to_slash(session):
@@ -72,7 +72,7 @@ def _slash_verifier(session: Session, unit: UnitSummary, replay_id: int, evidenc
         return
     slash = operators_slash(unit, replay.verifier, WRONG_REPLAY, evidence_cid, BY_OPERATOR, replay_id)
     record_penalty(session, unit, slash)
-    standing.jail(session, replay.verifier, WRONG_REPLAY)
+    lifecycle.jail(session, replay.verifier, WRONG_REPLAY)
 
 
 def operators_slash(

@@ -21,7 +21,7 @@ from zoo_protocol.payments.job_record import leaf_of
 
 @dataclass(frozen=True, slots=True)
 class Adjudicator:
-    """``challenger`` is None if the market has no account for disputes; ``enabled`` is the market's setting."""
+    """``challenger``: None without an account for disputes; ``enabled``: the setting."""
 
     challenger: Challenger | None
     enabled: bool

@@ -7,7 +7,7 @@ from market.domain.lifecycle import PROVIDER, ProviderEvent, ProviderStatus
 from market.domain.network import NetworkParameters
 from market.platform.db.base import from_unix
 from market.platform.db.session import enqueue_after_commit
-from market.platform.events.service import MARKET, move
+from market.platform.events.service import MARKET, apply_event
 from market.providers import repository
 from market.providers.models import Provider
 
@@ -31,7 +31,7 @@ def jail(session: Session, address: str, reason: str) -> None:
 
 
 def on_stake_changed(network: NetworkParameters, session: Session, event: ChainEvent) -> None:
-    """Handle the staking contract's final events: project the stake, and jail, release, promote or demote."""
+    """Handle final staking events: project the stake; jail, release, promote or demote."""
     address = event.args["provider"]
     stake = repository.lock_stake(session, address)
     match event.name:
@@ -80,4 +80,4 @@ def minimum_stake(network: NetworkParameters, provider: Provider) -> int:
 
 def advance(session: Session, provider: Provider, event: ProviderEvent, *, reason: str, actor: str = MARKET) -> None:
     """Apply an event to a locked provider."""
-    move(session, provider, PROVIDER, event, subject=("provider", provider.address), reason=reason, actor=actor)
+    apply_event(session, provider, PROVIDER, event, subject=("provider", provider.address), reason=reason, actor=actor)

@@ -41,7 +41,7 @@ def new_secret() -> str:
 
 
 def sign(secret: str, message_id: str, timestamp: int, payload: bytes) -> str:
-    """Return the ``v1`` signature of Standard Webhooks: HMAC-SHA256 over ``id.timestamp.payload``, in base64."""
+    """Return the ``v1`` signature (Standard Webhooks): HMAC-SHA256 of ``id.timestamp.payload``."""
     key = base64.b64decode(secret.removeprefix(SECRET_PREFIX))
     digest = hmac.new(key, f"{message_id}.{timestamp}.".encode() + payload, hashlib.sha256).digest()
     return "v1," + base64.b64encode(digest).decode()
@@ -103,7 +103,7 @@ def send(
     private: bool,
     resolve: Resolve = resolve,
 ) -> Outcome:
-    """Make one attempt, signed with each secret. Failures of receiver, name server or certificate become an Outcome."""
+    """Make one attempt, signed with each secret. Remote failures become an Outcome."""
     target = httpx.URL(url)
     try:
         address = checked_addresses(target, private=private, resolve=resolve)[0]

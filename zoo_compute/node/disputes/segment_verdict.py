@@ -15,7 +15,7 @@ from training_gym.compress.link_adaptation import with_top_k
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import GymError
 from zoo_compute.audit.dispute_case import Case
-from zoo_compute.chain.disputes import ShownTrace
+from zoo_compute.chain.disputes import RevealedTrace
 from zoo_compute.content.blockstore import BlockNotFound
 from zoo_compute.content.gateway import GatewayClient, GatewayUnavailable
 from zoo_compute.node.disk.workspace import Workspace
@@ -93,8 +93,8 @@ class ReplayContext:
     run: Run
 
 
-def judge(
-    case: Case, shown: ShownTrace, step: int, state_cid: str | None, deadline: DataDeadline, context: ReplayContext
+def decide_segment(
+    case: Case, shown: RevealedTrace, step: int, state_cid: str | None, deadline: DataDeadline, context: ReplayContext
 ) -> Finding:
     """Return the finding on a segment.
 
@@ -136,7 +136,7 @@ def judge(
         raise NoVerdict("gateway_unavailable", str(error)) from error
     except GymError as error:
         raise NoVerdict("input_missing", f"an input is malformed: {error}") from error
-    return _Judgement(case, shown, step, spec, inputs, context).find(state_cid, deadline)
+    return _DisputedSegment(case, shown, step, spec, inputs, context).find(state_cid, deadline)
 
 
 def _specification(content: bytes, case: Case) -> TrainingSpec:
@@ -160,11 +160,11 @@ def _fetched(context: ReplayContext, cid: str) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class _Judgement:
+class _DisputedSegment:
     """One segment with all its inputs on disk."""
 
     case: Case
-    shown: ShownTrace
+    shown: RevealedTrace
     step: int
     spec: TrainingSpec
     inputs: dict[str, Any]
@@ -244,7 +244,7 @@ class _Judgement:
 
 
 def _failed(error: ExecutorError) -> Finding:
-    """Return a finding if training diverged: then no end state exists. Other failures are this referee's."""
+    """Return a finding if training diverged; other failures are this referee's."""
     if error.code == DIVERGED:
         return Finding(False, DIVERGED)
     raise NoVerdict(error.code, str(error)) from error
