@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from kit.engines.ipfs_processes import StoreProcess
+from kit.errors import raises_code
 from kit.nodes.node_work_fixtures import JOB, Killed, Market, lease, work
 
 from training_gym.spec.config import TrainingSpec
@@ -60,9 +61,8 @@ def test_completion_uploads_payload_only_and_keeps_local_state(
     assert load_slot_state(TrainingSpec.from_dict(two_rounds["spec"]), own).steps == 8
 
     elsewhere = Market(store)  # another node has nothing to start from
-    with pytest.raises(SlotStateMissing) as missing:
+    with raises_code(SlotStateMissing, "slot_state_missing"):
         work(elsewhere, tmp_path / "other", executor, lease("train", next_task(two_rounds, done)))
-    assert missing.value.code == "slot_state_missing"
     store.add(state)  # unless it was made public
     work(elsewhere, tmp_path / "other", executor, lease("train", next_task(two_rounds, done)))
     assert elsewhere.body("complete")["leaves"] == second["leaves"]
@@ -108,9 +108,8 @@ def test_restored_start_is_equal_on_every_machine(
     verifier = Market(store)
     work(verifier, tmp_path / "verifier", executor, lease("replay", replay))
     assert verifier.body("complete")["end_leaf"] == leaves[1]
-    with pytest.raises(ExecutorError) as error:  # not so without the payload
+    with raises_code(ExecutorError, "start_state_mismatch"):  # not so without the payload
         work(verifier, tmp_path / "verifier", executor, lease("replay", replay | {"restored_payload_cid": None}))
-    assert error.value.code == "start_state_mismatch"
 
 
 def test_killed_node_resumes_background_upload(store: StoreProcess, executor: Executor, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from eth_account import Account as Keys
+from kit.errors import raises_code
 from kit.verification.unit_check_fixtures import (  # noqa: F401  (fixtures)
     CHEAT,
     GONE,
@@ -98,9 +99,8 @@ def test_false_unit_files_are_read_within_specification_size(world: World, monke
 def test_record_without_commitment_names_no_unit(world: World) -> None:
     for number in range(2):
         world.change(number, trace_root=None, payload_hash=None)
-    with pytest.raises(ZooError) as error:
+    with raises_code(ZooError, "unit-unknown"):
         world.check()
-    assert error.value.code == "unit-unknown"
     world.record = replace(world.record, job_id=struct_hash(order_of(world.record.order)))
     assert challenges_in(world.record, Place(world.record.job_id, 0, 1)) == []
 
@@ -139,9 +139,8 @@ def test_invalid_evidence_is_refused(world: World, content: bytes) -> None:
     cid = world.store.add(content)
     slash = SlashRecord(0, 1, CHEAT, "incorrect_computation", to_hex(digest_of(cid)), cid, "operator", None)
     world.record = replace(world.record, slashes=[slash])
-    with pytest.raises(Mismatch) as error:
+    with raises_code(Mismatch, "bad-evidence"):
         world.check()
-    assert error.value.code == "bad-evidence"
 
 
 def test_state_differing_from_commitment_proves_nothing(world: World) -> None:
@@ -152,9 +151,8 @@ def test_state_differing_from_commitment_proves_nothing(world: World) -> None:
 
 
 def test_leaves_differing_from_commitment_are_refused(world: World) -> None:
-    with pytest.raises(Mismatch) as error:
+    with raises_code(Mismatch, "wrong-trace"):
         world.check(find_trace=lambda leaf: shown(world, HONEST))
-    assert error.value.code == "wrong-trace"
 
 
 def test_wrong_payment_or_slash_is_reported(world: World) -> None:
@@ -167,9 +165,8 @@ def test_wrong_payment_or_slash_is_reported(world: World) -> None:
     ("place", "code"), [(Place(JOB, 7, 1), "unit-unknown"), (Place("0x" + "00" * 32, 0, 1), "wrong-record")]
 )
 def test_missing_unit_is_named(world: World, place: Place, code: str) -> None:
-    with pytest.raises(ZooError) as error:
+    with raises_code(ZooError, code):
         world.check(place)
-    assert error.value.code == code
 
 
 def test_unsettled_unit_must_be_awaited(world: World) -> None:
@@ -203,9 +200,8 @@ def test_unsettled_unit_is_checked_by_signed_market_data(world: World) -> None:
     found = world.check()
     assert ([attempt.agrees for attempt in found.attempts], found.settled) == ([True, False], False)
     units[0] = replace(units[0], commitment_signature=units[1].commitment_signature)
-    with pytest.raises(Mismatch) as error:
+    with raises_code(Mismatch, "foreign-signature"):
         world.check()
-    assert error.value.code == "foreign-signature"
 
 
 def test_unit_forfeited_by_dispute_is_not_challenged_again(world: World) -> None:
@@ -234,23 +230,20 @@ def test_diverging_training_makes_every_commitment_false(world: World) -> None:
 
 def test_bits_of_another_class_are_not_compared(world: World) -> None:
     world.record = replace(world.record, environment_class="0x" + "99" * 32)
-    with pytest.raises(ZooError) as error:
+    with raises_code(ZooError, "environment-mismatch"):
         world.check()
-    assert error.value.code == "environment-mismatch"
 
 
 def test_commitment_must_be_in_window_on_chain(world: World) -> None:
     world.change(0, trace_root="0x" + "77" * 32)
-    with pytest.raises(Mismatch) as error:
+    with raises_code(Mismatch, "not-in-window"):
         world.check()
-    assert error.value.code == "not-in-window"
 
 
 def test_another_specification_than_escrowed_is_refused(world: World) -> None:
     world.spec_hash = "0x" + "00" * 32
-    with pytest.raises(Mismatch) as error:
+    with raises_code(Mismatch, "wrong-spec"):
         world.check()
-    assert error.value.code == "wrong-spec"
 
 
 def test_missing_data_is_named_by_cid(world: World) -> None:
@@ -288,9 +281,10 @@ def test_earlier_unit_with_other_end_state_is_named(chain: Chain) -> None:
     false = "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy"
     chain.world.change(0, slot_state_cid=false)
     chain.world.change(1, start_slot_state_cid=false)
-    with pytest.raises(ZooError, match=f"round 0 give another replica state .* verify that unit: {JOB}:0:1") as error:
+    with raises_code(
+        ZooError, "slot-state-held-by-node", match=f"round 0 give another replica state .* verify that unit: {JOB}:0:1"
+    ):
         chain.check(2)
-    assert error.value.code == "slot-state-held-by-node"
 
 
 def test_result_is_plain_json(world: World) -> None:

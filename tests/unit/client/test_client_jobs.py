@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from eth_account import Account
+from kit.errors import raises_code
 
 from training_gym.spec.config import TrainingSpec
 from zoo_compute.audit.evidence import evidence_errors
@@ -136,9 +137,8 @@ def test_client_signs_requested_sampling_rate() -> None:
     "changes", [{"spec_hash": "0x" + "00" * 32}, {"units": 7}, {"unit_weight_us": 1}, {"sampling_bps": 201}]
 )
 def test_client_refuses_quote_for_other_job(changes: dict[str, Any]) -> None:
-    with pytest.raises(Mismatch) as error:
+    with raises_code(Mismatch, "quote-mismatch"):
         orders.sign(REQUEST, quote(**changes), NETWORK, WALLET)
-    assert error.value.code == "quote-mismatch"
 
 
 def test_amounts_are_exact() -> None:
@@ -154,9 +154,8 @@ def test_amounts_are_exact() -> None:
 
 @pytest.mark.parametrize("text", ["", "-1", "NaN", "inf", "1e40", "0.0000000000000000001", "0.5 wei", "ten", 0.1, True])
 def test_malformed_amount_is_refused_by_field(text: Any) -> None:
-    with pytest.raises(ConfigError) as error:
+    with raises_code(ConfigError, "amount-malformed") as error:
         parse_zen(text, "budget_max")
-    assert error.value.code == "amount-malformed"
     assert "budget_max" in error.value.detail
 
 
@@ -237,17 +236,15 @@ def test_invalid_job_file_error_names_problem(tmp_path: Path, text: str, named: 
 
 
 def test_impossible_path_counts_as_no_file() -> None:
-    with pytest.raises(ConfigError, match="embedded null byte") as error:
+    with raises_code(ConfigError, "file-unreadable", match="embedded null byte"):
         _read(Path("corpus\0.txt"))
-    assert error.value.code == "file-unreadable"
 
 
 def test_wallet_hides_key_and_explains_errors(tmp_path: Path) -> None:
     assert "22" * 32 not in repr(WALLET)
     for wrong in ("0x12", "zz" * 32, "00" * 32, "ff" * 32):
-        with pytest.raises(ConfigError) as error:
+        with raises_code(ConfigError, "private-key-malformed") as error:
             Wallet(wrong)
-        assert error.value.code == "private-key-malformed"
         assert wrong not in error.value.detail
     keystore = tmp_path / "key.json"
     keystore.write_text(json.dumps(Account.encrypt("22" * 32, "secret", kdf="pbkdf2", iterations=2)))
@@ -255,18 +252,16 @@ def test_wallet_hides_key_and_explains_errors(tmp_path: Path) -> None:
     wallet = Wallet.from_environment(environment)
     assert wallet is not None
     assert wallet.address == WALLET.address
-    with pytest.raises(ConfigError) as error:
+    with raises_code(ConfigError, "keystore-unusable"):
         Wallet.from_environment(environment | {"ZOO_KEYSTORE_PASSWORD": "wrong"})
-    assert error.value.code == "keystore-unusable"
     assert Wallet.from_environment({}) is None
 
 
 def test_model_is_written_to_writable_file(tmp_path: Path) -> None:
     client = Client("http://market.test", wallet=WALLET)
     client._network = NETWORK
-    with pytest.raises(ConfigError) as error:
+    with raises_code(ConfigError, "file-unwritable") as error:
         client.download(CID, tmp_path / "none" / "model.safetensors")
-    assert error.value.code == "file-unwritable"
     assert "none/model.safetensors: No such file" in error.value.detail
 
 
@@ -284,9 +279,8 @@ def test_job_is_named_by_its_id() -> None:
     client = Client("http://market.test", wallet=WALLET)
     assert client.job("0x" + "AB" * 32).id == "0x" + "ab" * 32
     for wrong in ("", "0x12", "../network", f"0x{'ab' * 32}/units"):
-        with pytest.raises(ConfigError) as error:
+        with raises_code(ConfigError, "job-malformed"):
             client.job(wrong)
-        assert error.value.code == "job-malformed"
 
 
 def test_prompt_has_at_least_one_character() -> None:
@@ -303,9 +297,8 @@ def test_chain_contradiction_raises_error_with_code() -> None:
 def test_malformed_address_is_refused() -> None:
     assert checked_address(WALLET.address.lower()) == WALLET.address
     for wrong in ("0x12", "", WALLET.address.swapcase().replace("0X", "0x")):
-        with pytest.raises(ConfigError) as error:
+        with raises_code(ConfigError, "bad-address"):
             checked_address(wrong)
-        assert error.value.code == "bad-address"
 
 
 async def _awaited(state: JobState) -> JobState:

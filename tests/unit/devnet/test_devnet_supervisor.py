@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from kit.errors import raises_code
 from kit.waiting import wait_until
 
 from market.settings import Settings
@@ -174,9 +175,8 @@ def test_state_round_trips_and_damaged_file_is_named(directory: StateDirectory) 
     assert directory.load() == state
     assert directory.path("state.json").stat().st_mode & 0o077 == 0
     directory.path("state.json").write_text("{")
-    with pytest.raises(DevnetError) as error:
+    with raises_code(DevnetError, "devnet-state-damaged"):
         directory.load()
-    assert error.value.code == "devnet-state-damaged"
 
 
 def test_free_port_is_usable_and_avoids_taken_ones() -> None:
@@ -187,16 +187,14 @@ def test_free_port_is_usable_and_avoids_taken_ones() -> None:
 
 def test_reset_refuses_non_devnet_directory(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("precious")
-    with pytest.raises(DevnetError) as error:
+    with raises_code(DevnetError, "devnet-unknown-directory"):
         control.reset(StateDirectory(tmp_path))
-    assert error.value.code == "devnet-unknown-directory"
     assert (tmp_path / "thesis.txt").exists()
 
 
 def test_info_and_down_work_without_devnet(directory: StateDirectory) -> None:
-    with pytest.raises(DevnetError) as error:
+    with raises_code(DevnetError, "devnet-not-running"):
         control.info(directory)
-    assert error.value.code == "devnet-not-running"
     assert control.down(directory) is False
 
 
@@ -235,6 +233,5 @@ def test_one_node_has_requested_slow_link(directory: StateDirectory) -> None:
 def test_ipfs_node_needs_its_gateway(directory: StateDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ZOO_IPFS_API", "http://elsewhere:5001")
     monkeypatch.delenv("ZOO_GATEWAY_URL", raising=False)
-    with pytest.raises(DevnetError) as error:
+    with raises_code(DevnetError, "devnet-gateway-missing"):
         stack.prepare(directory, State())
-    assert error.value.code == "devnet-gateway-missing"

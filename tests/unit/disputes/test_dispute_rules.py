@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.errors import raises_code
 
 from market.chain.contracts.bindings import DisputesDispute, DisputesUnit
 from market.domain.lifecycle import DISPUTE_STATUSES, DisputeStatus
@@ -313,9 +314,8 @@ def test_last_step_end_covers_payload(found: Any) -> None:
 
 @pytest.mark.parametrize("state", [BlockNotFound("gone"), b"another"])
 def test_unavailable_state_is_awaited_then_recomputed(found: Any, state: Any) -> None:
-    with pytest.raises(NoVerdict) as waiting:
+    with raises_code(NoVerdict, "waiting_for_data"):
         found(state=state, replay=MISMATCH)
-    assert waiting.value.code == "waiting_for_data"
     assert found(state=state, over=True, replay=MISMATCH, train=WHOLE) == Finding(True, "step_correct")
     other = {**WHOLE, "leaves": [leaf(0)] * 5}
     assert found(state=state, over=True, replay=MISMATCH, train=other) == Finding(False, "step_false")
@@ -326,9 +326,8 @@ def test_unavailable_state_is_awaited_then_recomputed(found: Any, state: Any) ->
 def test_provider_without_serving_means_is_not_blamed(found: Any) -> None:
     silent = {"over": True, "could_serve": False, "state": BlockNotFound("gone")}
     assert found(**silent, train=WHOLE) == Finding(True, "step_correct")
-    with pytest.raises(NoVerdict) as error:
+    with raises_code(NoVerdict, "market_unreachable"):
         found(**silent, train={**WHOLE, "state_digests": [DIGESTS[0]] * 5})
-    assert error.value.code == "market_unreachable"
 
 
 def test_referee_or_gateway_fault_gives_no_verdict(found: Any) -> None:
@@ -339,9 +338,8 @@ def test_referee_or_gateway_fault_gives_no_verdict(found: Any) -> None:
         ({"case": replace(CASE, order=replace(ORDER, specHash="0x" + "00" * 32))}, "wrong_specification"),
         ({"case": replace(CASE, order=replace(ORDER, segments=5))}, "wrong_specification"),
     ):
-        with pytest.raises(NoVerdict) as error:
+        with raises_code(NoVerdict, code):
             found(**answers)
-        assert error.value.code == code
 
 
 def test_diverged_or_other_class_unit_is_false(found: Any) -> None:

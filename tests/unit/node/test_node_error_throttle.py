@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from eth_account import Account
+from kit.errors import raises_code
 
 from training_gym.runtime.profile import CPU
 from zoo_compute.base.errors import ConfigError, Unreachable
@@ -127,9 +128,8 @@ def test_malformed_answer_ends_no_node_thread(tmp_path: Path, answer: Any) -> No
     if answer:  # the other answer is valid: no work, no asks
         calls += [market.open_asks, lambda: market.next_lease(["train"], 0.0)]
     for call in calls:
-        with pytest.raises(Unreachable) as error:
+        with raises_code(Unreachable, "answer-unknown"):
             call()
-        assert error.value.code == "answer-unknown"
     attesting.keep()
 
 
@@ -139,14 +139,12 @@ def test_directory_serves_one_node_and_explains_refusal(tmp_path: Path, monkeypa
     at_hand = tmp_path / "files" / "at-hand"
     at_hand.parent.mkdir()
     at_hand.touch()
-    with lock_state_directory(tmp_path), pytest.raises(ConfigError) as error:
+    with lock_state_directory(tmp_path), raises_code(ConfigError, "state-dir-in-use"):
         run_node(config)
-    assert error.value.code == "state-dir-in-use"
     assert at_hand.exists(), "the first one works with it"
     (tmp_path / "store" / "blocks").mkdir(parents=True)
-    with pytest.raises(ConfigError) as error:
+    with raises_code(ConfigError, "state-dir-unusable") as error:
         run_node(config)
-    assert error.value.code == "state-dir-unusable"
     assert "earlier version" in error.value.detail
 
 

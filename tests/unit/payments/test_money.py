@@ -5,6 +5,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.errors import raises_code
 
 from market.domain.money import MAX_FEE_BPS, MoneyError, Split, max_deterred_unit_price, parse_wei, split, unit_price
 from market.domain.network import BPS, ZEN
@@ -75,15 +76,13 @@ def test_no_unit_means_full_refund() -> None:
     ],
 )
 def test_invalid_split_is_refused(code: str, arguments: tuple[int, int, int, int]) -> None:
-    with pytest.raises(MoneyError) as refusal:
+    with raises_code(MoneyError, code):
         split(*arguments)
-    assert refusal.value.code == code
 
 
 def test_negative_price_is_refused_by_name() -> None:
-    with pytest.raises(MoneyError, match="price_wei_per_gpu_hour=-1") as refusal:
+    with raises_code(MoneyError, "negative_amount", match="price_wei_per_gpu_hour=-1"):
         unit_price(-1, 1)
-    assert refusal.value.code == "negative_amount"
 
 
 @given(st.integers(0, 2**256 - 1))
@@ -95,7 +94,6 @@ def test_wei_round_trips_as_text(amount: int) -> None:
     "text", ["", "-1", "+1", "1.0", "1e18", " 1", "1 ", "01", "0x10", "1_000", "١", "²", "ten", str(2**256), "9" * 5000]
 )
 def test_non_amount_text_is_refused(text: str) -> None:
-    with pytest.raises(MoneyError) as refusal:
+    with raises_code(MoneyError, "invalid_wei") as refusal:
         parse_wei(text)
-    assert refusal.value.code == "invalid_wei"
     assert len(str(refusal.value)) < 300

@@ -10,6 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.errors import raises_code
 from kit.fakes.dcap import Vendor
 from kit.fakes.nras import DAY, KEY_ID, REAL_NONCE, REAL_NOW, AttestationService, real, tool_in
 from kit.profile import examples
@@ -50,9 +51,8 @@ def test_real_h100_token_holds_for_nonce_and_time() -> None:
         (REAL_NONCE, REAL_NOW + 3600, "unverified"),
         (REAL_NONCE, REAL_NOW - 120, "unverified"),
     ):
-        with pytest.raises(QuoteRefused) as error:
+        with raises_code(QuoteRefused, code):
             statement.verify(nonce, now)
-        assert error.value.code == code
     assert statement.verify(REAL_NONCE, REAL_NOW + 3600, slack=3600)
     with pytest.raises(QuoteRefused, match="not trusted"):
         statement.verify(REAL_NONCE, REAL_NOW, ["00" * 32])
@@ -263,8 +263,7 @@ def test_missing_tool_or_answer_gives_no_statement(service: AttestationService, 
     broken.write_text("#!/bin/sh\necho 'Ensure the NVIDIA Driver is installed' >&2\nexit 1\n")
     broken.chmod(0o755)
     for tool, message in ((str(tmp_path / "none"), "No such file"), (str(broken), "NVIDIA Driver")):
-        with pytest.raises(ZooError, match=message) as error:
+        with raises_code(ZooError, "no-gpu-statement", match=message):
             GpuSource(tool, "http://127.0.0.1:1").statement(NONCE)
-        assert error.value.code == "no-gpu-statement"
     with pytest.raises(ZooError):
         GpuSource(tool_in(tmp_path), "http://127.0.0.1:1").statement(NONCE)
