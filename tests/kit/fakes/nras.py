@@ -12,9 +12,7 @@ from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import jwt
@@ -24,6 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import NameOID
 
+from kit.engines.http_servers import Handler, serving
 from zoo_protocol.attestation.gpu_attestation import ISSUER, GpuStatement
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "nvidia"
@@ -114,26 +113,14 @@ class AttestationService:
         """Yield the base URL of the keys and of answers under ``/answer/NONCE``."""
         service = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Answers(Handler):
             def do_GET(self) -> None:
                 nonce = self.path.removeprefix("/answer/")
                 found = service.key_set if nonce == self.path else service.answer(bytes.fromhex(nonce), gpus)
-                self.send_response(200)
-                self.end_headers()
-                self.wfile.write(json.dumps(found).encode())
+                self.reply(json.dumps(found).encode())
 
-            def log_message(self, *_: object) -> None:
-                pass
-
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}"
-        finally:
-            server.shutdown()
-            thread.join()
-            server.server_close()
+        with serving(Answers) as server:
+            yield server.url
 
 
 _TOOL = """#!{python}

@@ -1,12 +1,11 @@
 """Malformed answers of the wallet's chain node do not end the program."""
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 
 import pytest
+from kit.engines.http_servers import Handler, Server, serving
 from web3.exceptions import BlockNotFound
 
 from zoo_compute.base.errors import Unreachable
@@ -17,28 +16,17 @@ CONTRACTS = dict.fromkeys(("ZenToken", "ProviderStaking", "JobEscrow", "Rewards"
 
 
 @pytest.fixture
-def rpc() -> Iterator[ThreadingHTTPServer]:
-    class Handler(BaseHTTPRequestHandler):
+def rpc() -> Iterator[Server]:
+    class Rpc(Handler):
         def do_POST(self) -> None:
-            asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            asked = json.loads(self.body())
             status, body = server.answer  # type: ignore[attr-defined]
             if asked["method"] == "eth_chainId":
                 status, body = 200, result("0x1")
-            self.send_response(status)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            self.reply(body, status)
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(Rpc) as server:
+        yield server
 
 
 def result(value: object) -> bytes:
@@ -56,7 +44,7 @@ def result(value: object) -> bytes:
         (502, b"bad gateway"),
     ],
 )
-def test_malformed_answer_counts_as_no_answer(rpc: ThreadingHTTPServer, status: int, body: bytes) -> None:
+def test_malformed_answer_counts_as_no_answer(rpc: Server, status: int, body: bytes) -> None:
     rpc.answer = (status, body)  # type: ignore[attr-defined]
     chain = Chain(f"http://127.0.0.1:{rpc.server_port}", CONTRACTS, Wallet("11" * 32))
     for call in (chain.staked, chain.latest_block, chain.final_block):
@@ -64,7 +52,7 @@ def test_malformed_answer_counts_as_no_answer(rpc: ThreadingHTTPServer, status: 
             call()
 
 
-def test_chain_behind_contract_block_does_not_answer(rpc: ThreadingHTTPServer) -> None:
+def test_chain_behind_contract_block_does_not_answer(rpc: Server) -> None:
     rpc.answer = (200, result("0x"))  # type: ignore[attr-defined]
     chain = Chain(f"http://127.0.0.1:{rpc.server_port}", CONTRACTS, Wallet("11" * 32))
     with pytest.raises(Unreachable):

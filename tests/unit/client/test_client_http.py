@@ -2,16 +2,16 @@
 
 import json
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 from eth_account import Account
 from eth_account.messages import encode_defunct
+from kit.engines.http_servers import Handler, serving
+from kit.errors import raises_code
 from kit.waiting import delay
 
 from zoo_compute.base.errors import ApiError, ConfigError, ExitCode, Unreachable
@@ -55,36 +55,24 @@ def problem(status: int, code: str, **extra: Any) -> Answer:
 def market() -> Iterator[Market]:
     state = Market()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Api(Handler):
         protocol_version = "HTTP/1.1"
 
         def _serve(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            request = Request(self.command, self.path, {k.lower(): v for k, v in self.headers.items()}, body)
+            request = Request(self.command, self.path, {k.lower(): v for k, v in self.headers.items()}, self.body())
             state.requests.append(request)
             status, headers, content = state.answer(request)
             if status == 0:  # a process killed in mid-request
                 self.connection.shutdown(socket.SHUT_RDWR)
                 self.close_connection = True
                 return
-            self.send_response(status)
-            for name, value in {**headers, "Content-Length": str(len(content))}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(content)
+            self.reply(content, status, **headers)
 
         do_GET = do_POST = do_DELETE = _serve
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    state.url = f"http://127.0.0.1:{server.server_port}"
-    yield state
-    server.shutdown()
-    server.server_close()
+    with serving(Api) as server:
+        state.url = server.url
+        yield state
 
 
 def test_client_signs_in_on_demand_and_after_expiry(market: Market) -> None:
@@ -144,9 +132,8 @@ def test_request_to_killed_market_is_retried(market: Market) -> None:
 
 def test_request_fails_after_retry_time(market: Market) -> None:
     market.answer = lambda _request: problem(503, "storage-down")
-    with pytest.raises(Unreachable) as error:
+    with raises_code(Unreachable, "market-unreachable"):
         Connection(market.url, retry_seconds=0.5).get("/v1/x")
-    assert error.value.code == "market-unreachable"
     with pytest.raises(Unreachable):
         Connection("http://127.0.0.1:9", retry_seconds=0.2).get("/v1/x")
 
@@ -170,9 +157,8 @@ def test_proxy_error_page_is_no_market_refusal(market: Market) -> None:
     """A proxy may answer 404; a node that believed it would drop its lease."""
     answers = [(403, {"Content-Type": "text/html"}, b"<html>"), (404, {}, b"404 page not found")]
     for market.answer in [lambda _request, answer=answer: answer for answer in answers]:
-        with pytest.raises(Unreachable) as error:
+        with raises_code(Unreachable, "no-market") as error:
             Connection(market.url, retry_seconds=0.2).get("/v1/x")
-        assert error.value.code == "no-market"
         assert f"GET {market.url}/v1/x returned HTTP 40" in error.value.detail
         assert "no market" in (error.value.remedy or "")
     waiting = iter([*answers, reply(200, {"fine": True})])
@@ -183,16 +169,14 @@ def test_proxy_error_page_is_no_market_refusal(market: Market) -> None:
 def test_invalid_sign_in_counts_as_no_answer(market: Market) -> None:
     """Another error would end the thread that keeps a lease, and the lease with it."""
     market.answer = lambda request: problem(401, "not-authenticated") if request.path == "/v1/x" else reply(200, [])
-    with pytest.raises(Unreachable) as error:
+    with raises_code(Unreachable, "answer-unknown"):
         Connection(market.url, wallet=Wallet(KEY), retry_seconds=0.2).get("/v1/x")
-    assert error.value.code == "answer-unknown"
 
 
 def test_non_json_answer_is_no_market(market: Market) -> None:
     market.answer = lambda _request: (200, {"Content-Type": "text/html"}, b"<html>")
-    with pytest.raises(Unreachable) as error:
+    with raises_code(Unreachable, "no-market") as error:
         Connection(market.url, retry_seconds=0.2).get("/v1/network")
-    assert error.value.code == "no-market"
     assert f"{market.url}/v1/network" in error.value.detail
     assert len(market.requests) > 1, "a proxy's page while the market is away ends nothing"
 
@@ -246,9 +230,8 @@ def test_detail_naming_its_field_is_not_prefixed(market: Market) -> None:
 
 
 def test_id_unusable_in_url_is_refused(market: Market) -> None:
-    with pytest.raises(ConfigError) as error:
+    with raises_code(ConfigError, "address-malformed"):
         Connection(market.url).get("/v1/jobs/a\nb")
-    assert error.value.code == "address-malformed"
 
 
 def test_html_page_instead_of_answer_is_retried(market: Market) -> None:
@@ -313,9 +296,8 @@ def test_parse_events_joins_data_lines_and_drops_comments() -> None:
     "url", ["market.test", "ftp://market.test", "", "http://", "https:///v1", "http://[::1", "http://market.test:port"]
 )
 def test_non_url_address_is_refused(url: str) -> None:
-    with pytest.raises(ConfigError) as error:
+    with raises_code(ConfigError, "api-url-malformed"):
         Connection(url)
-    assert error.value.code == "api-url-malformed"
 
 
 JOB: dict[str, Any] = {
@@ -353,9 +335,8 @@ JOB: dict[str, Any] = {
 
 @pytest.mark.parametrize("key", ["zck_…", "zck_a\nzck_b", "zck_\x00"])
 def test_invalid_header_api_key_is_refused_before_sending(key: str) -> None:
-    with pytest.raises(ConfigError) as error:
+    with raises_code(ConfigError, "api-key-malformed") as error:
         Connection("https://market.example", api_key=key)
-    assert error.value.code == "api-key-malformed"
     assert key not in str(error.value)
 
 

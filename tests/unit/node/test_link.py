@@ -3,11 +3,11 @@
 import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
 import pytest
+from kit.engines.http_servers import Handler, serving
 from kit.waiting import delay
 
 from zoo_compute.base.link import BACKGROUND, Background, Link
@@ -15,32 +15,18 @@ from zoo_compute.base.link import BACKGROUND, Background, Link
 SIZE = 200_000
 
 
-class _Echo(BaseHTTPRequestHandler):
+class _Echo(Handler):
     def do_POST(self) -> None:
-        self._answer(self.rfile.read(int(self.headers["content-length"])))
+        self.reply(self.body())
 
     def do_GET(self) -> None:
-        self._answer(b"x" * SIZE)
-
-    def _answer(self, body: bytes) -> None:
-        self.send_response(200)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+        self.reply(b"x" * SIZE)
 
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Echo)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(_Echo) as server:
+        yield server.url
 
 
 def test_limited_link_takes_time_of_its_speed(url: str) -> None:
