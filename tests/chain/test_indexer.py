@@ -4,6 +4,7 @@ import pytest
 from kit.chain.deployed_chain import OPERATOR, OTHER, PAYER, PROVIDER, Chain
 from kit.chain.faulty_rpc import Answer, FaultyRpc, Forward, Request, error_of, result_of
 from kit.chain.indexing import booked, canonical_logs, cursor, forget, fresh
+from kit.waiting import drain
 from sqlalchemy.orm import Session
 
 from market.chain.contracts.codec import ChainEvent
@@ -72,8 +73,7 @@ def test_lagging_node_raises_error_instead_of_empty_block(chain: Chain, database
             indexer.step()
         assert cursor(database).head_number == before
         proxy.heal()
-        while indexer.step():
-            pass
+        drain(indexer)
         asked = proxy.calls["eth_getLogs"]
         chain.anvil.mine(5)
         assert indexer.step() > 0
@@ -86,8 +86,7 @@ def test_indexer_reads_receipts_when_node_returns_no_logs(chain: Chain, database
     chain.anvil.mine(3)
     with FaultyRpc(chain.anvil.url) as proxy:
         proxy.answer("eth_getLogs", [])
-        while chain.indexer(database, url=proxy.url).step():
-            pass
+        drain(chain.indexer(database, url=proxy.url))
     result = booked(database), canonical_logs(database)
     assert (f"stake:{PROVIDER.address}", 100) in [line[2:] for line in result[0]]
     assert result == fresh(database, chain)
@@ -114,8 +113,7 @@ def test_block_range_shrinks_on_refusal_and_grows_again(chain: Chain, database: 
     with FaultyRpc(chain.anvil.url) as proxy:
         proxy.largest_batch = 50
         indexer = chain.indexer(database, url=proxy.url)
-        while indexer.step():
-            pass
+        drain(indexer)
         assert proxy.posts < 60, "not one block at a time"
         proxy.heal()
         chain.anvil.mine(100)
@@ -127,8 +125,7 @@ def test_block_range_shrinks_on_refusal_and_grows_again(chain: Chain, database: 
         with pytest.raises(RateLimited):
             indexer.step()
         proxy.heal()
-        while indexer.step():
-            pass
+        drain(indexer)
         assert cursor(database).head_number == chain.views.head_number()
     assert (f"stake:{PROVIDER.address}", 100) in [line[2:] for line in booked(database)]
 

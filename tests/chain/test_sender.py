@@ -7,6 +7,7 @@ import pytest
 import rlp
 from kit.chain.deployed_chain import OPERATOR, PAYEE, Chain, queue_payment
 from kit.chain.faulty_rpc import Answer, FaultyRpc, Forward, Request, error_of, result_of
+from kit.waiting import drain
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -42,8 +43,7 @@ def intent(database: Database, key: str = "pay") -> TxIntent:
 
 def settle_down(chain: Chain, sender: Sender, until: Callable[[], bool] = lambda: False) -> None:
     for _ in range(12):
-        while sender.step():
-            pass
+        drain(sender)
         if until():
             return
         chain.anvil.mine()

@@ -6,6 +6,7 @@ import pytest
 from kit.chain.deployed_chain import CHAIN_ID, PAYEE, PROVIDER, Chain
 from kit.chain.faulty_rpc import FaultyRpc
 from kit.chain.indexing import booked, cursor
+from kit.waiting import drain
 from sqlalchemy import select
 
 from market.chain.errors import IncompleteLogs, Lagging, RpcUnavailable, WrongChain
@@ -42,14 +43,12 @@ def test_indexing_continues_at_next_node(
     chain: Chain, database: Database, first: FaultyRpc, second: FaultyRpc, both: str
 ) -> None:
     indexer = chain.indexer(database, url=both)
-    while indexer.step():
-        pass
+    drain(indexer)
     assert second.posts == 0, "one node is enough"
     chain.stake(PROVIDER, 100)
     chain.anvil.mine(3)
     first.go_down()
-    while indexer.step():
-        pass
+    drain(indexer)
     assert (f"stake:{PROVIDER.address}", 100) in [line[2:] for line in booked(database)]
     first.heal()
     second.refuse("eth_getBlockByNumber", "Too Many Requests", 429)
@@ -62,8 +61,7 @@ def test_node_behind_newest_seen_block_is_never_read(
 ) -> None:
     chain.anvil.mine(5)
     indexer, client = chain.indexer(database, url=both), chain.client(both)
-    while indexer.step():
-        pass
+    drain(indexer)
     before = cursor(database)
     assert client.head().number == before.head_number
     second.lag_at(before.head_number - 3)
@@ -134,8 +132,7 @@ def test_node_hiding_logs_is_replaced(
     indexer = chain.indexer(database, url=both)
     with pytest.raises(IncompleteLogs):
         indexer.step()
-    while indexer.step():
-        pass
+    drain(indexer)
     assert (f"stake:{PROVIDER.address}", 100) in [line[2:] for line in booked(database)]
 
 

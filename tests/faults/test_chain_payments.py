@@ -13,6 +13,7 @@ from kit.chain.deployed_chain import OPERATOR, PAYEE, Chain, queue_payment
 from kit.chain.faulty_rpc import Answer, ConnectionLost, FaultyRpc, Forward, Request
 from kit.chain.geth_pool import GethPool
 from kit.profile import examples
+from kit.waiting import drain
 from sqlalchemy import select
 
 from market.chain.errors import ChainError
@@ -35,8 +36,7 @@ def all_final(database: Database) -> bool:
 
 def settle_down(chain: Chain, database: Database, sender: Sender) -> None:
     for _ in range(40):
-        while sender.step():
-            pass
+        drain(sender)
         if all_final(database):
             return
         chain.anvil.mine()

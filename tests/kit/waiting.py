@@ -24,6 +24,12 @@ def wait_until(
     return found
 
 
+def drain(worker: Any) -> None:
+    """Let ``worker`` step until nothing is due."""
+    while worker.step():
+        pass
+
+
 def delay(seconds: float) -> None:
     """Wait on the real clock."""
     _never.wait(seconds)

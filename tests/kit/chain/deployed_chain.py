@@ -10,6 +10,7 @@ from eth_account import Account
 from pydantic import SecretStr
 
 from kit.chain.anvil import CHAIN_ID, MNEMONIC, AnvilProcess
+from kit.waiting import drain
 from market.chain.contracts.codec import Deployment, encode_call
 from market.chain.contracts.deploy import Roles, deploy
 from market.chain.indexer import EventHandlers, Indexer
@@ -121,8 +122,7 @@ class Chain:
 
     def index(self, database: Database, handlers: EventHandlers | None = None) -> None:
         indexer = self.indexer(database, handlers)
-        while indexer.step():
-            pass
+        drain(indexer)
 
     def send(self, sender: Wallet, contract: str, function: str, *arguments: Any) -> str:
         """Send a transaction; return its hash."""
