@@ -188,13 +188,8 @@ def own_anvil(anvil: AnvilProcess, deployment: Deployment) -> Iterator[AnvilProc
 
 
 @pytest.fixture
-def own_chain(chain: Chain) -> Chain:
-    return chain
-
-
-@pytest.fixture
-def market(own_chain: Chain, database: Database, storage: Storage) -> RewardsWorld:
-    return RewardsWorld(own_chain, database, storage)
+def market(chain: Chain, database: Database, storage: Storage) -> RewardsWorld:
+    return RewardsWorld(chain, database, storage)
 
 
 @pytest.fixture

@@ -1,17 +1,16 @@
 """Webhooks: what is sent and how it is signed, retries, replays, and where they never go."""
 
 import socket
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, get_args
 
 import httpx
 import pytest
 from fastapi import FastAPI
 from kit.api.clients import Caller, refusal, sign_in
+from kit.engines.http_servers import Handler, serving
 from kit.jobs.jobs_fixtures import World, at_once
 from sqlalchemy import update
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
@@ -42,26 +41,17 @@ class Receiver:
 def receiver() -> Iterator[Receiver]:
     receiver = Receiver()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Hook(Handler):
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
-            receiver.got.append(({name.lower(): value for name, value in self.headers.items()}, body))
+            receiver.got.append(({name.lower(): value for name, value in self.headers.items()}, self.body()))
             self.send_response(receiver.status)
             if receiver.location:
                 self.send_header("Location", receiver.location)
             self.end_headers()
 
-        def log_message(self, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    receiver.port = server.server_address[1]
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield receiver
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(Hook) as server:
+        receiver.port = server.server_port
+        yield receiver
 
 
 @pytest.fixture
@@ -158,8 +148,7 @@ def test_failed_delivery_is_retried_and_can_be_replayed(
 
 
 def _pass_time(world: World) -> None:
-    with world.database.transaction() as session:
-        session.execute(update(WebhookDelivery).values(next_attempt_at=utc_now() - timedelta(seconds=1)))
+    world.execute(update(WebhookDelivery).values(next_attempt_at=utc_now() - timedelta(seconds=1)))
 
 
 def test_workers_at_once_send_each_message_once(
@@ -187,8 +176,7 @@ def test_old_and_new_secret_verify_after_rotation(
     for secret in (made["secret"], rotated["secret"]):
         Webhook(secret).verify(body, headers)
     api.post(path, json={"overlap_hours": 0}, headers=caller.headers)
-    with world.database.transaction() as session:
-        session.execute(update(WebhookDelivery).values(status="pending", next_attempt_at=utc_now()))
+    world.execute(update(WebhookDelivery).values(status="pending", next_attempt_at=utc_now()))
     _deliver(world)
     headers, body = receiver.got[-1]
     with pytest.raises(WebhookVerificationError):

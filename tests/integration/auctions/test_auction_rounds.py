@@ -19,7 +19,6 @@ from market.orders import amendments, cancellation
 from market.platform.db.session import database_now
 from market.providers import asks
 from market.providers.models import AskRow, Provider
-from market.training.aggregation import service as aggregation
 from market.training.leases import service as leases
 from market.training.matching import book
 
@@ -128,9 +127,10 @@ def test_job_lowered_after_close_is_not_overcharged(world: World) -> None:
 def test_ask_binds_after_close_except_for_jailed_node(world: World) -> None:
     jobs, nodes = thick(world)
     clear_when_due(world)
-    with world.database.transaction() as session:
-        session.execute(update(AskRow).where(AskRow.provider != nodes[0]).values(status="cancelled"))
-        session.execute(update(Provider).where(Provider.address == nodes[0]).values(status=ProviderStatus.JAILED))
+    world.execute(
+        update(AskRow).where(AskRow.provider != nodes[0]).values(status="cancelled"),
+        update(Provider).where(Provider.address == nodes[0]).values(status=ProviderStatus.JAILED),
+    )
     placed = draw(world)
     assert nodes[0] not in world.rows(leases.busy_providers)
     sold = [ask for match in rounds(world, number=0)[0].matches for ask in match["asks"]]
@@ -227,7 +227,7 @@ def test_many_workers_at_once_match_every_job_once(world: World) -> None:
     draw(world)
     clear_when_due(world)  # the thread that came second may have left the fifth to the next round
     draw(world)
-    slots = world.rows(lambda session: session.scalars(select(Slot)).all())
+    slots = world.all(select(Slot))
     assert sorted(slot.job_id for slot in slots) == sorted(jobs)  # the fifth found the fifth node at the reserve
     assert {slot.provider for slot in slots} == set(nodes)
 
@@ -239,15 +239,14 @@ def raise_ask(world: World, node: str, age: timedelta) -> None:
 
 
 def holders(world: World) -> list[str | None]:
-    return world.rows(lambda session: list(session.scalars(select(Slot.provider).order_by(Slot.slot))))
+    return world.all(select(Slot.provider).order_by(Slot.slot))
 
 
 def finish_round(world: World, job_id: str) -> None:
     for node in holders(world):
         assert node is not None
         world.deliver(node)
-    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
-    world.dispatch(job_id)
+    world.close_round(job_id)
 
 
 def test_node_raising_ask_serves_notice_at_old_price(world: World) -> None:

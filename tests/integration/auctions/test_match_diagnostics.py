@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from kit import records
 from kit.jobs.jobs_fixtures import ENVIRONMENT, ZEN, World
 from sqlalchemy import update
 
@@ -12,7 +13,6 @@ from market.domain.network import DEVNET
 from market.jobs.models import Job
 from market.orders.reports.match_diagnostics import diagnose_unmatched_job
 from market.platform.db.base import utc_now
-from market.providers.models import Provider, Stake
 
 
 def explain(world: World, job_id: str) -> Any:
@@ -92,12 +92,9 @@ def test_payer_is_warned_when_class_lacks_referees(world: World) -> None:
 
 
 def _verifier(world: World, environment: str) -> None:
-    row = Provider(address=str(world.wallet().address), kind="verifier", name="verifier", region="eu", hardware={})
-    row.environment_class, row.status, row.last_seen_at = environment, "active", utc_now()
-    with world.database.transaction() as session:
-        session.add(row)
-        session.flush()
-        session.add(Stake(address=row.address, stake_wei=500 * ZEN, unbonding_wei=0))
+    address = str(world.wallet().address)
+    node = records.verifier(address, environment_class=environment, last_seen_at=utc_now())
+    world.add(node, records.stake(address, 500 * ZEN))
 
 
 def test_sufficient_price_is_rounded_up(world: World) -> None:

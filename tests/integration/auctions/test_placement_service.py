@@ -2,33 +2,22 @@
 
 from datetime import timedelta
 
+from kit.jobs.auction_rounds import clear_when_due
 from kit.jobs.jobs_fixtures import ZEN, World
 from sqlalchemy import func, select, update
 
 from market.accounts.service import Principal
-from market.auctions import clearing
-from market.auctions.models import AuctionRound
-from market.domain.network import DEVNET
 from market.jobs.models import Job, Slot
 from market.orders import cancellation
 from market.platform.db.base import utc_now
 from market.providers.models import Attestation, Provider
-from market.training.aggregation import service as aggregation
 from market.training.checkpoints.models import Checkpoint, Pin
 from market.training.leases import expiry
 from market.training.matching import book
 
 
-def clear(world: World) -> int:
-    matched = clearing.clear_due(world.database, world.settings, DEVNET)
-    with world.database.transaction() as session:
-        session.execute(update(AuctionRound).values(closes_at=utc_now()))
-    return matched + clearing.clear_due(world.database, world.settings, DEVNET)
-
-
 def declare(world: World, address: str, **values: object) -> str:
-    with world.database.transaction() as session:
-        session.execute(update(Provider).where(Provider.address == address).values(**values))
+    world.execute(update(Provider).where(Provider.address == address).values(**values))
     return address
 
 
@@ -43,14 +32,9 @@ def test_attested_only_excludes_tiers_with_unattested_gpus(world: World) -> None
     world.settings = world.settings.model_copy(update={"network": "mainnet"})
     attest(world, world.node())
     world.job(nodes=1, requirements={"attested_only": True})
-    assert clear(world) == 0
+    assert clear_when_due(world) == 0
     world.settings = world.settings.model_copy(update={"network": "devnet"})  # where a processor meets every tier
-    assert clear(world) == 1
-
-
-def holders(world: World, job_id: str) -> list[str | None]:
-    query = select(Slot.provider).where(Slot.job_id == job_id).order_by(Slot.slot)
-    return world.rows(lambda session: list(session.scalars(query)))
+    assert clear_when_due(world) == 1
 
 
 def cancel(world: World, job_id: str) -> None:
@@ -66,15 +50,15 @@ def test_job_gets_matching_nodes_and_others_get_rest(world: World) -> None:
     secret = world.job(nodes=1, requirements={"attested_only": True, "min_gpu_memory_gb": 80})
     roomy = world.job(nodes=2, requirements={"min_gpu_memory_gb": 80})
     for _ in range(3):
-        clear(world)
-    placed = {job: holders(world, job) for job in (secret, roomy)}
+        clear_when_due(world)
+    placed = {job: world.holders(job) for job in (secret, roomy)}
     if placed[secret]:  # whichever part of the book had its turn first
         assert (placed[secret], placed[roomy]) == ([safe], [])
     else:
         assert sorted(map(str, placed[roomy])) == sorted([big, safe])
     anyone = world.job(nodes=2)
-    clear(world)
-    assert {plain, stale} >= set(holders(world, anyone)) - {big, safe}
+    clear_when_due(world)
+    assert {plain, stale} >= set(world.holders(anyone)) - {big, safe}
     assert world.read(anyone).status == "running"
 
 
@@ -82,9 +66,9 @@ def test_job_requirement_of_reliability_is_met(world: World) -> None:
     good, bad = (world.node() for _ in range(2))
     declare(world, bad, reliability_bps=7_999)
     picky = [world.job(nodes=1, requirements={"min_reliability_bps": 8_000}) for _ in range(2)]
-    clear(world)
-    clear(world)
-    assert sorted(str(holder) for job in picky for holder in holders(world, job)) == [good]  # the bad one stays free
+    clear_when_due(world)
+    clear_when_due(world)
+    assert sorted(str(holder) for job in picky for holder in world.holders(job)) == [good]  # the bad one stays free
 
 
 def test_replacement_node_meets_requirements_and_stands_apart(world: World) -> None:
@@ -95,12 +79,11 @@ def test_replacement_node_meets_requirements_and_stands_apart(world: World) -> N
     declare(world, world.node(price=ZEN // 2), site="z", asn=9, owner="z", round_trip_ms=1)  # better, but not attested
     attest(world, declare(world, world.node(), site="b", asn=1, owner="b", round_trip_ms=10))  # next to the second
     apart = attest(world, declare(world, world.node(), site="c", asn=2, owner="c", round_trip_ms=10))
-    lease = world.pull(first)
-    assert lease is not None
+    lease = world.pulled(first)
     world.age(lease.id)
     assert expiry.expire_due(world.database, utc_now()) == 1
     world.dispatch(job_id)
-    assert holders(world, job_id) == [apart, second]
+    assert world.holders(job_id) == [apart, second]
 
 
 def test_flexible_replica_leaves_scarce_node_to_waiting_job(world: World) -> None:
@@ -108,14 +91,13 @@ def test_flexible_replica_leaves_scarce_node_to_waiting_job(world: World) -> Non
     job_id = world.running([first])
     scarce, plain = attest(world, world.node()), world.node()  # the scarce one offered first
     waiting = world.job(nodes=1, requirements={"attested_only": True})
-    lease = world.pull(first)
-    assert lease is not None
+    lease = world.pulled(first)
     world.age(lease.id)
     assert expiry.expire_due(world.database, utc_now()) == 1
     world.dispatch(job_id)
-    assert holders(world, job_id) == [plain]
-    clear(world)
-    assert holders(world, waiting) == [scarce]
+    assert world.holders(job_id) == [plain]
+    clear_when_due(world)
+    assert world.holders(waiting) == [scarce]
 
 
 def test_unattested_node_is_replaced_and_not_placed(world: World) -> None:
@@ -124,11 +106,10 @@ def test_unattested_node_is_replaced_and_not_placed(world: World) -> None:
     spare = attest(world, world.node())
     attest(world, lapsed, hours=-1)
     world.dispatch(job_id)
-    assert holders(world, job_id) == [lapsed]  # its unit is out
+    assert world.holders(job_id) == [lapsed]  # its unit is out
     world.deliver(lapsed)
-    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
-    world.dispatch(job_id)
-    assert holders(world, job_id) == [spare]
+    world.close_round(job_id)
+    assert world.holders(job_id) == [spare]
     late = world.job(nodes=1, requirements={"attested_only": True})
     with world.database.transaction() as session:
         assert not book.assign(session, world.settings, late, 5 * ZEN // 2, None, [lapsed], "0x")  # type: ignore[arg-type]
@@ -142,9 +123,9 @@ def test_nodes_sold_together_go_to_jobs_holding_data(world: World) -> None:
         session.add(kept)
         session.flush()
         session.add_all(Pin(checkpoint_id=kept.id, provider=node, nonce="0x", proof="0x") for node in nodes[2:])
-    assert clear(world) == 2
-    assert sorted(map(str, holders(world, jobs[0]))) == sorted(nodes[2:])
-    assert sorted(map(str, holders(world, jobs[1]))) == sorted(nodes[:2])
+    assert clear_when_due(world) == 2
+    assert sorted(map(str, world.holders(jobs[0]))) == sorted(nodes[2:])
+    assert sorted(map(str, world.holders(jobs[1]))) == sorted(nodes[:2])
 
 
 def churn(world: World, singles: list[str], steps: int, gang: str) -> int | None:
@@ -153,7 +134,7 @@ def churn(world: World, singles: list[str], steps: int, gang: str) -> int | None
         if running:
             cancel(world, running[0])
         singles.append(world.job(nodes=1))
-        clear(world)
+        clear_when_due(world)
         if world.read(gang).status == "running":
             return step
     return None
@@ -163,7 +144,7 @@ def test_gang_is_not_starved_by_smaller_jobs(world: World) -> None:
     for _ in range(3):
         world.node()
     singles = [world.job(nodes=1) for _ in range(4)]
-    clear(world)
+    clear_when_due(world)
     gang = world.job(nodes=3)
     with world.database.transaction() as session:  # blocks count whole seconds; it came before the others to come
         session.execute(update(Job).where(Job.id == gang).values(funded_at=utc_now() - timedelta(minutes=1)))
@@ -179,17 +160,16 @@ def test_gang_is_not_starved_by_smaller_jobs(world: World) -> None:
 def test_useless_reservation_ends_and_frees_others(world: World) -> None:
     nodes = [world.node() for _ in range(2)]
     busy = world.job(nodes=1)
-    clear(world)
+    clear_when_due(world)
     gang = world.job(nodes=2)
     world.settings = world.settings.model_copy(update={"reservation_after_seconds": 0.001})
-    assert clear(world) == 0
+    assert clear_when_due(world) == 0
     late = world.job(nodes=1)
-    assert clear(world) == 0  # the free node is held back
-    with world.database.transaction() as session:
-        session.execute(update(Job).where(Job.id == gang).values(reserved_until=utc_now()))
-    assert clear(world) == 1
+    assert clear_when_due(world) == 0  # the free node is held back
+    world.execute(update(Job).where(Job.id == gang).values(reserved_until=utc_now()))
+    assert clear_when_due(world) == 1
     assert world.read(late).status == "running"
-    free = world.rows(lambda session: session.scalar(select(func.count()).select_from(Slot)))
+    free = world.scalar(select(func.count()).select_from(Slot))
     assert (free, len(nodes), world.read(busy).status) == (2, 2, "running")
 
 
@@ -197,27 +177,25 @@ def test_unfillable_jobs_do_not_alternate_reservations(world: World) -> None:
     for _ in range(2):
         world.node()
     busy = world.job(nodes=1)
-    clear(world)
+    clear_when_due(world)
     gangs = [world.job(nodes=2) for _ in range(2)]
-    waited = update(Job).where(Job.id.in_(gangs)).values(funded_at=utc_now() - timedelta(minutes=1))
-    world.rows(lambda session: session.execute(waited))
+    world.execute(update(Job).where(Job.id.in_(gangs)).values(funded_at=utc_now() - timedelta(minutes=1)))
     late = world.job(nodes=1)
     world.settings = world.settings.model_copy(update={"reservation_after_seconds": 0.001})
     reserved = []
     for _ in range(4):  # each time a reservation has led to nothing and is over
         assert world.read(late).status == "matching"
-        clear(world)
+        clear_when_due(world)
         reserved = [job for job in (*gangs, late) if world.read(job).reserved_until is not None]
-        over = update(Job).where(Job.reserved_until.is_not(None)).values(reserved_until=utc_now())
-        world.rows(lambda session, over=over: session.execute(over))
+        world.execute(update(Job).where(Job.reserved_until.is_not(None)).values(reserved_until=utc_now()))
         if world.read(late).status == "running":
             break
     assert world.read(late).status == "running"
     assert (len(reserved), world.read(busy).status) == (1, "running")
     cancel(world, late)
     past = update(Job).where(Job.reserved_until.is_not(None)).values(reserved_until=utc_now() - timedelta(days=1))
-    world.rows(lambda session: session.execute(past))
-    clear(world)
+    world.execute(past)
+    clear_when_due(world)
     assert all(world.read(job).reserved_until is not None for job in gangs)  # now it is the other's turn
 
 
@@ -225,11 +203,11 @@ def test_job_below_lowest_price_gets_no_reservation(world: World) -> None:
     for _ in range(2):
         world.node()
     world.job(nodes=1)
-    clear(world)
+    clear_when_due(world)
     cheap = world.job(nodes=2, max_price=2 * ZEN)  # both nodes ask less, but the reserve is 2.5
     world.settings = world.settings.model_copy(update={"reservation_after_seconds": 0.001})
-    clear(world)
+    clear_when_due(world)
     late = world.job(nodes=1)
-    clear(world)
+    clear_when_due(world)
     assert world.read(late).status == "running"
     assert world.read(cheap).reserved_until is None

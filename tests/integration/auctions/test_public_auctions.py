@@ -43,8 +43,7 @@ def own_chain() -> Iterator[AnvilProcess]:
 
 def close(world: World) -> int:
     clearing.clear_due(world.database, world.settings, DEVNET)
-    with world.database.transaction() as session:
-        session.execute(update(AuctionRound).values(closes_at=utc_now()))
+    world.execute(update(AuctionRound).values(closes_at=utc_now()))
     return clearing.clear_due(world.database, world.settings, DEVNET)
 
 
@@ -188,18 +187,15 @@ def test_rounds_are_listed_newest_first_in_pages(world: World, api: httpx.Client
 def traded(world: World, at: datetime, wait: timedelta) -> None:
     job_id = world.job(nodes=1)
     world.node()
-    with world.database.transaction() as session:
-        session.execute(update(Job).where(Job.id == job_id).values(funded_at=utc_now() - wait))
+    world.execute(update(Job).where(Job.id == job_id).values(funded_at=utc_now() - wait))
     assert close(world) == 1
-    with world.database.transaction() as session:
-        session.execute(
-            update(AuctionRound).where(AuctionRound.id == world.read(job_id).auction_round_id).values(cleared_at=at)
-        )
+    world.execute(
+        update(AuctionRound).where(AuctionRound.id == world.read(job_id).auction_round_id).values(cleared_at=at)
+    )
 
 
 def set_price(world: World, number: int, **values: Any) -> None:
-    with world.database.transaction() as session:
-        session.execute(update(AuctionRound).where(AuctionRound.number == number).values(**values))
+    world.execute(update(AuctionRound).where(AuctionRound.number == number).values(**values))
 
 
 def test_history_lists_prices_volumes_depths_and_waits(world: World, api: httpx.Client, command: Command) -> None:

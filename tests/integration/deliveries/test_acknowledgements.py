@@ -11,15 +11,15 @@ import httpx
 import pytest
 from eth_account import Account as Keys
 from fastapi import FastAPI
+from kit import records
 from kit.api.clients import Cli
 from kit.chain.anvil import AnvilProcess
 from kit.chain.deployed_chain import ACKNOWLEDGER, BOND, FUNDS, PROVIDER, Chain, deploy_own
 from kit.jobs.jobs_fixtures import World
 from kit.jobs.unit_results import Work
-from kit.waiting import delay
+from kit.waiting import delay, drain
 from sqlalchemy import select
 
-from market.accounts.models import Account
 from market.app import build_services
 from market.chain.models import TxIntent
 from market.chain.views import ChainViews
@@ -114,11 +114,9 @@ class Stage:
             decisions_service.advance(
                 self.world.database, self.world.storage, self.settings, DEVNET, self.services.part(ChainViews)
             )
-            while sender.step():
-                pass
+            drain(sender)
             self.chain.anvil.mine()
-            while indexer.step():
-                pass
+            drain(indexer)
 
     def pass_time(self, seconds: int) -> None:
         self.chain.anvil.rpc("evm_increaseTime", seconds + 60)
@@ -147,8 +145,7 @@ def stage(
         services = replace(build_services(settings), metrics=app.state.services.metrics)
         app.state.services = services
         world.wallets[PROVIDER.address] = Keys.from_key(PROVIDER.key)
-        with world.database.transaction() as session:
-            session.add(Account(address=PROVIDER.address))
+        world.add(records.account(PROVIDER.address))
         world.register(PROVIDER.address)
         connection = Connection(server[1], wallet=Wallet(PROVIDER.key), retry_seconds=1.0)
         network = Network.model_validate(connection.get("/v1/network"))
@@ -283,7 +280,7 @@ def test_window_removed_by_reorg_is_committed_again(stage: Stage) -> None:
     stage.delivered()
     anvil, database = stage.chain.anvil, stage.world.database
     stage.run(1)  # mined, not final
-    root = stage.world.rows(lambda session: session.scalar(select(TxIntent.arguments)))[0]
+    root = stage.world.scalar(select(TxIntent.arguments))[0]
     assert stage.node_chain.committed_at(root, stage.node_chain.latest_block()) is not None
     assert stage.statuses() == [Status.WAITING]
     anvil.reorg(2)
@@ -313,7 +310,7 @@ def test_commitment_with_failing_acknowledgement_is_refused(stage: Stage, monkey
             stage.commit(work, body)
     [unit] = stage.world.units(work.lease.job_id)
     assert (unit.status, unit.trace_root) == ("leased", None)
-    assert stage.world.rows(lambda session: session.scalars(select(StoredAcknowledgement)).all()) == []
+    assert stage.world.all(select(StoredAcknowledgement)) == []
     assert stage.commit(work, body)
 
 
@@ -370,7 +367,4 @@ def test_commitments_without_upload_are_lost_but_included(stage: Stage) -> None:
 
 
 def intents(stage: Stage, kind: str) -> list[TxIntent]:
-    found: list[TxIntent] = stage.world.rows(
-        lambda session: list(session.scalars(select(TxIntent).where(TxIntent.kind == kind)))
-    )
-    return found
+    return stage.world.all(select(TxIntent).where(TxIntent.kind == kind))

@@ -123,7 +123,7 @@ def test_completion_requires_holder_token_and_counts_once(world: World, nodes: l
     assert errors == [None] * 4
     work.complete()
     assert [unit.status for unit in world.units(job_id, slot=0)] == [UnitStatus.UPLOADED]
-    moves = world.rows(lambda session: session.scalar(select(func.count()).where(JobEventRow.kind == "unit")))
+    moves = world.scalar(select(func.count()).where(JobEventRow.kind == "unit"))
     assert moves == 2  # committed, uploaded
 
 

@@ -93,7 +93,7 @@ def test_canary_state_is_released_after_dispute_period(world: VerificationWorld,
 def test_canary_state_stays_during_replay_and_as_evidence(world: VerificationWorld, unit_id: int) -> None:
     planted, planted_cid = canary(world, unit_id, "planted")
     slashed, slashed_cid = canary(world, unit_id, "answered", segment=0)
-    (verifier, *_) = world.rows(lambda session: list(session.scalars(select(Replay.verifier)))) or [world.verifier()]
+    (verifier, *_) = world.all(select(Replay.verifier)) or [world.verifier()]
     found = {"verifier": verifier, "status": "overruled", "end_leaf": LEAF}
     put(world, Replay(canary_id=slashed, reason="wrong_replay", **found))
     decide(world, unit_id)
@@ -101,8 +101,7 @@ def test_canary_state_stays_during_replay_and_as_evidence(world: VerificationWor
     assert [state_of(world, planted), state_of(world, slashed)] == [planted_cid, slashed_cid]
     assert world.storage.is_pinned(planted_cid)
     assert world.storage.is_pinned(slashed_cid)
-    warned = update(Replay).where(Replay.canary_id == slashed).values(reason="suspended")
-    world.rows(lambda session: session.execute(warned))
+    world.execute(update(Replay).where(Replay.canary_id == slashed).values(reason="suspended"))
     assert release(world) == 1  # a warning costs nothing that could be contested with it
     assert not world.storage.is_pinned(slashed_cid)
 
@@ -130,8 +129,7 @@ def test_market_killed_while_planting_canary_leaves_no_file(
 ) -> None:
     altered = secrets.token_bytes(1000)
     monkeypatch.setattr(replay_inputs, "altered_state", lambda *_: (altered, LEAF))
-    due = update(Sample).where(Sample.unit_id == unit_id).values(canary_due=True)
-    world.rows(lambda session: session.execute(due))
+    world.execute(update(Sample).where(Sample.unit_id == unit_id).values(canary_due=True))
     put_file = Storage.put
 
     def dies(*arguments: Any, **named: Any) -> None:
@@ -144,7 +142,7 @@ def test_market_killed_while_planting_canary_leaves_no_file(
         with pytest.raises(Killed):
             canaries.create_canaries(world.database, world.storage, world.settings)
     world.advance()  # another process
-    [row] = world.rows(lambda session: list(session.scalars(select(Canary))))
+    [row] = world.all(select(Canary))
     assert (row.status, row.state_cid is not None) == ("dropped", True)
     assert world.storage.is_pinned(row.state_cid) is not before_it_is_stored
     decide(world, unit_id)  # nothing waits for it
@@ -156,8 +154,7 @@ def test_canary_is_dropped_when_storage_refuses_state(
     world: VerificationWorld, unit_id: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replay_inputs, "altered_state", lambda *_: (b"altered", LEAF))
-    due = update(Sample).where(Sample.unit_id == unit_id).values(canary_due=True)
-    world.rows(lambda session: session.execute(due))
+    world.execute(update(Sample).where(Sample.unit_id == unit_id).values(canary_due=True))
 
     def refuses(*_: object, **__: object) -> None:
         raise StorageUnavailable("a test")
@@ -165,7 +162,7 @@ def test_canary_is_dropped_when_storage_refuses_state(
     with monkeypatch.context() as patch:
         patch.setattr(Storage, "put", refuses)
         canaries.create_canaries(world.database, world.storage, world.settings)
-    assert world.rows(lambda session: list(session.scalars(select(Canary.status)))) == ["dropped"]
+    assert world.all(select(Canary.status)) == ["dropped"]
 
 
 @pytest.mark.parametrize("status", ["passed", "failed"])
@@ -182,17 +179,16 @@ def test_comparison_state_is_released_unless_still_needed(world: VerificationWor
     # Its claimed end may be the start of another sampled segment, or the unit's payload or replica state.
     for cid in (shared, of_unit):
         again = update(Comparison).values(computed_cid=computed, claimed_cid=cid)
-        world.rows(lambda session, again=again: session.execute(again))
-        keeps = update(Sample).values(state_cid=shared, created_at=utc_now() + 2 * LONG_AFTER)
-        world.rows(lambda session, keeps=keeps: session.execute(keeps))
+        world.execute(again)
+        world.execute(update(Sample).values(state_cid=shared, created_at=utc_now() + 2 * LONG_AFTER))
         assert release(world) == 1
         assert world.storage.is_pinned(cid or "")
     assert not world.storage.is_pinned(computed)
     again = update(Comparison).values(claimed_cid=own)
-    world.rows(lambda session: session.execute(again))
+    world.execute(again)
     assert release(world) == 1
     assert not world.storage.is_pinned(own)
-    named = world.rows(lambda session: session.get_one(Comparison, comparison_id))
+    named = world.get(Comparison, comparison_id)
     assert (named.computed_cid, named.claimed_cid) == (None, None)
 
 
@@ -205,7 +201,7 @@ def test_shared_revealed_state_is_released_with_last_user(world: VerificationWor
     decide(world, unit_id)
     assert release(world) == 1  # of the sample
     assert world.storage.is_pinned(cid)
-    world.rows(lambda session: session.execute(update(Comparison).values(status="failed")))
+    world.execute(update(Comparison).values(status="failed"))
     assert release(world) == 1
     assert not world.storage.is_pinned(cid)
 
@@ -213,7 +209,7 @@ def test_shared_revealed_state_is_released_with_last_user(world: VerificationWor
 def test_lost_units_release_their_files(world: VerificationWorld, unit_id: int) -> None:
     _, cid = canary(world, unit_id, "dropped")
     world.rows(lambda session: units.reject_unit(session, unit_id, "provider_jailed"))
-    assert world.rows(lambda session: session.get_one(Unit, unit_id)).decided_at is not None
+    assert world.get(Unit, unit_id).decided_at is not None
     release(world)
     assert not world.storage.is_pinned(cid)
 

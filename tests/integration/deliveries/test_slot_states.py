@@ -11,7 +11,6 @@ from market.domain.lifecycle import NODE_STOPPING, UnitStatus
 from market.jobs.models import Job, Slot
 from market.platform.events.models import JobEventRow
 from market.platform.storage.errors import BlobNotFound
-from market.training.aggregation import service as aggregation
 from market.training.checkpoints.models import Checkpoint
 from market.training.leases import service as leases
 from market.training.leases.errors import ResultRefused
@@ -32,13 +31,10 @@ def job_id(world: World, nodes: list[str]) -> str:
 def _replace_holder(world: World, job_id: str, slot: int, unit: Unit) -> str:
     spare = world.node()
     for _ in range(3):  # after so many failures in a round it gets no more of that round
-        [holder] = world.rows(
-            lambda session: session.scalars(select(Slot.provider).filter_by(job_id=job_id, slot=slot)).all()
-        )
+        [holder] = world.all(select(Slot.provider).filter_by(job_id=job_id, slot=slot))
         if holder == spare:
             break
-        lease = world.pull(unit.provider)
-        assert lease is not None
+        lease = world.pulled(unit.provider)
         with world.database.transaction() as session:
             leases.fail(session, lease.id, unit.provider, lease.token, "out_of_memory", "a test")
         world.dispatch(job_id)
@@ -46,7 +42,7 @@ def _replace_holder(world: World, job_id: str, slot: int, unit: Unit) -> str:
 
 
 def _events(world: World, kind: str) -> list[dict[str, Any]]:
-    return world.rows(lambda session: list(session.scalars(select(JobEventRow.data).filter_by(kind=kind))))
+    return world.all(select(JobEventRow.data).filter_by(kind=kind))
 
 
 def _stored(world: World, cid: str) -> bool:
@@ -99,8 +95,7 @@ def test_successor_is_instructed_to_start_fresh(world: World, nodes: list[str], 
 
 def test_replica_starts_fresh_when_node_lost_state(world: World, nodes: list[str], job_id: str) -> None:
     world.train_round(job_id, nodes)
-    lease = world.pull(nodes[0])
-    assert lease is not None
+    lease = world.pulled(nodes[0])
     with world.database.transaction() as session:
         leases.fail(session, lease.id, nodes[0], lease.token, MISSING, "its disk was replaced")
     world.dispatch(job_id)
@@ -114,8 +109,7 @@ def test_refuted_unit_state_is_not_continued(world: World, nodes: list[str], job
     world.train_round(job_id, nodes)
     [unit] = world.units(job_id, round=0, slot=1)
     world.rows(lambda session: units.reject_unit(session, unit.id, "incorrect_computation"))
-    lease = world.pull(nodes[1])
-    assert lease is not None
+    lease = world.pulled(nodes[1])
     with world.database.transaction() as session:
         leases.fail(session, lease.id, nodes[1], lease.token, "out_of_memory", "a test")
     world.dispatch(job_id)
@@ -127,12 +121,11 @@ def test_refuted_unit_state_is_not_continued(world: World, nodes: list[str], job
 
 
 def test_states_of_kept_checkpoints_are_named_and_uploaded(world: World, nodes: list[str], job_id: str) -> None:
-    world.rows(lambda session: session.execute(update(Job).values(checkpoint_interval=2)))
+    world.execute(update(Job).values(checkpoint_interval=2))
     world.train_round(job_id, nodes)
     assert not any(world.pull(node, LeaseKind.PUBLISH) for node in nodes)  # this round's checkpoint is not kept
     done = world.train_round(job_id, nodes)
-    query = select(Checkpoint).where(Checkpoint.job_id == job_id, Checkpoint.round == 2)
-    kept = world.rows(lambda session: session.scalars(query).one())
+    kept = world.one(select(Checkpoint).where(Checkpoint.job_id == job_id, Checkpoint.round == 2))
     manifest = CheckpointManifest.from_bytes(world.storage.get(kept.cid, max_bytes=2**20))
     assert manifest.slot_states == {str(slot): work.slot_state_cid for slot, work in enumerate(done)}
     assert not set(kept.file_cids) & set(manifest.slot_states.values())
@@ -160,10 +153,8 @@ def test_file_differing_from_declaration_is_not_published(world: World, nodes: l
     for done in (work, other):
         done.commit()
         done.complete()
-    for node in nodes[2:]:
-        world.deliver(node)
-    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
-    world.dispatch(job_id)
+    world.deliver_all(nodes[2:])
+    world.close_round(job_id)
     with pytest.raises(ResultRefused) as refused:
         world.publish(nodes[0])
     assert refused.value.extra["reason"] == "wrong_slot_state"
@@ -179,28 +170,24 @@ def test_file_differing_from_declaration_is_not_published(world: World, nodes: l
 def test_restarted_node_is_asked_for_newest_state_only(world: World, nodes: list[str], job_id: str) -> None:
     world.train_round(job_id, nodes)
     for _ in range(MAX_ATTEMPTS + 1):
-        lease = world.pull(nodes[0], LeaseKind.PUBLISH)
-        assert lease is not None
+        lease = world.pulled(nodes[0], LeaseKind.PUBLISH)
         with world.database.transaction() as session:
             leases.fail(session, lease.id, nodes[0], lease.token, NODE_STOPPING, "restarted")
         world.dispatch(job_id)
-    slow = world.pull(nodes[0], LeaseKind.PUBLISH)
-    assert slow is not None
+    slow = world.pulled(nodes[0], LeaseKind.PUBLISH)
     [second, *_] = world.train_round(job_id, nodes)
     assert world.pull(nodes[0], LeaseKind.PUBLISH) is None  # while one is under way
     cid = slow.task["slot_state_cid"]
     assert world.storage.put(world.kept[nodes[0]][cid], max_bytes=2**24).cid == cid
     world.complete(slow, nodes[0], CompletePublish(token=slow.token, published_cid=cid))
     world.dispatch(job_id)
-    newest = world.pull(nodes[0], LeaseKind.PUBLISH)
-    assert newest is not None
+    newest = world.pulled(nodes[0], LeaseKind.PUBLISH)
     assert newest.task["slot_state_cid"] == second.slot_state_cid
 
 
 def test_upload_of_other_state_is_refused(world: World, nodes: list[str], job_id: str) -> None:
     [first, second, *_] = world.train_round(job_id, nodes)
-    lease = world.pull(nodes[0], LeaseKind.PUBLISH)
-    assert lease is not None
+    lease = world.pulled(nodes[0], LeaseKind.PUBLISH)
     answer = CompletePublish(token=lease.token, published_cid=second.slot_state_cid)
     with pytest.raises(ResultRefused) as refused:
         world.complete(lease, nodes[0], answer)

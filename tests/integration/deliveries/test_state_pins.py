@@ -63,19 +63,13 @@ def _prove(world: World, node: str, lease: Any) -> None:
 def _holders(world: World, job_id: str) -> dict[str, list[str]]:
     query = select(Unit.slot_state_cid, StatePin.provider).join(StatePin, StatePin.unit_id == Unit.id)
     found: dict[str, list[str]] = {}
-    for cid, provider in world.rows(lambda session: session.execute(query.where(Unit.job_id == job_id)).all()):
+    for cid, provider in world.tuples(query.where(Unit.job_id == job_id)):
         found.setdefault(cid, []).append(provider)
     return found
 
 
 def _release(world: World, now: datetime | None = None) -> int:
     return slot_states.unpin_states(world.database, world.storage, DEVNET, now or utc_now())
-
-
-def _verify(world: World, job_id: str) -> None:
-    for unit in world.units(job_id, status="uploaded"):
-        world.rows(lambda session, unit=unit: units.mark_checking(session, unit.id, 2500))
-        world.rows(lambda session, unit=unit: units.pass_unit(session, unit.id))
 
 
 def test_published_state_is_pinned_evenly_by_three_nodes(world: World, nodes: list[str], job_id: str) -> None:
@@ -88,8 +82,7 @@ def test_published_state_is_pinned_evenly_by_three_nodes(world: World, nodes: li
     kept = [sum(node in who for who in holders.values()) for node in nodes]
     assert kept == [3] * 4
     assert all(task["cids"] == [task["checkpoint_cid"]] for task in asked if "slot" in task)
-    events = select(JobEventRow.data).where(JobEventRow.kind == "slot_state_pin")
-    assert len(world.rows(lambda session: session.scalars(events).all())) == 12
+    assert len(world.all(select(JobEventRow.data).where(JobEventRow.kind == "slot_state_pin"))) == 12
     assert _pin_all(world, job_id, nodes) == []  # each node is asked once
 
 
@@ -141,7 +134,7 @@ def test_older_state_is_released_after_newer_proof(world: World, nodes: list[str
     older = _published(world, job_id, nodes)
     _pin_all(world, job_id, nodes)
     newer = _published(world, job_id, nodes)
-    _verify(world, job_id)
+    world.verify_uploaded(job_id)
     for node in nodes:  # the checkpoint that names the newer ones is proven, they are not
         while (lease := world.pull(node, LeaseKind.PIN)) is not None:
             if "slot" in lease.task:
@@ -154,7 +147,7 @@ def test_older_state_is_released_after_newer_proof(world: World, nodes: list[str
     assert all(world.storage.is_pinned(cid) for cid in older)
     asked = [task for task in _pin_all(world, job_id, nodes) if "slot" in task]
     assert asked[0]["release"] == []
-    _verify(world, job_id)
+    world.verify_uploaded(job_id)
     world.train_round(job_id, nodes)  # the units that started from the older ones are past
     assert _release(world) == 0  # but can still be disputed
     later = utc_now() + LONG_AFTER
@@ -182,14 +175,14 @@ def test_nodes_receive_release_of_older_states(world: World, nodes: list[str], j
 def test_state_needed_by_replica_is_not_released(world: World, nodes: list[str], job_id: str) -> None:
     _published(world, job_id, nodes)
     query = update(Unit).where(Unit.job_id == job_id).values(slot_state_round=None)  # as if revealed for a sampled unit
-    world.rows(lambda session: session.execute(query))
-    _verify(world, job_id)
+    world.execute(query)
+    world.verify_uploaded(job_id)
     begun = update(Unit).where(
         Unit.job_id == job_id, Unit.round == 1
     )  # those that started from them have come to naught
-    world.rows(lambda session: session.execute(begun.values(status="lost", decided_at=utc_now())))
+    world.execute(begun.values(status="lost", decided_at=utc_now()))
     assert _release(world, utc_now() + LONG_AFTER) == 0
-    world.rows(lambda session: session.execute(update(Job).values(status="failed")))
+    world.execute(update(Job).values(status="failed"))
     assert _release(world, utc_now() + LONG_AFTER) == 4
 
 
@@ -197,7 +190,7 @@ def test_last_states_stay_with_checkpoint_of_ended_job(world: World, nodes: list
     cids = _published(world, job_id, nodes)
     _pin_all(world, job_id, nodes)
     world.rows(lambda session: job_stop.cancel_now(session, jobs_repository.lock_job(session, job_id), "a test"))
-    _verify(world, job_id)
+    world.verify_uploaded(job_id)
     assert _release(world, utc_now() + LONG_AFTER) == 0
     assert all(world.storage.is_pinned(cid) for cid in cids)
 
@@ -207,9 +200,8 @@ def test_start_states_of_refuted_unit_stay_as_evidence(world: World, nodes: list
     world.train_round(job_id, nodes)
     [refuted] = world.units(job_id, round=1, slot=0)
     world.rows(lambda session: units.reject_unit(session, refuted.id, "incorrect_computation"))
-    _verify(world, job_id)
-    world.rows(lambda session: session.execute(update(Job).values(status="settled")))
-    query = update(Unit).where(Unit.job_id == job_id).values(slot_state_round=None)
-    world.rows(lambda session: session.execute(query))
+    world.verify_uploaded(job_id)
+    world.execute(update(Job).values(status="settled"))
+    world.execute(update(Unit).where(Unit.job_id == job_id).values(slot_state_round=None))
     assert _release(world, utc_now() + LONG_AFTER) == 3
     assert world.storage.is_pinned(refuted.start_slot_state_cid or "")

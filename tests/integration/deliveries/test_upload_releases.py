@@ -83,8 +83,7 @@ def test_node_cannot_release_file_of_other(node: Node, world: World, tmp_path: P
 
 
 def _charges(world: World, address: str) -> list[int]:
-    mine = select(BlobUpload.charged).where(BlobUpload.account == address).order_by(BlobUpload.id)
-    return world.rows(lambda session: list(session.scalars(mine)))
+    return world.all(select(BlobUpload.charged).where(BlobUpload.account == address).order_by(BlobUpload.id))
 
 
 def test_unused_pieces_count_against_node_quota(node: Node, state: Path, world: World) -> None:

@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 from kit.chain.deployed_chain import OTHER, wallet
 from kit.disputes.adjudication_fixtures import MARKET, QuorumWorld, WrongExecutor, listed_referees, world_with_quorum  # noqa: F401  (fixtures)
-from kit.disputes.dispute_fixtures import TERMS, ZEN, chain_of_disputes, settings_of_disputes  # noqa: F401  (fixtures)
+from kit.disputes.dispute_fixtures import TERMS, ZEN
 from kit.disputes.referee_fixtures import REFEREES, provider
-from kit.killed import Killed
+from kit.killed import Killed, kill_at_transactions
 from kit.payments.settlement_helpers import deposit, settle_and_claim
-from kit.verification.live_fixtures import CHEAT_ACCOUNT, HONEST_ACCOUNT, Node, executors
+from kit.verification.live_fixtures import Node, executors
 
-from market.chain.rpc.client import ChainClient
 from market.chain.service import final_events
 from market.domain.network import DEVNET
 from market.domain.verification.dispute_routes import DecidedBy as Decider
@@ -46,21 +45,6 @@ OTHER_CHEAT = wallet(9)
 def wrong_executor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
     with executors(tmp_path_factory.mktemp("wrong"), WrongExecutor) as running:
         yield running[0]
-
-
-@pytest.fixture
-def honest(live: QuorumWorld, executor: Executor) -> Node:
-    return provider(live, HONEST_ACCOUNT, executor)
-
-
-@pytest.fixture
-def cheat(live: QuorumWorld, cheating: Executor) -> Node:
-    return provider(live, CHEAT_ACCOUNT, cheating)
-
-
-@pytest.fixture
-def verifiers(live: QuorumWorld, executor: Executor) -> list[Node]:
-    return [live.verifier_node(executor) for _ in range(2)]
 
 
 @pytest.fixture
@@ -326,20 +310,8 @@ def test_market_killed_at_any_transaction_resumes_without_repetition(
     live: QuorumWorld, cheat: Node, verifiers: list[Node], monkeypatch: pytest.MonkeyPatch, is_sent: bool
 ) -> None:
     """The process ends just before or after a transaction leaves, without a record of it."""
-    send_raw, killed = ChainClient.send_raw, set()
-
-    def dies(client: ChainClient, raw: bytes) -> Any:
-        first = raw not in killed
-        killed.add(raw)
-        if first and not is_sent:
-            raise Killed
-        answer = send_raw(client, raw)
-        if first:
-            raise Killed
-        return answer
-
     job_id, before = live.train(cheat), live.count_sent_by(MARKET.address)
-    monkeypatch.setattr(ChainClient, "send_raw", dies)
+    killed = kill_at_transactions(monkeypatch, is_sent)
     for _ in range(60):
         try:
             live.until_decided(job_id, [cheat], verifiers)

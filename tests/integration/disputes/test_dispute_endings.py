@@ -6,13 +6,12 @@ Training, replays, contract and ledger are live. An unverified unit is never pai
 from typing import Any
 
 import pytest
-from fastapi import FastAPI
 from kit.chain.deployed_chain import wallet
 from kit.disputes.adjudication_fixtures import MARKET
-from kit.disputes.dispute_fixtures import TERMS, ZEN, chain_of_disputes, settings_of_disputes  # noqa: F401  (fixtures)
-from kit.disputes.job_end_fixtures import EndingsWorld
+from kit.disputes.dispute_fixtures import TERMS, ZEN
+from kit.disputes.job_end_fixtures import EndingsWorld, world_of_endings  # noqa: F401  (fixtures)
 from kit.killed import Killed
-from kit.verification.live_fixtures import CHEAT_ACCOUNT, LiveMaker, Node
+from kit.verification.live_fixtures import Node
 from kit.verification.replay_records import replay_records
 from sqlalchemy import update
 from structlog.testing import capture_logs
@@ -29,24 +28,6 @@ pytestmark = pytest.mark.long
 
 STAKE, BOND, COST = 1_000 * ZEN, TERMS.bond_wei, TERMS.cost_wei
 NEW_ACCOUNT = wallet(31)
-
-
-@pytest.fixture
-def live(live_of: LiveMaker, server: tuple[FastAPI, str], app: FastAPI) -> EndingsWorld:
-    world: EndingsWorld = live_of(EndingsWorld)
-    world.api_url = server[1]
-    return world
-
-
-@pytest.fixture
-def cheat(live: EndingsWorld, cheating: Executor) -> Node:
-    live.deployed.anvil.rpc("anvil_setBalance", CHEAT_ACCOUNT.address, hex(ZEN))
-    return live.provider_node(CHEAT_ACCOUNT, cheating)
-
-
-@pytest.fixture
-def verifiers(live: EndingsWorld, executor: Executor) -> list[Node]:
-    return [live.verifier_node(executor) for _ in range(2)]
 
 
 @pytest.fixture
@@ -209,7 +190,7 @@ def test_dispute_refused_by_contract_goes_to_operator(
             live.step()
         except Killed:
             continue
-        live.rows(lambda session: session.execute(waited))
+        live.execute(waited)
         if {unit.status for unit in live.units(job_id, round=0)} == {"rejected"}:
             break
     refused = [intent.status for intent in live.sent() if intent.function == "open"]

@@ -9,14 +9,14 @@ from kit.api.clients import Cli
 from kit.chain.deployed_chain import OTHER, wallet
 from kit.disputes.dispute_fixtures import (  # noqa: F401  (fixtures)
     TERMS,
+    ZEN,
     Delivered,
     DisputeWorld,
-    chain_of_disputes,
     honest_node,
-    settings_of_disputes,
     unit_of_the_node,
+    world_of_disputes,
 )
-from kit.verification.live_fixtures import LiveMaker, Node
+from kit.verification.live_fixtures import Node
 
 from market.training.units.models import Unit
 from zoo_compute.base.errors import ExitCode, Unreachable
@@ -29,14 +29,7 @@ from zoo_compute.node.disk.workspace import Workspace
 from zoo_compute.node.disputes.defence import Disputes
 from zoo_protocol.messages import MAX_PROMISE_SECONDS
 
-ZEN = 10**18
 FIRST, SECOND = wallet(8), wallet(9)
-
-
-@pytest.fixture
-def live(live_of: LiveMaker) -> DisputeWorld:
-    world: DisputeWorld = live_of(DisputeWorld)
-    return world
 
 
 def test_false_challenger_loses_its_bond(

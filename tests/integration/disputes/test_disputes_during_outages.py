@@ -12,14 +12,7 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 from kit.chain.deployed_chain import wallet
-from kit.disputes.dispute_fixtures import (  # noqa: F401  (fixtures)
-    Delivered,
-    DisputeWorld,
-    chain_of_disputes,
-    honest_node,
-    settings_of_disputes,
-    unit_of_the_node,
-)
+from kit.disputes.dispute_fixtures import Delivered, DisputeWorld, honest_node, unit_of_the_node  # noqa: F401  (fixtures)
 from kit.engines.disks import fill_disk
 from kit.verification.live_fixtures import LiveMaker, Node
 from kit.waiting import wait_until

@@ -15,9 +15,8 @@ from pathlib import Path
 import pytest
 from fastapi import FastAPI
 from kit.chain.deployed_chain import Wallet, wallet
-from kit.disputes.dispute_fixtures import TERMS, Delivered, DisputeWorld, chain_of_disputes, settings_of_disputes  # noqa: F401
+from kit.disputes.dispute_fixtures import TERMS, ZEN, Delivered, DisputeWorld, world_of_disputes  # noqa: F401  (fixtures)
 from kit.engines.watchdog import watch
-from kit.verification.live_fixtures import LiveMaker
 from kit.waiting import wait_until
 
 from zoo_compute.chain.disputes import DisputePhase, Opened
@@ -27,15 +26,8 @@ from zoo_compute.node.work.acknowledgements import Journal
 
 pytestmark = pytest.mark.long
 
-ZEN = 10**18
 CHALLENGER = wallet(8)
 DEADLINE_SECONDS = 240  # many times what it takes
-
-
-@pytest.fixture
-def live(live_of: LiveMaker) -> DisputeWorld:
-    world: DisputeWorld = live_of(DisputeWorld)
-    return world
 
 
 @contextmanager

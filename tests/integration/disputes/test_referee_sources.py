@@ -7,15 +7,9 @@ import pytest
 from fastapi import FastAPI
 from kit.chain.deployed_chain import OTHER, wallet
 from kit.chain.faulty_rpc import Answer, FaultyRpc, Forward, Request, error_of
-from kit.disputes.dispute_fixtures import Delivered, chain_of_disputes, settings_of_disputes  # noqa: F401  (fixtures)
-from kit.disputes.referee_fixtures import (  # noqa: F401  (fixtures)
-    REFEREES,
-    RefereeWorld,
-    cheating_node,
-    honest_node,
-    honest_unit,
-    world_of_referees,
-)
+from kit.disputes.dispute_fixtures import ZEN, Delivered
+from kit.disputes.referee_fixtures import REFEREES, RefereeWorld
+from kit.errors import raises_code
 from kit.verification.live_fixtures import Node
 
 from market.platform.db.base import utc_now
@@ -33,7 +27,6 @@ from zoo_compute.node.execution.executor import Executor
 from zoo_compute.node.market.calls import Disputed, Market
 from zoo_compute.node.work.uploads import upload_disputed
 
-ZEN = 10**18
 FIRST, SECOND = wallet(8), wallet(9)
 NOWHERE = "http://127.0.0.1:1"
 OWNER = "Zoo Labs"
@@ -157,9 +150,8 @@ def test_state_may_exceed_account_upload_limit(
     opened = live.named(FIRST, unit, honest, 2)
     live.discloser(honest).watch()
     assert live.row(opened).state_cid is not None
-    with pytest.raises(ApiError) as refused:  # only the provider may
+    with raises_code(ApiError, "not-disputed-provider"):  # only the provider may
         upload_disputed(live.market(SECOND), opened.dispute_id, Path(__file__))
-    assert refused.value.code == "not-disputed-provider"
 
 
 @pytest.mark.long
@@ -189,9 +181,8 @@ def test_revealed_states_upload_in_pieces_and_stay(
     assert disputes.release_states(live.database, live.storage) == 0
     uploads.delete_stale(live.database, live.storage, utc_now())
     assert all(live.storage.is_pinned(cid) for cid in files)
-    with pytest.raises(ApiError) as refused:  # a file that no party needs
+    with raises_code(ApiError, "upload-incomplete"):  # a file that no party needs
         discloser.market.join_pieces(Disputed(opened.dispute_id), CID, 0)
-    assert refused.value.code == "upload-incomplete"
 
     assert live.judged(opened, referees) is DisputePhase.CHALLENGER_LOST
     live.keep()

@@ -12,15 +12,8 @@ import pytest
 from fastapi import FastAPI
 from kit.api.clients import Cli
 from kit.chain.deployed_chain import OTHER, wallet
-from kit.disputes.dispute_fixtures import TERMS, Delivered, chain_of_disputes, settings_of_disputes  # noqa: F401  (fixtures)
-from kit.disputes.referee_fixtures import (  # noqa: F401  (fixtures)
-    REFEREES,
-    RefereeWorld,
-    cheating_node,
-    honest_node,
-    honest_unit,
-    world_of_referees,
-)
+from kit.disputes.dispute_fixtures import TERMS, ZEN, Delivered
+from kit.disputes.referee_fixtures import REFEREES, RefereeWorld
 from kit.verification.live_fixtures import Node
 from kit.waiting import wait_until
 
@@ -35,7 +28,6 @@ from zoo_compute.node.disputes.referee import Verdicts
 from zoo_compute.node.execution.executor import Executor
 from zoo_protocol.messages import Verdict, sign, typed_data
 
-ZEN = 10**18
 FIRST, SECOND = wallet(8), wallet(9)
 NOWHERE = "http://127.0.0.1:1"
 OWNER = "Zoo Labs"

@@ -5,19 +5,11 @@ from typing import Any
 import pytest
 from kit.api.clients import Cli
 from kit.chain.deployed_chain import OTHER, wallet
-from kit.disputes.dispute_fixtures import TERMS, ZEN, Delivered, chain_of_disputes, settings_of_disputes  # noqa: F401  (fixtures)
-from kit.disputes.referee_fixtures import (  # noqa: F401  (fixtures)
-    REFEREES,
-    RefereeWorld,
-    cheating_node,
-    honest_node,
-    honest_unit,
-    world_of_referees,
-)
-from kit.killed import Killed
+from kit.disputes.dispute_fixtures import TERMS, ZEN
+from kit.disputes.referee_fixtures import REFEREES, RefereeWorld
+from kit.killed import Killed, kill_at_transactions
 from kit.verification.live_fixtures import Node
 
-from market.chain.rpc.client import ChainClient
 from market.domain.network import DEVNET
 from market.verification.disputes import referee_list
 from worker.chain_handlers import INTENT_HANDLERS
@@ -191,19 +183,7 @@ def test_market_killed_before_redraw_resumes(
     referees = live.referees(executor)
     opened = disputed(live, cheat)
     live.pass_time(TERMS.verdict_seconds + 1)
-    send_raw, killed = ChainClient.send_raw, set()
-
-    def dies(client: ChainClient, raw: bytes) -> Any:
-        first = raw not in killed
-        killed.add(raw)
-        if first and not is_sent:
-            raise Killed
-        answer = send_raw(client, raw)
-        if first:
-            raise Killed
-        return answer
-
-    monkeypatch.setattr(ChainClient, "send_raw", dies)
+    killed = kill_at_transactions(monkeypatch, is_sent)
     for _ in range(12):
         try:
             live.keep()

@@ -11,12 +11,12 @@ from fastapi import FastAPI
 from kit.api.clients import Cli
 from kit.chain.anvil import AnvilProcess
 from kit.chain.deployed_chain import OPERATOR, OTHER, PROVIDER, Chain, Wallet, chain_settings, deploy_contracts, wallet
+from kit.waiting import drain
 
 from market.chain.models import TxIntent
 from market.domain.network import DEVNET, MAINNET, ZEN
 from market.payments.settlement import dispute_keeper
 from market.platform.db.session import Database
-from market.settings import Settings
 from market.verification.disputes import referee_list
 from worker.chain_handlers import INTENT_HANDLERS, event_handlers
 from zoo_compute.audit.misconduct_proof import CONTRADICTION, WRONG_VERDICT
@@ -44,12 +44,6 @@ def chain(own_anvil: AnvilProcess, tmp_path: Path) -> Chain:
     deployment = deploy_contracts(own_anvil, NETWORK)
     own_anvil.mine(3)
     return Chain(own_anvil, deployment, chain_settings(own_anvil, deployment, tmp_path))
-
-
-@pytest.fixture
-def settings(settings: Settings, chain: Chain) -> Settings:
-    names = ("rpc_url", "deployment_file", "acknowledger_key")
-    return settings.model_copy(update={name: getattr(chain.settings, name) for name in names})
 
 
 class CommitteeCase:
@@ -102,13 +96,10 @@ class CommitteeCase:
 
     def follow(self) -> None:
         for _ in range(2):
-            while self._sender.step():
-                pass
+            drain(self._sender)
             self.chain.anvil.mine(4)
-        while self._sender.step():
-            pass
-        while self._indexer.step():
-            pass
+        drain(self._sender)
+        drain(self._indexer)
 
     def signature(self, referee: Wallet, reason: str) -> str:
         message = finding_of(self.id, 0, reason == "step_correct", reason)

@@ -164,8 +164,7 @@ def test_echoing_verifier_is_slashed_on_chain_after_warning(
     with executors(tmp_path, _GuessingExecutor) as (lazy,):
         provider = live.provider_node(HONEST_ACCOUNT, executor)
         echo = live.staked_verifier_node(CHEAT_ACCOUNT, lazy)
-        with live.database.transaction() as session:
-            session.get_one(Provider, echo.address).warned_at = utc_now() - timedelta(days=31)
+        live.change(Provider, echo.address, warned_at=utc_now() - timedelta(days=31))
         verifiers = [echo, *(live.verifier_node(executor) for _ in range(2))]
         for _ in range(6):  # until it was sampled at least once
             job_id = live.live_job([provider])

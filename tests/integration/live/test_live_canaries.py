@@ -45,7 +45,7 @@ class _FirstEchoExecutor(_EchoExecutor):
 
 
 def canaries(live: LiveWorld) -> list[Canary]:
-    return live.rows(lambda session: list(session.scalars(select(Canary).order_by(Canary.id))))
+    return live.all(select(Canary).order_by(Canary.id))
 
 
 def by_kind(live: LiveWorld, verifier: str) -> tuple[set[str], set[str]]:
@@ -109,7 +109,7 @@ def test_canaries_alone_detect_verifier_echoing_provider(live: LiveWorld, execut
     # A right answer is paid like any replay.
     right = sum(r.canary_id is not None and r.status == "disagreed" for r in live.replays())
     agreed = sum(r.status == "agreed" for r in live.replays())
-    paid = live.rows(lambda session: session.scalar(select(func.sum(ProviderEpoch.replays))))
+    paid = live.scalar(select(func.sum(ProviderEpoch.replays)))
     assert paid == right + agreed
 
 
@@ -153,7 +153,7 @@ def test_honest_verifiers_pass_all_duplicate_replays(live: LiveWorld, executor: 
     assert len({replay.inner_digest for replay in first} - {None}) == 1
     assert {replay.status for replay in live.replays()} == {"agreed", "disagreed"}  # these of canaries
     assert (live.slashes(), {live.provider(node.address).status for node in verifiers}) == ([], {"active"})
-    paid = live.rows(lambda session: session.scalar(select(func.sum(ProviderEpoch.replays))))
+    paid = live.scalar(select(func.sum(ProviderEpoch.replays)))
     assert paid == len(live.replays())
 
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from kit.chain.deployed_chain import Wallet, wallet
 from kit.disputes.adjudication_fixtures import QuorumWorld, listed_referees, world_with_quorum  # noqa: F401  (fixtures)
-from kit.disputes.dispute_fixtures import ZEN, chain_of_disputes, settings_of_disputes  # noqa: F401  (fixtures)
-from kit.disputes.referee_fixtures import provider
+from kit.disputes.dispute_fixtures import ZEN, settings_of_disputes  # noqa: F401  (fixtures)
+from kit.disputes.referee_fixtures import honest_node, provider  # noqa: F401  (fixtures)
 from kit.payments.settlement_helpers import deposit, settle_and_claim
-from kit.verification.live_fixtures import HONEST_ACCOUNT, Node, executors
+from kit.verification.live_fixtures import Node, executors
 from sqlalchemy import func, select
 
 from market.providers.models import Provider, ProviderEpoch
@@ -46,11 +46,6 @@ class AccompliceExecutor(Executor):
 def confirming(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
     with executors(tmp_path_factory.mktemp("confirming"), AccompliceExecutor) as running:
         yield running[0]
-
-
-@pytest.fixture
-def honest(live: QuorumWorld, executor: Executor) -> Node:
-    return provider(live, HONEST_ACCOUNT, executor)
 
 
 @pytest.fixture
@@ -117,8 +112,7 @@ def check_by_sample(live: QuorumWorld, job_id: str, cheat: Node, accomplice: Nod
 
 
 def leave(live: QuorumWorld, verifier: Node) -> None:
-    with live.database.transaction() as session:
-        session.get_one(Provider, verifier.address).last_seen_at = None
+    live.change(Provider, verifier.address, last_seen_at=None)
 
 
 def statuses(live: QuorumWorld, verifier: Node) -> list[str]:

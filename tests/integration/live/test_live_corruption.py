@@ -67,5 +67,5 @@ def test_irrecoverable_state_is_reported_instead_of_revealed(live: LiveWorld, ex
             break
     assert provider.failures == ["StateUnavailable"] * 3
     given_up = select(Lease.reason).where(Lease.kind == LeaseKind.REVEAL, Lease.status == "failed")
-    assert set(live.rows(lambda session: session.scalars(given_up).all())) == {"state_lost"}
+    assert set(live.all(given_up)) == {"state_lost"}
     assert {sample.status for sample in live.samples() if sample.segment} == {"drawn"}

@@ -61,7 +61,7 @@ def trained(live: LiveWorld, provider: Node) -> str:
 
 
 def comparisons(live: LiveWorld) -> list[Comparison]:
-    return live.rows(lambda session: list(session.scalars(select(Comparison).order_by(Comparison.segment))))
+    return live.all(select(Comparison).order_by(Comparison.segment))
 
 
 def go_on(live: LiveWorld, provider: Node, verifiers: list[Node], rounds: int = 8) -> None:
@@ -73,11 +73,11 @@ def go_on(live: LiveWorld, provider: Node, verifiers: list[Node], rounds: int = 
 
 
 def paid(live: LiveWorld) -> int:
-    return live.rows(lambda session: session.scalar(select(func.sum(ProviderEpoch.replays)))) or 0
+    return live.scalar(select(func.sum(ProviderEpoch.replays))) or 0
 
 
 def claims_asked_for(live: LiveWorld) -> int:
-    leases = live.rows(lambda session: list(session.scalars(select(Lease).where(Lease.kind == LeaseKind.REVEAL))))
+    leases = live.all(select(Lease).where(Lease.kind == LeaseKind.REVEAL))
     return sum("comparison_id" in lease.task for lease in leases)
 
 

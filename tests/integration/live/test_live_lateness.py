@@ -21,7 +21,7 @@ ZEN = 10**18
 
 
 def penalties(live: LiveWorld) -> list[LatePenalty]:
-    return list(live.rows(lambda session: session.scalars(select(LatePenalty)).all()))
+    return live.all(select(LatePenalty))
 
 
 def test_third_late_day_slashes_and_pays_units(live: LiveWorld, executor: Executor) -> None:

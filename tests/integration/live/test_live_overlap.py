@@ -8,11 +8,9 @@ from kit.verification.live_fixtures import CHEAT_ACCOUNT, HONEST_ACCOUNT, TRAINI
 
 from market.jobs.models import Job
 from market.payments.payables import service as payables
-from market.training.aggregation import service as aggregation
 from market.training.checkpoints import repository as checkpoints_repository
 from market.training.leases import service as leases
 from market.training.leases.schemas import LeaseKind
-from market.training.matching import book
 from market.training.units.models import Unit
 from zoo_compute.node.execution.executor import Executor
 
@@ -22,11 +20,8 @@ SPARE_ACCOUNT = wallet(8)
 def _start(live: LiveWorld, nodes: list[Node]) -> str:
     training = TRAINING | {"rounds": 4, "round_delay": 1}
     job_id = live.job(nodes=len(nodes), document={**live.spec.to_dict(), "training_config": training})
-    with live.database.transaction() as session:
-        session.get_one(Job, job_id).sampling_bps = 10_000
-        holders, environment = [node.address for node in nodes], nodes[0].executor.environment_class
-        assert book.assign(session, live.settings, job_id, 5 * 10**18 // 2, None, holders, environment)  # type: ignore[arg-type]
-    live.dispatch(job_id)
+    live.change(Job, job_id, sampling_bps=10_000)
+    live.place_on(job_id, nodes)
     return job_id
 
 
@@ -35,13 +30,6 @@ def _train(live: LiveWorld, job_id: str, *nodes: Node) -> None:
         live.work_off(node, LeaseKind.FOLLOW)
         live.work_off(node, LeaseKind.TRAIN)
         live.dispatch(job_id)
-
-
-def _close(live: LiveWorld, job_id: str) -> None:
-    before = live.read(job_id).current_round
-    aggregation.aggregate(live.database, live.settings, live.storage, job_id)
-    assert live.read(job_id).current_round == before + 1
-    live.dispatch(job_id)
 
 
 def _place(unit: Unit) -> tuple[int, int]:
@@ -58,7 +46,7 @@ def test_overlapped_rounds_are_verified_and_paid_despite_takeover(live: LiveWorl
     live.work_off(spare, LeaseKind.FOLLOW)
     _train(live, job_id, first, second)
     assert sorted(_place(unit) for unit in live.units(job_id, status="uploaded")) == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    _close(live, job_id)
+    live.end_round(job_id)
     live.work_off(spare, LeaseKind.FOLLOW)
     files = live.directory / spare.address / "files"
     assert len(list(files.iterdir())) >= 2  # model and data are there before it has a slot
@@ -80,7 +68,7 @@ def test_overlapped_rounds_are_verified_and_paid_despite_takeover(live: LiveWorl
     spare.worker.gateway.download = counted  # type: ignore[method-assign]
     while live.read(job_id).status == "running":
         _train(live, job_id, first, spare)
-        _close(live, job_id)
+        live.end_round(job_id)
     eager = {unit.start_eager_payload_cid for unit in live.units(job_id, provider=spare.address)}
     with live.database.transaction() as session:
         kept = [checkpoint.file_cids for checkpoint in checkpoints_repository.checkpoints(session, job_id)]

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit.disputes.dispute_fixtures import DisputeWorld, chain_of_disputes  # noqa: F401  (a fixture)
+from kit.disputes.dispute_fixtures import ZEN, DisputeWorld, world_of_disputes  # noqa: F401  (fixtures)
 from kit.payments.settlement_helpers import deposit, settle_and_claim
-from kit.verification.live_fixtures import CHEAT_ACCOUNT, HONEST_ACCOUNT, LiveMaker, Node, executors
+from kit.verification.live_fixtures import CHEAT_ACCOUNT, HONEST_ACCOUNT, Node, executors
 
 from market.training.leases.schemas import LeaseKind
 from tests.kit.nodes.lazy_child import FALSE_SEGMENT
@@ -19,19 +19,11 @@ from zoo_compute.node.execution.executor import Executor
 
 pytestmark = pytest.mark.long
 
-ZEN = 10**18
-
 
 class LazyExecutor(Executor):
     def child_command(self) -> list[str]:
         _, *arguments = super().child_command()
         return ["tests.kit.nodes.lazy_child", *arguments]
-
-
-@pytest.fixture
-def live(live_of: LiveMaker) -> DisputeWorld:
-    world: DisputeWorld = live_of(DisputeWorld)
-    return world
 
 
 def train(live: DisputeWorld, providers: list[Node]) -> str:

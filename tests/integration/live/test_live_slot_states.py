@@ -12,7 +12,6 @@ from sqlalchemy import select, update
 from market.jobs.models import Job
 from market.platform.db.base import utc_now
 from market.platform.storage.errors import BlobNotFound
-from market.training.aggregation import service as aggregation
 from market.training.deliveries import service as deliveries
 from market.training.leases import service as leases
 from market.training.leases.schemas import LeaseKind
@@ -21,13 +20,6 @@ from market.verification.samples.models import Sample
 from zoo_compute.node.execution.executor import Executor
 
 THIRD_ACCOUNT = wallet(8)
-
-
-def _close_round(live: LiveWorld, job_id: str) -> None:
-    before = live.read(job_id).current_round
-    aggregation.aggregate(live.database, live.settings, live.storage, job_id)
-    assert live.read(job_id).current_round == before + 1
-    live.dispatch(job_id)
 
 
 def _unit(live: LiveWorld, job_id: str, round_: int, node: Node) -> Unit:
@@ -50,7 +42,7 @@ def test_units_from_own_and_fresh_replica_states_verify(live: LiveWorld, executo
     job_id = live.live_job([first, second])
     live.work_off(first, LeaseKind.TRAIN)
     live.work_off(second, LeaseKind.TRAIN)
-    _close_round(live, job_id)
+    live.end_round(job_id)
     live.work_off(first, LeaseKind.TRAIN)
     own = _unit(live, job_id, 1, first)
     assert own.start_slot_state_cid == _unit(live, job_id, 0, first).slot_state_cid
@@ -75,7 +67,7 @@ def test_deleted_sampled_replica_state_counts_as_data_withholding(live: LiveWorl
     verifiers = [live.verifier_node(executor) for _ in range(2)]
     job_id = live.live_job([node])
     live.work_off(node, LeaseKind.TRAIN)
-    _close_round(live, job_id)
+    live.end_round(job_id)
     live.work_off(node, LeaseKind.TRAIN)
     shutil.rmtree(live.directory / node.address / "slots")
     for _ in range(10):
@@ -111,9 +103,8 @@ def test_start_with_restored_late_payload_verifies_by_replay(
     def close_first(content: bytes) -> str:
         if not closed:
             closed.append(True)
-            passed = update(Job).values(round_started_at=utc_now() - timedelta(days=1))
-            live.rows(lambda session: session.execute(passed))
-            _close_round(live, job_id)
+            live.execute(update(Job).values(round_started_at=utc_now() - timedelta(days=1)))
+            live.end_round(job_id)
         return upload(content)
 
     monkeypatch.setattr(late.worker.market, "upload", close_first)

@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from fastapi import FastAPI
-from kit.chain.deployed_chain import Wallet, wallet
+from kit.chain.deployed_chain import wallet
 from kit.disputes.adjudication_fixtures import MARKET
-from kit.disputes.dispute_fixtures import TERMS, ZEN, Delivered, chain_of_disputes, settings_of_disputes  # noqa: F401  (fixtures)
-from kit.disputes.job_end_fixtures import EndingsWorld
-from kit.verification.live_fixtures import CHEAT_ACCOUNT, HONEST_ACCOUNT, LiveMaker, Node
+from kit.disputes.dispute_fixtures import TERMS, ZEN, Delivered, settings_of_disputes  # noqa: F401  (fixtures)
+from kit.disputes.job_end_fixtures import EndingsWorld, world_of_endings  # noqa: F401  (fixtures)
+from kit.disputes.referee_fixtures import honest_node, provider  # noqa: F401  (fixtures)
+from kit.verification.live_fixtures import CHEAT_ACCOUNT, Node
 
 from market.training.aggregation import service as aggregation
 from market.training.leases.schemas import LeaseKind
@@ -31,30 +31,6 @@ from zoo_protocol.payments.job_record import JobRecord
 pytestmark = pytest.mark.long
 
 ACCUSER = wallet(8)
-
-
-@pytest.fixture
-def live(live_of: LiveMaker, server: tuple[FastAPI, str], app: FastAPI) -> EndingsWorld:
-    world: EndingsWorld = live_of(EndingsWorld)
-    world.api_url = server[1]
-    return world
-
-
-def provider(live: EndingsWorld, account: Wallet, executor: Executor) -> Node:
-    live.deployed.anvil.rpc("anvil_setBalance", account.address, hex(ZEN))
-    return live.provider_node(account, executor)
-
-
-@pytest.fixture
-def honest(live: EndingsWorld, executor: Executor) -> Node:
-    return provider(live, HONEST_ACCOUNT, executor)
-
-
-def close(live: EndingsWorld, job_id: str) -> None:
-    before = live.read(job_id).current_round
-    aggregation.aggregate(live.database, live.settings, live.storage, job_id)
-    assert live.read(job_id).current_round == before + 1
-    live.dispatch(job_id)
 
 
 def leave_out(place: int) -> Any:
@@ -76,10 +52,10 @@ def test_overlapped_job_is_settled_despite_excluded_payload(
     live.train_all(job_id, honest, other)
     with monkeypatch.context() as patch:
         patch.setattr(aggregation, "aggregate_payloads", leave_out(1))
-        close(live, job_id)
+        live.end_round(job_id)
     while live.read(job_id).status == "running":
         live.train_all(job_id, honest, other)
-        close(live, job_id)
+        live.end_round(job_id)
     live.decide(job_id, [honest, other], verifiers)
 
     units = live.units(job_id)

@@ -16,7 +16,6 @@ from market.orders.errors import NotCancellable
 from market.platform.db.base import utc_now
 from market.providers.models import AskRow
 from market.providers.record import repository as record_repository
-from market.training.aggregation import service as aggregation
 from market.training.leases import service as leases
 from market.training.leases import service as leases_service
 from market.training.leases.errors import LeaseLost
@@ -55,9 +54,8 @@ def test_outage_time_does_not_expire_job(world: World, nodes: list[str]) -> None
     world.start_round(job_id, ago=ago)
     world.dispatch(job_id)
     assert world.read(job_id).status == JobStatus.RUNNING
-    for node in nodes:
-        world.deliver(node)
-    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    world.deliver_all(nodes)
+    world.aggregate(job_id)
     assert world.read(job_id).current_round == 1
     world.dispatch(job_id)
     world.start_round(job_id, ago=ago)
@@ -116,7 +114,7 @@ def test_cancelled_running_job_pays_delivered_units(world: World, nodes: list[st
     assert statuses == [("uploaded", None)] + [("lost", "cancelled_by_payer")] * 3
     with pytest.raises(LeaseLost):
         at_work.commit()
-    open_leases = world.rows(lambda session: session.scalars(select(Lease).where(Lease.kind == "train")).all())
+    open_leases = world.all(select(Lease).where(Lease.kind == "train"))
     assert not [lease for lease in open_leases if lease.status in ("offered", "active")]
     assert "settlement.settle" not in world.wakes.names()
     [unit] = world.units(job_id, status="uploaded")
@@ -131,9 +129,8 @@ def test_job_is_cancellable_only_before_training_ends(world: World, nodes: list[
     world.rows(lambda session: cancellation.cancel(session, principal, waiting))
     assert world.read(waiting).status == JobStatus.CANCELLED
     assert ("settlement.settle", ()) in world.wakes.seen
-    for node in nodes:
-        world.deliver(node)
-    aggregation.aggregate(world.database, world.settings, world.storage, finished)
+    world.deliver_all(nodes)
+    world.aggregate(finished)
     admin = Principal(nodes[0], frozenset({"admin"}), 1, "session")
     with pytest.raises(NotCancellable):
         world.rows(lambda session: cancellation.cancel(session, admin, finished))
@@ -158,5 +155,4 @@ def test_recently_extended_job_does_not_expire(world: World, monkeypatch: pytest
 
 
 def _retire(world: World, nodes: list[str]) -> None:
-    with world.database.transaction() as session:
-        session.execute(update(AskRow).where(AskRow.provider.in_(nodes)).values(status="cancelled"))
+    world.execute(update(AskRow).where(AskRow.provider.in_(nodes)).values(status="cancelled"))

@@ -19,7 +19,6 @@ from market.domain.network import DEVNET, NETWORKS
 from market.jobs.models import Job, Slot
 from market.orders import amendments
 from market.platform.db.base import utc_now
-from market.training.aggregation import service as aggregation
 from market.training.matching import book
 from training_gym.spec.config import TrainingSpec
 from zoo_compute.base.errors import Mismatch
@@ -89,11 +88,9 @@ def test_paused_running_job_finishes_leases_and_resumes(
     api.post(f"{path}/pause", headers=payer.headers)
     world.dispatch(job_id)
     assert len(_held(world, job_id)) == 4  # their leases are out
-    for node in nodes[1:]:
-        world.deliver(node)
+    world.deliver_all(nodes[1:])
     world.dispatch(job_id)
-    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
-    world.dispatch(job_id)
+    world.close_round(job_id)
     assert world.read(job_id).current_round == 1
     assert (len(world.units(job_id)), _held(world, job_id)) == (4, [])
     refusal(api.post(f"{path}/extend", json={"budget_max": "1"}, headers=payer.headers), 422, "budget-below-one-unit")
@@ -106,8 +103,7 @@ def test_paused_running_job_finishes_leases_and_resumes(
 
 
 def _held(world: World, job_id: str) -> list[str]:
-    query = select(Slot.provider).where(Slot.job_id == job_id, Slot.provider.is_not(None))
-    return list(world.rows(lambda session: session.scalars(query).all()))
+    return world.all(select(Slot.provider).where(Slot.job_id == job_id, Slot.provider.is_not(None)))
 
 
 def test_pause_ends_in_time_for_settlement(
@@ -133,9 +129,8 @@ def test_trained_job_is_extended_from_checkpoint_and_cloned(
     job_id = world.running(nodes, rounds=1)
     payer, path = payer_of(job_id), f"/v1/jobs/{job_id}"
     refusal(api.post(f"{path}/extend", json={}, headers=payer.headers), 409, "nothing-to-continue")
-    for node in nodes:
-        world.deliver(node)
-    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    world.deliver_all(nodes)
+    world.aggregate(job_id)
     state = api.get(path, headers=payer.headers).json()
     metrics = api.get(f"{path}/metrics", headers=payer.headers).json()["rounds"]
     assert [point["validation_loss"] for point in metrics] == [state["initial_loss"], state["final_loss"]]
@@ -172,8 +167,7 @@ def test_quote_names_last_trade_price_and_training_time(
     assert before["expected_seconds"] == pytest.approx(3 * before["unit_weight_us"] / 1e6 / tier.gpus)
     for _ in range(2):  # open the books, and let them become due
         auctions.clear_due(world.database, world.settings, DEVNET)
-        with world.database.transaction() as session:
-            session.execute(update(AuctionRound).values(closes_at=utc_now()))
+        world.execute(update(AuctionRound).values(closes_at=utc_now()))
     auctions.clear_due(world.database, world.settings, DEVNET)
     assert world.read(job_id).status == "running"
     after = quote(job_id)
@@ -183,9 +177,8 @@ def test_quote_names_last_trade_price_and_training_time(
 
 def test_client_signs_exactly_requested_terms(api: httpx.Client, app: FastAPI, world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes, rounds=1)
-    for node in nodes:
-        world.deliver(node)
-    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    world.deliver_all(nodes)
+    world.aggregate(job_id)
     wallet = world.wallets[world.read(job_id).payer]
     app.state.services.part(ChainViews).balances[wallet.address] = 10 * ZEN
     with Client(str(api.base_url), private_key="0x" + bytes(wallet.key).hex()) as client:

@@ -6,6 +6,7 @@ from kit.payments.settlement_fixtures import PROVIDERS, UNIT_PAY, SettlementWorl
 
 from market.domain.lifecycle import JobStatus, UnitStatus
 from market.domain.network import DEVNET
+from market.jobs.models import Job
 from market.ledger.reconciliation import reconcile
 from market.platform.db.session import Database
 from market.platform.storage.client import Storage
@@ -16,9 +17,9 @@ FIRST, SECOND = PROVIDERS[:2]
 
 @pytest.fixture
 def market(
-    own_chain: Chain, database: Database, settings: Settings, storage: Storage, ipfs: dict[str, str]
+    chain: Chain, database: Database, settings: Settings, storage: Storage, ipfs: dict[str, str]
 ) -> SettlementWorld:
-    return SettlementWorld(own_chain, database, storage, ipfs["gateway"], settings)
+    return SettlementWorld(chain, database, storage, ipfs["gateway"], settings)
 
 
 def _call_back(market: SettlementWorld, *jobs: str) -> None:
@@ -34,7 +35,7 @@ def test_job_refunded_before_last_decision_ends(market: SettlementWorld) -> None
     job = market.job(rounds=1)
     disputed, _ = market.work(job, 0, FIRST, SECOND)
     market.decide(disputed, UnitStatus.DISPUTED)
-    market.change(job, status=JobStatus.VERIFYING)
+    market.change(Job, job, status=JobStatus.VERIFYING)
     market.settled(after=hours(2))
     assert market.read(job).paid_wei == UNIT_PAY
     _call_back(market, job)

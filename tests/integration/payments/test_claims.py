@@ -8,8 +8,8 @@ import httpx
 import pytest
 from kit.api.clients import refusal, sign_in
 from kit.jobs.jobs_fixtures import World
+from kit.payments.cancelled_jobs import cancelled_job, decide, final_event, settle  # noqa: F401  (a fixture)
 from sqlalchemy import select
-from test_settlement import cancelled, decide, final_event, settle  # noqa: F401  # a fixture is found by its name
 
 from market.chain.contracts.codec import ChainEvent
 from market.chain.models import TxIntent
@@ -26,7 +26,7 @@ def event(name: str, **args: object) -> ChainEvent:
 
 
 @pytest.fixture
-def posted(world: World, cancelled: str) -> str:  # noqa: F811
+def posted(world: World, cancelled: str) -> str:
     decide(world, cancelled)
     settle(world)
     settled = final_event(world, cancelled)
@@ -39,8 +39,7 @@ def posted(world: World, cancelled: str) -> str:  # noqa: F811
 
 
 def batch(world: World) -> SettlementBatch:
-    found: SettlementBatch = world.rows(lambda session: session.scalars(select(SettlementBatch)).one())
-    return found
+    return world.one(select(SettlementBatch))
 
 
 def listed(world: World, provider: str, *, claimed: bool = False) -> list[tuple[Any, Any]]:
@@ -51,15 +50,13 @@ def listed(world: World, provider: str, *, claimed: bool = False) -> list[tuple[
 
 
 def collections(world: World) -> list[TxIntent]:
-    query = select(TxIntent).where(TxIntent.kind == "collect_fees").order_by(TxIntent.id)
-    found: list[TxIntent] = world.rows(lambda session: list(session.scalars(query)))
-    return found
+    return world.all(select(TxIntent).where(TxIntent.kind == "collect_fees").order_by(TxIntent.id))
 
 
-def test_claims_are_listed_after_batch_is_final(world: World, cancelled: str) -> None:  # noqa: F811
+def test_claims_are_listed_after_batch_is_final(world: World, cancelled: str) -> None:
     decide(world, cancelled)
     settle(world)
-    providers = world.rows(lambda session: list(session.scalars(select(SettlementClaim.provider))))
+    providers = world.all(select(SettlementClaim.provider))
     assert len(providers) == 3
     assert [listed(world, provider) for provider in providers] == [[], [], []]
 
@@ -133,4 +130,4 @@ def test_batch_of_another_market_changes_nothing(world: World) -> None:
     foreign = event("BatchPosted", batchId=BATCH, root="0x" + "00" * 32, claimableAt=int(datetime.now(UTC).timestamp()))
     world.rows(lambda session: claims.on_batch_posted(session, foreign))
     world.rows(lambda session: settlement.on_batch_vetoed(session, event("BatchVetoed", batchId=BATCH)))
-    assert world.rows(lambda session: session.scalars(select(SettlementBatch)).all()) == []
+    assert world.all(select(SettlementBatch)) == []

@@ -136,8 +136,7 @@ class Contested:
         self._states = [sha256(bytes([boundary])) for boundary in range(world.orders[job_id]["segments"] + 1)]
         leaves = [trace.state_leaf(job_id, 0, 0, j, state, ENVIRONMENT) for j, state in enumerate(self._states)]
         root = to_hex(trace.trace_root(leaves))
-        with world.database.transaction() as session:
-            session.get_one(Unit, unit_id).trace_root = root
+        world.change(Unit, unit_id, trace_root=root)
         self.key, self.job_id = acknowledged(world, unit_id), job_id
         self.unit = UnitCommitment(job_id, 0, 0, provider.address, root, world.units(job_id)[0].payload_hash or "")
         domain = Domain(31337, world.chain.deployment.address("JobEscrow"))

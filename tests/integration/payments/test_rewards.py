@@ -122,7 +122,7 @@ def test_crash_during_epoch_build_leaves_nothing_and_repeats(
     market.post()
     [post] = market.posts()
     assert post.number == 1
-    assert len(market.rows(select(TxIntent).where(TxIntent.kind == "post_rewards"))) == 1
+    assert len(market.all(select(TxIntent).where(TxIntent.kind == "post_rewards"))) == 1
     market.check()
 
 
@@ -176,8 +176,7 @@ def test_foreign_root_on_chain_stops_posting(market: RewardsWorld) -> None:
     market.beat_all()
     market.pass_day()
     market.posted()
-    with market.database.transaction() as session:
-        session.execute(update(RewardPost).values(total_wei=RewardPost.total_wei + 1))
+    market.execute(update(RewardPost).values(total_wei=RewardPost.total_wei + 1))
     market.beat_all()
     market.pass_day()
     market.pass_day()

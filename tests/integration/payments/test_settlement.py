@@ -2,48 +2,18 @@
 
 from typing import Any
 
-import pytest
 from kit.jobs.jobs_fixtures import World
-from sqlalchemy import select
+from kit.payments.cancelled_jobs import cancelled_job, decide, final_event, settle, settle_intents  # noqa: F401  (a fixture)
 
 from market.accounts.service import Principal
-from market.chain.contracts.codec import ChainEvent
-from market.chain.models import TxIntent
 from market.domain.lifecycle import IntentStatus, JobStatus
-from market.domain.money import split, unit_price
-from market.domain.network import DEVNET
 from market.orders import cancellation
 from market.payments.settlement import service as settlement
-from market.training.units import service as units
 from zoo_protocol.content.cid import cids_of_digest
 from zoo_protocol.hashing import from_hex
 from zoo_protocol.payments.job_record import JobRecord, PaidUnits
 from zoo_protocol.payments.receipt import net_unit_price
 from zoo_protocol.payments.settlement_batch import NO_ROOT, Batch, JobLine, build_batch
-
-
-@pytest.fixture
-def cancelled(world: World) -> str:
-    nodes = [world.node() for _ in range(4)]
-    job_id = world.running(nodes)
-    for node in nodes:
-        world.deliver(node)
-    payer = Principal(world.read(job_id).payer, frozenset(), 1, "session")
-    world.rows(lambda session: cancellation.cancel(session, payer, job_id))
-    return job_id
-
-
-def settle(world: World) -> None:
-    settlement.settle(world.database, world.storage, DEVNET, world.settings)
-
-
-def decide(world: World, job_id: str) -> None:
-    for index, unit in enumerate(world.units(job_id)):
-        world.rows(lambda session, unit=unit: units.mark_checking(session, unit.id, 2_500))
-        if index == 0:
-            world.rows(lambda session, unit=unit: units.reject_unit(session, unit.id, "incorrect_computation"))
-        else:
-            world.rows(lambda session, unit=unit: units.pass_unit(session, unit.id))
 
 
 def published(world: World, line: Any) -> tuple[JobRecord, Batch]:
@@ -55,23 +25,6 @@ def published(world: World, line: Any) -> tuple[JobRecord, Batch]:
     made = JobLine(record.job_id, int(line["price"]), int(line["units"]), *rounds, line["last"], line["record"])
     pay = net_unit_price(made.price, int(record.order["unitWeight"]), 500)
     return record, build_batch([made], units, {record.job_id: pay})
-
-
-def settle_intents(world: World) -> list[TxIntent]:
-    query = select(TxIntent).where(TxIntent.kind == "settle").order_by(TxIntent.id)
-    found: list[TxIntent] = world.rows(lambda session: list(session.scalars(query)))
-    return found
-
-
-def final_event(world: World, job_id: str) -> ChainEvent:
-    [[_, _, [line]]] = [intent.arguments for intent in settle_intents(world)]
-    job = world.read(job_id)
-    assert job.clearing_price_wei is not None
-    parts = split(job.escrowed_wei, unit_price(job.clearing_price_wei, job.unit_weight_us), 3, 500)
-    numbers = {name: int(line[name]) for name in ("units", "fromRound", "toRound")}  # type: ignore[index, call-overload]
-    made = {"jobId": job_id, "batchId": 7, "last": True, "record": line["record"]} | numbers  # type: ignore[index, call-overload]
-    args = made | {"paid": parts.paid, "fee": parts.fee, "refund": parts.refund}
-    return ChainEvent("JobEscrow", "JobSettled", args, "0x" + "ab" * 32, 9, "0x" + "cd" * 32, 0, 1_900_000_000)
 
 
 def test_settlement_waits_for_undecided_unit(world: World, cancelled: str) -> None:

@@ -23,6 +23,7 @@ from sqlalchemy.exc import IntegrityError
 from market.chain.errors import RpcUnavailable
 from market.chain.transactions.sender import Sender
 from market.domain.lifecycle import IntentStatus, JobStatus, UnitStatus
+from market.jobs.models import Job
 from market.payments.settlement import service as settlement
 
 FIRST, SECOND, THIRD = PROVIDERS[:3]
@@ -33,7 +34,7 @@ def test_disputed_unit_delays_only_end_of_its_job(market: SettlementWorld) -> No
     disputed, _ = market.work(job, 0, FIRST, SECOND)
     market.decide(disputed, UnitStatus.DISPUTED)
     market.work(job, 1, FIRST, THIRD)
-    market.change(job, status=JobStatus.VERIFYING)
+    market.change(Job, job, status=JobStatus.VERIFYING)
     market.settled(after=hours(2))
     paid = market.read(job)
     assert (paid.status, paid.paid_wei, paid.refund_wei) == (JobStatus.VERIFYING, 3 * UNIT_PAY, 0)
@@ -199,8 +200,7 @@ def test_database_keeps_each_verified_unit_in_one_batch(market: SettlementWorld)
     [batch] = market.batches()
 
     def write(statement: str) -> None:
-        with market.database.transaction() as session:
-            session.execute(text(statement))
+        market.execute(text(statement))
 
     for tampering in (f"settlement_id = NULL WHERE id = {paid}", f"status = 'rejected' WHERE id = {paid}"):
         with pytest.raises(IntegrityError):
@@ -214,14 +214,14 @@ def test_job_refused_by_contract_does_not_block_pay(market: SettlementWorld) -> 
     for job in (good, bad):
         market.work(job, 0, FIRST)
         market.end(job)
-    market.change(bad, clearing_price_wei=5 * 10**18)  # above its payer's maximum
+    market.change(Job, bad, clearing_price_wei=5 * 10**18)  # above its payer's maximum
     market.settled()
     [batch] = market.batches()
     assert (batch.void_reason, market.intent(batch).status) == (settlement.REFUSED, IntentStatus.REVERTED)
     market.settled()
     market.check(good)
     assert market.read(bad).status == JobStatus.SETTLING
-    market.change(bad, clearing_price_wei=36 * 10**17)
+    market.change(Job, bad, clearing_price_wei=36 * 10**17)
     market.settle()
     assert len(market.batches()) == 3
     market.settled(after=hours(31 / 3600))

@@ -56,13 +56,11 @@ def _was_away(world: World, part: str, since: timedelta, until: timedelta = time
 
 
 def _lost(world: World, node: str) -> int:
-    query = select(ProviderEpoch.lost).where(ProviderEpoch.provider == node)
-    return int(world.rows(lambda session: session.scalar(query)) or 0)
+    return int(world.scalar(select(ProviderEpoch.lost).where(ProviderEpoch.provider == node)) or 0)
 
 
 def _run_out(world: World, lease_id: str, ago: timedelta) -> None:
-    ended = update(Lease).where(Lease.id == lease_id).values(expires_at=utc_now() - ago)
-    world.rows(lambda session: session.execute(ended))
+    world.execute(update(Lease).where(Lease.id == lease_id).values(expires_at=utc_now() - ago))
 
 
 def _report(world: World) -> None:
@@ -106,7 +104,7 @@ def test_node_silent_after_outage_loses_lease(world: World, nodes: list[str], sw
     _seen(world, outages.API, 5 * MINUTE)
     _run_out(world, work.lease.id, MINUTE)
     _report(world)
-    left = world.rows(lambda session: session.get_one(Lease, work.lease.id)).expires_at - utc_now()
+    left = world.get(Lease, work.lease.id).expires_at - utc_now()
     assert timedelta(seconds=0) < left <= timedelta(seconds=30)
     _run_out(world, work.lease.id, timedelta(seconds=1))
     _report(world)
@@ -137,16 +135,16 @@ def test_api_process_reports_periodically_and_records_outage(api: httpx.Client, 
 
     wait_until(lambda: seen() is not None)
     _seen(world, outages.API, 5 * MINUTE)
-    wait_until(lambda: world.rows(lambda session: session.scalars(select(Outage)).all()))
+    wait_until(lambda: world.all(select(Outage)))
 
 
 def test_sweep_records_long_absence_of_sweeps(world: World, sweep_once: Callable[[], None]) -> None:
     sweep_once()
     sweep_once()
-    assert world.rows(lambda session: session.scalars(select(Outage)).all()) == []
+    assert world.all(select(Outage)) == []
     _seen(world, outages.SWEEP, 5 * MINUTE)
     sweep_once()
-    [outage] = world.rows(lambda session: session.scalars(select(Outage)).all())
+    [outage] = world.all(select(Outage))
     assert 5 * MINUTE <= outage.ends_at - outage.starts_at < 15 * MINUTE
 
 
@@ -156,7 +154,7 @@ def test_time_without_possible_uploads_does_not_count(world: World, nodes: list[
     world.work(nodes[0]).commit()
     [unit] = world.units(job_id, provider=nodes[0])
     ago = utc_now() - 40 * MINUTE
-    world.rows(lambda session: session.execute(update(Unit).where(Unit.id == unit.id).values(committed_at=ago)))
+    world.execute(update(Unit).where(Unit.id == unit.id).values(committed_at=ago))
     if away:
         _was_away(world, outages.API, 30 * MINUTE, 5 * MINUTE)
     expiry.expire_uploads(world.database, utc_now() - 30 * MINUTE)
@@ -193,9 +191,9 @@ def test_benchmark_deadline_is_extended_by_outage(world: World, away: bool) -> N
     if away:
         _was_away(world, outages.API, 30 * MINUTE, 20 * MINUTE)
     benchmarks.demote_overdue(world.database, utc_now())
-    assert world.rows(lambda session: session.get_one(Provider, node)).status == ("active" if away else "demoted")
+    assert world.get(Provider, node).status == ("active" if away else "demoted")
     benchmarks.demote_overdue(world.database, utc_now() + 10 * MINUTE)
-    assert world.rows(lambda session: session.get_one(Provider, node)).status == "demoted"
+    assert world.get(Provider, node).status == "demoted"
 
 
 def test_overlapping_outages_count_once_and_expire(database: Database) -> None:

@@ -101,8 +101,7 @@ def test_dropped_class_verifier_gets_no_cross_class_check(world: VerificationWor
     dropped = world.verifier(environment="0x" + "1f" * 32)
     accept(world, ENVIRONMENT, OTHER)
     world.drawn_unit(world.node())
-    with world.database.transaction() as session:
-        session.execute(update(Sample).values(reveal_deadline_at=utc_now() - timedelta(seconds=1)))
+    world.execute(update(Sample).values(reveal_deadline_at=utc_now() - timedelta(seconds=1)))
     world.advance()
     assert world.replays() == []
     named = world.verifier(environment=OTHER)

@@ -18,17 +18,16 @@ from kit.api.clients import Caller, Cli, refusal, sign_in
 from kit.api.provider_calls import HARDWARE, register
 from kit.chain.deployed_chain import OTHER, PROVIDER, Chain
 from kit.chain.deployed_chain import Wallet as ChainWallet
+from kit.chain.on_chain import OnChain
 from kit.fakes.dcap import Vendor
 from kit.fakes.nras import AttestationService, tool_in
 
 from market.chain.contracts.codec import Deployment
-from market.chain.indexer import Indexer
 from market.chain.views import ChainViews
-from market.domain.network import DEVNET, MAINNET
+from market.domain.network import MAINNET
 from market.platform.db.session import Database
 from market.providers.models import Provider
 from market.settings import Settings
-from worker.chain_handlers import INTENT_HANDLERS, event_handlers
 from zoo_compute.chain.wallet import Wallet
 from zoo_compute.client.http import Connection
 from zoo_compute.node.attestation.gpu_statements import GpuSource
@@ -40,7 +39,7 @@ from zoo_protocol.hashing import from_hex
 
 
 @dataclass
-class AttestedWorld:
+class AttestedWorld(OnChain):
     chain: Chain
     database: Database
     vendor: Vendor
@@ -54,17 +53,6 @@ class AttestedWorld:
         self.chain.anvil.rpc("anvil_setBalance", timelock, hex(10**18))
         self.chain.send(ChainWallet(timelock, ""), "Attestations", "setMeasurement", measurement, accepted)
         self.finalise()
-
-    def finalise(self) -> None:
-        sender = self.chain.sender(self.database, INTENT_HANDLERS)
-        for _ in range(2):
-            while sender.step():
-                pass
-            self.chain.anvil.mine(3)
-        handlers = event_handlers(DEVNET, self.chain.deployment)
-        indexer = Indexer(self.database, self.chain.client(), self.chain.deployment, handlers)
-        while indexer.step():
-            pass
 
     def challenge(self, caller: Caller) -> dict[str, str]:
         answer = self.api.post("/v1/attestations", json={}, headers=caller.headers)
@@ -209,8 +197,7 @@ def test_undeclared_gpus_are_required_by_tier(app: FastAPI, world: AttestedWorld
     accepted_measurement(world, caller)
     attested_with(world, caller, 0)
     assert world.attested_until(caller) is not None  # it has no tier, and gets no work
-    with world.database.transaction() as session:
-        session.get_one(Provider, caller.address).tier_id = bronze.id
+    world.change(Provider, caller.address, tier_id=bronze.id)
     assert world.attested_until(caller) is None
     challenge = world.challenge(caller)
     problem = refusal(world.answer(caller, challenge["id"], world.quote(challenge)), 409, "gpus-not-attested")

@@ -4,7 +4,7 @@ import time
 
 import httpx
 from kit.api.clients import sign_in
-from kit.api.provider_calls import register
+from kit.api.provider_calls import register, registered
 
 from market.chain.contracts.codec import ChainEvent
 from market.domain.network import DEVNET
@@ -54,8 +54,7 @@ def test_attestation_is_shown_until_it_is_revoked(api: httpx.Client, database: D
 
 
 def test_withdrawn_measurement_ends_its_attestations(api: httpx.Client, database: Database) -> None:
-    caller = sign_in(api)
-    register(api, caller)
+    caller = registered(api)
     attest(database, caller.address)
     deliver(database, "MeasurementSet", measurement=ACCEPTED, accepted=True)
     deliver(database, "MeasurementSet", measurement="0x" + "bb" * 32, accepted=False)

@@ -27,14 +27,12 @@ def caller(api: httpx.Client, world: World) -> Caller:
     caller = sign_in(api)
     world.register(caller.address)
     world.wallets[caller.address] = caller.wallet
-    with world.database.transaction() as session:
-        session.get_one(Provider, caller.address).hardware = HARDWARE
+    world.change(Provider, caller.address, hardware=HARDWARE)
     return caller
 
 
 def _draw(world: World, node: str) -> None:
-    with world.database.transaction() as session:
-        session.get_one(Provider, node).rebenchmark_at = datetime.now(UTC)
+    world.change(Provider, node, rebenchmark_at=datetime.now(UTC))
 
 
 def _offers(world: World) -> set[str]:
@@ -63,11 +61,11 @@ def test_node_due_for_benchmark_gets_no_work(
         session.get_one(Provider, other).last_seen_at = None
     world.dispatch(job_id)
     holders = select(Slot.provider).where(Slot.job_id == job_id)
-    assert world.rows(lambda session: session.scalars(holders).all()) == [None]
+    assert world.all(holders) == [None]
     assert world.pull(caller.address, LeaseKind.FOLLOW) is None
     pass_benchmark(api, caller)
     world.dispatch(job_id)
-    assert world.rows(lambda session: session.scalars(holders).all()) == [caller.address]
+    assert world.all(holders) == [caller.address]
 
 
 def test_node_is_not_placed_during_benchmark(api: httpx.Client, world: World, caller: Caller) -> None:
@@ -88,8 +86,7 @@ def test_abandoned_benchmark_blocks_work_only_until_deadline(
     if step == "work":
         api.post(f"/v1/benchmarks/{run['id']}/ready", json={}, headers=caller.headers)
     assert _offers(world) == set()
-    with world.database.transaction() as session:
-        session.get_one(BenchmarkRun, run["id"]).deadline_at = datetime.now(UTC)
+    world.change(BenchmarkRun, run["id"], deadline_at=datetime.now(UTC))
     assert _is_placed(world, caller.address)
 
 

@@ -15,6 +15,7 @@ from kit.api.provider_calls import (
     commit_benchmark,
     pass_benchmark,
     register,
+    registered,
     start_benchmark,
     status_of,
 )
@@ -66,8 +67,7 @@ def test_proof_sized_answer_is_kept_until_checked(api: httpx.Client, services: S
     """On the main network it has up to 812 MB, more than one account may upload at once."""
     limits = {"max_blob_bytes": 1_000, "blob_bytes_per_day": 100_000}
     app.state.services = replace(services, settings=services.settings.model_copy(update=limits))
-    node = sign_in(api)
-    register(api, node)
+    node = registered(api)
     refusal(api.post("/v1/blobs", content=bytes(2_000), headers=node.headers), 413, "body-too-large")
     run = start_benchmark(api, node)
     right = commit_benchmark(api, node, run)
@@ -81,8 +81,7 @@ def test_proof_sized_answer_is_kept_until_checked(api: httpx.Client, services: S
 
 
 def test_answers_are_checked_one_by_one(api: httpx.Client) -> None:
-    node = sign_in(api)
-    register(api, node)
+    node = registered(api)
     run = start_benchmark(api, node)
     right = commit_benchmark(api, node, run)
     with benchmarks._CHECKS:
@@ -91,8 +90,7 @@ def test_answers_are_checked_one_by_one(api: httpx.Client) -> None:
 
 
 def test_benchmark_steps_are_ordered(api: httpx.Client, database: Database) -> None:
-    node = sign_in(api)
-    register(api, node)
+    node = registered(api)
     run, commitment = start_benchmark(api, node), {"commitment": "0x" + "ab" * 32}
     path = f"/v1/benchmarks/{run['id']}"
     refusal(api.post(f"{path}/commit", json=commitment, headers=node.headers), 409, "benchmark-out-of-turn")
@@ -112,8 +110,7 @@ def test_benchmark_steps_are_ordered(api: httpx.Client, database: Database) -> N
 def test_node_waits_after_leaving_challenge_unanswered(api: httpx.Client, services: Services, app: FastAPI) -> None:
     """Otherwise a node could commit to many challenges and answer the easiest one."""
     app.state.services = replace(services, network=replace(services.network, benchmark_pause_seconds=3600))
-    node = sign_in(api)
-    register(api, node)
+    node = registered(api)
     first, second = start_benchmark(api, node), start_benchmark(api, node)
     right = commit_benchmark(api, node, first)
     path = f"/v1/benchmarks/{second['id']}"
@@ -134,8 +131,7 @@ def test_node_without_answer_gains_nothing_by_delay(
     proof = replace(BRONZE.benchmark, min_mflops=1, min_upload_mbps=1_000 if least == "link_too_slow" else 0)
     tiers = tuple(replace(tier, benchmark=proof) for tier in DEVNET.tiers)
     app.state.services = replace(services, network=replace(DEVNET, tiers=tiers, benchmark_pause_seconds=3600))
-    node = sign_in(api)
-    register(api, node)
+    node = registered(api)
     run = start_benchmark(api, node)
     commit_benchmark(api, node, run)
     if least == "too_late":
@@ -151,8 +147,7 @@ def test_late_commitment_may_retry_without_answer(
     api: httpx.Client, database: Database, services: Services, app: FastAPI
 ) -> None:
     app.state.services = replace(services, network=replace(DEVNET, benchmark_pause_seconds=3600))
-    node = sign_in(api)
-    register(api, node)
+    node = registered(api)
     run = start_benchmark(api, node)
     api.post(f"/v1/benchmarks/{run['id']}/ready", json={}, headers=node.headers)
     with database.transaction() as session:
@@ -164,8 +159,7 @@ def test_late_commitment_may_retry_without_answer(
 
 
 def test_benchmark_repeats_at_secret_time(api: httpx.Client, database: Database, services: Services) -> None:
-    node = sign_in(api)
-    register(api, node)
+    node = registered(api)
     pass_benchmark(api, node)
 
     def due() -> str | None:

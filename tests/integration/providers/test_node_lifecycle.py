@@ -9,13 +9,12 @@ from pathlib import Path
 import httpx
 import pytest
 from eth_account import Account
-from sqlalchemy.orm import Session
+from kit import records
 
-from market.accounts.models import Account as AccountRow
 from market.platform.db.base import utc_now
 from market.platform.db.session import Database
 from market.providers.benchmarks import service as benchmarks
-from market.providers.models import BenchmarkRun, Provider, Stake
+from market.providers.models import BenchmarkRun, Provider
 from training_gym.runtime.profile import CPU
 from zoo_compute.base.errors import ZooError
 from zoo_compute.chain.wallet import Wallet
@@ -150,18 +149,12 @@ def test_provider_learns_number_of_possible_referees(
     assert "no_live_verifier" in caplog.text
     assert levels() == []  # once
     for expected in (["WARNING"], ["INFO"], []):
-        with database.transaction() as session:
-            put_verifier(session, standing._executor.environment_class)
-            put_verifier(session, "0x" + "cc" * 32)  # of another class
+        put_verifier(database, standing._executor.environment_class)
+        put_verifier(database, "0x" + "cc" * 32)  # of another class
         assert levels() == expected
 
 
-def put_verifier(session: Session, environment: str) -> None:
+def put_verifier(database: Database, environment: str) -> None:
     address = str(Account.create().address)
-    session.add(AccountRow(address=address))
-    session.flush()
-    row = Provider(address=address, kind="verifier", name="verifier", region="eu", hardware={})
-    row.environment_class, row.status, row.last_seen_at = environment, "active", utc_now()
-    session.add(row)
-    session.flush()
-    session.add(Stake(address=address, stake_wei=10**18, unbonding_wei=0))
+    node = records.verifier(address, environment_class=environment, last_seen_at=utc_now())
+    records.Records(database).add(records.account(address), node, records.stake(address, 10**18))

@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 
 import pytest
+from kit import records
 from kit.verification.verification_fixtures import VerificationWorld
 from sqlalchemy import update
 
 from market.jobs import service as jobs
 from market.platform.storage.client import Storage
-from market.providers.models import Provider, Stake
+from market.providers.models import Provider
 from market.settings import Settings
 from market.training.leases.schemas import LeaseKind
 from market.training.units import service as units
@@ -26,8 +27,7 @@ def world(database_url: str, settings: Settings, ipfs: dict[str, str]) -> Iterat
 
 
 def owned(world: VerificationWorld, address: str, owner: str | None) -> str:
-    with world.database.transaction() as session:
-        session.execute(update(Provider).where(Provider.address == address).values(owner=owner))
+    world.execute(update(Provider).where(Provider.address == address).values(owner=owner))
     return address
 
 
@@ -75,8 +75,7 @@ def test_payer_does_not_replay_own_units(world: VerificationWorld) -> None:
     job_id = world.running([node])
     payer = world.rows(lambda session: jobs.get(session, job_id)).order.payer
     owned(world, world.verifier(address=payer), OWNER)
-    with world.database.transaction() as session:
-        session.add(Stake(address=payer, stake_wei=10**27))
+    world.add(records.stake(payer, 10**27))
     same_owner, other = owned(world, world.verifier(), OWNER), world.verifier()
     world.deliver(node)
     (unit,) = world.units(job_id)

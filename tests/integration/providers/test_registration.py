@@ -19,6 +19,7 @@ from kit.api.provider_calls import (
     pass_benchmark,
     place_ask,
     register,
+    registered,
     stake,
     status_of,
 )
@@ -82,8 +83,7 @@ def test_node_enters_book_after_benchmark_stake_and_ask(
 
 
 def test_stake_and_heartbeats_decide_offered_nodes(api: httpx.Client, database: Database, services: Services) -> None:
-    node = sign_in(api)
-    register(api, node)
+    node = registered(api)
     pass_benchmark(api, node)
     place_ask(api, node, services.domain, ask_of(node))
     assert offers(database, services.settings) == []  # benchmarked, not staked
@@ -101,8 +101,7 @@ def test_stake_and_heartbeats_decide_offered_nodes(api: httpx.Client, database: 
 
 
 def test_slash_updates_stake_and_jails_until_release(api: httpx.Client, database: Database) -> None:
-    node = sign_in(api)
-    register(api, node)
+    node = registered(api)
     pass_benchmark(api, node)
     stake(database, node.address, 1_000 * ZEN)
     chain_event(database, "UnstakeRequested", node.address, amount=900 * ZEN, unbonding=900 * ZEN, releaseAt=0)
@@ -152,8 +151,7 @@ def test_only_heartbeats_answering_last_challenge_count(
 
 
 def test_wallet_serves_only_one_node(api: httpx.Client, services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
-    node = sign_in(api)
-    register(api, node)
+    node = registered(api)
 
     def beat(session: str, *predecessors: str, signer: Caller = node) -> httpx.Response:
         challenge = api.post("/v1/providers/me/heartbeat", json={}, headers=node.headers).json()["challenge"]
@@ -236,8 +234,7 @@ def test_verifier_needs_only_stake(api: httpx.Client, database: Database, servic
 
 
 def test_changed_environment_withdraws_ask(api: httpx.Client, database: Database, services: Services) -> None:
-    node = sign_in(api)
-    register(api, node)
+    node = registered(api)
     pass_benchmark(api, node)
     stake(database, node.address, BRONZE.minimum_stake_wei)
     place_ask(api, node, services.domain, ask_of(node))
@@ -250,8 +247,7 @@ def test_changed_environment_withdraws_ask(api: httpx.Client, database: Database
 def test_providers_are_listed_page_by_page(api: httpx.Client) -> None:
     addresses = set()
     for _ in range(3):
-        node = sign_in(api)
-        register(api, node)
+        node = registered(api)
         addresses.add(node.address)
     first = api.get("/v1/providers", params={"limit": 2}).json()
     rest = api.get("/v1/providers", params={"limit": 2, "after": first["next_after"]}).json()
@@ -265,8 +261,7 @@ def test_tee_quote_is_requested_again_when_chain_unreachable(
 ) -> None:
     valid = Verified("TDX", "0x" + "ab" * 32, "UpToDate", (), int(time.time()) + 10**6)
     monkeypatch.setattr(Evidence, "verify", lambda *_: valid)
-    node = sign_in(api)
-    register(api, node)
+    node = registered(api)
     challenge = api.post("/v1/attestations", json={}, headers=node.headers).json()
     collateral = dict.fromkeys(COLLATERAL_FIELDS, "00")
     body = {"quote": "00" * 64, "collateral": collateral}

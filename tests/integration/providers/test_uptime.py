@@ -29,7 +29,7 @@ def test_downtime_in_committed_period_is_slashed_once(market: RewardsWorld, api:
     market.pass_day()
     market.judge()
     market.judge()
-    [penalty] = market.rows(select(DowntimePenalty))
+    [penalty] = market.all(select(DowntimePenalty))
     assert (penalty.provider, penalty.epoch) == (PROVIDER.address, day)
     document = market.storage.get(penalty.evidence_cid, max_bytes=2**16)
     assert canonical_json({"due_minutes": 1440})[1:-1] in document
@@ -37,14 +37,14 @@ def test_downtime_in_committed_period_is_slashed_once(market: RewardsWorld, api:
     market.posted()
     market.judge()
     market.finalise()
-    [penalty] = market.rows(select(DowntimePenalty))
+    [penalty] = market.all(select(DowntimePenalty))
     assert penalty.amount_wei == STAKE * 5 // 100
     assert market.chain.views.at_risk(PROVIDER.address) == STAKE * 95 // 100
-    assert len(market.rows(select(TxIntent).where(TxIntent.kind == "slash"))) == 1
+    assert len(market.all(select(TxIntent).where(TxIntent.kind == "slash"))) == 1
     assert market.node(PROVIDER).status == ProviderStatus.JAILED
     reviews.review(market.database, DEVNET, market.now())
     assert market.node(PROVIDER).reliability_bps == 8_000 * 9 // 10 // 2  # uptime of 90 %, one fresh slash
-    [record] = market.rows(
+    [record] = market.all(
         select(ProviderEpoch).where(ProviderEpoch.provider == PROVIDER.address, ProviderEpoch.epoch == day)
     )
     assert (record.committed_up_minutes, record.committed_minutes) == (1296, 1440)
@@ -59,7 +59,7 @@ def test_downtime_in_committed_period_is_slashed_once(market: RewardsWorld, api:
     market.beat_all(first=0)  # jailed, nothing is expected of it
     market.pass_day()
     market.judge()
-    assert len(market.rows(select(DowntimePenalty))) == 1
+    assert len(market.all(select(DowntimePenalty))) == 1
 
 
 def test_market_outage_lowers_no_uptime(market: RewardsWorld) -> None:
@@ -71,10 +71,10 @@ def test_market_outage_lowers_no_uptime(market: RewardsWorld) -> None:
     market.beat_all(first=1, second=1, third=1, fourth=1)  # nearly all of the day
     market.pass_day()
     market.judge()
-    assert market.rows(select(DowntimePenalty)) == []
-    judged = market.rows(select(EvaluatedEpoch).order_by(EvaluatedEpoch.epoch))
+    assert market.all(select(DowntimePenalty)) == []
+    judged = market.all(select(EvaluatedEpoch).order_by(EvaluatedEpoch.epoch))
     assert [(row.usual_nodes, row.counted_minutes) for row in judged] == [(4, 1080), (4, 1)]
-    assert market.rows(select(HeartbeatHour)) == []
+    assert market.all(select(HeartbeatHour)) == []
     reviews.review(market.database, DEVNET, market.now())
     assert {market.node(node).reliability_bps for node in NODES} == {8_000}
 
@@ -93,7 +93,7 @@ def test_wallets_without_stake_make_no_outage(market: RewardsWorld) -> None:
     market.beat_all(first=ninety_percent())
     market.pass_day()
     market.judge()
-    assert [(row.provider, row.epoch) for row in market.rows(select(DowntimePenalty))] == [(PROVIDER.address, day)]
+    assert [(row.provider, row.epoch) for row in market.all(select(DowntimePenalty))] == [(PROVIDER.address, day)]
 
 
 def test_unreliable_provider_is_demoted_until_benchmark_or_recovery(market: RewardsWorld) -> None:
@@ -136,5 +136,5 @@ def test_heartbeats_share_hourly_row_with_minimum_stake(market: RewardsWorld) ->
         session.execute(update(Provider).where(Provider.address == PROVIDER.address).values(status="benchmarked"))
         record_repository.mark_minute(session, PROVIDER.address, hour, 1 << 20)
         record_repository.mark_minute(session, OTHER.address, hour, 1)
-    found = {row.provider: (row.minutes, row.stake_wei) for row in market.rows(select(HeartbeatHour))}
+    found = {row.provider: (row.minutes, row.stake_wei) for row in market.all(select(HeartbeatHour))}
     assert found == {PROVIDER.address: (1 << 5 | 1 << 8 | 1 << 20, 0), OTHER.address: (1, STAKE)}

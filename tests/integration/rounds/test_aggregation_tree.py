@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 from kit.engines.watchdog import watch
 from kit.jobs.aggregation_tree_fixtures import (  # noqa: F401  (fixture)
-    aggregate,
-    checkpoint,
     delivered,
     in_one_place,
     leaves_of,
@@ -79,21 +77,21 @@ def test_tree_matches_single_aggregation_despite_task_failures(
             for _ in range(dice.choice([0, 1, 2])):  # lost, done, done twice
                 with suppress(Killed):
                     work(world, task)
-    assert checkpoint(world, job_id) == expected
+    assert world.checkpoint(job_id) == expected
     assert leaves_of(world, job_id) == []  # finished tasks leave nothing behind
     assert "_store_result" in deaths
 
 
 def test_leaves_follow_regions_and_record_names_all_payloads(world: World, far_apart: list[str]) -> None:
     job_id = delivered(world, far_apart)
-    aggregate(world, job_id)
+    world.aggregate(job_id)
     assert [[part["slot"] for part in leaf.parts] for leaf in leaves_of(world, job_id)] == [[0, 2], [1, 4], [3], [5]]
     while world.read(job_id).current_round == 0:
         waiting, world.wakes.seen = world.wakes.seen, []
         assert waiting, "somebody must be woken until the round is closed"
         for task in waiting:
             work(world, task)
-    manifest = CheckpointManifest.from_bytes(world.storage.get(checkpoint(world, job_id), max_bytes=2**20))
+    manifest = CheckpointManifest.from_bytes(world.storage.get(world.checkpoint(job_id), max_bytes=2**20))
     assert manifest.aggregation is not None
     record = world.storage.get(manifest.aggregation, max_bytes=2**20).decode()
     assert all(str(unit.payload_cid) in record for unit in world.units(job_id, round=0))
@@ -102,34 +100,34 @@ def test_leaves_follow_regions_and_record_names_all_payloads(world: World, far_a
 def test_concurrent_and_repeated_leaves_act_once(world: World, far_apart: list[str]) -> None:
     job_id = delivered(world, far_apart)
     expected = in_one_place(world, job_id)
-    aggregate(world, job_id)
+    world.aggregate(job_id)
     for _ in range(5):
         calls = [("jobs.aggregate_leaf", (job_id, "0", str(leaf))) for leaf in range(4)] * 2
         assert at_once([lambda task=task: work(world, task) for task in calls]) == [None] * 8  # type: ignore[misc]
-    aggregate(world, job_id)
-    assert checkpoint(world, job_id) == expected
+    world.aggregate(job_id)
+    assert world.checkpoint(job_id) == expected
 
 
 def test_unit_rejected_during_aggregation_replans_tree(world: World, far_apart: list[str]) -> None:
     job_id = delivered(world, far_apart)
-    aggregate(world, job_id)
+    world.aggregate(job_id)
     tree.work_leaf(world.database, world.storage, job_id, 0, 0)
     stale = leaves_of(world, job_id)[0].seed
     [bad] = world.units(job_id, round=0, slot=2)
     world.rows(lambda session: units.reject_unit(session, bad.id, "incorrect_computation"))
     expected = in_one_place(world, job_id)
     while world.read(job_id).current_round == 0:
-        aggregate(world, job_id)
+        world.aggregate(job_id)
         assert all(leaf.seed != stale for leaf in leaves_of(world, job_id))
         for leaf in leaves_of(world, job_id):
             tree.work_leaf(world.database, world.storage, job_id, 0, leaf.leaf)
-    assert checkpoint(world, job_id) == expected
+    assert world.checkpoint(job_id) == expected
     assert world.units(job_id, round=0, slot=2)[0].included is None
 
 
 def test_sums_of_abandoned_plan_are_not_kept(world: World, far_apart: list[str]) -> None:
     job_id = delivered(world, far_apart)
-    aggregate(world, job_id)
+    world.aggregate(job_id)
     for leaf in leaves_of(world, job_id):  # the last one finds all summaries, and sums
         tree.work_leaf(world.database, world.storage, job_id, 0, leaf.leaf)
     sums = [leaf.sum_cid for leaf in leaves_of(world, job_id) if leaf.sum_cid is not None]
@@ -138,7 +136,7 @@ def test_sums_of_abandoned_plan_are_not_kept(world: World, far_apart: list[str])
     [bad] = world.units(job_id, round=0, slot=5)
     world.rows(lambda session: units.reject_unit(session, bad.id, "incorrect_computation"))
     while world.read(job_id).current_round == 0:
-        aggregate(world, job_id)
+        world.aggregate(job_id)
         for leaf in leaves_of(world, job_id):
             tree.work_leaf(world.database, world.storage, job_id, 0, leaf.leaf)
             sums += [now.sum_cid for now in leaves_of(world, job_id) if now.sum_cid is not None]
@@ -147,7 +145,7 @@ def test_sums_of_abandoned_plan_are_not_kept(world: World, far_apart: list[str])
 
 def test_sum_is_not_kept_for_ended_job(world: World, far_apart: list[str]) -> None:
     job_id = delivered(world, far_apart)
-    aggregate(world, job_id)
+    world.aggregate(job_id)
     for leaf in leaves_of(world, job_id):
         tree.work_leaf(world.database, world.storage, job_id, 0, leaf.leaf)
     late, *others = [leaf for leaf in leaves_of(world, job_id) if leaf.sum_cid is None]
@@ -159,7 +157,7 @@ def test_sum_is_not_kept_for_ended_job(world: World, far_apart: list[str]) -> No
     def end_meanwhile(data: Any, **options: Any) -> Any:
         payer = Principal(world.read(job_id).payer, frozenset(), 1, "session")
         world.rows(lambda session: cancellation.cancel(session, payer, job_id))
-        aggregate(world, job_id)
+        world.aggregate(job_id)
         stored = put(data, **options)
         sums.append(stored.cid)
         return stored
@@ -174,17 +172,17 @@ def test_sum_is_not_kept_for_ended_job(world: World, far_apart: list[str]) -> No
 
 def test_unreleased_sums_are_released_later(world: World, far_apart: list[str]) -> None:
     job_id = delivered(world, far_apart)
-    aggregate(world, job_id)
+    world.aggregate(job_id)
     for _ in range(2):
         for leaf in leaves_of(world, job_id):
             tree.work_leaf(world.database, world.storage, job_id, 0, leaf.leaf)
     sums = [leaf.sum_cid or "" for leaf in leaves_of(world, job_id)]
     with pytest.MonkeyPatch.context() as patch, suppress(Killed):
         patch.setattr(world.storage, "unpin", _die)
-        aggregate(world, job_id)
+        world.aggregate(job_id)
     assert world.read(job_id).current_round == 1
     assert all(world.storage.is_pinned(cid) for cid in sums)
-    aggregate(world, job_id)
+    world.aggregate(job_id)
     assert not any(world.storage.is_pinned(cid) for cid in sums)
     assert not leaves_of(world, job_id)
 
@@ -197,14 +195,14 @@ def test_slow_leaf_writes_nothing_into_new_plan(
     world: World, far_apart: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job_id = delivered(world, far_apart)
-    aggregate(world, job_id)
+    world.aggregate(job_id)
     [bad] = world.units(job_id, round=0, slot=5)
     original = aggregate_tree.summarise
 
     def plan_anew_meanwhile(*arguments: Any) -> Any:
         monkeypatch.setattr(tree, "summarise", original)
         world.rows(lambda session: units.reject_unit(session, bad.id, "incorrect_computation"))
-        aggregate(world, job_id)
+        world.aggregate(job_id)
         return original(*arguments)
 
     monkeypatch.setattr(tree, "summarise", plan_anew_meanwhile)
@@ -223,13 +221,13 @@ def test_small_job_and_single_region_need_no_tree(world: World) -> None:
     near = [world.node() for _ in range(4)]
     far = world.settings
     job_id = delivered(world, near)
-    aggregate(world, job_id)
+    world.aggregate(job_id)
     assert world.read(job_id).current_round == 1  # by its size
     for node in near:
         world.dispatch(job_id)
         world.deliver(node)
     world.settings = far.model_copy(update={"tree_aggregation_min_values": 0})
-    aggregate(world, job_id)
+    world.aggregate(job_id)
     assert world.read(job_id).current_round == 2  # all in the region of those that were never measured
 
 
@@ -301,7 +299,7 @@ def _killed_at_the_lock(world: World, job_id: str, crew: Crew, waiting: int) -> 
 def test_killed_workers_leave_round_to_others_bit_exactly(world: World, far_apart: list[str], crew: Crew) -> None:
     job_id = delivered(world, far_apart)
     expected = in_one_place(world, job_id)
-    aggregate(world, job_id)
+    world.aggregate(job_id)
     leaves = [str(leaf.leaf) for leaf in leaves_of(world, job_id)]
 
     def send_leaves() -> None:
@@ -323,7 +321,7 @@ def test_killed_workers_leave_round_to_others_bit_exactly(world: World, far_apar
     assert world.read(job_id).current_round == 0
     crew.start()
     crew.close_round(world, job_id)
-    assert checkpoint(world, job_id) == expected
+    assert world.checkpoint(job_id) == expected
 
 
 @pytest.mark.long
@@ -332,5 +330,5 @@ def test_workers_plan_sum_and_close_round(world: World, far_apart: list[str], cr
     expected = in_one_place(world, job_id)
     crew.start()
     crew.close_round(world, job_id)
-    assert checkpoint(world, job_id) == expected
+    assert world.checkpoint(job_id) == expected
     assert "jobs.aggregate_leaf" not in world.wakes.names()  # nothing of it was done here

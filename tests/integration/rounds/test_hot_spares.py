@@ -1,7 +1,5 @@
 """Hot spares of running jobs: prefetch, takeover of a vacant replica, and units that are offered no more."""
 
-from datetime import timedelta
-
 import pytest
 from kit.jobs.jobs_fixtures import World
 from sqlalchemy import select, text, update
@@ -9,12 +7,11 @@ from sqlalchemy import select, text, update
 from market.chain.contracts.codec import ChainEvent
 from market.domain.lifecycle import JobEvent, ProviderStatus
 from market.domain.network import DEVNET, ZEN
-from market.jobs.models import Job, Slot
+from market.jobs.models import Job
 from market.jobs.transitions import transition_job
 from market.platform.db.base import utc_now
 from market.providers import lifecycle as providers
 from market.providers.models import Provider
-from market.training.aggregation import service as aggregation
 from market.training.checkpoints.models import Checkpoint
 from market.training.leases import expiry, job_stop
 from market.training.leases import service as leases
@@ -35,28 +32,9 @@ def _follow(world: World, node: str) -> LeaseView | None:
     return lease
 
 
-def _holders(world: World, job_id: str) -> list[str | None]:
-    query = select(Slot.provider).where(Slot.job_id == job_id).order_by(Slot.slot)
-    return world.rows(lambda session: list(session.scalars(query)))
-
-
 def _vacate(world: World, node: str) -> None:
     with world.database.transaction() as session:
         leases.remove_node_from_jobs(session, node, "a test")
-
-
-def _round(world: World, job_id: str, nodes: list[str]) -> None:
-    for node in nodes:
-        world.deliver(node)
-    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
-    world.dispatch(job_id)
-
-
-def _started(world: World, job_id: str, seconds_ago: float) -> None:
-    began = utc_now() - timedelta(seconds=seconds_ago)
-    with world.database.transaction() as session:
-        session.execute(update(Job).where(Job.id == job_id).values(round_started_at=began))
-        session.execute(update(Unit).where(Unit.job_id == job_id, Unit.status == "leased").values(created_at=began))
 
 
 def _taken(world: World, job_id: str, seconds: float) -> None:
@@ -74,15 +52,15 @@ def test_hot_spare_follows_checkpoints_and_takes_over_first(world: World, nodes:
     world.dispatch(job_id)
     assert not any(world.pull(spare, LeaseKind.FOLLOW) for spare in spares)
     for round_ in (1, 2):
-        _round(world, job_id, nodes)
+        world.train_round(job_id, nodes)
         lease = _follow(world, first)
         assert lease is not None
         newest = select(Checkpoint.cid).where(Checkpoint.job_id == job_id, Checkpoint.round == round_)
-        assert lease.task["checkpoint_cid"] == world.rows(lambda session, query=newest: session.scalars(query).one())
+        assert lease.task["checkpoint_cid"] == world.one(newest)
         assert not any(world.pull(spare, LeaseKind.FOLLOW) for spare in spares)
     _vacate(world, nodes[1])
     world.dispatch(job_id)
-    assert _holders(world, job_id) == [nodes[0], first, nodes[2], nodes[3]]
+    assert world.holders(job_id) == [nodes[0], first, nodes[2], nodes[3]]
     world.deliver(first)
     [second] = [node for node in (*spares, nodes[1]) if _follow(world, node)]  # its place is taken too
     assert second != first
@@ -113,9 +91,8 @@ def test_node_follows_only_one_active_job(world: World, nodes: list[str], job_id
     world.dispatch(second)
     assert (lease := _follow(world, another)) is not None
     assert lease.job_id == second
-    _round(world, job_id, nodes[:4])
-    open_lease = world.pull(spare, LeaseKind.FOLLOW)
-    assert open_lease is not None
+    world.train_round(job_id, nodes[:4])
+    open_lease = world.pulled(spare, LeaseKind.FOLLOW)
     with world.database.transaction() as session:
         job = session.get_one(Job, job_id)
         transition_job(session, job, JobEvent.FAIL, reason="a test")
@@ -129,45 +106,43 @@ def test_node_follows_only_one_active_job(world: World, nodes: list[str], job_id
 def test_late_unit_is_replaced_by_next_round(world: World, nodes: list[str], job_id: str, seconds: float) -> None:
     """For a round of 110 s a unit of 100 s is timely after 5 s and late after 50 s."""
     world.settings = world.settings.model_copy(update={"round_grace_seconds": 1.0})
-    _round(world, job_id, nodes)
+    world.train_round(job_id, nodes)
     spare = world.node()
-    for node in nodes[:3]:
-        world.deliver(node)
+    world.deliver_all(nodes[:3])
     _taken(world, job_id, 100.0)
-    _started(world, job_id, seconds)
+    world.start_round(job_id, ago=seconds)
     _vacate(world, nodes[3])
     world.dispatch(job_id)
-    assert _holders(world, job_id)[3] == spare
+    assert world.holders(job_id)[3] == spare
     assert world.pull(spare) is None
     assert world.read(job_id).current_round == 1
-    aggregation.aggregate(world.database, world.settings, world.storage, job_id)  # nothing is waited for
+    world.aggregate(job_id)  # nothing is waited for
     assert world.read(job_id).current_round == 2
     world.dispatch(job_id)
-    _round(world, job_id, [*nodes[:3], spare])
+    world.train_round(job_id, [*nodes[:3], spare])
     assert world.read(job_id).current_round == 3
 
 
 def test_unit_is_offered_when_timely_or_needed(world: World, nodes: list[str], job_id: str) -> None:
     world.settings = world.settings.model_copy(update={"round_grace_seconds": 1.0})
-    _round(world, job_id, nodes)
+    world.train_round(job_id, nodes)
     spares = [world.node() for _ in range(3)]
-    for node in nodes[:2]:
-        world.deliver(node)
+    world.deliver_all(nodes[:2])
     _taken(world, job_id, 100.0)
-    _started(world, job_id, 5.0)
+    world.start_round(job_id, ago=5.0)
     _vacate(world, nodes[3])
     world.dispatch(job_id)
-    [early] = [spare for spare in spares if spare in _holders(world, job_id)]
+    [early] = [spare for spare in spares if spare in world.holders(job_id)]
     world.deliver(early)
     _taken(world, job_id, 100.0)
-    _started(world, job_id, 50.0)
-    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    world.start_round(job_id, ago=50.0)
+    world.aggregate(job_id)
     assert world.read(job_id).current_round == 1  # the last of the four is out, and was offered in time
 
     world.dispatch(job_id)
     _vacate(world, nodes[2])
     world.dispatch(job_id)  # three are there: a quorum
-    [late] = [spare for spare in spares if spare in _holders(world, job_id) and spare != early]
+    [late] = [spare for spare in spares if spare in world.holders(job_id) and spare != early]
     assert world.pull(late) is None
     with world.database.transaction() as session:  # one of the three is found false
         [unit] = [unit for unit in world.units(job_id, round=1) if unit.provider == nodes[1]]
@@ -186,8 +161,8 @@ def test_unbonding_node_gets_no_more_units(world: World, nodes: list[str], job_i
     args = {"provider": leaving, "amount": 1000 * ZEN, "unbonding": 1000 * ZEN, "releaseAt": 0}
     unstaked = ChainEvent("ProviderStaking", "UnstakeRequested", args, "0x" + "c1" * 32, 9, "0x" + "cd" * 32, 0, 0)
     world.rows(lambda session: providers.on_stake_changed(DEVNET, session, unstaked))
-    _round(world, job_id, _holders_of_units(world, job_id))  # takes the units offered before
-    assert leaving not in _holders(world, job_id)
+    world.train_round(job_id, _holders_of_units(world, job_id))  # takes the units offered before
+    assert leaving not in world.holders(job_id)
     assert leaving not in _holders_of_units(world, job_id, round_=1)
 
 
@@ -196,13 +171,13 @@ def test_jailed_node_gets_no_more_units_despite_stake(world: World, nodes: list[
         "ProviderStaking", "Jailed", {"provider": nodes[0]}, "0x" + "c1" * 32, 9, "0x" + "cd" * 32, 0, 0
     )
     world.rows(lambda session: providers.on_stake_changed(DEVNET, session, jailed))
-    _round(world, job_id, _holders_of_units(world, job_id))  # takes the units offered before
-    assert nodes[0] not in _holders(world, job_id)
+    world.train_round(job_id, _holders_of_units(world, job_id))  # takes the units offered before
+    assert nodes[0] not in world.holders(job_id)
     assert nodes[0] not in _holders_of_units(world, job_id, round_=1)
 
 
 def _become(world: World, node: str, status: ProviderStatus) -> None:
-    world.rows(lambda session: session.execute(update(Provider).where(Provider.address == node).values(status=status)))
+    world.execute(update(Provider).where(Provider.address == node).values(status=status))
 
 
 def _holders_of_units(world: World, job_id: str, round_: int = 0) -> list[str]:

@@ -11,14 +11,13 @@ from sqlalchemy import select, update
 
 from market.domain.lifecycle import JobStatus, UnitStatus
 from market.jobs import repository as jobs_repository
-from market.jobs.models import Job, Slot
+from market.jobs.models import Job
 from market.payments.payables import service as payables
 from market.platform.db.base import utc_now
 from market.training.aggregation import service as aggregation
 from market.training.aggregation import tree
 from market.training.aggregation.models import AggregationLeaf
 from market.training.checkpoints import pin_rules
-from market.training.checkpoints.models import Checkpoint
 from market.training.checkpoints.service import load_outer, load_parameters
 from market.training.leases import errors as leases_errors
 from market.training.leases import expiry, job_stop
@@ -40,28 +39,17 @@ def job_id(world: World, nodes: list[str]) -> str:
 
 def _close_round(world: World, job_id: str) -> None:
     long_ago = utc_now() - timedelta(days=1)
-    passed = update(Job).where(Job.id == job_id).values(round_started_at=long_ago)
-    world.rows(lambda session: session.execute(passed))
-    before = world.read(job_id).current_round
-    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
-    assert world.read(job_id).current_round == before + 1
-    world.dispatch(job_id)
+    world.execute(update(Job).where(Job.id == job_id).values(round_started_at=long_ago))
+    world.end_round(job_id)
 
 
 def _late(world: World, job_id: str, nodes: list[str], rounds: int = 1) -> Work:
     work = world.work(nodes[3])
     work.commit()
     for _ in range(rounds):
-        for node in nodes[:3]:
-            world.deliver(node)
+        world.deliver_all(nodes[:3])
         _close_round(world, job_id)
     return work
-
-
-def _manifest(world: World, job_id: str, round_: int) -> CheckpointManifest:
-    query = select(Checkpoint.cid).where(Checkpoint.job_id == job_id, Checkpoint.round == round_)
-    cid = world.rows(lambda session: session.scalars(query).one())
-    return CheckpointManifest.from_bytes(world.storage.get(cid, max_bytes=2**20))
 
 
 def _recomputed(world: World, manifest: CheckpointManifest) -> tuple[str, dict[str, Any]]:
@@ -83,13 +71,12 @@ def test_late_payload_has_lower_weight_in_arrival_round(world: World, nodes: lis
     [unit] = world.units(job_id, round=0, slot=3)
     assert (unit.status, unit.rounds_late, unit.included) == (UnitStatus.UPLOADED, 1, None)
     assert world.units(job_id, round=1, slot=3)[0].start_slot_state_cid == unit.slot_state_cid
-    for node in nodes:
-        world.deliver(node)
+    world.deliver_all(nodes)
     _close_round(world, job_id)
     assert world.units(job_id, round=0, slot=3)[0].included is True
     assert [unit.included for unit in world.units(job_id, round=1)] == [True] * 4
 
-    manifest = _manifest(world, job_id, 2)
+    manifest = world.manifest(job_id, 2)
     model, record = _recomputed(world, manifest)
     assert model == manifest.model
     assert [(item["place"], item["round"], item["weight"]) for item in record["payloads"]] == [
@@ -109,10 +96,9 @@ def test_payload_beyond_max_age_is_restored(world: World, nodes: list[str], job_
     assert unit.status == UnitStatus.UPLOADED
     if rounds == MAX_STALENESS:
         assert (unit.included, following.start_slot_state_cid) == (None, unit.slot_state_cid)
-        for node in nodes[:3]:
-            world.deliver(node)
+        world.deliver_all(nodes[:3])
         _close_round(world, job_id)
-        _, record = _recomputed(world, _manifest(world, job_id, rounds + 1))
+        _, record = _recomputed(world, world.manifest(job_id, rounds + 1))
         assert record["payloads"][-1]["weight"] == staleness_weight(rounds) == 1831
         return
     assert (unit.included, unit.exclusion_reason) == (False, "too_late")
@@ -124,11 +110,10 @@ def test_payload_beyond_max_age_is_restored(world: World, nodes: list[str], job_
     left, sent = late.slot_state, decode(world.spec, late.payload).dense()
     assert (restored.error_feedback == left.error_feedback + sent).all()
     assert restored.steps == left.steps
-    assert "3" not in _manifest(world, job_id, rounds).slot_states  # no file is of this start
+    assert "3" not in world.manifest(job_id, rounds).slot_states  # no file is of this start
     following_work.commit()
     following_work.complete()
-    for node in nodes[:3]:
-        world.deliver(node)
+    world.deliver_all(nodes[:3])
     _close_round(world, job_id)
     [after] = world.units(job_id, round=rounds + 1, slot=3)
     assert (after.start_slot_state_cid, after.start_restored_payload_cid) == (following_work.slot_state_cid, None)
@@ -164,8 +149,7 @@ def test_late_units_are_checked_and_paid_like_others(world: World, nodes: list[s
 
 def test_uncommitted_late_unit_is_lost(world: World, nodes: list[str], job_id: str) -> None:
     slow = world.work(nodes[3])
-    for node in nodes[:3]:
-        world.deliver(node)
+    world.deliver_all(nodes[:3])
     _close_round(world, job_id)
     [unit] = world.units(job_id, round=0, slot=3)
     assert (unit.status, unit.reason) == (UnitStatus.LOST, "round_closed")
@@ -191,8 +175,7 @@ def test_payload_during_aggregation_joins_next_round(
 ) -> None:
     work = world.work(nodes[3])
     work.commit()
-    for node in nodes[:3]:
-        world.deliver(node)
+    world.deliver_all(nodes[:3])
     original = aggregation._build_checkpoint
 
     def deliver_meanwhile(*arguments: Any) -> Any:
@@ -206,8 +189,7 @@ def test_payload_during_aggregation_joins_next_round(
     [unit] = world.units(job_id, round=0, slot=3)
     assert (unit.included, unit.rounds_late) == (None, 1)
     assert world.units(job_id, round=1, slot=3)[0].start_slot_state_cid == unit.slot_state_cid
-    for node in nodes[:3]:
-        world.deliver(node)
+    world.deliver_all(nodes[:3])
     _close_round(world, job_id)
     assert world.units(job_id, round=0, slot=3)[0].included is True
 
@@ -216,18 +198,16 @@ def test_false_late_payload_is_excluded(world: World, nodes: list[str], job_id: 
     _late(world, job_id, nodes).complete()
     [unit] = world.units(job_id, round=0, slot=3)
     world.rows(lambda session: units.reject_unit(session, unit.id, "incorrect_computation"))
-    for node in nodes[:3]:
-        world.deliver(node)
+    world.deliver_all(nodes[:3])
     _close_round(world, job_id)
     assert world.units(job_id, round=0, slot=3)[0].included is None
-    assert len(_recomputed(world, _manifest(world, job_id, 2))[1]["payloads"]) == 3
+    assert len(_recomputed(world, world.manifest(job_id, 2))[1]["payloads"]) == 3
 
 
 def test_late_payload_after_last_round_is_unused(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes, rounds=2)
     late = _late(world, job_id, nodes)
-    for node in nodes[:3]:
-        world.deliver(node)
+    world.deliver_all(nodes[:3])
     original, done = aggregation._build_checkpoint, []
 
     def deliver_meanwhile(*arguments: Any) -> Any:
@@ -244,18 +224,17 @@ def test_late_payload_after_last_round_is_unused(world: World, nodes: list[str])
 def test_tree_aggregates_late_payloads_bit_exactly(world: World, nodes: list[str], job_id: str) -> None:
     _late(world, job_id, nodes).complete()
     world.dispatch(job_id)
-    for node in nodes:
-        world.deliver(node)
+    world.deliver_all(nodes)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("market.training.aggregation.tree.leaves", lambda groups: [[4, 0], [2], [1, 3]])
         world.settings = world.settings.model_copy(update={"tree_aggregation_min_values": 0})
-        aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+        world.aggregate(job_id)
     numbers = world.rows(lambda session: [row.leaf for row in session.scalars(select(AggregationLeaf))])
     assert numbers == [0, 1, 2]
     for leaf in [*numbers, *numbers]:
         tree.work_leaf(world.database, world.storage, job_id, 1, leaf)
-    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
-    manifest = _manifest(world, job_id, 2)
+    world.aggregate(job_id)
+    manifest = world.manifest(job_id, 2)
     model, record = _recomputed(world, manifest)
     assert (model, len(record["payloads"])) == (manifest.model, 5)
 
@@ -268,20 +247,9 @@ def _uploading_at_the_end(world: World, nodes: list[str]) -> tuple[str, Work]:
     return job_id, _late(world, job_id, nodes)
 
 
-def _holders(world: World, job_id: str) -> list[str | None]:
-    query = select(Slot.provider).where(Slot.job_id == job_id).order_by(Slot.slot)
-    return world.rows(lambda session: list(session.scalars(query)))
-
-
-def _verify_uploaded(world: World, job_id: str) -> None:
-    for unit in world.units(job_id, status="uploaded"):
-        world.rows(lambda session, unit=unit: units.mark_checking(session, unit.id, 2500))
-        world.rows(lambda session, unit=unit: units.pass_unit(session, unit.id))
-
-
 def _status_without_pins(world: World, job_id: str) -> str:
     long_ago = utc_now() - pin_rules.PIN_GRACE
-    world.rows(lambda session: session.execute(update(Job).values(trained_at=long_ago)))
+    world.execute(update(Job).values(trained_at=long_ago))
     world.dispatch(job_id)
     return world.read(job_id).status
 
@@ -290,16 +258,16 @@ def test_last_round_unit_is_uploaded_verified_and_paid(world: World, nodes: list
     job_id, late = _uploading_at_the_end(world, nodes)
     [unit] = world.units(job_id, slot=3)
     assert (world.read(job_id).status, unit.status) == (JobStatus.VERIFYING, UnitStatus.COMMITTED)
-    assert _holders(world, job_id) == [None, None, None, nodes[3]]  # it gets no other work until then
-    _verify_uploaded(world, job_id)
+    assert world.holders(job_id) == [None, None, None, nodes[3]]  # it gets no other work until then
+    world.verify_uploaded(job_id)
     assert _status_without_pins(world, job_id) == JobStatus.VERIFYING  # its escrow is not closed while it may be owed
     late.complete()
     late.complete()  # a repetition changes nothing
     [unit] = world.units(job_id, slot=3)
     assert (unit.status, unit.included, unit.exclusion_reason) == (UnitStatus.UPLOADED, False, "late")
-    assert _holders(world, job_id) == [None] * 4
+    assert world.holders(job_id) == [None] * 4
     assert _status_without_pins(world, job_id) == JobStatus.VERIFYING  # nothing is paid unverified
-    _verify_uploaded(world, job_id)
+    world.verify_uploaded(job_id)
     assert _status_without_pins(world, job_id) == JobStatus.SETTLING
     payable = world.rows(lambda session: payables.payable_units(session, job_id))
     assert [(unit.round, unit.slot) for unit in payable] == [(0, 0), (0, 1), (0, 2), (0, 3)]
@@ -307,13 +275,13 @@ def test_last_round_unit_is_uploaded_verified_and_paid(world: World, nodes: list
 
 def test_job_end_waits_for_bounded_upload_time(world: World, nodes: list[str]) -> None:
     job_id, late = _uploading_at_the_end(world, nodes)
-    _verify_uploaded(world, job_id)
+    world.verify_uploaded(job_id)
     before = utc_now() - timedelta(seconds=world.settings.upload_seconds)
     assert expiry.expire_uploads(world.database, before) == 0
     assert expiry.expire_uploads(world.database, utc_now()) == 1  # as if they had passed
     [unit] = world.units(job_id, slot=3)
     assert (unit.status, unit.reason) == (UnitStatus.LOST, "upload_overdue")
-    assert _holders(world, job_id) == [None] * 4
+    assert world.holders(job_id) == [None] * 4
     assert _status_without_pins(world, job_id) == JobStatus.SETTLING
     payable = world.rows(lambda session: payables.payable_units(session, job_id))
     assert [unit.slot for unit in payable] == [0, 1, 2]
@@ -324,12 +292,11 @@ def test_job_end_waits_for_bounded_upload_time(world: World, nodes: list[str]) -
 def test_uncommitted_unit_at_last_close_is_lost(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes, rounds=1)
     slow = world.work(nodes[3])
-    for node in nodes[:3]:
-        world.deliver(node)
+    world.deliver_all(nodes[:3])
     _close_round(world, job_id)
     [unit] = world.units(job_id, slot=3)
     assert (unit.status, unit.reason) == (UnitStatus.LOST, "round_closed")
-    assert _holders(world, job_id) == [None] * 4
+    assert world.holders(job_id) == [None] * 4
     with pytest.raises(leases_errors.LeaseLost):
         slow.commit()
 
@@ -340,6 +307,6 @@ def test_cancelled_job_waits_for_no_upload(world: World, nodes: list[str]) -> No
     world.rows(lambda session: job_stop.cancel_now(session, jobs_repository.lock_job(session, job_id), "a test"))
     [unit] = world.units(job_id, round=0, slot=3)
     assert unit.status == UnitStatus.LOST
-    assert _holders(world, job_id) == [None] * 4
+    assert world.holders(job_id) == [None] * 4
     with pytest.raises(leases_errors.LeaseLost):
         late.complete()

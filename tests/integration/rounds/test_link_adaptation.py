@@ -11,7 +11,6 @@ from sqlalchemy.orm import Session
 
 from market.jobs import repository as jobs_repository
 from market.platform.db.base import utc_now
-from market.training.aggregation import service as aggregation
 from market.training.leases import job_stop
 from market.training.leases.errors import ResultRefused
 from market.training.rounds.state import REPORT_OF_ANOTHER_JOB
@@ -30,8 +29,7 @@ def _second_round(world: World, nodes: list[str]) -> tuple[str, Work]:
         work = world.work(node, report=SLOW if node == nodes[0] else FAST)
         work.commit()
         work.complete()
-    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
-    world.dispatch(job_id)
+    world.close_round(job_id)
     return job_id, world.work(nodes[0])
 
 
@@ -48,9 +46,8 @@ def test_slow_node_gets_lower_compression_level_everywhere(world: World, nodes: 
     [unit] = world.units(job_id, round=1, slot=0)
     replayed = world.rows(lambda session: units.unit_facts(session, unit.id)).spec
     assert replayed == slow.lease.task["spec"]  # for verifiers and evidence
-    for node in nodes[1:]:
-        world.deliver(node)
-    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    world.deliver_all(nodes[1:])
+    world.aggregate(job_id)
     assert [unit.included for unit in world.units(job_id, round=1)] == [True] * 4
 
 
@@ -102,7 +99,7 @@ def test_report_of_other_job_expires_after_day(world: World, nodes: list[str]) -
     full, *_, least = top_k_levels(world.spec)
     _reported(world, nodes, SLOW)
     for age, expected in ((REPORT_OF_ANOTHER_JOB - timedelta(minutes=5), least), (REPORT_OF_ANOTHER_JOB, full)):
-        world.rows(lambda session, age=age: session.execute(update(Unit).values(uploaded_at=utc_now() - age)))
+        world.execute(update(Unit).values(uploaded_at=utc_now() - age))
         job_id, top_k = _first_unit(world, nodes)
         assert top_k == expected
         _cancel(world, job_id)

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 from kit.jobs.aggregation_tree_fixtures import (  # noqa: F401  (fixture)
-    aggregate,
-    checkpoint,
     delivered,
     in_one_place,
     leaves_of,
@@ -25,7 +23,7 @@ from zoo_compute.content.blockstore import BlockStore
 
 def close_round(world: World, job_id: str) -> None:
     number = world.read(job_id).current_round
-    aggregate(world, job_id)
+    world.aggregate(job_id)
     while world.read(job_id).current_round == number:
         waiting, world.wakes.seen = world.wakes.seen, []
         assert waiting, "somebody must be woken until the round is closed"
@@ -36,7 +34,7 @@ def close_round(world: World, job_id: str) -> None:
 def test_lost_sum_is_computed_again(world: World, far_apart: list[str], ipfs: dict[str, str]) -> None:
     job_id = delivered(world, far_apart)
     expected = in_one_place(world, job_id)
-    aggregate(world, job_id)
+    world.aggregate(job_id)
     for _ in range(2):
         for leaf in leaves_of(world, job_id):
             tree.work_leaf(world.database, world.storage, job_id, 0, leaf.leaf)
@@ -45,7 +43,7 @@ def test_lost_sum_is_computed_again(world: World, far_apart: list[str], ipfs: di
     assert BlockStore(Path(ipfs["directory"])).collect()
     world.wakes.seen.clear()
     close_round(world, job_id)
-    assert checkpoint(world, job_id) == expected
+    assert world.checkpoint(job_id) == expected
 
 
 @pytest.mark.parametrize("lost", [1, 6])
@@ -67,27 +65,26 @@ def test_round_continues_without_lost_payloads(
     assert {(unit.status, unit.reason, unit.exclusion_reason) for unit in left_out} == {
         ("uploaded", None, "payload_lost")
     }
-    manifest = CheckpointManifest.from_bytes(world.storage.get(checkpoint(world, job_id), max_bytes=1 << 20))
+    manifest = CheckpointManifest.from_bytes(world.storage.get(world.checkpoint(job_id), max_bytes=1 << 20))
     record = json.loads(world.storage.get(manifest.aggregation or "", max_bytes=1 << 20))
     assert {entry["slot"] for entry in record["payloads"]} == kept
     assert set(manifest.slot_states) <= {str(slot) for slot in kept}
     examine(world.database, world.storage, job_id)
     assert all(unit.doubts == [] for unit in world.units(job_id) if unit.round == 0)
     world.dispatch(job_id)
-    for node in far_apart:
-        world.deliver(node)
+    world.deliver_all(far_apart)
     close_round(world, job_id)
     assert all(unit.included for unit in world.units(job_id) if unit.round == 1)
 
 
 def test_lost_checkpoint_and_payloads_exclude_no_node(world: World, far_apart: list[str], ipfs: dict[str, str]) -> None:
     job_id = delivered(world, far_apart)
-    manifest = checkpoint(world, job_id, 0)
+    manifest = world.checkpoint(job_id, 0)
     for cid in (manifest, world.units(job_id)[0].payload_cid or ""):
         world.storage.unpin(cid)
     assert BlockStore(Path(ipfs["directory"])).collect()
     with suppress(BlobNotFound):
-        aggregate(world, job_id)
+        world.aggregate(job_id)
     for task in world.wakes.seen:
         with suppress(BlobNotFound):
             work(world, task)

@@ -15,7 +15,6 @@ from sqlalchemy import update
 from market.domain.lifecycle import UnitStatus
 from market.jobs.models import Job
 from market.platform.db.base import utc_now
-from market.training.aggregation import service as aggregation
 from market.training.leases import expiry
 from market.training.leases import service as leases
 from market.training.leases.errors import LeaseLost, ResultRefused
@@ -50,13 +49,13 @@ UNFINISHED = ["offered", "training", "committed"]
 
 def _silence(world: World, job_id: str, node: str) -> None:
     gone = update(Lease).where(Lease.job_id == job_id, Lease.holder == node, Lease.status.in_(("offered", "active")))
-    world.rows(lambda session: session.execute(gone.values(expires_at=utc_now() - timedelta(seconds=1))))
+    world.execute(gone.values(expires_at=utc_now() - timedelta(seconds=1)))
     expiry.expire_due(world.database, utc_now())
 
 
 def _close(world: World, job_id: str) -> None:
     world.dispatch(job_id)
-    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    world.aggregate(job_id)
     assert world.read(job_id).current_round == 1
 
 
@@ -69,8 +68,7 @@ def test_node_failing_before_upload_is_replaced(world: World, nodes: list[str], 
     job_id = world.running(nodes)
     work = STAGES[stage](world, nodes[0])
     spare = world.node()
-    for node in nodes[1:]:
-        world.deliver(node)
+    world.deliver_all(nodes[1:])
     _silence(world, job_id, nodes[0])
     world.dispatch(job_id)
     lost = _unit(world, job_id, nodes[0])
@@ -87,8 +85,7 @@ def test_node_failing_before_upload_is_replaced(world: World, nodes: list[str], 
 def test_round_closes_with_others_when_no_hot_spare(world: World, nodes: list[str], stage: str) -> None:
     job_id = world.running(nodes)
     STAGES[stage](world, nodes[0])
-    for node in nodes[1:]:
-        world.deliver(node)
+    world.deliver_all(nodes[1:])
     world.rows(lambda session: leases.providers.record_shutdown(session, nodes[0]))
     _silence(world, job_id, nodes[0])
     _close(world, job_id)
@@ -97,8 +94,7 @@ def test_round_closes_with_others_when_no_hot_spare(world: World, nodes: list[st
 
 def test_node_failing_after_upload_does_not_delay_round(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes)
-    for node in nodes:
-        world.deliver(node)
+    world.deliver_all(nodes)
     _silence(world, job_id, nodes[0])
     _close(world, job_id)
     assert [unit.included for unit in world.units(job_id, round=0)] == [True] * 4
@@ -108,10 +104,8 @@ def test_node_failing_after_upload_does_not_delay_round(world: World, nodes: lis
 def test_slow_commitment_loses_round_but_not_standing(world: World, nodes: list[str], stage: str) -> None:
     job_id = world.running(nodes)
     STAGES[stage](world, nodes[0])
-    for node in nodes[1:]:
-        world.deliver(node)
-    passed = update(Job).where(Job.id == job_id).values(round_started_at=utc_now() - timedelta(days=1))
-    world.rows(lambda session: session.execute(passed))
+    world.deliver_all(nodes[1:])
+    world.execute(update(Job).where(Job.id == job_id).values(round_started_at=utc_now() - timedelta(days=1)))
     _close(world, job_id)
     lost = _unit(world, job_id, nodes[0])
     assert (lost.status, lost.reason) == (UnitStatus.LOST, "round_closed")
@@ -122,8 +116,7 @@ def test_stopped_node_is_asked_again_only_after_return(world: World, nodes: list
     work = world.work(nodes[0])
     with world.database.transaction() as session:
         leases.fail(session, work.lease.id, nodes[0], work.lease.token, "node_stopping", "told to stop")
-    for node in nodes[1:]:
-        world.deliver(node)
+    world.deliver_all(nodes[1:])
     _close(world, job_id)
     assert [unit.provider for unit in world.units(job_id, round=0, slot=0)] == [nodes[0]]
     world.dispatch(job_id)
@@ -143,8 +136,7 @@ def test_false_upload_after_commitment_is_refused_at_once(world: World, nodes: l
         work.complete()
     assert _unit(world, job_id, nodes[0]).reason == "payload_mismatch"
     world.dispatch(job_id)
-    for node in [spare, *nodes[1:]]:
-        world.deliver(node)
+    world.deliver_all([spare, *nodes[1:]])
     _close(world, job_id)
 
 
@@ -158,8 +150,7 @@ def test_unit_refuted_during_open_round_is_retrained(world: World, nodes: list[s
     retire = leases.providers.record_shutdown
     world.rows(lambda session: retire(session, nodes[0]))
     world.dispatch(job_id)
-    for node in [spare, *nodes[1:]]:
-        world.deliver(node)
+    world.deliver_all([spare, *nodes[1:]])
     _close(world, job_id)
     assert [(unit.provider, unit.included) for unit in world.units(job_id, round=0, slot=0)] == [
         (nodes[0], None),

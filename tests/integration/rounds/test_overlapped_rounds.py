@@ -6,7 +6,6 @@ from datetime import timedelta
 
 import pytest
 from kit.jobs.jobs_fixtures import World
-from kit.jobs.unit_results import Work
 from sqlalchemy import select, text, update
 
 from market.accounts.service import Principal
@@ -16,8 +15,6 @@ from market.jobs.models import Job, Slot
 from market.orders import amendments
 from market.payments.payables import service as payables
 from market.platform.db.base import utc_now
-from market.training.aggregation import service as aggregation
-from market.training.checkpoints.models import Checkpoint
 from market.training.checkpoints.service import load_outer, load_parameters
 from market.training.leases import expiry
 from market.training.leases import service as leases
@@ -27,7 +24,7 @@ from market.training.units.models import Unit
 from training_gym.aggregate.aggregation import aggregate
 from training_gym.exchange.early_start import start_parameters
 from training_gym.model.tensors import flatten
-from training_gym.units.checkpoint import CheckpointManifest, save_state
+from training_gym.units.checkpoint import save_state
 from zoo_protocol.content.unixfs import cid_of_file
 
 
@@ -37,38 +34,8 @@ def job_id(world: World, nodes: list[str]) -> str:
     return world.running(nodes, document=world.spec.to_dict())
 
 
-def _deliver(world: World, job_id: str, *nodes: str) -> None:
-    for node in nodes:
-        world.deliver(node)
-    world.dispatch(job_id)
-
-
-def _close(world: World, job_id: str) -> None:
-    before = world.read(job_id).current_round
-    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
-    assert world.read(job_id).current_round == before + 1
-    world.dispatch(job_id)
-
-
-def _unit(world: World, job_id: str, round_: int, slot: int) -> Unit:
-    [unit] = [one for one in world.units(job_id, round=round_, slot=slot) if one.status not in ("lost", "rejected")]
-    return unit
-
-
-def _checkpoint(world: World, job_id: str, round_: int) -> CheckpointManifest:
-    query = select(Checkpoint.cid).where(Checkpoint.job_id == job_id, Checkpoint.round == round_)
-    cid = world.rows(lambda session: session.scalars(query).one())
-    return CheckpointManifest.from_bytes(world.storage.get(cid, max_bytes=2**20))
-
-
-def _cid(world: World, job_id: str, round_: int) -> str:
-    query = select(Checkpoint.cid).where(Checkpoint.job_id == job_id, Checkpoint.round == round_)
-    return str(world.rows(lambda session: session.scalars(query).one()))
-
-
 def _age(world: World, job_id: str, age: timedelta) -> None:
-    offered = update(Unit).where(Unit.job_id == job_id, Unit.round == 0).values(created_at=utc_now() - age)
-    world.rows(lambda session: session.execute(offered))
+    world.execute(update(Unit).where(Unit.job_id == job_id, Unit.round == 0).values(created_at=utc_now() - age))
 
 
 def _late_in_the_round(world: World, job_id: str) -> None:
@@ -81,14 +48,14 @@ def _late_in_the_round(world: World, job_id: str) -> None:
 
 
 def test_delivered_node_continues_from_checkpoint_and_own_payload(world: World, nodes: list[str], job_id: str) -> None:
-    _deliver(world, job_id, nodes[0])
+    world.deliver_and_go_on(job_id, nodes[0])
     assert len(world.units(job_id, round=1)) == 1
-    first, ahead = _unit(world, job_id, 0, 0), _unit(world, job_id, 1, 0)
-    assert (ahead.provider, ahead.start_checkpoint_cid) == (nodes[0], _cid(world, job_id, 0))
+    first, ahead = world.attempt(job_id, 0, 0), world.attempt(job_id, 1, 0)
+    assert (ahead.provider, ahead.start_checkpoint_cid) == (nodes[0], world.checkpoint(job_id, 0))
     assert ahead.start_eager_payload_cid == first.payload_cid
     assert ahead.start_slot_state_cid == first.slot_state_cid
     work = world.work(nodes[0])
-    task, checkpoint = work.lease.task, load_parameters(world.storage, world.spec, _cid(world, job_id, 0))
+    task, checkpoint = work.lease.task, load_parameters(world.storage, world.spec, world.checkpoint(job_id, 0))
     assert task["eager_payload_cid"] == first.payload_cid
     start = start_parameters(world.spec, checkpoint, world.storage.get(first.payload_cid or "", max_bytes=2**24))
     assert (flatten(work.unit().checkpoint) == flatten(start)).all()
@@ -96,20 +63,21 @@ def test_delivered_node_continues_from_checkpoint_and_own_payload(world: World, 
     work.commit()
     work.complete()
     world.dispatch(job_id)
-    assert _unit(world, job_id, 1, 0).status == UnitStatus.UPLOADED
-    assert (_unit(world, job_id, 1, 0).rounds_late, world.units(job_id, round=2)) == (0, [])  # one round ahead, no more
+    assert world.attempt(job_id, 1, 0).status == UnitStatus.UPLOADED
+    ahead = world.attempt(job_id, 1, 0)
+    assert (ahead.rounds_late, world.units(job_id, round=2)) == (0, [])  # one round ahead, no more
 
-    _deliver(world, job_id, *nodes[1:])
+    world.deliver_and_go_on(job_id, *nodes[1:])
     assert [unit.slot for unit in world.units(job_id, round=1)] == [0, 1, 2, 3]
-    _close(world, job_id)
+    world.end_round(job_id)
     assert [unit.included for unit in world.units(job_id, round=0)] == [True] * 4
     assert {unit.included for unit in world.units(job_id, round=1)} == {None}
-    third = _unit(world, job_id, 2, 0)  # it had been waiting for nothing but this checkpoint
-    assert third.start_checkpoint_cid == _cid(world, job_id, 1)
-    assert third.start_eager_payload_cid == _unit(world, job_id, 1, 0).payload_cid
-    assert third.start_slot_state_cid == _unit(world, job_id, 1, 0).slot_state_cid
-    manifest = _checkpoint(world, job_id, 1)
-    states = {str(slot): _unit(world, job_id, 0, slot).slot_state_cid for slot in range(4)}
+    third = world.attempt(job_id, 2, 0)  # it had been waiting for nothing but this checkpoint
+    assert third.start_checkpoint_cid == world.checkpoint(job_id, 1)
+    assert third.start_eager_payload_cid == world.attempt(job_id, 1, 0).payload_cid
+    assert third.start_slot_state_cid == world.attempt(job_id, 1, 0).slot_state_cid
+    manifest = world.manifest(job_id, 1)
+    states = {str(slot): world.attempt(job_id, 0, slot).slot_state_cid for slot in range(4)}
     assert manifest.slot_states == states  # the start states of round 1
 
 
@@ -118,14 +86,14 @@ def test_nearly_dense_payload_is_continued(world: World, nodes: list[str]) -> No
     training = replace(world.spec.training, round_delay=1, rounds=4, top_k=3000, value_bits=2)
     world.spec = replace(world.spec, training=training)
     job_id = world.running(nodes, document=world.spec.to_dict())
-    _deliver(world, job_id, nodes[0])
-    _deliver(world, job_id, nodes[0])
-    assert _unit(world, job_id, 1, 0).start_eager_payload_cid == _unit(world, job_id, 0, 0).payload_cid
-    assert _unit(world, job_id, 1, 0).status == UnitStatus.UPLOADED
+    world.deliver_and_go_on(job_id, nodes[0])
+    world.deliver_and_go_on(job_id, nodes[0])
+    assert world.attempt(job_id, 1, 0).start_eager_payload_cid == world.attempt(job_id, 0, 0).payload_cid
+    assert world.attempt(job_id, 1, 0).status == UnitStatus.UPLOADED
 
 
 def test_first_leaf_of_bare_checkpoint_is_refused(world: World, nodes: list[str], job_id: str) -> None:
-    _deliver(world, job_id, nodes[0])
+    world.deliver_and_go_on(job_id, nodes[0])
     work = world.work(nodes[0])
     task = work.lease.task
     task["eager_payload_cid"] = None  # as if the node had not moved by it
@@ -136,68 +104,67 @@ def test_first_leaf_of_bare_checkpoint_is_refused(world: World, nodes: list[str]
     assert refused.value.extra == {"reason": "wrong_start_leaf"}
     assert [unit.status for unit in world.units(job_id, round=1, slot=0)] == ["lost"]
     world.dispatch(job_id)
-    assert _unit(world, job_id, 1, 0).provider == nodes[0]  # offered again, from the same start
-    _deliver(world, job_id, nodes[0])
+    assert world.attempt(job_id, 1, 0).provider == nodes[0]  # offered again, from the same start
+    world.deliver_and_go_on(job_id, nodes[0])
 
 
 def test_rounds_aggregate_in_order_and_units_pay_once(world: World, nodes: list[str], job_id: str) -> None:
     for round_ in range(4):
-        _deliver(world, job_id, *nodes)
+        world.deliver_and_go_on(job_id, *nodes)
         assert len(world.units(job_id, round=round_ + 1)) == (4 if round_ < 3 else 0)
-        _close(world, job_id)
+        world.end_round(job_id)
     assert world.read(job_id).status == "verifying"
     done = world.units(job_id)
     assert [(unit.round, unit.slot) for unit in done] == [(round_, slot) for round_ in range(4) for slot in range(4)]
     assert {unit.included for unit in done} == {True}
     assert [unit.start_checkpoint_cid for unit in done] == [
-        _cid(world, job_id, max(0, unit.round - 1)) for unit in done
+        world.checkpoint(job_id, max(0, unit.round - 1)) for unit in done
     ]
     for round_ in range(1, 5):  # any client can aggregate them again
-        manifest = _checkpoint(world, job_id, round_)
+        manifest = world.manifest(job_id, round_)
         record = json.loads(world.storage.get(manifest.aggregation or "", max_bytes=2**20))
         payloads = {item["place"]: world.storage.get(item["payload"], max_bytes=2**24) for item in record["payloads"]}
         before = load_parameters(world.storage, world.spec, record["checkpoint"])
         state = load_outer(world.storage, world.spec, record["checkpoint"])
         joined = aggregate(world.spec, before, payloads, outer_state=state)
         assert cid_of_file(save_state(joined.parameters)) == manifest.model
-    verified = update(Unit).where(Unit.job_id == job_id).values(status="verified")
-    world.rows(lambda session: session.execute(verified))
+    world.execute(update(Unit).where(Unit.job_id == job_id).values(status="verified"))
     paid = world.rows(lambda session: payables.payable_units(session, job_id))
     assert [(unit.round, unit.slot) for unit in paid] == [(unit.round, unit.slot) for unit in done]
 
 
 def test_next_round_unit_is_paid_after_round_closes(world: World, nodes: list[str], job_id: str) -> None:
-    _deliver(world, job_id, *nodes)
-    _deliver(world, job_id, nodes[0])
+    world.deliver_and_go_on(job_id, *nodes)
+    world.deliver_and_go_on(job_id, nodes[0])
     with world.database.transaction() as session:
         for unit in world.units(job_id):
             if unit.status == "uploaded":
                 units.mark_checking(session, unit.id, 10_000)
                 units.pass_unit(session, unit.id)
     assert world.rows(lambda session: payables.payable_units(session, job_id)) == []
-    _close(world, job_id)
+    world.end_round(job_id)
     paid = world.rows(lambda session: payables.payable_units(session, job_id))
     assert [(unit.round, unit.slot) for unit in paid] == [(0, slot) for slot in range(4)]
 
 
 def test_late_hot_spare_starts_next_round_at_once(world: World, nodes: list[str], job_id: str) -> None:
-    _deliver(world, job_id, *nodes)
-    _close(world, job_id)
+    world.deliver_and_go_on(job_id, *nodes)
+    world.end_round(job_id)
     spare = world.node()
-    _deliver(world, job_id, *nodes[:3])
+    world.deliver_and_go_on(job_id, *nodes[:3])
     _late_in_the_round(world, job_id)
     with world.database.transaction() as session:
         leases.remove_node_from_jobs(session, nodes[3], "a test")
     world.dispatch(job_id)
-    unit = _unit(world, job_id, 2, 3)
-    assert (unit.provider, unit.start_checkpoint_cid) == (spare, _cid(world, job_id, 1))
+    unit = world.attempt(job_id, 2, 3)
+    assert (unit.provider, unit.start_checkpoint_cid) == (spare, world.checkpoint(job_id, 1))
     assert (unit.start_eager_payload_cid, unit.start_slot_state_cid) == (None, None)
-    _close(world, job_id)  # round 1 does not wait for the spare
-    _deliver(world, job_id, spare, *nodes[:3])
-    assert _unit(world, job_id, 3, 3).start_eager_payload_cid == _unit(world, job_id, 2, 3).payload_cid
-    _close(world, job_id)
-    _deliver(world, job_id, spare, *nodes[:3])
-    _close(world, job_id)
+    world.end_round(job_id)  # round 1 does not wait for the spare
+    world.deliver_and_go_on(job_id, spare, *nodes[:3])
+    assert world.attempt(job_id, 3, 3).start_eager_payload_cid == world.attempt(job_id, 2, 3).payload_cid
+    world.end_round(job_id)
+    world.deliver_and_go_on(job_id, spare, *nodes[:3])
+    world.end_round(job_id)
     assert world.read(job_id).status == "verifying"
     assert [len([u for u in world.units(job_id, round=r) if u.included]) for r in range(4)] == [4, 3, 4, 4]
 
@@ -208,92 +175,88 @@ def test_late_replica_skips_round_to_get_ahead(
 ) -> None:
     world.settings = world.settings.model_copy(update={"round_grace_seconds": 1.0})
     behind = world.work(nodes[3])
-    _deliver(world, job_id, *nodes[:3])
+    world.deliver_and_go_on(job_id, *nodes[:3])
     _age(world, job_id, timedelta(seconds=100))  # a unit takes so long, and a round waits half of it for stragglers
     began = utc_now() - timedelta(seconds=ago)
-    offered = update(Unit).where(Unit.job_id == job_id, Unit.round == 1).values(created_at=began)
-    world.rows(lambda session: session.execute(offered))
+    world.execute(update(Unit).where(Unit.job_id == job_id, Unit.round == 1).values(created_at=began))
     behind.commit()
     behind.complete()
     world.dispatch(job_id)
     assert bool(world.units(job_id, round=1, slot=3)) is goes_ahead
     if goes_ahead:
         return
-    held = select(Slot.provider).where(Slot.job_id == job_id).order_by(Slot.slot)
-    assert world.rows(lambda session: list(session.scalars(held))) == nodes
-    _close(world, job_id)
+    assert world.all(select(Slot.provider).where(Slot.job_id == job_id).order_by(Slot.slot)) == nodes
+    world.end_round(job_id)
     assert world.units(job_id, round=1, slot=3) == []
-    unit = _unit(world, job_id, 2, 3)
-    assert (unit.provider, unit.start_checkpoint_cid) == (nodes[3], _cid(world, job_id, 1))
+    unit = world.attempt(job_id, 2, 3)
+    assert (unit.provider, unit.start_checkpoint_cid) == (nodes[3], world.checkpoint(job_id, 1))
     assert unit.start_slot_state_cid == behind.slot_state_cid
     assert unit.start_eager_payload_cid is None  # its last update is aggregated already
 
 
 def test_takeover_starts_from_replica_payload_without_state(world: World, nodes: list[str], job_id: str) -> None:
     spare = world.node()
-    _deliver(world, job_id, nodes[0])
+    world.deliver_and_go_on(job_id, nodes[0])
     with world.database.transaction() as session:
         leases.remove_node_from_jobs(session, nodes[0], "a test")
     world.dispatch(job_id)
-    unit = _unit(world, job_id, 1, 0)
+    unit = world.attempt(job_id, 1, 0)
     assert (unit.provider, unit.start_slot_state_cid) == (spare, None)
-    assert unit.start_eager_payload_cid == _unit(world, job_id, 0, 0).payload_cid
-    _deliver(world, job_id, spare)
-    assert _unit(world, job_id, 1, 0).status == UnitStatus.UPLOADED
+    assert unit.start_eager_payload_cid == world.attempt(job_id, 0, 0).payload_cid
+    world.deliver_and_go_on(job_id, spare)
+    assert world.attempt(job_id, 1, 0).status == UnitStatus.UPLOADED
 
 
 def test_round_without_quorum_gets_units_from_leading_replicas(world: World, nodes: list[str], job_id: str) -> None:
-    _deliver(world, job_id, *nodes)
-    _close(world, job_id)
-    _deliver(world, job_id, *nodes[:3])  # of round 1; of round 2 they have units too
+    world.deliver_and_go_on(job_id, *nodes)
+    world.end_round(job_id)
+    world.deliver_and_go_on(job_id, *nodes[:3])  # of round 1; of round 2 they have units too
     _late_in_the_round(world, job_id)
     with world.database.transaction() as session:
         leases.remove_node_from_jobs(session, nodes[3], "a test")
     spare = world.node()
     world.dispatch(job_id)
-    _deliver(world, job_id, spare)  # of round 2
+    world.deliver_and_go_on(job_id, spare)  # of round 2
     with world.database.transaction() as session:
-        units.reject_unit(session, _unit(world, job_id, 1, 0).id, "incorrect_computation")
+        units.reject_unit(session, world.attempt(job_id, 1, 0).id, "incorrect_computation")
     _late_in_the_round(world, job_id)
     world.dispatch(job_id)
-    assert _unit(world, job_id, 1, 3).provider == spare
-    _deliver(world, job_id, spare)
-    _close(world, job_id)
+    assert world.attempt(job_id, 1, 3).provider == spare
+    world.deliver_and_go_on(job_id, spare)
+    world.end_round(job_id)
 
 
 def test_late_unit_keeps_replica_waiting_and_aggregates_later(world: World, nodes: list[str], job_id: str) -> None:
     late = world.work(nodes[3])
     late.declares = False
     late.commit()
-    _deliver(world, job_id, *nodes[:3])
+    world.deliver_and_go_on(job_id, *nodes[:3])
     _age(world, job_id, timedelta(days=1))
-    _close(world, job_id)
+    world.end_round(job_id)
     _age(world, job_id, timedelta(0))  # otherwise later offers would seem too late
     assert world.units(job_id, round=1, slot=3) == []
     late.complete()
     world.dispatch(job_id)
-    assert _unit(world, job_id, 0, 3).rounds_late == 1
-    after = _unit(world, job_id, 1, 3)
+    assert world.attempt(job_id, 0, 3).rounds_late == 1
+    after = world.attempt(job_id, 1, 3)
     assert (after.start_slot_state_cid, after.start_eager_payload_cid) == (late.slot_state_cid, None)
-    _deliver(world, job_id, *nodes)
-    _close(world, job_id)
-    assert _unit(world, job_id, 0, 3).included is True
+    world.deliver_and_go_on(job_id, *nodes)
+    world.end_round(job_id)
+    assert world.attempt(job_id, 0, 3).included is True
 
 
 def test_paused_job_gets_no_units_and_finishes_pending(world: World, nodes: list[str], job_id: str) -> None:
-    _deliver(world, job_id, nodes[0], nodes[1])
-    paused = update(Job).where(Job.id == job_id).values(paused_at=utc_now())
-    world.rows(lambda session: session.execute(paused))
-    _deliver(world, job_id, nodes[2], nodes[3])
+    world.deliver_and_go_on(job_id, nodes[0], nodes[1])
+    world.execute(update(Job).where(Job.id == job_id).values(paused_at=utc_now()))
+    world.deliver_and_go_on(job_id, nodes[2], nodes[3])
     assert [unit.slot for unit in world.units(job_id, round=1)] == [0, 1]
-    _close(world, job_id)
-    _deliver(world, job_id, nodes[0])
+    world.end_round(job_id)
+    world.deliver_and_go_on(job_id, nodes[0])
     holders = select(Slot.provider).where(Slot.job_id == job_id).order_by(Slot.slot)
-    assert None not in world.rows(lambda session: list(session.scalars(holders)))  # one is still at work
-    _deliver(world, job_id, nodes[1])
-    assert world.rows(lambda session: list(session.scalars(holders))) == [None] * 4
-    resumed = update(Job).where(Job.id == job_id).values(paused_at=None)
-    world.rows(lambda session: session.execute(resumed))
+    assert None not in world.all(holders)  # one is still at work
+    world.deliver_and_go_on(job_id, nodes[1])
+    assert world.all(holders) == [None] * 4
+    world.execute(update(Job).where(Job.id == job_id).values(paused_at=None))
     world.dispatch(job_id)
     assert [unit.slot for unit in world.units(job_id, round=1)] == [0, 1, 2, 3]
 
@@ -310,33 +273,25 @@ def test_long_paused_job_is_not_abandoned_on_resume(world: World, nodes: list[st
     world.rows(lambda session: amendments.resume(session, payer, job_id))
     world.dispatch(job_id)
     assert world.read(job_id).status == "running"
-    _deliver(world, job_id, *nodes[1:])
-    _close(world, job_id)
-
-
-def _committed(world: World, job_id: str, node: str) -> Work:
-    work = world.work(node)
-    work.commit()
-    world.dispatch(job_id)
-    return work
+    world.deliver_and_go_on(job_id, *nodes[1:])
+    world.end_round(job_id)
 
 
 def test_unit_is_uploaded_during_next_one(world: World, nodes: list[str], job_id: str) -> None:
-    first = _committed(world, job_id, nodes[0])
-    before, ahead = _unit(world, job_id, 0, 0), _unit(world, job_id, 1, 0)
+    first = world.commit_and_go_on(job_id, nodes[0])
+    before, ahead = world.attempt(job_id, 0, 0), world.attempt(job_id, 1, 0)
     assert before.status == UnitStatus.COMMITTED
     assert (ahead.start_eager_payload_cid, ahead.start_slot_state_cid) == (before.payload_cid, first.slot_state_cid)
-    second = _committed(world, job_id, nodes[0])
+    second = world.commit_and_go_on(job_id, nodes[0])
     with pytest.raises(WrongStep):
         second.complete()  # its start could not be read
-    for node in nodes[1:]:
-        world.deliver(node)
+    world.deliver_all(nodes[1:])
     first.complete()
     second.complete()
     world.dispatch(job_id)
-    _close(world, job_id)
+    world.end_round(job_id)
     assert {unit.included for unit in world.units(job_id, round=0)} == {True}
-    assert _unit(world, job_id, 2, 0).start_slot_state_cid == second.slot_state_cid
+    assert world.attempt(job_id, 2, 0).start_slot_state_cid == second.slot_state_cid
 
 
 def test_undeclared_or_departed_unit_is_awaited(world: World, nodes: list[str], job_id: str) -> None:
@@ -355,17 +310,17 @@ def test_undeclared_or_departed_unit_is_awaited(world: World, nodes: list[str], 
     assert world.units(job_id, round=1) == []
     declared.complete()
     world.dispatch(job_id)
-    unit = _unit(world, job_id, 1, 1)
+    unit = world.attempt(job_id, 1, 1)
     assert (unit.start_eager_payload_cid, unit.start_slot_state_cid) == (
-        _unit(world, job_id, 0, 1).payload_cid,
+        world.attempt(job_id, 0, 1).payload_cid,
         declared.slot_state_cid if unit.provider == nodes[1] else None,
     )
     assert unit.provider in (spare, nodes[1])
 
 
 def test_declared_unit_without_upload_invalidates_dependents(world: World, nodes: list[str], job_id: str) -> None:
-    first = _committed(world, job_id, nodes[0])
-    second = _committed(world, job_id, nodes[0])
+    first = world.commit_and_go_on(job_id, nodes[0])
+    second = world.commit_and_go_on(job_id, nodes[0])
     world.age(first.lease.id)
     assert expiry.expire_due(world.database, utc_now()) == 1
     lost = {unit.round: unit for unit in world.units(job_id, slot=0)}
@@ -374,10 +329,10 @@ def test_declared_unit_without_upload_invalidates_dependents(world: World, nodes
     with pytest.raises(LeaseLost):
         second.complete()
     world.dispatch(job_id)
-    again = _unit(world, job_id, 0, 0)
+    again = world.attempt(job_id, 0, 0)
     assert (again.start_slot_state_cid, again.start_eager_payload_cid) == (None, None)
-    _deliver(world, job_id, again.provider, *nodes[1:])
-    _close(world, job_id)
+    world.deliver_and_go_on(job_id, again.provider, *nodes[1:])
+    world.end_round(job_id)
 
 
 def test_another_payload_than_was_declared_is_refused(world: World, nodes: list[str], job_id: str) -> None:

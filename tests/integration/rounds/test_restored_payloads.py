@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 from kit.jobs.jobs_fixtures import Work, World
 from sqlalchemy import text, update
-from test_overlapped_rounds import _checkpoint, _close, _committed, _deliver, _unit
 
 from market.platform.db.base import utc_now
-from market.training.aggregation import service as aggregation
 from market.training.leases import service as leases
 from market.training.units import service as units
 from market.training.units.models import Unit
@@ -56,16 +54,16 @@ def test_excluded_payload_is_restored_to_replica(world: World, five: list[str]) 
     job_id = _running(world, five)
     left_out = _round_with_an_outlier(world, job_id, five)
     ahead = _sent(world, five[4])  # started before the exclusion, from the first unit's state
-    _close(world, job_id)
-    unit, second = _unit(world, job_id, 0, 4), _unit(world, job_id, 1, 4)
+    world.end_round(job_id)
+    unit, second = world.attempt(job_id, 0, 4), world.attempt(job_id, 1, 4)
     assert (unit.included, unit.exclusion_reason) == (False, "krum_outlier")
     assert (second.start_eager_payload_cid, second.start_restored_payload_cid) == (unit.payload_cid, None)
 
-    third = _unit(world, job_id, 2, 4)
+    third = world.attempt(job_id, 2, 4)
     assert third.start_slot_state_cid == second.slot_state_cid
     assert third.start_eager_payload_cid == second.payload_cid
     assert third.start_restored_payload_cid == unit.payload_cid
-    assert "4" not in _checkpoint(world, job_id, 1).slot_states  # no file is of what it goes on from
+    assert "4" not in world.manifest(job_id, 1).slot_states  # no file is of what it goes on from
     work = world.work(five[4])
     feedback = work.unit().slot_state.error_feedback
     assert (feedback == ahead.slot_state.error_feedback + decode(world.spec, left_out.payload).dense()).all()
@@ -74,19 +72,19 @@ def test_excluded_payload_is_restored_to_replica(world: World, five: list[str]) 
     for node in five[:4]:
         _sent(world, node)
     world.dispatch(job_id)
-    _close(world, job_id)
-    after = _unit(world, job_id, 3, 4)
+    world.end_round(job_id)
+    after = world.attempt(job_id, 3, 4)
     assert (after.start_slot_state_cid, after.start_restored_payload_cid) == (work.slot_state_cid, None)  # once
 
 
 def test_excluded_payload_is_restored_without_round_delay(world: World, five: list[str]) -> None:
     job_id = _running(world, five, round_delay=0)
     left_out = _round_with_an_outlier(world, job_id, five)
-    _close(world, job_id)
-    unit, second = _unit(world, job_id, 0, 4), _unit(world, job_id, 1, 4)
+    world.end_round(job_id)
+    unit, second = world.attempt(job_id, 0, 4), world.attempt(job_id, 1, 4)
     assert (unit.included, unit.exclusion_reason) == (False, "krum_outlier")
     assert (second.start_slot_state_cid, second.start_restored_payload_cid) == (unit.slot_state_cid, unit.payload_cid)
-    assert set(_checkpoint(world, job_id, 1).slot_states) == {"0", "1", "2", "3"}  # no file is of what it goes on from
+    assert set(world.manifest(job_id, 1).slot_states) == {"0", "1", "2", "3"}  # no file is of what it goes on from
     start = world.work(five[4]).unit().slot_state
     left = left_out.slot_state
     assert (start.error_feedback == left.error_feedback + decode(world.spec, left_out.payload).dense()).all()
@@ -98,13 +96,13 @@ def test_lost_start_with_restored_payload_is_reissued(world: World, five: list[s
     job_id = _running(world, five)
     _round_with_an_outlier(world, job_id, five)
     _sent(world, five[4])
-    _close(world, job_id)
+    world.end_round(job_id)
     given_up = world.work(five[4])
     with world.database.transaction() as session:
         leases.fail(session, given_up.lease.id, five[4], given_up.lease.token, "input_missing", "a test")
     world.dispatch(job_id)
-    again = _unit(world, job_id, 2, 4)
-    assert (again.provider, again.start_restored_payload_cid) == (five[4], _unit(world, job_id, 0, 4).payload_cid)
+    again = world.attempt(job_id, 2, 4)
+    assert (again.provider, again.start_restored_payload_cid) == (five[4], world.attempt(job_id, 0, 4).payload_cid)
 
 
 def test_payload_excluded_twice_is_not_restored_again(world: World, five: list[str]) -> None:
@@ -113,32 +111,32 @@ def test_payload_excluded_twice_is_not_restored_again(world: World, five: list[s
     _sent(world, five[4])
     for node in five[:4]:
         _sent(world, node)
-    _close(world, job_id)
+    world.end_round(job_id)
     _round_with_an_outlier(world, job_id, five)  # of round 2, with the restored payload
-    _close(world, job_id)
+    world.end_round(job_id)
     _close_after(world, job_id, five)
-    twice = _unit(world, job_id, 2, 4)
+    twice = world.attempt(job_id, 2, 4)
     assert (twice.included, twice.exclusion_reason) == (False, "krum_outlier")
-    assert twice.start_restored_payload_cid == _unit(world, job_id, 0, 4).payload_cid
+    assert twice.start_restored_payload_cid == world.attempt(job_id, 0, 4).payload_cid
     assert {unit.start_restored_payload_cid for unit in world.units(job_id, slot=4) if unit.round > 2} == {None}
 
 
 def _close_after(world: World, job_id: str, nodes: list[str]) -> None:
     for node in nodes:
         _sent(world, node)
-    _close(world, job_id)
+    world.end_round(job_id)
 
 
 def test_refuted_payload_is_not_restored(world: World, five: list[str]) -> None:
     job_id = _running(world, five)
     _round_with_an_outlier(world, job_id, five)
     before = world.read(job_id).current_round
-    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    world.aggregate(job_id)
     assert world.read(job_id).current_round == before + 1
-    world.rows(lambda session: units.reject_unit(session, _unit(world, job_id, 0, 4).id, "incorrect_computation"))
+    world.rows(lambda session: units.reject_unit(session, world.attempt(job_id, 0, 4).id, "incorrect_computation"))
     _sent(world, five[4])
     world.dispatch(job_id)
-    assert _unit(world, job_id, 2, 4).start_restored_payload_cid is None
+    assert world.attempt(job_id, 2, 4).start_restored_payload_cid is None
 
 
 def test_oversized_payload_is_not_restored(world: World, nodes: list[str]) -> None:
@@ -148,13 +146,13 @@ def test_oversized_payload_is_not_restored(world: World, nodes: list[str]) -> No
     loud.hand_in(encode(loud.spec, np.where(loud.vector > 0, 1e6, -1e6).astype(np.float32)))
     loud.commit()
     loud.complete()
-    _deliver(world, job_id, *nodes[:3])
-    _close(world, job_id)
-    assert (_unit(world, job_id, 0, 3).included, _unit(world, job_id, 0, 3).to_restore) == (False, False)
-    _deliver(world, job_id, *nodes)
-    third = _unit(world, job_id, 2, 3)
+    world.deliver_and_go_on(job_id, *nodes[:3])
+    world.end_round(job_id)
+    assert (world.attempt(job_id, 0, 3).included, world.attempt(job_id, 0, 3).to_restore) == (False, False)
+    world.deliver_and_go_on(job_id, *nodes)
+    third = world.attempt(job_id, 2, 3)
     assert (third.start_slot_state_cid, third.start_restored_payload_cid) == (
-        _unit(world, job_id, 1, 3).slot_state_cid,
+        world.attempt(job_id, 1, 3).slot_state_cid,
         None,
     )
 
@@ -162,9 +160,9 @@ def test_oversized_payload_is_not_restored(world: World, nodes: list[str]) -> No
 def _close_without(world: World, job_id: str) -> None:
     offered = update(Unit).where(Unit.job_id == job_id)
     long_ago, took = utc_now() - timedelta(days=1), text("COALESCE(uploaded_at - interval '10000 seconds', now())")
-    world.rows(lambda session: session.execute(offered.values(created_at=long_ago)))
-    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
-    world.rows(lambda session: session.execute(offered.values(created_at=took)))
+    world.execute(offered.values(created_at=long_ago))
+    world.aggregate(job_id)
+    world.execute(offered.values(created_at=took))
     world.dispatch(job_id)
 
 
@@ -172,15 +170,15 @@ def test_late_declared_units_are_restored_in_order(world: World, nodes: list[str
     world.be_patient()
     world.settings = world.settings.model_copy(update={"round_deadline_seconds": 50_000.0})
     job_id = _running(world, nodes, rounds=10)
-    first = _committed(world, job_id, nodes[3])
-    second = _committed(world, job_id, nodes[3])
+    first = world.commit_and_go_on(job_id, nodes[3])
+    second = world.commit_and_go_on(job_id, nodes[3])
     while world.read(job_id).current_round < MAX_STALENESS + 2:
-        _deliver(world, job_id, *nodes[:3])
+        world.deliver_and_go_on(job_id, *nodes[:3])
         _close_without(world, job_id)
     first.complete()
     second.complete()
     world.dispatch(job_id)
-    late = [_unit(world, job_id, round_, 3) for round_ in (0, 1)]
+    late = [world.attempt(job_id, round_, 3) for round_ in (0, 1)]
     assert [(unit.included, unit.exclusion_reason) for unit in late] == [(False, "too_late")] * 2
     restored = []
     for _ in late:

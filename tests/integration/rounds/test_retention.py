@@ -48,7 +48,7 @@ def train(world: World, nodes: Sequence[str]) -> str:
 
 def end(world: World, job_id: str, ago: timedelta) -> None:
     values = {"status": "settled", "settled_at": utc_now() - ago}
-    world.rows(lambda session: session.execute(update(Job).where(Job.id == job_id).values(**values)))
+    world.execute(update(Job).where(Job.id == job_id).values(**values))
 
 
 def forget(world: World, storage: Storage | None = None) -> int:
@@ -56,14 +56,12 @@ def forget(world: World, storage: Storage | None = None) -> int:
 
 
 def count(world: World, row: Any, job_id: str) -> int:
-    found = world.rows(lambda session: session.scalar(select(func.count()).where(row.job_id == job_id)))
+    found = world.scalar(select(func.count()).where(row.job_id == job_id))
     return int(found)
 
 
 def checkpoints(world: World, job_id: str) -> list[Checkpoint]:
-    query = select(Checkpoint).where(Checkpoint.job_id == job_id).order_by(Checkpoint.round)
-    found: list[Checkpoint] = world.rows(lambda session: session.scalars(query).all())
-    return found
+    return world.all(select(Checkpoint).where(Checkpoint.job_id == job_id).order_by(Checkpoint.round))
 
 
 def public_states(world: World, job_id: str) -> list[str]:
@@ -105,8 +103,8 @@ def test_old_job_keeps_files_needed_for_receipt(world: World, trained: str, monk
     assert {cid for one in checkpoints(world, trained) for cid in one.file_cids} == of_checkpoints
     assert not public_states(world, trained)
     assert (count(world, Lease, trained), count(world, JobEventRow, trained)) == (0, 0)
-    assert world.rows(lambda session: session.scalar(select(func.count()).select_from(Pin))) == 0
-    assert world.rows(lambda session: session.scalar(select(func.count()).select_from(AuditEvent)))
+    assert world.scalar(select(func.count()).select_from(Pin)) == 0
+    assert world.scalar(select(func.count()).select_from(AuditEvent))
     assert forget(world) == 0
 
 
@@ -117,9 +115,8 @@ def test_evidence_replica_states_are_kept(world: World, trained: str) -> None:
     public = [str(unit.slot_state_cid) for unit in (began_with, rejected, other)]
     for unit in (began_with, rejected, other):
         world.storage.put(world.kept[unit.provider][str(unit.slot_state_cid)], max_bytes=2**24)
-    reject = update(Unit).where(Unit.id == rejected.id).values(status="rejected")
-    world.rows(lambda session: session.execute(reject))
-    world.rows(lambda session: session.execute(update(Unit).values(slot_state_public=True)))
+    world.execute(update(Unit).where(Unit.id == rejected.id).values(status="rejected"))
+    world.execute(update(Unit).values(slot_state_public=True))
     end(world, trained, KEPT + DAY)
     assert forget(world) == 1
     assert pinned(world, public[:2]) == {True}
@@ -148,8 +145,7 @@ def test_file_stored_again_during_release_is_kept(
     real = Storage.unpin
 
     def unpin(storage: Storage, cid: str) -> None:
-        with world.database.transaction() as session:
-            session.execute(update(Checkpoint).where(Checkpoint.job_id == copy).values(file_cids=[again]))
+        world.execute(update(Checkpoint).where(Checkpoint.job_id == copy).values(file_cids=[again]))
         real(storage, cid)
 
     def die(storage: Storage, cid: str) -> None:
@@ -175,9 +171,8 @@ def test_job_is_not_marked_while_storage_down(world: World, trained: str) -> Non
 
 def test_hot_spares_of_old_job_receive_end(api: httpx.Client, world: World, trained: str) -> None:
     caller = sign_in(api)
-    own = update(Job).where(Job.id == trained).values(payer=caller.address)
-    world.rows(lambda session: session.execute(own))
-    seen = world.rows(lambda session: session.scalar(select(func.max(JobEventRow.id))))
+    world.execute(update(Job).where(Job.id == trained).values(payer=caller.address))
+    seen = world.scalar(select(func.max(JobEventRow.id)))
     end(world, trained, KEPT + DAY)
     assert forget(world) == 1
     for last in ({}, {"Last-Event-ID": str(seen)}):
@@ -215,17 +210,16 @@ def test_orders_of_old_rounds_go_and_prices_stay(world: World, trained: str, mon
     old = [auction(world, number, KEPT + DAY) for number in range(5)]
     recent, needed = auction(world, 5, KEPT - DAY), auction(world, 6, KEPT + DAY)
     matched = update(Job).where(Job.id == trained).values(auction_round_id=needed)  # its record has to name its order
-    world.rows(lambda session: session.execute(matched))
+    world.execute(matched)
 
     def with_orders() -> set[int]:
-        query = select(AuctionRound.id).where(AuctionRound.owners["bids"].is_not(None))
-        return set(world.rows(lambda session: session.scalars(query).all()))
+        return set(world.all(select(AuctionRound.id).where(AuctionRound.owners["bids"].is_not(None))))
 
     assert with_orders() == {*old, recent, needed}
     assert auctions.purge_orders(world.database, KEPT, utc_now()) == 5
     assert with_orders() == {recent, needed}
     prices = select(func.count()).where(AuctionRound.price_wei == 10**18, AuctionRound.book_hash == HASH)
-    assert world.rows(lambda session: session.scalar(prices)) == 7
+    assert world.scalar(prices) == 7
     end(world, trained, DAY)
     assert auctions.purge_orders(world.database, KEPT, utc_now()) == 1
 

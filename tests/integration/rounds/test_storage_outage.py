@@ -24,8 +24,7 @@ def test_chain_deadlines_do_not_wait_for_storage(world: VerificationWorld, nodes
     committed = world.commit_window()
     world.chain.head = committed.args["seedBlock"] + 1
     before = len(world.intents("latch_seed"))
-    failed = update(Sample).values(status="failed", reason="withheld_data")
-    world.rows(lambda session: session.execute(failed))
+    world.execute(update(Sample).values(status="failed", reason="withheld_data"))
 
     working, world.storage = world.storage, Storage("http://127.0.0.1:1")
     with pytest.raises(StorageUnavailable):  # there is evidence to be stored

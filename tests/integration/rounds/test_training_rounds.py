@@ -36,12 +36,11 @@ from zoo_protocol.hashing import sha256, to_hex
 def test_trained_job_waits_for_decisions_and_pins(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes)
     for round_ in range(2):
-        for node in nodes:
-            world.deliver(node)
+        world.deliver_all(nodes)
         world.wakes.seen.clear()
         world.dispatch(job_id)
         assert ("jobs.aggregate", (job_id,)) in world.wakes.seen
-        aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+        world.aggregate(job_id)
         assert world.read(job_id).current_round == round_ + 1
         world.dispatch(job_id)
     job = world.read(job_id)
@@ -54,7 +53,7 @@ def test_trained_job_waits_for_decisions_and_pins(world: World, nodes: list[str]
         world.units(job_id, round=0, slot=2)[0].slot_state_cid
     )
 
-    rows = world.rows(lambda session: list(session.scalars(select(Checkpoint).order_by(Checkpoint.round))))
+    rows = world.all(select(Checkpoint).order_by(Checkpoint.round))
     manifests = [CheckpointManifest.from_bytes(world.storage.get(row.cid, max_bytes=2**20)) for row in rows]
     assert [manifest.parent for manifest in manifests] == [None, rows[0].cid, rows[1].cid]
     assert len({row.model_cid for row in rows}) == 3
@@ -76,9 +75,8 @@ def test_next_round_opens_before_loss_is_known(world: World, nodes: list[str], m
     with monkeypatch.context() as broken:  # evaluating fails while the first round closes, and delays nothing
         broken.setattr(aggregation, "validation_loss", lambda *_: pytest.fail("the round waited for a loss"))
         broken.setattr(validation, "validation_loss", _lost)
-        for node in nodes:
-            world.deliver(node)
-        aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+        world.deliver_all(nodes)
+        world.aggregate(job_id)
         assert ("jobs.validate", (job_id,)) in world.wakes.seen
         with pytest.raises(StorageUnavailable):
             validation.validate(world.database, world.storage, job_id)
@@ -94,14 +92,13 @@ def test_next_round_opens_before_loss_is_known(world: World, nodes: list[str], m
     for _ in range(2):
         validation.validate(world.database, world.storage, job_id)
     assert validation.jobs_to_validate(world.database) == []
-    events = world.rows(lambda session: list(session.scalars(select(JobEventRow).where(JobEventRow.job_id == job_id))))
+    events = world.all(select(JobEventRow).where(JobEventRow.job_id == job_id))
     [report] = [event.data for event in events if event.kind == "validation"]
     assert report["round"] == 1
     assert _losses(world, job_id) == [first, report["validation_loss"]]
 
-    for node in nodes:
-        world.deliver(node)
-    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    world.deliver_all(nodes)
+    world.aggregate(job_id)
     assert None not in _losses(world, job_id)  # the final model's is known at once
 
 
@@ -118,8 +115,7 @@ def test_repeated_aggregation_gives_same_checkpoint(
     world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job_id = world.running(nodes)
-    for node in nodes:
-        world.deliver(node)
+    world.deliver_all(nodes)
     built = []
     original = aggregation._apply
 
@@ -129,25 +125,24 @@ def test_repeated_aggregation_gives_same_checkpoint(
 
     monkeypatch.setattr(aggregation, "_apply", crash)
     with pytest.raises(RuntimeError):
-        aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+        world.aggregate(job_id)
     assert world.read(job_id).current_round == 0
     monkeypatch.setattr(aggregation, "_apply", original)
     for _ in range(2):
-        aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+        world.aggregate(job_id)
     assert world.read(job_id).current_round == 1
-    rows = world.rows(lambda session: list(session.scalars(select(Checkpoint.cid).where(Checkpoint.round == 1))))
+    rows = world.all(select(Checkpoint.cid).where(Checkpoint.round == 1))
     assert rows == built
 
 
 def test_replica_with_excluded_payload_continues_from_its_unit(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes)
-    for node in nodes[:3]:
-        world.deliver(node)
+    world.deliver_all(nodes[:3])
     outlier = world.work(nodes[3])
     outlier.hand_in(encode(outlier.spec, np.ones(outlier.spec.num_parameters(), np.float32)))
     outlier.commit()
     outlier.complete()
-    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    world.aggregate(job_id)
     [unit] = world.units(job_id, round=0, slot=3)
     assert (unit.included, unit.exclusion_reason) == (False, "norm_outlier")
     world.dispatch(job_id)
@@ -180,8 +175,7 @@ def test_rejected_unit_leaves_pending_aggregation(
     world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job_id = world.running(nodes)
-    for node in nodes:
-        world.deliver(node)
+    world.deliver_all(nodes)
     bad = world.units(job_id, slot=1)[0]
     original = aggregation._build_checkpoint
 
@@ -192,7 +186,7 @@ def test_rejected_unit_leaves_pending_aggregation(
         return result
 
     monkeypatch.setattr(aggregation, "_build_checkpoint", reject_meanwhile)
-    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    world.aggregate(job_id)
     assert world.read(job_id).current_round == 0
     world.rows(lambda session: leases.remove_node_from_jobs(session, nodes[1], "jailed"))
     spare = world.node()
@@ -205,8 +199,7 @@ def test_hot_spare_takes_over_unit_of_silent_node(world: World, nodes: list[str]
     spare = world.node()
     stale = world.work(nodes[0])
     stale.commit()
-    for node in nodes[1:]:
-        world.deliver(node)
+    world.deliver_all(nodes[1:])
     world.age(stale.lease.id)
     with pytest.raises(LeaseLost):  # it has expired, although no sweep has run yet
         stale.complete()
@@ -219,7 +212,7 @@ def test_hot_spare_takes_over_unit_of_silent_node(world: World, nodes: list[str]
         stale.complete()
     assert world.pull(nodes[0]) is None  # nothing stale for a node that comes back
     world.deliver(spare)
-    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    world.aggregate(job_id)
     assert world.read(job_id).current_round == 1
 
 
@@ -241,12 +234,11 @@ def test_lost_node_returns_only_without_better_candidate(world: World, nodes: li
 def test_round_closes_without_stragglers_at_its_deadline(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes)
     straggler = world.work(nodes[3])
-    for node in nodes[:3]:
-        world.deliver(node)
-    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    world.deliver_all(nodes[:3])
+    world.aggregate(job_id)
     assert world.read(job_id).current_round == 0  # a node is still at work in time
     world.start_round(job_id, ago=world.settings.round_deadline_seconds + 1)
-    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    world.aggregate(job_id)
     assert world.read(job_id).current_round == 1
     [unit] = world.units(job_id, round=0, slot=3)
     assert (unit.status, unit.reason) == (UnitStatus.LOST, "round_closed")
@@ -256,18 +248,15 @@ def test_round_closes_without_stragglers_at_its_deadline(world: World, nodes: li
 
 def test_round_deadline_follows_recent_deliveries(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes)
-    for node in nodes:
-        world.deliver(node)
+    world.deliver_all(nodes)
     _took(world, job_id, seconds=100)
-    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
-    world.dispatch(job_id)
-    for node in nodes[:3]:
-        world.deliver(node)
+    world.close_round(job_id)
+    world.deliver_all(nodes[:3])
     _took(world, job_id, seconds=100)
     slack = world.settings.round_grace_seconds
     for ago, closed in ((100 + slack - 2, 1), (100 + slack + 1, 2)):
         world.start_round(job_id, ago=ago)
-        aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+        world.aggregate(job_id)
         assert world.read(job_id).current_round == closed
 
 
@@ -278,7 +267,7 @@ def test_dispatchers_at_once_offer_each_unit_once(world: World, nodes: list[str]
     assert at_once([lambda: world.dispatch(job_id)] * 6) == [None] * 6
     world.dispatch(job_id)
     assert len(world.units(job_id)) == 4
-    kinds = world.rows(lambda session: list(session.scalars(select(Lease.kind).where(Lease.job_id == job_id))))
+    kinds = world.all(select(Lease.kind).where(Lease.job_id == job_id))
     assert sorted(kinds) == ["pin"] * 3 + ["train"] * 4
     pulled: list[Any] = []
     assert at_once([lambda: pulled.append(world.pull(nodes[0]))] * 6) == [None] * 6
@@ -300,8 +289,7 @@ def test_concurrent_matches_place_node_once(world: World, nodes: list[str]) -> N
 
 def test_wrong_pin_proof_leads_to_other_node(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes)
-    lease = world.pull(nodes[0], LeaseKind.PIN)
-    assert lease is not None
+    lease = world.pulled(nodes[0], LeaseKind.PIN)
     with pytest.raises(ResultRefused):
         world.complete(lease, nodes[0], CompletePin(token=lease.token, proof=to_hex(b"\0" * 32)))
     world.dispatch(job_id)
@@ -313,13 +301,12 @@ def test_wrong_pin_proof_leads_to_other_node(world: World, nodes: list[str]) -> 
 
 def test_checkpoint_is_released_after_three_newer_pin_proofs(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes)
-    for node in nodes:
-        world.deliver(node)
-    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    world.deliver_all(nodes)
+    world.aggregate(job_id)
     for node in nodes[:3]:
         assert world.pin(node)  # the initial checkpoint
     world.dispatch(job_id)
-    first, second = world.rows(lambda session: list(session.scalars(select(Checkpoint).order_by(Checkpoint.round))))
+    first, second = world.all(select(Checkpoint).order_by(Checkpoint.round))
     leases = [world.pull(node, LeaseKind.PIN) for node in nodes[:3]]
     assert [(lease.task["checkpoint_cid"], lease.task["release"]) for lease in leases if lease] == [
         (second.cid, [])
@@ -348,13 +335,12 @@ def test_abandoned_replay_is_reported_to_verification(
 
 def test_progress_and_first_step_are_reported_live(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes)
-    lease = world.pull(nodes[0])
-    assert lease is not None
+    lease = world.pulled(nodes[0])
     for step in (0, 1, 1):
         with world.database.transaction() as session:
             leases.heartbeat(session, lease.id, nodes[0], lease.token, step, 30)
         assert (world.read(job_id).first_step_at is None) == (step == 0)
-    steps = world.rows(lambda session: list(session.scalars(select(JobEventRow.data).filter_by(kind="step"))))
+    steps = world.all(select(JobEventRow.data).filter_by(kind="step"))
     assert steps == [{"round": 0, "slot": 0, "provider": nodes[0], "step": 1}]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 from kit.verification.replay_records import OTHER_LEAF, asked_of, replay_records
-from kit.verification.verification_fixtures import VerificationWorld, three_verifiers, verification_world  # noqa: F401  (fixtures)
+from kit.verification.verification_fixtures import VerificationWorld
 from sqlalchemy import func, select, update
 
 from market.domain.verification.dispute_routes import DecidedBy, Route
@@ -53,8 +53,7 @@ def test_committee_waits_for_canary_decision(world: VerificationWorld, unit_id: 
     refute(world)
     world.advance()
     assert world.unit(unit_id).status == "checking"
-    with world.database.transaction() as session:
-        session.execute(update(Canary).values(status="answered"))
+    world.execute(update(Canary).values(status="answered"))
     world.advance()
     assert world.unit(unit_id).status == "disputed"
     assert world.slashes() == []
@@ -74,7 +73,7 @@ def test_unit_does_not_wait_for_incapable_canary_verifiers(
         for verifier in asked:
             world.give_up(verifier, LeaseKind.REPLAY, "out_of_memory")
         world.advance()
-    assert world.rows(lambda session: session.scalar(select(Canary.status))) == "dropped"
+    assert world.scalar(select(Canary.status)) == "dropped"
     assert world.unit(unit_id).status == "verified"
     assert {world.provider(verifier).status for verifier in verifiers} == {"active"}
 
@@ -130,10 +129,10 @@ def test_comparison_waits_for_unreachable_storage(
     monkeypatch.setattr(replay_inputs, "claimed_end_distance", unavailable)
     with pytest.raises(StorageUnavailable):
         comparisons.compare_states(world.database, world.storage)
-    assert world.rows(lambda session: session.scalar(select(Comparison.status))) == "computed"
+    assert world.scalar(select(Comparison.status)) == "computed"
     monkeypatch.setattr(replay_inputs, "claimed_end_distance", lambda *_: (1e-9, 1e-9))
     comparisons.compare_states(world.database, world.storage)
-    assert world.rows(lambda session: session.scalar(select(Comparison.status))) == "passed"
+    assert world.scalar(select(Comparison.status)) == "passed"
 
 
 @pytest.mark.parametrize("rejected", [True, False])
@@ -160,7 +159,7 @@ def test_distant_comparison_is_paid_by_dispute_outcome(world: VerificationWorld,
             replays_service.clear_sample(session, failed, unit)
         else:
             unit_outcomes._reject(session, unit_id, "incorrect_computation")
-    drifts = world.rows(lambda session: session.scalar(select(func.count()).select_from(ClassDrift)))
+    drifts = world.scalar(select(func.count()).select_from(ClassDrift))
     assert drifts == rejected
     right = {address for address, (replays, _, _) in replay_records(world).items() if replays}
     assert (other in right) is not rejected

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from kit.verification.replay_records import replay_records
-from kit.verification.verification_fixtures import VerificationWorld, verification_world  # noqa: F401  (a fixture)
+from kit.verification.verification_fixtures import VerificationWorld
 from sqlalchemy import select, update
 
 from market.platform.storage.client import Storage
@@ -59,7 +59,7 @@ def statuses(world: VerificationWorld) -> Counter[str]:
 def test_duplicate_replay_asks_two_and_waits_for_both(world: VerificationWorld) -> None:
     unit_id = drawn_first(world, 4)
     first, second = asked(world)
-    leases = world.rows(lambda session: list(session.scalars(select(Lease).where(Lease.kind == LeaseKind.REPLAY))))
+    leases = world.all(select(Lease).where(Lease.kind == LeaseKind.REPLAY))
     tasks = [lease.task for lease in leases]
     assert tasks[0] == tasks[1]
     (sample,) = world.samples()
@@ -199,8 +199,7 @@ def test_result_without_requested_digest_is_refused_and_reassigned(world: Verifi
     unit_id = drawn_first(world, 4)
     first, second = asked(world)
     salt, claim = "0x" + "05" * 32, world.claim(unit_id, 0)
-    lease = world.pull(first, LeaseKind.REPLAY)
-    assert lease is not None
+    lease = world.pulled(first, LeaseKind.REPLAY)
     world.commit_replay(first, lease, claim, salt)
     with pytest.raises(ResultRefused) as refused:
         world.complete(lease, first, CompleteReplay(token=lease.token, end_leaf=claim, salt=salt))
@@ -214,8 +213,7 @@ def test_result_without_requested_digest_is_refused_and_reassigned(world: Verifi
 def test_digest_counts_only_as_committed(world: VerificationWorld) -> None:
     unit_id = drawn_first(world, 4)
     verifier, claim = asked(world)[0], world.claim(unit_id, 0)
-    lease = world.pull(verifier, LeaseKind.REPLAY)
-    assert lease is not None
+    lease = world.pulled(verifier, LeaseKind.REPLAY)
     salt = "0x" + "05" * 32
     world.commit_replay(verifier, lease, claim, salt, MADE_UP)
 

@@ -3,14 +3,7 @@
 import json
 from datetime import timedelta
 
-from kit.verification.verification_fixtures import (  # noqa: F401  (fixtures)
-    RATE,
-    VerificationWorld,
-    delivered_units,
-    three_verifiers,
-    two_nodes,
-    verification_world,
-)
+from kit.verification.verification_fixtures import VerificationWorld
 from sqlalchemy import select, update
 
 from market.domain.lifecycle import ProviderStatus
@@ -28,11 +21,11 @@ from market.verification.samples.models import LateState
 
 
 def late_states(world: VerificationWorld) -> list[LateState]:
-    return list(world.rows(lambda session: session.scalars(select(LateState).order_by(LateState.sample_id)).all()))
+    return world.all(select(LateState).order_by(LateState.sample_id))
 
 
 def penalties(world: VerificationWorld) -> list[LatePenalty]:
-    return list(world.rows(lambda session: session.scalars(select(LatePenalty).order_by(LatePenalty.id)).all()))
+    return world.all(select(LatePenalty).order_by(LatePenalty.id))
 
 
 def lost_by_day(world: VerificationWorld, node: str) -> dict[int, int]:
@@ -41,8 +34,7 @@ def lost_by_day(world: VerificationWorld, node: str) -> dict[int, int]:
 
 
 def events(world: VerificationWorld, kind: str) -> list[dict[str, object]]:
-    query = select(JobEventRow.data).where(JobEventRow.kind == kind).order_by(JobEventRow.id)
-    return list(world.rows(lambda session: session.scalars(query).all()))
+    return world.all(select(JobEventRow.data).where(JobEventRow.kind == kind).order_by(JobEventRow.id))
 
 
 def show_late(world: VerificationWorld, node: str, verifiers: list[str], job_id: str, *, days_ago: int = 0) -> int:
@@ -53,7 +45,7 @@ def show_late(world: VerificationWorld, node: str, verifiers: list[str], job_id:
     world.advance()
     late = update(LateState).where(LateState.sample_id == sample.id)
     ago = utc_now() - timedelta(days=days_ago, seconds=1)
-    world.rows(lambda session: session.execute(late.values(due_at=ago)))
+    world.execute(late.values(due_at=ago))
     assert world.reveal(node) is not None
     world.replay(world.asked(verifiers), world.claim(unit.id, 1))
     return unit.id
@@ -154,8 +146,7 @@ def test_jailed_late_node_is_slashed_for_data_withholding(
         show_late(world, node, verifiers, job_id, days_ago=days_ago)
         job_id = world.second_job(node)
     assert len(penalties(world)) == 1
-    with world.database.transaction() as session:
-        session.execute(update(Provider).where(Provider.address == node).values(status=ProviderStatus.JAILED))
+    world.execute(update(Provider).where(Provider.address == node).values(status=ProviderStatus.JAILED))
     (unit,) = world.units(job_id, provider=node)
     world.challenge({unit.id: [1]})
     world.pass_deadline(world.samples()[-1].id)

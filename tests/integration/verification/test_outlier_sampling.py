@@ -3,11 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from kit.verification.verification_fixtures import RATE, VerificationWorld, verification_world  # noqa: F401  (fixtures)
+from kit.verification.verification_fixtures import RATE, VerificationWorld
 from sqlalchemy import select
 
 from market.domain.verification.sampling import FLAGGED_UNITS
-from market.training.aggregation import service as aggregation
 from market.training.evaluation import validation
 from market.training.evaluation.consistency import has_outlier_flag
 from market.training.units.models import Unit
@@ -25,12 +24,11 @@ def sampled_in_full(world: VerificationWorld, node: str, times_as_dear: int = 1)
 def test_closed_round_is_examined_during_next_one(world: VerificationWorld) -> None:
     nodes = [world.node() for _ in range(4)]
     job_id = world.running(nodes)
-    for node in nodes:
-        world.deliver(node)
+    world.deliver_all(nodes)
     assert [unit.doubts for unit in world.units(job_id, round=0)] == [None] * 4
     validation.validate(world.database, world.storage, job_id)  # the round is open: nothing to examine
     assert [unit.doubts for unit in world.units(job_id, round=0)] == [None] * 4
-    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    world.aggregate(job_id)
     validation.validate(world.database, world.storage, job_id)
     found = [unit.doubts for unit in world.units(job_id, round=0)]
     assert all(codes is not None for codes in found)
@@ -45,8 +43,7 @@ def test_closed_round_is_examined_during_next_one(world: VerificationWorld) -> N
 def test_flagged_node_is_sampled_more_without_loss(world: VerificationWorld, sign: str) -> None:
     node, other = world.node(), world.node()
     job_id = world.running([node, other])
-    for name in (node, other):
-        world.deliver(name)
+    world.deliver_all((node, other))
     with world.database.transaction() as session:
         for unit in session.query(Unit).filter(Unit.job_id == job_id):
             if unit.provider == node and sign == "doubts":

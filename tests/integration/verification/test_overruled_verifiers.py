@@ -6,13 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from kit.verification.replay_records import OTHER_LEAF, asked_of, replay_records
-from kit.verification.verification_fixtures import (  # noqa: F401  (fixtures)
-    VerificationWorld,
-    delivered_units,
-    three_verifiers,
-    two_nodes,
-    verification_world,
-)
+from kit.verification.verification_fixtures import VerificationWorld
 from sqlalchemy import select, update
 
 from market.domain.network import DEVNET
@@ -36,8 +30,7 @@ from zoo_protocol.hashing import to_hex
 
 
 def warn(world: VerificationWorld, verifiers: list[str], ago: timedelta) -> None:
-    with world.database.transaction() as session:
-        session.execute(update(Provider).where(Provider.address.in_(verifiers)).values(warned_at=utc_now() - ago))
+    world.execute(update(Provider).where(Provider.address.in_(verifiers)).values(warned_at=utc_now() - ago))
 
 
 def overrule_one(world: VerificationWorld, verifiers: list[str], unit_id: int, sample_id: int) -> str:
@@ -179,9 +172,10 @@ def test_verifier_with_sufficient_stake_is_selected_first(
     verifiers += [world.verifier() for _ in range(20)]
     rich = world.verifier()
     needed = 125 * (world.rows(lambda session: units.unit_facts(session, unit_ids[0])).gross_wei // world.spec.segments)
-    with world.database.transaction() as session:
-        session.execute(update(Stake).where(Stake.address.in_(verifiers)).values(stake_wei=needed - 1))
-        session.execute(update(Stake).where(Stake.address == rich).values(stake_wei=needed))
+    world.execute(
+        update(Stake).where(Stake.address.in_(verifiers)).values(stake_wei=needed - 1),
+        update(Stake).where(Stake.address == rich).values(stake_wei=needed),
+    )
     world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
     assert world.asked([*verifiers, rich]) == rich
     world.replay(rich, OTHER_LEAF)
@@ -242,8 +236,7 @@ def test_replay_kept_by_heartbeats_alone_is_lost(
     """Otherwise one staked verifier could delay units and jobs forever."""
     world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
     slow = world.asked(verifiers)
-    lease = world.pull(slow, LeaseKind.REPLAY)
-    assert lease is not None
+    lease = world.pulled(slow, LeaseKind.REPLAY)
     longest = timedelta(seconds=world.settings.replay_seconds)
     with world.database.transaction() as session:
         session.execute(update(Lease).where(Lease.id == lease.id).values(created_at=utc_now() - longest))
@@ -253,8 +246,7 @@ def test_replay_kept_by_heartbeats_alone_is_lost(
     assert expiry.expire_replays(world.database, longest, utc_now() + timedelta(seconds=60)) == 1
     assert [(r.status, r.reason) for r in world.replays()] == [("abandoned", "replay_overdue")]
     world.advance()
-    records_of = select(ProviderEpoch.lost).where(ProviderEpoch.provider == slow)
-    assert world.rows(lambda session: session.scalar(records_of)) == 1
+    assert world.scalar(select(ProviderEpoch.lost).where(ProviderEpoch.provider == slow)) == 1
     assert world.asked(verifiers) != slow
     with pytest.raises(LeaseLost), world.database.transaction() as session:
         leases.heartbeat(session, lease.id, slow, lease.token, 2, 30.0)

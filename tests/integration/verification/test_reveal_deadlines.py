@@ -35,11 +35,9 @@ def test_sampled_states_share_deadline_of_one_link(world: VerificationWorld, mon
         world.verifier()
     busy, other, quiet = nodes = [world.node() for _ in range(3)]
     job_id = world.running(nodes)
-    for node in nodes:
-        world.deliver(node)
+    world.deliver_all(nodes)
     units = {unit.provider: unit.id for unit in world.units(job_id)}
-    mine = update(Unit).where(Unit.id == units[other]).values(provider=busy)
-    world.rows(lambda session: session.execute(mine))  # two units of one provider
+    world.execute(update(Unit).where(Unit.id == units[other]).values(provider=busy))  # two units of one provider
     monkeypatch.setattr(reveal_deadline, "BYTES_PER_SECOND", 100)
     world.challenge({unit_id: [1] for unit_id in units.values()})
 
@@ -66,10 +64,9 @@ def test_comparison_ends_are_due_after_sampled_states(
         world.verifier()
     nodes = [world.node() for _ in range(2)]
     job_id = world.running(nodes)
-    for node in nodes:
-        world.deliver(node)
+    world.deliver_all(nodes)
     first, second = (unit.id for unit in world.units(job_id))
-    world.rows(lambda session: session.execute(update(Unit).values(provider=nodes[0])))
+    world.execute(update(Unit).values(provider=nodes[0]))
     monkeypatch.setattr(reveal_deadline, "BYTES_PER_SECOND", 100)
     world.challenge({first: [1], second: [1]})
     drawn, shown = world.samples()

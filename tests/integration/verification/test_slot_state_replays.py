@@ -4,13 +4,12 @@ from datetime import timedelta
 
 import pytest
 from kit.jobs.unit_results import Work
-from kit.verification.verification_fixtures import VerificationWorld, three_verifiers, verification_world  # noqa: F401  (fixtures)
+from kit.verification.verification_fixtures import VerificationWorld
 from sqlalchemy import update
 
 from market.domain.network import DEVNET
 from market.jobs.models import Job
 from market.platform.db.base import utc_now
-from market.training.aggregation import service as aggregation
 from market.training.deliveries import service as deliveries
 from market.training.leases.errors import ResultRefused
 from market.training.leases.schemas import CompleteReveal, LeaseKind
@@ -29,15 +28,10 @@ def node(world: VerificationWorld) -> str:
     return world.node()
 
 
-def _close(world: VerificationWorld, job_id: str) -> None:
-    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
-    world.dispatch(job_id)
-
-
 def _second_unit(world: VerificationWorld, node: str) -> tuple[Work, int]:
     job_id = world.running([node], rounds=4)
     work = world.deliver(node)
-    _close(world, job_id)
+    world.close_round(job_id)
     world.deliver(node)
     return work, world.units(job_id, round=1)[0].id
 
@@ -72,8 +66,7 @@ def test_unrequested_state_is_refused(world: VerificationWorld, verifiers: list[
     """The market stores it unread, so a comparison could take it for the claimed end."""
     first, unit_id = _second_unit(world, node)
     _challenge(world, unit_id, [0])
-    lease = world.pull(node, LeaseKind.REVEAL)
-    assert lease is not None
+    lease = world.pulled(node, LeaseKind.REVEAL)
     slot_state = world.storage.put(world.kept[node][str(first.slot_state_cid)], max_bytes=2**24).cid
     dataset = world.storage.put(b"somebody's dataset", max_bytes=100).cid
     shown = CompleteReveal(token=lease.token, state_cid=dataset, slot_state_cid=slot_state)
@@ -114,15 +107,14 @@ def test_false_replica_state_cid_is_found_at_reveal(world: VerificationWorld, ve
     first = world.work(node, slot_state_cid=cid)
     first.commit()
     first.complete()
-    _close(world, job_id)
+    world.close_round(job_id)
     world.kept[node][cid] = world.kept[node][first.slot_state_cid]  # it goes on from the state that it has
     world.deliver(node)
     [unit] = world.units(job_id, round=1)
     assert unit.status == "uploaded"
     unit_id = unit.id
     _challenge(world, unit_id, [0])
-    lease = world.pull(node, LeaseKind.REVEAL)
-    assert lease is not None
+    lease = world.pulled(node, LeaseKind.REVEAL)
     answer = CompleteReveal(token=lease.token, state_cid=None, slot_state_cid=cid)
     with pytest.raises(ResultRefused, match="does not have the digest") as refused:
         world.complete(lease, node, answer)
@@ -141,7 +133,7 @@ def test_public_file_with_other_digest_is_not_state(world: VerificationWorld, ve
     cheat = world.work(node, slot_state_cid=honest.slot_state_cid)
     cheat.commit()
     cheat.complete()
-    _close(world, job_id)
+    world.close_round(job_id)
     assert world.publish(other)
     public = {unit.slot: unit.slot_state_public for unit in world.units(job_id, round=0)}
     [following] = world.units(job_id, round=1, provider=node)
@@ -152,8 +144,7 @@ def test_public_file_with_other_digest_is_not_state(world: VerificationWorld, ve
 def test_correct_state_under_other_cid_is_refused(world: VerificationWorld, verifiers: list[str], node: str) -> None:
     first, unit_id = _second_unit(world, node)
     _challenge(world, unit_id, [0])
-    lease = world.pull(node, LeaseKind.REVEAL)
-    assert lease is not None
+    lease = world.pulled(node, LeaseKind.REVEAL)
     for given in (None, world.storage.put(b"something else", max_bytes=2**20).cid):
         answer = CompleteReveal(token=lease.token, state_cid=None, slot_state_cid=given)
         with pytest.raises(ResultRefused, match=first.slot_state_cid):
@@ -169,11 +160,10 @@ def _restored(world: VerificationWorld, node: str, monkeypatch: pytest.MonkeyPat
     job_id = world.running([node, *others], rounds=4)
     late = world.work(node)
     late.commit()
-    for other in others:
-        world.deliver(other)
+    world.deliver_all(others)
     long_ago = utc_now() - timedelta(days=1)
-    world.rows(lambda session: session.execute(update(Job).values(round_started_at=long_ago)))
-    _close(world, job_id)
+    world.execute(update(Job).values(round_started_at=long_ago))
+    world.close_round(job_id)
     late.complete()
     world.dispatch(job_id)
     work = world.work(node)
@@ -231,7 +221,7 @@ def test_revealed_state_is_released_after_dispute_period(
     assert state_cid is not None
     job_id = world.unit(unit_id).job_id
     unkept = update(Unit).values(slot_state_round=None)  # no kept checkpoint names its state
-    world.rows(lambda session: session.execute(unkept))
+    world.execute(unkept)
 
     def release(after: timedelta) -> tuple[int, int]:
         now = utc_now() + after
@@ -244,8 +234,8 @@ def test_revealed_state_is_released_after_dispute_period(
     assert release(long_after) == (0, 0)  # the replay is under way
     world.replay(world.asked(verifiers), world.claim(unit_id, 1))
     assert world.unit(unit_id).status == "verified"
-    _close(world, job_id)
-    world.rows(lambda session: session.execute(unkept))
+    world.close_round(job_id)
+    world.execute(unkept)
     assert release(timedelta(0)) == (0, 0)  # it can still be disputed
     assert world.storage.is_pinned(state_cid)
     assert release(long_after) == (1, 1)

@@ -6,14 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from kit.verification.verification_fixtures import (  # noqa: F401  (fixtures)
-    RATE,
-    VerificationWorld,
-    delivered_units,
-    three_verifiers,
-    two_nodes,
-    verification_world,
-)
+from kit.verification.verification_fixtures import VerificationWorld
 
 from market.chain.requests import RETRY_AFTER
 from market.domain.lifecycle import IntentStatus, JobStatus
@@ -217,8 +210,7 @@ def test_absent_provider_is_asked_until_deadline(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
 ) -> None:
     world.challenge({unit_ids[0]: [1], unit_ids[1]: []})
-    lost = world.pull(nodes[0], LeaseKind.REVEAL)
-    assert lost is not None
+    lost = world.pulled(nodes[0], LeaseKind.REVEAL)
     world.age(lost.id)
     expiry.expire_due(world.database, utc_now())
     world.advance()
@@ -247,8 +239,7 @@ def test_abandoned_replay_moves_and_returns_without_alternative(
     verifiers = [world.verifier(), world.verifier()]
     world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
     first = world.asked(verifiers)
-    silent = world.pull(first, LeaseKind.REPLAY)
-    assert silent is not None
+    silent = world.pulled(first, LeaseKind.REPLAY)
     world.commit_replay(first, silent, OTHER_LEAF, "0x" + "01" * 32)
     world.age(silent.id)
     expiry.expire_due(world.database, utc_now())
@@ -279,8 +270,7 @@ def test_result_counts_only_as_it_was_committed(
 ) -> None:
     world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
     verifier = world.asked(verifiers)
-    lease = world.pull(verifier, LeaseKind.REPLAY)
-    assert lease is not None
+    lease = world.pulled(verifier, LeaseKind.REPLAY)
     claim, salt = world.claim(unit_ids[0], 0), "0x" + "05" * 32
 
     def reveal(leaf: str) -> Callable[[], None]:

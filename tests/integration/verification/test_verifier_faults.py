@@ -5,14 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from kit.verification.verification_fixtures import (  # noqa: F401  (fixtures)
-    RATE,
-    VerificationWorld,
-    delivered_units,
-    three_verifiers,
-    two_nodes,
-    verification_world,
-)
+from kit.verification.verification_fixtures import VerificationWorld
 from sqlalchemy import delete, select, update
 
 from market.domain.lifecycle import LeaseEvent
@@ -92,8 +85,7 @@ def test_verifier_busy_with_other_replay_is_not_silent(
 def test_verifier_without_reveal_pays_wrong_result_penalty(
     world: VerificationWorld, asked: str, says: str | None
 ) -> None:
-    lease = world.pull(asked, LeaseKind.REPLAY)
-    assert lease is not None
+    lease = world.pulled(asked, LeaseKind.REPLAY)
     world.commit_replay(asked, lease, "0x" + "ee" * 32, to_hex(secrets.token_bytes(32)))
     if says is None:
         run_out(world)
@@ -139,7 +131,7 @@ def test_refusal_shortly_before_outage_check_is_excused(
     working, world.storage = world.storage, Storage("http://127.0.0.1:1")
     world.advance()
     world.storage = working
-    assert world.rows(lambda session: session.scalars(select(Outage.part)).all()) == ["storage"]
+    assert world.all(select(Outage.part)) == ["storage"]
     world.give_up(asked, LeaseKind.REPLAY, "gateway_unavailable")
     world.advance()
     assert counts(world, asked) == (0, 0, 0)
@@ -193,8 +185,7 @@ def test_silence_is_excused_while_no_heartbeats_arrive(world: VerificationWorld,
 def test_frequent_refuser_is_selected_last(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
 ) -> None:
-    with world.database.transaction() as session:
-        session.execute(update(Provider).where(Provider.address.in_(verifiers[:2])).values(reliability_bps=3_999))
+    world.execute(update(Provider).where(Provider.address.in_(verifiers[:2])).values(reliability_bps=3_999))
     world.challenge({unit_ids[0]: [0], unit_ids[1]: [0]})
     open_ = [replay.verifier for replay in world.replays()]
     assert open_ == [verifiers[2]] * 2

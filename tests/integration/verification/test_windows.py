@@ -5,14 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from kit.verification.verification_fixtures import (  # noqa: F401  (fixtures)
-    RATE,
-    VerificationWorld,
-    delivered_units,
-    three_verifiers,
-    two_nodes,
-    verification_world,
-)
+from kit.verification.verification_fixtures import RATE, VerificationWorld
 from sqlalchemy import select, update
 
 from market.chain.requests import RETRY_AFTER
@@ -99,8 +92,7 @@ def test_work_after_window_lowers_no_rate(world: VerificationWorld, unit_ids: li
 def test_outlier_flag_after_window_raises_rate(world: VerificationWorld, unit_ids: list[int]) -> None:
     unit = world.unit(unit_ids[0])
     committed = world.commit_window()
-    with world.database.transaction() as session:
-        session.get_one(Unit, unit.id).doubts = ["norm"]
+    world.change(Unit, unit.id, doubts=["norm"])
     world.latch(committed, to_hex(secrets.token_bytes(32)))
     assert world.unit(unit_ids[0]).sampling_bps == 2 * RATE
 
@@ -164,8 +156,7 @@ def test_neighbouring_segments_go_to_different_verifiers(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
 ) -> None:
     """The second segment's start leaf is the claimed end of the first."""
-    with world.database.transaction() as session:
-        session.execute(update(Job).values(sampling_bps=10_000))
+    world.execute(update(Job).values(sampling_bps=10_000))
     world.latch(world.commit_window(), to_hex(secrets.token_bytes(32)))
     for node in nodes:
         while world.reveal(node):
@@ -183,20 +174,14 @@ def test_neighbouring_segments_go_to_different_cross_class_verifiers(
 ) -> None:
     """The second segment's start state is the first one's end, which could be sent back."""
     abroad = {world.verifier(environment="0x" + "ee" * 32) for _ in range(2)}
-    with world.database.transaction() as session:
-        session.execute(update(Job).values(sampling_bps=10_000))
+    world.execute(update(Job).values(sampling_bps=10_000))
     world.latch(world.commit_window(), to_hex(secrets.token_bytes(32)))
     for node in nodes:
         while world.reveal(node):
             pass
-    with world.database.transaction() as session:
-        session.execute(update(Sample).values(reveal_deadline_at=utc_now() - timedelta(seconds=1)))
+    world.execute(update(Sample).values(reveal_deadline_at=utc_now() - timedelta(seconds=1)))
     world.advance()
-    asked = world.rows(
-        lambda session: session.execute(
-            select(Comparison.unit_id, Comparison.segment, Replay.verifier).join(Replay)
-        ).all()
-    )
+    asked = world.tuples(select(Comparison.unit_id, Comparison.segment, Replay.verifier).join(Replay))
     assert {(unit_id, segment) for unit_id, segment, _ in asked} == {(unit, n) for unit in unit_ids for n in range(2)}
     for unit_id, segment, verifier in asked:
         with world.database.transaction() as session:

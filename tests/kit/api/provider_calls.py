@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import torch
 
-from kit.api.clients import Caller
+from kit.api.clients import Caller, sign_in
 from market.chain.contracts.codec import ChainEvent
 from market.domain.network import DEVNET, ZEN
 from market.platform.db.session import Database
@@ -30,6 +30,13 @@ BRONZE = DEVNET.tier("bronze")
 def register(api: httpx.Client, caller: Caller, kind: str = "provider", **changes: object) -> httpx.Response:
     body = {"name": "n", "kind": kind, "region": "lab", "hardware": HARDWARE, "environment_class": CLASS_A}
     return api.post("/v1/providers", json=body | changes, headers=caller.headers)
+
+
+def registered(api: httpx.Client) -> Caller:
+    """Sign in and register a provider."""
+    caller = sign_in(api)
+    register(api, caller)
+    return caller
 
 
 def start_benchmark(api: httpx.Client, caller: Caller, tier: str = "bronze") -> dict[str, Any]:

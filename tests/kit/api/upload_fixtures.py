@@ -9,7 +9,6 @@ from sqlalchemy import select
 
 from kit.jobs.jobs_fixtures import World
 from market.platform.storage.errors import BlobNotFound
-from market.training.aggregation import service as aggregation
 from market.training.units.models import Unit
 from zoo_compute.base.link import Link
 from zoo_compute.chain.wallet import Wallet
@@ -74,14 +73,13 @@ def publishing_node(world: World, api: httpx.Client) -> Node:
         [node.address], document={**world.spec.to_dict(), "model_config": MODEL} | {"training_config": TRAINING}
     )
     world.deliver(node.address)
-    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
-    world.dispatch(job_id)
+    world.close_round(job_id)
     return node
 
 
 @pytest.fixture(name="state")
 def published_state(node: Node, tmp_path: Path) -> Path:
-    cid = node.world.rows(lambda session: session.scalars(select(Unit.slot_state_cid).where(Unit.round == 0)).one())
+    cid = node.world.one(select(Unit.slot_state_cid).where(Unit.round == 0))
     content = node.world.kept[node.address][cid]
     path = tmp_path / "state"
     path.write_bytes(content)

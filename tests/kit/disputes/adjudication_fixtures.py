@@ -7,18 +7,17 @@ from fastapi import FastAPI
 from pydantic import SecretStr
 from sqlalchemy import select
 
+from kit import records
 from kit.chain.deployed_chain import OTHER, Wallet, wallet
 from kit.disputes.dispute_fixtures import TERMS, ZEN
 from kit.disputes.referee_fixtures import REFEREES, RefereeWorld
 from kit.verification.live_fixtures import LiveMaker, Node
-from market.accounts.models import Account
 from market.chain.models import TxIntent
 from market.chain.transactions.sender import Sender
 from market.chain.transactions.signer import Signer
-from market.domain.lifecycle import UNIT_DECIDED, ProviderStatus
+from market.domain.lifecycle import UNIT_DECIDED
 from market.domain.network import DEVNET
 from market.payments.settlement import dispute_keeper
-from market.providers.models import Provider
 from market.training.leases.schemas import LeaseKind
 from market.training.units.models import Unit
 from market.verification.disputes.challenge_models import Challenge
@@ -65,11 +64,7 @@ class QuorumWorld(RefereeWorld):
         return found
 
     def know_referee(self, address: str, environment: str) -> None:
-        node = {"kind": "verifier", "name": "referee", "region": "eu", "hardware": {}, "status": ProviderStatus.ACTIVE}
-        with self.database.transaction() as session:
-            session.add(Account(address=address))
-            session.flush()
-            session.add(Provider(address=address, environment_class=environment, **node))
+        self.add(records.account(address), records.verifier(address, environment_class=environment))
 
     def give_account(self, bonds: int = 3, account: Wallet = MARKET) -> None:
         self.deployed.anvil.rpc("anvil_setBalance", account.address, hex(ZEN))
@@ -132,8 +127,7 @@ class QuorumWorld(RefereeWorld):
             return list(session.scalars(mine))
 
     def challenges(self) -> list[Challenge]:
-        with self.database.transaction() as session:
-            return list(session.scalars(select(Challenge).order_by(Challenge.unit_id)))
+        return self.all(select(Challenge).order_by(Challenge.unit_id))
 
     def count_sent_by(self, address: str) -> int:
         return int(self.deployed.anvil.rpc("eth_getTransactionCount", address, "latest"), 16)

@@ -7,15 +7,13 @@ from typing import Any
 import pytest
 
 from kit.chain.deployed_chain import OPERATOR, OTHER, Chain, Wallet
-from kit.verification.live_fixtures import HONEST_ACCOUNT, TRAINING, LiveWorld, Node
-from market.domain.network import DEVNET
+from kit.verification.live_fixtures import HONEST_ACCOUNT, TRAINING, LiveMaker, LiveWorld, Node
+from market.domain.network import DEVNET, ZEN
 from market.jobs import service as jobs_service
-from market.jobs.models import Slot
 from market.payments.settlement.record import build_record
 from market.platform.storage.client import Storage
 from market.settings import Settings
 from market.training.leases.schemas import LeaseKind
-from market.training.matching import book
 from market.training.units import service as units_service
 from market.training.units.models import Unit
 from market.verification.samples import inclusion
@@ -32,7 +30,6 @@ from zoo_protocol.payments.job_record import PaidUnit, leaf_of
 from zoo_protocol.payments.settlement_batch import JobLine, claim_leaf, paid_leaf
 
 TERMS = DEVNET.disputes
-ZEN = 10**18
 
 
 @dataclass(frozen=True)
@@ -50,15 +47,16 @@ class Delivered:
         return to_hex(leaf_of(self.unit))
 
 
-@pytest.fixture(name="chain")
-def chain_of_disputes(own_chain: Chain) -> Chain:
-    return own_chain
-
-
 @pytest.fixture(name="settings")
 def settings_of_disputes(settings: Settings, chain: Chain) -> Settings:
     names = ("rpc_url", "deployment_file", "acknowledger_key")
     return settings.model_copy(update={name: getattr(chain.settings, name) for name in names})
+
+
+@pytest.fixture(name="live")
+def world_of_disputes(live_of: LiveMaker) -> "DisputeWorld":
+    world: DisputeWorld = live_of(DisputeWorld)
+    return world
 
 
 @pytest.fixture(name="node")
@@ -81,16 +79,11 @@ class DisputeWorld(LiveWorld):
 
     def delivered(self, node: Node, **training: Any) -> Delivered:
         """Train, commit and deliver a unit of a new job; ``training`` replaces ``TRAINING``."""
-        with self.database.transaction() as session:  # it leaves what it worked for
-            for slot in session.query(Slot).filter(Slot.provider == node.address):
-                slot.provider = None
+        self.leave_jobs(node)
         job_id = self.job(
             nodes=1, wait_seconds=30 * 86_400, document={**self.spec.to_dict(), "training_config": TRAINING | training}
         )
-        with self.database.transaction() as session:
-            environment = node.executor.environment_class
-            assert book.assign(session, self.settings, job_id, 5 * ZEN // 2, None, [node.address], environment)
-        self.dispatch(job_id)
+        self.place_on(job_id, [node])
         self.work_off(node, LeaseKind.TRAIN)
         (row,) = self.units(job_id, provider=node.address)
         return self.included(row)

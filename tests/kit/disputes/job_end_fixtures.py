@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+import pytest
+from fastapi import FastAPI
 from sqlalchemy import update
 
 from kit.chain.deployed_chain import Wallet
 from kit.disputes.adjudication_fixtures import QuorumWorld
 from kit.disputes.dispute_fixtures import ZEN
-from kit.verification.live_fixtures import TRAINING, Node
+from kit.verification.live_fixtures import TRAINING, LiveMaker, Node
 from market.domain.lifecycle import JobStatus
 from market.domain.network import DEVNET
 from market.jobs import repository as jobs_repository
@@ -22,7 +24,6 @@ from market.platform.db.base import utc_now
 from market.training.leases import job_stop
 from market.training.leases import service as leases
 from market.training.leases.schemas import LeaseKind
-from market.training.matching import book
 from zoo_compute.node.disputes.referee import Referee
 from zoo_protocol.payments.receipt import net_unit_price
 
@@ -46,11 +47,7 @@ class EndingsWorld(QuorumWorld):
         with self.database.transaction() as session:
             order = jobs.get(session, job_id).order
         self.open_in_escrow(order)
-        with self.database.transaction() as session:
-            environment = nodes[0].executor.environment_class
-            holders = [node.address for node in nodes]
-            assert book.assign(session, self.settings, job_id, PRICE, None, holders, environment)
-        self.dispatch(job_id)
+        self.place_on(job_id, nodes)
         return job_id
 
     def train_all(self, job_id: str, *nodes: Node) -> None:
@@ -66,8 +63,7 @@ class EndingsWorld(QuorumWorld):
 
     def settle_job(self, job_id: str) -> Job:
         """Settle a job of decided units with finality; a second run changes nothing."""
-        ended = update(Job).where(Job.id == job_id).values(trained_at=utc_now() - timedelta(days=1))
-        self.rows(lambda session: session.execute(ended))
+        self.execute(update(Job).where(Job.id == job_id).values(trained_at=utc_now() - timedelta(days=1)))
         for _ in range(2):
             self.dispatch(job_id)
             settlement.settle(self.database, self.storage, DEVNET, self.settings, utc_now())
@@ -104,3 +100,10 @@ class EndingsWorld(QuorumWorld):
         assert self.deployed.views.balance_of(job.payer) == job.refund_wei
         self.check_books()
         return job
+
+
+@pytest.fixture(name="live")
+def world_of_endings(live_of: LiveMaker, server: tuple[FastAPI, str], app: FastAPI) -> EndingsWorld:
+    world: EndingsWorld = live_of(EndingsWorld)
+    world.api_url = server[1]
+    return world

@@ -9,6 +9,7 @@ from sqlalchemy import update
 from kit.chain.deployed_chain import OTHER, Wallet, wallet
 from kit.disputes.dispute_fixtures import TERMS, ZEN, Delivered, DisputeWorld
 from kit.verification.live_fixtures import CHEAT_ACCOUNT, HONEST_ACCOUNT, LiveMaker, Node
+from kit.waiting import drain
 from market.chain.contracts.codec import decode_result, encode_call
 from market.chain.models import TxIntent
 from market.domain.network import DEVNET
@@ -73,8 +74,7 @@ class RefereeWorld(DisputeWorld):
         return found
 
     def declare_owner(self, address: str, owner: str) -> None:
-        with self.database.transaction() as session:
-            session.execute(update(Provider).where(Provider.address == address).values(owner=owner))
+        self.execute(update(Provider).where(Provider.address == address).values(owner=owner))
 
     def market(self, account: Wallet | Node, url: str | None = None) -> Market:
         """The market as a node reaches it."""
@@ -96,16 +96,13 @@ class RefereeWorld(DisputeWorld):
         """Index final events and process due work."""
         self.follow()
         dispute_keeper.queue_due_calls(self.database, DEVNET, self.deployed.views)
-        while self._sender.step():
-            pass
+        drain(self._sender)
         self.follow()
 
     def follow(self) -> None:
         self.deployed.anvil.mine(4)
-        while self._sender.step():
-            pass
-        while self._indexer.step():
-            pass
+        drain(self._sender)
+        drain(self._indexer)
 
     def judged(self, opened: Opened, referees: list[Referee]) -> DisputePhase:
         """Draw the committee and send its verdicts; return the dispute."""
@@ -167,6 +164,11 @@ def honest_node(live: RefereeWorld, executor: Executor) -> Node:
 @pytest.fixture(name="cheat")
 def cheating_node(live: RefereeWorld, cheating: Executor) -> Node:
     return provider(live, CHEAT_ACCOUNT, cheating)
+
+
+@pytest.fixture(name="verifiers")
+def two_verifiers(live: RefereeWorld, executor: Executor) -> list[Node]:
+    return [live.verifier_node(executor) for _ in range(2)]
 
 
 @pytest.fixture(name="unit")

@@ -10,7 +10,6 @@ from market.providers.models import Provider
 from market.training.aggregation import service as aggregation
 from market.training.aggregation import tree
 from market.training.aggregation.models import AggregationLeaf
-from market.training.checkpoints.models import Checkpoint
 
 
 @pytest.fixture(name="far_apart")
@@ -19,34 +18,24 @@ def nodes_far_apart(world: World) -> list[str]:
     world.settings = world.settings.model_copy(update={"tree_aggregation_min_values": 0})
     addresses = [world.node() for _ in range(6)]
     for address, trip in zip(addresses, (5, 200, 9, 400, 205, None), strict=True):
-        world.rows(
-            lambda session, address=address, trip=trip: session.execute(
-                update(Provider).where(Provider.address == address).values(round_trip_ms=trip)
-            )
-        )
+        world.execute(update(Provider).where(Provider.address == address).values(round_trip_ms=trip))
     return addresses
 
 
 def delivered(world: World, nodes: list[str]) -> str:
     job_id = world.running(nodes)
-    for node in nodes:
-        world.deliver(node)
+    world.deliver_all(nodes)
     return job_id
 
 
 def leaves_of(world: World, job_id: str) -> list[AggregationLeaf]:
-    query = select(AggregationLeaf).where(AggregationLeaf.job_id == job_id).order_by(AggregationLeaf.leaf)
-    return list(world.rows(lambda session: list(session.scalars(query))))
-
-
-def aggregate(world: World, job_id: str) -> None:
-    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    return world.all(select(AggregationLeaf).where(AggregationLeaf.job_id == job_id).order_by(AggregationLeaf.leaf))
 
 
 def work(world: World, task: tuple[str, tuple[str, ...]]) -> None:
     name, arguments = task
     if name == "jobs.aggregate":
-        aggregate(world, arguments[0])
+        world.aggregate(arguments[0])
     elif name == "jobs.aggregate_leaf":
         tree.work_leaf(world.database, world.storage, arguments[0], int(arguments[1]), int(arguments[2]))
 
@@ -63,8 +52,3 @@ def in_one_place(world: World, job_id: str) -> str:
         settings = world.settings.model_copy(update={"tree_aggregation_min_values": 1 << 40})
         aggregation.aggregate(world.database, settings, world.storage, job_id)
     return built[0]
-
-
-def checkpoint(world: World, job_id: str, round_: int = 1) -> str:
-    query = select(Checkpoint.cid).where(Checkpoint.job_id == job_id, Checkpoint.round == round_)
-    return str(world.rows(lambda session: session.scalars(query).one()))

@@ -24,8 +24,7 @@ class Blocks:
 
 def clear_when_due(world: World) -> int:
     matched = clearing.clear_due(world.database, world.settings, DEVNET)
-    with world.database.transaction() as session:
-        session.execute(update(AuctionRound).values(closes_at=utc_now()))
+    world.execute(update(AuctionRound).values(closes_at=utc_now()))
     return matched + clearing.clear_due(world.database, world.settings, DEVNET)
 
 

@@ -6,7 +6,7 @@ as it must: only a replay finds the difference. The chain is a fake that knows b
 
 import secrets
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -15,19 +15,20 @@ from eth_account import Account as Wallets
 from eth_account.signers.local import LocalAccount
 from sqlalchemy import select, update
 
+from kit import records
 from kit.jobs.unit_results import Work
-from market.accounts.models import Account
+from kit.records import ENVIRONMENT, Records
 from market.chain.contracts.codec import ChainEvent
 from market.chain.views import Funds
-from market.domain.lifecycle import ProviderStatus
-from market.jobs.models import Job
+from market.domain.network import ZEN
+from market.jobs.models import Job, Slot
 from market.orders import submission
 from market.platform.db.base import utc_now
 from market.platform.db.session import Database
 from market.platform.storage.client import Storage
-from market.providers.models import AskRow, Provider, Stake
 from market.settings import Settings
 from market.training.aggregation import service as aggregation
+from market.training.checkpoints.models import Checkpoint
 from market.training.deliveries import checks
 from market.training.deliveries import service as deliveries
 from market.training.leases import service as leases
@@ -35,15 +36,15 @@ from market.training.leases.models import Lease
 from market.training.leases.schemas import CompletePin, CompletePublish, LeaseKind, LeaseView
 from market.training.matching import book
 from market.training.rounds import service as rounds_service
+from market.training.units import service as units_service
 from market.training.units.models import Unit
 from training_gym.data.dataset import DatasetManifest, describe_split
 from training_gym.spec.config import TrainingSpec
+from training_gym.units.checkpoint import CheckpointManifest
 from zoo_protocol.content.unixfs import cid_of_file
 from zoo_protocol.hashing import canonical_json, from_hex, sha256, to_hex
 from zoo_protocol.messages import JobOrder, struct_hash
 
-ZEN = 10**18
-ENVIRONMENT = to_hex(sha256(b"environment"))
 TEXT = b"the quick brown fox jumps over the lazy dog " * 40
 SPEC = {
     "model_config": {"hidden_size": 8, "num_layers": 1, "num_heads": 1, "sequence_length": 8},
@@ -84,7 +85,7 @@ class Wakes:
         return {task for task, _ in self.seen}
 
 
-class World:
+class World(Records):
     """One database with storage; jobs and nodes are inserted, everything else uses the services."""
 
     def __init__(self, database_url: str, storage: Storage, settings: Settings) -> None:
@@ -106,45 +107,17 @@ class World:
     def wallet(self) -> LocalAccount:
         wallet = Wallets.create()
         self.wallets[wallet.address] = wallet
-        with self.database.transaction() as session:
-            session.add(Account(address=wallet.address))
+        self.add(records.account(wallet.address))
         return wallet
 
-    def node(self, *, price: int = ZEN, environment: str = ENVIRONMENT, region: str = "eu") -> str:
+    def node(self, **terms: Any) -> str:
         address = str(self.wallet().address)
-        self.register(address, price=price, environment=environment, region=region)
+        self.register(address, **terms)
         return address
 
     def register(self, address: str, *, price: int = ZEN, environment: str = ENVIRONMENT, region: str = "eu") -> None:
-        with self.database.transaction() as session:
-            session.add(
-                Provider(
-                    address=address,
-                    kind="provider",
-                    name="node",
-                    region=region,
-                    hardware={},
-                    environment_class=environment,
-                    status=ProviderStatus.ACTIVE,
-                    tier_id=1,
-                    last_seen_at=utc_now(),
-                )
-            )
-            session.flush()
-            session.add(Stake(address=address, stake_wei=1000 * ZEN, unbonding_wei=0))
-            session.add(
-                AskRow(
-                    id=to_hex(secrets.token_bytes(32)),
-                    provider=address,
-                    tier_id=1,
-                    gpus=4,
-                    min_price_wei=price,
-                    valid_until=utc_now() + timedelta(hours=1),
-                    nonce=1,
-                    signature="0x",
-                    status="open",
-                )
-            )
+        node = records.provider(address, region=region, environment_class=environment, last_seen_at=utc_now())
+        self.add(node, records.stake(address, 1000 * ZEN), records.ask(address, price))
 
     def job(
         self,
@@ -163,49 +136,29 @@ class World:
         settings = {**SPEC["training_config"], "rounds": rounds}
         document = document or {**self.spec.to_dict(), "training_config": settings}
         spec = TrainingSpec.from_dict(document)
-        wait_until = (utc_now() + timedelta(seconds=wait_seconds)).replace(microsecond=0)
-        weight = 36_000_000
         order = JobOrder(
             payer=payer,
             specHash=spec.spec_hash(),
             tier=1,
             units=nodes * spec.training.rounds,
-            unitWeight=weight,
+            unitWeight=36_000_000,
             segments=spec.segments,
             samplingBps=sampling_bps,
             budget=10 * ZEN,
             maxPrice=max_price,
-            waitUntil=int(wait_until.timestamp()),
+            waitUntil=int(utc_now().timestamp() + wait_seconds),
             nonce=secrets.randbits(128),
         )
-        with self.database.transaction() as session:
-            session.add(
-                Job(
-                    id=struct_hash(order),
-                    payer=payer,
-                    status="submitted",
-                    request={},
-                    spec=spec.to_dict(),
-                    spec_hash=order.specHash,
-                    spec_cid=self.storage.put(canonical_json(spec.to_dict()), max_bytes=2**20).cid,
-                    tier_id=1,
-                    nodes=nodes,
-                    rounds=spec.training.rounds,
-                    segments=spec.segments,
-                    sampling_bps=order.samplingBps,
-                    checkpoint_interval=1,
-                    redundancy=redundancy,
-                    requirements=requirements or {},
-                    units_ordered=order.units,
-                    unit_weight_us=weight,
-                    budget_wei=order.budget,
-                    max_price_wei=order.maxPrice,
-                    wait_until=wait_until,
-                    nonce=order.nonce,
-                    order_signature="0x",
-                    permit={},
-                )
-            )
+        row = records.job(
+            order,
+            spec=spec.to_dict(),
+            spec_cid=self.storage.put(canonical_json(spec.to_dict()), max_bytes=2**20).cid,
+            nodes=nodes,
+            rounds=spec.training.rounds,
+            redundancy=redundancy,
+            requirements=requirements or {},
+        )
+        self.add(row)
         with self.database.transaction() as session:
             submission.on_job_opened(session, opened(order))
         return struct_hash(order)
@@ -213,10 +166,14 @@ class World:
     def running(self, nodes: list[str], **options: Any) -> str:
         """Create a job matched with ``nodes`` at 2.5 ZEN, with its first units offered."""
         job_id = self.job(nodes=len(nodes), **options)
-        with self.database.transaction() as session:
-            assert book.assign(session, self.settings, job_id, 5 * ZEN // 2, None, nodes, ENVIRONMENT)  # type: ignore[arg-type]
-        self.dispatch(job_id)
+        self.place(job_id, nodes)
         return job_id
+
+    def place(self, job_id: str, nodes: list[str], environment: str = ENVIRONMENT) -> None:
+        """Match the job with ``nodes`` at 2.5 ZEN and offer its first units."""
+        with self.database.transaction() as session:
+            assert book.assign(session, self.settings, job_id, 5 * ZEN // 2, None, nodes, environment)  # type: ignore[arg-type]
+        self.dispatch(job_id)
 
     # --- what happens
 
@@ -227,11 +184,14 @@ class World:
         with self.database.transaction() as session:
             return leases.next_lease(session, node, [kind], self.settings.lease_seconds)
 
+    def pulled(self, node: str, kind: LeaseKind = LeaseKind.TRAIN) -> LeaseView:
+        lease = self.pull(node, kind)
+        assert lease is not None
+        return lease
+
     def work(self, node: str, **changes: Any) -> "Work":
         """Pull the node's train lease and prepare an answer."""
-        lease = self.pull(node)
-        assert lease is not None
-        return Work(self, lease, node, **changes)
+        return Work(self, self.pulled(node), node, **changes)
 
     def deliver(self, node: str) -> "Work":
         work = self.work(node)
@@ -239,14 +199,41 @@ class World:
         work.complete()
         return work
 
-    def train_round(self, job_id: str, nodes: Sequence[str]) -> list["Work"]:
-        done = [self.deliver(node) for node in nodes]
-        aggregation.aggregate(self.database, self.settings, self.storage, job_id)
+    def deliver_all(self, nodes: Iterable[str]) -> list["Work"]:
+        return [self.deliver(node) for node in nodes]
+
+    def deliver_and_go_on(self, job_id: str, *nodes: str) -> None:
+        self.deliver_all(nodes)
         self.dispatch(job_id)
+
+    def commit_and_go_on(self, job_id: str, node: str) -> "Work":
+        """Commit a unit whose upload is not complete, and offer what it allows."""
+        work = self.work(node)
+        work.commit()
+        self.dispatch(job_id)
+        return work
+
+    def aggregate(self, job_id: str) -> None:
+        aggregation.aggregate(self.database, self.settings, self.storage, job_id)
+
+    def close_round(self, job_id: str) -> None:
+        """Aggregate the round and offer the next one's units."""
+        self.aggregate(job_id)
+        self.dispatch(job_id)
+
+    def end_round(self, job_id: str) -> None:
+        """Close the round, which has all that it needs."""
+        before = self.read(job_id).current_round
+        self.aggregate(job_id)
+        assert self.read(job_id).current_round == before + 1
+        self.dispatch(job_id)
+
+    def train_round(self, job_id: str, nodes: Iterable[str]) -> list["Work"]:
+        done = self.deliver_all(nodes)
+        self.close_round(job_id)
         return done
 
     def keep(self, node: str, file: bytes) -> str:
-        """Index final events and process due work."""
         cid = str(cid_of_file(file))
         self.kept.setdefault(node, {})[cid] = file
         return cid
@@ -278,33 +265,42 @@ class World:
         deliveries.complete(self.database, self.storage, lease.id, node, result)
 
     def age(self, lease_id: str) -> None:
-        with self.database.transaction() as session:
-            lease = session.get(Lease, lease_id)
-            assert lease is not None
-            lease.expires_at = utc_now() - timedelta(seconds=1)
+        self.change(Lease, lease_id, expires_at=utc_now() - timedelta(seconds=1))
 
     def start_round(self, job_id: str, *, ago: float) -> None:
-        """Let the round and its open units have begun ``seconds`` ago."""
-        with self.database.transaction() as session:
-            session.get_one(Job, job_id).round_started_at = began = utc_now() - timedelta(seconds=ago)
-            session.execute(update(Unit).where(Unit.job_id == job_id, Unit.status == "leased").values(created_at=began))
+        """Let the round and its open units have begun ``ago`` seconds ago."""
+        began = utc_now() - timedelta(seconds=ago)
+        self.change(Job, job_id, round_started_at=began)
+        self.execute(update(Unit).where(Unit.job_id == job_id, Unit.status == "leased").values(created_at=began))
 
     # --- what is there
 
     def read(self, job_id: str) -> Job:
-        with self.database.transaction() as session:
-            job = session.get(Job, job_id)
-            assert job is not None
-            return job
+        job: Job = self.get(Job, job_id)
+        return job
 
     def units(self, job_id: str, **where: Any) -> list[Unit]:
-        with self.database.transaction() as session:
-            query = select(Unit).filter_by(job_id=job_id, **where).order_by(Unit.round, Unit.slot, Unit.id)
-            return list(session.scalars(query))
+        return self.all(select(Unit).filter_by(job_id=job_id, **where).order_by(Unit.round, Unit.slot, Unit.id))
 
-    def rows(self, query: Callable[[Any], Any]) -> Any:
-        with self.database.transaction() as session:
-            return query(session)
+    def attempt(self, job_id: str, round_: int, slot: int) -> Unit:
+        """Return the replica's unit that is neither lost nor rejected."""
+        [unit] = [one for one in self.units(job_id, round=round_, slot=slot) if one.status not in ("lost", "rejected")]
+        return unit
+
+    def holders(self, job_id: str) -> list[str | None]:
+        return self.all(select(Slot.provider).where(Slot.job_id == job_id).order_by(Slot.slot))
+
+    def checkpoint(self, job_id: str, round_: int = 1) -> str:
+        """Return the CID of the checkpoint after ``round_`` rounds."""
+        return str(self.one(select(Checkpoint.cid).where(Checkpoint.job_id == job_id, Checkpoint.round == round_)))
+
+    def manifest(self, job_id: str, round_: int) -> CheckpointManifest:
+        return CheckpointManifest.from_bytes(self.storage.get(self.checkpoint(job_id, round_), max_bytes=2**20))
+
+    def verify_uploaded(self, job_id: str) -> None:
+        for unit in self.units(job_id, status="uploaded"):
+            self.rows(lambda session, unit=unit: units_service.mark_checking(session, unit.id, 2500))
+            self.rows(lambda session, unit=unit: units_service.pass_unit(session, unit.id))
 
 
 def at_once(calls: list[Any]) -> list[BaseException | None]:

@@ -95,11 +95,16 @@ class Market:
         return next(body for called, body in self.calls if called == name)
 
 
-def task_to_train(store: StoreProcess, environment_class: str) -> dict[str, Any]:
+def stored_spec(store: StoreProcess, training: dict[str, Any]) -> TrainingSpec:
+    """Return the specification of a tiny model whose data ``store`` has."""
     split = describe_split(store.add(TEXT), TEXT)
     dataset = store.add(DatasetManifest(split, split).to_bytes())
-    document = {"model_config": MODEL, "data_config": {"dataset": dataset}, "training_config": TRAINING}
-    spec = TrainingSpec.from_dict(document)
+    document = {"model_config": MODEL, "data_config": {"dataset": dataset}, "training_config": training}
+    return TrainingSpec.from_dict(document)
+
+
+def task_to_train(store: StoreProcess, environment_class: str) -> dict[str, Any]:
+    spec = stored_spec(store, TRAINING)
     model = store.add(initial_checkpoint(spec))
     manifest = CheckpointManifest(JOB, 0, None, model, None, None, None, {}, 0, spec.spec_hash())
     return {

@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from sqlalchemy import select
 
+from kit import records
 from kit.chain.deployed_chain import OTHER, PROVIDER, Chain, Wallet, wallet
-from market.accounts.models import Account
-from market.domain.lifecycle import ProviderStatus
+from kit.chain.on_chain import OnChain
 from market.domain.network import DEVNET, EPOCH_SECONDS, ZEN
 from market.domain.nodes.uptime import ALL_MINUTES, EPOCH_HOURS, epoch_of
 from market.ledger.reconciliation import reconcile
@@ -20,7 +19,6 @@ from market.platform.db.session import Database
 from market.platform.storage.client import Storage
 from market.providers.models import HeartbeatHour, Provider
 from market.providers.record import uptime
-from worker.chain_handlers import INTENT_HANDLERS, event_handlers
 
 STAKE = 1_000 * ZEN
 NODES = [PROVIDER, OTHER, wallet(6), wallet(7)]
@@ -30,7 +28,7 @@ DAYS_BASE = STAKE * 1440 * 2_000 // (10_000 * 365 * 1440)
 
 
 @dataclass
-class RewardsWorld:
+class RewardsWorld(OnChain):
     chain: Chain
     database: Database
     storage: Storage
@@ -43,24 +41,10 @@ class RewardsWorld:
         self.index()
 
     def register(self, nodes: Sequence[Wallet]) -> None:
-        with self.database.transaction() as session:
-            for node in nodes:
-                session.add(Account(address=node.address))
-            session.flush()
-            for node in nodes:
-                session.add(
-                    Provider(
-                        address=node.address,
-                        kind="provider",
-                        name="node",
-                        region="eu",
-                        hardware={},
-                        environment_class="0x" + "aa" * 32,
-                        status=ProviderStatus.ACTIVE,
-                        tier_id=1,
-                        created_at=self.now() - timedelta(days=1),
-                    )
-                )
+        created = self.now() - timedelta(days=1)
+        for node in nodes:
+            provider = records.provider(node.address, environment_class="0x" + "aa" * 32, created_at=created)
+            self.add(records.account(node.address), provider)
 
     def now(self) -> datetime:
         return from_unix(self.chain.client().head().timestamp)
@@ -100,29 +84,11 @@ class RewardsWorld:
             self.post()
             self.finalise()
 
-    def finalise(self) -> None:
-        sender = self.chain.sender(self.database, INTENT_HANDLERS)
-        while sender.step():
-            pass
-        self.chain.anvil.mine(3)
-        while sender.step():
-            pass
-        self.index()
-
-    def index(self) -> None:
-        self.chain.anvil.mine(3)
-        self.chain.index(self.database, event_handlers(DEVNET, self.chain.deployment))
-
-    def rows(self, query: Any) -> list[Any]:
-        with self.database.transaction() as session:
-            return list(session.scalars(query))
-
     def posts(self) -> list[RewardPost]:
-        return self.rows(select(RewardPost).order_by(RewardPost.id))
+        return self.all(select(RewardPost).order_by(RewardPost.id))
 
     def node(self, node: Wallet) -> Provider:
-        with self.database.transaction() as session:
-            return session.get_one(Provider, node.address)
+        return self.get(Provider, node.address)
 
     def claim(self, node: Wallet) -> int:
         with self.database.transaction() as session:

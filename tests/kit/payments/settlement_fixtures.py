@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from kit import records
 from kit.chain.anvil import AnvilProcess
 from kit.chain.deployed_chain import ADMIN, OTHER, PAYER, Chain, Wallet, chain_settings, deploy_contracts, wallet
-from market.accounts.models import Account
+from kit.chain.on_chain import OnChain
 from market.chain.contracts.codec import Deployment
 from market.chain.models import TxIntent
 from market.chain.service import final_events
-from market.chain.transactions.sender import Sender
 from market.domain.lifecycle import JobStatus, UnitStatus
 from market.domain.network import DEVNET, ZEN
 from market.jobs.models import Job
@@ -32,11 +32,11 @@ from market.platform.db.session import Database
 from market.platform.storage.client import Storage
 from market.settings import Settings
 from market.training.units.models import Unit
-from worker.chain_handlers import INTENT_HANDLERS, event_handlers
 from zoo_compute.audit.settlements import Verification, check_batches, fetch_record
 from zoo_compute.chain.settlements import ChainReader
 from zoo_compute.content.gateway import GatewayClient
 from zoo_protocol.hashing import keccak, sha256, to_hex
+from zoo_protocol.messages import JobOrder
 from zoo_protocol.payments.job_record import JobRecord
 from zoo_protocol.payments.receipt import JobSettlement, net_unit_price
 
@@ -71,7 +71,7 @@ def settling_market(
 
 
 @dataclass
-class SettlementWorld:
+class SettlementWorld(OnChain):
     chain: Chain
     database: Database
     storage: Storage
@@ -80,94 +80,43 @@ class SettlementWorld:
     orders: dict[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        with self.database.transaction() as session:
-            session.add(Account(address=PAYER.address))
+        self.add(records.account(PAYER.address))
 
     # --- jobs and their work
 
     def job(self, rounds: int = 5, budget: int = ZEN) -> str:
         """Start an escrowed job of at most ten units."""
         job_id, arguments = self.chain.order(budget, UNITS)
-        order = self.orders[job_id] = arguments[0]
-        with self.database.transaction() as session:
-            session.add(
-                Job(
-                    id=job_id,
-                    payer=PAYER.address,
-                    status=JobStatus.SUBMITTED,
-                    request={},
-                    spec={},
-                    spec_hash=order["specHash"],
-                    spec_cid="spec",
-                    tier_id=1,
-                    nodes=2,
-                    rounds=rounds,
-                    segments=4,
-                    sampling_bps=200,
-                    checkpoint_interval=1,
-                    redundancy=3,
-                    requirements={},
-                    units_ordered=UNITS,
-                    unit_weight_us=WEIGHT,
-                    budget_wei=budget,
-                    max_price_wei=order["maxPrice"],
-                    wait_until=utc_now() + timedelta(hours=1),
-                    nonce=order["nonce"],
-                    order_signature="0x",
-                    permit={},
-                )
-            )
+        order = JobOrder(**arguments[0])
+        self.orders[job_id] = arguments[0]
+        self.add(records.job(order, nodes=2, rounds=rounds, wait_until=utc_now() + timedelta(hours=1)))
         self.chain.send(OTHER, "JobEscrow", "openJob", *arguments)
         self.index()
-        self.change(job_id, status=JobStatus.RUNNING, clearing_price_wei=PRICE)
+        self.change(Job, job_id, status=JobStatus.RUNNING, clearing_price_wei=PRICE)
         return job_id
-
-    def change(self, job_id: str, **values: Any) -> None:
-        with self.database.transaction() as session:
-            job = session.get_one(Job, job_id)
-            for name, value in values.items():
-                setattr(job, name, value)
 
     def work(self, job_id: str, round_: int, *workers: Wallet, status: UnitStatus = UnitStatus.VERIFIED) -> list[int]:
         """Work and close one round; return the ids of its units."""
         made = []
-        with self.database.transaction() as session:
-            for slot, worker in enumerate(workers):
-                digest = to_hex(sha256(f"unit {next(_numbers)}".encode()))
-                unit = Unit(
-                    job_id=job_id,
-                    round=round_,
-                    slot=slot,
-                    provider=worker.address,
-                    status=status,
-                    start_checkpoint_cid="checkpoint",
-                    trace_root=digest,
-                    payload_hash=digest,
-                    decided_at=utc_now(),
-                )
-                session.add(unit)
-                session.flush()
-                made.append(unit.id)
-            session.get_one(Job, job_id).current_round = round_ + 1
-        return made
+        for slot, worker in enumerate(workers):
+            digest = to_hex(sha256(f"unit {next(_numbers)}".encode()))
+            done = {"status": status, "trace_root": digest, "payload_hash": digest, "decided_at": utc_now()}
+            made.append(records.unit(job_id, round_, slot, worker.address, **done))
+        self.add(*made)
+        self.change(Job, job_id, current_round=round_ + 1)
+        return [unit.id for unit in made]
 
     def decide(self, unit_id: int, status: UnitStatus) -> None:
-        with self.database.transaction() as session:
-            session.get_one(Unit, unit_id).status = status
+        self.change(Unit, unit_id, status=status)
 
     def end(self, job_id: str) -> None:
-        self.change(job_id, status=JobStatus.SETTLING, reason="completed")
+        self.change(Job, job_id, status=JobStatus.SETTLING, reason="completed")
 
     # --- settling
 
     def settle(self, *, after: timedelta = timedelta()) -> None:
         """Queue the due settlements."""
         settlement.settle(self.database, self.storage, DEVNET, self.settings, utc_now() + after)
-
-    def send(self) -> None:
-        """Send and mine the queued transactions."""
-        while self.sender().step():
-            pass
 
     def finalise(self) -> None:
         """Make mined transactions final and process their events."""
@@ -183,13 +132,6 @@ class SettlementWorld:
     def veto(self, batch: SettlementBatch) -> None:
         number = batch.batch_id if batch.batch_id is not None else self.batch_count()
         self.chain.send(ADMIN, "JobEscrow", "veto", number, *self.intent(batch).arguments)
-
-    def sender(self) -> Sender:
-        return self.chain.sender(self.database, INTENT_HANDLERS)
-
-    def index(self) -> None:
-        self.chain.anvil.mine(3)
-        self.chain.index(self.database, event_handlers(DEVNET, self.chain.deployment))
 
     def pass_challenge_period(self) -> None:
         self.chain.anvil.rpc("evm_increaseTime", 100_000)
@@ -211,20 +153,16 @@ class SettlementWorld:
     # --- what is there
 
     def read(self, job_id: str) -> Job:
-        with self.database.transaction() as session:
-            return session.get_one(Job, job_id)
+        return self.get(Job, job_id)
 
     def units(self, job_id: str) -> list[Unit]:
-        with self.database.transaction() as session:
-            return list(session.scalars(select(Unit).where(Unit.job_id == job_id).order_by(Unit.round, Unit.slot)))
+        return self.all(select(Unit).where(Unit.job_id == job_id).order_by(Unit.round, Unit.slot))
 
     def batches(self) -> list[SettlementBatch]:
-        with self.database.transaction() as session:
-            return list(session.scalars(select(SettlementBatch).order_by(SettlementBatch.id)))
+        return self.all(select(SettlementBatch).order_by(SettlementBatch.id))
 
     def intent(self, batch: SettlementBatch) -> TxIntent:
-        with self.database.transaction() as session:
-            return session.scalars(select(TxIntent).where(TxIntent.key == batch.intent_key)).one()
+        return self.one(select(TxIntent).where(TxIntent.key == batch.intent_key))
 
     def lines(self) -> list[list[Mapping[str, Any]]]:
         return [self.intent(batch).arguments[2] for batch in self.batches()]  # type: ignore[misc]

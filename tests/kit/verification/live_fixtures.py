@@ -6,7 +6,7 @@ out: their market calls the services. Jobs are put in as funded; what the chain 
 """
 
 import json
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -15,13 +15,15 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from eth_account import Account as Wallets
+from sqlalchemy import update
 
+from kit import records
 from kit.chain.deployed_chain import OTHER, Chain, wallet
 from kit.chain.deployed_chain import Wallet as ChainWallet
 from kit.jobs.jobs_fixtures import ZEN
 from kit.jobs.unit_results import ACKNOWLEDGER, DOMAIN
 from kit.verification.verification_fixtures import VerificationWorld
-from market.accounts.models import Account
+from kit.waiting import drain
 from market.chain.indexer import Indexer
 from market.domain.network import DEVNET
 from market.jobs.models import Slot
@@ -41,7 +43,6 @@ from market.training.leases.schemas import (
     LeaseKind,
     LeaseView,
 )
-from market.training.matching import book
 from market.verification.decisions import service as decisions_service
 from training_gym.spec.errors import GymError
 from worker.chain_handlers import INTENT_HANDLERS, event_handlers
@@ -122,8 +123,7 @@ class LiveWorld(VerificationWorld):
 
     def _know(self, account: ChainWallet) -> None:
         self.wallets[account.address] = Wallets.from_key(account.key)
-        with self.database.transaction() as session:
-            session.add(Account(address=account.address))
+        self.add(records.account(account.address))
 
     def _node(self, address: str, key: str, executor: Executor) -> Node:
         workspace = Workspace(self.directory / address)
@@ -147,19 +147,19 @@ class LiveWorld(VerificationWorld):
 
     def live_job(self, nodes: list[Node]) -> str:
         """Start a job of these nodes in which every segment is sampled."""
-        with self.database.transaction() as session:  # they leave what they worked for
-            for slot in session.query(Slot).filter(Slot.provider.in_([node.address for node in nodes])):
-                slot.provider = None
+        self.leave_jobs(*nodes)
         # With a seed of its own: no other test's job has the same states, which storage would know already.
         document = {**self.spec.to_dict(), "training_config": TRAINING | {"seed": next(_SEEDS)}}
         month = 30 * 86_400  # its order can be put in escrow whatever time has passed on the chain
         job_id = self.job(nodes=len(nodes), sampling_bps=10_000, wait_seconds=month, document=document)
-        with self.database.transaction() as session:
-            holders = [node.address for node in nodes]
-            environment = nodes[0].executor.environment_class
-            assert book.assign(session, self.settings, job_id, 5 * ZEN // 2, None, holders, environment)  # type: ignore[arg-type]
-        self.dispatch(job_id)
+        self.place_on(job_id, nodes)
         return job_id
+
+    def place_on(self, job_id: str, nodes: Sequence[Node]) -> None:
+        self.place(job_id, [node.address for node in nodes], nodes[0].executor.environment_class)
+
+    def leave_jobs(self, *nodes: Node) -> None:
+        self.execute(update(Slot).where(Slot.provider.in_([node.address for node in nodes])).values(provider=None))
 
     def work_off(self, node: Node, *kinds: LeaseKind) -> None:
         """Let a node do all its tasks; it gives back impossible ones with a reason."""
@@ -189,13 +189,10 @@ class LiveWorld(VerificationWorld):
         decisions_service.advance(
             self.database, self.storage, self.settings, DEVNET, chain, self.challenger, former=self.former
         )
-        while self._sender.step():
-            pass
+        drain(self._sender)
         self.deployed.anvil.mine(4)
-        while self._sender.step():
-            pass
-        while self._indexer.step():
-            pass
+        drain(self._sender)
+        drain(self._indexer)
 
     def decide(self, job_id: str, providers: list[Node], verifiers: list[Node]) -> None:
         """Step until every delivered unit is decided and every penalty is final."""

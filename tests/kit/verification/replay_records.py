@@ -10,7 +10,7 @@ OTHER_LEAF = "0x" + "ee" * 32
 
 def replay_records(world: VerificationWorld) -> dict[str, tuple[int, int, int]]:
     """Return (right replays, gross price of their segments, wrong replays) by verifier."""
-    rows = world.rows(lambda session: list(session.scalars(select(ProviderEpoch).where(ProviderEpoch.verified == 0))))
+    rows = world.all(select(ProviderEpoch).where(ProviderEpoch.verified == 0))
     return {row.provider: (row.replays, row.replayed_wei, row.rejected) for row in rows if row.replays or row.rejected}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kit.engines.ipfs_processes import StoreProcess
-from training_gym.data.dataset import DatasetManifest, describe_split
+from kit.nodes.node_work_fixtures import JOB, TEXT, stored_spec
 from training_gym.runtime.profile import CPU
 from training_gym.spec.config import TrainingSpec
 from training_gym.units.checkpoint import CheckpointManifest, initial_checkpoint
@@ -26,15 +26,12 @@ from zoo_protocol.messages import JobOrder
 from zoo_protocol.payments.job_record import JobRecord, UnitRecord, WindowRecord, unit_leaf
 from zoo_protocol.payments.receipt import JobSettlement, Settled
 
-JOB = "0x" + "ab" * 32
 HONEST, CHEAT = "0x" + "01" * 20, "0x" + "02" * 20
 PLACE = Place(JOB, 0, 1)
 ORDER = JobOrder(HONEST, JOB, 1, 1, 1, 3, 200, 1, 1, 1, 1)
 GONE = "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy"
 """No store has it."""
-TEXT = b"".join(b"line %d of a text that a model can learn\n" % n for n in range(500))
 TRAINING = {"rounds": 1, "inner_steps": 6, "segment_steps": 2, "batch_size": 2, "warmup_steps": 1}
-MODEL = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "sequence_length": 16}
 
 
 @dataclass
@@ -102,10 +99,7 @@ class World:
 @pytest.fixture(name="built", scope="module")
 def settled_job(store: StoreProcess, executor: Executor, tmp_path_factory: pytest.TempPathFactory) -> World:
     directory = tmp_path_factory.mktemp("attempts")
-    split = describe_split(store.add(TEXT), TEXT)
-    dataset = store.add(DatasetManifest(split, split).to_bytes())
-    document = {"model_config": MODEL, "data_config": {"dataset": dataset}, "training_config": TRAINING}
-    spec = TrainingSpec.from_dict(document)
+    spec = stored_spec(store, TRAINING)
     model = initial_checkpoint(spec)
     manifest = CheckpointManifest(JOB, 0, None, store.add(model), None, None, None, {}, 0, spec.spec_hash())
     checkpoint = store.add(manifest.to_bytes())

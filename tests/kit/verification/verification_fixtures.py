@@ -10,17 +10,18 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
+from kit import records
 from kit.jobs.jobs_fixtures import ENVIRONMENT, ZEN, World
 from kit.jobs.unit_results import ACKNOWLEDGER, DOMAIN, Work
 from market.chain.contracts.codec import ChainEvent
 from market.chain.models import TxIntent
-from market.domain.lifecycle import IntentStatus, ProviderStatus
+from market.domain.lifecycle import IntentStatus
 from market.domain.network import DEVNET
 from market.domain.verification.sampling import sampling_rate_bps
 from market.jobs.models import Slot
 from market.platform.db.base import utc_now
 from market.platform.storage.client import Storage
-from market.providers.models import Provider, Stake
+from market.providers.models import Provider
 from market.settings import Settings
 from market.training.deliveries import service as deliveries
 from market.training.leases import service as leases
@@ -73,8 +74,7 @@ def two_nodes(world: "VerificationWorld") -> list[str]:
 def delivered_units(world: "VerificationWorld", nodes: list[str]) -> list[int]:
     """Ids of the units of the first round, delivered by the two nodes of a running job."""
     job_id = world.running(nodes)
-    for node in nodes:
-        world.deliver(node)
+    world.deliver_all(nodes)
     return [unit.id for unit in world.units(job_id)]
 
 
@@ -88,27 +88,13 @@ class VerificationWorld(World):
     def verifier(self, *, environment: str = ENVIRONMENT, address: str | None = None) -> str:
         is_staked = address is not None
         address = address or str(self.wallet().address)
-        with self.database.transaction() as session:
-            session.add(
-                Provider(
-                    address=address,
-                    kind="verifier",
-                    name="verifier",
-                    region="eu",
-                    hardware={},
-                    environment_class=environment,
-                    status=ProviderStatus.ACTIVE,
-                    last_seen_at=utc_now(),
-                )
-            )
-            session.flush()
-            if not is_staked:
-                session.add(Stake(address=address, stake_wei=500 * ZEN, unbonding_wei=0))
+        self.add(records.verifier(address, environment_class=environment, last_seen_at=utc_now()))
+        if not is_staked:
+            self.add(records.stake(address, 500 * ZEN))
         return address
 
     def second_job(self, node: str) -> str:
-        with self.database.transaction() as session:
-            session.execute(update(Slot).where(Slot.provider == node).values(provider=None))
+        self.execute(update(Slot).where(Slot.provider == node).values(provider=None))
         job_id = self.running([node])
         self.deliver(node)
         return job_id
@@ -201,8 +187,7 @@ class VerificationWorld(World):
 
     def replay(self, verifier: str, leaf: str, inner_digest: str | None = None) -> LeaseView:
         """Pull the verifier's replay, answer that it ends in ``leaf``, and process it."""
-        lease = self.pull(verifier, LeaseKind.REPLAY)
-        assert lease is not None
+        lease = self.pulled(verifier, LeaseKind.REPLAY)
         salt = to_hex(secrets.token_bytes(32))
         self.commit_replay(verifier, lease, leaf, salt, inner_digest)
         result = CompleteReplay(token=lease.token, end_leaf=leaf, inner_digest=inner_digest, salt=salt)
@@ -211,26 +196,21 @@ class VerificationWorld(World):
         return lease
 
     def give_up(self, node: str, kind: LeaseKind, code: str) -> None:
-        lease = self.pull(node, kind)
-        assert lease is not None
+        lease = self.pulled(node, kind)
         with self.database.transaction() as session:
             leases.fail(session, lease.id, node, lease.token, code, "a test")
         self.advance()
 
     def asked(self, verifiers: list[str]) -> str:
-        with self.database.transaction() as session:
-            open_ = select(Replay.verifier).where(Replay.status.in_(["assigned", "committed"]))
-            (verifier,) = session.scalars(open_)
+        (verifier,) = self.all(select(Replay.verifier).where(Replay.status.in_(["assigned", "committed"])))
         assert verifier in verifiers
         return str(verifier)
 
     # --- what is there
 
     def unit(self, unit_id: int) -> Unit:
-        with self.database.transaction() as session:
-            unit = session.get(Unit, unit_id)
-            assert unit is not None
-            return unit
+        unit: Unit = self.get(Unit, unit_id)
+        return unit
 
     def claim(self, unit_id: int, segment: int) -> str:
         leaves = self.unit(unit_id).leaves
@@ -238,17 +218,14 @@ class VerificationWorld(World):
         return leaves[segment + 1]
 
     def intents(self, kind: str) -> list[TxIntent]:
-        with self.database.transaction() as session:
-            return list(session.scalars(select(TxIntent).where(TxIntent.kind == kind).order_by(TxIntent.id)))
+        return self.all(select(TxIntent).where(TxIntent.kind == kind).order_by(TxIntent.id))
 
     def put_intents(self, status: IntentStatus, ago: timedelta) -> None:
         """Set every chain call to ``status``, as of ``ago``."""
-        with self.database.transaction() as session:
-            session.execute(update(TxIntent).values(status=status, updated_at=utc_now() - ago))
+        self.execute(update(TxIntent).values(status=status, updated_at=utc_now() - ago))
 
     def samples(self) -> list[Sample]:
-        with self.database.transaction() as session:
-            return list(session.scalars(select(Sample).order_by(Sample.id)))
+        return self.all(select(Sample).order_by(Sample.id))
 
     def outcomes(self, sample_id: int | None = None) -> dict[str, tuple[str, str | None]]:
         """Return (status, reason) of the replays, of one sample or of all, by verifier."""
@@ -256,22 +233,17 @@ class VerificationWorld(World):
         return {replay.verifier: (replay.status, replay.reason) for replay in found}
 
     def replays(self) -> list[Replay]:
-        with self.database.transaction() as session:
-            return list(session.scalars(select(Replay).order_by(Replay.id)))
+        return self.all(select(Replay).order_by(Replay.id))
 
     def slashes(self) -> list[Slash]:
-        with self.database.transaction() as session:
-            return list(session.scalars(select(Slash).order_by(Slash.id)))
+        return self.all(select(Slash).order_by(Slash.id))
 
     def windows(self) -> list[Window]:
-        with self.database.transaction() as session:
-            return list(session.scalars(select(Window).order_by(Window.id)))
+        return self.all(select(Window).order_by(Window.id))
 
     def provider(self, address: str) -> Provider:
-        with self.database.transaction() as session:
-            provider = session.get(Provider, address)
-            assert provider is not None
-            return provider
+        provider: Provider = self.get(Provider, address)
+        return provider
 
     def pass_due(self, sample_id: int) -> None:
         with self.database.transaction() as session:

@@ -1,0 +1,8 @@
+"""Fixtures of verification."""
+
+from kit.verification.verification_fixtures import (  # noqa: F401  (fixtures)
+    delivered_units,
+    three_verifiers,
+    two_nodes,
+    verification_world,
+)
