@@ -51,7 +51,7 @@ class Method:
 
 def specification(method: Method, scale: Scale, seed: int) -> TrainingSpec:
     """Return the specification of ``method``, with everything that all methods share."""
-    shared: dict[str, object] = {"batch_size": scale.batch_size, "final_rate_share": 0.0, "seed": seed}
+    shared: dict[str, object] = {"batch_size": scale.batch_size, "seed": seed}
     if method.how == "steps":
         steps = {"averaging": "steps", "rounds": 1, "inner_steps": scale.steps, "segment_steps": scale.steps}
         training = shared | steps | {"warmup_steps": scale.warmup} | method.settings

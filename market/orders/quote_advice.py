@@ -54,6 +54,15 @@ def expected_throughput(spec: TrainingSpec, nodes: int, compute_seconds: float) 
     )
 
 
+def rate_schedule(spec: TrainingSpec) -> str:
+    """Return the course of the learning rates in words (``training_gym.units.unit.rate_share``)."""
+    training = spec.training
+    steps, share = training.rounds * training.inner_steps, training.final_rate_share
+    decay = "constant" if share == 1 else f"linear decay to {share:.0%} of the peak rates at step {steps}"
+    start = "" if spec.start_model is None else "; the start model brings its parameters only: the schedule begins anew"
+    return f"warm-up over {training.warmup_steps} steps, then {decay}{start}"
+
+
 class Advice(BaseModel):
     """One piece of advice: a stable code, a finding and a remedy."""
 

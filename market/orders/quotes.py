@@ -7,7 +7,7 @@ from market.domain.money import unit_price
 from market.domain.network import NetworkParameters
 from market.domain.verification.sampling import sampling_rate_bps
 from market.jobs.pricing import highest_price
-from market.orders.quote_advice import advice_on, expected_throughput
+from market.orders.quote_advice import advice_on, expected_throughput, rate_schedule
 from market.orders.schemas import JobSpec, Quote
 from market.orders.terms import PayerState, Terms, order_document
 from training_gym.spec.config import settings_by_size
@@ -44,6 +44,7 @@ def quote(
         spec=terms.spec.to_dict(),
         spec_hash=terms.spec_hash,
         settings_by_size=settings_by_size(terms.spec.model, request.training_settings),
+        rate_schedule=rate_schedule(terms.spec),
         advice=advice_on(terms.spec, throughput, longest_round_seconds),
         tier=terms.tier.name,
         units=terms.units,

@@ -141,6 +141,9 @@ class Quote(BaseModel):
         "parameters: the values of the method slow_links, unless the request names a method. With the optimizer adamw "
         "and hidden_size above 32: learning_rate, 0.032 * 32 / hidden_size. A setting in the request takes precedence."
     )
+    rate_schedule: str = Field(
+        description="Course of the learning rates over the job. A continuation of another job begins it anew."
+    )
     advice: list[Advice] = Field(description="Advice before signing. It does not refuse the job.")
     tier: str
     units: int = Field(description="Rounds times nodes.")

@@ -84,7 +84,7 @@ class TrainingConfig:
     optimizer: str = choice_field("muon", "adamw", "muon")
     learning_rate: float = number_field(ADAMW_RATE, 1e-7, 1.0)
     muon_learning_rate: float = number_field(0.04, 1e-7, 1.0)
-    final_rate_share: float = number_field(1.0, 0.0, 1.0)
+    final_rate_share: float = number_field(0.0, 0.0, 1.0)
     warmup_steps: int = number_field(10, 0, 10_000)
     weight_decay: float = number_field(0.05, 0.0, 1.0)
     gradient_clip: float = number_field(1.0, 1e-3, 1e3)

@@ -58,6 +58,7 @@ class Quote(Answer):
     spec: dict[str, Any]
     spec_hash: str
     settings_by_size: dict[str, Any] = {}
+    rate_schedule: str = ""
     advice: list[dict[str, Any]] = []
     tier: str
     units: int

@@ -12,7 +12,7 @@ from benchmarks.communication import DIVERGED, OutcomeCache, Run, equal_bytes_de
 from benchmarks.report import end, print_report, row, run
 from benchmarks.training.communication_settings import FULL, METHODS, OURS, QUICK, TRIALS, Scale, specification
 from benchmarks.training.trainers import Outcome
-from training_gym.spec.config import ModelConfig
+from training_gym.spec.config import ModelConfig, TrainingConfig
 
 UNIT = 1000.0
 """Bytes of the dense run."""
@@ -35,6 +35,12 @@ def test_rows_are_ratios_and_gaps_seed_by_seed() -> None:
     assert (rows["default_loss_gap"].min, rows["default_loss_gap"].max) == pytest.approx((0.1, 0.3))
     assert rows["at_1000x_loss_gap"].value == pytest.approx((0.5 + 0.2) / 2)
     assert rows["default_up_ratio"].value == 100
+
+
+def test_default_row_runs_product_defaults() -> None:
+    run_spec = specification(METHODS["default"], FULL, 7).training
+    scale = {name: getattr(run_spec, name) for name in ("batch_size", "rounds", "segment_steps")}
+    assert run_spec == TrainingConfig(seed=7, **scale)
 
 
 def test_unmeasured_method_has_no_row() -> None:

@@ -12,7 +12,7 @@ from market.domain.money import unit_price
 from market.domain.network import BPS, HOUR_US, MAINNET, ZEN
 from market.jobs.pricing import highest_price
 from market.orders.errors import InvalidOrder
-from market.orders.quote_advice import advice_on, expected_throughput
+from market.orders.quote_advice import advice_on, expected_throughput, rate_schedule
 from market.orders.schemas import JobSpec
 from market.orders.terms import parse_terms
 from training_gym.spec.config import TrainingSpec
@@ -200,3 +200,17 @@ def test_job_outlasting_escrow_is_refused_with_max_rounds() -> None:
     assert refused.value.field == "training_config.rounds"
     assert refused.value.extra["reason"] == "job_too_long"
     assert f"at most {most} rounds" in str(refused.value.remedy)
+
+
+@pytest.mark.parametrize(
+    ("training", "start_model", "expected"),
+    [
+        ({}, None, "warm-up over 10 steps, then linear decay to 0% of the peak rates at step 160"),
+        ({"final_rate_share": 1.0, "warmup_steps": 0}, None, "warm-up over 0 steps, then constant"),
+        ({"rounds": 2, "final_rate_share": 0.1}, "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy", "anew"),
+    ],
+)
+def test_quote_states_rate_schedule(training: dict[str, object], start_model: str | None, expected: str) -> None:
+    data = {"dataset": "x" * 46} | ({} if start_model is None else {"start_model": start_model})
+    spec = TrainingSpec.from_dict({"data_config": data, "training_config": training})
+    assert rate_schedule(spec).endswith(expected)

@@ -100,7 +100,13 @@ def test_rates_warm_up_with_moments_and_decay() -> None:
     assert shares[10] == pytest.approx(1 - 0.8 * 10 / 40)
     assert shares[39] == pytest.approx(1 - 0.8 * 39 / 40)
     assert rate_share(training, 1, 0, 0) == pytest.approx(0.2 * shares[10])  # a slot that begins in a later round
-    assert rate_share(TrainingConfig(warmup_steps=2), 7, 47, 2) == 1.0
+    assert rate_share(TrainingConfig(warmup_steps=2, final_rate_share=1.0), 7, 47, 2) == 1.0
+
+
+def test_default_rates_decay_to_zero() -> None:
+    training = TrainingConfig()
+    last = training.rounds, training.inner_steps - 1
+    assert rate_share(training, last[0] - 1, last[1], 1_000) == pytest.approx(1 / (last[0] * training.inner_steps))
 
 
 @pytest.mark.parametrize(
