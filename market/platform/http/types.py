@@ -102,5 +102,5 @@ class RequestModel(BaseModel):
                 if isinstance(value, str) and "\0" in value:
                     raise PydanticCustomError("nul", "{key} holds the character U+0000", {"key": str(key)})
                 if key not in known:
-                    raise unknown_key(str(key), known)
+                    raise unknown_key(str(key).encode("utf-8", "backslashreplace").decode(), known)
         return data
