@@ -58,6 +58,7 @@ class Settings(BaseSettings):
     cors_origins: str = Field(default="", description="origins that browsers may call from, separated by commas")
     requests_per_minute: NonNegativeInt = Field(default=1200, description="of one account; 0: no limit")
     requests_per_minute_ip: NonNegativeInt = Field(default=6000, description="of one address; 0: no limit")
+    webhooks_per_account: PositiveInt = 10
     webhooks_to_private_addresses: bool = Field(default=False, description="for a devnet only")
     max_body_bytes: PositiveInt = 256 * 1024
     max_blob_bytes: PositiveInt = 64 * 1024 * 1024

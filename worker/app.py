@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from celery import Celery
 
+from market.platform.db.task_queue import TASK_ROUTES
 from market.settings import Settings
 from worker.task_dedup import RETENTION_SECONDS, DeduplicatedTask
 
@@ -23,6 +24,7 @@ TASKS = (
     "worker.tasks.settlement",
     "worker.tasks.sweep",
     "worker.tasks.verification",
+    "worker.tasks.webhooks",
 )
 
 
@@ -33,6 +35,7 @@ def create_app(settings: Settings, tasks: Sequence[str] = TASKS) -> Celery:
         task_acks_late=True,
         task_reject_on_worker_lost=True,
         task_ignore_result=True,
+        task_routes=TASK_ROUTES,
         task_serializer="json",
         accept_content=["json"],
         task_soft_time_limit=None,  # thread pools have no signals; tasks have their own timeouts

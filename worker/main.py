@@ -1,4 +1,4 @@
-"""The worker's entry point (``celery -A worker.main worker``)."""
+"""The worker's entry point (``celery -A worker.main worker -Q celery``)."""
 
 from celery.signals import worker_init
 

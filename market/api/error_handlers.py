@@ -35,6 +35,7 @@ def install_handlers(app: FastAPI) -> None:
     app.add_exception_handler(StorageUnavailable, _storage_down)
     app.add_exception_handler(ChainError, _chain_down)
     app.add_exception_handler(DataError, _data_error)
+    app.add_exception_handler(UnicodeEncodeError, _data_error)  # JSON can hold half of a surrogate pair
     app.add_exception_handler(Replayed, _replayed)
 
 
@@ -98,7 +99,9 @@ def _chain_down(request: Request, error: Exception) -> JSONResponse:
 
 
 def _data_error(request: Request, error: Exception) -> JSONResponse:
-    return problem_response(request, InvalidRequest("a value cannot be stored in the database, such as U+0000"))
+    return problem_response(
+        request, InvalidRequest("a text cannot be stored: it has U+0000 or half of a surrogate pair")
+    )
 
 
 def _replayed(request: Request, error: Exception) -> JSONResponse:

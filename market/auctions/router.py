@@ -1,10 +1,9 @@
 """Public auction rounds and prices over REST. Anyone can recompute a cleared round."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query
-from pydantic import AwareDatetime
 
 from market.accounts.deps import CurrentAccount
 from market.accounts.errors import NotAuthenticated
@@ -17,6 +16,7 @@ from market.jobs import service as jobs
 from market.platform.db.base import utc_now
 from market.platform.http.deps import Reads, ServicesDep
 from market.platform.http.refusals import refusals
+from market.platform.http.types import Instant
 
 router = APIRouter(prefix="/v1/auctions", tags=["auctions"])
 BookName = Annotated[
@@ -24,7 +24,6 @@ BookName = Annotated[
     Path(max_length=64, pattern=r"^[a-z0-9-]+\.[a-z0-9-]{1,32}$", examples=["bronze.eu-west"], description="tier.zone"),
 ]
 Number = Annotated[int, Path(ge=0, lt=2**31, description="The round's number within its book.")]
-Instant = Annotated[AwareDatetime, Query(ge=datetime(2000, 1, 1, tzinfo=UTC), lt=datetime(3000, 1, 1, tzinfo=UTC))]
 _BUCKETS = {
     "1m": timedelta(minutes=1),
     "5m": timedelta(minutes=5),

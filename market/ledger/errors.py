@@ -28,9 +28,9 @@ class NotYetIndexed(LedgerError):
 
 
 class LedgerBehind(MarketError):
-    """The ledger has not recorded the block of the comparison."""
+    """No comparison of the ledger with the chain is stored."""
 
     status = 503
     code = "ledger-behind"
-    title = "The ledger is behind the chain"
-    default_remedy = "Repeat the request in a few seconds."
+    title = "The ledger has not been compared with the chain yet"
+    default_remedy = "Repeat the request in a minute."

@@ -1,4 +1,7 @@
-"""Comparison of the ledger with the chain at one block, on demand and continuously."""
+"""Comparison of the ledger with the chain at one block.
+
+It reads the whole ledger, so only the worker makes it; readers get the stored result.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -201,6 +204,8 @@ class LastReconciliation:
     at: datetime
     agrees: bool
     difference_wei: int
+    report: dict[str, Any]
+    """:meth:`Reconciliation.as_json`"""
 
 
 def watch(database: Database, client: ChainClient, deployment: Deployment) -> None:
@@ -231,4 +236,6 @@ def watch(database: Database, client: ChainClient, deployment: Deployment) -> No
 def last_reconciliation(session: Session) -> LastReconciliation | None:
     """Return the result of the last :func:`watch`; None before the first."""
     row = repository.last_reconciliation(session)
-    return None if row is None else LastReconciliation(row.block_number, row.at, row.agrees, row.difference)
+    if row is None:
+        return None
+    return LastReconciliation(row.block_number, row.at, row.agrees, row.difference, row.report)

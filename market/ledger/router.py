@@ -1,17 +1,16 @@
 """Routes of the treasury and of the ledger's reconciliation."""
 
 from dataclasses import asdict
-from typing import Any
+from datetime import datetime
 
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from market.chain.contracts.codec import Deployment
 from market.chain.errors import ChainError
 from market.chain.views import ChainViews
-from market.ledger.errors import LedgerBehind, NotYetIndexed
-from market.ledger.reconciliation import reconcile
-from market.platform.http.deps import ServicesDep
+from market.ledger.errors import LedgerBehind
+from market.ledger.reconciliation import last_reconciliation
+from market.platform.http.deps import Reads, ServicesDep
 from market.platform.http.errors import ChainDown
 from market.platform.http.refusals import refusals
 from market.platform.http.types import WeiOut
@@ -30,6 +29,7 @@ class Difference(BaseModel):
 class ReconciliationView(BaseModel):
     """Ledger and chain at a final block. Unattributed ZEN bypassed the market's rules."""
 
+    compared_at: datetime
     block_number: int
     block_hash: str
     agrees: bool
@@ -67,15 +67,13 @@ def get_treasury(services: ServicesDep) -> TreasuryView:
         raise ChainDown(str(error)) from error
 
 
-@router.get("/ledger/reconciliation", responses=refusals(LedgerBehind, ChainDown))
-def get_reconciliation(services: ServicesDep) -> ReconciliationView:
-    """Compare every balance of the contracts with the ledger, at the newest final block."""
-    try:
-        found: dict[str, Any] = reconcile(
-            services.database, services.part(ChainViews).client, services.part(Deployment)
-        ).as_json()
-    except NotYetIndexed as error:
-        raise LedgerBehind(str(error)) from error
-    except ChainError as error:
-        raise ChainDown(str(error)) from error
-    return ReconciliationView(**found)
+@router.get("/ledger/reconciliation", responses=refusals(LedgerBehind))
+def get_reconciliation(session: Reads) -> ReconciliationView:
+    """Return the market's last comparison of every balance of the contracts with the ledger.
+
+    The market compares once a minute by default.
+    """
+    last = last_reconciliation(session)
+    if last is None:
+        raise LedgerBehind("the market has stored no comparison of its ledger with the chain")
+    return ReconciliationView(compared_at=last.at, **last.report)

@@ -19,6 +19,7 @@ from market.orders.errors import NothingToContinue
 from market.orders.reports.progress import progress_of
 from market.orders.schemas import CloneJob, ExtendJob, JobSpec
 from market.platform.db.base import utc_now
+from market.platform.http.types import LAST_INSTANT
 
 _TRAINS = (JobStatus.SUBMITTED, JobStatus.FUNDED, JobStatus.MATCHING, JobStatus.RUNNING)
 _MIN_WAIT = timedelta(minutes=10)
@@ -74,7 +75,7 @@ def _request(
             "nodes": job.nodes,
             "budget_max": str(job.budget_wei),
             "max_price": str(job.max_price_wei),
-            "wait_until": (utc_now() + wait).replace(microsecond=0),
+            "wait_until": min(utc_now() + wait, LAST_INSTANT).replace(microsecond=0),
             "requirements": job.requirements,
             "checkpoint": {"interval": job.checkpoint_interval, "redundancy": job.redundancy},
             "sampling_bps": job.sampling_bps,

@@ -8,7 +8,7 @@ from pydantic_core import PydanticCustomError
 
 from market.domain.lifecycle import JobStatus
 from market.orders.quote_advice import Advice, ExpectedThroughput
-from market.platform.http.types import HashString, RequestModel, RowId, SignatureString, WeiOut, WeiString
+from market.platform.http.types import HashString, Instant, RequestModel, RowId, SignatureString, WeiOut, WeiString
 from market.training.leases.schemas import NodeReport
 
 MAX_NODES = 64
@@ -61,7 +61,7 @@ class JobSpec(RequestModel):
     nodes: int = Field(ge=1, le=MAX_NODES, description="Parallel replicas, one node each.")
     budget_max: WeiString = Field(description="Wei of ZEN in escrow; the upper bound of the cost.")
     max_price: WeiString = Field(description="Highest price in wei of ZEN per GPU-hour, fee included.")
-    wait_until: AwareDatetime = Field(description="End of the wait for capacity, in whole seconds.")
+    wait_until: Instant = Field(description="End of the wait for capacity, in whole seconds.")
     requirements: Requirements = Field(default_factory=Requirements)
     checkpoint: CheckpointOptions = Field(default_factory=CheckpointOptions)
     sampling_bps: int | None = Field(
@@ -97,7 +97,7 @@ class CloneJob(RequestModel):
     nodes: int | None = Field(default=None, ge=1, le=MAX_NODES)
     budget_max: WeiString | None = None
     max_price: WeiString | None = None
-    wait_until: AwareDatetime | None = None
+    wait_until: Instant | None = None
 
 
 class ExtendJob(CloneJob):
@@ -110,7 +110,7 @@ class AmendJob(RequestModel):
     """Narrower terms for a waiting job, within its order. Omitted fields keep their values."""
 
     max_price: WeiString | None = Field(default=None, description="Wei of ZEN per GPU-hour, fee included.")
-    wait_until: AwareDatetime | None = None
+    wait_until: Instant | None = None
 
 
 class JobFilters(BaseModel):

@@ -24,6 +24,13 @@ class WebhookAddressRefused(MarketError):
     default_remedy = "Give an https URL whose host has public addresses only."
 
 
+class WebhookChecksBusy(MarketError):
+    status = 503
+    code = "webhook-checks-busy"
+    title = "Too many webhooks are being checked at once"
+    default_remedy = "Nothing was changed. Repeat the request in a few seconds."
+
+
 class TooManyWebhooks(MarketError):
     status = 409
     code = "too-many-webhooks"

@@ -2,8 +2,10 @@
 
 The host is resolved once, all its addresses are checked, and the connection uses one of them. That prevents DNS
 rebinding. Redirects and the environment's proxies are not used. TLS certificates are checked against the host's name.
+``TOTAL_SECONDS`` bound an attempt as a whole: name, connection, TLS and the answer's head. The body is not read.
 """
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -11,13 +13,15 @@ import ipaddress
 import secrets
 import socket
 import threading
+import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 import httpx
 
-TIMEOUT_SECONDS = 10.0
-TOTAL_SECONDS = 30.0
+TOTAL_SECONDS = 10.0
+DNS_SECONDS = 3.0
 SECRET_PREFIX = "whsec_"
 _NAT64 = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("64:ff9b:1::/48"))
 Resolve = Callable[[str, int], Sequence[str]]
@@ -73,13 +77,34 @@ def checked_addresses(url: httpx.URL, *, private: bool, resolve: Resolve = resol
     if url.port is not None and not 0 < url.port < 2**16:  # getaddrinfo would reduce it modulo 2**16
         raise AddressRefused(f"the port is {url.port}")
     try:
-        addresses = resolve(host, url.port or (443 if url.scheme == "https" else 80))
+        addresses = _resolve_in_time(resolve, host, url.port or (443 if url.scheme == "https" else 80))
+    except TimeoutError as error:
+        raise AddressRefused(f"the host {host!r} does not resolve within {DNS_SECONDS:.0f} s") from error
     except (OSError, UnicodeError) as error:
         raise AddressRefused(f"the host {host!r} does not resolve") from error
     for address in addresses:
         if not private and not is_public(address):
             raise AddressRefused(f"the host {host!r} has the address {address}, which is not public")
     return list(addresses)
+
+
+def _resolve_in_time(resolve: Resolve, host: str, port: int) -> Sequence[str]:
+    """Return the addresses of a host; a thread is left to the resolver's own, longer timeouts.
+
+    Raises:
+        TimeoutError: there was no answer within ``DNS_SECONDS``.
+        OSError: the host has no address.
+    """
+    found: Future[Sequence[str]] = Future()
+
+    def look_up() -> None:
+        try:
+            found.set_result(resolve(host, port))
+        except Exception as error:  # raised again below
+            found.set_exception(error)
+
+    threading.Thread(target=look_up, name="webhook-dns", daemon=True).start()
+    return found.result(DNS_SECONDS)
 
 
 def is_public(address: str) -> bool:
@@ -104,6 +129,7 @@ def send(
     resolve: Resolve = resolve,
 ) -> Outcome:
     """Make one attempt, signed with each secret. Remote failures become an Outcome."""
+    ends_at = time.monotonic() + TOTAL_SECONDS
     target = httpx.URL(url)
     try:
         address = checked_addresses(target, private=private, resolve=resolve)[0]
@@ -118,19 +144,21 @@ def send(
         "webhook-signature": " ".join(sign(secret, message_id, timestamp, payload) for secret in signing),
     }
     extensions = {"sni_hostname": target.host} if target.scheme == "https" else {}
-    client = httpx.Client(timeout=TIMEOUT_SECONDS, trust_env=False, follow_redirects=False)
-    deadline = threading.Timer(TOTAL_SECONDS, client.close)  # bounds an answer that arrives byte by byte
-    deadline.start()
+    request = httpx.Request(
+        "POST", target.copy_with(host=address), content=payload, headers=headers, extensions=extensions
+    )
     try:
-        with (
-            client,
-            client.stream(
-                "POST", target.copy_with(host=address), content=payload, headers=headers, extensions=extensions
-            ) as response,  # the body is not read
-        ):
-            refusal = None if response.is_success else f"the receiver answered {response.status_code}"
-            return Outcome(response.status_code, refusal)
-    except (httpx.HTTPError, OSError, RuntimeError) as error:  # the last two: closed at the deadline
+        status = asyncio.run(asyncio.wait_for(_status(request), ends_at - time.monotonic()))
+    except TimeoutError:
+        return Outcome(None, f"no answer within {TOTAL_SECONDS:.0f} s")
+    except (httpx.HTTPError, OSError) as error:
         return Outcome(None, f"{type(error).__name__}: {error}"[:200])
-    finally:
-        deadline.cancel()
+    return Outcome(status, None if 200 <= status < 300 else f"the receiver answered {status}")
+
+
+async def _status(request: httpx.Request) -> int:
+    """Return the status of the answer. No timeout of its own: the caller cancels it."""
+    async with httpx.AsyncClient(timeout=None, trust_env=False, follow_redirects=False) as client:
+        response = await client.send(request, stream=True)
+        await response.aclose()
+        return response.status_code

@@ -23,6 +23,7 @@ class WebhookEndpoint(Base, CreatedAt):
     old_secret_until: Mapped[datetime | None] = mapped_column(UtcDateTime)
     enabled: Mapped[bool] = mapped_column(default=True)
     deleted_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    busy_until: Mapped[datetime | None] = mapped_column(UtcDateTime)  # end of the last attempt, or of the rest after it
 
 
 class WebhookDelivery(Base, CreatedAt):

@@ -14,7 +14,13 @@ from market.platform.http.errors import KeyReused, RequestInFlight
 from market.platform.http.refusals import refusals
 from market.platform.http.types import RequestModel, RowId
 from market.webhooks import service
-from market.webhooks.errors import DeliveryNotFound, TooManyWebhooks, WebhookAddressRefused, WebhookNotFound
+from market.webhooks.errors import (
+    DeliveryNotFound,
+    TooManyWebhooks,
+    WebhookAddressRefused,
+    WebhookChecksBusy,
+    WebhookNotFound,
+)
 from market.webhooks.models import WebhookDelivery, WebhookEndpoint
 
 router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"], route_class=IdempotentRoute)
@@ -88,15 +94,18 @@ class DeliveryPage(BaseModel):
 @router.post(
     "",
     status_code=201,
-    responses=refusals(NotAuthenticated, *_IDEMPOTENCY_REFUSALS, WebhookAddressRefused, TooManyWebhooks),
+    responses=refusals(
+        NotAuthenticated, *_IDEMPOTENCY_REFUSALS, WebhookAddressRefused, WebhookChecksBusy, TooManyWebhooks
+    ),
     dependencies=[IDEMPOTENT_ROUTE],
 )
 def create_webhook(
     body: WebhookRequest, account: CurrentAccount, services: ServicesDep, session: Uow, request: Request
 ) -> NewWebhookView:
     """Send the events of your jobs to a URL, signed per Standard Webhooks."""
-    private = services.settings.webhooks_to_private_addresses
-    row = service.create(session, account.address, body.url, body.events, private=private)
+    settings = services.settings
+    private, limit = settings.webhooks_to_private_addresses, settings.webhooks_per_account
+    row = service.create(session, account.address, body.url, body.events, private=private, limit=limit)
     return _with_secret(request, row)
 
 
@@ -112,7 +121,9 @@ def get_webhook(webhook_id: WebhookId, account: CurrentAccount, session: Reads) 
     return _view(service.get(session, account.address, webhook_id))
 
 
-@router.patch("/{webhook_id}", responses=refusals(NotAuthenticated, WebhookNotFound, WebhookAddressRefused))
+@router.patch(
+    "/{webhook_id}", responses=refusals(NotAuthenticated, WebhookNotFound, WebhookAddressRefused, WebhookChecksBusy)
+)
 def change_webhook(
     webhook_id: WebhookId, body: WebhookPatch, account: CurrentAccount, services: ServicesDep, session: Uow
 ) -> WebhookView:

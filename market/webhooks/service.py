@@ -7,6 +7,8 @@ receiver may get a message twice; its id is the same.
 
 import json
 import random
+import threading
+import time
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
@@ -14,24 +16,34 @@ from functools import partial
 from uuid import uuid4
 
 import httpx
-from sqlalchemy import select
+from sqlalchemy import exists, or_, select
 from sqlalchemy.orm import Session
 
+from market.accounts.repository import lock_account
 from market.jobs import service as jobs
 from market.platform.db.base import utc_now
+from market.platform.db.locks import locked
 from market.platform.db.session import Database, enqueue_after_commit
 from market.platform.events.models import JobEventRow
 from market.webhooks import http_delivery
-from market.webhooks.errors import DeliveryNotFound, TooManyWebhooks, WebhookAddressRefused, WebhookNotFound
+from market.webhooks.errors import (
+    DeliveryNotFound,
+    TooManyWebhooks,
+    WebhookAddressRefused,
+    WebhookChecksBusy,
+    WebhookNotFound,
+)
 from market.webhooks.http_delivery import AddressRefused, Outcome, Resolve, checked_addresses, new_secret
 from market.webhooks.models import WebhookDelivery, WebhookEndpoint
 
-MAX_ENDPOINTS = 20
 RETRY_AFTER = tuple(
     timedelta(seconds=seconds) for seconds in (5, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400)
 )
 """Delay after each failed attempt, plus up to 20 % jitter (Standard Webhooks)."""
-_CLAIM = timedelta(seconds=120)  # longer than an attempt can take
+_CLAIM = timedelta(seconds=60)  # longer than an attempt can take
+_PROMPT_SECONDS = 2.0
+_REST = 10  # after a slower attempt an endpoint rests this many times as long, which keeps threads for the others
+_LOOKUPS = threading.BoundedSemaphore(8)  # by requests; each keeps a thread of the API until the host is found
 _DELIVERIES_PER_RUN = 8
 _GONE = 410
 
@@ -43,17 +55,21 @@ def create(
     kinds: Collection[str],
     *,
     private: bool,
+    limit: int,
     resolve: Resolve = http_delivery.resolve,
 ) -> WebhookEndpoint:
     """Create an endpoint with a new secret.
 
     Raises:
         WebhookAddressRefused: the URL does not resolve to public addresses.
-        TooManyWebhooks: the account has ``MAX_ENDPOINTS`` already.
+        TooManyWebhooks: the account has ``limit`` already.
+        WebhookChecksBusy: too many hosts are being looked up.
     """
     _require_public(url, private, resolve)
-    if len(of_owner(session, owner)) >= MAX_ENDPOINTS:
-        raise TooManyWebhooks(f"{owner} has {MAX_ENDPOINTS} webhooks")
+    lock_account(session, owner)  # requests at once must not pass the limit together
+    count = len(of_owner(session, owner))
+    if count >= limit:
+        raise TooManyWebhooks(f"{owner} has {count} webhooks; expected at most {limit}.")
     row = WebhookEndpoint(owner=owner, url=url, kinds=sorted(set(kinds)), secret=new_secret(), enabled=True)
     session.add(row)
     session.flush()
@@ -83,7 +99,12 @@ def change(
     enabled: bool | None,
     private: bool,
 ) -> None:
-    """Change the given fields of an endpoint. Raises WebhookAddressRefused."""
+    """Change the given fields of an endpoint.
+
+    Raises:
+        WebhookAddressRefused: the URL does not resolve to public addresses.
+        WebhookChecksBusy: too many hosts are being looked up.
+    """
     if url is not None:
         _require_public(url, private, http_delivery.resolve)
         row.url = url
@@ -149,7 +170,10 @@ def fan_out(session: Session, event_ids: Collection[int]) -> None:
 
 
 def deliver_due(database: Database, *, private: bool, resolve: Resolve = http_delivery.resolve) -> int:
-    """Attempt due deliveries, without an open transaction; return their number."""
+    """Attempt due deliveries, one at a time for each endpoint; return their number.
+
+    No transaction is open during an attempt.
+    """
     attempts = 0
     attempt = partial(_attempt, database, private=private, resolve=resolve)
     with ThreadPoolExecutor(_DELIVERIES_PER_RUN) as pool:  # a slow receiver must not delay the others
@@ -159,20 +183,31 @@ def deliver_due(database: Database, *, private: bool, resolve: Resolve = http_de
 
 
 def _claim(database: Database) -> list[int]:
+    """Claim the oldest due delivery of the endpoints that were served least recently."""
     with database.transaction() as session:
         now = utc_now()
-        query = (
-            select(WebhookDelivery)
-            .join(WebhookEndpoint, WebhookEndpoint.id == WebhookDelivery.endpoint_id)
-            .where(WebhookDelivery.status == "pending", WebhookDelivery.next_attempt_at <= now, WebhookEndpoint.enabled)
-            .order_by(WebhookDelivery.next_attempt_at, WebhookDelivery.id)
+        is_due = (WebhookDelivery.status == "pending", WebhookDelivery.next_attempt_at <= now)
+        waiting = exists().where(WebhookDelivery.endpoint_id == WebhookEndpoint.id, *is_due)
+        is_free = or_(WebhookEndpoint.busy_until.is_(None), WebhookEndpoint.busy_until <= now)
+        endpoints = (
+            select(WebhookEndpoint)
+            .where(WebhookEndpoint.enabled, is_free, waiting)
+            .order_by(WebhookEndpoint.busy_until.nulls_first(), WebhookEndpoint.id)
             .limit(_DELIVERIES_PER_RUN)
-            .with_for_update(of=WebhookDelivery, skip_locked=True)
         )
-        rows = session.scalars(query).all()
-        for row in rows:
-            row.next_attempt_at = now + _CLAIM
-        return [row.id for row in rows]
+        claimed = []
+        for endpoint in session.scalars(locked(endpoints, skip_locked=True)).all():
+            oldest = (
+                select(WebhookDelivery)
+                .where(WebhookDelivery.endpoint_id == endpoint.id, *is_due)
+                .order_by(WebhookDelivery.next_attempt_at, WebhookDelivery.id)
+                .limit(1)
+            )
+            row = session.scalars(locked(oldest, skip_locked=True)).first()
+            if row is not None:
+                row.next_attempt_at = endpoint.busy_until = now + _CLAIM
+                claimed.append(row.id)
+        return claimed
 
 
 def _attempt(database: Database, delivery_id: int, *, private: bool, resolve: Resolve) -> int:
@@ -183,8 +218,9 @@ def _attempt(database: Database, delivery_id: int, *, private: bool, resolve: Re
         if row.status != "pending" or not endpoint.enabled:
             return 0
         signing = _secrets(endpoint, now)
-        url, message_id = endpoint.url, row.message_id
+        url, endpoint_id, message_id = endpoint.url, endpoint.id, row.message_id
         payload = json.dumps(row.payload, separators=(",", ":")).encode()
+    began = time.monotonic()
     outcome = http_delivery.send(
         url,
         signing=signing,
@@ -194,8 +230,12 @@ def _attempt(database: Database, delivery_id: int, *, private: bool, resolve: Re
         private=private,
         resolve=resolve,
     )
+    seconds = time.monotonic() - began
     with database.transaction() as session:
-        _apply(session, session.get_one(WebhookDelivery, delivery_id, with_for_update=True), outcome)
+        endpoint = session.get_one(WebhookEndpoint, endpoint_id, with_for_update={"key_share": True})
+        row = session.get_one(WebhookDelivery, delivery_id, with_for_update=True)
+        endpoint.busy_until = utc_now() + timedelta(seconds=_REST * seconds if seconds > _PROMPT_SECONDS else 0)
+        _apply(row, endpoint, outcome)
     return 1
 
 
@@ -205,7 +245,7 @@ def _secrets(endpoint: WebhookEndpoint, now: datetime) -> list[str]:
     return [endpoint.secret, endpoint.old_secret]
 
 
-def _apply(session: Session, row: WebhookDelivery, outcome: Outcome) -> None:
+def _apply(row: WebhookDelivery, endpoint: WebhookEndpoint, outcome: Outcome) -> None:
     now = utc_now()
     row.attempts += 1
     row.response_status, row.error = outcome.status, outcome.error
@@ -213,7 +253,7 @@ def _apply(session: Session, row: WebhookDelivery, outcome: Outcome) -> None:
         row.status, row.delivered_at = "delivered", now
     elif outcome.status == _GONE:
         row.status = "failed"
-        session.get_one(WebhookEndpoint, row.endpoint_id).enabled = False
+        endpoint.enabled = False
     elif row.attempts > len(RETRY_AFTER):
         row.status = "failed"
     else:
@@ -226,7 +266,11 @@ def _payload(event: JobEventRow) -> dict[str, object]:
 
 
 def _require_public(url: str, private: bool, resolve: Resolve) -> None:
+    if not _LOOKUPS.acquire(blocking=False):
+        raise WebhookChecksBusy("the hosts of other webhooks are being looked up", field="url")
     try:
         checked_addresses(httpx.URL(url), private=private, resolve=resolve)
     except (AddressRefused, httpx.InvalidURL) as error:
         raise WebhookAddressRefused(f"{url[:200]}: {error}", field="url") from error
+    finally:
+        _LOOKUPS.release()

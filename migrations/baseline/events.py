@@ -61,6 +61,7 @@ sa.Table(
     sa.Column("old_secret_until", TIME),
     sa.Column("enabled", sa.Boolean, nullable=False),
     sa.Column("deleted_at", TIME),
+    sa.Column("busy_until", TIME),
     created_at(),
 )
 

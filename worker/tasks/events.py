@@ -1,4 +1,4 @@
-"""Tasks of job events and webhooks."""
+"""Task of job events."""
 
 from celery import shared_task
 
@@ -12,10 +12,3 @@ def announce_events() -> None:
     """Announce new job events to subscribers."""
     c = context()
     announce(c.database, c.redis, webhooks.fan_out)
-
-
-@shared_task(name="webhooks.deliver")
-def deliver_webhooks() -> None:
-    """Send the due webhooks."""
-    c = context()
-    webhooks.deliver_due(c.database, private=c.settings.webhooks_to_private_addresses)

@@ -16,8 +16,9 @@ from market.training.matching import book
 from market.training.rounds import service as rounds
 from worker.context import context
 from worker.task_dedup import repeated
-from worker.tasks.events import announce_events, deliver_webhooks
+from worker.tasks.events import announce_events
 from worker.tasks.rounds import aggregate, dispatch, validate
+from worker.tasks.webhooks import deliver_webhooks
 
 
 @shared_task(name="sweep.all")

@@ -17,13 +17,13 @@ def admin() -> None:
 
 @app.command()
 def reconcile(api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
-    """Compare the market's ledger with the newest final block. Exit code 6 if they differ."""
+    """Show the market's last comparison of ledger and chain. Exit code 6 if they differ."""
     with open_client(api_url) as client:
         found = client.connection.get("/v1/ledger/reconciliation")
     if as_json:
         print_json(found)
     else:
-        names = ("agrees", "block_number", "block_hash", "checked", "difference_wei")
+        names = ("agrees", "compared_at", "block_number", "block_hash", "checked", "difference_wei")
         stray = {name: found[f"unattributed_{name}_wei"] for name in ("escrow", "stake")}
         print_facts(
             {name: found[name] for name in names}

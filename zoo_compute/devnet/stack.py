@@ -31,6 +31,7 @@ _PACE = {
     "ZOO_CHAIN_POLL_SECONDS": "0.3",
     "ZOO_WINDOW_SECONDS": "1",
     "ZOO_SETTLEMENT_INTERVAL_SECONDS": "20",
+    "ZOO_RECONCILE_SECONDS": "10",
     "ZOO_LEASE_SECONDS": "8",
     "ZOO_HEARTBEAT_TIMEOUT_SECONDS": "10",
     "ZOO_ROUND_DEADLINE_SECONDS": "120",
@@ -107,7 +108,10 @@ def build(directory: StateDirectory, state: State) -> list[Part]:
     api += ["--port", str(state.ports["api"]), "--no-access-log", "--timeout-graceful-shutdown", "2"]
     celery = [*python, "celery", "--app"]
     worker = [*celery, "worker.main", "worker", "--pool", "threads", "--concurrency", "4"]
-    worker += ["--without-gossip", "--without-mingle"]
+    quiet = ["--without-gossip", "--without-mingle"]
+    worker += ["--queues", "celery", *quiet]
+    webhooks = [*celery, "worker.webhooks", "worker", "--queues", "webhooks"]
+    webhooks += ["--hostname", "webhooks@%h", "--pool", "threads", "--concurrency", "1", *quiet]
     beat = [*celery, "worker.beat", "beat", "--schedule", str(directory.path("beat")), "--pidfile", ""]
     ready = f"{api_url(state)}/readyz"
     parts += [
@@ -120,6 +124,7 @@ def build(directory: StateDirectory, state: State) -> list[Part]:
     parts += [
         Part("api", api, market, deployed, ready=lambda: engines.http_answers(ready), layer=1),
         Part("worker", worker, market, deployed, ready=lambda: True, layer=1),
+        Part("webhooks", webhooks, market, deployed, ready=lambda: True, layer=1),
         Part("beat", beat, market, deployed, ready=lambda: True, layer=1),
     ]
     return parts + _nodes(directory, state)

@@ -86,6 +86,7 @@ FIELDS: dict[str, Any] = {
     "first_step_at": "2026-03-01T11:42:52Z",
     "trained_at": "2026-03-01T11:58:03Z",
     "settled_at": NOW,
+    "compared_at": NOW,
     "committed_at": "2026-03-01T11:44:01Z",
     "uploaded_at": "2026-03-01T11:44:09Z",
     "decided_at": "2026-03-01T11:47:30Z",

@@ -8,11 +8,10 @@ from fastapi import APIRouter, Path, Query
 
 from market.accounts.deps import CurrentAccount
 from market.accounts.errors import NotAuthenticated
-from market.chain.contracts.codec import Deployment
 from market.chain.views import ChainViews
 from market.jobs.access import visible_job
 from market.jobs.errors import JobNotFound
-from market.ledger.reconciliation import reconcile
+from market.ledger.reconciliation import last_reconciliation
 from market.payments.settlement import claims
 from market.payments.settlement.errors import NotSettledYet
 from market.payments.settlement.receipt import job_receipt
@@ -39,9 +38,10 @@ def get_receipt(job_id: JobId, account: CurrentAccount, services: ServicesDep) -
         seconds = ReceiptSeconds(
             first_step=_seconds(job.created_at, job.first_step_at), total=_seconds(job.created_at, job.settled_at)
         )
+        reconciled = last_reconciliation(session)
     receipt = job_receipt(services.database, services.part(Storage), services.part(ChainViews), job_id)
-    reconciled = reconcile(services.database, services.part(ChainViews).client, services.part(Deployment)).agrees
-    return Receipt(**receipt, ledger_reconciled=reconciled, seconds=seconds)
+    agrees = reconciled is not None and reconciled.agrees
+    return Receipt(**receipt, ledger_reconciled=agrees, seconds=seconds)
 
 
 @router.get("/jobs/{job_id}/units/{round}/{slot}", responses=refusals(CommitmentNotFound))

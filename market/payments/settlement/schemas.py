@@ -83,7 +83,9 @@ class Receipt(BaseModel):
     final_model_cid: str | None
     settlement_tx: str
     treasury_balance_wei: str
-    ledger_reconciled: bool = Field(description="The market's ledger equals the chain at the last final block.")
+    ledger_reconciled: bool = Field(
+        description="The market's ledger equals the chain, by the comparison of `GET /v1/ledger/reconciliation`."
+    )
     seconds: ReceiptSeconds
 
 

@@ -12,6 +12,10 @@ from redis.retry import Retry
 
 from market.platform.db.session import EnqueueTask
 
+WEBHOOKS_QUEUE = "webhooks"
+TASK_ROUTES = {"webhooks.*": {"queue": WEBHOOKS_QUEUE}}
+"""Queues of tasks; the others are in Celery's default queue. Slow receivers must not delay the market's own tasks."""
+
 _PAUSE_SECONDS = 0.1  # between two batches
 _log = structlog.get_logger(__name__)
 
@@ -32,6 +36,7 @@ def celery_sender(broker_url: str) -> EnqueueTask:
         broker_connection_timeout=1,
         broker_transport_options={"socket_connect_timeout": 1, "socket_timeout": 1},
         task_ignore_result=True,
+        task_routes=TASK_ROUTES,
     )
 
     def send(task: str, arguments: tuple[str, ...]) -> None:

@@ -1,5 +1,6 @@
 """Base of the API's errors, which become RFC 9457 problem+json with a stable code."""
 
+import json
 from typing import Any, ClassVar
 
 from fastapi import Request
@@ -47,5 +48,15 @@ class MarketError(Exception):
         }
 
 
+class _ProblemResponse(JSONResponse):
+    """Problem document. It may quote input that UTF-8 cannot encode, which becomes a question mark."""
+
+    media_type = MEDIA_TYPE
+
+    def render(self, content: Any) -> bytes:
+        text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return text.encode("utf-8", "replace")
+
+
 def problem_response(request: Request, error: MarketError, headers: dict[str, str] | None = None) -> JSONResponse:
-    return JSONResponse(error.document(request.url.path), error.status, headers=headers, media_type=MEDIA_TYPE)
+    return _ProblemResponse(error.document(request.url.path), error.status, headers=headers)

@@ -2,10 +2,20 @@
 
 import difflib
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from eth_utils.address import is_checksum_address, to_checksum_address
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, StringConstraints, model_validator
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    StringConstraints,
+    model_validator,
+)
 from pydantic.functional_validators import AfterValidator
 from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
@@ -63,6 +73,10 @@ SignatureString = Annotated[str, StringConstraints(pattern=r"^0x([0-9a-fA-F]{2})
 CidString = Annotated[str, StringConstraints(max_length=128), AfterValidator(_cid)]
 """CIDv1 (base32, raw or dag-pb, SHA2-256)."""
 
+LAST_INSTANT = datetime(2999, 12, 31, 23, 59, 59, tzinfo=UTC)
+Instant = Annotated[AwareDatetime, Field(ge=datetime(2000, 1, 1, tzinfo=UTC), le=LAST_INSTANT)]
+"""Instant far enough from the limits of ``datetime`` to add to it and to change its time zone."""
+
 RowId = Annotated[int, Field(ge=1, lt=2**31)]
 """Id of a row."""
 
@@ -88,5 +102,5 @@ class RequestModel(BaseModel):
                 if isinstance(value, str) and "\0" in value:
                     raise PydanticCustomError("nul", "{key} holds the character U+0000", {"key": str(key)})
                 if key not in known:
-                    raise unknown_key(str(key), known)
+                    raise unknown_key(str(key).encode("utf-8", "backslashreplace").decode(), known)
         return data

@@ -4,7 +4,10 @@ import json
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import pytest
@@ -17,12 +20,16 @@ from kit.chain.faulty_rpc import FaultyRpc
 from market.chain.contracts.codec import Deployment
 from market.chain.service import queue_intent
 from market.chain.views import ChainViews
+from market.ledger import reconciliation
 from market.ledger.reconciliation import watch
 from market.ledger.service import post
+from market.payments.settlement import router as settlement
 from market.platform.db.session import Database
 from zoo_compute.base.errors import ExitCode
 
 ROOT = Path(__file__).parents[3]
+ADDED = ("ledger_reconciled", "seconds")
+"""What the route adds to a job's receipt."""
 
 
 @pytest.fixture
@@ -87,9 +94,7 @@ def test_agreement_and_difference_reach_metrics_alarm_and_command(
     assert str(2**75 - 2**70 - 1) in plain.stdout
 
 
-def test_silent_node_keeps_last_result_without_alarm(
-    market: Chain, database: Database, api: httpx.Client, app: FastAPI
-) -> None:
+def test_silent_node_keeps_last_result_without_alarm(market: Chain, database: Database, api: httpx.Client) -> None:
     market.index(database)
     watch(database, market.client(), market.deployment)
     compared_at = metric(api, "zoo_ledger_reconciled_timestamp_seconds")
@@ -98,11 +103,55 @@ def test_silent_node_keeps_last_result_without_alarm(
         with structlog.testing.capture_logs() as logs:
             watch(database, market.client(proxy.url), market.deployment)
         assert [(entry["log_level"], entry["reason"]) for entry in logs] == [("warning", "rpc_unavailable")]
-        silent = ChainViews(market.client(proxy.url), market.deployment)
-        app.state.services = app.state.services.with_part(ChainViews, silent)
-        refusal(api.get("/v1/ledger/reconciliation"), 503, "chain-unavailable")
     assert metric(api, "zoo_ledger_reconciled") == 1
     assert metric(api, "zoo_ledger_reconciled_timestamp_seconds") == compared_at
+
+
+def forbid_comparisons(app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make every read of the whole ledger and of the chain fail."""
+
+    def read_ledger(*_: object, **__: object) -> None:
+        raise AssertionError("a reader summed the ledger")
+
+    monkeypatch.setattr(reconciliation, "balances", read_ledger)
+    app.state.services = app.state.services.with_part(ChainViews, None)
+
+
+def test_readers_get_stored_comparison(
+    market: Chain, database: Database, api: httpx.Client, app: FastAPI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    market.index(database)
+    refusal(api.get("/v1/ledger/reconciliation"), 503, "ledger-behind")
+    watch(database, market.client(), market.deployment)
+    forbid_comparisons(app, monkeypatch)
+    found = api.get("/v1/ledger/reconciliation")
+    assert found.status_code == 200, found.text
+    assert found.json()["agrees"] is True
+    assert found.json()["block_number"] == market.client().finalised().number
+    assert datetime.fromisoformat(found.json()["compared_at"]) <= datetime.now(UTC)
+
+
+def test_receipt_has_stored_comparison(
+    market: Chain, database: Database, app: FastAPI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    market.index(database)
+    content = app.openapi()["paths"]["/v1/jobs/{job_id}/receipt"]["get"]["responses"]["200"]["content"]
+    plain = {name: value for name, value in content["application/json"]["example"].items() if name not in ADDED}
+    now = datetime.now(UTC)
+    job = SimpleNamespace(created_at=now, first_step_at=now, settled_at=now)
+    monkeypatch.setattr(settlement, "visible_job", lambda *_: job)
+    monkeypatch.setattr(settlement, "job_receipt", lambda *_: plain)
+
+    def is_reconciled() -> bool:
+        account: Any = None
+        return settlement.get_receipt("0x00", account, app.state.services).ledger_reconciled
+
+    with monkeypatch.context() as patch:
+        forbid_comparisons(app, patch)
+        assert is_reconciled() is False
+    watch(database, market.client(), market.deployment)
+    forbid_comparisons(app, monkeypatch)
+    assert is_reconciled() is True
 
 
 def test_held_transactions_are_counted(market: Chain, database: Database, api: httpx.Client) -> None:

@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, get_args
@@ -19,7 +20,7 @@ from market.platform.db.base import utc_now
 from market.platform.events.announcer import announce
 from market.webhooks import service as webhooks
 from market.webhooks.http_delivery import is_public, send, sign
-from market.webhooks.models import WebhookDelivery
+from market.webhooks.models import WebhookDelivery, WebhookEndpoint
 from market.webhooks.router import EventKind
 
 
@@ -276,3 +277,49 @@ def test_hanging_receiver_costs_one_attempt() -> None:
         outcome = send(url, signing=["whsec_AAAA"], message_id="m", timestamp=1, payload=b"{}", private=True)
     assert outcome.status is None
     assert "ConnectError" in str(outcome.error)
+
+
+def test_slow_endpoint_rests_and_others_continue(
+    api: httpx.Client,
+    app: FastAPI,
+    world: World,
+    payer: tuple[Caller, str],
+    receiver: Receiver,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slow, quick = (_create(api, payer[0], f"{receiver.url}/{name}", events=["status"]) for name in ("slow", "quick"))
+    _announce(app, world)
+    monkeypatch.setattr(webhooks, "_PROMPT_SECONDS", 0)
+    monkeypatch.setattr(webhooks, "_REST", 10**6)
+    with world.database.transaction() as session:
+        session.get_one(WebhookEndpoint, quick["id"]).enabled = False
+    assert (_deliver(world), _deliver(world)) == (1, 0)
+    with world.database.transaction() as session:
+        session.get_one(WebhookEndpoint, quick["id"]).enabled = True
+    monkeypatch.setattr(webhooks, "_PROMPT_SECONDS", 60)
+    assert _deliver(world) == 2
+    assert [row["status"] for row in _deliveries(api, payer[0], slow)].count("pending") == 1
+
+
+def test_webhooks_at_once_stop_at_limit(
+    api: httpx.Client, app: FastAPI, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app.state.services.settings, "webhooks_per_account", 2)
+    caller = sign_in(api)
+
+    def create(_: int) -> httpx.Response:
+        return api.post("/v1/webhooks", json={"url": receiver.url}, headers=caller.headers)
+
+    with ThreadPoolExecutor(5) as pool:
+        answers = list(pool.map(create, range(5)))
+    refused = [answer for answer in answers if answer.status_code != 201]
+    assert len(refused) == 3
+    for answer in refused:
+        assert "expected at most 2" in refusal(answer, 409, "too-many-webhooks")["detail"]
+
+
+def test_slow_names_leave_api_threads(api: httpx.Client, app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhooks, "_LOOKUPS", threading.BoundedSemaphore(1))
+    assert webhooks._LOOKUPS.acquire(blocking=False)
+    answer = api.post("/v1/webhooks", json={"url": "https://slow.test/"}, headers=sign_in(api).headers)
+    refusal(answer, 503, "webhook-checks-busy")

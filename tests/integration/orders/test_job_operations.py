@@ -19,6 +19,7 @@ from market.domain.network import DEVNET, NETWORKS
 from market.jobs.models import Job, Slot
 from market.orders import amendments
 from market.platform.db.base import utc_now
+from market.platform.http.types import LAST_INSTANT
 from market.training.matching import book
 from training_gym.spec.config import TrainingSpec
 from zoo_compute.base.errors import Mismatch
@@ -149,6 +150,22 @@ def test_trained_job_is_extended_from_checkpoint_and_cloned(
     world.dispatch(continued)
     first = api.get(f"/v1/jobs/{continued}", headers=payer_of(continued).headers).json()
     assert first["initial_loss"] == state["final_loss"]
+
+
+def test_far_wait_is_cloned_and_refused_elsewhere(
+    api: httpx.Client, world: World, payer_of: Callable[[str], Caller]
+) -> None:
+    job_id = world.job()
+    with world.database.transaction() as session:
+        session.get_one(Job, job_id).wait_until = LAST_INSTANT
+    path, headers = f"/v1/jobs/{job_id}", payer_of(job_id).headers
+    assert api.post(f"{path}/clone", json={}, headers=headers).status_code == 200
+    too_far = {"wait_until": "9999-12-31T23:59:59Z"}
+    for answer in (
+        api.post(f"{path}/clone", json=too_far, headers=headers),
+        api.patch(path, json=too_far, headers=headers),
+    ):
+        assert refusal(answer, 422, "invalid-request")["field"] == "wait_until"
 
 
 def test_quote_names_last_trade_price_and_training_time(

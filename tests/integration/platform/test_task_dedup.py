@@ -9,7 +9,10 @@ import pytest
 from celery import Celery
 from celery.contrib.testing.worker import start_worker
 from celery.signals import before_task_publish, setup_logging
+from kit.waiting import wait_until
+from redis import Redis
 
+from market.platform.db.task_queue import celery_sender
 from market.settings import Settings
 from worker.app import create_app, schedule
 from worker.task_dedup import mark, repeated
@@ -88,3 +91,12 @@ def test_tick_is_not_dropped_for_waiting_past_interval(settings: Settings) -> No
     entries = schedule(settings.model_copy(update={"auction_interval_seconds": 1.0}))
     lives = {name: entry["options"]["expires"] for name, entry in entries.items()}  # type: ignore[index]
     assert min(lives.values()) >= 60
+
+
+def test_requests_enqueue_webhooks_apart(settings: Settings) -> None:
+    broker = Redis.from_url(settings.redis_url)
+    broker.delete("webhooks")
+    celery_sender(settings.redis_url)("webhooks.deliver", ())
+    wait_until(lambda: broker.llen("webhooks") == 1)
+    broker.delete("webhooks")
+    broker.close()

@@ -127,7 +127,19 @@ def test_request_statements_and_enqueued_task_form_one_trace(
     port = free_port([])
     url, log = f"http://127.0.0.1:{port}", tmp_path / "api.log"
     api = ["uvicorn", "market.app:create_app", "--factory", "--port", str(port), "--no-access-log"]
-    worker = ["celery", "-A", "worker.main", "worker", "--pool", "threads", "--concurrency", "2", "--without-mingle"]
+    worker = [
+        "celery",
+        "-A",
+        "worker.main",
+        "worker",
+        "--pool",
+        "threads",
+        "--concurrency",
+        "2",
+        "--without-mingle",
+        "-Q",
+        "celery",
+    ]
     with running(api, env, log), running(worker, env, tmp_path / "worker.log"):
         wait_for(lambda: answers(url), "API")
         with httpx.Client(base_url=url, timeout=DEADLINE_SECONDS) as client:

@@ -208,9 +208,8 @@ def test_engine_named_by_environment_is_not_started(directory: StateDirectory, m
     stack.prepare(directory, state)
     parts = {part.name: part for part in stack.build(directory, state)}
     assert "valkey" not in parts
-    assert {"postgres", "anvil", "ipfs", "api", "worker", "beat", "provider-1", "provider-2", "verifier-1"} <= set(
-        parts
-    )
+    market = {"api", "worker", "webhooks", "beat"}
+    assert {"postgres", "anvil", "ipfs", *market, "provider-1", "provider-2", "verifier-1"} <= set(parts)
     assert "valkey" not in parts["api"].needs
     assert all(set(part.needs) <= set(parts) for part in parts.values())
     assert state.settings["ZOO_REDIS_URL"] == "redis://elsewhere:6379/0"

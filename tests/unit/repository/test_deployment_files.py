@@ -13,7 +13,7 @@ from market.settings import Settings
 
 ROOT = Path(__file__).parents[3]
 COMPOSE = (ROOT / "docker-compose.yml").read_text()
-MARKET_SERVICES = ("deploy", "migrate", "api", "worker", "beat", "console")
+MARKET_SERVICES = ("deploy", "migrate", "api", "worker", "webhooks", "beat", "console")
 
 
 def services() -> dict[str, Any]:
@@ -44,6 +44,13 @@ def test_market_services_have_exactly_required_and_known_settings(name: str) -> 
     given = {key for key in services()[name]["environment"] if key.startswith("ZOO_")}
     assert required_variables() <= given
     assert given <= settings_variables()
+
+
+def test_webhooks_run_apart_and_without_keys() -> None:
+    found = services()
+    queues = {name: found[name]["command"][found[name]["command"].index("-Q") + 1] for name in ("worker", "webhooks")}
+    assert queues == {"worker": "celery", "webhooks": "webhooks"}
+    assert not [name for name in found["webhooks"]["environment"] if "KEY" in name]
 
 
 def test_volumes_and_dependencies_exist() -> None:

@@ -12,6 +12,7 @@ ONE, ANOTHER = "0x" + "01" * 32, "0x" + "02" * 32
 PROCESSES = {
     "api": "from market.app import create_app; create_app()",
     "worker": "import worker.main",
+    "webhooks": "import worker.webhooks",
     "tasks": "from worker.context import context; context()",
     "clock": "import worker.beat",
 }
@@ -33,7 +34,8 @@ def start(tmp_path: Path, process: str, **variables: str) -> subprocess.Complete
 
 
 @pytest.mark.parametrize(
-    "process", ["clock", *(pytest.param(name, marks=pytest.mark.long) for name in ("api", "worker", "tasks"))]
+    "process",
+    ["clock", *(pytest.param(name, marks=pytest.mark.long) for name in ("api", "worker", "webhooks", "tasks"))],
 )
 def test_main_network_requires_named_environment_classes(tmp_path: Path, process: str) -> None:
     done = start(tmp_path, process, ZOO_NETWORK="mainnet", ZOO_ENVIRONMENT_CLASSES="")

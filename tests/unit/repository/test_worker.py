@@ -43,6 +43,15 @@ def test_every_sent_name_has_task(settings: Settings) -> None:
     assert all(isinstance(app.tasks[name], DeduplicatedTask) for name in registered)
 
 
+def test_webhooks_have_own_queue_and_process(settings: Settings) -> None:
+    app = create_app(settings)
+    app.loader.import_default_modules()
+    names = [name for name in app.tasks if not name.startswith("celery.")]
+    queues = {name: app.amqp.router.route({}, name)["queue"].name for name in names}
+    assert {name for name, queue in queues.items() if queue != "celery"} == {"webhooks.deliver"}
+    assert queues["webhooks.deliver"] == "webhooks"
+
+
 def test_clock_process_loads_no_tasks(settings: Settings) -> None:
     app = create_app(settings, tasks=())
     assert app.conf.include == ()
