@@ -39,7 +39,11 @@ class Requirements(RequestModel):
         default=[], max_length=64, description="Allowed environment classes, as providers list them; empty: all."
     )
     min_gpu_memory_gb: float = Field(
-        default=0, ge=0, le=10_000, allow_inf_nan=False, description="Memory of each GPU, as nodes declare it."
+        default=0,
+        ge=0,
+        le=10_000,
+        allow_inf_nan=False,
+        description="Memory of each GPU in GB, as nodes declare it; 2 % less suffices.",
     )
     min_reliability_bps: int = Field(default=0, ge=0, le=10_000, description="Reliability score; 10,000 is the best.")
     attested_only: bool = Field(default=False, description="Only nodes with their key in an attested environment.")

@@ -16,7 +16,8 @@ from market.platform.http.types import (
 )
 
 Kind = Literal["provider", "verifier"]
-Gigabytes = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
+Amount = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
+Gigabytes = Annotated[Amount, Field(description="In GB of 10**9 bytes, as the system reports it.")]
 Uint32 = Annotated[int, Field(ge=1, lt=2**32)]
 
 
@@ -27,7 +28,7 @@ class Hardware(RequestModel):
     gpu_count: Annotated[int, Field(ge=0, le=1024)]
     gpu_memory_gb: Gigabytes
     ram_gb: Gigabytes
-    network_gbps: Gigabytes
+    network_gbps: Amount
 
 
 Place = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]*$")]

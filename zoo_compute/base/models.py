@@ -172,6 +172,13 @@ class Provider(Answer):
     last_seen_at: datetime | None
 
 
+class OpenWork(Answer):
+    """Work of the account's node that is not over: jobs, and units without a decision."""
+
+    job_ids: list[str]
+    undecided_units: int
+
+
 class Claim(Answer):
     """Pay that a provider can claim from one settlement batch, for its units in these jobs."""
 

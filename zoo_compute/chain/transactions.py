@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +18,21 @@ _CONFIRMATIONS = 12  # stand for finality if the node has no finalized tag
 _MINING_SECONDS = 120.0
 _GAS_PERCENT = 125  # of the estimate: the call can need more in a later block
 _FEES = ("maxFeePerGas", "maxPriorityFeePerGas", "gasPrice")
+
+
+@dataclass(frozen=True, slots=True)
+class StakeAccount:
+    """Stake and unbonding ZEN of a wallet, in wei.
+
+    Attributes:
+        release_at: Unix time from which all unbonding ZEN can be withdrawn.
+        next_release_at: the same time if unbonding is requested now.
+    """
+
+    stake: int
+    unbonding: int
+    release_at: int
+    next_release_at: int
 
 
 class Chain:
@@ -58,11 +74,6 @@ class Chain:
         with chain_errors():
             return int(self._token.functions.balanceOf(address or self._sender).call())
 
-    def staked(self) -> int:
-        """Return the wallet's stake."""
-        with chain_errors():
-            return int(self._staking.functions.stakeOf(self._sender).call())
-
     def stake(self, amount: int) -> str:
         """Add to the stake with a permit; return the transaction's hash. Raises ZooError."""
         if (balance := self.balance()) < amount:
@@ -86,6 +97,22 @@ class Chain:
         raw = bytes.fromhex(self._wallet.sign_typed_data(permit).removeprefix("0x"))
         call = self._staking.functions.stakeWithPermit(amount, deadline, raw[64], raw[:32], raw[32:64])
         return self._send(call)
+
+    def stake_account(self) -> StakeAccount:
+        """Return the wallet's stake, its unbonding ZEN and the dates of a withdrawal."""
+        with chain_errors():
+            stake, unbonding, release_at, _ = self._staking.functions.accountOf(self._sender).call()
+            delay = self._staking.functions.unbondingDelay().call()
+            committed_until = self._staking.functions.committedUntil(self._sender).call()
+        return StakeAccount(stake, unbonding, release_at, max(self.time() + delay, committed_until))
+
+    def unstake(self, amount: int) -> str:
+        """Begin to unbond a part of the stake; return the hash. Raises ZooError."""
+        return self._send(self._staking.functions.requestUnstake(amount))
+
+    def withdraw_stake(self) -> str:
+        """Withdraw all unbonding ZEN to the wallet; return the hash. Raises ZooError."""
+        return self._send(self._staking.functions.withdraw())
 
     def commit(self, until: int) -> str:
         """Commit to uptime until a later Unix time; return the hash. Raises ZooError."""

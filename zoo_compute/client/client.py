@@ -22,7 +22,17 @@ from typing import Any
 from training_gym.data.dataset import DatasetManifest, describe_split
 from zoo_compute.base.amounts import parse_zen
 from zoo_compute.base.errors import ConfigError, Mismatch, Unreachable
-from zoo_compute.base.models import Claim, JobState, Network, OmissionClaim, Provider, Quote, RewardProof, Rewards
+from zoo_compute.base.models import (
+    Claim,
+    JobState,
+    Network,
+    OmissionClaim,
+    OpenWork,
+    Provider,
+    Quote,
+    RewardProof,
+    Rewards,
+)
 from zoo_compute.chain.wallet import Wallet
 from zoo_compute.client import jobspec, orders, rewards
 from zoo_compute.client.earnings import claim_pay, list_claims
@@ -230,6 +240,10 @@ class Client:
             Mismatch: the market's proof is wrong.
         """
         return rewards.claim_rewards(self.rewards(), self.network(), self.signing_wallet("claiming"), to)
+
+    def open_work(self) -> OpenWork:
+        """Return the work of the account's node that is not over."""
+        return OpenWork.model_validate(self.connection.get("/v1/work"))
 
     def omission_claims(self) -> list[OmissionClaim]:
         """Return the account's omission claims, newest first."""

@@ -193,7 +193,15 @@ class NodeLifecycle:
         else:
             minimum = network.tiers[self._config.tier].minimum_stake_wei
         chain = Chain(network.rpc_url, network.contracts, self._wallet)
-        missing = minimum - chain.staked()
+        account = chain.stake_account()
+        missing = minimum - account.stake
+        if missing > 0 and account.unbonding > 0:
+            raise ZooError(
+                "stake-unbonding",
+                f"stake is {format_zen(account.stake)} ZEN; expected {format_zen(minimum)}. "
+                f"The wallet withdraws {format_zen(account.unbonding)} ZEN, which the node does not replace",
+                remedy="Keep the node running for open disputes, and stop it before: zoo-compute provider withdraw",
+            )
         if missing > 0:
             log.info("staked zen=%s tx=%s", format_zen(missing), chain.stake(missing))
 

@@ -53,6 +53,7 @@ FIELDS: dict[str, Any] = {
     "id": JOB_ID,
     "job_id": JOB_ID,
     "job_ids": [JOB_ID],
+    "undecided_units": 3,
     "unit_id": HASH,
     "dispute_id": OTHER_HASH,
     "challenger": PAYER,

@@ -21,6 +21,8 @@ from heapq import nsmallest
 from operator import attrgetter
 from typing import Any, Self
 
+from market.domain.nodes.hardware import has_memory
+
 PRICE_WEIGHT = 3
 LOCALITY_WEIGHT = 2
 TOPOLOGY_WEIGHT = 3
@@ -120,7 +122,7 @@ class Requirements:
             yield Constraint.REGION
         if self.environment_classes and node.environment_class not in self.environment_classes:
             yield Constraint.ENVIRONMENT_CLASS
-        if node.gpu_memory_gb < self.min_gpu_memory_gb:
+        if not has_memory(node.gpu_memory_gb, self.min_gpu_memory_gb):
             yield Constraint.GPU_MEMORY
         if node.reliability_bps < self.min_reliability_bps:
             yield Constraint.RELIABILITY

@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 
 from market.domain.lifecycle import ProviderEvent, ProviderStatus
 from market.domain.network import Benchmark, NetworkParameters, Tier
+from market.domain.nodes.hardware import insufficient_key
 from market.platform.db.base import utc_now
 from market.platform.db.session import Database
 from market.platform.http.errors import UnknownTier
@@ -293,14 +294,11 @@ def _check_may_benchmark(provider: Provider, tier: Tier) -> None:
         raise VerifierNeedsNone("a verifier has no benchmark")
     if provider.status == ProviderStatus.JAILED:
         raise ProviderJailed(f"{provider.address} is jailed")
-    # The number of GPUs is not compared: the required speed implies it.
-    needs = {"gpu_memory_gb": tier.gpu_memory_gb, "ram_gb": tier.ram_gb, "network_gbps": tier.network_gbps}
-    for key, least in needs.items():
-        if float(str(provider.hardware[key])) < least:
-            raise HardwareInsufficient(
-                f"hardware.{key} is {provider.hardware[key]}; expected at least {least} for tier {tier.name}",
-                field=f"hardware.{key}",
-            )
+    if key := insufficient_key(provider.hardware, tier):
+        raise HardwareInsufficient(
+            f"hardware.{key} is {provider.hardware[key]}; expected at least {getattr(tier, key)} for tier {tier.name}",
+            field=f"hardware.{key}",
+        )
 
 
 def _check_no_failure(session: Session, network: NetworkParameters, address: str) -> None:

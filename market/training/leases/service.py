@@ -210,6 +210,11 @@ def busy_providers(session: Session) -> set[str]:
     return jobs_repository.slot_holders(session)
 
 
+def open_work(session: Session, provider: str) -> tuple[list[str], int]:
+    """Return the ids of jobs that a node works for, and its number of undecided units."""
+    return leases_repository.jobs_held_by(session, provider), units_repository.undecided_units_of(session, provider)
+
+
 def is_at_work(session: Session, provider: str) -> bool:
     """Return True if a node is at work; if False, it stays free until this transaction ends."""
     if leases_repository.is_at_work(session, provider):  # without the lock: nodes call this with every heartbeat

@@ -109,6 +109,12 @@ def delivery_seconds(session: Session, job_id: str, since_round: int) -> list[fl
     return [(uploaded - created).total_seconds() for created, uploaded in session.execute(query).tuples() if uploaded]
 
 
+def undecided_units_of(session: Session, provider: str) -> int:
+    """Return the number of a node's units without a decision."""
+    query = select(func.count()).where(Unit.provider == provider, Unit.status.not_in(UNIT_DECIDED))
+    return session.scalar(query) or 0
+
+
 def has_undecided_units(session: Session, job_id: str) -> bool:
     query = select(Unit.id).where(Unit.job_id == job_id, Unit.status.not_in(UNIT_DECIDED)).limit(1)
     return session.scalar(query) is not None

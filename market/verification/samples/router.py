@@ -9,8 +9,9 @@ from market.accounts.errors import NotAuthenticated
 from market.platform.http.deps import Reads
 from market.platform.http.refusals import refusals
 from market.training.commitments.errors import CommitmentNotFound
+from market.training.leases import service as leases
 from market.verification.samples import inclusion
-from market.verification.samples.schemas import CommitmentView, OmissionView
+from market.verification.samples.schemas import CommitmentView, OmissionView, OpenWorkView
 from market.verification.windows import repository as windows_repository
 
 MAX_OMISSIONS = 200
@@ -55,3 +56,10 @@ def list_omissions(account: CurrentAccount, session: Reads) -> list[OmissionView
         )
         for claim in windows_repository.omissions_of(session, account.address, MAX_OMISSIONS)
     ]
+
+
+@router.get("/work", responses=refusals(NotAuthenticated))
+def get_open_work(account: CurrentAccount, session: Reads) -> OpenWorkView:
+    """Return the work of your node that is not over, before you take out its stake."""
+    job_ids, undecided_units = leases.open_work(session, account.address)
+    return OpenWorkView(job_ids=job_ids, undecided_units=undecided_units)

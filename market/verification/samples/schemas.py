@@ -28,3 +28,10 @@ class OmissionView(BaseModel):
     deadline: datetime = Field(description="Last time for an answer; then any account can claim your compensation.")
     compensation_wei: WeiOut | None
     tx: str | None = Field(description="Transaction of the answer or compensation.")
+
+
+class OpenWorkView(BaseModel):
+    """Work of your node that is not over."""
+
+    job_ids: list[str] = Field(description="Jobs in which the node holds a replica or an open lease.")
+    undecided_units: int = Field(description="Its units without a decision, disputed ones included.")

@@ -60,3 +60,19 @@ def test_unit_is_committed_and_completed_over_http(api: httpx.Client, services: 
     late = api.post(f"{path}/fail", json={"token": lease.token, "code": "gave_up"}, headers=headers)
     assert (late.status_code, late.json()["code"]) == (409, "lease-lost")
     assert [unit.status for unit in world.units(job_id)] == ["uploaded"]
+
+
+def test_open_work_lists_jobs_and_undecided_units(api: httpx.Client, world: World) -> None:
+    node = sign_in(api)
+    world.wallets[node.address] = node.wallet
+    world.register(node.address)
+
+    def open_work() -> object:
+        return api.get("/v1/work", headers=node.headers).json()
+
+    assert open_work() == {"job_ids": [], "undecided_units": 0}
+    job_id = world.running([node.address], redundancy=1)
+    assert open_work() == {"job_ids": [job_id], "undecided_units": 1}
+    world.deliver(node.address)
+    assert open_work() == {"job_ids": [job_id], "undecided_units": 1}, "delivered, but not verified yet"
+    assert api.get("/v1/work").status_code == 401

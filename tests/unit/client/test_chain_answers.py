@@ -47,7 +47,7 @@ def result(value: object) -> bytes:
 def test_malformed_answer_counts_as_no_answer(rpc: Server, status: int, body: bytes) -> None:
     rpc.answer = (status, body)  # type: ignore[attr-defined]
     chain = Chain(f"http://127.0.0.1:{rpc.server_port}", CONTRACTS, Wallet("11" * 32))
-    for call in (chain.staked, chain.latest_block, chain.final_block):
+    for call in (chain.stake_account, chain.latest_block, chain.final_block):
         with pytest.raises(Unreachable):
             call()
 
@@ -56,7 +56,7 @@ def test_chain_behind_contract_block_does_not_answer(rpc: Server) -> None:
     rpc.answer = (200, result("0x"))  # type: ignore[attr-defined]
     chain = Chain(f"http://127.0.0.1:{rpc.server_port}", CONTRACTS, Wallet("11" * 32))
     with pytest.raises(Unreachable):
-        chain.staked()
+        chain.stake_account()
 
 
 def test_confirmations_do_not_replace_available_finality(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,12 +12,16 @@ from training_gym.runtime.profile import CPU, CUDA, ExecutionProfile, profile_na
 from training_gym.spec.errors import ProfileError
 from zoo_compute.base.errors import ConfigError
 
-_GIB = 1 << 30
+_GB = 10**9
+_MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """Memory in GiB, network in Gbit/s. Without a GPU, main memory counts as GPU memory."""
+    """Memory in GB of 10**9 bytes, network in Gbit/s.
+
+    Without GPU memory of its own, a node declares main memory.
+    """
 
     gpu_model: str
     gpu_count: int
@@ -30,13 +34,13 @@ class Hardware:
 
 
 def detect() -> Hardware:
-    ram = round(psutil.virtual_memory().total / _GIB, 1)
+    ram = round(psutil.virtual_memory().total / _GB, 1)
     network = max((interface.speed for interface in psutil.net_if_stats().values() if interface.isup), default=0) / 1000
     gpus = _nvidia_gpus()
     if not gpus:
         return Hardware(f"none ({platform.machine()} CPU)", 0, ram, ram, network)
     model, memory = gpus[0]
-    return Hardware(model, len(gpus), memory, ram, network)
+    return Hardware(model, len(gpus), ram if memory is None else memory, ram, network)
 
 
 def profile(name: str | None = None) -> ExecutionProfile:
@@ -54,8 +58,8 @@ def profile(name: str | None = None) -> ExecutionProfile:
         raise ConfigError(code, str(error), remedy="Remove --profile, or choose one.") from error
 
 
-def _nvidia_gpus() -> list[tuple[str, float]]:
-    """Return model and memory of each NVIDIA GPU; empty without a driver."""
+def _nvidia_gpus() -> list[tuple[str, float | None]]:
+    """Return model and memory of each NVIDIA GPU, None for unified memory."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return []
@@ -65,4 +69,9 @@ def _nvidia_gpus() -> list[tuple[str, float]]:
     except (OSError, subprocess.SubprocessError):
         return []
     rows = (line.rsplit(",", 1) for line in listed.splitlines() if "," in line)
-    return [(name.strip(), round(int(memory) / 1024, 1)) for name, memory in rows]
+    return [(name.strip(), _memory(reported.strip())) for name, reported in rows]
+
+
+def _memory(reported: str) -> float | None:
+    """Return a GPU's memory in GB from the MiB that nvidia-smi reports, None for ``[N/A]``."""
+    return round(int(reported) * _MIB / _GB, 1) if reported.isdecimal() else None
