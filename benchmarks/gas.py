@@ -30,7 +30,7 @@ from zoo_protocol.hashing import from_hex, sha256, to_hex
 from zoo_protocol.messages import Domain, UnitCommitment, sign, typed_data
 from zoo_protocol.payments.job_record import unit_leaf
 from zoo_protocol.payments.receipt import net_unit_price
-from zoo_protocol.payments.settlement_batch import JobLine, claim_leaf, lines_hash
+from zoo_protocol.payments.settlement_batch import JobLine, claim_leaf, settlement_hash
 from zoo_protocol.verification import trace
 
 PROVIDERS, JOBS = 20, 10
@@ -170,8 +170,8 @@ class Bench:
         share = units * len(jobs) // PROVIDERS * NET
         leaves = [claim_leaf(key.address, share) for key in self._keys[:PROVIDERS]]
         units_root = sha256(f"units {self._batches}".encode())  # never disputed
-        sibling = merkle.parent_hash(units_root, lines_hash(lines))
         claims_root = merkle.root(leaves)
+        sibling = merkle.parent_hash(units_root, settlement_hash(claims_root, units_root, lines))
         arguments = [to_hex(claims_root), to_hex(units_root), [line.as_argument() for line in lines]]
         gas = self._gas(OPERATOR.address, "JobEscrow", "settle", *arguments)
         proofs = [[to_hex(node) for node in (*merkle.proof(leaves, i), sibling)] for i in range(PROVIDERS)]

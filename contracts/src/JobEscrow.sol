@@ -116,8 +116,6 @@ contract JobEscrow is JobIntake {
         batchCount = batchId = next;
         uint40 claimableAt = (block.timestamp + challengePeriod).toUint40();
         bytes32 batchRoot = _batchRoot(claims, units, lines);
-        // Pairs are sorted. So two batches can share a root: one's claims root is the other's node of units and lines.
-        require(_batches[batchRoot].id == 0, BatchExists(batchRoot));
         _batches[batchRoot] = Batch(net.toUint96(), fee.toUint88(), claimableAt, batchId.toUint24(), false);
         emit BatchPosted(batchId, batchRoot, net, fee, claimableAt);
     }
@@ -329,9 +327,11 @@ contract JobEscrow is JobIntake {
         net = gross - fee;
     }
 
-    /// @dev Claims have the shortest path, since their proofs are sent most often.
+    /// @dev The hash of all arguments binds their order, which sorted pairs do not. So a root has one split, and since
+    /// lines settle rounds once, one batch. Claims have the shortest path, since their proofs are sent most often.
     function _batchRoot(bytes32 claims, bytes32 units, JobLine[] calldata lines) private pure returns (bytes32) {
-        return Hashes.commutativeKeccak256(claims, Hashes.commutativeKeccak256(units, keccak256(abi.encode(lines))));
+        bytes32 settlement = keccak256(abi.encode(claims, units, lines));
+        return Hashes.commutativeKeccak256(claims, Hashes.commutativeKeccak256(units, settlement));
     }
 
     function _requireRunning(bytes32 batchRoot, uint256 batchId) private view returns (Batch memory batch) {

@@ -20,6 +20,7 @@ from eth_account import Account  # noqa: E402
 from market.domain.money import split, unit_price  # noqa: E402
 from zoo_protocol import merkle, messages  # noqa: E402
 from zoo_protocol.hashing import keccak, to_hex  # noqa: E402
+from zoo_protocol.payments.settlement_batch import JobLine, batch_root  # noqa: E402
 from zoo_protocol.verification import sampling, trace  # noqa: E402
 
 DOMAIN = messages.Domain(84_532, "0x5FbDB2315678afecb367f032d93F642f64180aa3")
@@ -128,6 +129,7 @@ def money_vectors() -> dict[str, Any]:
             for price, weight in pairs
         ],
         "splits": [_split_vector(dice) for _ in range(12)],
+        "batches": [_batch_vector(dice, lines) for lines in (1, 2, 3)],
     }
 
 
@@ -145,6 +147,26 @@ def _split_vector(dice: random.Random) -> dict[str, Any]:
         "units": [str(first), str(second)],
         **{name: str(amount) for name, amount in asdict(result).items()},
     }
+
+
+def _batch_vector(dice: random.Random, count: int) -> dict[str, Any]:
+    claims, units = dice.randbytes(32), dice.randbytes(32)
+    lines = [
+        JobLine(
+            _hash(f"job {i}"), dice.randrange(2**80), dice.randrange(2**32), i, MAX[32], i % 2 == 0, _hash("record")
+        )
+        for i in range(count)
+    ]
+    return {
+        "claims": to_hex(claims),
+        "units": to_hex(units),
+        "lines": [_text_fields(line.as_argument()) for line in lines],
+        "root": to_hex(batch_root(claims, units, lines)),
+    }
+
+
+def _text_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    return {key: str(value) if type(value) is int else value for key, value in fields.items()}
 
 
 def draw_vectors() -> dict[str, Any]:

@@ -4,9 +4,9 @@ The batch's root joins three hashes as sorted pairs:
 
 - the tree of claims, one leaf per provider;
 - the tree of paid units, one leaf per unit, in the order of the lines;
-- the hash of the lines, which give the amount that the batch takes from each job.
+- the hash of both roots and of the lines, which give the amount that the batch takes from each job.
 
-The contract computes the last one and joins the three, so a tree matches only the settled lines (docs/protocol.md).
+The contract computes the last one and joins the three. So a root has one pair of trees and lines (docs/protocol.md).
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ from zoo_protocol import merkle
 from zoo_protocol.hashing import from_hex, keccak, to_hex
 from zoo_protocol.payments.job_record import PaidUnit, RecordError
 
-_LINE_TYPE = "(bytes32,uint80,uint32,uint32,uint32,bool,bytes32)[]"
+_SETTLEMENT_TYPES = ["bytes32", "bytes32", "(bytes32,uint80,uint32,uint32,uint32,bool,bytes32)[]"]
 NO_ROOT = "0x" + "00" * 32
 
 
@@ -95,8 +95,8 @@ def claim_leaf(provider: str, amount: int) -> bytes:
     return merkle.leaf_hash(abi_encode(["address", "uint256"], [provider, amount]))
 
 
-def lines_hash(lines: Sequence[JobLine]) -> bytes:
-    """Return ``keccak256(abi.encode(lines))`` as the contract computes it."""
+def settlement_hash(claims_root: bytes, units_root: bytes, lines: Sequence[JobLine]) -> bytes:
+    """Return ``keccak256(abi.encode(claims, units, lines))`` as the contract computes it."""
     values = [
         (
             from_hex(line.job_id),
@@ -109,7 +109,13 @@ def lines_hash(lines: Sequence[JobLine]) -> bytes:
         )
         for line in lines
     ]
-    return keccak(abi_encode([_LINE_TYPE], [values]))
+    return keccak(abi_encode(_SETTLEMENT_TYPES, [claims_root, units_root, values]))
+
+
+def batch_root(claims_root: bytes, units_root: bytes, lines: Sequence[JobLine]) -> bytes:
+    """Return the root of the batch that ``settle`` posts for these arguments."""
+    settlement = settlement_hash(claims_root, units_root, lines)
+    return merkle.parent_hash(claims_root, merkle.parent_hash(units_root, settlement))
 
 
 def build_batch(lines: Sequence[JobLine], units: Sequence[PaidUnit], unit_pay: Mapping[str, int]) -> Batch:
@@ -137,20 +143,20 @@ def build_batch(lines: Sequence[JobLine], units: Sequence[PaidUnit], unit_pay: M
     claim_leaves = [claim_leaf(provider, amount) for provider, amount in amounts]
     claims_root = merkle.root(claim_leaves)
     units_root = merkle.root(_unit_leaves(lines, units))
-    claims_sibling = merkle.parent_hash(units_root, lines_hash(lines))
+    claims_sibling = merkle.parent_hash(units_root, settlement_hash(claims_root, units_root, lines))
     claims = [
         Claim(provider, amount, [to_hex(node) for node in (*merkle.proof(claim_leaves, index), claims_sibling)])
         for index, (provider, amount) in enumerate(amounts)
     ]
-    root = merkle.parent_hash(claims_root, claims_sibling)
-    return Batch(list(lines), to_hex(claims_root), to_hex(units_root), to_hex(root), claims)
+    root = to_hex(batch_root(claims_root, units_root, lines))
+    return Batch(list(lines), to_hex(claims_root), to_hex(units_root), root, claims)
 
 
 def unit_proof(lines: Sequence[JobLine], units: Sequence[PaidUnit], claims_root: str, unit: PaidUnit) -> list[str]:
     """Return the proof of a paid ``unit``, from leaf to root. Raises ValueError: not paid."""
-    leaves = _unit_leaves(lines, units)
+    leaves, claims = _unit_leaves(lines, units), from_hex(claims_root)
     proof = merkle.proof(leaves, leaves.index(paid_leaf(unit)))
-    return [to_hex(node) for node in (*proof, lines_hash(lines), from_hex(claims_root))]
+    return [to_hex(node) for node in (*proof, settlement_hash(claims, merkle.root(leaves), lines), claims)]
 
 
 def _unit_leaves(lines: Sequence[JobLine], units: Sequence[PaidUnit]) -> list[bytes]:

@@ -168,8 +168,6 @@ interface IJobEscrow {
     error EmptyBatch();
     /// @notice The batch has more lines than a veto can revert in one transaction.
     error TooManyLines(uint256 lines, uint256 allowed);
-    /// @notice A batch with this root exists.
-    error BatchExists(bytes32 batchRoot);
     /// @notice `fromRound` is not the job's next outer round `nextRound`.
     error RoundsNotNext(bytes32 jobId, uint256 fromRound, uint256 nextRound);
     /// @notice The line covers zero outer rounds, and either pays units or does not end its job.
@@ -228,7 +226,7 @@ interface IJobEscrow {
     function cancel(bytes32 jobId) external;
 
     /// @notice Settles the next outer rounds of one or more jobs. Only OPERATOR_ROLE.
-    /// @dev The batch root is pair(claims, pair(units, keccak256(abi.encode(lines)))). Leaves are hashed twice, pairs
+    /// @dev The batch root is pair(claims, pair(units, keccak256(abi.encode(claims, units, lines)))). Leaves are hashed twice, pairs
     /// are sorted. A claim leaf is `abi.encode(address provider, uint256 amount)`, one for each provider. A leaf of a
     /// paid unit is `abi.encode(UnitCommitment unit, uint80 price)`.
     /// @param claims Merkle root of the claims; any value if no unit is paid.

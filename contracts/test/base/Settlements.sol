@@ -113,17 +113,17 @@ abstract contract Settlements is Network {
         return Tree.root(_unitLeaves(bill));
     }
 
-    function _linesHash(Bill memory bill) internal pure returns (bytes32) {
-        return keccak256(abi.encode(bill.lines));
+    function _settlementHash(Bill memory bill) internal pure returns (bytes32) {
+        return keccak256(abi.encode(_claimsRoot(bill), _unitsRoot(bill), bill.lines));
     }
 
     function _batchRoot(Bill memory bill) internal pure returns (bytes32) {
-        return Hashes.commutativeKeccak256(_claimsRoot(bill), _unitsAndLines(bill));
+        return Hashes.commutativeKeccak256(_claimsRoot(bill), _claimsSibling(bill));
     }
 
     function _claimOf(Bill memory bill, uint256 index) internal pure returns (IJobEscrow.Claim memory) {
         bytes32[] memory rest = new bytes32[](1);
-        rest[0] = _unitsAndLines(bill);
+        rest[0] = _claimsSibling(bill);
         return IJobEscrow.Claim(bill.amounts[index], Tree.proof(_claimLeaves(bill), index, rest));
     }
 
@@ -134,7 +134,7 @@ abstract contract Settlements is Network {
 
     function _unitProof(Bill memory bill, uint256 index) internal pure returns (bytes32[] memory) {
         bytes32[] memory rest = new bytes32[](2);
-        (rest[0], rest[1]) = (_linesHash(bill), _claimsRoot(bill));
+        (rest[0], rest[1]) = (_settlementHash(bill), _claimsRoot(bill));
         return Tree.proof(_unitLeaves(bill), index, rest);
     }
 
@@ -200,8 +200,8 @@ abstract contract Settlements is Network {
         revert("no line covers the unit");
     }
 
-    function _unitsAndLines(Bill memory bill) private pure returns (bytes32) {
-        return Hashes.commutativeKeccak256(_unitsRoot(bill), _linesHash(bill));
+    function _claimsSibling(Bill memory bill) private pure returns (bytes32) {
+        return Hashes.commutativeKeccak256(_unitsRoot(bill), _settlementHash(bill));
     }
 
     function _truncate(Bill memory bill, uint256 providers) private pure {

@@ -190,22 +190,6 @@ contract JobEscrowSettleTest is Settlements {
         _assertJob(1 ether, 12, 256, IJobEscrow.State.Open);
     }
 
-    /// @dev If the claims root is the node of another batch's units and lines, both batch roots are equal.
-    function test_settle_revertsForExistingRoot() public {
-        bytes32 other = _openAnother(2);
-        Bill memory first = _billFor(_line(jobId, 0, 1, true), 1, 0);
-        Bill memory second = _billFor(_line(other, 0, 1, true), 2, 0);
-        bytes32 below = Hashes.commutativeKeccak256(_unitsRoot(first), _linesHash(first));
-        bytes32 claims = Hashes.commutativeKeccak256(_unitsRoot(second), _linesHash(second));
-        vm.prank(operator);
-        escrow.settle(claims, _unitsRoot(first), first.lines);
-        vm.prank(operator);
-        vm.expectRevert(
-            abi.encodeWithSelector(IJobEscrow.BatchExists.selector, Hashes.commutativeKeccak256(claims, below))
-        );
-        escrow.settle(below, _unitsRoot(second), second.lines);
-    }
-
     function test_fee_isFixedAtOpening() public {
         vm.prank(admin);
         vm.expectEmit(address(escrow));

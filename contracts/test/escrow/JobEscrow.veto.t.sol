@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {Hashes} from "@openzeppelin/contracts/utils/cryptography/Hashes.sol";
 import {IJobEscrow} from "../../src/interfaces/IJobEscrow.sol";
 import {JobOrder, UnitCommitment} from "../../src/Messages.sol";
 import {Settlements} from "../base/Settlements.sol";
@@ -159,6 +160,38 @@ contract JobEscrowVetoTest is Settlements {
         escrow.veto(0, _claimsRoot(bill), _unitsRoot(bill), bill.lines);
     }
 
+    /// @dev The operator posts lines of an honest job, the guardian vetoes others: all funds would go to the payer.
+    function test_veto_revertsForSecondSplitOfRoot() public {
+        (IJobEscrow.JobLine[] memory paid, IJobEscrow.JobLine[] memory forged) = _paidAndForgedLines();
+        bytes32 claims = keccak256("claims");
+        vm.prank(operator);
+        escrow.settle(claims, keccak256(abi.encode(forged)), paid);
+        vm.prank(guardian);
+        vm.expectPartialRevert(IJobEscrow.UnknownBatch.selector);
+        escrow.veto(1, claims, keccak256(abi.encode(paid)), forged);
+    }
+
+    /// @dev The operator and the guardian choose their roots from random bytes, hashes of lines and nodes above them.
+    function testFuzz_veto_takesOnlySettledArguments(bytes32 x, bytes32 y, uint256 claims, uint256 units) public {
+        (IJobEscrow.JobLine[] memory paid, IJobEscrow.JobLine[] memory forged) = _paidAndForgedLines();
+        bytes32[] memory nodes = _nodes(x, y, paid, forged);
+        (claims, units) = (claims % nodes.length, units % nodes.length);
+        vm.prank(operator);
+        escrow.settle(nodes[claims], nodes[units], paid);
+        for (uint256 i = 0; i < nodes.length * nodes.length; ++i) {
+            (bytes32 left, bytes32 right) = (nodes[i / nodes.length], nodes[i % nodes.length]);
+            vm.prank(guardian);
+            vm.expectPartialRevert(IJobEscrow.UnknownBatch.selector);
+            escrow.veto(1, left, right, forged);
+            if (left == nodes[claims] && right == nodes[units]) continue;
+            vm.prank(guardian);
+            vm.expectPartialRevert(IJobEscrow.UnknownBatch.selector);
+            escrow.veto(1, left, right, paid);
+        }
+        vm.prank(guardian);
+        escrow.veto(1, nodes[claims], nodes[units], paid);
+    }
+
     function test_veto_worksOnce() public {
         Bill memory bill = _post(_billFor(_line(jobId, 0, 1, false), 1, 0));
         _post(_billFor(_line(jobId, 1, 2, false), 1, 0));
@@ -174,6 +207,32 @@ contract JobEscrowVetoTest is Settlements {
         vm.prank(operator);
         _expectMissingRole(operator, role);
         escrow.veto(1, _claimsRoot(bill), _unitsRoot(bill), bill.lines);
+    }
+
+    function _paidAndForgedLines()
+        private
+        returns (IJobEscrow.JobLine[] memory paid, IJobEscrow.JobLine[] memory forged)
+    {
+        (paid, forged) = (new IJobEscrow.JobLine[](1), new IJobEscrow.JobLine[](1));
+        paid[0] = _line(_openAnother(2), 0, 1, false);
+        paid[0].units = 1;
+        forged[0] = _line(jobId, 0, 1, false);
+        forged[0].units = 12;
+    }
+
+    function _nodes(
+        bytes32 x,
+        bytes32 y,
+        IJobEscrow.JobLine[] memory paid,
+        IJobEscrow.JobLine[] memory forged
+    ) private pure returns (bytes32[] memory nodes) {
+        nodes = new bytes32[](10);
+        (nodes[0], nodes[1]) = (x, y);
+        (nodes[2], nodes[3]) = (keccak256(abi.encode(paid)), keccak256(abi.encode(forged)));
+        (nodes[4], nodes[5]) = (keccak256(abi.encode(x, y, paid)), keccak256(abi.encode(x, y, forged)));
+        for (uint256 i = 0; i < 4; ++i) {
+            nodes[6 + i] = Hashes.commutativeKeccak256(y, nodes[2 + i]);
+        }
     }
 
     function _openAnother(uint256 nonce) private returns (bytes32) {

@@ -2,6 +2,7 @@
 pragma solidity 0.8.37;
 
 import {ECDSA} from "@openzeppelin/contracts/utils/cryptography/ECDSA.sol";
+import {IJobEscrow} from "../../src/interfaces/IJobEscrow.sol";
 import {JobEscrow} from "../../src/JobEscrow.sol";
 import {JobOrder, UnitCommitment} from "../../src/Messages.sol";
 import {Settlements} from "../base/Settlements.sol";
@@ -77,6 +78,36 @@ contract VectorsTest is Settlements {
             _checkSettlement(_billAt(".splits", i), i);
         }
         vm.assertEq(count, 12);
+    }
+
+    /// @dev An unknown batch's error contains the root.
+    function test_batchRoots_matchVectors() public {
+        json = vm.readFile("../tests/vectors/money.json");
+        uint256 count = _length(".batches");
+        for (uint256 i = 0; i < count; ++i) {
+            string memory entry = _billAt(".batches", i);
+            IJobEscrow.JobLine[] memory lines = _readLines(_join(entry, ".lines"));
+            (bytes32 claims, bytes32 units) = (_bytes32(_join(entry, ".claims")), _bytes32(_join(entry, ".units")));
+            bytes32 root = _bytes32(_join(entry, ".root"));
+            vm.prank(guardian);
+            vm.expectRevert(abi.encodeWithSelector(IJobEscrow.UnknownBatch.selector, root));
+            escrow.veto(1, claims, units, lines);
+        }
+        vm.assertEq(count, 3);
+    }
+
+    function _readLines(string memory list) private view returns (IJobEscrow.JobLine[] memory lines) {
+        lines = new IJobEscrow.JobLine[](_length(list));
+        for (uint256 i = 0; i < lines.length; ++i) {
+            string memory entry = _billAt(list, i);
+            lines[i].jobId = _bytes32(_join(entry, ".jobId"));
+            lines[i].price = uint80(_uint(_join(entry, ".price")));
+            lines[i].units = uint32(_uint(_join(entry, ".units")));
+            lines[i].fromRound = uint32(_uint(_join(entry, ".fromRound")));
+            lines[i].toRound = uint32(_uint(_join(entry, ".toRound")));
+            lines[i].last = i % 2 == 0;
+            lines[i].record = _bytes32(_join(entry, ".record"));
+        }
     }
 
     function _checkSettlement(string memory entry, uint256 nonce) private {

@@ -7,7 +7,7 @@ from market.domain.network import DEVNET, ZEN
 from zoo_protocol import merkle
 from zoo_protocol.hashing import sha256, to_hex
 from zoo_protocol.payments.receipt import net_unit_price
-from zoo_protocol.payments.settlement_batch import NO_ROOT, JobLine, claim_leaf, lines_hash
+from zoo_protocol.payments.settlement_batch import NO_ROOT, JobLine, claim_leaf, settlement_hash
 
 UNIT_PRICE_WEI_PER_GPU_HOUR = 36 * ZEN // 10  # a unit of the test orders is one GPU-second: 10**15 wei
 UNIT_WEIGHT_US = 1_000_000
@@ -29,6 +29,11 @@ def _units_root(job_id: str) -> bytes:
     return sha256(f"units of {job_id}".encode())  # never disputed
 
 
+def _claims_sibling(job_id: str, units: int) -> bytes:
+    claims, units_root = claim_leaf(PROVIDER.address, pay(units)), _units_root(job_id)
+    return merkle.parent_hash(units_root, settlement_hash(claims, units_root, [_line(job_id, units)]))
+
+
 def pay(units: int) -> int:
     """Return the provider's pay for ``units`` in wei."""
     return units * net_unit_price(UNIT_PRICE_WEI_PER_GPU_HOUR, UNIT_WEIGHT_US, FEE_BPS)
@@ -48,12 +53,11 @@ def settle_job(chain: Chain, job_id: str, units: int = 2) -> None:
 
 
 def claim_proof(job_id: str, units: int) -> list[str]:
-    return [to_hex(merkle.parent_hash(_units_root(job_id), lines_hash([_line(job_id, units)])))]
+    return [to_hex(_claims_sibling(job_id, units))]
 
 
 def batch_root(job_id: str, units: int) -> str:
-    sibling = merkle.parent_hash(_units_root(job_id), lines_hash([_line(job_id, units)]))
-    return to_hex(merkle.parent_hash(claim_leaf(PROVIDER.address, pay(units)), sibling))
+    return to_hex(merkle.parent_hash(claim_leaf(PROVIDER.address, pay(units)), _claims_sibling(job_id, units)))
 
 
 def pass_challenge_period(chain: Chain) -> None:

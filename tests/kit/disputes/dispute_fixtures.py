@@ -27,7 +27,7 @@ from zoo_protocol.content.cid import parse
 from zoo_protocol.hashing import from_hex, to_hex
 from zoo_protocol.messages import Domain, JobOrder, UnitCommitment, permit_typed_data, sign, typed_data
 from zoo_protocol.payments.job_record import PaidUnit, leaf_of
-from zoo_protocol.payments.settlement_batch import JobLine, claim_leaf, paid_leaf
+from zoo_protocol.payments.settlement_batch import JobLine, claim_leaf, paid_leaf, settlement_hash
 
 TERMS = DEVNET.disputes
 
@@ -105,6 +105,8 @@ class DisputeWorld(LiveWorld):
 
     settled: JobLine
     """What the last settlement took from its job."""
+    settled_proof: list[str]
+    """Proof of its only unit."""
 
     def settle(self, delivered: Delivered) -> None:
         """Escrow the job and settle the unit on chain."""
@@ -114,11 +116,11 @@ class DisputeWorld(LiveWorld):
             record = build_record(session, DEVNET, jobs_service.get(session, delivered.unit.jobId), units[:1])
         stored = parse(self.storage.put(record.to_bytes(), max_bytes=2**20).cid)
         line = JobLine(delivered.unit.jobId, 25 * ZEN // 10, 1, 0, 1, False, to_hex(stored.digest))
-        self.settled = line
-        unit, claim = delivered.unit, to_hex(claim_leaf(delivered.unit.provider, 1))
+        unit, claim = delivered.unit, claim_leaf(delivered.unit.provider, 1)
         fields = (unit.jobId, unit.round, unit.slot, unit.provider, unit.traceRoot, unit.payloadHash)
-        paid = to_hex(paid_leaf(PaidUnit(*fields, str(line.price))))
-        self.transact(OPERATOR, "JobEscrow", "settle", claim, paid, [line.as_argument()])
+        paid = paid_leaf(PaidUnit(*fields, str(line.price)))
+        self.settled, self.settled_proof = line, [to_hex(settlement_hash(claim, paid, [line])), to_hex(claim)]
+        self.transact(OPERATOR, "JobEscrow", "settle", to_hex(claim), to_hex(paid), [line.as_argument()])
 
     def open_in_escrow(self, order: JobOrder) -> None:
         payer = self.wallets[order.payer]

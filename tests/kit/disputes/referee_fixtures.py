@@ -28,8 +28,6 @@ from zoo_compute.node.disputes.referee import Referee, Sources, Verdicts
 from zoo_compute.node.disputes.segment_verdict import ReplayContext
 from zoo_compute.node.execution.executor import Executor
 from zoo_compute.node.market.calls import Market
-from zoo_protocol.hashing import to_hex
-from zoo_protocol.payments.settlement_batch import claim_leaf, lines_hash
 
 REFEREES = [wallet(index) for index in range(20, 26)]
 
@@ -133,9 +131,8 @@ class RefereeWorld(DisputeWorld):
     def withhold(self, delivered: Delivered) -> int:
         """Settle the unit while its dispute holds the pay; return the net pay in wei."""
         self.settle(delivered)
-        proof = [lines_hash([self.settled]), claim_leaf(delivered.unit.provider, 1)]
         unit = {name: getattr(delivered.unit, name) for name in delivered.unit.__slots__}
-        self.transact(OTHER, "Disputes", "withhold", unit, 1, self.settled.price, [to_hex(node) for node in proof])
+        self.transact(OTHER, "Disputes", "withhold", unit, 1, self.settled.price, self.settled_proof)
         return self.withheld_of(delivered)
 
     def withheld_of(self, delivered: Delivered) -> int:

@@ -12,9 +12,9 @@ from zoo_protocol.payments.settlement_batch import (
     NO_ROOT,
     Batch,
     JobLine,
+    batch_root,
     build_batch,
     claim_leaf,
-    lines_hash,
     paid_leaf,
 )
 
@@ -54,8 +54,7 @@ def test_root_binds_contents_but_not_unit_order() -> None:
     assert len({made.root, other_units.root, other_record.root}) == 3
     assert (made.claims_root, made.units_root) == (other_record.claims_root, other_record.units_root)
     assert build_batch(LINES, UNITS[::-1], PAY) == made
-    sibling = merkle.parent_hash(from_hex(made.units_root), lines_hash(made.lines))
-    assert to_hex(merkle.parent_hash(from_hex(made.claims_root), sibling)) == made.root
+    assert to_hex(batch_root(from_hex(made.claims_root), from_hex(made.units_root), made.lines)) == made.root
     assert paid_leaf(UNITS[0]) != paid_leaf(replace(UNITS[0], price=str(PRICE - 1)))
 
 
