@@ -1,6 +1,7 @@
 """Webhooks: what is sent and how it is signed, retries, replays, and where they never go."""
 
 import socket
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
