@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
+import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from sqlalchemy.exc import DataError
+from sqlalchemy.exc import DataError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
 from market.accounts.idempotency import Replayed
@@ -14,6 +16,7 @@ from market.chain.errors import ChainError
 from market.domain.lifecycle import IllegalTransition
 from market.platform.http.errors import (
     ChainDown,
+    DatabaseDown,
     InvalidRequest,
     MethodNotAllowed,
     NotFound,
@@ -23,6 +26,8 @@ from market.platform.http.errors import (
 from market.platform.http.problem import MarketError, problem_response
 from market.platform.storage.errors import StorageUnavailable
 
+_log = structlog.get_logger(__name__)
+_RETRY_SECONDS = 2
 _SEND_JSON = "Send valid JSON with Content-Type: application/json."
 
 
@@ -34,6 +39,8 @@ def install_handlers(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _http_exception)
     app.add_exception_handler(StorageUnavailable, _storage_down)
     app.add_exception_handler(ChainError, _chain_down)
+    for lost in (OperationalError, InterfaceError, PoolTimeout):
+        app.add_exception_handler(lost, _database_down)
     app.add_exception_handler(DataError, _data_error)
     app.add_exception_handler(UnicodeEncodeError, _data_error)  # JSON can hold half of a surrogate pair
     app.add_exception_handler(Replayed, _replayed)
@@ -96,6 +103,12 @@ def _storage_down(request: Request, error: Exception) -> JSONResponse:
 
 def _chain_down(request: Request, error: Exception) -> JSONResponse:
     return problem_response(request, ChainDown(str(error)))
+
+
+def _database_down(request: Request, error: Exception) -> JSONResponse:
+    _log.warning("database_unavailable", error=str(error))
+    refusal = DatabaseDown("the database refused, lost or did not complete the request")
+    return problem_response(request, refusal, {"Retry-After": str(_RETRY_SECONDS)})
 
 
 def _data_error(request: Request, error: Exception) -> JSONResponse:

@@ -7,7 +7,14 @@ from fastapi.routing import APIRoute
 
 from market.accounts.errors import NotAuthenticated, ScopeMissing
 from market.api.openapi.add_examples import add_examples
-from market.platform.http.errors import BodyTooLarge, InternalError, InvalidRequest, RateLimited, StateConflict
+from market.platform.http.errors import (
+    BodyTooLarge,
+    DatabaseDown,
+    InternalError,
+    InvalidRequest,
+    RateLimited,
+    StateConflict,
+)
 from market.platform.http.refusals import Problem, add_refusal, refusals
 from market.platform.http.scopes import SCOPE_KEY, scope_of
 
@@ -32,7 +39,7 @@ _NOT_MODIFIED = {
     "description": "The resource still has the ETag in If-None-Match.",
     "headers": {"ETag": {"schema": {"type": "string", "examples": ['"5f2d0c9a1b7e4486"']}}},
 }
-_ALWAYS = (InvalidRequest, BodyTooLarge, RateLimited, InternalError)
+_ALWAYS = (InvalidRequest, BodyTooLarge, RateLimited, InternalError, DatabaseDown)
 COMMON = refusals(*_ALWAYS)
 
 

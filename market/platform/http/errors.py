@@ -93,6 +93,15 @@ class NonceReplayed(MarketError):
     default_remedy = "Sign again with a fresh random nonce."
 
 
+class DatabaseDown(MarketError):
+    """The header Retry-After has the number of seconds to wait."""
+
+    status = 503
+    code = "database-unavailable"
+    title = "The database does not answer"
+    default_remedy = "Repeat the request after the seconds in Retry-After, with the same Idempotency-Key."
+
+
 class StorageDown(MarketError):
     status = 503
     code = "storage-unavailable"

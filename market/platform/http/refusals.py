@@ -43,5 +43,6 @@ def _name_refusal(response: dict[str, Any], error: type[MarketError]) -> None:
 def add_refusal(responses: dict[str, Any], error: type[MarketError]) -> None:
     """Add a problem to ``responses`` unless they contain it."""
     response = responses.setdefault(str(error.status), _response())
+    response["content"].setdefault(MEDIA_TYPE, _response()["content"][MEDIA_TYPE])  # a route may have another document
     if error.code not in response["content"][MEDIA_TYPE]["examples"]:
         _name_refusal(response, error)
