@@ -17,6 +17,7 @@ def print_quote(found: Quote) -> None:
     print_facts(
         {
             "set by the model's size": by_size or "nothing",
+            "learning rates": found.rate_schedule or "unknown",
             "work units": found.units,
             "training at reference speed": "unknown" if seconds is None else f"{timedelta(seconds=round(seconds))}",
             "over home links": _throughput(found.expected_throughput),
