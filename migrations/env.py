@@ -1,4 +1,4 @@
-"""Alembic environment: one database URL from the settings' variable, one metadata from all features."""
+"""Alembic environment: the database URL of the settings, the metadata of all features."""
 
 import os
 
@@ -11,7 +11,7 @@ from market.tables import metadata
 
 
 def run() -> None:
-    """Migrate over the connection given by a test, or over the database that ZOO_DATABASE_URL names."""
+    """Migrate over a test's connection, or over the database that ZOO_DATABASE_URL names."""
     connection = context.config.attributes.get("connection")
     if connection is not None:
         migrate(connection)

@@ -41,7 +41,7 @@ EMPTY_DATABASE = ";".join(
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Size property tests by ``ZOO_TEST_PROFILE``; tests that set a number themselves take it from ``examples``."""
+    """Size property tests by ``ZOO_TEST_PROFILE``; other tests take it from ``examples``."""
     settings.register_profile("quick", max_examples=30, deadline=None)
     settings.register_profile("long", max_examples=400, deadline=None)
     settings.load_profile(PROFILE)

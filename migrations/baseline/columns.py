@@ -1,4 +1,4 @@
-"""Metadata and column types of the baseline. They are copies: a migration never depends on the present models."""
+"""Metadata and column types of the baseline, copied: a migration imports no present models."""
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql

@@ -1,4 +1,4 @@
-"""The benchmarks that start processes of their own, or need data, run and print the rows that are read by name."""
+"""Benchmarks that start processes or need data run and print their rows."""
 
 import json
 import os

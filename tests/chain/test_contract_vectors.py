@@ -1,4 +1,4 @@
-"""The committed vectors are what the Python rules give; the Solidity tests hold the contracts to the same files."""
+"""The committed vectors equal the Python rules; Solidity tests use the same files."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""The sender on a real chain and a real database, with a proxy in between that loses requests and replies."""
+"""The sender on a real chain and database, behind a proxy that loses requests and replies."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -130,7 +130,7 @@ def test_fees_are_bumped_by_eighth_and_capped() -> None:
 
 
 def test_expensive_call_stays_within_transaction_gas_limit(chain: Chain, database: Database) -> None:
-    """Nodes refuse more than 2^24 gas permanently (EIP-7825), which would block all later nonces."""
+    """Nodes refuse more than 2^24 gas permanently (EIP-7825), which blocks all later nonces."""
 
     def estimate(request: Request, forward: Forward) -> Answer:
         return result_of(request, hex(13_000_000))

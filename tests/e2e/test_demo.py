@@ -1,4 +1,4 @@
-"""The demonstration from a terminal, and its receipt recomputed by a program that shares no code with it."""
+"""The demonstration from a terminal; an independent program recomputes its receipt."""
 
 import base64
 import hashlib

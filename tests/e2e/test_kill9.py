@@ -1,4 +1,4 @@
-"""Kill -9 of the API, of the Celery worker and of a provider while a job runs: it finishes, and the receipt adds up."""
+"""Kill -9 of API, worker and provider during a job: it finishes, the receipt adds up."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""A model whose states are larger than one upload may be, from order to settlement at the default settings."""
+"""A model with states above one upload, from order to settlement at default settings."""
 
 import httpx
 from kit.engines.devnet import Devnet

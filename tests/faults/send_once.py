@@ -1,4 +1,4 @@
-"""A process that makes one step of the sender: ``send_once.py DATABASE_URL RPC_URL DEPLOYMENT_FILE KEY``."""
+"""One step of the sender: ``send_once.py DATABASE_URL RPC_URL DEPLOYMENT_FILE KEY``."""
 
 import sys
 from pathlib import Path

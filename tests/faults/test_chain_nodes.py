@@ -1,4 +1,4 @@
-"""Several nodes of one chain: reads go on at the next one, sends are repeated by the sender only, nothing goes back."""
+"""Several nodes of one chain: reads move on, only the sender repeats sends, none goes back."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Payments through crashes, races and nodes that answer wrongly: each is made once, whatever happens."""
+"""Payments through crashes, races and wrong answers: each is made exactly once."""
 
 import subprocess
 import sys

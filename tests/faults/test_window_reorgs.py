@@ -1,4 +1,4 @@
-"""Reorganisations under a window's root and its seed: what the market draws by is what the final chain has."""
+"""Reorganisations under a window's root and seed: the market draws by the final chain."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Real engines for the API's tests: Valkey and the embedded IPFS store, and the API on a free port."""
+"""Real engines for the API's tests: Valkey, the embedded IPFS store, the API."""
 
 import json
 import logging

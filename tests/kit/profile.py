@@ -1,4 +1,4 @@
-"""The size of the tests: ``ZOO_TEST_PROFILE`` is ``quick`` (``make test``) or ``long`` (``make test-long``)."""
+"""The size of the tests: ``ZOO_TEST_PROFILE`` is ``quick`` or ``long``."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""The clearing rule against its paper, implemented here once more from the paper's statement.
+"""The clearing rule against an implementation from its paper's statement.
 
 Segal-Halevi, Hassidim and Aumann (2016), arXiv 1607.05139. Buyers' values are b1 >= b2 >= ...
 Sellers' values are s1 <= s2 <= ... Of them, k deals are efficient: b_k >= s_k and b_{k+1} < s_{k+1}.

@@ -1,4 +1,4 @@
-"""A block store does what a dictionary of blocks and a set of pins would, whatever is done to it in which order."""
+"""A block store behaves like a dictionary of blocks and a set of pins."""
 
 import tempfile
 from pathlib import Path

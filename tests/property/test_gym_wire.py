@@ -115,7 +115,7 @@ def test_arbitrary_bytes_are_refused(data: bytes) -> None:
 
 
 def test_different_payloads_have_different_vectors() -> None:
-    """A payload's hash stands for its content, as every flipped bit is refused or changes the vector."""
+    """A payload's hash stands for its content: each flipped bit changes the vector."""
     format_ = format_of(4, TAIL, CHUNK + TAIL)
     payload = encode_vector(format_, np.linspace(-1, 2, format_.size, dtype=np.float32))
     original = decode_vector(format_, payload)

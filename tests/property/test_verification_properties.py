@@ -1,4 +1,4 @@
-"""Properties of verdicts for any answers of verifiers, and of the sampling rate for any history."""
+"""Properties of verdicts for any answers, and of the sampling rate for any history."""
 
 from collections import Counter
 from math import log

@@ -26,7 +26,7 @@ def module_name(path: Path) -> str:
 
 
 def imports(tree: ast.AST, package: str) -> Iterator[str]:
-    """Yield the dotted names that a module imports, also in functions, but not under TYPE_CHECKING."""
+    """Yield the modules that a module imports, also in functions, not for types only."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             for other in node.orelse:

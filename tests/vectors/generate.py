@@ -1,4 +1,4 @@
-"""Writes the vectors that Python and Solidity must both satisfy: ``python tests/vectors/generate.py``.
+"""Writes the vectors of Python and Solidity: ``python tests/vectors/generate.py``.
 
 The files are committed. ``tests/chain/test_contract_vectors.py`` compares them with what the Python rules give now, and
 ``contracts/test/system/Vectors.t.sol`` with what the contracts give. Integers are decimal strings, hashes 0x hex.

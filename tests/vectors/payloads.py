@@ -70,7 +70,7 @@ def _changed(payload: bytes, place: int, replacement: bytes) -> bytes:
 
 
 def malformed() -> list[dict[str, Any]]:
-    """Change well-formed payloads into one for each error code except ``not_finite``, which only a writer meets."""
+    """Change payloads into one per error code except ``not_finite`` (writers only)."""
     sparse = Format(len(SMALL), 5, 4, LAYOUT)
     good = encode_vector(sparse, np.array(SMALL, np.float32))
     of_sparse = {

@@ -49,7 +49,7 @@ class MarketError(Exception):
 
 
 class _ProblemResponse(JSONResponse):
-    """Problem document. It may quote input that UTF-8 cannot encode, which becomes a question mark."""
+    """Problem document. Input that UTF-8 cannot encode becomes a question mark."""
 
     media_type = MEDIA_TYPE
 

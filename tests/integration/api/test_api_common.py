@@ -1,4 +1,4 @@
-"""Rules of every endpoint: problem documents, limits, ids, idempotency, health and the OpenAPI document."""
+"""Rules of every endpoint: problems, limits, ids, idempotency, health, OpenAPI."""
 
 import threading
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Rate limits, conditional requests, browsers of other origins, scopes of keys, roles, and caps under concurrency."""
+"""Rate limits, conditional requests, CORS, scopes, roles, and caps under concurrency."""
 
 import asyncio
 import math

@@ -1,4 +1,4 @@
-"""Many at once: no deadlock on a small pool, and caps, jobs and deposits that agree whatever is interleaved."""
+"""Concurrency: no deadlock on a small pool; caps, jobs and deposits agree in any order."""
 
 import secrets
 import threading

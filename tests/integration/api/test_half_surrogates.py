@@ -26,7 +26,7 @@ def _post(api: httpx.Client, method: str, path: str, body: Any, caller: Caller) 
 
 
 def _spoiled(value: Any) -> Iterator[Any]:
-    """Return the document once for each key and text that can be replaced by ``HALF``, or get it."""
+    """Return the document for each key and text that ``HALF`` can replace, or get it."""
     if isinstance(value, str):
         yield HALF
     elif isinstance(value, list):

@@ -1,4 +1,4 @@
-"""The API against its own OpenAPI document: generated requests, valid and spoiled, of a signed-in caller.
+"""The API against its OpenAPI document: generated valid and invalid requests.
 
 Each answer has a documented status, content type and code, and a body that fits its schema.
 Half of the requests name existing objects.

@@ -1,4 +1,4 @@
-"""The OpenAPI document is complete: names, descriptions, refusals, and examples that fit what they are examples of."""
+"""The OpenAPI document is complete: names, descriptions, refusals, fitting examples."""
 
 import re
 from collections.abc import Iterator

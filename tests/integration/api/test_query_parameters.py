@@ -1,4 +1,4 @@
-"""Query parameters that a route does not have are refused, wherever they are sent; those that it has work as before."""
+"""Unknown query parameters are refused on every route; known ones work."""
 
 import httpx
 import pytest

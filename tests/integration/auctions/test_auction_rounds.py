@@ -1,4 +1,4 @@
-"""Auction rounds in operation: order selection, the random tie-break, and no trade twice or late."""
+"""Auction rounds: order selection, random tie-break, no trade twice or late."""
 
 from collections.abc import Sequence
 from datetime import timedelta

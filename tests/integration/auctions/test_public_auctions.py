@@ -1,4 +1,4 @@
-"""Public auction data: nothing before a round clears, and afterwards all that a replay needs."""
+"""Public auction data: nothing before clearing, then all that a replay needs."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Acknowledged commitments on a real chain: kept, forgotten by the market, claimed without cause, reorganised away."""
+"""Acknowledged commitments on a real chain: kept, omitted, falsely claimed, reorganised."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Disputes that the market opens after mismatches, with live training, replays, referees, contract and ledger.
+"""Disputes that the market opens, with live training, replays, referees and ledger.
 
 A committee decides: the contract slashes the provider, or the market loses its bond and the unit is paid.
 If no committee can decide, the operator slashes and records the reason.

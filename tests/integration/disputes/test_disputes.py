@@ -1,4 +1,4 @@
-"""A node answers disputes of its units by itself: live training, a live chain, challengers that are wrong."""
+"""A node answers disputes of its units: live training and chain, wrong challengers."""
 
 import time
 from typing import Any

@@ -1,4 +1,4 @@
-"""A running node answers the disputes of its units whatever is away: the market, or room on its disk."""
+"""A running node answers disputes without the market, or with a full disk."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""A provider's process is killed during a dispute; the next one on its directory answers in time, once.
+"""A provider is killed during a dispute; the next process answers in time, once.
 
 The node is a separate process against a real API and chain. The test mines the blocks.
 So the kill happens while the node's answer is sent, but not in a block.

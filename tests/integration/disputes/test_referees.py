@@ -1,4 +1,4 @@
-"""Disputes before staked referees: live training, a live chain, the market's API and keeper in between."""
+"""Disputes before staked referees: live training and chain, the market's API and keeper."""
 
 import json
 import threading

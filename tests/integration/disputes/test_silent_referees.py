@@ -1,4 +1,4 @@
-"""Silent referees do not protect a dishonest provider: live training, chain, watcher and nodes."""
+"""Silent referees do not protect a dishonest provider: live training, chain and nodes."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Slashing of referees by their signatures, from the market's API to the stake on chain; no training."""
+"""Slashing of referees by their signatures, from API to stake on chain; no training."""
 
 import json
 from collections.abc import Iterator
@@ -228,7 +228,7 @@ def test_referee_listing_is_renewed_while_node_runs(case: CommitteeCase) -> None
 
 
 def test_ineligible_referee_is_delisted(case: CommitteeCase) -> None:
-    """A draw examines a limited number of entries; ineligible ones would leave committees incomplete."""
+    """A draw examines few entries; ineligible ones would leave committees incomplete."""
     offender = case.members[0]
     case.give(offender, "step_correct")
     case.give(offender, "step_false")

@@ -1,4 +1,4 @@
-"""Each kind of dishonest provider next to an honest one, with real training, replays and chain.
+"""Each kind of dishonest provider next to an honest one: real training, replays, chain.
 
 The dishonest unit is neither verified nor paid, and its stake is slashed by the penalty table.
 The honest unit is verified, and its provider keeps its stake.

@@ -1,4 +1,4 @@
-"""A dishonest provider and a verifier of another owner that confirms its claims: real training and replays.
+"""A dishonest provider and a verifier that confirms its claims: real training, replays.
 
 The verifier computes nothing: it answers with the leaves that the provider has signed.
 A segment passes, and is paid, if the accomplice is its first and only verifier.

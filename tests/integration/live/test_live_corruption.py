@@ -1,4 +1,4 @@
-"""States that a provider's disk has changed or lost: what its node shows is what was signed, or nothing."""
+"""Changed or lost states on a provider's disk: the node reveals signed ones or none."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Units whose verifiers are all of another environment class: real training in both, real replays, a real chain."""
+"""Units with verifiers of another environment class only: real training, replays, chain."""
 
 from collections.abc import Iterator
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""A provider that shows its states late, three days in a row: real training, real replays and a real chain."""
+"""A provider that reveals its states late three days in a row: real training and chain."""
 
 import json
 from datetime import timedelta

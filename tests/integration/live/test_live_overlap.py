@@ -1,4 +1,4 @@
-"""Overlapped rounds and warm spares with nothing played: real training, all segments replayed by real verifiers."""
+"""Overlapped rounds and hot spares: real training, all segments replayed."""
 
 from pathlib import Path
 

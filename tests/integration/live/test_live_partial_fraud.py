@@ -1,4 +1,4 @@
-"""A provider that is honest in most of its work and lazy in the rest: real training, real replays, pay on chain.
+"""A provider that is lazy in a part of its work: real training, replays, pay on chain.
 
 One segment in eight is false: it leaves a step out. Here all segments are sampled.
 ``benchmarks/incentives/strategies.py`` has the probabilities with fewer samples.

@@ -1,4 +1,4 @@
-"""Replica states end to end: nodes train from kept states, verifiers replay from revealed ones."""
+"""Replica states end to end: training from kept states, replays from revealed ones."""
 
 import shutil
 from datetime import timedelta

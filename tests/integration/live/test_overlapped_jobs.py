@@ -1,4 +1,4 @@
-"""Jobs with ``round_delay`` to their end: replayed, settled and claimed on chain, and disputed before real referees.
+"""Jobs with ``round_delay`` to their end: replayed, settled, claimed and disputed.
 
 Their units start from a payload that no checkpoint has yet; one also restores an excluded payload.
 """

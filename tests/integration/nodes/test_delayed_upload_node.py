@@ -1,4 +1,4 @@
-"""The demonstration's node that is held up: it commits, and delivers once it is released; nothing else waits."""
+"""The demonstration's delayed node commits, and delivers once released."""
 
 import threading
 from functools import partial

@@ -1,4 +1,4 @@
-"""The client against the real store, through a proxy that makes a gateway fail or answer falsely."""
+"""The client against the real store, behind a proxy with failing or false gateways."""
 
 import random
 import re

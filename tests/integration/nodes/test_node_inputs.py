@@ -1,4 +1,4 @@
-"""A node makes a checkpoint's model from one it has and the updates since; only what is true passes."""
+"""A node builds a model from an older one and the updates; false data is refused."""
 
 import logging
 from collections.abc import Sequence

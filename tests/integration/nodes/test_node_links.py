@@ -1,4 +1,4 @@
-"""Nodes on slow links: a new measurement before a unit is given up, and delivery of trained units."""
+"""Nodes on slow links: a new measurement before a unit ends, and delivery of units."""
 
 from pathlib import Path
 from typing import Any

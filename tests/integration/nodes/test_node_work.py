@@ -1,4 +1,4 @@
-"""A node's work with real training and a real store; the market is a fake that dies or refuses at chosen moments."""
+"""A node's work with real training and store; its fake market fails at chosen moments."""
 
 import hashlib
 import os

@@ -68,7 +68,7 @@ def test_quote_warns_of_late_and_refuses_impossible_units(
 
 
 def test_job_near_escrow_end_is_stopped_and_paid(world: World, nodes: list[str]) -> None:
-    """Otherwise a refund in the escrow would stop the job, and delivered units would stay unpaid."""
+    """Otherwise an escrow refund would stop the job, and delivered units would stay unpaid."""
     job_id = world.running(nodes)
     world.deliver(nodes[0])
     end = world.read(job_id).wait_until + timedelta(seconds=DEVNET.longest_training_seconds)

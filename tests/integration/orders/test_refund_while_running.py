@@ -1,4 +1,4 @@
-"""Jobs whose payers withdraw the escrow before the last units are decided: work stops, and they end."""
+"""Jobs whose payers withdraw the escrow early: work stops, and the jobs end."""
 
 import pytest
 from kit.chain.deployed_chain import OTHER, PAYER, Chain

@@ -1,4 +1,4 @@
-"""Quotes and jobs over HTTP: what they name and write, and what becomes of a job until it is listed."""
+"""Quotes and jobs over HTTP, until a job is in the order book."""
 
 from dataclasses import replace
 

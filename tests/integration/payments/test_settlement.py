@@ -1,4 +1,4 @@
-"""Settling: only when everything is decided, once, for verified units only, from a published record."""
+"""Settlement: after all decisions, once, for verified units, from a published record."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from zoo_protocol.payments.settlement_batch import NO_ROOT, Batch, JobLine, buil
 
 
 def published(world: World, line: Any) -> tuple[JobRecord, Batch]:
-    """Return the record that a line names as storage serves it, and the batch that follows from it."""
+    """Return a line's record as storage serves it, and the batch that follows from it."""
     block, _ = cids_of_digest(from_hex(line["record"]))
     record = JobRecord.from_bytes(world.storage.get(block, max_bytes=2**20))
     units = PaidUnits.from_bytes(world.storage.get(record.batch_cid or "", max_bytes=2**20)).units

@@ -1,4 +1,4 @@
-"""Settlement on a real chain: jobs paid as they run, many jobs in a batch, crashes, refusals."""
+"""Settlement on a real chain: continuous pay, many jobs in a batch, crashes, refusals."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Settlement on a real chain: what a guardian's veto undoes is paid later, once, and contested units wait."""
+"""Settlement on a real chain: vetoed pay comes later, once; contested units wait."""
 
 import pytest
 import structlog

@@ -46,7 +46,7 @@ def test_migrations_create_tables_of_models(empty: Engine) -> None:
 
 
 def rules(engine: Engine) -> set[str]:
-    """Return the triggers, functions and check constraints of a database; `compare_metadata` reads none of these."""
+    """Return triggers, functions and check constraints, which `compare_metadata` omits."""
     queries = (
         "SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal",
         "SELECT pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = 'public'::regnamespace",

@@ -1,4 +1,4 @@
-"""Repeating messages over a real broker: whatever waited, each name has one run, and none is starved by others."""
+"""Task deduplication over a real broker: each name runs once, none starves."""
 
 import threading
 from collections import Counter

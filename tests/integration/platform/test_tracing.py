@@ -1,4 +1,4 @@
-"""Traces as an operator gets them: the real API and worker, sending to an OTLP receiver; and nothing without one."""
+"""Traces from the real API and worker to an OTLP receiver; none without one."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Nodes of an environment class that is no longer accepted: no work, no replays, and a notice."""
+"""Nodes of a retired environment class: no work, no replays, and a notice."""
 
 from dataclasses import replace
 from datetime import timedelta

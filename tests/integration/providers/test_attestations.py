@@ -1,4 +1,4 @@
-"""Attestations as the market shows them: as long as the registry on chain holds them, and not after they expire."""
+"""Attestations in the market: shown as long as the registry on chain holds them."""
 
 import time
 

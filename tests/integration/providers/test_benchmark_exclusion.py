@@ -1,4 +1,4 @@
-"""A node shows its hardware or works for a job, never both at once: one would make the other late."""
+"""A node benchmarks or works for a job, never both: one would delay the other."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""A node's promise of uptime and its rewards from the command line, against the real API and a real chain."""
+"""A node's uptime commitment and rewards by CLI, against the real API and chain."""
 
 from dataclasses import replace
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""The proof of hardware over HTTP: its steps in order, wrong and late answers, who waits, when it is asked again."""
+"""The hardware benchmark over HTTP: order of steps, wrong and late answers, waits."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

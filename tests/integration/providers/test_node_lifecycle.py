@@ -1,4 +1,4 @@
-"""A node's way to its tier and back to it, with a real training process that answers the market's challenges."""
+"""A node's way to its tier and back, with a real training process."""
 
 import threading
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A round aggregated by a tree of tasks: the same checkpoint as in one place, whatever is lost, doubled or late."""
+"""Tree aggregation: the checkpoint of a single place, with lost or repeated tasks."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""Hot spares of running jobs: prefetch, takeover of a vacant replica, and units that are offered no more."""
+"""Hot spares of running jobs: prefetch, takeover of replicas, units offered no more."""
 
 import pytest
 from kit.jobs.jobs_fixtures import World

@@ -1,4 +1,4 @@
-"""Payloads that come after their round was closed: used at less weight, or restored; verified and paid either way."""
+"""Late payloads: used at a lower weight or restored, verified and paid either way."""
 
 import json
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""The link that a node reports limits its next unit's payload; commitment and replay use that limit."""
+"""A node's link limits its next payload; commitment and replay use that limit."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""Files that storage has lost: what can be computed again is, and a round goes on without the rest."""
+"""Files lost by storage: recomputed where possible, otherwise the round goes on."""
 
 import json
 from contextlib import suppress

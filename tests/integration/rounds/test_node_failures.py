@@ -1,4 +1,4 @@
-"""A node that dies, freezes, lags or sends false work at each stage of a round: the round closes and records a reason.
+"""A node that dies, freezes, lags or sends false work: the round closes with a reason.
 
 Stages: the lease is offered; it is held and the unit trains; the unit is committed and not uploaded; it is uploaded.
 Slow nodes are in ``test_late_payloads``; false work that only a replay finds in ``test_verification_flow``.

@@ -1,4 +1,4 @@
-"""Jobs with ``round_delay``: replicas start the next round during the aggregation of the last one."""
+"""Jobs with ``round_delay``: the next round starts during the last aggregation."""
 
 import json
 from dataclasses import replace

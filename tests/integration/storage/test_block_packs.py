@@ -1,4 +1,4 @@
-"""Several processes on one block store: killed at any stage, writing, reading and collecting at once."""
+"""Several processes on one block store, killed while they write, read and collect."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""The embedded engines under the supervisor: they start, keep their data through kill -9, and stop."""
+"""The embedded engines under the supervisor: start, kill -9 without data loss, stop."""
 
 import json
 import os

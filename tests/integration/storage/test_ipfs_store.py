@@ -1,4 +1,4 @@
-"""The embedded store as a process: what Kubo clients and gateway clients see of it, and what survives a kill."""
+"""The embedded store as a process: Kubo clients, gateway clients, and kills."""
 
 import contextlib
 import io

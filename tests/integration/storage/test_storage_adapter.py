@@ -1,4 +1,4 @@
-"""The market's storage over the real store's RPC, through a proxy that makes IPFS fail or answer falsely."""
+"""The market's storage behind a proxy that makes IPFS fail or answer falsely."""
 
 import io
 import multiprocessing

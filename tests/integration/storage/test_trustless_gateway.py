@@ -1,4 +1,4 @@
-"""The gateway's archives and its negotiation, against https://specs.ipfs.tech/http-gateways/trustless-gateway/."""
+"""Archives and negotiation of https://specs.ipfs.tech/http-gateways/trustless-gateway/."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Canaries and cross-class checks of disputed units wait for the committee and slash no verifier."""
+"""Canaries and cross-class checks of disputed units wait and slash no verifier."""
 
 import pytest
 from kit.verification.replay_records import OTHER_LEAF, asked_of, replay_records

@@ -1,4 +1,4 @@
-"""Duplicate replays of first segments: the inner state exposes verifiers that copy the claimed end."""
+"""Duplicate replays of first segments: inner states expose copied claims."""
 
 import json
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Sampled states that are revealed late, refused or missing: consequences for their providers."""
+"""States revealed late, refused or missing: consequences for their providers."""
 
 import json
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Verifiers against whose result others agree: unpaid, suspended the first time, slashed the second."""
+"""Overruled verifiers: unpaid, suspended the first time, slashed the second."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""A unit replayed by an outsider: real training, a real store, and a chain with the settlement."""
+"""A unit replayed by an outsider: real training and store, a settled chain."""
 
 import json
 from dataclasses import replace

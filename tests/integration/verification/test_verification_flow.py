@@ -1,4 +1,4 @@
-"""Verification on a real database and storage: windows, samples, replays, slashes, duplicates."""
+"""Verification on a real database: windows, samples, replays, slashes, duplicates."""
 
 import json
 import threading

@@ -34,7 +34,7 @@ class Caller:
 
 
 def siwe_message(challenge: dict[str, object], address: str, **changes: object) -> str:
-    """Return the EIP-4361 message that answers a nonce, with ``changes`` to its fields; None omits one."""
+    """Return the EIP-4361 message for a nonce, with ``changes``; None omits a field."""
     now = datetime.now(UTC)
     fields = {
         "domain": challenge["domain"],

@@ -1,4 +1,4 @@
-"""A node's API calls until it is in the order book: registration, hardware benchmark, stake, ask."""
+"""A node's calls until it is in the order book: registration, benchmark, stake, ask."""
 
 import secrets
 import time

@@ -1,4 +1,4 @@
-"""Jobs to quote and to submit over HTTP: a payer with a balance, a body, and an ordinary wallet's signatures."""
+"""Jobs over HTTP: a payer with a balance, a body, and a wallet's signatures."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""Nodes that upload files in pieces over HTTP, and may end in the middle; their market is real."""
+"""Nodes that upload files in pieces and may stop halfway; their market is real."""
 
 from pathlib import Path
 from typing import Any

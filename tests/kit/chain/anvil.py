@@ -19,7 +19,7 @@ MNEMONIC = "test test test test test test test test test test test junk"
 
 
 class AnvilProcess:
-    """Mines each transaction at once by default. A block is final when two epochs are on top of it."""
+    """Anvil that mines each transaction at once; a block is final under two epochs."""
 
     def __init__(
         self, *, block_time: float | None = None, epoch_blocks: int = 1, deadline_seconds: float = 120.0

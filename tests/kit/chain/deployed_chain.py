@@ -45,7 +45,7 @@ BOND = 1_000 * ZEN
 
 
 def deploy_contracts(anvil: AnvilProcess, network: NetworkParameters = DEVNET) -> Deployment:
-    """Deploy the network's contracts, with ZEN for the payer and two stakers, and the operator's bond."""
+    """Deploy the contracts, with ZEN for payer and stakers, and the operator's bond."""
     client = ChainClient(anvil.url, CHAIN_ID)
     roles = Roles(ADMIN.address, OPERATOR.address, ADMIN.address, ACKNOWLEDGER.address)
     funded = {account.address: FUNDS for account in (PAYER, PROVIDER, OTHER)}
@@ -139,7 +139,7 @@ class Chain:
         self.send(staker, "ProviderStaking", "stake", amount)
 
     def order(self, budget: int, units: int = 10, segments: int = 4) -> tuple[str, list[Any]]:
-        """Return (job id, arguments of openJob) of a Bronze job of the payer; a unit is one GPU-second."""
+        """Return id and openJob arguments of the payer's Bronze job; a unit is a GPU-second."""
         now = self.client().head().timestamp
         order = JobOrder(
             payer=PAYER.address,

@@ -1,4 +1,4 @@
-"""A FAKE on purpose: a proxy before a real node that loses requests and replies, or answers like another node."""
+"""A fake on purpose: a proxy before a node that loses or replaces answers."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""A FAKE on purpose: the admission rules of geth's transaction pool, which anvil lacks, before a real node.
+"""A fake on purpose: geth's transaction pool rules, which anvil lacks.
 
 Rules and wordings are those of ``core/txpool``. A replacement must raise fee cap and tip by the price bump (10 %).
 A repeated transaction is already known; a mined nonce is too low.

@@ -29,7 +29,7 @@ def booked(database: Database) -> list[Any]:
 
 
 def canonical_logs(database: Database) -> list[Any]:
-    """Return (block number, block hash, log index, transaction) of all logs on the canonical chain."""
+    """Return (block number, block hash, log index, transaction) of all canonical logs."""
     with database.transaction() as session:
         return [
             tuple(row)

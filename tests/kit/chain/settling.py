@@ -71,5 +71,5 @@ def claim_pay(chain: Chain, job_id: str, units: int = 2) -> None:
 
 
 def penalty(evidence: str) -> tuple[str, str, list[Any]]:
-    """Return (contract, function, arguments) of the call that slashes the provider for a wrong result."""
+    """Return (contract, function, arguments) of a slash for a wrong result."""
     return "ProviderStaking", "slash", [PROVIDER.address, 2, evidence]

@@ -55,7 +55,7 @@ class QuorumWorld(RefereeWorld):
     referees_here: Sequence[Referee] = ()
 
     def referees(self, executor: Executor, of_class: int = len(REFEREES)) -> list[Referee]:
-        """Return all referees, listed and known to the market; those after ``of_class`` are of another class."""
+        """Return all referees, listed; those after ``of_class`` have another class."""
         found = super().referees(executor)
         for place, account in enumerate(REFEREES):
             environment = executor.environment_class if place < of_class else ANOTHER_CLASS

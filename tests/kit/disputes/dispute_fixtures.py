@@ -1,4 +1,4 @@
-"""Disputes of live nodes' units on a chain of their own: real training, real windows, the real contract."""
+"""Disputes of live nodes' units on their own chain: training, windows, contract."""
 
 from dataclasses import dataclass
 from pathlib import Path

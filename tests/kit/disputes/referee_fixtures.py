@@ -1,4 +1,4 @@
-"""Disputes to their end: providers serve states, staked referees replay, the market's keeper sends, on the contract."""
+"""Disputes to their end: served states, staked referees, keeper and contract."""
 
 from typing import Any
 

@@ -122,7 +122,7 @@ Fault = Callable[[str, bytes], bytes | None]
 
 @contextlib.contextmanager
 def faulty(upstream: str, fault: Fault) -> Iterator[tuple[str, list[str]]]:
-    """Yield the URL and requested paths of a proxy; ``fault`` changes each answer of ``upstream``."""
+    """Yield URL and requested paths of a proxy; ``fault`` changes upstream's answers."""
     asked: list[str] = []
 
     class Proxy(Handler):

@@ -1,4 +1,4 @@
-"""Processes for tests of distributed training, forked from a server that has loaded torch once."""
+"""Processes for distributed training, forked from a server that has loaded torch."""
 
 import multiprocessing
 import os

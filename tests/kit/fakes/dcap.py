@@ -1,4 +1,4 @@
-"""A stand-in for a TDX machine and for Intel, which cannot be had here: quotes under a root of trust of the test's own.
+"""A stand-in for a TDX machine and Intel: quotes under the test's own root.
 
 Everything but the signatures is the real quote's (``tests/vectors/dcap``): its layout, the processor's certificate
 extension, patch levels and identities. New signatures are by keys made here, and refused under Intel's root.

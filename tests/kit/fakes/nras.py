@@ -1,4 +1,4 @@
-"""A stand-in for NVIDIA's attestation service and for GPUs, which cannot be had here: tokens under a test's own key.
+"""A stand-in for NVIDIA's service and GPUs: tokens under the test's own key.
 
 The claims are those of the real answer (``tests/vectors/nvidia``); only names, times and nonce differ.
 """

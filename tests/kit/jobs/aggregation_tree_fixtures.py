@@ -1,4 +1,4 @@
-"""Rounds that are aggregated by a tree of tasks: six nodes in three regions, and each step done by hand."""
+"""Tree aggregation by hand: six nodes in three regions."""
 
 from typing import Any
 

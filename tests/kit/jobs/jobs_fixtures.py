@@ -1,4 +1,4 @@
-"""A small world for tests of jobs: real database and storage, a tiny model, nodes that answer without training.
+"""A small market for tests of jobs: real database and storage, nodes without training.
 
 What a node delivers here is a well-formed payload of random numbers under a real commitment. The market accepts it,
 as it must: only a replay finds the difference. The chain is a fake that knows balances and permit nonces.

@@ -1,4 +1,4 @@
-"""Units delivered in tests without training: random, well-formed payloads under real commitments."""
+"""Units delivered without training: random payloads under real commitments."""
 
 import secrets
 from dataclasses import replace

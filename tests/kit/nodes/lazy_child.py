@@ -1,4 +1,4 @@
-"""The training child of a provider that is lazy in a fraction: of every two units, one segment of the second is short.
+"""The training child of a lazy provider: every second unit has one short segment.
 
 ``PROFILE MEMORY_BYTES``. It counts the units that it trains; all other segments are those of an honest node.
 """

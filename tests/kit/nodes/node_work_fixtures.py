@@ -1,4 +1,4 @@
-"""A node that does one lease, with real training and a real store; its market is a fake that dies or refuses."""
+"""A node that does one lease with real training; its fake market fails on demand."""
 
 import time
 from collections.abc import Callable
@@ -41,7 +41,7 @@ class Killed(BaseException):
 
 @dataclass
 class Market:
-    """Records and acknowledges what a node reports; raises ``fault`` at the first call of ``at``."""
+    """Record and acknowledge reports; raise ``fault`` at the first call of ``at``."""
 
     store: StoreProcess
     at: str = ""

@@ -1,4 +1,4 @@
-"""A training child of one of the environment classes that the benchmarks know: ``NAME MEMORY_BYTES [skewed]``.
+"""A training child of a benchmark's class: ``NAME MEMORY_BYTES [skewed]``.
 
 A skewed one ends each replay with slightly different parameters.
 """

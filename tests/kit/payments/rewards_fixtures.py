@@ -1,4 +1,4 @@
-"""A market on a real chain on which days pass: nodes with stakes and heartbeats, paid by the epoch."""
+"""A market on a real chain over days: stakes, heartbeats, pay by the epoch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

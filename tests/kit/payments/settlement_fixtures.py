@@ -1,4 +1,4 @@
-"""A market that settles on a real chain: jobs in escrow, units put in as verified, the real sender and indexer.
+"""A market that settles on a real chain: escrow, verified units, sender, indexer.
 
 Nodes and verifiers take no part. The tests check which units the contract pays, how often, and the ledger.
 """

@@ -1,4 +1,4 @@
-"""Settling a live world's jobs to the last wei: what the contract pays, to whom, and what the payer has back."""
+"""Settlement of live jobs to the last wei: pay, recipients and refund."""
 
 from collections.abc import Collection
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The world of verification with nothing played: real training, replays by real nodes, windows and slashes on a chain.
+"""Live verification: real training, replays by real nodes, windows and slashes.
 
 Nodes run the code that they run everywhere (``zoo_compute.node.work.worker.Worker`` and its training child). Only
 HTTP is left

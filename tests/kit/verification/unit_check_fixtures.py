@@ -1,4 +1,4 @@
-"""A settled job whose units an outsider replays: real training, a real store, and a chain with the settlement."""
+"""A settled job for an outsider's replays: real training and store, a chain."""
 
 import tempfile
 from dataclasses import asdict, dataclass, replace

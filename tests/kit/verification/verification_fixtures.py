@@ -1,4 +1,4 @@
-"""The world of jobs with verifiers and a scripted chain: final events are handed to the handlers, nothing is mined."""
+"""The market of jobs with verifiers and scripted final events; nothing is mined."""
 
 import secrets
 from collections.abc import Iterator, Mapping
@@ -156,7 +156,7 @@ class VerificationWorld(World):
     # --- what nodes do
 
     def work(self, node: str, **changes: Any) -> Work:
-        """Work as in the base world; the second segment starts from a state that the node can reveal."""
+        """Work as in the base class; the second segment starts from a revealable state."""
         work = super().work(node, **changes)
         unit = work.unit()
         state, feedback = start_state(unit), error_feedback_digest(unit.slot_state.error_feedback)

@@ -1,4 +1,4 @@
-"""The choice of nodes: never one that breaks a requirement, and close to the best that there is."""
+"""The choice of nodes: requirements always hold, and it is close to the best."""
 
 from itertools import combinations
 from random import Random

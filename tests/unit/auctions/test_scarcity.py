@@ -1,4 +1,4 @@
-"""Scarcity of nodes; flexible jobs leave scarce nodes; a pool chooses as a scan of all nodes would."""
+"""Scarcity of nodes: flexible jobs leave scarce nodes; a pool equals a full scan."""
 
 from collections import Counter
 from collections.abc import Hashable

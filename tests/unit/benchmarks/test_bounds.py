@@ -1,4 +1,4 @@
-"""The check of counts against a formula: what it lets pass, and that it finds a formula that is a little wrong."""
+"""The check of counts against a formula, and its power against a wrong one."""
 
 from math import comb, sqrt
 

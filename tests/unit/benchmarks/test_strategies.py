@@ -1,4 +1,4 @@
-"""The simulated strategies lose as the rules state; the bounds around their means are Wilson's."""
+"""Simulated strategies lose by the rules; bounds of means are Wilson's."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""The connection against a real HTTP server that misbehaves on purpose (the server is the fake here)."""
+"""The connection against a misbehaving HTTP server (a fake here)."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""Searching logs at nodes that refuse long ranges; what they refuse and how many requests it takes is counted."""
+"""Log searches at nodes that refuse long ranges, with counted requests."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Typed data against the example that EIP-712 works out by hand (its "Ether Mail"), and against our own messages."""
+"""Typed data against the example of EIP-712 ("Ether Mail"), and our messages."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The demonstration's incidents, triggered by the events of its job; a process stands in for the leaver."""
+"""The demonstration's incidents, triggered by its job's events."""
 
 import signal
 import subprocess

@@ -1,4 +1,4 @@
-"""The demonstration's expectations of its slow link, late payload and leaver, and their texts."""
+"""The demonstration's expectations of slow link, late payload and leaver."""
 
 import copy
 from typing import Any

@@ -1,4 +1,4 @@
-"""The supervisor with real processes: order, readiness, restarts, clean stop, leftovers of a killed predecessor."""
+"""The supervisor with real processes: order, readiness, restarts, stop, leftovers."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The decider of refuted units, and a distinct reason for each case that no committee can decide."""
+"""The decider of refuted units, with a reason for each undecidable case."""
 
 from dataclasses import replace
 from typing import Any

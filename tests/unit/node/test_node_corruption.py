@@ -359,7 +359,7 @@ def test_unit_with_damaged_result_is_retrained(
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damaged_old_result_confirms_no_state(root: Path, damage: str) -> None:
-    """A trace of an earlier version does not contain the start, so only the result names its states."""
+    """A trace of an earlier version lacks the start; only the result names its states."""
     space, trace = Workspace(root), Trace(UNIT, "0x" + "05" * 32, ["0x" + "06" * 32])
     unit = space.unit(JOB, 1, 0)
     write_json(unit / "result.json", {"state_digests": trace.states})

@@ -1,4 +1,4 @@
-"""Failures around a node, late or malformed answers included, cost it neither its process nor its units."""
+"""Failures around a node cost it neither its process nor its units."""
 
 import logging
 import time

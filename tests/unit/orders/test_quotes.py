@@ -129,7 +129,7 @@ def test_higher_rate_allows_more_expensive_units() -> None:
 
 @pytest.mark.parametrize("tier", [tier.name for tier in MAINNET.tiers])
 def test_every_specification_is_affordable_at_reserve_price(tier: str) -> None:
-    """Not the longest round of the largest model, if only its unit has as many segments as it may."""
+    """Not the longest round of the largest model, if only its unit has the most segments."""
     found = parse_terms(_request(tier, 64, MAINNET.tier(tier).reserve_price_wei, inner_steps=9_984), MAINNET, NOW)
     assert found.unit_weight_us > 10 * HOUR_US
 

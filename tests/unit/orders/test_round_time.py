@@ -1,4 +1,4 @@
-"""The estimate of a round's time: by hand, and against the simulation of the market's own rules."""
+"""The estimate of a round's time: by hand, and against the simulated market."""
 
 from dataclasses import replace
 

@@ -47,7 +47,7 @@ def test_worked_example_splits_exactly() -> None:
 
 
 def test_unit_price_bound_equals_escrow_bound() -> None:
-    """As in ``JobEscrow.open.t.sol``: half of 10,000 ZEN, of which 66 % count, times 64 segments at 2 %, over 98 %."""
+    """As in ``JobEscrow.open.t.sol``: 10,000 ZEN / 2 × 66 % × 64 segments × 2 % / 98 %."""
     assert max_deterred_unit_price(5_000 * ZEN, 64, 200) == 3_300 * ZEN * 64 * 200 // 9_800
     assert max_deterred_unit_price(5_000 * ZEN, 64, 0) == 0
     assert max_deterred_unit_price(0, 1, BPS) == 2**256 - 1

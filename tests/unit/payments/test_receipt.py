@@ -1,4 +1,4 @@
-"""The outside verification of receipts: an honest settlement has no finding, every falsification has one.
+"""Verification of receipts: none for an honest settlement, one for each falsification.
 
 The chain and the gateway are in memory, so that each can answer falsely.
 The demo's test runs the same verification against a real chain and real storage.

@@ -1,4 +1,4 @@
-"""The tree of a settlement batch: every provider can prove its pay, and nothing else can be proven."""
+"""The tree of a settlement batch: every provider proves its pay and no more."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Evidence of attestations: a vendor's real quotes, and quotes under a root of the test's own."""
+"""Evidence of attestations: a vendor's real quotes, and quotes under a test root."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""Statements about GPUs: NVIDIA's real one on an H100, and those of a service of the test's own."""
+"""Statements about GPUs: NVIDIA's real one on an H100, and those of a test service."""
 
 import base64
 import json

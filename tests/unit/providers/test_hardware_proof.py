@@ -1,4 +1,4 @@
-"""The hardware benchmark's proof: honest answers pass, made-up steps are found, and each tier has its size."""
+"""The hardware proof: honest answers pass, false steps fail, each tier has its size."""
 
 import hashlib
 import math

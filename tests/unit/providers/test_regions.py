@@ -22,7 +22,7 @@ def test_colocated_nodes_form_one_region() -> None:
 
 
 def test_medoids_improve_bad_start() -> None:
-    """The farthest point is an outlier; the node at 55 is nearer to the other centre until that moves."""
+    """The farthest point is an outlier; node 55 joins the other centre until that moves."""
     places = [0, 30, 40, 50, 55, 95, 100, 105, 110, 115, 120, 125]
     latency = [[float(abs(one - other)) for other in places] for one in places]
     assert regions(latency, radius_ms=60, most=2) == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9, 10, 11]]

@@ -1,4 +1,4 @@
-"""docs/architecture.md against the code: layers, files, functions, and the links between the steps of each way."""
+"""docs/architecture.md against the code: layers, files, functions and links."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""contracts/SCENARIOS.md names the Solidity test of each scenario; it must stay true and complete."""
+"""contracts/SCENARIOS.md names the Solidity test of each scenario, all of them."""
 
 import json
 import re

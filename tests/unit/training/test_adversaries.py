@@ -1,4 +1,4 @@
-"""The smallest real falsifications: each passes every check without training, and fails the replay of its segment."""
+"""The smallest real falsifications: undetected by checks, refuted by the replay."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The decision over measurements, against its rules written out, and what it takes with many slots."""
+"""The decision over measurements, against its rules written out, with many slots."""
 
 import sys
 from collections import Counter
