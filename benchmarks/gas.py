@@ -81,7 +81,6 @@ class Bench:
             self._gas(OPERATOR.address, "ZenToken", "transfer", key.address, wei)
 
     def _gas(self, sender: str, contract: str, function: str, *arguments: Any) -> int:
-        """Return the gas of one transaction. Raises RuntimeError: it reverted."""
         call = {
             "from": sender,
             "to": self._chain.deployment.address(contract),

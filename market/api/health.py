@@ -74,7 +74,6 @@ def get_metrics(services: ServicesDep) -> Response:
 
 
 def _gather(services: Services) -> None:
-    """Set the metrics that workers store in the database."""
     with services.database.transaction() as session:
         services.metrics.transactions_wait(waiting_intents(session))
         services.metrics.acknowledgements(*astuple(outstanding(session)))

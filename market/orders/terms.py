@@ -244,11 +244,8 @@ def _tier(name: str, network: NetworkParameters) -> Tier:
 
 
 def _min_sampling_bps(request: JobSpec, network: NetworkParameters) -> int:
-    """Return the job's sampling floor.
-
-    Stakes cover no lower rate than the network's floor. Replay rewards are planned for no rate above the newcomers'
-    (decision 2).
-    """
+    # Stakes cover no lower rate than the network's floor. Replay rewards are planned for no rate above the newcomers'
+    # (decision 2).
     lowest, highest = network.sampling_floor_bps, network.newcomer_sampling_bps
     wanted = lowest if request.sampling_bps is None else request.sampling_bps
     if not lowest <= wanted <= highest:

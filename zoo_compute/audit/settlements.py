@@ -86,7 +86,6 @@ def check_batches(
 
 
 def _check_part(result: Verification, chain: ChainReader, gateway: GatewayClient, part: Settled) -> list[PaidUnit]:
-    """Check one batch; returns its units, of all its jobs."""
     together = chain.settled_with(part)
     orders = {job_id: chain.opened(job_id) for job_id, _ in together}
     refunds: Counter[str] = Counter()

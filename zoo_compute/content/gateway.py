@@ -372,7 +372,6 @@ def _no_local_leaf(_leaf: Leaf) -> bytes | None:
 
 
 def _leaf_in_place(file: BinaryIO, leaf: Leaf) -> bytes | None:
-    """Return the leaf's bytes if the file contains them in place."""
     if leaf.size is None or leaf.size > MAX_BLOCK_BYTES:
         return None
     file.seek(leaf.offset)

@@ -209,5 +209,4 @@ def _gpu(name: str, claims: Mapping[str, Any]) -> Gpu:
 
 
 def _is_current(claim_set: Mapping[str, Any]) -> bool:
-    """Return whether the certificate claims among these, if any, are valid."""
     return all(claim_set[claim] == value for claim, value in _CERTIFICATE.items() if claim in claim_set)

@@ -297,7 +297,6 @@ def _log(found: Any) -> Log:
 
 
 def _in_bloom(bloom: int, value: str) -> bool:
-    """Return True if a block's bloom filter may contain an address or a topic."""
     bits = _bloom_bits(value)
     return bloom & bits == bits
 

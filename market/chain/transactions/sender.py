@@ -149,10 +149,7 @@ class Sender:
         return found if block is not None and block.hash == found.block_hash else None
 
     def _is_displaced(self, intent: TxIntent, view: _View) -> bool:
-        """Return True if a final foreign transaction has used the intent's nonce.
-
-        A missing receipt is not proof, because the node may lag. The foreign transaction must be in a final block.
-        """
+        # A missing receipt is not proof, because the node may lag. The foreign transaction must be in a final block.
         if intent.nonce is None or intent.nonce >= view.latest_nonce or intent.status == IntentStatus.MINED:
             return False
         try:
@@ -227,7 +224,6 @@ class Sender:
         return bool(gaps)
 
     def _send_again(self, view: _View) -> None:
-        """Send signed transactions again, and outbid stuck ones."""
         for intent in self._intents(*chain_repository.UNMINED):
             attempt = intent.attempts[-1]
             if attempt.first_sent_block is not None and self._is_stuck(intent, attempt, view):

@@ -157,10 +157,8 @@ def _price_now(
 def _served_at(
     bids: Sequence[StandingBid], offers: Sequence[Offer], tier: Tier, job: Job, limit: int | None
 ) -> int | None:
-    """Return the price at which these orders serve the job within this limit, or None.
-
-    Price and buyers do not depend on the random tie-break, so the seed is constant.
-    """
+    """Return the price at which these orders serve the job within this limit, or None."""
+    # Price and buyers do not depend on the random tie-break, so the seed is constant.
     assert job.fee_bps is not None
     asked = [replace(bid, limit_price=limit) if bid.id == job.id and limit is not None else bid for bid in bids]
     asks = [offer.as_order() for offer in offers]

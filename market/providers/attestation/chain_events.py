@@ -35,7 +35,6 @@ def on_attested(session: Session, event: ChainEvent) -> None:
 
 
 def _gpus(session: Session, provider: str, report: str) -> list[str]:
-    """Return the GPUs that the market found in the evidence of an attestation."""
     checked = AttestationChallenge.provider == provider, AttestationChallenge.report == report
     return session.scalar(select(AttestationChallenge.gpus).where(*checked)) or []
 

@@ -154,7 +154,6 @@ def _is_done(lease: Lease | None, address: str, token: str) -> bool:
 
 
 def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result: Completion, found: Accepted) -> None:
-    """Apply a result that passed its checks; the caller has locked everything."""
     now = utc_now()
     match result:
         case CompleteTraining():
@@ -213,11 +212,9 @@ def _files_of(result: Completion) -> list[str | None]:
 
 
 def _record_lateness(session: Session, job: Job, unit: Unit, declared: bool) -> None:
-    """Record by how many rounds a unit is late; set the start state that waited for it.
-
-    A late unit is verified and paid like any other. A payload that is too late to be aggregated is restored. A
-    ``declared`` state was set at the commitment, and the replica may have continued from it.
-    """
+    """Record by how many rounds a unit is late; set the start state that waited for it."""
+    # A late unit is verified and paid like any other. A payload that is too late to be aggregated is restored. A
+    # ``declared`` state was set at the commitment, and the replica may have continued from it.
     unit.rounds_late = max(0, job.current_round - unit.round)
     if not unit.rounds_late and not slot_states.continues_on_delivery(job):
         return

@@ -251,10 +251,8 @@ def _offer_unit(
 
 
 def _top_k(session: Session, job: Job, provider: str) -> int:
-    """Return the compression level of a node's next unit, from its last report.
-
-    Without such a report, use its newest one of another job, with compute time scaled by the work of a unit.
-    """
+    """Return the compression level of a node's next unit, from its last report."""
+    # Without such a report, use its newest one of another job, with compute time scaled by the work of a unit.
     spec = TrainingSpec.from_dict(job.spec)
     report, work = units_repository.last_report(session, job.id, provider), 1.0
     since = utc_now() - REPORT_OF_ANOTHER_JOB

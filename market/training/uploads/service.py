@@ -233,7 +233,6 @@ def join(database: Database, storage: Storage, asked: FindExpected, address: str
 
 
 def _require_whole(pieces: Sequence[tuple[int, str, int]]) -> None:
-    """Raise UploadIncomplete unless all pieces are stored and all but the last are full."""
     full = {number for number, _, size in pieces if size == PIECE_BYTES}
     last = max((number for number, _, _ in pieces), default=0)
     missing = [number for number in range(last) if number not in full]

@@ -89,7 +89,6 @@ class Gateway:
         return _answer(request, car.write(root, blocks), size, full_type, headers)
 
     def _file_size(self, root: Cid) -> int:
-        """Return the file's size in bytes. Raises InvalidFormat if the block is not a file."""
         try:
             return unixfs.file_size(root, self._store.get)
         except InvalidBlock as error:

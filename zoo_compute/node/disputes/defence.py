@@ -142,10 +142,8 @@ class Disputes:
             self._unwritten[opened.dispute_id] = opened
 
     def _forget_final(self, final: Block, searched: Block) -> None:
-        """Advance the search to the final block; delete disputes whose end is final.
-
-        Blocks newer than the last searched one can become final while disputes are answered.
-        """
+        """Advance the search to the final block; delete disputes whose end is final."""
+        # Blocks newer than the last searched one can become final while disputes are answered.
         assert self._next_block is not None
         self._next_block = max(self._next_block, min(final.number, searched.number) + 1)
         for opened in self._noted():
@@ -157,7 +155,6 @@ class Disputes:
                     self._logged.pop(opened.dispute_id, None)
 
     def _respond_to_all(self, latest: Block) -> bool:
-        """Respond to every dispute; returns whether all succeeded."""
         done = True
         for opened in self._noted():
             try:
@@ -227,7 +224,6 @@ class Disputes:
         log.log(level, text, found.opened.dispute_id, found.opened.unit_id, describe(found))
 
     def _noted(self) -> list[Opened]:
-        """Return the open disputes, the earliest response deadline first."""
         found = list(self._unwritten.values())
         for path in self._directory.glob("*.json"):
             try:

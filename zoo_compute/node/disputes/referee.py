@@ -222,7 +222,6 @@ class Referee:
         )
 
     def _case(self, seat: Seat, record: dict[str, Any] | None, context: ReplayContext) -> Case | None:
-        """Return the case from the settlement record on chain, or else from the market's record."""
         opening = self.chain.opening(seat.dispute_id)
         self._reader = self._reader or self._sources.read()
         with chain_errors():

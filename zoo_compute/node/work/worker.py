@@ -202,7 +202,6 @@ class Worker:
             held.check()
 
     def _trained(self, held: HeldLease, effort: UnitResourceUsage) -> dict[str, Any]:
-        """Return the unit's result, reusing a stored one with equal inputs."""
         task = held.lease.task
         directory = self.workspace.unit(task["job_id"], task["round"], task["slot"])
         file = directory / "result.json"
@@ -225,10 +224,8 @@ class Worker:
         return result
 
     def _fetched(self, held: HeldLease, fetch: Callable[[], _T]) -> _T:
-        """Return the result of ``fetch``, retried while no gateway answers.
-
-        If the gateways are down, another node would fail as well.
-        """
+        """Return the result of ``fetch``, retried while no gateway answers."""
+        # If the gateways are down, another node would fail as well.
         latest = time.monotonic() + GATEWAY_OUTAGE_SECONDS
         while True:
             try:
@@ -282,7 +279,6 @@ class Worker:
         self._complete(held, {"published_cid": published}, path.stat().st_size)
 
     def _prefetch(self, held: HeldLease) -> None:
-        """Prefetch the inputs of a unit of this job (hot spare)."""
         model_and_data(held.lease.task, self.workspace, self.gateway, self._run)
         self._complete(held, {"followed_cid": held.lease.task["checkpoint_cid"]})
 
