@@ -88,8 +88,6 @@ class _Job:
             simulated=self._clock.now,
         )
 
-    # --- arrivals and departures of nodes
-
     def _node(self, number: int) -> Node:
         nodes = self._scenario.nodes
         link: Link = self._random.choices(list(nodes.links), list(nodes.links.values()))[0]
@@ -135,8 +133,6 @@ class _Job:
         self._spares[node] = None
         self._fill()
         self._await_arrival(rate)
-
-    # --- rounds
 
     def _open_round(self) -> None:
         self._round, self._next = self._next, State(self._next.number + 1, len(self._slots))

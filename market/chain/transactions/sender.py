@@ -117,8 +117,6 @@ class Sender:
             self._seen_head = head.hash
             return sent or tracked or filled
 
-    # --- outcomes
-
     def _track(self, view: _View) -> bool:
         moved = False
         for intent in self._intents(*chain_repository.IN_FLIGHT):
@@ -201,8 +199,6 @@ class Sender:
         handler = self._handlers.get(intent.kind)
         if handler is not None:
             handler(session, intent)
-
-    # --- sending
 
     def _fill_gaps(self, view: _View) -> bool:
         """Fill each unused nonce by a transfer of 0 to the signer; it blocks all higher ones."""
@@ -358,8 +354,6 @@ class Sender:
                 _transition_intent(session, intent, IntentEvent.SEND)
         if isinstance(failure, RpcUnavailable):
             raise failure
-
-    # --- parts
 
     def _intents(self, *statuses: IntentStatus) -> list[TxIntent]:
         with self._database.transaction() as session:
