@@ -130,16 +130,12 @@ class Disputes:
         known = {opened.dispute_id for opened in self._noted()} - self._unwritten.keys()
         for opened in [*self._unwritten.values(), *self.chain.opened(self._next_block, latest.number)]:
             if opened.dispute_id not in known:
-                self._note(opened)
-
-    def _note(self, opened: Opened) -> None:
-        """Record a dispute; in memory while the disk refuses, because a response needs no disk."""
-        try:
-            write_json(self._file(opened), asdict(opened))
-            self._unwritten.pop(opened.dispute_id, None)
-        except OSError as error:
-            log.error("dispute_not_recorded dispute=%s error=%s", opened.dispute_id, error)
-            self._unwritten[opened.dispute_id] = opened
+                try:
+                    write_json(self._file(opened), asdict(opened))
+                    self._unwritten.pop(opened.dispute_id, None)
+                except OSError as error:  # in memory, because a response needs no disk
+                    log.error("dispute_not_recorded dispute=%s error=%s", opened.dispute_id, error)
+                    self._unwritten[opened.dispute_id] = opened
 
     def _forget_final(self, final: Block, searched: Block) -> None:
         """Advance the search to the final block; delete disputes whose end is final."""
