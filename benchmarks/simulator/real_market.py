@@ -204,7 +204,15 @@ class Run:
         self._closing: Future[None] | None = None
         taken: list[float] = []
         while len(taken) < count:
-            self._offer_units()
+            for slot in range(self._slots):
+                which = self._round_to_offer(slot)
+                if slot not in self._holders:
+                    rests = slot in self._now.units or slot in self._next.units
+                    if not self._spares or (rests and which is None):
+                        continue
+                    self._holders[slot] = self._spares.pop(0)
+                if which is not None:
+                    self._offer((self._now, self._next)[which], slot)
             if self._closing is None and self._state().can_close(datetime.now(UTC)):
                 self._included = [unit for unit in self._now.units.values() if unit.delivered]
                 self._closing = self._closer.submit(self._close, self._now.number, self._included)
@@ -218,17 +226,6 @@ class Run:
                 self._closing.result()
                 taken.append(self._open_next())
         return taken
-
-    def _offer_units(self) -> None:
-        for slot in range(self._slots):
-            which = self._round_to_offer(slot)
-            if slot not in self._holders:
-                rests = slot in self._now.units or slot in self._next.units
-                if not self._spares or (rests and which is None):
-                    continue
-                self._holders[slot] = self._spares.pop(0)
-            if which is not None:
-                self._offer((self._now, self._next)[which], slot)
 
     def _round_to_offer(self, slot: int) -> int | None:
         if slot in self._late:

@@ -73,9 +73,6 @@ class _Job:
             self._clock.after(seconds, lambda slot=slot: self._depart(slot))  # type: ignore[misc]
         self._open_round()
         self._clock.run(lambda: self._failed or len(self._rounds) >= self._scenario.rounds)
-        return self._outcome()
-
-    def _outcome(self) -> Outcome:
         measured = self._rounds[self._scenario.unmeasured :]
         useful = sum(found.included for found in measured) * self._scenario.work.compute
         ideal = sum(found.seconds for found in measured) * len(self._slots) * self._speed

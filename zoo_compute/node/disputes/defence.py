@@ -154,7 +154,17 @@ class Disputes:
         done = True
         for opened in self._noted():
             try:
-                self._respond(opened, latest)
+                found = self._assess(opened, latest)
+                self._log_change(found)
+                state = found.state
+                if state.phase is DisputePhase.TRACE and not state.convicted and found.problem is None:
+                    self._reveal(opened)
+                elif state.phase is DisputePhase.STEP and not state.convicted and latest.timestamp > state.deadline:
+                    tx = self.chain.expire(opened.dispute_id)
+                    log.info("dispute_expired dispute=%s tx=%s", opened.dispute_id, tx)
+                elif self._must_respond(state.phase):
+                    amount = self.chain.credits()
+                    log.info("credits_withdrawn zen=%s tx=%s", format_zen(amount), self.chain.withdraw())
             except ZooError as error:
                 log.error("dispute_failed dispute=%s error=%s remedy=%s", opened.dispute_id, error, error.remedy or "")
                 done = False
@@ -162,19 +172,6 @@ class Disputes:
                     self._unmined = min(self._unmined + 1, _MAX_RAISES)
                     break
         return done
-
-    def _respond(self, opened: Opened, latest: Block) -> None:
-        found = self._assess(opened, latest)
-        self._log_change(found)
-        state = found.state
-        if state.phase is DisputePhase.TRACE and not state.convicted and found.problem is None:
-            self._reveal(opened)
-        elif state.phase is DisputePhase.STEP and not state.convicted and latest.timestamp > state.deadline:
-            tx = self.chain.expire(opened.dispute_id)
-            log.info("dispute_expired dispute=%s tx=%s", opened.dispute_id, tx)
-        elif self._must_respond(state.phase):
-            amount = self.chain.credits()
-            log.info("credits_withdrawn zen=%s tx=%s", format_zen(amount), self.chain.withdraw())
 
     def _assess(self, opened: Opened, latest: Block) -> Finding:
         state = self.chain.dispute(opened.dispute_id, latest)
