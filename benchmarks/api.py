@@ -107,7 +107,11 @@ def measure(quick: bool) -> list[Row]:
 
 def _measure(size: _Size, directory: Path, stack: ExitStack) -> list[Row]:
     database = stack.enter_context(postgres(directory)).format(database="postgres")
-    _create_tables(database)
+    engine = create_engine(database)
+    metadata.create_all(engine)
+    with engine.begin() as connection:
+        connection.execute(text(BARE_TABLE))
+    engine.dispose()
     redis = stack.enter_context(ValkeyServer()).connection_url
     anvil = stack.enter_context(AnvilProcess())
     deployment = deploy_contracts(anvil)
@@ -294,14 +298,6 @@ def _wait_for(log: Path, process: subprocess.Popen[bytes], probe: str) -> str:
             break
         time.sleep(0.1)
     raise RuntimeError(f"the server is not up: {log.read_text()[-2000:]}")
-
-
-def _create_tables(url: str) -> None:
-    engine = create_engine(url)
-    metadata.create_all(engine)
-    with engine.begin() as connection:
-        connection.execute(text(BARE_TABLE))
-    engine.dispose()
 
 
 if __name__ == "__main__":

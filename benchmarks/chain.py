@@ -86,7 +86,6 @@ def _indexing(chain: Chain, url: str, size: _Size, delay: float, suffix: str) ->
 
 
 def _blocks_per_second(chain: Chain, database: Database, max_range: int, blocks: int) -> float:
-    """Return the indexing speed of at least ``blocks`` blocks, with the ledger's handlers."""
     client = ChainClient(chain.anvil.url, CHAIN_ID)
     indexer = Indexer(database, client, chain.deployment, chain.mirror(), max_range=max_range)
     started, done = time.perf_counter(), 0

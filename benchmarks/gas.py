@@ -81,7 +81,6 @@ class Bench:
             self._gas(OPERATOR.address, "ZenToken", "transfer", key.address, wei)
 
     def _gas(self, sender: str, contract: str, function: str, *arguments: Any) -> int:
-        """Return the gas of one transaction. Raises RuntimeError: it reverted."""
         call = {
             "from": sender,
             "to": self._chain.deployment.address(contract),
@@ -100,8 +99,6 @@ class Bench:
                 return receipt
             time.sleep(0.05)
         raise RuntimeError(f"{tx} was not mined")
-
-    # --- one call each
 
     def single_calls(self) -> list[Row]:
         """Return the rows of stake, open, commit, settle, claim and slash."""
@@ -145,8 +142,6 @@ class Bench:
             row("claim_later", "gas", again, "a call for one batch by a provider that claimed before"),
         ]
 
-    # --- a whole window
-
     def window(self, units: int) -> float:
         """Return the gas from the commitment of a window of ten jobs to the last of twenty claims."""
         jobs = [self._open(units // JOBS)[0] for _ in range(JOBS)]
@@ -185,8 +180,6 @@ class Bench:
     def _end_challenge(self) -> None:
         self._chain.anvil.rpc("evm_increaseTime", DEVNET.challenge_seconds + 1)
         self._chain.anvil.mine()
-
-    # --- a dispute
 
     def dispute(self) -> list[Row]:
         """Return the rows of a challenge of a unit of 64 segments, and of a silent committee."""

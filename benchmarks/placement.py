@@ -221,7 +221,6 @@ def replay(machines: Sequence[Machine], tasks: Sequence[Task], policy: Policy, s
 
 
 def _check(outcome: Outcome, task: Task, gang: Sequence[Machine], free: set[str]) -> None:
-    """Count violations of placement rules by the trace's own figures."""
     names = {machine.provider for machine in gang}
     small = any(machine.cpu < task.wants.cpu or machine.memory < task.wants.memory for machine in gang)
     outcome.capacity_violations += len(names) != task.workers or not names <= free or small
@@ -240,11 +239,9 @@ def _record(outcome: Outcome, task: Task, gang: Sequence[Machine], now: int, las
 
 
 def _speed(found: Trace, count: int, seed: int, decisions: int) -> float:
-    """Return the decisions per second among ``count`` nodes.
-
-    Timed: scarcity, the choice by requirements and objective, taking the nodes, and returning those of the gang before
-    last. Not timed: sorting all nodes once, which a market does before its first decision.
-    """
+    """Return the decisions per second among ``count`` nodes."""
+    # Timed: scarcity, the choice by requirements and objective, taking the nodes, and returning those of the gang
+    # before last. Not timed: sorting all nodes once, which a market does before its first decision.
     machines = trace.machines(found, seed)
     copies = range(count // len(machines) + 1)
     machines = [replace(one, provider=f"{one.provider}-{copy}") for copy in copies for one in machines][:count]

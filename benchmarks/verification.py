@@ -60,9 +60,6 @@ def measure(quick: bool) -> list[Row]:
             return [*alone, *replayed, *(found for rows in simulated for found in rows.get())]
 
 
-# --- detection
-
-
 def _detection(providers: int) -> list[Row]:
     progress(f"drawing the segments of {providers} dishonest providers at each of {len(RATES)} rates")
     compared = [
@@ -83,9 +80,6 @@ def _found(providers: int) -> dict[tuple[int, int], int]:
             for falsified in FALSIFIED:
                 found[rate, falsified] += not drawn.isdisjoint(false[:falsified])
     return found
-
-
-# --- real replays
 
 
 def _honest(directory: Path, quick: bool) -> list[Row]:
@@ -272,9 +266,6 @@ def _cost(directory: Path, quick: bool) -> list[Row]:
         ),
         *(row("hashing_share_larger", "%", values, name) for name, values in larger),
     ]
-
-
-# --- disputes
 
 
 def _disputes(lengths: tuple[int, ...]) -> list[Row]:

@@ -150,7 +150,6 @@ def _changes_here(node: Node, source: bytes) -> Iterator[Change]:
 
 
 def _called(node: Node) -> str:
-    """Return the name of the called function, or an empty string."""
     called = node.get("expression", {}) if node.get("nodeType") == "FunctionCall" else {}
     return str(called.get("name") or called.get("memberName") or "")
 

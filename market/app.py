@@ -113,7 +113,6 @@ def build_services(settings: Settings) -> Services:
 
 
 async def _report(app: FastAPI) -> None:
-    """Report the liveness of this process periodically."""
     while True:
         reporter = app.state.services.part(ApiLivenessReporter)
         await reporter.report_soon()

@@ -192,11 +192,9 @@ def _attack(directory: Path, environment: str, specs: list[str]) -> Any:
 
 
 def _drift(directory: Path, others: list[str]) -> Any:
-    """Return distances from other classes' honest end states, by specification: (whole, widest).
-
-    Each segment is replayed from the other's start state, like a verifier's. Payload and replica state give the last
-    end state.
-    """
+    """Return distances from other classes' honest end states, by specification: (whole, widest)."""
+    # Each segment is replayed from the other's start state, like a verifier's. Payload and replica state give the last
+    # end state.
     from training_gym.units.replica_state import load_slot_state
     from training_gym.units.trace import load_boundary_state
     from training_gym.units.unit import replay_end_state
@@ -253,10 +251,8 @@ def _attack_distances(directory: Path, environment: str, specs: list[str]) -> An
 
 
 def _payloads(directory: Path, environment: str, specs: list[str]) -> Any:
-    """Return by attack whether a verifier of another class refuses the altered payloads.
-
-    The error feedback has the difference, so that payload and error feedback sum to the unit's result.
-    """
+    """Return by attack whether a verifier of another class refuses the altered payloads."""
+    # The error feedback has the difference, so that payload and error feedback sum to the unit's result.
     from training_gym.compress.payload_format import decode, encode
     from training_gym.spec.errors import ResultMismatch
     from training_gym.units.replica_state import load_slot_state

@@ -118,7 +118,6 @@ def _false_votes(cartel: Cartel, seats: int, dice: random.Random) -> int:
 
 
 def _is_provably_wrong(alone: int, others: int) -> bool:
-    """Return True if one member provably contradicts all others, who have signed."""
     return alone == 1 and others == _TERMS.seats - 1 and _TERMS.seats >= MIN_MEMBERS
 
 

@@ -87,7 +87,6 @@ class Prices:
 
 
 def _highest_prices(tier: Tier) -> Prices:
-    """Return the highest unit price that the market accepts in an order of the tier."""
     deterred = max_deterred_unit_price(tier.min_fraud_penalty_wei, SEGMENTS, MAINNET.sampling_floor_bps)
     judged = max_disputable_unit_price(MAINNET.disputes.referee_fee_wei, SEGMENTS)
     return Prices(f"the dearest unit of {tier.name}", min(deterred, judged), tier)

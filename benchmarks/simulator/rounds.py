@@ -73,9 +73,6 @@ class _Job:
             self._clock.after(seconds, lambda slot=slot: self._depart(slot))  # type: ignore[misc]
         self._open_round()
         self._clock.run(lambda: self._failed or len(self._rounds) >= self._scenario.rounds)
-        return self._outcome()
-
-    def _outcome(self) -> Outcome:
         measured = self._rounds[self._scenario.unmeasured :]
         useful = sum(found.included for found in measured) * self._scenario.work.compute
         ideal = sum(found.seconds for found in measured) * len(self._slots) * self._speed
@@ -87,8 +84,6 @@ class _Job:
             events=self._clock.events,
             simulated=self._clock.now,
         )
-
-    # --- arrivals and departures of nodes
 
     def _node(self, number: int) -> Node:
         nodes = self._scenario.nodes
@@ -136,8 +131,6 @@ class _Job:
         self._fill()
         self._await_arrival(rate)
 
-    # --- rounds
-
     def _open_round(self) -> None:
         self._round, self._next = self._next, State(self._next.number + 1, len(self._slots))
         self._round.opened_at = self._clock.now
@@ -177,7 +170,6 @@ class _Job:
         self._offer_prefetches()
 
     def _is_due(self, number: int, found: RoundState) -> bool:
-        """Return whether a vacant slot has a due unit, or waits without one for the next round."""
         rests = number in self._round.units or number in self._next.units
         return not rests or self._round_to_offer(number, found) is not None
 
@@ -276,11 +268,9 @@ class _Job:
             self._close_if_due()
 
     def _close_if_due(self) -> None:
-        """Close the round if the market would; otherwise check again after its deadline.
-
-        The market checks at every delivery and every sweep. Between the quorum and the deadline only the last delivery
-        can close the round. The simulation ignores that faster deliveries may move the deadline forward.
-        """
+        """Close the round if the market would; otherwise check again after its deadline."""
+        # The market checks at every delivery and every sweep. Between the quorum and the deadline only the last
+        # delivery can close the round. The simulation ignores that faster deliveries may move the deadline forward.
         state, market = self._round, self._scenario.market
         if state.closed_at is not None:
             return
@@ -301,10 +291,8 @@ class _Job:
 
     @property
     def _round_counts(self) -> RoundState:
-        """The round's state without its times, for a slot that has its own unit.
-
-        Only the latest offer of a next round's unit matters then, by the limits found last.
-        """
+        """The round's state without its times, for a slot that has its own unit."""
+        # Only the latest offer of a next round's unit matters then, by the limits found last.
         state, nothing, limits = self._round, timedelta(0), self._recent.found
         last_early_offer = None if limits is None else timedelta(seconds=limits.last_early_offer)
         return RoundState(
@@ -312,10 +300,8 @@ class _Job:
         )
 
     def _round_state(self, *, always: bool) -> RoundState:
-        """Return the state that ``rounds.state.round_state`` would derive from the job's rows.
-
-        Without a quorum a round cannot close, so the deadline is computed only if ``always``.
-        """
+        """Return the state that ``rounds.state.round_state`` would derive from the job's rows."""
+        # Without a quorum a round cannot close, so the deadline is computed only if ``always``.
         state, market = self._round, self._scenario.market
         longest, quorum = market.round_deadline_seconds, deadlines.quorum(len(self._slots))
         limits = self._recent.limits() if always or state.delivered >= quorum else None
@@ -338,11 +324,9 @@ class _Job:
         )
 
     def _aggregate(self, included: list[Unit]) -> None:
-        """Publish the next checkpoint. Nodes without a commitment stop and leave their slots.
-
-        Committed units still upload before their slots continue. They count for nothing here, although the market
-        aggregates them with the next round at lower weight.
-        """
+        """Publish the next checkpoint. Nodes without a commitment stop and leave their slots."""
+        # Committed units still upload before their slots continue. They count for nothing here, although the market
+        # aggregates them with the next round at lower weight.
         state = self._round
         for unit in included:
             self._slots[unit.slot].has_state = True

@@ -91,7 +91,8 @@ class _Worker:
         while True:
             unit, payload, marks = self._fixed.get()
             with httpx.Client(base_url=self._rpc, timeout=60.0) as http:
-                _upload(http, payload)
+                query = {"cid-version": "1", "raw-leaves": "true"}
+                http.post("/api/v0/add", params=query, files={"file": payload}).raise_for_status()
             marks.append(time.monotonic())
             self._reply({"unit": unit, "seconds": [after - before for before, after in pairwise(marks)]})
 
@@ -101,11 +102,6 @@ class _Worker:
     def _reply(self, message: dict[str, Any]) -> None:
         with self._reply_lock:
             print(json.dumps(message), file=self._replies, flush=True)
-
-
-def _upload(http: httpx.Client, content: bytes) -> None:
-    query = {"cid-version": "1", "raw-leaves": "true"}
-    http.post("/api/v0/add", params=query, files={"file": content}).raise_for_status()
 
 
 def _end(failure: threading.ExceptHookArgs) -> None:

@@ -89,7 +89,7 @@ def sign_in(session: Session, settings: Settings, chain_id: int, message: str, s
     issued_at = repository.use_nonce(session, parsed.nonce, parsed.address, now)
     if issued_at is None:
         raise SignInRefused("the nonce is unknown, used, expired or another wallet's", field="message.nonce")
-    if not issued_at - CLOCK_SKEW <= _instant(parsed.issued_at) <= now + CLOCK_SKEW:
+    if not issued_at - CLOCK_SKEW <= datetime.fromisoformat(parsed.issued_at) <= now + CLOCK_SKEW:
         raise SignInRefused("issued-at is outside the validity of the nonce", field="message.issued_at")
     account = repository.ensure_account(session, parsed.address)
     return _issue(session, account, "session", "", now + timedelta(hours=settings.session_hours))
@@ -130,10 +130,6 @@ def _verified(settings: Settings, chain_id: int, message: str, signature: str, n
     except siwe.InvalidSignature as error:
         raise SignInRefused("the signature is not that of the message's address", field="signature") from error
     return parsed
-
-
-def _instant(timestamp: str) -> datetime:
-    return datetime.fromisoformat(timestamp)
 
 
 def create_key(

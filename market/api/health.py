@@ -69,21 +69,16 @@ def check_ready(services: ServicesDep, response: Response) -> Readiness:
 def get_metrics(services: ServicesDep) -> Response:
     """Return the metrics in the Prometheus text format."""
     with suppress(SQLAlchemyError):  # without the database, the process's own metrics remain
-        _gather(services)
+        with services.database.transaction() as session:
+            services.metrics.transactions_wait(waiting_intents(session))
+            services.metrics.acknowledgements(*astuple(outstanding(session)))
+            services.metrics.settlements_void(void_batches(session))
+            services.metrics.rewards(rewards.void_posts(session), rewards.unposted_epochs(session, utc_now()))
+            services.metrics.market_holds(jobs.count_by_status(session), providers.count_by_status(session))
+            last = last_reconciliation(session)
+        if last is not None:
+            services.metrics.reconciled(last.agrees, last.difference_wei, last.block_number, last.at)
     return Response(services.metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
-
-
-def _gather(services: Services) -> None:
-    """Set the metrics that workers store in the database."""
-    with services.database.transaction() as session:
-        services.metrics.transactions_wait(waiting_intents(session))
-        services.metrics.acknowledgements(*astuple(outstanding(session)))
-        services.metrics.settlements_void(void_batches(session))
-        services.metrics.rewards(rewards.void_posts(session), rewards.unposted_epochs(session, utc_now()))
-        services.metrics.market_holds(jobs.count_by_status(session), providers.count_by_status(session))
-        last = last_reconciliation(session)
-    if last is not None:
-        services.metrics.reconciled(last.agrees, last.difference_wei, last.block_number, last.at)
 
 
 class _NotReady(Exception):

@@ -121,7 +121,6 @@ def _close_books(session: Session, settings: Settings, network: NetworkParameter
 def _free_offers(
     offers: Sequence[Offer], unsold: frozenset[str], reservation: reservations.Reservation | None
 ) -> dict[str, list[Offer]]:
-    """Return sellable offers by zone, without the nodes of an incomplete reservation."""
     reserved = reservation.nodes if reservation is not None and reservation.gathers else frozenset()
     by_zone = defaultdict(list)
     for offer in offers:
@@ -156,10 +155,8 @@ def _close(
     ordered: Sequence[SubBook[Offer]],
     now: datetime,
 ) -> Clearing | None:
-    """Fix the orders of the first sub-book with a possible trade, or return None.
-
-    The sellers of the returned clearing are provisional if it needs a random tie-break.
-    """
+    """Fix the orders of the first sub-book with a possible trade, or return None."""
+    # The sellers of the returned clearing are provisional if it needs a random tie-break.
     for sub_book in ordered:
         sealed = seal(sub_book.bids, sub_book.offers, tier, network.fee_bps, sub_book.environment_class)
         clearing = clear_book(sealed.book, bytes(32))
@@ -175,11 +172,9 @@ def _close(
 
 
 def _clear(session: Session, settings: Settings, auction: AuctionRound, clearing: Clearing) -> int:
-    """Match the jobs and publish the round. Return the number of placed jobs.
-
-    A match is void if its job has ended since the close, or one of its nodes may not work any more. Withdrawals and
-    changes of asks after the close have no effect on it.
-    """
+    """Match the jobs and publish the round. Return the number of placed jobs."""
+    # A match is void if its job has ended since the close, or one of its nodes may not work any more. Withdrawals and
+    # changes of asks after the close have no effect on it.
     assert clearing.price is not None  # otherwise the round would be open
     now = database_now(session)
     jobs_by_name, nodes_by_name = auction.owners["bids"], auction.owners["asks"]
@@ -208,11 +203,9 @@ def _clear(session: Session, settings: Settings, auction: AuctionRound, clearing
 def _assign_nodes(
     session: Session, settings: Settings, auction: AuctionRound, clearing: Clearing, working: set[str]
 ) -> Mapping[str, Sequence[str]]:
-    """Assign the sold asks to the buying bids. The auction rule leaves that to placement.
-
-    If a sold node may not work any more, the rule's own assignment stays. Otherwise the choice of the void match would
-    be open to manipulation.
-    """
+    """Assign the sold asks to the buying bids. The auction rule leaves that to placement."""
+    # If a sold node may not work any more, the rule's own assignment stays. Otherwise the choice of the void match
+    # would be open to manipulation.
     jobs_by_name, nodes_by_name = auction.owners["bids"], auction.owners["asks"]
     sold = [nodes_by_name[ask] for asks in clearing.fills.values() for ask in asks]
     if len(clearing.fills) < 2 or not working.issuperset(sold):

@@ -15,8 +15,6 @@ from market.domain.lifecycle import IntentStatus
 UNMINED = (IntentStatus.SIGNED, IntentStatus.BROADCAST)
 IN_FLIGHT = (*UNMINED, IntentStatus.MINED)
 
-# --- intents
-
 
 def locked_intent(session: Session, intent_id: int) -> TxIntent:
     return session.scalars(select(TxIntent).where(TxIntent.id == intent_id).with_for_update()).one()
@@ -79,9 +77,6 @@ def gas_signed_since(session: Session, signer: str, since: datetime) -> int:
         .subquery()
     )
     return int(session.scalar(select(func.sum(highest.c.cost))) or 0)
-
-
-# --- blocks, logs, cursor
 
 
 def cursor(session: Session) -> ChainCursor | None:

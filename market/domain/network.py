@@ -292,7 +292,6 @@ MAINNET = NetworkParameters(
 
 
 def _laptop(tier: Tier) -> Tier:
-    """Return the tier with thresholds that one CPU core meets."""
     return replace(
         tier,
         gpu_memory_gb=1,

@@ -167,7 +167,6 @@ def reconcile(
 
 
 def _unclaimed_rewards(chain: ChainViews, block: str) -> int:
-    """Return the unclaimed rewards of all posted epochs, including the pending one."""
     (current,), (pending,) = chain.many([Rewards.currentEpoch()], block), chain.many([Rewards.pendingEpoch()], block)
     (paid,) = chain.many([Rewards.paidOut()], block)
     return max(current["total"], pending["epoch"]["total"]) - paid

@@ -119,7 +119,12 @@ def parse_terms(
     Raises:
         InvalidSpec, UnknownTier, InvalidOrder, BudgetBelowOneUnit: with the field and a remedy.
     """
-    canonical = _canonical(request)
+    sections = {
+        "model_config": request.model_settings,
+        "data_config": request.data_settings,
+        "training_config": request.training_settings,
+    }
+    canonical = _canonical_of(json.dumps(sections))
     spec, tier = canonical.spec, _tier(request.tier, network)
     units = spec.training.rounds * request.nodes
     if units > MAX_UNITS:
@@ -197,15 +202,6 @@ class _Canonical(NamedTuple):
     cid: str
 
 
-def _canonical(request: JobSpec) -> _Canonical:
-    sections = {
-        "model_config": request.model_settings,
-        "data_config": request.data_settings,
-        "training_config": request.training_settings,
-    }
-    return _canonical_of(json.dumps(sections))
-
-
 @lru_cache(256)  # many jobs share a specification; refusals are not cached
 def _canonical_of(sections: str) -> _Canonical:
     try:
@@ -244,11 +240,8 @@ def _tier(name: str, network: NetworkParameters) -> Tier:
 
 
 def _min_sampling_bps(request: JobSpec, network: NetworkParameters) -> int:
-    """Return the job's sampling floor.
-
-    Stakes cover no lower rate than the network's floor. Replay rewards are planned for no rate above the newcomers'
-    (decision 2).
-    """
+    # Stakes cover no lower rate than the network's floor. Replay rewards are planned for no rate above the newcomers'
+    # (decision 2).
     lowest, highest = network.sampling_floor_bps, network.newcomer_sampling_bps
     wanted = lowest if request.sampling_bps is None else request.sampling_bps
     if not lowest <= wanted <= highest:

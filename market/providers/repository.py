@@ -90,10 +90,8 @@ def _is_in_benchmark(now: datetime) -> ColumnElement[bool]:
 
 
 def _may_work(accepted: Collection[str] | None) -> ColumnElement[bool]:
-    """Return the condition: active, undisputed, of an ``accepted`` class (None: any).
-
-    A node keeps its status when its class loses acceptance, so that it works again with the next acceptance.
-    """
+    """Return the condition: active, undisputed, of an ``accepted`` class (None: any)."""
+    # A node keeps its status when its class loses acceptance, so that it works again with the next acceptance.
     may = and_(Provider.status == ProviderStatus.ACTIVE, Provider.disputed_at.is_(None))
     return may if accepted is None else and_(may, Provider.environment_class.in_(accepted))
 

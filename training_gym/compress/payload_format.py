@@ -290,7 +290,6 @@ def _rice(
 
 
 def _best(counts: Counts, parameters: range) -> tuple[int, tuple[int, int]]:
-    """Return the lowest Rice parameter with the fewest bytes, and its sections' sizes."""
     sizes = rice_sizes(counts, parameters)
     best = min(parameters, key=lambda parameter: sum(sizes[parameter]))
     return best, sizes[best]

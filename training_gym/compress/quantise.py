@@ -221,7 +221,6 @@ def _scales(pattern: NDArray[np.uint32], levels_above: int) -> tuple[Scales, Sca
 
 
 def _check_finite(numbers: NDArray[Any]) -> None:
-    """Raise PayloadError unless all magnitudes, or their sums, are finite."""
     if not np.isfinite(numbers).all():
         raise PayloadError("not_finite", "pseudo_gradient", "has a value that is not finite; training has diverged")
 
@@ -252,12 +251,10 @@ def _above(values: Any, limits: Any, wide: Any, counts: Any) -> None:
 
 @compiled
 def _sum_whole(pairs: Any, total: Any, above: Any, counts: Any) -> None:
-    """Sum each whole chunk's magnitudes (pairs), then those above the mean, and count these.
-
-    The sums must be in numpy's order, which decides their bits. numpy cuts 4096 numbers into 32 runs of 128. In each
-    run it makes eight sums of every eighth number and adds them two by two. A copy with the first eights of all runs
-    together, then the second ones and so on, is summed 256 numbers at a time.
-    """
+    """Sum each whole chunk's magnitudes (pairs), then those above the mean, and count these."""
+    # The sums must be in numpy's order, which decides their bits. numpy cuts 4096 numbers into 32 runs of 128. In each
+    # run it makes eight sums of every eighth number and adds them two by two. A copy with the first eights of all runs
+    # together, then the second ones and so on, is summed 256 numbers at a time.
     copied = np.empty(CHUNK // 2, np.uint64)
     magnitudes, sums = copied.view(np.float32), np.empty(8 * _RUNS)
     for row in range(len(pairs)):

@@ -133,7 +133,6 @@ class Challenge:
         return np.concatenate(list(self._blocks(index, WALK_COLUMNS))).T
 
     def _blocks(self, index: int, rows: int) -> Iterator[Residues]:
-        """Yield the first rows of B[index], up to 256 at a time."""
         for block in _stream(b"zoo-pool-2" + self.seed, index, (rows, self.work.size)):
             yield entries(block, self.work.size)
 
@@ -254,11 +253,9 @@ def _rows(state: memoryview, size: int, table: bytes) -> Iterator[tuple[int, Res
 
 
 def _stream(seed: bytes, index: int, shape: tuple[int, int]) -> Iterator[bytes]:
-    """Yield the bytes of residues from a hash stream, up to 256 rows at a time.
-
-    Taking bytes modulo P favours some residues by a quarter at most, which is harmless. SHAKE256 is squeezed in pieces:
-    hashlib would stop all other threads of the market for half a second a matrix.
-    """
+    """Yield the bytes of residues from a hash stream, up to 256 rows at a time."""
+    # Taking bytes modulo P favours some residues by a quarter at most, which is harmless. SHAKE256 is squeezed in
+    # pieces: hashlib would stop all other threads of the market for half a second a matrix.
     rows, columns = shape
     xof = XOFHash(SHAKE256(rows * columns))
     xof.update(seed + index.to_bytes(8, "big"))

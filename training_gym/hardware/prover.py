@@ -42,10 +42,8 @@ class _ProofRun:
 
 @contextmanager
 def _tf32() -> Iterator[None]:
-    """Multiply in TF32, in which the products are exact: entries have five bits, sums 24.
-
-    The switch is restored, since the process also trains: a unit in TF32 has other bits than its replay.
-    """
+    """Multiply in TF32, in which the products are exact: entries have five bits, sums 24."""
+    # The switch is restored, since the process also trains: a unit in TF32 has other bits than its replay.
     switch = torch.backends.cuda.matmul
     before, switch.allow_tf32 = switch.allow_tf32, True
     try:

@@ -61,10 +61,8 @@ def _adam(parameter: Tensor, gradient: Tensor, mean: Tensor, square: Tensor, ste
 
 
 def _muon(name: str, parameter: Tensor, gradient: Tensor, mean: Tensor, rate: float) -> None:
-    """Apply Muon (Jordan et al., 2024): Nesterov momentum with its singular values moved to one.
-
-    The fused query, key and value count as three matrices.
-    """
+    """Apply Muon (Jordan et al., 2024): Nesterov momentum with its singular values moved to one."""
+    # The fused query, key and value count as three matrices.
     mean.lerp_(gradient, 1 - MUON_BETA)
     direction = gradient.lerp(mean, MUON_BETA)
     parts = direction.chunk(3) if name.endswith(".qkv.weight") else (direction,)

@@ -85,8 +85,6 @@ class ProcessGroup:
 
 
 class _Loss(nn.Module):
-    """The decoder's loss as a forward pass, for DistributedDataParallel."""
-
     def __init__(self, decoder: Decoder) -> None:
         super().__init__()
         self.decoder = decoder

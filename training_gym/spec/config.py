@@ -279,11 +279,9 @@ def _completed(document: object, model: ModelConfig) -> object:
 
 
 def _check_effects(given: Mapping[str, Any], named: Mapping[str, Any]) -> None:
-    """Refuse a ``given`` setting without effect under the ``named`` settings.
-
-    A method may name settings without effect. So may a document that has every setting, since it is the output of
-    :meth:`TrainingSpec.to_dict`.
-    """
+    """Refuse a ``given`` setting without effect under the ``named`` settings."""
+    # A method may name settings without effect. So may a document that has every setting, since it is the output of
+    # :meth:`TrainingSpec.to_dict`.
     defaults = {setting.name: setting.default for setting in fields(TrainingConfig)}
     if given.keys() >= defaults.keys():
         return
@@ -304,7 +302,6 @@ def _shortest_warmup(named: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _settings(config: ModelConfig | TrainingConfig) -> dict[str, Any]:
-    """Return all settings by name, without the copies of ``asdict``."""
     return {name: getattr(config, name) for name in config.__slots__}
 
 

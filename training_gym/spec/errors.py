@@ -23,7 +23,6 @@ class GymError(ValueError):
 
 
 def _printable(text: str, limit: int) -> str:
-    """Return ``text`` of at most ``limit`` characters, unprintable ones escaped."""
     cut = text if len(text) <= limit else f"{text[: limit - 1]}…"
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in cut)
 

@@ -135,7 +135,6 @@ def _overlaps(slot: int, payloads: Mapping[int, Payload]) -> tuple[float, float]
 
 
 def _matrices(spec: TrainingSpec, vector: Vector) -> list[Vector]:
-    """Return the matrices with at least a tenth of the payload's energy."""
     least = 0.1 * float(vector @ vector)
     matrices = [part for part in unflatten(spec.model, vector).values() if part.ndim == 2]
     return [matrix for matrix in matrices if least and float(np.vdot(matrix, matrix)) >= least]

@@ -233,7 +233,6 @@ def _digest(evidence_cid: str) -> str:
 def _check_upheld_dispute(
     result: Verification, chain: ChainReader, record: JobRecord, slash: SlashRecord, tx: str, where: str
 ) -> None:
-    """Check that the penalty came from an upheld dispute of this unit."""
     try:
         unit_key, ended = chain.upheld_dispute(slash.evidence)
     except ChainDisagrees as error:

@@ -86,7 +86,6 @@ def check_batches(
 
 
 def _check_part(result: Verification, chain: ChainReader, gateway: GatewayClient, part: Settled) -> list[PaidUnit]:
-    """Check one batch; returns its units, of all its jobs."""
     together = chain.settled_with(part)
     orders = {job_id: chain.opened(job_id) for job_id, _ in together}
     refunds: Counter[str] = Counter()
@@ -96,7 +95,10 @@ def _check_part(result: Verification, chain: ChainReader, gateway: GatewayClient
     result.expect("wrong_transfers", "settlement", dict(refunds), dict(chain.transfers(part)))
     if part.batch == 0:
         return []
-    units = _units(gateway, part)
+    batch_cid = JobRecord.from_bytes(fetch_record(gateway, part.record)).batch_cid
+    if batch_cid is None:
+        raise RecordError("batch_cid", "is missing, but the line pays units")
+    units = PaidUnits.from_bytes(gateway.fetch(batch_cid, max_bytes=MAX_RECORD_BYTES)).units
     pay = {
         job_id: net_unit_price(line.price, orders[job_id].unit_weight, orders[job_id].fee_bps)
         for job_id, line in together
@@ -118,13 +120,6 @@ def _check_posted(
     for provider, amount in posted.claimed.items():
         due = earned.get(provider, 0) - posted.withheld.get(provider, 0)
         result.expect("wrong_payment", f"Claimed[{provider}]", due, amount)
-
-
-def _units(gateway: GatewayClient, part: Settled) -> list[PaidUnit]:
-    batch_cid = JobRecord.from_bytes(fetch_record(gateway, part.record)).batch_cid
-    if batch_cid is None:
-        raise RecordError("batch_cid", "is missing, but the line pays units")
-    return PaidUnits.from_bytes(gateway.fetch(batch_cid, max_bytes=MAX_RECORD_BYTES)).units
 
 
 def _line(job_id: str, line: Settled) -> JobLine:

@@ -235,10 +235,8 @@ class DisputeChain(Chain):
         return found["args"] if found else None
 
     def _opened_event(self, dispute_id: str) -> Any:
-        """Return the opening event of a dispute; None if the dispute does not exist.
-
-        Disputes last weeks, so the search starts at the newest block.
-        """
+        """Return the opening event of a dispute; None if the dispute does not exist."""
+        # Disputes last weeks, so the search starts at the newest block.
         if self.dispute(dispute_id).phase is DisputePhase.NONE:
             return None
         with chain_errors():

@@ -50,6 +50,5 @@ def newest(event: Any, filters: Mapping[str, Any], first: int, last: int) -> Any
 
 
 def _is_too_many_requests(error: Exception) -> bool:
-    """Return whether the node limits the request rate: shorter ranges mean more requests."""
     response = getattr(error, "response", None)
     return response is not None and response.status_code == HTTPStatus.TOO_MANY_REQUESTS

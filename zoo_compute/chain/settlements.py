@@ -283,5 +283,4 @@ def _withheld(claim: EventData, withheld: Sequence[EventData], restored: Sequenc
 
 
 def _plain(event: EventData) -> dict[str, Any]:
-    """Return an event's arguments with byte strings as 0x hex."""
     return {name: to_hex(value) if isinstance(value, bytes) else value for name, value in event["args"].items()}

@@ -316,7 +316,6 @@ def _checked(named: str, what: str = "dispute") -> str:
 
 
 def _dispute(chain: "DisputeChain", dispute_id: str) -> "Dispute":
-    """Return a dispute from the chain. Raises ZooError for an unknown id."""
     found = chain.dispute(dispute_id)
     if found.phase is found.phase.NONE:
         remedy = "Give the id from `dispute open`. GET /v1/disputes lists open disputes."

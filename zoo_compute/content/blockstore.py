@@ -277,8 +277,6 @@ class BlockStore:
 
 
 class _Run:
-    """Adjacent blocks in a pack."""
-
     def __init__(self, cid: Cid, place: Place) -> None:
         self.cids = [cid]
         self._sizes = [place.size]

@@ -68,7 +68,17 @@ class GatewayClient:
         if not gateways:
             raise ValueError("give at least one gateway URL")
         for gateway in gateways:
-            _require_url(gateway)
+            try:
+                url = httpx.URL(gateway)
+                is_url = url.scheme in ("http", "https") and bool(url.host) and (url.port or 0) < 1 << 16
+            except httpx.InvalidURL:
+                is_url = False
+            if not is_url:
+                raise ConfigError(
+                    "gateway-malformed",
+                    f"gateway is {gateway!r}; expected an http:// or https:// URL",
+                    remedy="Give a URL like https://ipfs.example.com or http://127.0.0.1:8080.",
+                )
         self._peers = Peers(gateways)
         self._store = store
         self._attempts = attempts
@@ -336,20 +346,6 @@ class _Archive:
         self._blocks.close()
 
 
-def _require_url(gateway: str) -> None:
-    try:
-        url = httpx.URL(gateway)
-        is_url = url.scheme in ("http", "https") and bool(url.host) and (url.port or 0) < 1 << 16
-    except httpx.InvalidURL:
-        is_url = False
-    if not is_url:
-        raise ConfigError(
-            "gateway-malformed",
-            f"gateway is {gateway!r}; expected an http:// or https:// URL",
-            remedy="Give a URL like https://ipfs.example.com or http://127.0.0.1:8080.",
-        )
-
-
 @contextlib.contextmanager
 def _opened_alone(path: Path) -> Iterator[BinaryIO]:
     """Open the file at ``path``, created if missing, under an exclusive lock."""
@@ -372,7 +368,6 @@ def _no_local_leaf(_leaf: Leaf) -> bytes | None:
 
 
 def _leaf_in_place(file: BinaryIO, leaf: Leaf) -> bytes | None:
-    """Return the leaf's bytes if the file contains them in place."""
     if leaf.size is None or leaf.size > MAX_BLOCK_BYTES:
         return None
     file.seek(leaf.offset)

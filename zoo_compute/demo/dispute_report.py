@@ -62,7 +62,6 @@ def build_report(client: Client, job: Job, receipt: Mapping[str, Any], cast: Cas
 
 
 def _evidence(client: Client, job: Job, dispute_id: str) -> dict[str, Any]:
-    """Return the evidence published with the dispute, sufficient for a replay."""
     opening = next(
         event for event in job.events() if event.kind == "dispute" and event.data["dispute_id"] == dispute_id
     )
@@ -100,7 +99,6 @@ def _noticed(evidence: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _on_chain(client: Client, chain: ChainReader, dispute_id: str, evidence: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the transactions in order, the committee and its verdicts."""
     committed = "the commitments of all providers are fixed before the sampling seed is known"
     steps = [{"event": "WindowCommitted", "what": committed, "tx": chain.window_tx(evidence["window"]["root"])}]
     events = chain.dispute_events(dispute_id)
@@ -111,7 +109,6 @@ def _on_chain(client: Client, chain: ChainReader, dispute_id: str, evidence: Map
 
 
 def _cost(chain: ChainReader, dispute_id: str, adversary: str, receipt: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the slashed amount and its recipients."""
     lost = chain.slash(dispute_id, "incorrect_computation").amount
     events = chain.dispute_events(dispute_id)
     bond = chain.dispute_bond()
@@ -134,7 +131,6 @@ def _cost(chain: ChainReader, dispute_id: str, adversary: str, receipt: Mapping[
 
 
 def _honest(chain: ChainReader, cast: Cast, receipt: Mapping[str, Any]) -> dict[str, Any]:
-    """Return slashes, stakes and pay of all other nodes."""
     paid = {
         address: sum(int(unit["paid_wei"]) for unit in receipt["units"] if unit["provider"] == address)
         for address in cast.honest

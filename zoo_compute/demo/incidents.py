@@ -82,7 +82,6 @@ class Incidents:
         return [dict(zip(names, map(int, found.groups()), strict=True)) for found in _MODEL_MADE.finditer(log)]
 
     def _leave(self) -> None:
-        """Stop the leaver, which returns its lease."""
         recorded = self._state.load()
         assert recorded is not None  # it runs
         part = recorded.parts[LEAVER]

@@ -226,7 +226,6 @@ def _address(info: dict[str, Any], name: str) -> str:
 
 
 def _train(client: Client, incidents: Incidents) -> Job:
-    """Upload the text, submit the job and follow it to its end, with incidents of its nodes."""
     spec = job_spec(client.upload_dataset(*topics_dataset()))
     job = client.submit(spec)
     print_note(f"job {job.id}")
@@ -246,7 +245,6 @@ def _seconds(job: Job, setup: float, began: float) -> dict[str, float]:
 
 
 def _training(client: Client, job: Job, info: dict[str, Any], incidents: Incidents, model: Path) -> dict[str, Any]:
-    """Download the model, and return the report on its training."""
     size = job.download(model)
     print_note(f"{model}: {size} bytes")
     parts = training.Parts(

@@ -69,7 +69,6 @@ def build_report(client: Client, job: Job, parts: Parts, model_bytes: int) -> di
 
 
 def _slow_link(client: Client, job: Job, slow: str, report: Mapping[str, Any], delivered: Units) -> dict[str, Any]:
-    """Return the slow link's compression levels: assigned, by the rule, on storage."""
     spec = TrainingSpec.from_dict(job.state().spec)
     own = [unit for unit in delivered if unit["provider"] == slow]
     node = next((node for node in report["nodes"] if node["provider"] == slow), None)
@@ -123,7 +122,6 @@ def _are_committed(client: Client, job: Job, units: Units, payloads: Sequence[by
 def _late(
     client: Client, manifests: Sequence[CheckpointManifest], parts: Parts, delivered: Units
 ) -> dict[str, Any] | None:
-    """Return the late payload's aggregation by the published records, or None."""
     late = [unit for unit in delivered if unit["provider"] == parts.delayed and unit["round"] == parts.held_up_round]
     if not late:
         return None
@@ -148,7 +146,6 @@ def _late(
 def _leaver(
     client: Client, manifests: Sequence[CheckpointManifest], parts: Parts, units: Units, delivered: Units
 ) -> dict[str, Any]:
-    """Return the leaver's lost and later units, and updates fetched for missed rounds."""
     own = [unit for unit in units if unit["provider"] == parts.leaver]
     first = parts.catch_up_entries[0] if parts.catch_up_entries else None
     since = [] if first is None else manifests[first["from_round"] + 1 : first["round"] + 1]

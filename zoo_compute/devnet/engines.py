@@ -71,10 +71,8 @@ def postgres(directory: StateDirectory, state: State) -> list[Part]:
 
 
 def _drop_root(home: Path) -> list[str]:
-    """Return the command prefix that runs PostgreSQL unprivileged under root.
-
-    The user keeps dac_override, to enter root's directories (checkout, virtual environment).
-    """
+    """Return the command prefix that runs PostgreSQL unprivileged under root."""
+    # The user keeps dac_override, to enter root's directories (checkout, virtual environment).
     if os.geteuid() != 0:
         return []
     setpriv = shutil.which("setpriv")

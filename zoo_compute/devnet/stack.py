@@ -131,7 +131,6 @@ def build(directory: StateDirectory, state: State) -> list[Part]:
 
 
 def _roles_and_allocations(state: State) -> list[str]:
-    """Return the deployment's arguments: roles, operator's bond, initial ZEN."""
     wallets = _wallets(state)
     holders = {
         wallets.user: USER_ZEN,

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from zoo_compute.base.errors import DevnetError
 from zoo_compute.devnet.processes import Identity
@@ -117,7 +116,18 @@ class StateDirectory:
                 f"{self.path('state.json')} is not JSON: {error}",
                 remedy="Run: zoo-compute devnet reset",
             ) from error
-        return _from_document(document)
+        supervisor = document.pop("supervisor")
+        return State(
+            **{
+                **document,
+                "options": Options(**document["options"]),
+                "parts": {
+                    name: Started(**{**part, "identity": Identity(**part["identity"])})
+                    for name, part in document["parts"].items()
+                },
+                "supervisor": Identity(**supervisor) if supervisor else None,
+            }
+        )
 
     def save(self, state: State) -> None:
         """Replace the state atomically."""
@@ -138,18 +148,3 @@ class StateDirectory:
                 yield False
             else:
                 yield True
-
-
-def _from_document(document: dict[str, Any]) -> State:
-    supervisor = document.pop("supervisor")
-    return State(
-        **{
-            **document,
-            "options": Options(**document["options"]),
-            "parts": {
-                name: Started(**{**part, "identity": Identity(**part["identity"])})
-                for name, part in document["parts"].items()
-            },
-            "supervisor": Identity(**supervisor) if supervisor else None,
-        }
-    )

@@ -286,7 +286,6 @@ class NodeAgent:
                 self._process_lease(worker, pulled)
 
     def _process_lease(self, worker: Worker, lease: Lease) -> None:
-        """Work on a lease until it is completed, given up or lost."""
         with ExitStack() as stack:
             stack.callback(self._delete_lease_record, lease)
             held = stack.enter_context(HeldLease(self._market, lease))

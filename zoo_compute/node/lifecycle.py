@@ -168,7 +168,6 @@ class NodeLifecycle:
         log.info("benchmark_passed tier=%s mflops=%s", verdict["tier"], verdict["mflops"])
 
     def _prove(self) -> dict[str, Any]:
-        """Return the market's verdict on a fresh challenge."""
         executor, market = self._executor, self._market
         with tempfile.TemporaryDirectory(prefix="proof-", dir=executor.workdir) as directory, executor.reserve():
             run = market.start_benchmark(self._config.tier)

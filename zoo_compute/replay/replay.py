@@ -138,7 +138,6 @@ class Replays:
             self._keep_slot_state(replay, current)
 
     def _maker(self, unit: UnitRecord, cid: str) -> UnitRecord:
-        """Return the earlier unit that produced the replica state ``cid``."""
         made = [
             other
             for other in self._inputs.record.units
@@ -149,7 +148,6 @@ class Replays:
         return made[-1]
 
     def _keep_slot_state(self, replay: "Replay", unit: UnitRecord) -> None:
-        """Store the replica state, and delete the other files of this replay."""
         with replay.slot_state.open("rb") as file:
             cid = cid_of_file(file)
         if cid != unit.slot_state_cid:

@@ -118,7 +118,9 @@ class GpuStatement:
             raise _refused("malformed", f"claims of version {overall.get('x-nvidia-ver')} are unknown")
         if overall.get("x-nvidia-overall-att-result") is not True:
             raise _refused("unverified", "NVIDIA's verdict is negative")
-        if _named(overall.get("submods")) != {name: _digest(token) for name, token in self.devices.items()}:
+        if _named(overall.get("submods")) != {
+            name: sha256(token.encode()).hex() for name, token in self.devices.items()
+        }:
             raise _refused("unverified", "NVIDIA's verdict names other GPUs")
         found = [_gpu(name, self._claims(token, nonce, now, keys, slack)) for name, token in self.devices.items()]
         if len({gpu.serial for gpu in found}) != len(found):
@@ -183,10 +185,6 @@ def _certificates(chain: tuple[str, str], keys: Collection[str]) -> tuple[x509.C
     return leaf, issuer
 
 
-def _digest(token: str) -> str:
-    return sha256(token.encode()).hex()
-
-
 def _named(submods: Any) -> dict[str, str]:
     """Return the digests of the GPUs' tokens: ``{name: ["DIGEST", ["SHA-256", hex]]}``."""
     try:
@@ -209,5 +207,4 @@ def _gpu(name: str, claims: Mapping[str, Any]) -> Gpu:
 
 
 def _is_current(claim_set: Mapping[str, Any]) -> bool:
-    """Return whether the certificate claims among these, if any, are valid."""
     return all(claim_set[claim] == value for claim, value in _CERTIFICATE.items() if claim in claim_set)

@@ -49,7 +49,6 @@ def _illustrate_fields(model: str, schema: Schema) -> None:
 
 
 def _refers(field: Schema) -> bool:
-    """Return True if the field is another model, with its own examples, or an enumeration."""
     variants = [field.get("items", {}), field.get("additionalProperties"), field, *field.get("anyOf", [])]
     return any(isinstance(one, dict) and ("$ref" in one or "enum" in one or "const" in one) for one in variants)
 
@@ -83,7 +82,6 @@ def _illustrate_body(media_type: str, content: Schema, schemas: dict[str, Schema
 
 
 def _compose(schema: Schema, schemas: dict[str, Schema]) -> Any:
-    """Return an instance of a schema from its fields' examples."""
     if schema.get("examples"):
         return schema["examples"][0]
     if "$ref" in schema:

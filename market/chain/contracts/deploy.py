@@ -92,7 +92,6 @@ def deploy(
 def _constructor_arguments(
     network: NetworkParameters, roles: Roles, contracts: Mapping[str, str], deployer: str
 ) -> dict[str, list[Any]]:
-    """Return the constructor arguments by contract, in the order of creation."""
     zen, staking, timelock = (contracts[name] for name in ("ZenToken", "ProviderStaking", "Timelock"))
     governed = (ADMIN_DELAY_SECONDS, timelock)
     stakes = [network.verifier_minimum_stake_wei, *(tier.minimum_stake_wei for tier in network.tiers)]
@@ -241,7 +240,6 @@ def _run(options: argparse.Namespace) -> str:
 
 
 def _address_of(variable: str) -> str | None:
-    """Return the address of the key in that variable; None if it is not set."""
     key = os.environ.get(variable)
     try:
         return str(Account.from_key(key).address) if key else None

@@ -77,8 +77,6 @@ class ChainClient:
         """Raise :class:`WrongChain` unless the nodes serve this client's chain."""
         self._nodes.head()
 
-    # --- blocks and logs
-
     def block(self, which: BlockTag) -> Block | None:
         """Return the block of that number, hash or tag; None if the node has none."""
         if isinstance(which, str) and len(which) == 66:
@@ -171,8 +169,6 @@ class ChainClient:
             raise IncompleteLogs(f"block {block.hash}: the node answered with logs of another block")
         return sorted(own, key=lambda log: log.log_index)
 
-    # --- state
-
     def call(self, to: str, data: bytes, *, sender: str | None = None, block: BlockTag = "latest") -> bytes:
         """Return the result of a contract call at a block, without a transaction."""
         request = {"to": to, "data": _hex(data)} | ({"from": sender} if sender else {})
@@ -196,8 +192,6 @@ class ChainClient:
     def nonce(self, address: str, block: BlockTag = "latest") -> int:
         """Return the address's next nonce after the block."""
         return int(self._nodes.ask("eth_getTransactionCount", address, _block_parameter(block)), 16)
-
-    # --- transactions
 
     def estimate_gas(self, sender: str, to: str | None, data: bytes) -> int:
         """Return the gas that the transaction would use after the latest block.
@@ -297,7 +291,6 @@ def _log(found: Any) -> Log:
 
 
 def _in_bloom(bloom: int, value: str) -> bool:
-    """Return True if a block's bloom filter may contain an address or a topic."""
     bits = _bloom_bits(value)
     return bloom & bits == bits
 

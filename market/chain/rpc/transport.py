@@ -132,10 +132,8 @@ class Nodes:
         self._use(next(iter(self._others()), self._used))
 
     def _switch_from_lagging_endpoint(self) -> None:
-        """Switch to a node with the newest block seen.
-
-        If every node answers and none has that block, the chain itself has become shorter.
-        """
+        """Switch to a node with the newest block seen."""
+        # If every node answers and none has that block, the chain itself has become shorter.
         heights = {endpoint: self._admitted_height(endpoint) for endpoint in (self._used, *self._others())}
         best = max(heights, key=lambda endpoint: heights[endpoint] or 0)
         height = heights[best] or 0

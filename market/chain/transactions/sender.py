@@ -117,8 +117,6 @@ class Sender:
             self._seen_head = head.hash
             return sent or tracked or filled
 
-    # --- outcomes
-
     def _track(self, view: _View) -> bool:
         moved = False
         for intent in self._intents(*chain_repository.IN_FLIGHT):
@@ -149,10 +147,7 @@ class Sender:
         return found if block is not None and block.hash == found.block_hash else None
 
     def _is_displaced(self, intent: TxIntent, view: _View) -> bool:
-        """Return True if a final foreign transaction has used the intent's nonce.
-
-        A missing receipt is not proof, because the node may lag. The foreign transaction must be in a final block.
-        """
+        # A missing receipt is not proof, because the node may lag. The foreign transaction must be in a final block.
         if intent.nonce is None or intent.nonce >= view.latest_nonce or intent.status == IntentStatus.MINED:
             return False
         try:
@@ -205,8 +200,6 @@ class Sender:
         if handler is not None:
             handler(session, intent)
 
-    # --- sending
-
     def _fill_gaps(self, view: _View) -> bool:
         """Fill each unused nonce by a transfer of 0 to the signer; it blocks all higher ones."""
         with self._database.transaction() as session:
@@ -227,7 +220,6 @@ class Sender:
         return bool(gaps)
 
     def _send_again(self, view: _View) -> None:
-        """Send signed transactions again, and outbid stuck ones."""
         for intent in self._intents(*chain_repository.UNMINED):
             attempt = intent.attempts[-1]
             if attempt.first_sent_block is not None and self._is_stuck(intent, attempt, view):
@@ -362,8 +354,6 @@ class Sender:
                 _transition_intent(session, intent, IntentEvent.SEND)
         if isinstance(failure, RpcUnavailable):
             raise failure
-
-    # --- parts
 
     def _intents(self, *statuses: IntentStatus) -> list[TxIntent]:
         with self._database.transaction() as session:

@@ -212,8 +212,6 @@ def gather(size: int, shortlist: Iterable[Candidate], held: Sequence[Candidate] 
 
 
 class _Gang:
-    """Partial gang of ``size`` nodes with its cost."""
-
     def __init__(self, size: int, members: Iterable[Candidate] = ()) -> None:
         self._size = size
         self._own = 0.0

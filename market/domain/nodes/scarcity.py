@@ -77,7 +77,6 @@ def _makes(supply: Iterable[Node]) -> dict[Hashable, _Make]:
 
 
 def _largest(asks: Counter[Ask], most: int) -> list[tuple[Ask, int]]:
-    """Return the ``most`` demands for most nodes, with their counts."""
     if len(asks) <= most:
         return list(asks.items())
 

@@ -123,10 +123,8 @@ def _sum(units: Sequence[Unit], field: str) -> int:
 
 
 def _taken(units: Sequence[Unit]) -> tuple[float, float]:
-    """Return reported seconds of compute and of transfer, capped per unit.
-
-    If their sum exceeds the time from the unit's offer to its delivery, both are reduced in proportion.
-    """
+    """Return reported seconds of compute and of transfer, capped per unit."""
+    # If their sum exceeds the time from the unit's offer to its delivery, both are reduced in proportion.
     compute = transfer = 0.0
     for unit in units:
         assert unit.report is not None
@@ -139,10 +137,8 @@ def _taken(units: Sequence[Unit]) -> tuple[float, float]:
 
 
 def _shares(compute: float, transfer: float, slot_time: float) -> tuple[float, float, float]:
-    """Return the shares of compute, transfer and wait in ``slot_time``, all in seconds.
-
-    In overlapped rounds an upload runs during the next unit's compute. Their sum may then exceed the slot time.
-    """
+    """Return the shares of compute, transfer and wait in ``slot_time``, all in seconds."""
+    # In overlapped rounds an upload runs during the next unit's compute. Their sum may then exceed the slot time.
     share_compute = round(min(1.0, compute / slot_time), 4)
     share_transfer = round(min(1.0 - share_compute, transfer / slot_time), 4)
     return share_compute, share_transfer, round(1.0 - share_compute - share_transfer, 4)

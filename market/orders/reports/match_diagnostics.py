@@ -257,7 +257,6 @@ def _nodes(count: int) -> str:
 
 
 def _zen(wei: int) -> str:
-    """Return exact ZEN in decimal."""
     whole, rest = divmod(wei, _ZEN)
     return f"{whole}.{rest:018d}".rstrip("0").rstrip(".")
 

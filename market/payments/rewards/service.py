@@ -98,10 +98,8 @@ def _due(session: Session, now: datetime) -> _Span | None:
 
 
 def _is_released(session: Session, span: _Span) -> bool:
-    """Return true if the emission due by now is minted; otherwise queue the call.
-
-    Any account may make that call first. The market's own call reverts then, which is equivalent.
-    """
+    """Return true if the emission due by now is minted; otherwise queue the call."""
+    # Any account may make that call first. The market's own call reverts then, which is equivalent.
     key = f"release_emission:{span.last}"
     made = intent_by_key(session, key)
     if made is None:

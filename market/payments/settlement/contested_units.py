@@ -96,7 +96,6 @@ def _paying(session: Session, unit_key: str, time: int) -> tuple[UnitSummary, Se
 
 
 def _line(fields: Mapping[str, Any]) -> JobLine:
-    """Parse a line of a queued call, whose integers are decimal strings."""
     price, units, first, after = (int(fields[name]) for name in ("price", "units", "fromRound", "toRound"))
     return JobLine(fields["jobId"], price, units, first, after, fields["last"], fields["record"])
 

@@ -179,16 +179,14 @@ def due_for_unit(unit_key: str, unit: DisputesUnit, claimable_at: int | None, ti
 
 
 def _committee(session: Session, dispute_id: str, state: DisputesDispute) -> Sequence[str] | None:
-    """Return the committee once its draw is final."""
     dispute = disputes_repository.dispute(session, dispute_id)
     return None if dispute is None or dispute.draw != state["draw"] else dispute.committee
 
 
 def _withhold(session: Session, unit_key: str, time: int, kept: int | None) -> None:
-    """Hold a unit's payout in its batch, unless batch ``kept`` holds it already.
-
-    A hold in an earlier, vetoed batch does not count. The proof needs the whole batch, so it is built only for a retry.
-    """
+    """Hold a unit's payout in its batch, unless batch ``kept`` holds it already."""
+    # A hold in an earlier, vetoed batch does not count. The proof needs the whole batch, so it is built only for a
+    # retry.
     batch_id = settlement.paying_batch(session, unit_key, time)
     if batch_id is None or batch_id == kept:
         return

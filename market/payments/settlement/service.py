@@ -95,11 +95,9 @@ def _publish(storage: Storage, units: PaidUnits, records: Sequence[JobRecord]) -
 
 
 def _post(session: Session, shares: Sequence[JobShare], units: PaidUnits, record_cids: Sequence[str]) -> None:
-    """Write a batch with all its parts, and the intent that posts it.
-
-    Decided units never change, so the published records still hold. The database refuses the whole batch if one of its
-    units entered another batch, or one of its jobs has another pending line.
-    """
+    """Write a batch with all its parts, and the intent that posts it."""
+    # Decided units never change, so the published records still hold. The database refuses the whole batch if one of
+    # its units entered another batch, or one of its jobs has another pending line.
     lines = [
         JobLine(
             job_id=share.job.id,

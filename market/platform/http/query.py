@@ -27,7 +27,6 @@ async def only_known_parameters(request: Request) -> None:
 
 
 def _parameters(dependant: Dependant) -> list[str]:
-    """Return the names of all query parameters of an endpoint and its dependencies."""
     names = []
     for field in dependant.query_params:
         model = field.field_info.annotation

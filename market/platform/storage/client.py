@@ -231,11 +231,9 @@ class Storage:
         return data
 
     def _read_small(self, root: Cid, max_bytes: int) -> bytes | None:
-        """Return a small file by one request, which is faster; None if that fails.
-
-        The verification rebuilds the file's blocks, so it fails for an unusual chunking too. The caller then reads the
-        file block by block, which finds the error.
-        """
+        """Return a small file by one request, which is faster; None if that fails."""
+        # The verification rebuilds the file's blocks, so it fails for an unusual chunking too. The caller then reads
+        # the file block by block, which finds the error.
         if max_bytes > _SMALL_FILE_BYTES:
             max_bytes = unixfs.file_size(root, self._block)
         if max_bytes > _SMALL_FILE_BYTES:

@@ -21,7 +21,11 @@ from market.providers.models import Attestation, AttestationChallenge, Provider
 
 def on_attested(session: Session, event: ChainEvent) -> None:
     """Handle the final Attested event, which replaces any earlier attestation."""
-    gpus = _gpus(session, event.args["provider"], event.args["report"])
+    checked = (
+        AttestationChallenge.provider == event.args["provider"],
+        AttestationChallenge.report == event.args["report"],
+    )
+    gpus = session.scalar(select(AttestationChallenge.gpus).where(*checked)) or []
     for other in session.scalars(select(Attestation).where(Attestation.gpus.overlap(gpus))):
         other.gpus = [serial for serial in other.gpus if serial not in gpus]
     session.merge(
@@ -32,12 +36,6 @@ def on_attested(session: Session, event: ChainEvent) -> None:
             gpus=gpus,
         )
     )
-
-
-def _gpus(session: Session, provider: str, report: str) -> list[str]:
-    """Return the GPUs that the market found in the evidence of an attestation."""
-    checked = AttestationChallenge.provider == provider, AttestationChallenge.report == report
-    return session.scalar(select(AttestationChallenge.gpus).where(*checked)) or []
 
 
 def on_revoked(session: Session, event: ChainEvent) -> None:

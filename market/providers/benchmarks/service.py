@@ -126,7 +126,8 @@ def begin_work(session: Session, network: NetworkParameters, address: str, run_i
     run = _open_run(session, run_id, address)
     now = utc_now()
     if run.started_at is None:
-        _check_in_time(run, now)
+        if now > run.deadline_at:
+            raise BenchmarkOutOfTurn(f"benchmark {run.id} missed its deadline to begin, {run.deadline_at:%H:%M:%S} UTC")
         run.nonce = to_hex(secrets.token_bytes(32))
         run.started_at = now
         run.deadline_at = now + timedelta(seconds=seconds_of(tier_of(network, run).benchmark))
@@ -310,11 +311,6 @@ def _check_no_failure(session: Session, network: NetworkParameters, address: str
             f"{address} failed the benchmark that it committed to at {failed_at:%Y-%m-%d %H:%M} UTC",
             extra={"not_before": f"{failed_at + pause:%Y-%m-%dT%H:%M:%SZ}"},
         )
-
-
-def _check_in_time(run: BenchmarkRun, now: datetime) -> None:
-    if now > run.deadline_at:
-        raise BenchmarkOutOfTurn(f"benchmark {run.id} missed its deadline to begin, {run.deadline_at:%H:%M:%S} UTC")
 
 
 def _open_run(session: Session, run_id: str, address: str) -> BenchmarkRun:

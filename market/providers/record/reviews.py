@@ -31,11 +31,9 @@ def review(database: Database, network: NetworkParameters, now: datetime) -> Non
 
 
 def _review(session: Session, network: NetworkParameters, address: str, now: datetime) -> None:
-    """Set the score; below the threshold demote until it recovers or passes a benchmark.
-
-    A benchmark forgives the current score: only a lower one demotes the provider again. A low score does not demote a
-    verifier; it only lowers its probability of selection. Its demotion is a suspension.
-    """
+    """Set the score; below the threshold demote until it recovers or passes a benchmark."""
+    # A benchmark forgives the current score: only a lower one demotes the provider again. A low score does not demote a
+    # verifier; it only lowers its probability of selection. Its demotion is a suspension.
     provider = providers_repository.lock_provider(session, address)
     score = reliability_bps(record_repository.begin_review(session, address, epoch_of(now.timestamp())))
     if provider is None:

@@ -159,7 +159,6 @@ def _read(session: Session, network: NetworkParameters, epoch: int, usual: int) 
 
 
 def _evidence(node: _NodeEpoch, epoch: int) -> dict[str, Any]:
-    """Return the evidence of a breach, deterministic for an epoch; minutes as hex bits."""
     return {
         "kind": "zoo-downtime/1",
         "provider": node.provider.address,

@@ -95,10 +95,8 @@ def aggregate(database: Database, settings: Settings, storage: Storage, job_id: 
 
 
 def _drop_stale_leaves(database: Database, storage: Storage, job_id: str) -> None:
-    """Delete the trees of closed rounds, and of the current one if a planned unit was rejected.
-
-    Sums are unpinned before the rows are deleted, so that an interruption in between is repaired by the next call.
-    """
+    """Delete the trees of closed rounds, and of the current one if a planned unit was rejected."""
+    # Sums are unpinned before the rows are deleted, so that an interruption in between is repaired by the next call.
     with database.transaction() as session:
         job = jobs_repository.job(session, job_id)
         found = aggregation_repository.leaves_of_job(session, job_id)
@@ -163,17 +161,14 @@ def _units(session: Session, job_id: str, number: int) -> dict[int, Unit]:
 
 
 def _undisputed(units: Iterable[Unit]) -> list[Unit]:
-    """Return the delivered units without disputed ones, unless all are disputed."""
     delivered = [unit for unit in units if tree.can_be_aggregated(unit)]
     return [unit for unit in delivered if unit.status != UnitStatus.DISPUTED] or delivered
 
 
 def _build_checkpoint(storage: Storage, job_id: str, round_: _Round) -> tuple[StoredCheckpoint, dict[int, Verdict]]:
-    """Store and return the next checkpoint and the verdict on each place.
-
-    It names no replica state for a restored payload, since no such file exists. Only the final model is evaluated here:
-    the next round does not wait for the loss of others.
-    """
+    """Store and return the next checkpoint and the verdict on each place."""
+    # It names no replica state for a restored payload, since no such file exists. Only the final model is evaluated
+    # here: the next round does not wait for the loss of others.
     parameters = load_parameters(storage, round_.spec, round_.checkpoint_cid)
     aggregated = _aggregate(storage, round_, parameters)
     restored = _to_restore(round_, aggregated.verdicts)

@@ -144,10 +144,8 @@ def _check_training(storage: Storage, job: Job, unit: Unit, result: CompleteTrai
 def _check_ends(
     storage: Storage, spec: TrainingSpec, job: Job, unit: Unit, result: CompleteTraining, payload: bytes
 ) -> Refusal | None:
-    """Check the first and last leaf against input and completion; replays check the others.
-
-    The digest of a start state with a restored payload is unknown. The replay of the first segment checks that leaf.
-    """
+    """Check the first and last leaf against input and completion; replays check the others."""
+    # The digest of a start state with a restored payload is unknown. The replay of the first segment checks that leaf.
     ends = TraceEndpoints(
         start=None if unit.start_restored_payload_cid is not None else _start_digest(spec, unit),
         parameters=from_hex(result.end_parameters_digest),
@@ -291,10 +289,7 @@ def _checkpoint(storage: Storage, spec: TrainingSpec, unit: Unit) -> Arrays:
 
 
 def _max_payload_bytes(spec: TrainingSpec) -> int:
-    """Return the size limit of the job's payloads at any compression level.
-
-    CHUNK - 1 entries can take more bytes than CHUNK entries, which need no indices.
-    """
+    # CHUNK - 1 entries can take more bytes than CHUNK entries, which need no indices.
     return max(payload_size(with_top_k(spec, top_k)) for top_k in (CHUNK - 1, CHUNK))
 
 

@@ -78,7 +78,18 @@ def commit(
         traceRoot=commitment.trace_root,
         payloadHash=commitment.payload_hash,
     )
-    _require_signed(domain, message, commitment.commitment_signature)
+    # Require a canonical signature of contract Disputes, without which none can be opened.
+    try:
+        signer = recover_strictly(typed_data(domain, message), commitment.commitment_signature)
+    except ValueError:
+        signer = "no key"
+    if signer != to_checksum_address(message.provider):
+        raise InvalidSignature(
+            f"The commitment's signature recovers to {signer}, the lease is held by {message.provider}.",
+            field="commitment_signature",
+            remedy="Sign the EIP-712 UnitCommitment of this unit with the node's wallet, in the contracts' form: "
+            "65 bytes, the lower s, v 27 or 28.",
+        )
     if unit.status == UnitStatus.LEASED:
         unit.trace_root = commitment.trace_root
         unit.payload_hash = commitment.payload_hash
@@ -154,7 +165,6 @@ def _is_done(lease: Lease | None, address: str, token: str) -> bool:
 
 
 def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result: Completion, found: Accepted) -> None:
-    """Apply a result that passed its checks; the caller has locked everything."""
     now = utc_now()
     match result:
         case CompleteTraining():
@@ -213,11 +223,9 @@ def _files_of(result: Completion) -> list[str | None]:
 
 
 def _record_lateness(session: Session, job: Job, unit: Unit, declared: bool) -> None:
-    """Record by how many rounds a unit is late; set the start state that waited for it.
-
-    A late unit is verified and paid like any other. A payload that is too late to be aggregated is restored. A
-    ``declared`` state was set at the commitment, and the replica may have continued from it.
-    """
+    """Record by how many rounds a unit is late; set the start state that waited for it."""
+    # A late unit is verified and paid like any other. A payload that is too late to be aggregated is restored. A
+    # ``declared`` state was set at the commitment, and the replica may have continued from it.
     unit.rounds_late = max(0, job.current_round - unit.round)
     if not unit.rounds_late and not slot_states.continues_on_delivery(job):
         return
@@ -233,18 +241,3 @@ def _record_lateness(session: Session, job: Job, unit: Unit, declared: bool) -> 
 def _slot_of(session: Session, unit: Unit) -> Slot:
     [slot] = [slot for slot in jobs_repository.slots(session, unit.job_id) if slot.slot == unit.slot]
     return slot
-
-
-def _require_signed(domain: Domain, message: UnitCommitment, signature: str) -> None:
-    """Require a canonical signature of contract Disputes, without which none can be opened."""
-    try:
-        signer = recover_strictly(typed_data(domain, message), signature)
-    except ValueError:
-        signer = "no key"
-    if signer != to_checksum_address(message.provider):
-        raise InvalidSignature(
-            f"The commitment's signature recovers to {signer}, the lease is held by {message.provider}.",
-            field="commitment_signature",
-            remedy="Sign the EIP-712 UnitCommitment of this unit with the node's wallet, in the contracts' form: "
-            "65 bytes, the lower s, v 27 or 28.",
-        )

@@ -105,7 +105,6 @@ def _supply(session: Session, settings: Settings, job: Job) -> list[Offer]:
 
 
 def _suitable(session: Session, job: Job, supply: Sequence[Offer]) -> list[Offer]:
-    """Return offers of free nodes that meet the job's requirements, environment class and price."""
     assert job.clearing_price_wei is not None  # set when the job was matched
     assert job.fee_bps is not None  # set when it was funded
     busy, requirements = jobs_repository.slot_holders(session), Requirements.of(job.requirements)

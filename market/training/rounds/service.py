@@ -59,7 +59,10 @@ def dispatch(database: Database, settings: Settings, storage: Storage, job_id: s
         if job is None:
             return
         if not usable:
-            _end_without_data(session, job)
+            if job.status == JobStatus.RUNNING:
+                _fail(session, job, _DATASET_UNUSABLE)
+            elif job.status == JobStatus.MATCHING:
+                cancel_now(session, job, MARKET, _DATASET_UNUSABLE)
         if job.status == JobStatus.RUNNING:
             _advance_round(session, settings, job)
         if job.status in (JobStatus.RUNNING, JobStatus.VERIFYING):
@@ -68,13 +71,6 @@ def dispatch(database: Database, settings: Settings, storage: Storage, job_id: s
         if job.status == JobStatus.RUNNING:
             slot_state_uploads.request_uploads(session, settings, job)
         settle_if_decided(session, job, utc_now())
-
-
-def _end_without_data(session: Session, job: Job) -> None:
-    if job.status == JobStatus.RUNNING:
-        _fail(session, job, _DATASET_UNUSABLE)
-    elif job.status == JobStatus.MATCHING:
-        cancel_now(session, job, MARKET, _DATASET_UNUSABLE)
 
 
 def due_jobs(database: Database) -> list[str]:
@@ -116,15 +112,11 @@ def _advance_round(session: Session, settings: Settings, job: Job) -> None:
     if state.can_close(now):
         enqueue_after_commit(session, "jobs.aggregate", job.id)
     elif state.is_infeasible(now) and state.is_infeasible(now - outages.outage_time(session, state.started_at, now)):
-        _handle_infeasible_round(session, job, state, now)
-
-
-def _handle_infeasible_round(session: Session, job: Job, state: RoundState, now: datetime) -> None:
-    """Restart the timeout after a market outage if nodes train again; else fail the job."""
-    if state.open and providers.had_outage(session, job.round_started_at or job.created_at, now):
-        job.round_started_at = now
-    else:
-        _fail(session, job, "no_capacity")
+        # Restart the timeout after a market outage if nodes train again; else fail the job.
+        if state.open and providers.had_outage(session, job.round_started_at or job.created_at, now):
+            job.round_started_at = now
+        else:
+            _fail(session, job, "no_capacity")
 
 
 def _offer_units(
@@ -251,10 +243,8 @@ def _offer_unit(
 
 
 def _top_k(session: Session, job: Job, provider: str) -> int:
-    """Return the compression level of a node's next unit, from its last report.
-
-    Without such a report, use its newest one of another job, with compute time scaled by the work of a unit.
-    """
+    """Return the compression level of a node's next unit, from its last report."""
+    # Without such a report, use its newest one of another job, with compute time scaled by the work of a unit.
     spec = TrainingSpec.from_dict(job.spec)
     report, work = units_repository.last_report(session, job.id, provider), 1.0
     since = utc_now() - REPORT_OF_ANOTHER_JOB

@@ -98,11 +98,9 @@ def _close_if_decided(database: Database, window_id: int) -> None:
 def _handle_refuted_unit(
     database: Database, storage: Storage, adjudicator: Adjudicator, unit: UnitSummary, *, is_open: bool
 ) -> None:
-    """Dispute the unit, or slash by the operator's key where a dispute cannot decide.
-
-    A dispute publishes the unit's trace, so it waits while samples of the unit are ``is_open``. A provider is in one
-    dispute of the market at a time; its other refuted units wait.
-    """
+    """Dispute the unit, or slash by the operator's key where a dispute cannot decide."""
+    # A dispute publishes the unit's trace, so it waits while samples of the unit are ``is_open``. A provider is in one
+    # dispute of the market at a time; its other refuted units wait.
     with database.transaction() as session:
         failed = _failed_sample(session, unit.id)
         provider = providers.require(session, unit.provider)
@@ -202,10 +200,7 @@ def _slash_by_operator(database: Database, storage: Storage, unit: UnitSummary, 
 
 
 def _is_jailed_for_fraud(session: Session, provider: str) -> bool:
-    """Return True if the provider is jailed for fraud, slashed once for all its units.
-
-    Jailing for downtime or lateness costs far less and does not count.
-    """
+    # Jailing for downtime or lateness costs far less and does not count.
     found = providers.require(session, provider)
     return found.status == ProviderStatus.JAILED and found.reason in _FRAUD
 
@@ -234,7 +229,6 @@ def _jail_and_reject(session: Session, unit: UnitSummary, reason: str, slash: Sl
 
 
 def _failed_sample(session: Session, unit_id: int) -> Sample:
-    """Lock and return the deciding sample: the first refuted, or the first withheld one."""
     samples = samples_repository.lock_samples_of_unit(session, unit_id)
     failed = [sample for sample in samples if sample.status == SampleStatus.FAILED]
     return min(failed, key=lambda sample: (sample.reason != INCORRECT, sample.segment))

@@ -241,10 +241,8 @@ def _request(session: Session, challenge: Challenge, call: Call, amount: int = 0
 
 
 def _end(session: Session, challenge: Challenge, event: ChallengeEvent, reason: str) -> None:
-    """End the challenge and withdraw the credits for its bond and cost.
-
-    The contract credits all disputes of an account together, so a call without credits is refused before it is sent.
-    """
+    """End the challenge and withdraw the credits for its bond and cost."""
+    # The contract credits all disputes of an account together, so a call without credits is refused before it is sent.
     apply_event(session, challenge, CHALLENGE, event, subject=("challenge", challenge.dispute_id), reason=reason)
     _emit(session, challenge)
     queue_intent(

@@ -58,7 +58,6 @@ def evict_idle(database: Database, chain: ChainViews) -> None:
 
 
 def _listed(session: Session) -> dict[str, int]:
-    """Return the last valid second by referee, from final events."""
     events = [
         event
         for name in ("RefereeRegistered", "RefereeStruck", "RefereeRemoved")

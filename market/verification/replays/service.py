@@ -180,10 +180,8 @@ def _conclude(session: Session, subject: Sample | Canary | Comparison, replay: R
 def _evaluate(
     session: Session, sample: Sample, unit: UnitSummary, replays: list[Replay], *, no_verifier_left: bool = False
 ) -> None:
-    """Decide the sample if its results suffice.
-
-    For a refuted sample, pay and sanctions wait: a committee may still uphold the claim.
-    """
+    """Decide the sample if its results suffice."""
+    # For a refuted sample, pay and sanctions wait: a committee may still uphold the claim.
     claimed = unit.leaves[sample.segment + 1]
     results = [known.end_leaf for known in _valid(replays) if known.end_leaf is not None]
     match verdict(claimed, results, no_verifier_left=no_verifier_left):
@@ -242,11 +240,9 @@ def _valid(replays: list[Replay]) -> list[Replay]:
 def _pay_and_sanction(
     session: Session, sample: Sample, unit: UnitSummary, wrong: set[str], *, claim_holds: bool
 ) -> None:
-    """Apply a final verdict once: pay matching verifiers, overrule ``wrong`` ones.
-
-    Verifiers of a valid end can report different inner states. Known copiers are overruled; if the copier is unknown,
-    none of them is paid or sanctioned.
-    """
+    """Apply a final verdict once: pay matching verifiers, overrule ``wrong`` ones."""
+    # Verifiers of a valid end can report different inner states. Known copiers are overruled; if the copier is unknown,
+    # none of them is paid or sanctioned.
     comparisons.record_verdict(session, sample, unit, passed=claim_holds)
     claimed = unit.leaves[sample.segment + 1]
     replays = _valid(samples_repository.lock_replays(session, sample.id))

@@ -135,10 +135,8 @@ def _parties(session: Session, unit: UnitSummary) -> set[str]:
 
 
 def _attempt(request: ReplayRequest) -> int:
-    """Return an unused number for the draw: secret ones first, then the next.
-
-    A verifier that recomputes its number must not learn that it is not alone.
-    """
+    """Return an unused number for the draw: secret ones first, then the next."""
+    # A verifier that recomputes its number must not learn that it is not alone.
     used = {replay.attempt for replay in (*request.replays, *request.of_the_other)}
     free = [number for number in range(_SECRET_NUMBERS) if number not in used]
     return secrets.choice(free) if free else next(number for number in count(_SECRET_NUMBERS) if number not in used)

@@ -34,8 +34,6 @@ class Refused(ValueError):
 
 
 class _FileSink:
-    """Sink that writes one uploaded file to the store, up to a size."""
-
     def __init__(self, store: BlockStore, max_bytes: int) -> None:
         self._writer = store.writer()
         self._max_bytes = max_bytes
@@ -51,8 +49,6 @@ class _FileSink:
 
 
 class _BlockSink:
-    """Sink for one uploaded block."""
-
     def __init__(self) -> None:
         self._data = bytearray()
 

@@ -32,8 +32,6 @@ class Sink(Protocol[Result_co]):
 
 
 class _Parts(Generic[Result]):
-    """Parser callbacks that write each part to a new sink."""
-
     def __init__(self, new_sink: Callable[[], Sink[Result]]) -> None:
         self.finished: list[tuple[str, Result]] = []
         self.complete = False

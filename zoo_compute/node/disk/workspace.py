@@ -357,7 +357,6 @@ def _is_whole(path: Path, cid: str) -> bool:
 
 
 def _remove(path: Path) -> None:
-    """Remove a file or a folder tree; a missing one is ignored."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:

@@ -130,22 +130,16 @@ class Disputes:
         known = {opened.dispute_id for opened in self._noted()} - self._unwritten.keys()
         for opened in [*self._unwritten.values(), *self.chain.opened(self._next_block, latest.number)]:
             if opened.dispute_id not in known:
-                self._note(opened)
-
-    def _note(self, opened: Opened) -> None:
-        """Record a dispute; in memory while the disk refuses, because a response needs no disk."""
-        try:
-            write_json(self._file(opened), asdict(opened))
-            self._unwritten.pop(opened.dispute_id, None)
-        except OSError as error:
-            log.error("dispute_not_recorded dispute=%s error=%s", opened.dispute_id, error)
-            self._unwritten[opened.dispute_id] = opened
+                try:
+                    write_json(self._file(opened), asdict(opened))
+                    self._unwritten.pop(opened.dispute_id, None)
+                except OSError as error:  # in memory, because a response needs no disk
+                    log.error("dispute_not_recorded dispute=%s error=%s", opened.dispute_id, error)
+                    self._unwritten[opened.dispute_id] = opened
 
     def _forget_final(self, final: Block, searched: Block) -> None:
-        """Advance the search to the final block; delete disputes whose end is final.
-
-        Blocks newer than the last searched one can become final while disputes are answered.
-        """
+        """Advance the search to the final block; delete disputes whose end is final."""
+        # Blocks newer than the last searched one can become final while disputes are answered.
         assert self._next_block is not None
         self._next_block = max(self._next_block, min(final.number, searched.number) + 1)
         for opened in self._noted():
@@ -157,11 +151,20 @@ class Disputes:
                     self._logged.pop(opened.dispute_id, None)
 
     def _respond_to_all(self, latest: Block) -> bool:
-        """Respond to every dispute; returns whether all succeeded."""
         done = True
         for opened in self._noted():
             try:
-                self._respond(opened, latest)
+                found = self._assess(opened, latest)
+                self._log_change(found)
+                state = found.state
+                if state.phase is DisputePhase.TRACE and not state.convicted and found.problem is None:
+                    self._reveal(opened)
+                elif state.phase is DisputePhase.STEP and not state.convicted and latest.timestamp > state.deadline:
+                    tx = self.chain.expire(opened.dispute_id)
+                    log.info("dispute_expired dispute=%s tx=%s", opened.dispute_id, tx)
+                elif self._must_respond(state.phase):
+                    amount = self.chain.credits()
+                    log.info("credits_withdrawn zen=%s tx=%s", format_zen(amount), self.chain.withdraw())
             except ZooError as error:
                 log.error("dispute_failed dispute=%s error=%s remedy=%s", opened.dispute_id, error, error.remedy or "")
                 done = False
@@ -169,19 +172,6 @@ class Disputes:
                     self._unmined = min(self._unmined + 1, _MAX_RAISES)
                     break
         return done
-
-    def _respond(self, opened: Opened, latest: Block) -> None:
-        found = self._assess(opened, latest)
-        self._log_change(found)
-        state = found.state
-        if state.phase is DisputePhase.TRACE and not state.convicted and found.problem is None:
-            self._reveal(opened)
-        elif state.phase is DisputePhase.STEP and not state.convicted and latest.timestamp > state.deadline:
-            tx = self.chain.expire(opened.dispute_id)
-            log.info("dispute_expired dispute=%s tx=%s", opened.dispute_id, tx)
-        elif self._must_respond(state.phase):
-            amount = self.chain.credits()
-            log.info("credits_withdrawn zen=%s tx=%s", format_zen(amount), self.chain.withdraw())
 
     def _assess(self, opened: Opened, latest: Block) -> Finding:
         state = self.chain.dispute(opened.dispute_id, latest)
@@ -227,7 +217,6 @@ class Disputes:
         log.log(level, text, found.opened.dispute_id, found.opened.unit_id, describe(found))
 
     def _noted(self) -> list[Opened]:
-        """Return the open disputes, the earliest response deadline first."""
         found = list(self._unwritten.values())
         for path in self._directory.glob("*.json"):
             try:

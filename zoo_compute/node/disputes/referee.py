@@ -177,7 +177,9 @@ class Referee:
         if latest.timestamp > state.deadline - self.chain.terms.verdict_period // OWN_CALL_SHARE:
             self._submit(verdict, state)
         if not verdict.delivered:
-            self._deliver(seat, verdict)
+            self._sources.market.give_verdict(asdict(verdict))
+            self._verdicts.keep(SignedVerdict(**{**asdict(verdict), "delivered": True}))
+            log.info("verdict_delivered dispute=%s draw=%d", seat.dispute_id, seat.draw)
 
     def _decide(self, seat: Seat, state: Dispute, latest: Block) -> SignedVerdict | None:
         shown = self.chain.revealed_trace(seat.dispute_id)
@@ -222,7 +224,6 @@ class Referee:
         )
 
     def _case(self, seat: Seat, record: dict[str, Any] | None, context: ReplayContext) -> Case | None:
-        """Return the case from the settlement record on chain, or else from the market's record."""
         opening = self.chain.opening(seat.dispute_id)
         self._reader = self._reader or self._sources.read()
         with chain_errors():
@@ -249,11 +250,6 @@ class Referee:
             return
         tx = self.chain.submit_verdict(verdict.dispute_id, verdict.provider_correct, {me: verdict.signature})
         log.info("verdict_submitted dispute=%s draw=%d tx=%s", verdict.dispute_id, verdict.draw, tx)
-
-    def _deliver(self, seat: Seat, verdict: SignedVerdict) -> None:
-        self._sources.market.give_verdict(asdict(verdict))
-        self._verdicts.keep(SignedVerdict(**{**asdict(verdict), "delivered": True}))
-        log.info("verdict_delivered dispute=%s draw=%d", seat.dispute_id, seat.draw)
 
     def _log_once(self, seat: Seat, level: int, what: str) -> None:
         if self._logged.get((seat.dispute_id, seat.draw)) != what:

@@ -140,7 +140,6 @@ def decide_segment(
 
 
 def _specification(content: bytes, case: Case) -> TrainingSpec:
-    """Return the specification with the unit's compression level."""
     try:
         spec = with_top_k(TrainingSpec.from_dict(json.loads(content)), case.top_k)
     except (GymError, ValueError) as error:
@@ -161,8 +160,6 @@ def _fetched(context: ReplayContext, cid: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _DisputedSegment:
-    """One segment with all its inputs on disk."""
-
     case: Case
     shown: RevealedTrace
     step: int
@@ -213,10 +210,8 @@ class _DisputedSegment:
         return self._compared(result["end_leaf"], result["payload_sha256"])
 
     def _replay_from_start(self) -> Finding | None:
-        """Replay the whole unit; None if it reaches another start state of the segment.
-
-        An honest unit has exactly these states. Otherwise only the provider could have served the state.
-        """
+        """Replay the whole unit; None if it reaches another start state of the segment."""
+        # An honest unit has exactly these states. Otherwise only the provider could have served the state.
         unit = self.case.unit
         output = self.context.workspace.unit(unit.jobId, unit.round, unit.slot)
         try:

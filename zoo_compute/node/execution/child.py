@@ -76,7 +76,6 @@ def _send(descriptor: int, message: dict[str, Any]) -> None:
 
 
 def _describe(error: Exception) -> dict[str, str]:
-    """Return code, field and message of a failed task."""
     if isinstance(error, GymError):
         return {"code": error.code, "field": error.field, "message": error.message}
     text = f"{type(error).__name__}: {error}"[:500]

@@ -168,7 +168,6 @@ class Executor:
                 on_progress({key: message[key] for key in ("step", "steps", "loss")})
 
     def _started(self) -> "_Child":
-        """Return a live child, a new one if needed."""
         if self._closed:
             raise self._has_been_closed()
         if self._child is None or not self._child.alive:
@@ -180,7 +179,6 @@ class Executor:
         return self._child
 
     def _ready_child(self) -> "_Child":
-        """Return the child once it is ready for a task."""
         child = self._started()
         if child.ready:
             return child
@@ -279,7 +277,6 @@ class _Child:
             pipe.close()
 
     def _exit_error(self) -> ExecutorError:
-        """Return an error with the reason why the process ended."""
         self.kill()
         status = self._process.returncode
         with self._log.open("rb") as log:

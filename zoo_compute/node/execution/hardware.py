@@ -59,7 +59,6 @@ def profile(name: str | None = None) -> ExecutionProfile:
 
 
 def _nvidia_gpus() -> list[tuple[str, float | None]]:
-    """Return model and memory of each NVIDIA GPU, None for unified memory."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return []

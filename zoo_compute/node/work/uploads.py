@@ -88,7 +88,6 @@ def _upload_pieces(market: Market, asking: Asking, check: Callable[[], None], pa
 def _send_missing(
     market: Market, asking: Asking, check: Callable[[], None], path: Path, cid: str, size: int, link: Link | None
 ) -> bool:
-    """Send the missing chunks; returns False if storage already has the whole file."""
     with answer_errors("what storage has of a file"):
         known = market.file_state(asking, cid)
         if known["complete"]:

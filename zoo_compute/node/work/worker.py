@@ -202,7 +202,6 @@ class Worker:
             held.check()
 
     def _trained(self, held: HeldLease, effort: UnitResourceUsage) -> dict[str, Any]:
-        """Return the unit's result, reusing a stored one with equal inputs."""
         task = held.lease.task
         directory = self.workspace.unit(task["job_id"], task["round"], task["slot"])
         file = directory / "result.json"
@@ -212,7 +211,11 @@ class Worker:
         known = read_json(file, _load_result)
         if known is not None and known["start"] == start:
             return known
-        self._require_link(held)
+        try:  # refuse only after a fresh measurement
+            require_link(held.lease, self.link.up.bytes_per_second)
+        except LinkTooSlow:
+            rate = held.call_until_answered(lambda: measured_rate(self.market, held.lease, self.link))
+            require_link(held.lease, rate)
         with effort.transferring():
             inputs = self._fetched(held, lambda: unit_task(task, self.workspace, self.gateway, self._run))
         job = {"kind": "train", "output": str(directory), **inputs}
@@ -225,10 +228,8 @@ class Worker:
         return result
 
     def _fetched(self, held: HeldLease, fetch: Callable[[], _T]) -> _T:
-        """Return the result of ``fetch``, retried while no gateway answers.
-
-        If the gateways are down, another node would fail as well.
-        """
+        """Return the result of ``fetch``, retried while no gateway answers."""
+        # If the gateways are down, another node would fail as well.
         latest = time.monotonic() + GATEWAY_OUTAGE_SECONDS
         while True:
             try:
@@ -238,14 +239,6 @@ class Worker:
                 if time.monotonic() > latest or self.market.wait_or_stop(_GATEWAY_PAUSE_SECONDS):
                     raise
                 log.warning("gateways_retried kind=%s lease=%s error=%s", held.lease.kind, held.lease.id, error)
-
-    def _require_link(self, held: HeldLease) -> None:
-        """Raise LinkTooSlow only after a fresh measurement."""
-        try:
-            require_link(held.lease, self.link.up.bytes_per_second)
-        except LinkTooSlow:
-            rate = held.call_until_answered(lambda: measured_rate(self.market, held.lease, self.link))
-            require_link(held.lease, rate)
 
     def _reveal(self, held: HeldLease) -> None:
         task = held.lease.task
@@ -282,7 +275,6 @@ class Worker:
         self._complete(held, {"published_cid": published}, path.stat().st_size)
 
     def _prefetch(self, held: HeldLease) -> None:
-        """Prefetch the inputs of a unit of this job (hot spare)."""
         model_and_data(held.lease.task, self.workspace, self.gateway, self._run)
         self._complete(held, {"followed_cid": held.lease.task["checkpoint_cid"]})
 
