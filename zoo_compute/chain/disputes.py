@@ -252,9 +252,24 @@ class DisputeChain(Chain):
             ZooError: the wallet has disputed the unit before or has less ZEN than the bond, the contract refuses, or a
                 transaction fails.
         """
-        bond = self.terms.bond
+        bond, dispute_id = self.terms.bond, self.require_openable(challenge)
         with chain_errors():
             allowed = self._token.functions.allowance(self._sender, self._disputes.address).call()
+        if allowed < bond:
+            self._send(self._token.functions.approve(self._disputes.address, bond))
+        proof = [from_hex(node) for node in challenge.window_proof]
+        order, unit, signature = astuple(challenge.order), astuple(challenge.unit), from_hex(challenge.signature, 65)
+        call = self._disputes.functions.open(order, unit, signature, from_hex(challenge.window_root), proof)
+        return dispute_id, self._send(call)
+
+    def require_openable(self, challenge: Challenge) -> str:
+        """Return the id that a dispute of this wallet would have.
+
+        Raises:
+            ZooError: the wallet has disputed the unit before, or has less ZEN than the bond.
+        """
+        bond = self.terms.bond
+        with chain_errors():
             dispute_id = to_hex(self._disputes.functions.disputeIdOf(from_hex(challenge.unit_id), self._sender).call())
         if self.dispute(dispute_id).phase is not DisputePhase.NONE:
             raise ZooError("dispute-exists", f"{self._sender} has disputed this unit before: {dispute_id}")
@@ -264,12 +279,7 @@ class DisputeChain(Chain):
                 f"{self._sender} has {format_zen(balance)} ZEN; a dispute needs a bond of {format_zen(bond)}",
                 remedy="Send ZEN to this address.",
             )
-        if allowed < bond:
-            self._send(self._token.functions.approve(self._disputes.address, bond))
-        proof = [from_hex(node) for node in challenge.window_proof]
-        order, unit, signature = astuple(challenge.order), astuple(challenge.unit), from_hex(challenge.signature, 65)
-        call = self._disputes.functions.open(order, unit, signature, from_hex(challenge.window_root), proof)
-        return dispute_id, self._send(call)
+        return dispute_id
 
     def name_step(self, dispute_id: str, step: int) -> str:
         """Select the first wrong segment; returns the mined transaction's hash. Raises ZooError."""

@@ -11,9 +11,13 @@ import typer
 from zoo_compute.base.amounts import format_zen
 from zoo_compute.base.errors import ConfigError, ZooError
 from zoo_compute.cli.session import ApiUrl, open_client
+from zoo_compute.cli.verify import Profile, describe_attempt, replay_unit
+from zoo_compute.terminal.confirmation import Yes, confirm
 from zoo_compute.terminal.output import JsonFlag, print_facts, print_json, print_note, print_result, print_table
 
 if TYPE_CHECKING:
+    from training_gym.runtime.profile import ExecutionProfile
+    from zoo_compute.audit.unit_record import Place
     from zoo_compute.chain.disputes import Dispute, DisputeChain
     from zoo_compute.client.client import Client
 
@@ -41,12 +45,17 @@ DisputeId = Annotated[str, typer.Argument(help="Id from `dispute open`.", metava
 def open_(
     unit_id: Unit,
     provider: Annotated[str | None, typer.Option(help="Select one of several providers of the unit.")] = None,
+    profile: Profile = None,
+    replay: Annotated[
+        bool, typer.Option("--replay/--no-replay", help="Replay the unit first; refuse if it is correct.")
+    ] = True,
+    yes: Yes = False,
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Dispute a decided unit. You lose the bond if the provider is right.
 
-    Replay the unit first: zoo-compute verify unit ID.
+    The unit is replayed first. Then the command shows the bond and asks.
     """
     from zoo_compute.audit.challenge import find_challenge
     from zoo_compute.audit.evidence import evidence_errors
@@ -54,20 +63,46 @@ def open_(
     from zoo_compute.chain.settlements import ChainReader
     from zoo_compute.chain.wallet import checked_address
     from zoo_compute.content.gateway import GatewayClient
+    from zoo_compute.node.execution import hardware
 
     place, named = Place.parse(unit_id), None if provider is None else checked_address(provider)
+    runs_as = hardware.profile(profile)
     with open_client(api_url) as client:
         chain, network = _chain(client), client.network()
         reader = ChainReader(network.rpc_url, network.contracts, network.start_block)
         with evidence_errors(), GatewayClient(network.gateways) as gateway:
             challenge = find_challenge(place, named, reader, gateway, market_record_reader(client.connection))
+        chain.require_openable(challenge)
+        accused, bond = challenge.unit.provider, f"{format_zen(chain.terms.bond)} ZEN"
+        result = _replay(client, place, accused, runs_as, as_json) if replay else "not done"
+    plan = {"unit": unit_id, "provider": accused, "replay": result, "bond": f"{bond}, lost if the provider is right"}
+    confirm(plan, "Open the dispute?", yes=yes or as_json)
     opened, tx = chain.open(challenge)
-    shown = {"dispute_id": opened, "unit_id": challenge.unit_id, "provider": challenge.unit.provider, "tx": tx}
+    shown = {"dispute_id": opened, "unit_id": challenge.unit_id, "provider": accused, "tx": tx}
     if as_json:
-        print_json({**shown, "bond_wei": str(chain.terms.bond)})
+        print_json({**shown, "bond_wei": str(chain.terms.bond), "replay": result})
         return
-    print_facts({**shown, "bond": f"{format_zen(chain.terms.bond)} ZEN"})
-    print_note("after the trace reveal, select the first wrong segment: zoo-compute dispute name DISPUTE STEP")
+    print_facts({**shown, "bond": bond})
+    print_note(f"after the trace reveal, select the first wrong segment: zoo-compute dispute name {opened} STEP")
+
+
+def _replay(client: "Client", place: "Place", provider: str, runs_as: "ExecutionProfile", as_json: bool) -> str:
+    """Replay the unit and return the result. Raises ZooError for correct work."""
+    try:
+        found = replay_unit(client, place, runs_as, as_json=as_json)
+    except ZooError as error:
+        return f"not possible: {error.detail}  [{error.code}]"
+    attempt = next((one for one in found.attempts if one.provider == provider), None)
+    if attempt is None:
+        reason = next((one.reason for one in found.unchecked if one.provider == provider), "no attempt")
+        return f"not possible: {reason}"
+    if attempt.agrees:
+        raise ZooError(
+            "unit-correct",
+            describe_attempt(attempt),
+            remedy="A dispute would lose the bond. --no-replay opens it without this check.",
+        )
+    return describe_attempt(attempt)
 
 
 @app.command()

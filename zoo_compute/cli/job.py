@@ -1,12 +1,12 @@
 """``zoo-compute job``: submit and follow jobs, verify receipts, use models."""
 
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from zoo_compute.cli.session import ApiUrl, open_client
+from zoo_compute.terminal.confirmation import Yes
 from zoo_compute.terminal.output import JsonFlag, in_zen, print_facts, print_json, print_note, print_table
 
 if TYPE_CHECKING:
@@ -33,41 +33,14 @@ def quote(
     as_json: JsonFlag = False,
 ) -> None:
     """Show the cost of a job without an order."""
-    from zoo_compute.base.amounts import format_zen
+    from zoo_compute.terminal.quotes import print_quote
 
     with open_client(api_url) as client:
         found = client.quote(_spec(file, budget, max_price, wait))
     if as_json:
         print_json(found.model_dump(mode="json"))
         return
-    last, seconds = found.cost_at_last_price_wei, found.expected_seconds
-    by_size = ", ".join(f"{name} {value}" for name, value in found.settings_by_size.items())
-    print_facts(
-        {
-            "set by the model's size": by_size or "nothing",
-            "work units": found.units,
-            "training at reference speed": "unknown" if seconds is None else f"{timedelta(seconds=round(seconds))}",
-            "over home links": _throughput(found.expected_throughput),
-            "cost at the reserve price": f"{format_zen(found.cost_at_reserve_wei)} ZEN",
-            "cost at the last price": "no trade yet" if last is None else f"{format_zen(last)} ZEN",
-            "maximum cost": f"{format_zen(found.cost_at_max_price_wei)} ZEN",
-            "highest price it trades at": f"{format_zen(found.highest_payable_price_wei)} ZEN per GPU-hour",
-            "network fee": f"{found.fee_bps / 100:g} % of payments, included",
-            "detection of one false segment": f"{found.detection_probability:.1%} in a new provider's unit, "
-            f"{found.least_detection_probability:.1%} at least",
-        }
-    )
-    for point in found.advice:
-        print_note(f"{point['detail']} {point['remedy']}  [{point['code']}]")
-
-
-def _throughput(expected: dict[str, Any] | None) -> str:
-    if expected is None:
-        return "unknown"
-    return (
-        f"{expected['share_of_ideal']:.0%} of the throughput in one place, {expected['round_seconds']:.3g} s per round "
-        f"({expected['down_mbps']:g}/{expected['up_mbps']:g} Mb/s, an estimate)"
-    )
+    print_quote(found)
 
 
 @app.command()
@@ -77,12 +50,15 @@ def submit(
     max_price: MaxPrice = None,
     wait: Wait = None,
     follow: Annotated[bool, typer.Option("--watch", help="Show its progress until it is over.")] = False,
+    yes: Yes = False,
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Sign and submit a job; its budget goes into escrow."""
+    """Show the cost and ask; then sign and submit a job. Its budget goes into escrow."""
+    from zoo_compute.terminal.quotes import approval
+
     with open_client(api_url) as client:
-        job = client.submit(_spec(file, budget, max_price, wait))
+        job = client.submit(_spec(file, budget, max_price, wait), approval(yes=yes or as_json))
         if follow:
             print_note(f"submitted {job.id}")
             _watch(client, job.id, as_json)
@@ -184,11 +160,19 @@ def resume(job_id: JobId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> 
 
 @app.command()
 def clone(
-    job_id: JobId, budget: Budget = None, max_price: MaxPrice = None, api_url: ApiUrl = None, as_json: JsonFlag = False
+    job_id: JobId,
+    budget: Budget = None,
+    max_price: MaxPrice = None,
+    yes: Yes = False,
+    api_url: ApiUrl = None,
+    as_json: JsonFlag = False,
 ) -> None:
-    """Sign and submit a copy of a job."""
+    """Show the cost of a copy of a job and ask; then sign and submit it."""
+    from zoo_compute.terminal.quotes import approval
+
+    approve = approval(yes=yes or as_json)
     with open_client(api_url) as client:
-        _show(client.job(job_id).clone(**_changes(budget, max_price)).state(), as_json)
+        _show(client.job(job_id).clone(approve=approve, **_changes(budget, max_price)).state(), as_json)
 
 
 @app.command()
@@ -197,13 +181,16 @@ def extend(
     budget: Budget = None,
     max_price: MaxPrice = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Train so many more rounds; default: the rest.")] = None,
+    yes: Yes = False,
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Sign and submit a job that continues from the last checkpoint of this one."""
-    further = {} if rounds is None else {"rounds": rounds}
+    """Show the cost and ask; then submit a job that continues from this one's last checkpoint."""
+    from zoo_compute.terminal.quotes import approval
+
+    changes = _changes(budget, max_price) | ({} if rounds is None else {"rounds": rounds})
     with open_client(api_url) as client:
-        _show(client.job(job_id).extend(**_changes(budget, max_price), **further).state(), as_json)
+        _show(client.job(job_id).extend(approve=approval(yes=yes or as_json), **changes).state(), as_json)
 
 
 @app.command()

@@ -1,5 +1,6 @@
 """``zoo-compute node``: provider and verifier nodes, their pay and disputes."""
 
+import sys
 import tempfile
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
@@ -12,6 +13,7 @@ import typer
 from zoo_compute.base.amounts import format_zen
 from zoo_compute.base.errors import ConfigError, ZooError
 from zoo_compute.cli.session import ApiUrl, open_client
+from zoo_compute.terminal.confirmation import Yes, confirm
 from zoo_compute.terminal.output import (
     JsonFlag,
     in_zen,
@@ -70,10 +72,12 @@ def run(
     ] = None,
     attest: Annotated[bool, typer.Option("--attest", help="Attest the TDX guest or the Gramine enclave.")] = False,
     pccs_url: Annotated[str | None, typer.Option(help="Get certificates for TEE quotes here; default: Intel.")] = None,
+    yes: Yes = False,
 ) -> None:
     """Run a node with the wallet of ZOO_PRIVATE_KEY or ZOO_KEYSTORE until it is stopped.
 
     It registers, passes the benchmark, adds missing stake, places its ask and works. It needs outbound HTTP only.
+    On a terminal it shows the missing stake and asks first.
     """
     from zoo_compute.base.amounts import parse_zen
     from zoo_compute.chain.wallet import checked_address
@@ -103,7 +107,29 @@ def run(
         attest=attest,
         pccs_url=pccs_url,
     )
+    if not yes and sys.stdin.isatty():
+        _confirm_stake(api_url, role, tier)
     run_node(config)
+
+
+def _confirm_stake(api_url: str, role: Role, tier: str) -> None:
+    from zoo_compute.chain.transactions import Chain
+
+    with open_client(api_url) as client:
+        network = client.network()
+        if role is Role.provider and tier not in network.tiers:
+            return  # the node refuses it
+        account = Chain(network.rpc_url, network.contracts, client.signing_wallet("a node")).stake_account()
+    minimum = network.verifier_minimum_stake_wei
+    if role is Role.provider:
+        minimum = network.tiers[tier].minimum_stake_wei
+    if account.stake < minimum:
+        until = datetime.fromtimestamp(account.next_release_at, UTC)
+        plan = {
+            "stake to add": f"{format_zen(minimum - account.stake)} ZEN, once the benchmark is passed",
+            "withdrawal": f"{until:%Y-%m-%d} if you unstake today; until then it can be slashed",
+        }
+        confirm(plan, "Run the node with this stake?", yes=False)
 
 
 @app.command()
@@ -169,6 +195,7 @@ def earnings(
 @app.command()
 def commit(
     days: Annotated[int, typer.Option(min=1, max=365, help="Commit for so many days from now.")],
+    yes: Yes = False,
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -179,6 +206,11 @@ def commit(
         network = client.network()
         chain = Chain(network.rpc_url, network.contracts, client.signing_wallet("committing"))
         until = chain.time() + days * 86_400
+        plan = {
+            "committed until": f"{datetime.fromtimestamp(until, UTC):%Y-%m-%d %H:%M} UTC",
+            "stake": f"{format_zen(chain.stake_account().stake)} ZEN, locked until then",
+        }
+        confirm(plan, "Commit? It cannot be taken back.", yes=yes or as_json)
         tx = chain.commit(until)
     print_result({"committed_until": datetime.fromtimestamp(until, UTC).isoformat(), "tx": tx}, as_json=as_json)
 

@@ -9,7 +9,7 @@ import typer
 from zoo_compute.base.amounts import format_zen
 from zoo_compute.base.errors import ApiError, ZooError
 from zoo_compute.cli.session import ApiUrl, open_client
-from zoo_compute.terminal.confirmation import confirm
+from zoo_compute.terminal.confirmation import Yes, confirm
 from zoo_compute.terminal.output import JsonFlag, in_zen, print_facts, print_json
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Take out your stake and your earnings.", no_args_is_help=True)
 ALL = "all"
 _RUNNING = timedelta(minutes=2)  # a node reports at least once a minute
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Send without a question.")]
 
 
 @app.command()

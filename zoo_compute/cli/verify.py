@@ -15,6 +15,8 @@ from zoo_compute.cli.session import ApiUrl, open_client
 from zoo_compute.terminal.output import JsonFlag, print_facts, print_json, print_note
 
 if TYPE_CHECKING:
+    from training_gym.runtime.profile import ExecutionProfile
+    from zoo_compute.audit.unit_record import Place
     from zoo_compute.client.client import Client
     from zoo_compute.node.execution.executor import Progress
     from zoo_compute.replay.check import Attempt, AttemptTrace, Difference, UnitCheck
@@ -25,16 +27,17 @@ _TIMEOUT_SECONDS = 24 * 3600.0
 _NO_TRACE = (
     "without its leaves the first wrong step stays unknown. In a dispute the provider must reveal them on chain."
 )
+Profile = Annotated[
+    str | None,
+    typer.Option(help="Set the execution profile of the unit's node: cpu-avx2-1 or cuda-1; default: by hardware."),
+]
 Unit = Annotated[str, typer.Argument(help="JOB:ROUND:SLOT, such as 0x12…:3:0.", metavar="ID")]
 
 
 @app.command()
 def unit(
     unit_id: Unit,
-    profile: Annotated[
-        str | None,
-        typer.Option(help="Set the execution profile of the unit's node: cpu-avx2-1 or cuda-1; default: by hardware."),
-    ] = None,
+    profile: Profile = None,
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -44,19 +47,31 @@ def unit(
 
     Exit code 6: the market paid for a mismatch or slashed for a match.
     """
+    from zoo_compute.audit.unit_record import Place
+    from zoo_compute.node.execution import hardware
+
+    place, runs_as = Place.parse(unit_id), hardware.profile(profile)
+    with open_client(api_url) as client:
+        found = replay_unit(client, place, runs_as, as_json=as_json)
+    report_unit(found, as_json=as_json)
+
+
+def replay_unit(client: "Client", place: "Place", runs_as: "ExecutionProfile", *, as_json: bool) -> "UnitCheck":
+    """Replay a decided unit on this machine.
+
+    Raises:
+        ZooError: it cannot be replayed here; :func:`zoo_compute.replay.check.check_unit` lists the codes.
+    """
     from zoo_compute.audit.evidence import evidence_errors
-    from zoo_compute.audit.unit_record import Place, market_record_reader
+    from zoo_compute.audit.unit_record import market_record_reader
     from zoo_compute.chain.settlements import ChainReader
     from zoo_compute.content.gateway import GatewayClient
-    from zoo_compute.node.execution import hardware
     from zoo_compute.node.execution.executor import Executor, ExecutorError
     from zoo_compute.replay.check import check_unit
 
-    place = Place.parse(unit_id)
-    runs_as = hardware.profile(profile)
-    with open_client(api_url) as client, tempfile.TemporaryDirectory(prefix="zoo-verify-") as directory:
-        network = client.network()
-        chain = ChainReader(network.rpc_url, network.contracts, network.start_block)
+    network = client.network()
+    chain = ChainReader(network.rpc_url, network.contracts, network.start_block)
+    with tempfile.TemporaryDirectory(prefix="zoo-verify-") as directory:
         try:
             with (
                 evidence_errors(),
@@ -64,7 +79,7 @@ def unit(
                 Executor(runs_as, _MEMORY_BYTES, Path(directory)) as executor,
                 _progress(as_json) as show,
             ):
-                found = check_unit(
+                return check_unit(
                     place,
                     chain,
                     gateway,
@@ -77,7 +92,6 @@ def unit(
                 )
         except ExecutorError as error:
             raise ZooError(f"executor-{error.code.replace('_', '-')}", str(error)) from error
-    report_unit(found, as_json=as_json)
 
 
 @app.command()

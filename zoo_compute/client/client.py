@@ -38,6 +38,7 @@ from zoo_compute.client import jobspec, orders, rewards
 from zoo_compute.client.earnings import claim_pay, list_claims
 from zoo_compute.client.http import Connection
 from zoo_compute.client.job import Job
+from zoo_compute.client.job_source import Approve
 from zoo_compute.client.jobspec import JobSpec, LocalDataset
 from zoo_compute.content.blockstore import BlockNotFound
 from zoo_compute.content.gateway import GatewayClient, GatewayUnavailable
@@ -138,8 +139,11 @@ class Client:
         """
         return self._quote(self._request(spec))
 
-    def submit(self, spec: JobSpec) -> Job:
+    def submit(self, spec: JobSpec, approve: Approve | None = None) -> Job:
         """Sign and submit a job; its budget goes into escrow.
+
+        Args:
+            approve: called with the quote before anything is signed; an exception ends the submission.
 
         Raises:
             ApiError: the market refuses it; nothing was signed or written.
@@ -147,9 +151,9 @@ class Client:
             ConfigError: there is no wallet.
         """
         request = self._request(spec)
-        return Job(self, self._submit(request, self._quote(request)))
+        return Job(self, self._submit(request, self._quote(request), approve))
 
-    def submit_proposed(self, job_id: str, what: str, changes: dict[str, Any]) -> str:
+    def submit_proposed(self, job_id: str, what: str, changes: dict[str, Any], approve: Approve | None = None) -> str:
         """Sign and submit a proposed ``clone`` or ``extend`` of a job; return the new id.
 
         Raises:
@@ -173,9 +177,11 @@ class Client:
                 raise Mismatch("quote-mismatch", f"the market proposes {name} {request[name]!r}, not {value!r}")
         if request["data_config"]["dataset"] != state.spec["data_config"]["dataset"]:
             raise Mismatch("quote-mismatch", "the market proposes another dataset")
-        return self._submit(request, Quote.model_validate(proposed["quote"]))
+        return self._submit(request, Quote.model_validate(proposed["quote"]), approve)
 
-    def _submit(self, request: dict[str, Any], quote: Quote) -> str:
+    def _submit(self, request: dict[str, Any], quote: Quote, approve: Approve | None) -> str:
+        if approve is not None:
+            approve(quote, int(request["budget_max"]))
         job_id, body = orders.sign(request, quote, self.network(), self.signing_wallet("submitting"))
         headers = {"Idempotency-Key": str(uuid.uuid4())}
         accepted = self.connection.call("POST", "/v1/jobs", repeatable=True, json=body, headers=headers)

@@ -11,7 +11,7 @@ from typing import Any
 from zoo_compute.base.errors import ConfigError, JobUnsuccessful, Unreachable, ZooError
 from zoo_compute.base.models import Checkpoint, Event, JobState
 from zoo_compute.client.http import NoAnswer
-from zoo_compute.client.job_source import JobSource
+from zoo_compute.client.job_source import Approve, JobSource
 
 log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.5
@@ -111,24 +111,25 @@ class Job:
         """Resume a paused job. Raises ApiError if it has ended."""
         return JobState.model_validate(self._source.connection.post(f"{self._path}/resume", repeatable=True))
 
-    def clone(self, **changes: Any) -> "Job":
+    def clone(self, *, approve: Approve | None = None, **changes: Any) -> "Job":
         """Sign and submit a copy of this job.
 
         Args:
+            approve: as for :meth:`zoo_compute.Client.submit`.
             changes: ``nodes``, ``budget_max`` and ``max_price`` in wei, ``wait_until``.
 
         Raises:
             Mismatch: the market's proposal differs from the request.
             ApiError, ConfigError: as for :meth:`zoo_compute.Client.submit`.
         """
-        return Job(self._source, self._source.submit_proposed(self.id, "clone", changes))
+        return Job(self._source, self._source.submit_proposed(self.id, "clone", changes, approve))
 
-    def extend(self, **changes: Any) -> "Job":
+    def extend(self, *, approve: Approve | None = None, **changes: Any) -> "Job":
         """Sign and submit a job that continues from this one's last checkpoint.
 
         Args and errors as for :meth:`clone`, plus ``rounds``.
         """
-        return Job(self._source, self._source.submit_proposed(self.id, "extend", changes))
+        return Job(self._source, self._source.submit_proposed(self.id, "extend", changes, approve))
 
     def metrics(self) -> list[dict[str, Any]]:
         """Return losses, times and included units, by round."""

@@ -2,9 +2,14 @@
 
 import sys
 from collections.abc import Mapping
+from typing import Annotated
+
+import typer
 
 from zoo_compute.base.errors import ConfigError, ZooError
 from zoo_compute.terminal.output import print_note
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Send without a question.")]
 
 
 def confirm(plan: Mapping[str, object], question: str, *, yes: bool) -> None:

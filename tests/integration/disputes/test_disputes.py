@@ -19,6 +19,7 @@ from kit.disputes.dispute_fixtures import (  # noqa: F401  (fixtures)
 from kit.verification.live_fixtures import LiveMaker, Node
 
 from market.training.units.models import Unit
+from zoo_compute.base.amounts import format_zen
 from zoo_compute.base.errors import ExitCode, Unreachable
 from zoo_compute.chain import transactions
 from zoo_compute.chain import wallet as chain_wallet
@@ -304,7 +305,7 @@ def test_challenger_needs_only_settled_record_and_bond(
     assert "balance-too-low" in cli("dispute", "open", place, code=ExitCode.FAILED)
     assert "unit-unknown" in cli("dispute", "open", place, "--provider", SECOND.address, code=ExitCode.FAILED)
     live.transact(OTHER, "ZenToken", "transfer", FIRST.address, TERMS.bond_wei)
-    opened = cli.json("dispute", "open", place)
+    opened = cli.json("dispute", "open", place, "--no-replay")
     assert (opened["unit_id"], opened["provider"]) == (unit.unit_id, node.address)
     dispute_id = opened["dispute_id"]
     assert live.chain_of(FIRST).dispute(dispute_id).phase is DisputePhase.TRACE
@@ -328,6 +329,22 @@ def test_challenger_needs_only_settled_record_and_bond(
     assert "dispute-exists" in cli("dispute", "open", place, code=ExitCode.FAILED)
 
 
+def test_dispute_of_correct_unit_keeps_bond(
+    live: DisputeWorld, node: Node, unit: Delivered, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = f"{unit.unit.jobId}:{unit.unit.round}:{unit.unit.slot}"
+    cli.be(FIRST.key)
+    live.settle(unit)
+    live.transact(OTHER, "ZenToken", "transfer", FIRST.address, TERMS.bond_wei)
+    refused = cli("dispute", "open", place, "--yes", code=ExitCode.FAILED)
+    assert "unit-correct" in refused
+    assert "every step is as committed" in refused
+    unanswered = cli("dispute", "open", place, "--no-replay", code=ExitCode.USAGE)
+    assert "confirmation-missing" in unanswered
+    assert f"{format_zen(TERMS.bond_wei)} ZEN, lost if the provider is right" in unanswered
+    assert live.deployed.views.balance_of(FIRST.address) == TERMS.bond_wei
+
+
 def test_decided_unit_is_disputable_only_within_its_period(
     live: DisputeWorld, node: Node, unit: Delivered, cli: Cli
 ) -> None:
@@ -337,7 +354,7 @@ def test_decided_unit_is_disputable_only_within_its_period(
     with live.database.transaction() as session:
         session.query(Unit).filter(Unit.job_id == unit.unit.jobId).update({"status": "verified"})
     live.transact(OTHER, "ZenToken", "transfer", FIRST.address, TERMS.bond_wei)
-    opened = cli.json("dispute", "open", place)
+    opened = cli.json("dispute", "open", place, "--no-replay")
     assert (opened["unit_id"], opened["provider"]) == (unit.unit_id, node.address)
     assert live.chain_of(FIRST).dispute(opened["dispute_id"]).phase is DisputePhase.TRACE
     live.deployed.anvil.rpc("evm_increaseTime", TERMS.period_seconds + 60)

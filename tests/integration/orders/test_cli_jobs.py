@@ -1,11 +1,15 @@
-"""`zoo job why` against the real API."""
+"""The job commands against the real API."""
 
+import io
 import json
+import sys
 from pathlib import Path
 
+import pytest
+from eth_account import Account
 from fastapi import FastAPI
 from kit.api.clients import Cli
-from kit.jobs.jobs_fixtures import ZEN, FakeChain, World, store_dataset
+from kit.jobs.jobs_fixtures import SPEC, ZEN, FakeChain, World, store_dataset
 
 from market.chain.views import ChainViews
 from market.platform.storage.client import Storage
@@ -59,6 +63,31 @@ def test_quote_shows_size_dependent_settings_and_warnings(
     job.write_text(json.dumps(asked | {"training_config": {**asked["training_config"], "method": "default"}}))
     assert cli.json("job", "quote", job)["settings_by_size"] == {}
     assert "set by the model's size         nothing" in cli("job", "quote", job)
+
+
+def test_budget_is_escrowed_only_with_consent(
+    cli: Cli, app: FastAPI, storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wallet, job = Account.create(), tmp_path / "job.json"
+    app.state.services = app.state.services.with_part(ChainViews, FakeChain({str(wallet.address): 100 * ZEN}))
+    cli.be(bytes(wallet.key))
+    job.write_text(json.dumps({**SPEC, "data_config": {"dataset": store_dataset(storage)}, "budget_max": 10}))
+    assert "confirmation-missing" in cli("job", "submit", job, code=ExitCode.USAGE)
+
+    def answer(text: str) -> None:
+        typed = io.StringIO(text)
+        monkeypatch.setattr(typed, "isatty", lambda: True, raising=False)
+        monkeypatch.setattr(sys, "stdin", typed)
+
+    answer("n\n")
+    refused = cli("job", "submit", job, code=ExitCode.FAILED)
+    assert "into escrow    10 ZEN; what is not spent comes back" in refused
+    assert cli.json("job", "list") == []
+    answer("y\n")
+    first = cli("job", "submit", job).strip()
+    assert [found["id"] for found in cli.json("job", "list")] == [first]
+    assert cli.json("job", "submit", job)["budget_wei"] == str(10 * ZEN)
+    assert cli("job", "submit", job, "--yes").startswith("0x")
 
 
 def test_chain_commands_report_unreachable_chain(cli: Cli, settings: Settings) -> None:

@@ -41,10 +41,10 @@ def test_uptime_commitment_is_on_chain(node: Cli, market: RewardsWorld) -> None:
     market.pass_day()
     market.posted()
     assert market.chain.views.at_risk(PROVIDER.address) == STAKE * 95 // 100  # the promise is what the market reads
-    assert "committed_until" in node("node", "commit", "--days", 60)
-    assert "transaction-refused" in node(
-        "node", "commit", "--days", 1, code=ExitCode.FAILED
-    )  # shorter than what was promised
+    assert "committed_until" in node("node", "commit", "--days", 60, "--yes")
+    shorter = node("node", "commit", "--days", 1, "--yes", code=ExitCode.FAILED)  # than what was promised
+    assert "transaction-refused" in shorter
+    assert "confirmation-missing" in node("node", "commit", "--days", 90, code=ExitCode.USAGE)
     node("node", "commit", "--days", 0, code=ExitCode.USAGE)
 
 

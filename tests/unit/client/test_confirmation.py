@@ -1,0 +1,47 @@
+"""The question before money moves."""
+
+import io
+import sys
+
+import pytest
+
+from zoo_compute.base.errors import ConfigError, ZooError
+from zoo_compute.terminal.confirmation import confirm
+
+PLAN = {"bond": "100 ZEN"}
+
+
+class Terminal(io.StringIO):
+    """Standard input of a person."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("answer", ["y\n", "YES\n"])
+def test_consent_shows_plan_and_continues(
+    answer: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", Terminal(answer))
+    confirm(PLAN, "Open?", yes=False)
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", "bond  100 ZEN\nOpen? [y/N] ")
+
+
+@pytest.mark.parametrize("answer", ["n\n", "\n", "", "yet\n"])
+def test_other_answers_end_the_command(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", Terminal(answer))
+    with pytest.raises(ZooError) as ended:
+        confirm(PLAN, "Open?", yes=False)
+    assert ended.value.code == "not-confirmed"
+
+
+def test_script_needs_option(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    with pytest.raises(ConfigError) as ended:
+        confirm(PLAN, "Open?", yes=False)
+    assert ended.value.code == "confirmation-missing"
+    assert "--yes" in str(ended.value.remedy)
+    capsys.readouterr()
+    confirm(PLAN, "Open?", yes=True)
+    assert capsys.readouterr().err == ""
