@@ -16,6 +16,7 @@ from zoo_compute.terminal.confirmation import Yes, confirm
 from zoo_compute.terminal.output import JsonFlag, print_facts, print_json, print_note, print_result, print_table
 
 if TYPE_CHECKING:
+    from training_gym.runtime.profile import ExecutionProfile
     from zoo_compute.audit.unit_record import Place
     from zoo_compute.chain.disputes import Dispute, DisputeChain
     from zoo_compute.client.client import Client
@@ -62,8 +63,10 @@ def open_(
     from zoo_compute.chain.settlements import ChainReader
     from zoo_compute.chain.wallet import checked_address
     from zoo_compute.content.gateway import GatewayClient
+    from zoo_compute.node.execution import hardware
 
     place, named = Place.parse(unit_id), None if provider is None else checked_address(provider)
+    runs_as = hardware.profile(profile)
     with open_client(api_url) as client:
         chain, network = _chain(client), client.network()
         reader = ChainReader(network.rpc_url, network.contracts, network.start_block)
@@ -71,7 +74,7 @@ def open_(
             challenge = find_challenge(place, named, reader, gateway, market_record_reader(client.connection))
         chain.require_openable(challenge)
         accused, bond = challenge.unit.provider, f"{format_zen(chain.terms.bond)} ZEN"
-        result = _replay(client, place, accused, profile, as_json) if replay else "not done"
+        result = _replay(client, place, accused, runs_as, as_json) if replay else "not done"
     plan = {"unit": unit_id, "provider": accused, "replay": result, "bond": f"{bond}, lost if the provider is right"}
     confirm(plan, "Open the dispute?", yes=yes or as_json)
     opened, tx = chain.open(challenge)
@@ -83,10 +86,10 @@ def open_(
     print_note(f"after the trace reveal, select the first wrong segment: zoo-compute dispute name {opened} STEP")
 
 
-def _replay(client: "Client", place: "Place", provider: str, profile: str | None, as_json: bool) -> str:
+def _replay(client: "Client", place: "Place", provider: str, runs_as: "ExecutionProfile", as_json: bool) -> str:
     """Replay the unit and return the result. Raises ZooError for correct work."""
     try:
-        found = replay_unit(client, place, profile, as_json=as_json)
+        found = replay_unit(client, place, runs_as, as_json=as_json)
     except ZooError as error:
         return f"not possible: {error.detail}  [{error.code}]"
     attempt = next((one for one in found.attempts if one.provider == provider), None)

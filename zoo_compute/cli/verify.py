@@ -15,6 +15,7 @@ from zoo_compute.cli.session import ApiUrl, open_client
 from zoo_compute.terminal.output import JsonFlag, print_facts, print_json, print_note
 
 if TYPE_CHECKING:
+    from training_gym.runtime.profile import ExecutionProfile
     from zoo_compute.audit.unit_record import Place
     from zoo_compute.client.client import Client
     from zoo_compute.node.execution.executor import Progress
@@ -47,14 +48,15 @@ def unit(
     Exit code 6: the market paid for a mismatch or slashed for a match.
     """
     from zoo_compute.audit.unit_record import Place
+    from zoo_compute.node.execution import hardware
 
-    place = Place.parse(unit_id)
+    place, runs_as = Place.parse(unit_id), hardware.profile(profile)
     with open_client(api_url) as client:
-        found = replay_unit(client, place, profile, as_json=as_json)
+        found = replay_unit(client, place, runs_as, as_json=as_json)
     report_unit(found, as_json=as_json)
 
 
-def replay_unit(client: "Client", place: "Place", profile: str | None, *, as_json: bool) -> "UnitCheck":
+def replay_unit(client: "Client", place: "Place", runs_as: "ExecutionProfile", *, as_json: bool) -> "UnitCheck":
     """Replay a decided unit on this machine.
 
     Raises:
@@ -64,11 +66,10 @@ def replay_unit(client: "Client", place: "Place", profile: str | None, *, as_jso
     from zoo_compute.audit.unit_record import market_record_reader
     from zoo_compute.chain.settlements import ChainReader
     from zoo_compute.content.gateway import GatewayClient
-    from zoo_compute.node.execution import hardware
     from zoo_compute.node.execution.executor import Executor, ExecutorError
     from zoo_compute.replay.check import check_unit
 
-    runs_as, network = hardware.profile(profile), client.network()
+    network = client.network()
     chain = ChainReader(network.rpc_url, network.contracts, network.start_block)
     with tempfile.TemporaryDirectory(prefix="zoo-verify-") as directory:
         try:

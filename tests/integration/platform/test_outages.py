@@ -28,7 +28,7 @@ from market.training.leases import expiry
 from market.training.leases.api_liveness import ApiLivenessReporter as ApiPresence
 from market.training.leases.models import Lease
 from market.training.units.models import Unit
-from worker.tasks import events, rounds, sweep
+from worker.tasks import rounds, sweep, webhooks
 
 MINUTE = timedelta(minutes=1)
 
@@ -38,7 +38,7 @@ def sweep_once(world: World, settings: Settings, redis_url: str, monkeypatch: py
     redis = Redis.from_url(redis_url)
     context = SimpleNamespace(database=world.database, settings=settings, network=DEVNET, redis=redis)
     monkeypatch.setattr(sweep, "context", lambda: context)
-    for task in (rounds.dispatch, rounds.aggregate, rounds.validate, events.deliver_webhooks):
+    for task in (rounds.dispatch, rounds.aggregate, rounds.validate, webhooks.deliver_webhooks):
         monkeypatch.setattr(task, "apply_async", lambda *_, **__: None)
     monkeypatch.setattr(sweep, "announce_events", lambda: None)
     return sweep.sweep.run  # type: ignore[no-any-return]
