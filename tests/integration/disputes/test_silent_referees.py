@@ -62,7 +62,8 @@ def test_unresponsive_committee_is_replaced_and_dispute_upheld(
     assert listed(live) == all_referees() - silent
     live.keep()
     second = set(committee(live, opened))
-    assert (live.state(opened).draw, second & silent) == (1, set())
+    assert live.state(opened).draw == 1
+    assert len(second & silent) <= 1  # 30 tries miss one of three others in 1 of 80 draws; the reserve fills its seat
 
     assert live.judged(opened, referees) is DisputePhase.PROVIDER_LOST
     assert live.deployed.views.stake_of(cheat.address) == STAKE // 2
