@@ -62,7 +62,7 @@ def train_and_tell(live: LiveWorld, provider: Node) -> str:
 
 
 def work_until_slashed(live: LiveWorld, provider: Node, verifiers: list[Node]) -> str:
-    for _ in range(6):
+    for _ in range(20):  # the draw decides when it is asked for a first segment
         job_id = train_and_tell(live, provider)
         live.decide(job_id, [provider], verifiers)
         if live.slashes():

@@ -24,7 +24,15 @@ TEXT = b"".join(b"the %d sheep of the zoo count %d times. " % (n % 10, n % 7) fo
 SPEC = TrainingSpec(
     ModelConfig(hidden_size=32, num_layers=1, num_heads=2, sequence_length=16),
     "unused",
-    TrainingConfig(rounds=1, inner_steps=8, segment_steps=4, batch_size=2, learning_rate=1e-2, averaging="steps"),
+    TrainingConfig(
+        rounds=1,
+        inner_steps=8,
+        segment_steps=4,
+        batch_size=2,
+        learning_rate=1e-2,
+        final_rate_share=1.0,
+        averaging="steps",
+    ),
 )
 WORKERS = 4
 
