@@ -19,7 +19,7 @@ from eth_account import Account
 from fastapi import FastAPI
 from kit.api.clients import Cli, sign_in
 from kit.chain.anvil import AnvilProcess
-from kit.chain.deployed_chain import Chain
+from kit.chain.deployed_chain import PROVIDER, Chain
 from kit.engines.ipfs_processes import StoreProcess, store_process
 from kit.engines.watchdog import watch
 from kit.jobs.jobs_fixtures import World
@@ -40,6 +40,7 @@ from zoo_compute.devnet.adversaries.attacks import executor_of
 from zoo_compute.devnet.processes import free_port
 from zoo_compute.node.execution.executor import Executor
 from zoo_protocol.contracts import CONTRACTS
+from zoo_protocol.messages import Domain
 
 DEADLINE_SECONDS = 120  # many times what it takes: other tests run at the same time
 
@@ -190,6 +191,19 @@ def own_anvil(anvil: AnvilProcess, deployment: Deployment) -> Iterator[AnvilProc
 @pytest.fixture
 def market(chain: Chain, database: Database, storage: Storage) -> RewardsWorld:
     return RewardsWorld(chain, database, storage)
+
+
+@pytest.fixture
+def provider(cli: Cli, app: FastAPI, market: RewardsWorld, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """Return the command line of a provider, against the market on the real chain."""
+    services: Services = app.state.services
+    settings = services.settings.model_copy(update={"public_rpc_url": market.chain.anvil.url})
+    deployment = market.chain.deployment
+    domain = Domain(deployment.chain_id, deployment.address("JobEscrow"))
+    app.state.services = replace(services, settings=settings, domain=domain).with_part(Deployment, deployment)
+    monkeypatch.setattr("market.payments.rewards.router.utc_now", market.now)
+    cli.be(PROVIDER.key)
+    return cli
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """A provider's money from the first stake to the last wei back, on a real chain."""
 
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,7 +7,6 @@ from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI
 from kit.api.clients import Cli
 from kit.chain.deployed_chain import FUNDS, PROVIDER
 from kit.chain.settling import batch_root, claim_proof, open_job, pass_challenge_period, pay, settle_job
@@ -16,10 +14,8 @@ from kit.jobs.jobs_fixtures import World
 from kit.payments.rewards_fixtures import DAYS_BASE, STAKE, RewardsWorld
 from sqlalchemy import delete
 
-from market.chain.contracts.codec import Deployment
 from market.domain.network import DEVNET, ZEN
 from market.payments.settlement.models import SettlementBatch, SettlementClaim
-from market.platform.http.services import Services
 from market.providers import service as providers
 from market.training.leases import service as leases
 from market.training.leases.models import Lease
@@ -28,19 +24,6 @@ from zoo_compute.base.models import Network
 from zoo_compute.chain.wallet import Wallet
 from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.lifecycle import NodeLifecycle
-from zoo_protocol.messages import Domain
-
-
-@pytest.fixture
-def provider(cli: Cli, app: FastAPI, market: RewardsWorld, monkeypatch: pytest.MonkeyPatch) -> Cli:
-    services: Services = app.state.services
-    settings = services.settings.model_copy(update={"public_rpc_url": market.chain.anvil.url})
-    deployment = market.chain.deployment
-    domain = Domain(deployment.chain_id, deployment.address("JobEscrow"))
-    app.state.services = replace(services, settings=settings, domain=domain).with_part(Deployment, deployment)
-    monkeypatch.setattr("market.payments.rewards.router.utc_now", market.now)
-    cli.be(PROVIDER.key)
-    return cli
 
 
 def settle(market: RewardsWorld) -> None:

@@ -1,36 +1,18 @@
 """A node's uptime commitment and rewards by CLI, against the real API and chain."""
 
-from dataclasses import replace
 from datetime import datetime
 
-import pytest
-from fastapi import FastAPI
 from kit.api.clients import Cli
 from kit.chain.deployed_chain import PAYER, PROVIDER
 from kit.payments.rewards_fixtures import DAYS_BASE, STAKE, RewardsWorld
 
-from market.chain.contracts.codec import Deployment
-from market.platform.http.services import Services
 from zoo_compute.base.amounts import format_zen
 from zoo_compute.base.errors import ExitCode
-from zoo_protocol.messages import Domain
 
 
-@pytest.fixture
-def node(cli: Cli, app: FastAPI, market: RewardsWorld, monkeypatch: pytest.MonkeyPatch) -> Cli:
-    services: Services = app.state.services
-    settings = services.settings.model_copy(update={"public_rpc_url": market.chain.anvil.url})
-    deployment = market.chain.deployment
-    domain = Domain(deployment.chain_id, deployment.address("JobEscrow"))
-    app.state.services = replace(services, settings=settings, domain=domain).with_part(Deployment, deployment)
-    monkeypatch.setattr("market.payments.rewards.router.utc_now", market.now)
-    cli.be(PROVIDER.key)
-    return cli
-
-
-def test_uptime_commitment_is_on_chain(node: Cli, market: RewardsWorld) -> None:
+def test_uptime_commitment_is_on_chain(provider: Cli, market: RewardsWorld) -> None:
     before = market.now()
-    made = node.json("node", "commit", "--days", 30)
+    made = provider.json("node", "commit", "--days", 30)
     until = datetime.fromisoformat(made["committed_until"])
     assert 30 * 86_400 <= (until - before).total_seconds() < 30 * 86_400 + 60
     receipt = market.chain.anvil.rpc("eth_getTransactionReceipt", made["tx"])
@@ -41,33 +23,33 @@ def test_uptime_commitment_is_on_chain(node: Cli, market: RewardsWorld) -> None:
     market.pass_day()
     market.posted()
     assert market.chain.views.at_risk(PROVIDER.address) == STAKE * 95 // 100  # the promise is what the market reads
-    assert "committed_until" in node("node", "commit", "--days", 60, "--yes")
-    shorter = node("node", "commit", "--days", 1, "--yes", code=ExitCode.FAILED)  # than what was promised
+    assert "committed_until" in provider("node", "commit", "--days", 60, "--yes")
+    shorter = provider("node", "commit", "--days", 1, "--yes", code=ExitCode.FAILED)  # than what was promised
     assert "transaction-refused" in shorter
-    assert "confirmation-missing" in node("node", "commit", "--days", 90, code=ExitCode.USAGE)
-    node("node", "commit", "--days", 0, code=ExitCode.USAGE)
+    assert "confirmation-missing" in provider("node", "commit", "--days", 90, code=ExitCode.USAGE)
+    provider("node", "commit", "--days", 0, code=ExitCode.USAGE)
 
 
-def test_rewards_are_shown_and_claimed_to_another_wallet(node: Cli, market: RewardsWorld) -> None:
-    assert node.json("node", "rewards")["claimable"] is None
+def test_rewards_are_shown_and_claimed_to_another_wallet(provider: Cli, market: RewardsWorld) -> None:
+    assert provider.json("node", "rewards")["claimable"] is None
     market.pass_day()
     market.beat_all()
     market.pass_day()
     market.posted()
     amount = f"{format_zen(DAYS_BASE)} ZEN"
-    found = node.json("node", "rewards")
+    found = provider.json("node", "rewards")
     assert (found["claimable"], found["pending"]["amount_wei"]) == (None, str(DAYS_BASE))
-    assert f"{amount}, from" in node("node", "rewards")
-    assert "nothing-to-send" in node("node", "rewards", "--to", PAYER.address, code=ExitCode.USAGE)
+    assert f"{amount}, from" in provider("node", "rewards")
+    assert "nothing-to-send" in provider("node", "rewards", "--to", PAYER.address, code=ExitCode.USAGE)
 
     market.pass_day()
-    shown = node("node", "rewards")
+    shown = provider("node", "rewards")
     assert "claimable" in shown
     assert shown.count(amount) == 2  # as claimable, and as earned for uptime that day
     before = market.chain.views.balance_of(PAYER.address)
-    claimed = node.json("node", "rewards", "--claim", "--to", PAYER.address)
+    claimed = provider.json("node", "rewards", "--claim", "--to", PAYER.address)
     assert claimed["claimed_now"]["amount_wei"] == str(DAYS_BASE)
     assert market.chain.views.balance_of(PAYER.address) - before == DAYS_BASE
     market.check()
-    again = node.json("node", "rewards", "--claim")
+    again = provider.json("node", "rewards", "--claim")
     assert (again["claimed_now"], again["claimable"], again["claimed_wei"]) == (None, None, str(DAYS_BASE))
