@@ -166,18 +166,22 @@ def abandon(
     elif lease.kind == LeaseKind.TRAIN and unit is not None and unit.status in units_repository.OPEN_UNIT:
         transition_unit(session, unit, UnitEvent.LOSE, at=now, reason=reason)
         if unit.payload_cid is not None:
-            # Lose later units that started from the lost unit's declared state; clear the latter.
-            for later in units_repository.units_started_from(session, unit):
-                kinds = [LeaseKind.TRAIN]
-                for locked in leases_repository.lock_open_leases(session, unit.job_id, unit_id=later.id, kinds=kinds):
-                    abandon(session, *locked, LeaseEvent.EXPIRE, START_LOST)
-            unit.payload_cid = unit.slot_state_cid = unit.slot_state_digest = None
+            _withdraw_declaration(session, unit)
         if reason == slot_states.MISSING:
             slot_states.reset_state(session, unit)
         if (event is LeaseEvent.FAIL and reason != DIVERGED) or reason in _NODES_FAULT:
             reliability.record_lost_unit(session, lease.holder, now)
         _free_slot(session, job.id, lease.holder)
         settle_if_decided(session, job, now)
+
+
+def _withdraw_declaration(session: Session, unit: Unit) -> None:
+    """Lose the later units that started from a lost unit's declared state, then clear that."""
+    for later in units_repository.units_started_from(session, unit):
+        kinds = [LeaseKind.TRAIN]
+        for locked in leases_repository.lock_open_leases(session, unit.job_id, unit_id=later.id, kinds=kinds):
+            abandon(session, *locked, LeaseEvent.EXPIRE, START_LOST)
+    unit.payload_cid = unit.slot_state_cid = unit.slot_state_digest = None
 
 
 def remove_node_from_jobs(session: Session, provider: str, reason: str) -> None:
