@@ -35,6 +35,7 @@ from market.accounts.schemas import (
     SpendingView,
 )
 from market.chain.contracts.codec import Deployment
+from market.platform.db.rows import from_row
 from market.platform.http.deps import Reads, ServicesDep, Uow
 from market.platform.http.errors import KeyReused, RequestInFlight
 from market.platform.http.refusals import refusals
@@ -137,17 +138,9 @@ def set_roles(address: AccountAddress, body: RolesRequest, account: AdminAccount
 
 def _new_key(session: Session, request: Request, issued: service.Issued) -> NewKeyView:
     request.state.secret_fields = ("key",)
-    return NewKeyView(**_key_view(session, issued.credential).model_dump(), key=issued.secret)
+    return from_row(NewKeyView, _key_view(session, issued.credential), key=issued.secret)
 
 
 def _key_view(session: Session, key: Credential) -> KeyView:
     used = None if key.limit_id is None else SpendingView.of(spending.usage(session, key.limit_id))
-    return KeyView(
-        id=key.id,
-        name=key.name,
-        prefix=key.prefix,
-        scopes=key.scopes,
-        spending=used,
-        created_at=key.created_at,
-        expires_at=key.expires_at,
-    )
+    return from_row(KeyView, key, spending=used)

@@ -13,6 +13,7 @@ from market.accounts.idempotency import IDEMPOTENT_ROUTE, IdempotentRoute
 from market.domain.network import NetworkParameters
 from market.domain.nodes.uptime import uptime_bps
 from market.platform.db.base import utc_now
+from market.platform.db.rows import from_row
 from market.platform.http.deps import Reads, ServicesDep, Uow
 from market.platform.http.errors import InvalidSignature, KeyReused, NonceReplayed, RequestInFlight, UnknownTier
 from market.platform.http.refusals import refusals
@@ -147,61 +148,25 @@ def _provider_views(session: Session, services: Services, found: Sequence[tuple[
 
 
 def _provider_view(services: Services, provider: Provider, stake_wei: int, attested: datetime | None) -> ProviderView:
-    return ProviderView(
-        address=provider.address,
-        kind="verifier" if provider.kind == "verifier" else "provider",
-        name=provider.name,
-        region=provider.region,
-        hardware=provider.hardware,
-        environment_class=provider.environment_class,
-        site=provider.site,
-        asn=provider.asn,
-        owner=provider.owner,
-        round_trip_ms=provider.round_trip_ms,
-        status=provider.status,
+    return from_row(
+        ProviderView,
+        provider,
         reason=reason_of(services.settings, provider),
         tier=tier_name(services.network, provider.tier_id),
         stake_wei=stake_wei,
-        reliability_bps=provider.reliability_bps,
-        last_seen_at=provider.last_seen_at,
         registered_at=provider.created_at,
         attested_until=attested,
-        disputed_at=provider.disputed_at,
     )
 
 
 def _epoch_view(row: ProviderEpoch, penalty: DowntimePenalty | None) -> EpochView:
-    return EpochView(
-        epoch=row.epoch,
+    return from_row(
+        EpochView,
+        row,
         uptime_bps=uptime_bps(row.up_minutes, row.counted_minutes),
-        counted_minutes=row.counted_minutes,
-        committed_minutes=row.committed_minutes,
-        committed_up_minutes=row.committed_up_minutes,
-        served_bytes=row.served_bytes,
-        replays=row.replays,
-        verified=row.verified,
-        rejected=row.rejected,
-        lost=row.lost,
-        refused=row.refused,
-        slashes=row.slashes,
-        penalty=None if penalty is None else _penalty_view(penalty),
-    )
-
-
-def _penalty_view(penalty: DowntimePenalty) -> PenaltyView:
-    return PenaltyView(
-        evidence=penalty.evidence, evidence_cid=penalty.evidence_cid, amount_wei=penalty.amount_wei, tx=penalty.tx
+        penalty=None if penalty is None else from_row(PenaltyView, penalty),
     )
 
 
 def _ask_view(network: NetworkParameters, ask: AskRow) -> AskView:
-    return AskView(
-        id=ask.id,
-        provider=ask.provider,
-        tier=str(tier_name(network, ask.tier_id)),
-        gpus=ask.gpus,
-        min_price_wei=ask.min_price_wei,
-        valid_until=ask.valid_until,
-        status=ask.status,
-        placed_at=ask.created_at,
-    )
+    return from_row(AskView, ask, tier=str(tier_name(network, ask.tier_id)), placed_at=ask.created_at)

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 from market.accounts.deps import CurrentAccount
 from market.accounts.errors import NotAuthenticated
 from market.accounts.idempotency import IDEMPOTENT_ROUTE, IdempotentRoute
+from market.platform.db.rows import from_row
 from market.platform.http.deps import Reads, ServicesDep, Uow
 from market.platform.http.errors import KeyReused, RequestInFlight
 from market.platform.http.refusals import refusals
@@ -184,26 +185,13 @@ def replay_delivery(
 
 
 def _view(row: WebhookEndpoint) -> WebhookView:
-    return WebhookView.model_validate(_fields(row))
+    return from_row(WebhookView, row, events=row.kinds)
 
 
 def _with_secret(request: Request, row: WebhookEndpoint) -> NewWebhookView:
     request.state.secret_fields = ("secret",)
-    return NewWebhookView.model_validate(_fields(row) | {"secret": row.secret})
-
-
-def _fields(row: WebhookEndpoint) -> dict[str, Any]:
-    return {
-        "id": row.id,
-        "url": row.url,
-        "events": row.kinds,
-        "enabled": row.enabled,
-        "created_at": row.created_at,
-    }
+    return from_row(NewWebhookView, row, events=row.kinds)
 
 
 def _delivery_view(row: WebhookDelivery) -> DeliveryView:
-    values = {name: getattr(row, name) for name in DeliveryView.model_fields}
-    if row.status != "pending":
-        values["next_attempt_at"] = None
-    return DeliveryView.model_validate(values)
+    return from_row(DeliveryView, row, next_attempt_at=row.next_attempt_at if row.status == "pending" else None)

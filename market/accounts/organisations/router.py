@@ -15,6 +15,7 @@ from market.accounts.organisations.errors import LastOwner, MemberNotFound, Orga
 from market.accounts.organisations.models import Member, Organisation
 from market.accounts.organisations.service import Role
 from market.accounts.schemas import SpendingCaps, SpendingView
+from market.platform.db.rows import from_row
 from market.platform.http.deps import Reads, Uow
 from market.platform.http.errors import KeyReused, RequestInFlight
 from market.platform.http.refusals import refusals
@@ -117,14 +118,13 @@ def remove_member(
 
 
 def _view(session: Session, row: Organisation) -> OrganisationView:
-    return OrganisationView(
-        id=row.id,
-        name=row.name,
+    return from_row(
+        OrganisationView,
+        row,
         spending=SpendingView.of(spending.usage(session, row.limit_id)),
         members=[_member_view(session, member) for member in service.members(session, row.id)],
     )
 
 
 def _member_view(session: Session, row: Member) -> MemberView:
-    used = SpendingView.of(spending.usage(session, row.limit_id))
-    return MemberView.model_validate({"address": row.address, "role": row.role, "spending": used})
+    return from_row(MemberView, row, spending=SpendingView.of(spending.usage(session, row.limit_id)))

@@ -15,6 +15,7 @@ from market.jobs.models import Job
 from market.jobs.pricing import highest_price
 from market.orders.reports.capacity_forecast import BookForecast, CapacityForecast, forecast_capacity
 from market.orders.reports.schemas import BookChance, Change, ConstraintView, Finding, FindingCode, Why
+from market.platform.db.rows import from_row
 from market.platform.db.session import database_now
 from market.providers import service as providers
 from market.settings import Settings
@@ -61,12 +62,7 @@ def diagnose_unmatched_job(
         total=seen.total,
         findings=list(_waiting(job, tier, seen, rounds, expected, now)),
         constraints=[
-            ConstraintView(
-                code=step.code,
-                sentence=_CONSTRAINTS[step.code].format(n=step.removes),
-                removes=step.removes,
-                left=step.left,
-            )
+            from_row(ConstraintView, step, sentence=_CONSTRAINTS[step.code].format(n=step.removes))
             for step in seen.steps
         ],
         books=[_chance(tier, book, rounds) for book in seen.books],
@@ -102,16 +98,13 @@ def _answer(
 
 
 def _chance(tier: Tier, book: BookForecast, rounds: BookStatus) -> BookChance:
-    return BookChance(
+    return from_row(
+        BookChance,
+        book,
         book=f"{tier.name}.{book.zone}",
-        environment_class=book.environment_class,
-        suitable=book.suitable,
-        affordable=book.affordable,
-        free=book.free,
         price_now_wei_per_gpu_hour=book.price,
         last_price_wei_per_gpu_hour=rounds.last_price.get(book.zone),
         next_round_at=rounds.closes_at.get(book.zone),
-        expected_at=book.expected_at,
     )
 
 

@@ -10,6 +10,7 @@ from market.domain.lifecycle import UNIT_DECIDED
 from market.domain.network import NetworkParameters
 from market.jobs import service as jobs
 from market.jobs.service import JobSummary
+from market.platform.db.rows import from_row
 from market.training.checkpoints import facts as checkpoints_facts
 from market.training.units import service as units_service
 from market.training.units.facts import UnitSummary
@@ -84,17 +85,9 @@ def _unit(session: Session, unit: UnitSummary, windows: dict[int, WindowRecord])
     if window is not None:
         leaf = unit_leaf(unit.job_id, unit.round, unit.slot, unit.provider, unit.trace_root, unit.payload_hash)
         index = window.leaves.index(to_hex(leaf))
-    return UnitRecord(
-        round=unit.round,
-        slot=unit.slot,
-        provider=unit.provider,
-        status=unit.status,
-        reason=unit.reason,
-        start_checkpoint_cid=unit.start_checkpoint_cid,
-        start_slot_state_cid=unit.start_slot_state_cid,
-        start_restored_payload_cid=unit.start_restored_payload_cid,
-        start_eager_payload_cid=unit.start_eager_payload_cid,
-        top_k=unit.top_k,
+    return from_row(
+        UnitRecord,
+        unit,
         trace_root=unit.trace_root or None,
         payload_hash=unit.payload_hash or None,
         payload_cid=unit.payload_cid or None,
@@ -103,7 +96,5 @@ def _unit(session: Session, unit: UnitSummary, windows: dict[int, WindowRecord])
         commitment_signature=unit.commitment_signature or None,
         window=None if window is None else window.id,
         window_index=index,
-        sampling_bps=unit.sampling_bps,
         drawn_segments=samples.drawn_segments(session, unit.id),
-        tolerated_segments=unit.tolerated_segments,
     )
