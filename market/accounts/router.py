@@ -11,7 +11,6 @@ from market.accounts.deps import AdminAccount, CurrentAccount, Registry, SignedI
 from market.accounts.errors import (
     AccountNotFound,
     ApiKeyNotFound,
-    NotAuthenticated,
     NotPermitted,
     SessionRequired,
     SignInRefused,
@@ -37,7 +36,6 @@ from market.accounts.schemas import (
 from market.chain.contracts.codec import Deployment
 from market.platform.db.rows import from_row
 from market.platform.http.deps import Reads, ServicesDep, Uow
-from market.platform.http.errors import KeyReused, RequestInFlight
 from market.platform.http.refusals import refusals
 from market.platform.http.scopes import scoped
 from market.platform.http.types import AddressString, RowId
@@ -46,7 +44,7 @@ router = APIRouter(prefix="/v1", tags=["accounts"], route_class=IdempotentRoute)
 
 KeyId = Annotated[RowId, Path(description="The key's id, from GET /v1/me/keys.")]
 AccountAddress = Annotated[AddressString, Path(description="A wallet that has signed in at least once.")]
-_KEY_REFUSALS = (NotAuthenticated, SessionRequired, KeyReused, RequestInFlight, TooManyKeys)
+_KEY_REFUSALS = (SessionRequired, TooManyKeys)
 
 
 @router.post("/auth/nonce", status_code=201)
@@ -72,13 +70,13 @@ def sign_in(body: SignInRequest, services: ServicesDep, session: Uow) -> Session
     return SessionView(token=issued.secret, expires_at=issued.credential.expires_at, address=issued.credential.address)
 
 
-@router.delete("/auth/session", status_code=204, responses=refusals(NotAuthenticated), openapi_extra=scoped(None))
+@router.delete("/auth/session", status_code=204, openapi_extra=scoped(None))
 def sign_out(account: CurrentAccount, session: Uow) -> None:
     """End the session (or API key) that makes this request."""
     service.sign_out(session, account)
 
 
-@router.get("/me", responses=refusals(NotAuthenticated), openapi_extra=scoped(None))
+@router.get("/me", openapi_extra=scoped(None))
 def get_me(account: CurrentAccount, services: ServicesDep, session: Reads) -> AccountView:
     """Return your account, its roles, and the scopes of this credential."""
     registered = services.part(Registry).kind_of(session, account.address)
@@ -100,7 +98,7 @@ def create_key(body: KeyRequest, account: SignedInAccount, session: Uow, request
     return _new_key(session, request, issued)
 
 
-@router.get("/me/keys", responses=refusals(NotAuthenticated))
+@router.get("/me/keys")
 def list_keys(account: CurrentAccount, session: Reads) -> list[KeyView]:
     """Return your usable API keys, newest first."""
     return [_key_view(session, key) for key in service.list_keys(session, account.address)]
@@ -120,17 +118,13 @@ def rotate_key(
     return _new_key(session, request, issued)
 
 
-@router.delete(
-    "/me/keys/{key_id}", status_code=204, responses=refusals(NotAuthenticated, SessionRequired, ApiKeyNotFound)
-)
+@router.delete("/me/keys/{key_id}", status_code=204, responses=refusals(SessionRequired, ApiKeyNotFound))
 def revoke_key(key_id: KeyId, account: SignedInAccount, session: Uow) -> None:
     """Revoke an API key at once."""
     service.revoke_key(session, account.address, key_id)
 
 
-@router.put(
-    "/accounts/{address}/roles", responses=refusals(NotAuthenticated, SessionRequired, NotPermitted, AccountNotFound)
-)
+@router.put("/accounts/{address}/roles", responses=refusals(SessionRequired, NotPermitted, AccountNotFound))
 def set_roles(address: AccountAddress, body: RolesRequest, account: AdminAccount, session: Uow) -> RolesView:
     """Grant an account exactly these roles, as an admin of the market. The audit log records it."""
     return RolesView(address=address, roles=service.set_roles(session, account, address, body.roles))

@@ -6,7 +6,6 @@ from typing import Annotated, Literal, TypeVar
 from fastapi import APIRouter, Path, Query
 
 from market.accounts.deps import CurrentAccount
-from market.accounts.errors import NotAuthenticated
 from market.auctions import service
 from market.auctions.errors import BookNotFound, HistoryTooLong, RoundNotFound
 from market.auctions.models import AuctionRound
@@ -84,7 +83,7 @@ def get_auction_round(book: BookName, number: Number, services: ServicesDep, ses
     return _view(named, service.get_round(session, named, number))
 
 
-@router.get("/{book}/rounds/{number}/orders", responses=refusals(NotAuthenticated, BookNotFound, RoundNotFound))
+@router.get("/{book}/rounds/{number}/orders", responses=refusals(BookNotFound, RoundNotFound))
 def list_own_orders(
     book: BookName, number: Number, account: CurrentAccount, services: ServicesDep, session: Reads
 ) -> OwnOrders:

@@ -8,14 +8,13 @@ from fastapi import APIRouter, Path, Query
 from sqlalchemy.orm import Session
 
 from market.accounts.deps import CurrentAccount
-from market.accounts.errors import NotAuthenticated
 from market.accounts.idempotency import IDEMPOTENT_ROUTE, IdempotentRoute
 from market.domain.network import NetworkParameters
 from market.domain.nodes.uptime import uptime_bps
 from market.platform.db.base import utc_now
 from market.platform.db.rows import from_row
 from market.platform.http.deps import Reads, ServicesDep, Uow
-from market.platform.http.errors import InvalidSignature, KeyReused, NonceReplayed, RequestInFlight, UnknownTier
+from market.platform.http.errors import InvalidSignature, NonceReplayed, UnknownTier
 from market.platform.http.refusals import refusals
 from market.platform.http.services import Services
 from market.platform.http.types import AddressString, HashString
@@ -49,13 +48,12 @@ from zoo_protocol.messages import Ask
 router = APIRouter(prefix="/v1", tags=["providers"], route_class=IdempotentRoute)
 ProviderAddress = Annotated[AddressString, Path(description="The node's wallet.")]
 AskId = Annotated[HashString, Path(description="The ask's id: the EIP-712 struct hash.")]
-IDEMPOTENCY_REFUSALS = (KeyReused, RequestInFlight)
 
 
 @router.post(
     "/providers",
     status_code=201,
-    responses=refusals(NotAuthenticated, KindFixed, EnvironmentNotAccepted, *IDEMPOTENCY_REFUSALS),
+    responses=refusals(KindFixed, EnvironmentNotAccepted),
     dependencies=[IDEMPOTENT_ROUTE],
 )
 def register_provider(
@@ -104,7 +102,6 @@ def list_epochs(
     "/asks",
     status_code=201,
     responses=refusals(
-        NotAuthenticated,
         InvalidSignature,
         InvalidAsk,
         UnknownTier,
@@ -113,7 +110,6 @@ def list_epochs(
         ProviderJailed,
         TierNotEarned,
         NonceReplayed,
-        *IDEMPOTENCY_REFUSALS,
     ),
     dependencies=[IDEMPOTENT_ROUTE],
 )
@@ -126,13 +122,13 @@ def place_ask(body: AskRequest, account: CurrentAccount, services: ServicesDep, 
     return _ask_view(services.network, row)
 
 
-@router.get("/asks", responses=refusals(NotAuthenticated))
+@router.get("/asks")
 def list_asks(account: CurrentAccount, services: ServicesDep, session: Reads) -> list[AskView]:
     """Return your own asks, newest first. Asks of other providers are sealed."""
     return [_ask_view(services.network, row) for row in asks.asks_of(session, account.address)]
 
 
-@router.delete("/asks/{ask_id}", status_code=204, responses=refusals(NotAuthenticated, AskNotFound))
+@router.delete("/asks/{ask_id}", status_code=204, responses=refusals(AskNotFound))
 def cancel_ask(ask_id: AskId, account: CurrentAccount, session: Uow) -> None:
     """Remove your ask from the order book. Jobs that it won continue."""
     asks.cancel_ask(session, account.address, ask_id)

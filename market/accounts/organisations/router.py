@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from market.accounts import spending
 from market.accounts.deps import CurrentAccount
-from market.accounts.errors import AccountNotFound, NotAuthenticated, NotPermitted
+from market.accounts.errors import AccountNotFound, NotPermitted
 from market.accounts.idempotency import IDEMPOTENT_ROUTE, IdempotentRoute
 from market.accounts.organisations import service
 from market.accounts.organisations.errors import LastOwner, MemberNotFound, OrganisationNotFound
@@ -17,7 +17,6 @@ from market.accounts.organisations.service import Role
 from market.accounts.schemas import SpendingCaps, SpendingView
 from market.platform.db.rows import from_row
 from market.platform.http.deps import Reads, Uow
-from market.platform.http.errors import KeyReused, RequestInFlight
 from market.platform.http.refusals import refusals
 from market.platform.http.types import AddressString, RequestModel, RowId
 
@@ -26,7 +25,6 @@ OrganisationId = Annotated[RowId, Path(description="The organisation's id.")]
 MemberAddress = Annotated[AddressString, Path(description="A wallet that has signed in at least once.")]
 RoleName = Literal["viewer", "member", "admin", "owner"]
 Name = Annotated[str, Field(min_length=1, max_length=64, examples=["Zoo Labs"])]
-_FOUND = (NotAuthenticated, OrganisationNotFound)
 
 
 class OrganisationRequest(RequestModel):
@@ -64,7 +62,6 @@ class OrganisationView(BaseModel):
 @router.post(
     "",
     status_code=201,
-    responses=refusals(NotAuthenticated, KeyReused, RequestInFlight),
     dependencies=[IDEMPOTENT_ROUTE],
 )
 def create_organisation(body: OrganisationRequest, account: CurrentAccount, session: Uow) -> OrganisationView:
@@ -72,19 +69,19 @@ def create_organisation(body: OrganisationRequest, account: CurrentAccount, sess
     return _view(session, service.create(session, account.address, body.name, body.spending.caps()))
 
 
-@router.get("", responses=refusals(NotAuthenticated))
+@router.get("")
 def list_organisations(account: CurrentAccount, session: Reads) -> list[OrganisationView]:
     """Return your organisations, oldest first."""
     return [_view(session, row) for row in service.of_member(session, account.address)]
 
 
-@router.get("/{organisation_id}", responses=refusals(*_FOUND))
+@router.get("/{organisation_id}", responses=refusals(OrganisationNotFound))
 def get_organisation(organisation_id: OrganisationId, account: CurrentAccount, session: Reads) -> OrganisationView:
     """Return one organisation with its caps, spending and members."""
     return _view(session, service.require(session, organisation_id, account.address, Role.VIEWER))
 
 
-@router.patch("/{organisation_id}", responses=refusals(*_FOUND, NotPermitted))
+@router.patch("/{organisation_id}", responses=refusals(OrganisationNotFound, NotPermitted))
 def change_organisation(
     organisation_id: OrganisationId, body: OrganisationPatch, account: CurrentAccount, session: Uow
 ) -> OrganisationView:
@@ -94,7 +91,8 @@ def change_organisation(
 
 
 @router.put(
-    "/{organisation_id}/members/{address}", responses=refusals(*_FOUND, NotPermitted, AccountNotFound, LastOwner)
+    "/{organisation_id}/members/{address}",
+    responses=refusals(OrganisationNotFound, NotPermitted, AccountNotFound, LastOwner),
 )
 def set_member(
     organisation_id: OrganisationId, address: MemberAddress, body: MemberRequest, account: CurrentAccount, session: Uow
@@ -108,7 +106,7 @@ def set_member(
 @router.delete(
     "/{organisation_id}/members/{address}",
     status_code=204,
-    responses=refusals(*_FOUND, NotPermitted, MemberNotFound, LastOwner),
+    responses=refusals(OrganisationNotFound, NotPermitted, MemberNotFound, LastOwner),
 )
 def remove_member(
     organisation_id: OrganisationId, address: MemberAddress, account: CurrentAccount, session: Uow

@@ -12,7 +12,9 @@ from market.platform.http.errors import (
     DatabaseDown,
     InternalError,
     InvalidRequest,
+    KeyReused,
     RateLimited,
+    RequestInFlight,
     StateConflict,
 )
 from market.platform.http.refusals import Problem, add_refusal, refusals
@@ -71,6 +73,9 @@ def _complete(operation: dict[str, Any], path: str, method: str) -> None:
             add_refusal(responses, refusal)
         if method != "get":  # an illegal transition without a problem of its own
             add_refusal(responses, StateConflict)
+    if any(parameter["name"] == "idempotency-key" for parameter in operation.get("parameters", ())):
+        for refusal in (KeyReused, RequestInFlight):
+            add_refusal(responses, refusal)
     for common in _ALWAYS:  # a route's own responses replace the common ones of the same status
         add_refusal(responses, common)
     if (

@@ -5,19 +5,17 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from market.accounts.deps import CurrentAccount
-from market.accounts.errors import NotAuthenticated
 from market.payments.rewards import repository, service
 from market.payments.rewards.schemas import RewardEarned, RewardProof, RewardsView
 from market.payments.rewards.service import EarningsLeaf
 from market.platform.db.base import utc_now
 from market.platform.db.rows import from_row
 from market.platform.http.deps import Reads
-from market.platform.http.refusals import refusals
 
 router = APIRouter(prefix="/v1", tags=["rewards"])
 
 
-@router.get("/rewards", responses=refusals(NotAuthenticated))
+@router.get("/rewards")
 def get_rewards(
     account: CurrentAccount,
     session: Reads,

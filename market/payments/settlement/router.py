@@ -7,7 +7,6 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 
 from market.accounts.deps import CurrentAccount
-from market.accounts.errors import NotAuthenticated
 from market.chain.views import ChainViews
 from market.jobs.access import visible_job
 from market.jobs.errors import JobNotFound
@@ -27,7 +26,7 @@ JobId = Annotated[str, Path(pattern=r"^0x[0-9a-f]{64}$", description="The job's 
 Place = Annotated[int, Path(ge=0, lt=2**31, description="From 0.")]
 
 
-@router.get("/jobs/{job_id}/receipt", responses=refusals(NotAuthenticated, JobNotFound, NotSettledYet))
+@router.get("/jobs/{job_id}/receipt", responses=refusals(JobNotFound, NotSettledYet))
 def get_receipt(job_id: JobId, account: CurrentAccount, services: ServicesDep) -> Receipt:
     """Receipt of your settled job, from final chain events and the published record.
 
@@ -57,7 +56,7 @@ def get_unit_record(job_id: JobId, round: Place, slot: Place, session: Reads, se
     return DecidedUnits(record=json.loads(record.to_bytes()))
 
 
-@router.get("/claims", responses=refusals(NotAuthenticated))
+@router.get("/claims")
 def list_claims(
     account: CurrentAccount,
     session: Reads,

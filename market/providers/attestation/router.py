@@ -8,11 +8,10 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 
 from market.accounts.deps import CurrentAccount
-from market.accounts.errors import NotAuthenticated
 from market.accounts.idempotency import IDEMPOTENT_ROUTE, IdempotentRoute
 from market.chain.contracts.codec import Deployment
 from market.platform.http.deps import ServicesDep, Uow
-from market.platform.http.errors import ChainDown, KeyReused, RequestInFlight, StorageDown
+from market.platform.http.errors import ChainDown, StorageDown
 from market.platform.http.refusals import refusals
 from market.providers.attestation import service
 from market.providers.attestation.schemas import AttestedView, ChallengeView, GpuView, QuoteRequest
@@ -38,7 +37,7 @@ ChallengeId = Annotated[str, Path(description="The challenge's id, from POST /v1
 @router.post(
     "/attestations",
     status_code=201,
-    responses=refusals(NotAuthenticated, NotRegistered, ProviderJailed, KeyReused, RequestInFlight),
+    responses=refusals(NotRegistered, ProviderJailed),
     dependencies=[IDEMPOTENT_ROUTE],
 )
 def start_attestation(account: CurrentAccount, services: ServicesDep, session: Uow) -> ChallengeView:
@@ -59,7 +58,6 @@ def start_attestation(account: CurrentAccount, services: ServicesDep, session: U
     "/attestations/{challenge_id}/quote",
     status_code=202,
     responses=refusals(
-        NotAuthenticated,
         AttestationNotFound,
         AttestationAnswered,
         AttestationExpired,

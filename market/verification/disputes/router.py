@@ -5,7 +5,6 @@ from typing import Annotated, TypeVar
 from fastapi import APIRouter, Path, Query, Request
 
 from market.accounts.deps import CurrentAccount
-from market.accounts.errors import NotAuthenticated
 from market.chain.contracts.codec import Deployment
 from market.platform.db.rows import from_row
 from market.platform.http.deps import Reads, ServicesDep, Uow
@@ -67,9 +66,7 @@ def get_dispute(dispute_id: DisputeId, session: Reads) -> DisputeView:
     return _summary(DisputeView, dispute, case=service.case(session, dispute.unit_key))
 
 
-@router.put(
-    "/{dispute_id}/state", responses=refusals(NotAuthenticated, NotDisputedProvider, DisputeNotFound, StepNotNamed)
-)
+@router.put("/{dispute_id}/state", responses=refusals(NotDisputedProvider, DisputeNotFound, StepNotNamed))
 def put_state(dispute_id: DisputeId, body: StateRequest, account: CurrentAccount, session: Uow) -> DisputeSummary:
     """Set the CID of the selected segment's start state, as the unit's provider; repeatable.
 
@@ -79,7 +76,7 @@ def put_state(dispute_id: DisputeId, body: StateRequest, account: CurrentAccount
     return _summary(DisputeSummary, dispute)
 
 
-@router.get("/{dispute_id}/files/{cid}", responses=refusals(NotAuthenticated, *_NOT_REQUESTED, StorageDown))
+@router.get("/{dispute_id}/files/{cid}", responses=refusals(*_NOT_REQUESTED, StorageDown))
 def read_disputed_file(dispute_id: DisputeId, cid: FileCid, account: CurrentAccount, services: ServicesDep) -> FileView:
     """Return the state of a start file of the selected segment."""
     return file_view(services, service.expected_file(dispute_id, account.address, cid), cid)
@@ -87,9 +84,7 @@ def read_disputed_file(dispute_id: DisputeId, cid: FileCid, account: CurrentAcco
 
 @router.put(
     "/{dispute_id}/files/{cid}/pieces/{number}",
-    responses=refusals(
-        NotAuthenticated, *_NOT_REQUESTED, PieceRefused, StorageQuotaExceeded, BodyTooLarge, StorageDown
-    ),
+    responses=refusals(*_NOT_REQUESTED, PieceRefused, StorageQuotaExceeded, BodyTooLarge, StorageDown),
     openapi_extra=BINARY_BODY,
 )
 async def put_disputed_piece(
@@ -108,9 +103,7 @@ async def put_disputed_piece(
 
 @router.post(
     "/{dispute_id}/files/{cid}",
-    responses=refusals(
-        NotAuthenticated, *_NOT_REQUESTED, UploadIncomplete, WrongFile, StorageQuotaExceeded, StorageDown
-    ),
+    responses=refusals(*_NOT_REQUESTED, UploadIncomplete, WrongFile, StorageQuotaExceeded, StorageDown),
 )
 def join_disputed_pieces(
     dispute_id: DisputeId, cid: FileCid, account: CurrentAccount, services: ServicesDep
@@ -127,7 +120,7 @@ def list_verdicts(dispute_id: DisputeId, session: Reads, draw: Draw = None) -> l
 
 @router.post(
     "/{dispute_id}/verdicts",
-    responses=refusals(NotAuthenticated, NotInCommittee, DisputeNotFound, CommitteeNotJudging, VerdictDiffers),
+    responses=refusals(NotInCommittee, DisputeNotFound, CommitteeNotJudging, VerdictDiffers),
 )
 def post_verdict(
     dispute_id: DisputeId, body: VerdictRequest, account: CurrentAccount, session: Uow, services: ServicesDep

@@ -5,7 +5,6 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 
 from market.accounts.deps import CurrentAccount
-from market.accounts.errors import NotAuthenticated
 from market.platform.http.deps import Reads
 from market.platform.http.refusals import refusals
 from market.training.commitments.errors import CommitmentNotFound
@@ -42,7 +41,7 @@ def get_commitment(unit_id: Leaf, session: Reads) -> CommitmentView:
     )
 
 
-@router.get("/omissions", responses=refusals(NotAuthenticated))
+@router.get("/omissions")
 def list_omissions(account: CurrentAccount, session: Reads) -> list[OmissionView]:
     """List your newest 200 claims on chain that a commitment was not included."""
     return [
@@ -58,7 +57,7 @@ def list_omissions(account: CurrentAccount, session: Reads) -> list[OmissionView
     ]
 
 
-@router.get("/work", responses=refusals(NotAuthenticated))
+@router.get("/work")
 def get_open_work(account: CurrentAccount, session: Reads) -> OpenWorkView:
     """Return the work of your node that is not over, before you take out its stake."""
     job_ids, undecided_units = leases.open_work(session, account.address)
