@@ -21,7 +21,6 @@ import market.training.leases.models
 import market.training.units.ddl
 import market.training.units.models
 import market.training.uploads.models
-import market.verification.disputes.challenge_models
 import market.verification.disputes.models
 import market.verification.penalties.models
 import market.verification.samples.models

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Path
 from market.accounts.deps import CurrentAccount
 from market.accounts.idempotency import IDEMPOTENT_ROUTE, IdempotentRoute
 from market.chain.contracts.codec import Deployment
+from market.platform.db.rows import from_row
 from market.platform.http.deps import ServicesDep, Uow
 from market.platform.http.errors import ChainDown, StorageDown
 from market.platform.http.refusals import refusals
@@ -76,10 +77,9 @@ def answer_attestation(
     gpus = None if statement is None else GpuStatement(statement.overall, statement.devices, statement.certificates)
     answer = service.Answer(bytes.fromhex(body.quote), body.collateral.model_dump(exclude_none=True), gpus)
     found = service.finish(services, account.address, challenge_id, answer, _trust(services.settings))
-    return AttestedView(
-        tee=found.verified.tee,
-        measurement=found.verified.measurement,
-        tcb_status=found.verified.tcb_status,
+    return from_row(
+        AttestedView,
+        found.verified,
         advisories=list(found.verified.advisories),
         attested_gpus=[GpuView(**asdict(gpu)) for gpu in found.verified.gpus],
         attested_until=found.attested_until,

@@ -18,6 +18,7 @@ from market.domain.lifecycle import ProviderEvent, ProviderStatus
 from market.domain.network import Benchmark, NetworkParameters, Tier
 from market.domain.nodes.hardware import insufficient_key
 from market.platform.db.base import utc_now
+from market.platform.db.rows import from_row
 from market.platform.db.session import Database
 from market.platform.http.errors import UnknownTier
 from market.platform.storage import quota
@@ -70,9 +71,7 @@ class Verdict:
 
 
 def work_of(benchmark: Benchmark) -> ProofParameters:
-    return ProofParameters(
-        benchmark.size, benchmark.pool, benchmark.lanes, benchmark.rounds, benchmark.steps, benchmark.opened
-    )
+    return from_row(ProofParameters, benchmark)
 
 
 def seconds_of(benchmark: Benchmark) -> float:
