@@ -117,23 +117,43 @@ class Settings(BaseSettings):
 
     @property
     def operator_source(self) -> "KeySource":
-        return self._key_source("operator")
+        return KeySource(
+            "ZOO_OPERATOR",
+            self.operator_key,
+            self.operator_keystore,
+            self.operator_keystore_password,
+            self.operator_keystore_password_file,
+        )
 
     @property
     def acknowledger_source(self) -> "KeySource":
-        return self._key_source("acknowledger")
+        return KeySource(
+            "ZOO_ACKNOWLEDGER",
+            self.acknowledger_key,
+            self.acknowledger_keystore,
+            self.acknowledger_keystore_password,
+            self.acknowledger_keystore_password_file,
+        )
 
     @property
     def challenger_source(self) -> "KeySource":
-        return self._key_source("challenger")
+        return KeySource(
+            "ZOO_CHALLENGER",
+            self.challenger_key,
+            self.challenger_keystore,
+            self.challenger_keystore_password,
+            self.challenger_keystore_password_file,
+        )
 
     @property
     def former_challenger_source(self) -> "KeySource":
-        return self._key_source("previous_challenger")
-
-    def _key_source(self, account: str) -> "KeySource":
-        kinds = ("key", "keystore", "keystore_password", "keystore_password_file")
-        return KeySource(f"ZOO_{account.upper()}", *(getattr(self, f"{account}_{kind}") for kind in kinds))
+        return KeySource(
+            "ZOO_PREVIOUS_CHALLENGER",
+            self.previous_challenger_key,
+            self.previous_challenger_keystore,
+            self.previous_challenger_keystore_password,
+            self.previous_challenger_keystore_password_file,
+        )
 
     @property
     def upload_seconds(self) -> float:

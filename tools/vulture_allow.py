@@ -84,6 +84,7 @@ _.newest_round
 _.next_round_at
 _.next_within_seconds
 _.nodes_total
+_.open_tx
 _.pck_certificate_chain
 _.pck_crl
 _.pck_crl_issuer_chain

@@ -3,7 +3,6 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -19,23 +18,16 @@ class JobSummary:
     """One job. Amounts in wei; ``times`` by name, None for steps that it has not reached."""
 
     id: str
-    payer: str
     status: str
     reason: str | None
     order: JobOrder
     order_signature: str
-    spec: dict[str, Any]
     spec_cid: str
     segments: int
-    rounds: int
-    escrowed_wei: int
     fee_bps: int | None
     clearing_price_wei: int | None
     auction_round_id: int | None
     environment_class: str | None
-    record_cid: str | None
-    open_tx: str | None
-    settlement_tx: str | None
     times: Mapping[str, datetime | None]
 
 

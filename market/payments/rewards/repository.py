@@ -70,7 +70,7 @@ def newest_leaves(session: Session, account: str) -> Sequence[Row[RewardPost, Re
 
 
 def earnings_of(session: Session, account: str, after: int | None, limit: int) -> Sequence[Row[*tuple[Any, ...]]]:
-    """Return an account's earnings in valid posts below ``after`` and their epochs, newest first."""
+    """Return an account's earnings in valid posts below ``after`` with epochs, newest first."""
     own, post = RewardEarning, RewardPost
     query = (
         select(

@@ -1,4 +1,4 @@
-"""Tables of disputes, from final events, of data from their parties, and of the market's own.
+"""Tables of disputes, from final events, of their parties' data, and of the market's own.
 
 The contract decides. Callers read the current state from the chain before they act.
 """
