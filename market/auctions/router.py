@@ -9,7 +9,7 @@ from market.accounts.deps import CurrentAccount
 from market.auctions import service
 from market.auctions.errors import BookNotFound, HistoryTooLong, RoundNotFound
 from market.auctions.models import AuctionRound
-from market.auctions.schemas import BookView, History, HistoryPoint, OwnOrders, RoundPage, RoundSummary, RoundView
+from market.auctions.schemas import BookView, History, OwnOrders, RoundPage, RoundSummary, RoundView
 from market.auctions.service import Book
 from market.jobs import service as jobs
 from market.platform.db.base import utc_now
@@ -105,8 +105,7 @@ def get_price_history(
     """Time series of a book's prices, volume, depth and time to fill."""
     named = service.parse_book(services.network, book)
     end = end or utc_now()
-    found = service.history(session, named, start or end - timedelta(days=1), end, _BUCKETS[bucket])
-    points = [HistoryPoint.model_validate(point, from_attributes=True) for point in found]
+    points = service.history(session, named, start or end - timedelta(days=1), end, _BUCKETS[bucket])
     return History(book=named.name, bucket=bucket, points=points)
 
 

@@ -148,7 +148,6 @@ def answer_benchmark(
     benchmark_id: BenchmarkId, body: AnswerRequest, account: CurrentAccount, services: ServicesDep
 ) -> VerdictView:
     """Answer a challenge with the CID of the uploaded result. A correct one earns the tier."""
-    verdict = benchmarks_service.finish_benchmark(
+    return benchmarks_service.finish_benchmark(
         services.database, services.part(Storage), services.network, account.address, benchmark_id, body.cid
     )
-    return VerdictView(passed=verdict.passed, reason=verdict.reason, tier=verdict.tier, mflops=verdict.mflops)
