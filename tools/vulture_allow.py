@@ -80,6 +80,7 @@ _.ledger_reconciled
 _.limit_price_wei_per_gpu_hour
 _.low_wei
 _.mean_wei
+_.mflops
 _.newest_round
 _.next_round_at
 _.next_within_seconds

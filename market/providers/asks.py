@@ -81,15 +81,6 @@ def cancel_ask(session: Session, address: str, ask_id: str) -> None:
         raise AskNotFound(f"no open ask {ask_id}", field="ask_id")
 
 
-def expire_asks(session: Session, now: datetime) -> None:
-    """Close asks past their ``validUntil``; clearings ignore them from that instant."""
-    repository.expire_asks(session, now)
-
-
-def asks_of(session: Session, address: str) -> list[AskRow]:
-    return repository.asks_of(session, address)
-
-
 def _check_signature(domain: Domain, ask: Ask, signature: str) -> None:
     try:
         signer = recover(typed_data(domain, ask), signature)

@@ -18,7 +18,7 @@ from market.platform.http.errors import InvalidSignature, NonceReplayed, Unknown
 from market.platform.http.refusals import refusals
 from market.platform.http.services import Services
 from market.platform.http.types import AddressString, HashString
-from market.providers import asks, service
+from market.providers import asks, repository, service
 from market.providers.attestation.chain_events import attested_until
 from market.providers.environment_classes import reason_of, require_accepted
 from market.providers.errors import (
@@ -125,7 +125,7 @@ def place_ask(body: AskRequest, account: CurrentAccount, services: ServicesDep, 
 @router.get("/asks")
 def list_asks(account: CurrentAccount, services: ServicesDep, session: Reads) -> list[AskView]:
     """Return your own asks, newest first. Asks of other providers are sealed."""
-    return [_ask_view(services.network, row) for row in asks.asks_of(session, account.address)]
+    return [_ask_view(services.network, row) for row in repository.asks_of(session, account.address)]
 
 
 @router.delete("/asks/{ask_id}", status_code=204, responses=refusals(AskNotFound))

@@ -4,14 +4,14 @@ from datetime import timedelta
 
 from celery import shared_task
 
-from market.accounts import service as accounts
+from market.accounts import repository as accounts
 from market.accounts.idempotency import delete_expired_answers
 from market.auctions import service as auctions
 from market.orders import amendments
 from market.platform.db.session import database_now
 from market.platform.events.announcer import announce, delete_old_steps
 from market.platform.storage import quota
-from market.providers import asks
+from market.providers import repository as providers
 from market.providers.outages import service as outages
 from market.training.evaluation import validation
 from market.training.leases import expiry
@@ -48,8 +48,8 @@ def sweep() -> None:
             now = database_now(session)
             outages.report(session, outages.SWEEP, outages.sweep_gap(c.settings.sweep_interval_seconds))
             is_api_down = outages.is_unresponsive(session, outages.API, outages.api_gap(c.settings.lease_seconds), now)
-            asks.expire_asks(session, now)
-            accounts.discard_expired(session, now)
+            providers.expire_asks(session, now)
+            accounts.delete_expired(session, now)
             delete_expired_answers(session, now)
         if not is_api_down:  # during an outage no node can renew its lease
             expiry.expire_due(c.database, now)

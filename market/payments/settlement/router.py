@@ -16,6 +16,7 @@ from market.payments.settlement.errors import NotSettledYet
 from market.payments.settlement.receipt import job_receipt
 from market.payments.settlement.record import decided_record
 from market.payments.settlement.schemas import ClaimPage, ClaimView, DecidedUnits, Receipt, ReceiptSeconds
+from market.platform.db.rows import from_row
 from market.platform.http.deps import Reads, ServicesDep
 from market.platform.http.refusals import refusals
 from market.platform.storage.client import Storage
@@ -67,13 +68,12 @@ def list_claims(
     """Your pay in settled batches, with the Merkle proofs for your claims."""
     found = claims.claims_of(session, account.address, claimed=claimed, after_batch=after, limit=limit)
     items = [
-        ClaimView(
-            job_ids=claim.job_ids,
+        from_row(
+            ClaimView,
+            claim,
             batch_id=batch.batch_id or 0,
             amount_wei=str(claim.amount_wei),
-            proof=claim.proof,
             claimable_at=batch.claimable_at or batch.created_at,
-            claim_tx=claim.claim_tx,
         )
         for batch, claim in found
     ]

@@ -46,13 +46,8 @@ def start_attestation(account: CurrentAccount, services: ServicesDep, session: U
     challenge = service.start(session, account.address)
     deployment = services.part(Deployment)
     bound = deployment.chain_id, deployment.address("Attestations"), account.address, challenge.nonce
-    return ChallengeView(
-        id=challenge.id,
-        nonce=challenge.nonce,
-        report_data=to_hex(report_data(*bound)),
-        gpu_nonce=to_hex(gpu_nonce(*bound)),
-        deadline_at=challenge.deadline_at,
-    )
+    data, nonce = to_hex(report_data(*bound)), to_hex(gpu_nonce(*bound))
+    return from_row(ChallengeView, challenge, report_data=data, gpu_nonce=nonce)
 
 
 @router.post(

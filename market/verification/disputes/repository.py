@@ -7,6 +7,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from market.domain.lifecycle import DISPUTE_OPEN, ChallengeStatus
+from market.platform.db.locks import locked
 from market.verification.disputes.models import Challenge, Dispute, Verdict, WithheldUnit
 
 
@@ -16,8 +17,7 @@ def dispute(session: Session, dispute_id: str) -> Dispute | None:
 
 def lock_dispute(session: Session, dispute_id: str) -> Dispute | None:
     """Lock and refresh a dispute."""
-    query = select(Dispute).where(Dispute.id == dispute_id).with_for_update(key_share=True)
-    return session.scalar(query.execution_options(populate_existing=True))
+    return session.scalar(locked(select(Dispute).where(Dispute.id == dispute_id)))
 
 
 def open_disputes(session: Session) -> Sequence[Dispute]:
@@ -59,8 +59,7 @@ def challenge(session: Session, unit_id: int) -> Challenge | None:
 
 def lock_challenge(session: Session, unit_id: int) -> Challenge | None:
     """Lock and refresh the market's dispute of a unit."""
-    query = select(Challenge).where(Challenge.unit_id == unit_id).with_for_update(key_share=True)
-    return session.scalar(query.execution_options(populate_existing=True))
+    return session.scalar(locked(select(Challenge).where(Challenge.unit_id == unit_id)))
 
 
 def open_challenges(session: Session) -> Sequence[Challenge]:
