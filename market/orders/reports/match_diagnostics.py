@@ -58,43 +58,24 @@ def diagnose_unmatched_job(
     expected = min((book.expected_at for book in seen.books if book.expected_at is not None), default=None)
     return _answer(
         job,
-        limit=seen.limit,
-        total=seen.total,
+        limit_price_wei_per_gpu_hour=seen.limit,
+        nodes_total=seen.total,
         findings=list(_waiting(job, tier, seen, rounds, expected, now)),
         constraints=[
             from_row(ConstraintView, step, sentence=_CONSTRAINTS[step.code].format(n=step.removes))
             for step in seen.steps
         ],
         books=[_chance(tier, book, rounds) for book in seen.books],
-        expected=expected,
+        expected_at=expected,
         changes=list(_changes(job, tier, seen, expected)),
     )
 
 
-def _answer(
-    job: Job,
-    *,
-    findings: list[Finding],
-    limit: int | None = None,
-    total: int = 0,
-    constraints: list[ConstraintView] | None = None,
-    books: list[BookChance] | None = None,
-    expected: datetime | None = None,
-    changes: list[Change] | None = None,
-) -> Why:
-    return Why(
-        job_id=job.id,
-        status=job.status,
-        reason=job.reason,
-        nodes=job.nodes,
-        limit_price_wei_per_gpu_hour=limit,
-        nodes_total=total,
-        findings=findings,
-        constraints=constraints or [],
-        books=books or [],
-        expected_at=expected,
-        changes=changes or [],
-    )
+def _answer(job: Job, **found: object) -> Why:
+    """Return an answer with the ``found`` fields; the others are empty."""
+    empty = {"limit_price_wei_per_gpu_hour": None, "nodes_total": 0, "expected_at": None}
+    empty |= {"constraints": [], "books": [], "changes": []}
+    return from_row(Why, job, job_id=job.id, **empty | found)
 
 
 def _chance(tier: Tier, book: BookForecast, rounds: BookStatus) -> BookChance:

@@ -18,7 +18,7 @@ from market.verification.penalties import service as penalties
 from market.verification.samples import service as samples
 from market.verification.windows import service as windows_service
 from zoo_protocol.hashing import to_hex
-from zoo_protocol.payments.job_record import CheckpointRecord, JobRecord, UnitRecord, WindowRecord, unit_leaf
+from zoo_protocol.payments.job_record import JobRecord, UnitRecord, WindowRecord, unit_leaf
 
 
 def build_record(
@@ -31,14 +31,8 @@ def build_record(
     """
     units = units_service.job_units(session, job.id) if paid is None else paid
     entered = {unit.window_id for unit in units if unit.window_id is not None}
-    checkpoints = [
-        CheckpointRecord(c.round, c.cid, c.model_cid, c.validation_loss, c.pins)
-        for c in checkpoints_facts.checkpoints_of(session, job.id)
-    ]
-    windows = {
-        window.id: WindowRecord(window.id_in_contract, window.root, window.leaves)
-        for window in windows_service.committed_windows(session, entered)
-    }
+    checkpoints = checkpoints_facts.checkpoints_of(session, job.id)
+    windows = windows_service.committed_windows(session, entered)
     order = {name: str(value) for name, value in asdict(job.order).items()}
     tier = next(tier for tier in network.tiers if tier.id == job.order.tier)
     return JobRecord(
