@@ -48,13 +48,7 @@ from market.orders.schemas import (
 )
 from market.platform.db.session import UnitOfWork
 from market.platform.http.deps import Reads, ServicesDep, Uow
-from market.platform.http.errors import (
-    ChainDown,
-    InvalidSignature,
-    NonceReplayed,
-    StorageDown,
-    UnknownTier,
-)
+from market.platform.http.errors import ChainDown, InvalidSignature, NonceReplayed, StorageDown, UnknownTier
 from market.platform.http.refusals import refusals
 from market.platform.http.scopes import scoped
 from market.platform.http.services import Services

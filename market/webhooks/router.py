@@ -134,11 +134,7 @@ def delete_webhook(webhook_id: WebhookId, account: CurrentAccount, session: Uow)
     service.delete(service.get(session, account.address, webhook_id))
 
 
-@router.post(
-    "/{webhook_id}/rotate-secret",
-    responses=refusals(WebhookNotFound),
-    dependencies=[IDEMPOTENT_ROUTE],
-)
+@router.post("/{webhook_id}/rotate-secret", responses=refusals(WebhookNotFound), dependencies=[IDEMPOTENT_ROUTE])
 def rotate_webhook_secret(
     webhook_id: WebhookId, body: RotateSecretRequest, account: CurrentAccount, session: Uow, request: Request
 ) -> NewWebhookView:

@@ -59,11 +59,7 @@ class OrganisationView(BaseModel):
     members: list[MemberView]
 
 
-@router.post(
-    "",
-    status_code=201,
-    dependencies=[IDEMPOTENT_ROUTE],
-)
+@router.post("", status_code=201, dependencies=[IDEMPOTENT_ROUTE])
 def create_organisation(body: OrganisationRequest, account: CurrentAccount, session: Uow) -> OrganisationView:
     """Create an organisation with you as owner. Its members' wallets pay, within its caps."""
     return _view(session, service.create(session, account.address, body.name, body.spending.caps()))

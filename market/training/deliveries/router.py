@@ -41,11 +41,7 @@ from market.training.leases.schemas import (
 router = APIRouter(prefix="/v1/leases", tags=["leases"], dependencies=[REPORTS_LIVENESS])
 
 
-@router.post(
-    "/next",
-    response_model=LeaseView,
-    responses={204: {"description": "No work within wait_seconds."}},
-)
+@router.post("/next", response_model=LeaseView, responses={204: {"description": "No work within wait_seconds."}})
 async def next_lease(
     body: NextLease, request: Request, account: CurrentAccount, services: ServicesDep
 ) -> LeaseView | Response:
