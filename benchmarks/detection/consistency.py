@@ -73,9 +73,7 @@ def simulate(rounds: int, seeds: int) -> Findings:
     torch.set_num_threads(1)
     found = Findings()
     usual, held = standard_library(1 << 22)
-    random = np.random.default_rng(0)
-    text = " ".join(f"{number:.4f}" for number in random.normal(size=len(usual) // 8))
-    other = np.frombuffer(text.encode(), np.uint8)
+    other = _other_text(len(usual))
     for seed in range(FIRST_SEED, FIRST_SEED + seeds):
         training = TrainingConfig(
             rounds=rounds, inner_steps=8, segment_steps=8, batch_size=8, warmup_steps=4, top_k=512, seed=seed
@@ -83,6 +81,13 @@ def simulate(rounds: int, seeds: int) -> Findings:
         for spec, parameters, payloads in _rounds(TrainingSpec(MODEL, "unused", training), usual, other):
             _check_round(found, spec, parameters, payloads, held, np.random.default_rng(seed))
     return found
+
+
+def _other_text(size: int) -> Tokens:
+    """Return numbers as text, as in data files, which differ from programs."""
+    random = np.random.default_rng(0)
+    text = " ".join(f"{number:.4f}" for number in random.normal(size=size // 8))
+    return np.frombuffer(text.encode(), np.uint8)
 
 
 def _rounds(

@@ -154,6 +154,10 @@ class Run:
         self._arrivals: defaultdict[int, list[float]] = defaultdict(list)
         self.closings: list[float] = []
         self.trained: list[float] = []
+        self._environment = self._await_workers()
+        self._closer = ThreadPoolExecutor(1)
+
+    def _await_workers(self) -> str:
         until, ready = time.monotonic() + STARTING_SECONDS, list[str]()
         while len(ready) < len(self.workers):
             with contextlib.suppress(queue.Empty):
@@ -161,8 +165,7 @@ class Run:
             if time.monotonic() > until or any(worker.process.poll() is not None for worker in self.workers):
                 self._end_workers()
                 raise RuntimeError(f"only {len(ready)} of {len(self.workers)} workers started; see above")
-        self._environment = ready[0]
-        self._closer = ThreadPoolExecutor(1)
+        return ready[0]
 
     def _publish(self) -> None:
         tokens, _ = standard_library(1 << 18)
@@ -204,19 +207,9 @@ class Run:
         self._closing: Future[None] | None = None
         taken: list[float] = []
         while len(taken) < count:
-            for slot in range(self._slots):
-                which = self._round_to_offer(slot)
-                if slot not in self._holders:
-                    rests = slot in self._now.units or slot in self._next.units
-                    if not self._spares or (rests and which is None):
-                        continue
-                    self._holders[slot] = self._spares.pop(0)
-                if which is not None:
-                    self._offer((self._now, self._next)[which], slot)
+            self._offer_units()
             if self._closing is None and self._state().can_close(datetime.now(UTC)):
-                self._included = [unit for unit in self._now.units.values() if unit.delivered]
-                self._closing = self._closer.submit(self._close, self._now.number, self._included)
-                self._closing.add_done_callback(lambda _: self._answers.put((-1, {"unit": None})))
+                self._begin_closing()
             self._await_answer()
             if leaver is not None and time.monotonic() - began >= LEAVES_AFTER and leaver in self._holders:
                 self._holders[leaver].leave()
@@ -226,6 +219,17 @@ class Run:
                 self._closing.result()
                 taken.append(self._open_next())
         return taken
+
+    def _offer_units(self) -> None:
+        for slot in range(self._slots):
+            which = self._round_to_offer(slot)
+            if slot not in self._holders:
+                rests = slot in self._now.units or slot in self._next.units
+                if not self._spares or (rests and which is None):
+                    continue
+                self._holders[slot] = self._spares.pop(0)
+            if which is not None:
+                self._offer((self._now, self._next)[which], slot)
 
     def _round_to_offer(self, slot: int) -> int | None:
         if slot in self._late:
@@ -323,6 +327,11 @@ class Run:
             last_offer=timedelta(seconds=last_offer),
             last_early_offer=timedelta(seconds=deadlines.latest_early_start(taken, deadline)) if taken else None,
         )
+
+    def _begin_closing(self) -> None:
+        self._included = [unit for unit in self._now.units.values() if unit.delivered]
+        self._closing = self._closer.submit(self._close, self._now.number, self._included)
+        self._closing.add_done_callback(lambda _: self._answers.put((-1, {"unit": None})))
 
     def _close(self, round_: int, included: list[_Unit]) -> None:
         started = time.monotonic()

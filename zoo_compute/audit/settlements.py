@@ -95,10 +95,7 @@ def _check_part(result: Verification, chain: ChainReader, gateway: GatewayClient
     result.expect("wrong_transfers", "settlement", dict(refunds), dict(chain.transfers(part)))
     if part.batch == 0:
         return []
-    batch_cid = JobRecord.from_bytes(fetch_record(gateway, part.record)).batch_cid
-    if batch_cid is None:
-        raise RecordError("batch_cid", "is missing, but the line pays units")
-    units = PaidUnits.from_bytes(gateway.fetch(batch_cid, max_bytes=MAX_RECORD_BYTES)).units
+    units = _units(gateway, part)
     pay = {
         job_id: net_unit_price(line.price, orders[job_id].unit_weight, orders[job_id].fee_bps)
         for job_id, line in together
@@ -120,6 +117,13 @@ def _check_posted(
     for provider, amount in posted.claimed.items():
         due = earned.get(provider, 0) - posted.withheld.get(provider, 0)
         result.expect("wrong_payment", f"Claimed[{provider}]", due, amount)
+
+
+def _units(gateway: GatewayClient, part: Settled) -> list[PaidUnit]:
+    batch_cid = JobRecord.from_bytes(fetch_record(gateway, part.record)).batch_cid
+    if batch_cid is None:
+        raise RecordError("batch_cid", "is missing, but the line pays units")
+    return PaidUnits.from_bytes(gateway.fetch(batch_cid, max_bytes=MAX_RECORD_BYTES)).units
 
 
 def _line(job_id: str, line: Settled) -> JobLine:

@@ -68,17 +68,7 @@ class GatewayClient:
         if not gateways:
             raise ValueError("give at least one gateway URL")
         for gateway in gateways:
-            try:
-                url = httpx.URL(gateway)
-                is_url = url.scheme in ("http", "https") and bool(url.host) and (url.port or 0) < 1 << 16
-            except httpx.InvalidURL:
-                is_url = False
-            if not is_url:
-                raise ConfigError(
-                    "gateway-malformed",
-                    f"gateway is {gateway!r}; expected an http:// or https:// URL",
-                    remedy="Give a URL like https://ipfs.example.com or http://127.0.0.1:8080.",
-                )
+            _require_url(gateway)
         self._peers = Peers(gateways)
         self._store = store
         self._attempts = attempts
@@ -344,6 +334,20 @@ class _Archive:
 
     def close(self) -> None:
         self._blocks.close()
+
+
+def _require_url(gateway: str) -> None:
+    try:
+        url = httpx.URL(gateway)
+        is_url = url.scheme in ("http", "https") and bool(url.host) and (url.port or 0) < 1 << 16
+    except httpx.InvalidURL:
+        is_url = False
+    if not is_url:
+        raise ConfigError(
+            "gateway-malformed",
+            f"gateway is {gateway!r}; expected an http:// or https:// URL",
+            remedy="Give a URL like https://ipfs.example.com or http://127.0.0.1:8080.",
+        )
 
 
 @contextlib.contextmanager

@@ -75,15 +75,18 @@ class Gateway:
         if kind == RAW_TYPE:
             return Response(self._store.get(root), headers=headers | _attachment(root, "bin"), media_type=RAW_TYPE)
         if kind == CAR_TYPE:
-            size = 0 if scope == "block" else self._file_size(root)
-            if scope in ("all", "entity"):
-                blocks = self._store.blocks(root)
-            else:
-                start, stop = (0, 0) if scope == "block" else _part(scope, size)
-                blocks, size = self._store.read_blocks(self._proof(root, size, start, stop)), stop - start
-            full_type = f"{CAR_TYPE}; version=1; order=dfs; dups=n"
-            return _answer(request, car.write(root, blocks), size, full_type, headers | _attachment(root, "car"))
+            return self._archive(request, root, scope, headers | _attachment(root, "car"))
         return self._file(request, root, headers)
+
+    def _archive(self, request: Request, root: Cid, scope: str, headers: dict[str, str]) -> Response:
+        size = 0 if scope == "block" else self._file_size(root)
+        if scope in ("all", "entity"):
+            blocks = self._store.blocks(root)
+        else:
+            start, stop = (0, 0) if scope == "block" else _part(scope, size)
+            blocks, size = self._store.read_blocks(self._proof(root, size, start, stop)), stop - start
+        full_type = f"{CAR_TYPE}; version=1; order=dfs; dups=n"
+        return _answer(request, car.write(root, blocks), size, full_type, headers)
 
     def _file_size(self, root: Cid) -> int:
         try:

@@ -211,11 +211,7 @@ class Worker:
         known = read_json(file, _load_result)
         if known is not None and known["start"] == start:
             return known
-        try:  # refuse only after a fresh measurement
-            require_link(held.lease, self.link.up.bytes_per_second)
-        except LinkTooSlow:
-            rate = held.call_until_answered(lambda: measured_rate(self.market, held.lease, self.link))
-            require_link(held.lease, rate)
+        self._require_link(held)
         with effort.transferring():
             inputs = self._fetched(held, lambda: unit_task(task, self.workspace, self.gateway, self._run))
         job = {"kind": "train", "output": str(directory), **inputs}
@@ -239,6 +235,14 @@ class Worker:
                 if time.monotonic() > latest or self.market.wait_or_stop(_GATEWAY_PAUSE_SECONDS):
                     raise
                 log.warning("gateways_retried kind=%s lease=%s error=%s", held.lease.kind, held.lease.id, error)
+
+    def _require_link(self, held: HeldLease) -> None:
+        """Raise LinkTooSlow only after a fresh measurement."""
+        try:
+            require_link(held.lease, self.link.up.bytes_per_second)
+        except LinkTooSlow:
+            rate = held.call_until_answered(lambda: measured_rate(self.market, held.lease, self.link))
+            require_link(held.lease, rate)
 
     def _reveal(self, held: HeldLease) -> None:
         task = held.lease.task
