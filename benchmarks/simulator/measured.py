@@ -7,13 +7,13 @@ of units of ``benchmarks.codec``'s model. The update is encoded from the mean of
 """
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import partial
 
 import numpy as np
 
 from benchmarks.codec import pseudo_gradient
+from benchmarks.report import timed
 from training_gym.aggregate.aggregation import Aggregate, aggregate
 from training_gym.aggregate.outer_step import OuterState
 from training_gym.compress.payload_format import Format, decode_vector, encode_vector
@@ -23,7 +23,7 @@ from training_gym.spec.config import CHUNK, ModelConfig, TrainingConfig, Trainin
 from zoo_protocol.hashing import sha256
 
 FEW, MANY = 2, 6
-_T = TypeVar("_T")
+_timed = partial(timed, repetitions=9, clock=time.process_time)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +107,3 @@ class Samples:
             join=join / size,
             close=max(0.0, few - FEW * join) / size,
         )
-
-
-def _timed(work: Callable[[], _T]) -> tuple[_T, float]:
-    """Return the result, and the least processor time of nine runs."""
-    seconds = []
-    for _ in range(9):
-        started = time.process_time()
-        result = work()
-        seconds.append(time.process_time() - started)
-    return result, min(seconds)
