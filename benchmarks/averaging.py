@@ -159,7 +159,7 @@ class Group(ABC):
         return all(member.answer() is not None for member in self.members.values())
 
     def _errors(self, slots: Sequence[int]) -> list[dict[str, Any]]:
-        """Return the members' answers about the error of the mean of these slots; empty if one lacks."""
+        """Return the members' answers on the error of these slots' mean; empty if one is missing."""
         found = []
         for member in self.members.values():
             member.send("error", seeds=[slot + 1 for slot in sorted(slots)])

@@ -100,8 +100,15 @@ def _payments(chain: Chain, database: Database, count: int) -> float:
     for number in range(count):
         with database.transaction() as session:
             key = f"pay:{number}"
-            transfer = {"contract": "ZenToken", "function": "transfer"}
-            queue_intent(session, key=key, kind="payment", subject=key, **transfer, arguments=[PROVIDER.address, 1])
+            queue_intent(
+                session,
+                key=key,
+                kind="payment",
+                subject=key,
+                contract="ZenToken",
+                function="transfer",
+                arguments=[PROVIDER.address, 1],
+            )
     sender = chain.sender(database)
     before = chain.client().nonce(OPERATOR.address)
     started = time.perf_counter()

@@ -59,7 +59,7 @@ def wilson(found: int, of: int) -> tuple[float, float]:
 def timed(
     work: Callable[[], _T], repetitions: int = 1, clock: Callable[[], float] = time.perf_counter
 ) -> tuple[_T, float]:
-    """Return the result, and the seconds of the fastest run, which approximates an idle processor."""
+    """Return the result, and the seconds of the fastest run: that of an idle processor."""
     seconds = []
     for _ in range(repetitions):
         started = clock()

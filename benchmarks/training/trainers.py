@@ -1,6 +1,6 @@
 """Training runs of eight workers by each method of ``benchmarks.communication``.
 
-All train the same model from the same start on the same windows of text (``data.order``) for equally many steps. They
+All train the same model from the same start on the same windows of text (``data.dataset``) for equally many steps. They
 report the model's final loss and the bytes that one worker sent and fetched. Ours use the library: ``run_unit`` per
 worker and round, its payload, ``aggregate``, and its update. torchft's is torchft (``peers/``).
 """

@@ -9,9 +9,8 @@ from zoo_compute.audit.finding import Finding
 from zoo_compute.base.errors import Mismatch
 from zoo_compute.chain.settlements import ChainDisagrees, ChainReader
 from zoo_compute.content.blockstore import BlockNotFound
-from zoo_compute.content.gateway import GatewayClient, GatewayUnavailable
+from zoo_compute.content.gateway import UNAVAILABLE, GatewayClient
 from zoo_protocol.content import cid
-from zoo_protocol.content.cid import ContentError
 from zoo_protocol.hashing import from_hex
 from zoo_protocol.payments.job_record import MAX_RECORD_BYTES, JobRecord, PaidUnit, PaidUnits, RecordError, UnitRecord
 from zoo_protocol.payments.receipt import JobSettlement, Settled, net_unit_price
@@ -76,7 +75,7 @@ def check_batches(
             result.expect("wrong_batch", "record", "units that make a batch", str(error))
         except ChainDisagrees as error:
             result.expect(error.code, "JobSettled.batchId", "one batch", str(error))
-        except (BlockNotFound, ContentError, GatewayUnavailable) as error:
+        except UNAVAILABLE as error:
             result.expect("unresolvable", "JobSettled.record", part.record, str(error))
     price = record.clearing_price_wei_per_gpu_hour
     verified = Counter(_as_paid(record.job_id, unit, price) for unit in record.paid_units())

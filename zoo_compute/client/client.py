@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from training_gym.data.dataset import DatasetManifest, describe_split
@@ -37,8 +36,7 @@ from zoo_compute.chain.wallet import Wallet
 from zoo_compute.client import jobspec, orders, rewards
 from zoo_compute.client.earnings import claim_pay, list_claims
 from zoo_compute.client.http import Connection
-from zoo_compute.client.job import Job
-from zoo_compute.client.job_source import Approve
+from zoo_compute.client.job import Approve, Job
 from zoo_compute.client.jobspec import JobSpec, LocalDataset
 from zoo_compute.content.blockstore import BlockNotFound
 from zoo_compute.content.gateway import GatewayClient, GatewayUnavailable
@@ -83,9 +81,7 @@ class Client:
     def __enter__(self) -> "Client":
         return self
 
-    def __exit__(
-        self, _type: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -100,16 +96,7 @@ class Client:
 
     def providers(self) -> Iterator[Provider]:
         """Yield all providers and verifiers, by address."""
-        yield from map(Provider.model_validate, self._pages("/v1/providers", "items", "next_after"))
-
-    def _pages(self, path: str, items: str, cursor: str) -> Iterator[Any]:
-        after: str | None = None
-        while True:
-            page = self.connection.get(path, {"after": after} if after else None)
-            yield from page[items]
-            after = page[cursor]
-            if after is None:
-                return
+        yield from map(Provider.model_validate, self.connection.pages("/v1/providers", "items", "next_after"))
 
     def upload(self, content: bytes | Path) -> str:
         """Store content and return its CID, which is recomputed here.
@@ -208,7 +195,7 @@ class Client:
 
     def jobs(self) -> Iterator[JobState]:
         """Yield the account's jobs, newest first."""
-        yield from map(JobState.model_validate, self._pages("/v1/jobs", "jobs", "next"))
+        yield from map(JobState.model_validate, self.connection.pages("/v1/jobs", "jobs", "next"))
 
     def signing_wallet(self, purpose: str) -> Wallet:
         """Return the wallet. Raises ConfigError if there is none; ``purpose`` starts its message."""

@@ -13,14 +13,8 @@ _MAX_BATCHES = 100  # in a transaction: about 1.5 million gas
 
 def list_claims(connection: Connection, *, claimed: bool = False) -> list[Claim]:
     """Return the account's unclaimed (or ``claimed``) pay, oldest batch first."""
-    found: list[Claim] = []
-    after = 0
-    while True:
-        page = connection.get("/v1/claims", {"claimed": str(claimed).lower(), "after": str(after)})
-        found += [Claim.model_validate(item) for item in page["items"]]
-        if page["next_after"] is None:
-            return found
-        after = page["next_after"]
+    pages = connection.pages("/v1/claims", "items", "next_after", {"claimed": str(claimed).lower()})
+    return [Claim.model_validate(item) for item in pages]
 
 
 def claimable(claims: Sequence[Claim], chain: Chain) -> list[Claim]:

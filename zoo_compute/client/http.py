@@ -91,6 +91,16 @@ class Connection:
         """Return the JSON answer to a write. Raises as :meth:`call`."""
         return self.call("POST", path, repeatable=repeatable, json=body)
 
+    def pages(self, path: str, items: str, cursor: str, params: Mapping[str, Any] | None = None) -> Iterator[Any]:
+        """Yield the ``items`` of all pages; ``cursor`` names the next one. Raises as :meth:`call`."""
+        after = None
+        while True:
+            page = self.get(path, {**(params or {}), **({} if after is None else {"after": str(after)})})
+            yield from page[items]
+            after = page[cursor]
+            if after is None:
+                return
+
     def call(
         self, method: str, path: str, *, repeatable: bool, retry_seconds: float | None = None, **request: Any
     ) -> Any:

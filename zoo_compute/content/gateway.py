@@ -13,7 +13,6 @@ import os
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO
 
 import httpx
@@ -37,6 +36,10 @@ class GatewayUnavailable(Exception):
     """No gateway gave a usable answer; a later attempt can succeed."""
 
     code = "gateway_unavailable"
+
+
+UNAVAILABLE = (BlockNotFound, ContentError, GatewayUnavailable)
+"""Errors of content that is missing, damaged or not served now."""
 
 
 class GatewayClient:
@@ -80,9 +83,7 @@ class GatewayClient:
     def __enter__(self) -> "GatewayClient":
         return self
 
-    def __exit__(
-        self, _type: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

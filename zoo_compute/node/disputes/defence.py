@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,6 @@ class Disputes:
         self._directory = directory
         self._traces = traces
         self._connect = connect
-        self._chain: DisputeChain | None = None
         self._interval = interval
         self._next_at = self._balance_at = 0.0
         self._next_block: int | None = None
@@ -116,10 +116,9 @@ class Disputes:
         """Return (dispute id, unit id) of every open dispute, as of the last search."""
         return [(opened.dispute_id, opened.unit_id) for opened in self._noted()]
 
-    @property
+    @cached_property
     def chain(self) -> DisputeChain:
-        self._chain = self._chain or self._connect()
-        return self._chain
+        return self._connect()
 
     def _search(self, latest: Block) -> None:
         """Record disputes opened since the last final block, at first one response period."""

@@ -32,6 +32,7 @@ from zoo_protocol.content.cid import parse
 from zoo_protocol.content.unixfs import cid_of_file
 from zoo_protocol.hashing import from_hex, keccak, to_hex
 from zoo_protocol.messages import Domain, UnitCommitment, typed_data
+from zoo_protocol.payments.job_record import INPUT_FILES
 from zoo_protocol.verification import trace
 from zoo_protocol.verification.reveal_deadline import reveal_timeout_seconds
 
@@ -205,8 +206,7 @@ class Worker:
         task = held.lease.task
         directory = self.workspace.unit(task["job_id"], task["round"], task["slot"])
         file = directory / "result.json"
-        names = ("checkpoint_cid", "slot_state_cid", "restored_payload_cid", "eager_payload_cid")
-        start = [task["environment"], *(task[name] for name in names)]  # leaves depend on the environment class
+        start = [task["environment"], *(task[name] for name in INPUT_FILES)]  # leaves depend on the environment class
         start.append(task["spec"]["training_config"]["top_k"])
         known = read_json(file, _load_result)
         if known is not None and known["start"] == start:
