@@ -271,7 +271,7 @@ def _parts(name: str, plan: Plan, costs: Costs, outcomes: list[Outcome]) -> list
 
 
 def _sizes(settings: Settings, costs: Costs) -> list[Row]:
-    suffix = f"k{settings.top_k}_b{settings.bits}"
+    suffix = f"k{settings.top_k}_b{settings.value_bits}"
     rows = [row(f"up_bits_{suffix}_down_{settings.down_top_k}", "bits/parameter", [8 * costs.payload], "a payload")]
     if settings.down_top_k:
         rows.append(row(f"down_bits_{suffix}", "bits/parameter", [8 * costs.update], "an update"))

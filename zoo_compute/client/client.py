@@ -33,8 +33,7 @@ from zoo_compute.base.models import (
     Rewards,
 )
 from zoo_compute.chain.wallet import Wallet
-from zoo_compute.client import jobspec, orders, rewards
-from zoo_compute.client.earnings import claim_pay, list_claims
+from zoo_compute.client import earnings, jobspec, orders
 from zoo_compute.client.http import Connection
 from zoo_compute.client.job import Approve, Job
 from zoo_compute.client.jobspec import JobSpec, LocalDataset
@@ -207,7 +206,7 @@ class Client:
 
     def claims(self, *, claimed: bool = False) -> list[Claim]:
         """Return the account's unclaimed (or ``claimed``) pay as a provider."""
-        return list_claims(self.connection, claimed=claimed)
+        return earnings.list_claims(self.connection, claimed=claimed)
 
     def claim_earnings(self, to: str | None = None) -> tuple[list[Claim], str | None]:
         """Claim all claimable pay; return claims and transaction's hash (None: no claim).
@@ -219,11 +218,11 @@ class Client:
             ConfigError: there is no wallet.
             ZooError: the contract refuses the claim.
         """
-        return claim_pay(self.claims(), self.network(), self.signing_wallet("claiming"), to)
+        return earnings.claim_pay(self.claims(), self.network(), self.signing_wallet("claiming"), to)
 
     def rewards(self) -> Rewards:
         """Return the account's rewards for uptime, bandwidth and verification."""
-        return rewards.list_rewards(self.connection)
+        return earnings.list_rewards(self.connection)
 
     def claim_rewards(self, to: str | None = None) -> tuple[RewardProof | None, str | None]:
         """Claim all claimable rewards; return proof and transaction's hash (None: no claim).
@@ -232,7 +231,7 @@ class Client:
             ConfigError, ZooError: as for :meth:`claim_earnings`.
             Mismatch: the market's proof is wrong.
         """
-        return rewards.claim_rewards(self.rewards(), self.network(), self.signing_wallet("claiming"), to)
+        return earnings.claim_rewards(self.rewards(), self.network(), self.signing_wallet("claiming"), to)
 
     def open_work(self) -> OpenWork:
         """Return the work of the account's node that is not over."""

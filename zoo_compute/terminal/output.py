@@ -54,6 +54,11 @@ def in_zen(facts: Mapping[str, Any]) -> dict[str, object]:
     }
 
 
+def zen(wei: str | int | None) -> str | None:
+    """Return an amount in ZEN without the unit, or None."""
+    return None if wei is None else format_zen(int(wei))
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print a table on standard output: with borders on a terminal, tab-separated elsewhere."""
     cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
