@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -23,10 +24,10 @@ from training_gym.aggregate.fixed_point import (
     FRACTION_BITS,
     dot,
     product,
+    scaled,
     sketches,
     squared_distances,
     squared_norm,
-    to_fixed,
     units_of,
 )
 from training_gym.aggregate.outer_step import (
@@ -37,7 +38,7 @@ from training_gym.aggregate.outer_step import (
     save_outer_state,
 )
 from training_gym.aggregate.tree import Summary, decide_together, leaf_sum, load_sum, save_sum, summarise
-from training_gym.compress.codes import add_units, count_levels, subtract
+from training_gym.compress.codes import add_entries, count_levels
 from training_gym.compress.payload_format import Format, Payload, decode, decode_vector, encode, encode_vector
 from training_gym.model.layout import initial_parameters
 from training_gym.model.tensors import flatten
@@ -53,6 +54,7 @@ SPEC = TrainingSpec(
     TrainingConfig(top_k=512, value_bits=4, outer_momentum=0.5, outer_learning_rate=0.9, down_top_k=256),
 )
 SIZE = SPEC.num_parameters()
+to_fixed = partial(scaled, scale=2.0**FRACTION_BITS)
 PARAMETERS = initial_parameters(SPEC.model, 0)
 LAST = np.random.default_rng(99).normal(0, 0.01, SIZE).astype(np.float32)
 STATE = replace(initial_outer_state(SPEC), aggregate=LAST)
@@ -227,8 +229,8 @@ def test_code_arithmetic_matches_value_arithmetic(top_k: int, bits: int) -> None
     total, moved = np.zeros(size, np.int64), last.copy()
     for start in range(0, size, 2 * CHUNK):  # by chunks, as threads do it
         part = slice(start, start + 2 * CHUNK)
-        add_units(total[part], start // CHUNK, sent[0].codes, sent[0].offsets, top_k, units_of(sent[0], 1e9))
-        subtract(moved[part], start // CHUNK, sent[0].codes, sent[0].offsets, top_k, sent[0].meaning)
+        add_entries(total[part], start // CHUNK, sent[0].codes, sent[0].offsets, top_k, units_of(sent[0], 1e9))
+        add_entries(moved[part], start // CHUNK, sent[0].codes, sent[0].offsets, top_k, sent[0].meaning, -1)
     assert (total == np.rint(whole.astype(np.float64) * 1e9)).all()
     assert moved.tobytes() == np.where(whole == 0, last, last - whole).tobytes()
     assert product(sent[0], last) == dot(whole, last)

@@ -148,8 +148,7 @@ def lives(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], list[str]]:
     monkeypatch.setattr(NodeAgent, "_heartbeat", lambda *_: SAID)
     monkeypatch.setattr(NodeComponents, "omission_chain", lambda *_: away)
     monkeypatch.setattr(NodeComponents, "gateway", lambda *_: None)
-    for name in ("DisputeChain", "JobChain"):
-        monkeypatch.setattr(f"zoo_compute.node.background_services.{name}", away)
+    monkeypatch.setattr("zoo_compute.node.background_services.DisputeChain", away)
 
     def start(root: Path) -> list[str]:
         standing, quiet = Standing(), SimpleNamespace(start=lambda: None, close=lambda: None, last_class="")
