@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from kit.documents import changed
 
 from zoo_protocol.messages import UnitCommitment
 from zoo_protocol.payments.job_record import (
@@ -24,29 +25,9 @@ ORDER = {"payer": ADDRESS, "specHash": HASH, **dict.fromkeys(_NUMBERS, "1")}
 
 
 def unit(round_: int, slot: int, status: str = "verified") -> UnitRecord:
-    return UnitRecord(
-        round_,
-        slot,
-        ADDRESS,
-        status,
-        None,
-        "cid",
-        None,
-        None,
-        None,
-        64,
-        HASH,
-        HASH,
-        "cid",
-        HASH,
-        "cid",
-        "0x",
-        0,
-        0,
-        2_500,
-        [1],
-        [],
-    )
+    started = ("cid", None, None, None)  # checkpoint, replica state, restored and eager payload
+    committed = (64, HASH, HASH, "cid", HASH, "cid", "0x")
+    return UnitRecord(round_, slot, ADDRESS, status, None, *started, *committed, 0, 0, 2_500, [1], [])
 
 
 def record(**changes: object) -> JobRecord:
@@ -108,11 +89,7 @@ def test_paid_units_are_verified_ones_in_order() -> None:
     ],
 )
 def test_wrong_types_are_named(path: tuple[str | int, ...], value: object, field: str) -> None:
-    document = json.loads(record().to_bytes())
-    target = document
-    for key in path[:-1]:
-        target = target[key]
-    target[path[-1]] = value
+    document = changed(json.loads(record().to_bytes()), path, value)
     with pytest.raises(RecordError) as caught:
         JobRecord.from_bytes(json.dumps(document).encode())
     assert caught.value.field == field
@@ -120,12 +97,9 @@ def test_wrong_types_are_named(path: tuple[str | int, ...], value: object, field
 
 def test_missing_and_unknown_keys_are_named() -> None:
     document = json.loads(record().to_bytes())
-    document["units"][0]["extra"] = 1
-    with pytest.raises(RecordError, match="extra"):
-        JobRecord.from_bytes(json.dumps(document).encode())
-    del document["units"]
-    with pytest.raises(RecordError, match="units"):
-        JobRecord.from_bytes(json.dumps(document).encode())
+    for path, value in (("units", 0, "extra"), 1), (("units",), ...):
+        with pytest.raises(RecordError, match=str(path[-1])):
+            JobRecord.from_bytes(json.dumps(changed(document, path, value)).encode())
 
 
 @pytest.mark.parametrize(
