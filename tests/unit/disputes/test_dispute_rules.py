@@ -10,15 +10,8 @@ from kit.errors import raises_code
 from market.chain.contracts.bindings import DisputesDispute, DisputesUnit
 from market.domain.lifecycle import DISPUTE_STATUSES, DisputeStatus
 from market.domain.network import DEVNET
-from market.payments.settlement.dispute_keeper import (
-    PARTIAL_BALLOT_DIVISOR,
-    Ballot,
-    ballots,
-    due_ballots,
-    due_for_unit,
-    due_in_dispute,
-    due_vote,
-)
+from market.payments.settlement import dispute_keeper
+from market.payments.settlement.dispute_keeper import Ballot, ballots, due_ballots, due_in_dispute, due_vote
 from market.verification.disputes.models import Verdict
 from market.verification.disputes.referee_evidence import dissenting_verdict
 from training_gym.spec.config import TrainingSpec
@@ -125,7 +118,7 @@ def test_unanimous_quorum_is_sent_with_gaps() -> None:
 DRAWN_AT = 1_000_000
 WAITED = DRAWN_AT + DEVNET.verdict_wait_seconds
 DEADLINE = DRAWN_AT + DEVNET.disputes.verdict_seconds
-LATE = DEADLINE - DEVNET.disputes.verdict_seconds // PARTIAL_BALLOT_DIVISOR
+LATE = DEADLINE - DEVNET.disputes.verdict_seconds // dispute_keeper.PARTIAL_BALLOT_DIVISOR
 
 
 @pytest.mark.parametrize(
@@ -218,11 +211,9 @@ def test_later_draw_is_separate_occasion() -> None:
 def test_held_payout_follows_dispute_outcome(
     unit: DisputesUnit, claimable_at: int | None, time: int, due: str | None
 ) -> None:
-    found = due_for_unit(UNIT, unit, claimable_at, time)
+    found = dispute_keeper.due_for_unit(UNIT, unit, claimable_at, time)
     assert (found and found.call["function"]) == due
 
-
-# --- judging
 
 ENVIRONMENT, OTHER_CLASS = "0x" + "e1" * 32, "0x" + "e2" * 32
 DIGESTS = [to_hex(keccak(bytes([boundary]))) for boundary in range(5)]

@@ -125,9 +125,6 @@ def test_excluded_values_return_to_error_feedback() -> None:
     assert (again.moments, again.steps) == (state.moments, 4)
 
 
-# --- read as they arrive
-
-
 def pieces_of(content: bytes, size: int) -> list[bytes]:
     return [content[start : start + size] for start in range(0, len(content), size)]
 
