@@ -8,15 +8,8 @@ import pytest
 from kit.documents import changed
 
 from zoo_protocol.messages import UnitCommitment
-from zoo_protocol.payments.job_record import (
-    CheckpointRecord,
-    JobRecord,
-    RecordError,
-    SlashRecord,
-    UnitRecord,
-    WindowRecord,
-    leaf_of,
-)
+from zoo_protocol.payments import job_record
+from zoo_protocol.payments.job_record import CheckpointRecord, JobRecord, RecordError, SlashRecord, UnitRecord, leaf_of
 
 HASH = "0x" + "ab" * 32
 ADDRESS = "0x" + "11" * 20
@@ -46,7 +39,7 @@ def record(**changes: object) -> JobRecord:
         "units": [unit(1, 0), unit(0, 1), unit(0, 0, "rejected")],
         "slashes": [SlashRecord(0, 0, ADDRESS, "incorrect_computation", HASH, "cid", "dispute", None)],
         "checkpoints": [CheckpointRecord(0, "cid", "cid", "5.545177", [ADDRESS])],
-        "windows": [WindowRecord(0, HASH, [HASH])],
+        "windows": [job_record.WindowRecord(0, HASH, [HASH])],
         "initial_loss": "5.545177",
         "final_loss": None,
         "final_model_cid": None,

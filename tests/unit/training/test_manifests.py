@@ -5,19 +5,16 @@ from typing import Any
 
 import pytest
 from kit.documents import changed
+from kit.training import spec_of
 
 from training_gym.data.dataset import DatasetManifest, describe_split, tokens_of
 from training_gym.model.tensors import save_arrays
-from training_gym.spec.config import ModelConfig, TrainingConfig, TrainingSpec
 from training_gym.spec.errors import ManifestError, StateError
 from training_gym.units.checkpoint import CheckpointManifest, initial_checkpoint, load_state
 
 CID = "bafkreib" + "a" * 51
 HASH = "0x" + "ab" * 32
-SPEC = TrainingSpec(
-    ModelConfig(hidden_size=8, num_layers=1, num_heads=1, sequence_length=8), "unused", TrainingConfig()
-)
-
+SPEC = spec_of()
 DATASET = DatasetManifest(describe_split(CID, b"train"), describe_split(CID, b"valid"))
 CHECKPOINT = CheckpointManifest(HASH, 3, None, CID, None, None, None, {"0": CID, "11": CID}, 144, HASH)
 
