@@ -104,9 +104,7 @@ def test_unanswered_send_is_not_repeated_at_another_node(
     assert chain.views.balance_of(PAYEE) == 5
 
 
-def test_node_hiding_logs_is_replaced(
-    chain: Chain, database: Database, first: FaultyRpc, second: FaultyRpc, both: str
-) -> None:
+def test_node_hiding_logs_is_replaced(chain: Chain, database: Database, first: FaultyRpc, both: str) -> None:
     chain.stake(PROVIDER, 100)
     chain.anvil.mine(3)
     first.answer("eth_getLogs", [])

@@ -238,7 +238,7 @@ def test_help_names_every_webhook_event(tmp_path: Path, run: Run) -> None:
         assert event in shown
 
 
-def test_help_needs_no_heavy_library(tmp_path: Path) -> None:
+def test_help_needs_no_heavy_library() -> None:
     probe = "import sys; import zoo_compute.cli.main; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", probe], cwd=ROOT, capture_output=True, text=True, check=True)
     assert not {"torch", "web3", "numpy", "httpx", "eth_account", "pydantic", "rich"} & set(done.stdout.split())

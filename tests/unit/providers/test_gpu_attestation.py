@@ -255,7 +255,7 @@ def test_node_uses_nvidia_tool_and_needed_keys(service: AttestationService, tmp_
     assert list(statement.certificates) == [KEY_ID]
 
 
-def test_missing_tool_or_answer_gives_no_statement(service: AttestationService, tmp_path: Path) -> None:
+def test_missing_tool_or_answer_gives_no_statement(tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     broken.write_text("#!/bin/sh\necho 'Ensure the NVIDIA Driver is installed' >&2\nexit 1\n")
     broken.chmod(0o755)

@@ -30,7 +30,7 @@ def test_smallest_alteration_fails_only_its_own_segment(unit: Unit, tmp_path: Pa
         assert (replayed != result.leaves[segment + 1]) == (segment == false)
 
 
-def test_stale_payload_needs_earlier_one(unit: Unit) -> None:
+def test_stale_payload_needs_earlier_one() -> None:
     with pytest.raises(ValueError, match="earlier"):
         dishonest_training(Attack.STALE, {0})
 
