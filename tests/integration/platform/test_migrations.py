@@ -47,12 +47,13 @@ def test_migrations_create_tables_of_models(empty: Engine) -> None:
 
 
 def rules(engine: Engine) -> set[str]:
-    """Return triggers, functions and check constraints, which `compare_metadata` omits."""
+    """Return triggers, functions, checks and partial indexes, which `compare_metadata` omits."""
     queries = (
         "SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal",
         "SELECT pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = 'public'::regnamespace",
         "SELECT conrelid::regclass || pg_get_constraintdef(oid) FROM pg_constraint"
         " WHERE contype = 'c' AND connamespace = 'public'::regnamespace",
+        "SELECT pg_get_indexdef(indexrelid) FROM pg_index WHERE indpred IS NOT NULL",
     )
     with engine.connect() as connection:
         return {" ".join(rule.split()) for query in queries for rule in connection.scalars(text(query))}
