@@ -23,7 +23,8 @@ from kit.profile import PROFILE
 from sqlalchemy import Connection, create_engine, text
 
 from market.chain.contracts.codec import Deployment
-from market.platform.db.session import Database, psycopg_url
+from market.platform.db.engine import psycopg_url
+from market.platform.db.session import Database
 from market.tables import metadata
 from market.wiring import connect_features
 
