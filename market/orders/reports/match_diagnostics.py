@@ -73,8 +73,14 @@ def diagnose_unmatched_job(
 
 def _answer(job: Job, **found: object) -> Why:
     """Return an answer with the ``found`` fields; the others are empty."""
-    empty: dict[str, object] = {"limit_price_wei_per_gpu_hour": None, "nodes_total": 0, "expected_at": None}
-    empty |= {"constraints": [], "books": [], "changes": []}
+    empty: dict[str, object] = {
+        "limit_price_wei_per_gpu_hour": None,
+        "nodes_total": 0,
+        "expected_at": None,
+        "constraints": [],
+        "books": [],
+        "changes": [],
+    }
     return from_row(Why, job, job_id=job.id, **empty | found)
 
 
