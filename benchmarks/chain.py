@@ -26,7 +26,8 @@ from market.chain.indexer import MAX_RANGE, Indexer
 from market.chain.rpc import transport
 from market.chain.rpc.client import ChainClient
 from market.chain.service import queue_intent
-from market.platform.db.session import Database, psycopg_url
+from market.platform.db.engine import psycopg_url
+from market.platform.db.session import Database
 from market.tables import metadata
 from zoo_compute.devnet.binaries import find_anvil
 
