@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -129,21 +129,26 @@ def _train(directory: Path, class_name: str, environment: str, plan: Mapping[str
     return trained
 
 
+def _trained(directory: Path, class_name: str) -> Iterator[tuple[str, Unit, Path, list[bytes]]]:
+    """Yield each unit that a class trained: its name, the unit, its folder and its leaves."""
+    trained = json.loads((directory / class_name / "trained.json").read_text())
+    for name, leaves in trained["leaves"].items():
+        spec, number = name.split()
+        unit = unit_of(spec, int(number), trained["environment"])
+        yield name, unit, _folder(directory, class_name, spec, unit.slot), [from_hex(leaf) for leaf in leaves]
+
+
 def _replay(directory: Path, other: str) -> Any:
     """Replay every segment that ``other`` trained; return its end leaf by unit and segment."""
     from training_gym.units.unit import replay_segment
 
-    trained = json.loads((directory / other / "trained.json").read_text())
-    found = {}
-    for name, leaves in trained["leaves"].items():
-        spec, number = name.split()
-        unit = unit_of(spec, int(number), trained["environment"])
-        folder = _folder(directory, other, spec, int(number))
-        found[name] = [
-            to_hex(replay_segment(unit, segment, from_hex(leaf), state_path(folder, segment).read_bytes()))
+    return {
+        name: [
+            to_hex(replay_segment(unit, segment, leaf, state_path(folder, segment).read_bytes()))
             for segment, leaf in enumerate(leaves[:-1])
         ]
-    return found
+        for name, unit, folder, leaves in _trained(directory, other)
+    }
 
 
 def _earlier_change(directory: Path, spec: str, environment: str) -> Vector:
@@ -189,21 +194,17 @@ def _drift(directory: Path, others: list[str]) -> Any:
 
     found: dict[str, list[tuple[float, float]]] = {}
     for other in others:
-        trained = json.loads((directory / other / "trained.json").read_text())
-        for name, leaves in trained["leaves"].items():
-            spec, number = name.split()
-            if int(number) >= DRIFT_UNITS:
+        for name, unit, folder, leaves in _trained(directory, other):
+            if unit.slot >= DRIFT_UNITS:
                 continue
-            unit = unit_of(spec, int(number), trained["environment"])
-            folder = _folder(directory, other, spec, int(number))
             states = [state_path(folder, segment).read_bytes() for segment in range(unit.spec.segments)]
             slot_state = load_slot_state(unit.spec, (folder / _SLOT_STATE).read_bytes())
             claims = [load_boundary_state(unit.spec, state) for state in states[1:]]
             claims.append(claimed_end(unit, slot_state, (folder / _PAYLOAD).read_bytes()))
             for segment, claimed in enumerate(claims):
-                ended, _ = replay_end_state(unit, segment, from_hex(leaves[segment]), states[segment])
+                ended, _ = replay_end_state(unit, segment, leaves[segment], states[segment])
                 apart = difference(claimed, ended)
-                found.setdefault(spec, []).append((apart.whole, apart.widest))
+                found.setdefault(name.split()[0], []).append((apart.whole, apart.widest))
     return found
 
 

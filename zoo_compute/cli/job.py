@@ -43,7 +43,7 @@ def quote(
     as_json: JsonFlag = False,
 ) -> None:
     """Show the cost of a job without an order."""
-    from zoo_compute.terminal.quotes import print_quote
+    from zoo_compute.terminal.job_reports import print_quote
 
     with open_client(api_url) as client:
         found = client.quote(_spec(file, budget, max_price, wait))
@@ -62,7 +62,7 @@ def submit(
     as_json: JsonFlag = False,
 ) -> None:
     """Show the cost and ask; then sign and submit a job. Its budget goes into escrow."""
-    from zoo_compute.terminal.quotes import approval
+    from zoo_compute.terminal.job_reports import approval
 
     with open_client(api_url) as client:
         job = client.submit(_spec(file, budget, max_price, wait), approval(yes=yes or as_json))
@@ -109,7 +109,7 @@ def show(job_id: JobId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> No
 @app.command()
 def why(job_id: JobId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
     """Show why a job is not matched, and changes that help."""
-    from zoo_compute.terminal.match_diagnostics import print_diagnostics
+    from zoo_compute.terminal.job_reports import print_diagnostics
 
     with open_client(api_url) as client:
         print_result(client.job(job_id).why(), print_diagnostics, as_json=as_json)
@@ -171,7 +171,7 @@ def clone(
     as_json: JsonFlag = False,
 ) -> None:
     """Show the cost of a copy of a job and ask; then sign and submit it."""
-    from zoo_compute.terminal.quotes import approval
+    from zoo_compute.terminal.job_reports import approval
 
     approve = approval(yes=yes or as_json)
     with open_client(api_url) as client:
@@ -189,7 +189,7 @@ def extend(
     as_json: JsonFlag = False,
 ) -> None:
     """Show the cost and ask; then submit a job that continues from this one's last checkpoint."""
-    from zoo_compute.terminal.quotes import approval
+    from zoo_compute.terminal.job_reports import approval
 
     changes = _changes(budget, max_price) | ({} if rounds is None else {"rounds": rounds})
     with open_client(api_url) as client:
@@ -208,7 +208,7 @@ def metrics(job_id: JobId, api_url: ApiUrl = None, as_json: JsonFlag = False) ->
 @app.command()
 def efficiency(job_id: JobId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
     """Show throughput and times, compared with the same nodes in one data centre."""
-    from zoo_compute.terminal.efficiency import print_efficiency
+    from zoo_compute.terminal.job_reports import print_efficiency
 
     with open_client(api_url) as client:
         print_result(client.job(job_id).efficiency(), print_efficiency, as_json=as_json)

@@ -10,7 +10,7 @@ from zoo_compute.base.errors import Mismatch
 from zoo_compute.base.models import Event
 from zoo_compute.cli.verify import describe_attempt, report_unit
 from zoo_compute.replay.check import Attempt, Difference, UnitCheck
-from zoo_compute.terminal.efficiency import print_efficiency
+from zoo_compute.terminal.job_reports import print_efficiency
 from zoo_compute.terminal.output import in_zen
 from zoo_compute.terminal.watch import describe
 

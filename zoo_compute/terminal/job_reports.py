@@ -1,0 +1,156 @@
+"""Output about a job: its quote and the consent to it, match diagnostics, efficiency."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from zoo_compute.base.amounts import format_zen
+from zoo_compute.base.models import Quote
+from zoo_compute.client.job import Approve
+from zoo_compute.terminal.confirmation import confirm
+from zoo_compute.terminal.output import print_facts, print_note, print_table, zen
+
+_NODE_COLUMNS = ("node", "units", "compute", "transfer", "sent", "fetched", "last rate up", "last rate down")
+
+
+def print_quote(found: Quote) -> None:
+    """Print a quote, then its advice on standard error."""
+    last, seconds = found.cost_at_last_price_wei, found.expected_seconds
+    by_size = ", ".join(f"{name} {value}" for name, value in found.settings_by_size.items())
+    print_facts(
+        {
+            "set by the model's size": by_size or "nothing",
+            "learning rates": found.rate_schedule or "unknown",
+            "work units": found.units,
+            "training at reference speed": "unknown" if seconds is None else f"{timedelta(seconds=round(seconds))}",
+            "over home links": _throughput(found.expected_throughput),
+            "cost at the reserve price": f"{format_zen(found.cost_at_reserve_wei)} ZEN",
+            "cost at the last price": "no trade yet" if last is None else f"{format_zen(last)} ZEN",
+            "maximum cost": f"{format_zen(found.cost_at_max_price_wei)} ZEN",
+            "highest price it trades at": f"{format_zen(found.highest_payable_price_wei)} ZEN per GPU-hour",
+            "network fee": f"{found.fee_bps / 100:g} % of payments, included",
+            "detection of one false segment": f"{found.detection_probability:.1%} in a new provider's unit, "
+            f"{found.least_detection_probability:.1%} at least",
+        }
+    )
+    _print_advice(found)
+
+
+def approval(*, yes: bool) -> Approve:
+    """Return a function that shows what a job costs and asks for consent."""
+
+    def approve(found: Quote, budget_wei: int) -> None:
+        if yes:
+            return
+        _print_advice(found)
+        expected = found.cost_at_last_price_wei or found.cost_at_reserve_wei
+        plan = {
+            "into escrow": f"{format_zen(budget_wei)} ZEN; what is not spent comes back",
+            "expected cost": f"{format_zen(expected)} ZEN",
+            "maximum cost": f"{format_zen(found.cost_at_max_price_wei)} ZEN",
+        }
+        confirm(plan, "Submit?", yes=False)
+
+    return approve
+
+
+def _print_advice(found: Quote) -> None:
+    for point in found.advice:
+        print_note(f"{point['detail']} {point['remedy']}  [{point['code']}]")
+
+
+def _throughput(expected: dict[str, Any] | None) -> str:
+    if expected is None:
+        return "unknown"
+    return (
+        f"{expected['share_of_ideal']:.0%} of the throughput in one place, {expected['round_seconds']:.3g} s per round "
+        f"({expected['down_mbps']:g}/{expected['up_mbps']:g} Mb/s, an estimate)"
+    )
+
+
+def print_diagnostics(why: dict[str, Any]) -> None:
+    """Print findings, nodes left after each constraint, order books, and changes that help."""
+    for finding in why["findings"]:
+        print(f"{finding['sentence']}  [{finding['code']}]")
+    if why["constraints"]:
+        print(f"\nOf {why['nodes_total']} nodes of the tier; {why['nodes']} are wanted:")
+        rows = [(step["code"], step["removes"], step["left"], step["sentence"]) for step in why["constraints"]]
+        print_table(("constraint", "removes", "left", "which"), rows)
+    if why["books"]:
+        limit = format_zen(int(why["limit_price_wei_per_gpu_hour"]))
+        print(f"\nIts limit is {limit} ZEN per GPU-hour:")
+        print_table(
+            ("book", "class", "suitable", "affordable", "free", "price now", "last price", "next round", "expected"),
+            [
+                (
+                    book["book"],
+                    book["environment_class"][:10],
+                    *(book[count] for count in ("suitable", "affordable", "free")),
+                    *(zen(book[f"{which}_wei_per_gpu_hour"]) for which in ("price_now", "last_price")),
+                    _next(book["next_round_at"]),
+                    book["expected_at"],
+                )
+                for book in why["books"]
+            ],
+        )
+    if why["changes"]:
+        print("\nChanges that help (cancel the job for a full refund, then submit it again):")
+        for change in why["changes"]:
+            print(f"  {change['field']}: {change['sentence']}")
+
+
+def _next(at: str | None) -> str | None:
+    return "once it trades" if at is not None and datetime.fromisoformat(at) <= datetime.now(UTC) else at
+
+
+def print_efficiency(found: dict[str, Any]) -> None:
+    """Print the report of ``GET /v1/jobs/{id}/efficiency`` and a table of its nodes."""
+    units = "{units_delivered} delivered, {units_late} of them late, {units_reported} with a report".format(**found)
+    print_facts(
+        {
+            "from the match to the end of training": f"{_time(found['seconds'])} (or to the last unit so far)",
+            "work units": units,
+            "tokens": f"{found['tokens']:,}",
+            "tokens per second": _rate(found["tokens_per_second"]),
+            "the same nodes in one place": _rate(found["ideal_tokens_per_second"]),
+            "share of that": _share(found["share_of_ideal"]),
+            **{
+                f"of the nodes' time, {part}": _share(found[f"share_{part}"])
+                for part in ("compute", "transfer", "wait")
+            },
+            "sent": f"{_size(found['bytes_up'])}; of results {_size(found['bytes_up_measured'])}, as the market read",
+            "fetched": _size(found["bytes_down"]),
+            "not verified": "reports of nodes: compute, transfer, wait, one place, sent, fetched, the table",
+        }
+    )
+    if found["nodes"]:
+        print_table(_NODE_COLUMNS, [_row(node) for node in found["nodes"]])
+
+
+def _row(node: dict[str, Any]) -> list[object]:
+    return [
+        node["provider"],
+        node["units"],
+        *(_time(node[f"seconds_{part}"]) for part in ("compute", "transfer")),
+        *(_size(node[f"bytes_{way}"]) for way in ("up", "down")),
+        *(_mbps(node[f"{way}_bytes_per_second"]) for way in ("up", "down")),
+    ]
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 60 else str(timedelta(seconds=round(seconds)))
+
+
+def _rate(tokens: float | None) -> str | None:
+    return None if tokens is None else f"{tokens:,.1f}"
+
+
+def _share(share: float | None) -> str | None:
+    return None if share is None else f"{share:.1%}"
+
+
+def _size(size: int) -> str:
+    return f"{size / 1e6:,.2f} MB"
+
+
+def _mbps(rate: int | None) -> str | None:
+    return None if rate is None else f"{rate * 8 / 1e6:,.1f} Mb/s"
