@@ -99,6 +99,7 @@ def build_services(settings: Settings) -> Services:
             Registry: Registry(kind_of),
             Workload: Workload(is_at_work),
             LeaseWaiters: LeaseWaiters(database),
+            health.ReadinessProbe: health.ReadinessProbe(),
             ApiLivenessReporter: ApiLivenessReporter(database, settings.lease_seconds),
             Deployment: deployment,
             ChainViews: ChainViews.connect(settings, deployment),
