@@ -18,7 +18,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 
 _PAUSE_SECONDS = 5.0
-_TIMEOUT_SECONDS = 2.0
+_TIMEOUTS: dict[str, Any] = {"socket_timeout": 2.0, "socket_connect_timeout": 2.0}
 _log = structlog.get_logger(__name__)
 
 
@@ -68,7 +68,7 @@ class _Redis(Redis):
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
         with self.breaker.attempt():
-            return super().execute_command(*args, **options)
+            return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
 
 
 class _AsyncRedis(AsyncRedis):
@@ -76,28 +76,20 @@ class _AsyncRedis(AsyncRedis):
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
         with self.breaker.attempt():
-            return await super().execute_command(*args, **options)
+            return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
 
 
 def connect_redis(url: str) -> Redis:
     """Return a client with timeouts, without retries: the sweep repeats lost messages."""
-    client = _Redis.from_url(
-        url,
-        socket_timeout=_TIMEOUT_SECONDS,
-        socket_connect_timeout=_TIMEOUT_SECONDS,
-        retry=Retry(NoBackoff(), 0),
-    )
+    client = _Redis.from_url(url, retry=Retry(NoBackoff(), 0), **_TIMEOUTS)
+    assert isinstance(client, _Redis)
     client.breaker = breaker_of(url)
     return client
 
 
 def connect_async_redis(url: str) -> AsyncRedis:
     """Return such a client for coroutines. Subscriptions have to call the breaker themselves."""
-    client = _AsyncRedis.from_url(
-        url,
-        socket_timeout=_TIMEOUT_SECONDS,
-        socket_connect_timeout=_TIMEOUT_SECONDS,
-        retry=AsyncRetry(NoBackoff(), 0),
-    )
+    client = _AsyncRedis.from_url(url, retry=AsyncRetry(NoBackoff(), 0), **_TIMEOUTS)
+    assert isinstance(client, _AsyncRedis)
     client.breaker = breaker_of(url)
     return client
