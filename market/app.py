@@ -31,8 +31,9 @@ from market.orders.router import router as jobs
 from market.payments.rewards.router import router as rewards
 from market.payments.settlement.router import router as settlement
 from market.platform.db.engine import Timeouts
+from market.platform.db.redis_client import connect_redis
 from market.platform.db.session import Database
-from market.platform.db.task_queue import celery_sender, connect_redis
+from market.platform.db.task_queue import celery_sender
 from market.platform.http.etag import ConditionalGet
 from market.platform.http.middleware import BodyLimit, RequestContext
 from market.platform.http.query import only_known_parameters
@@ -99,6 +100,7 @@ def build_services(settings: Settings) -> Services:
             Registry: Registry(kind_of),
             Workload: Workload(is_at_work),
             LeaseWaiters: LeaseWaiters(database),
+            health.ReadinessProbe: health.ReadinessProbe(),
             ApiLivenessReporter: ApiLivenessReporter(database, settings.lease_seconds),
             Deployment: deployment,
             ChainViews: ChainViews.connect(settings, deployment),

@@ -62,6 +62,9 @@ class Settings(BaseSettings):
     cors_origins: str = Field(default="", description="origins that browsers may call from, separated by commas")
     requests_per_minute: NonNegativeInt = Field(default=1200, description="of one account; 0: no limit")
     requests_per_minute_ip: NonNegativeInt = Field(default=6000, description="of one address; 0: no limit")
+    metrics_token: SecretStr | None = Field(
+        default=None, min_length=16, description="bearer token of GET /metrics; None: for this host only"
+    )
     webhooks_per_account: PositiveInt = 10
     webhooks_to_private_addresses: bool = Field(default=False, description="for a devnet only")
     max_body_bytes: PositiveInt = 256 * 1024

@@ -15,8 +15,9 @@ from market.chain.transactions.signer import Signer
 from market.chain.views import ChainViews
 from market.domain.network import NETWORKS, NetworkParameters
 from market.platform.db.engine import Timeouts
+from market.platform.db.redis_client import connect_redis
 from market.platform.db.session import Database
-from market.platform.db.task_queue import celery_sender, connect_redis
+from market.platform.db.task_queue import celery_sender
 from market.platform.observability.logs import configure_logs
 from market.platform.observability.tracing import configure_tracing
 from market.platform.storage.client import Storage

@@ -1,14 +1,19 @@
 """Routes of liveness, readiness and metrics."""
 
+import asyncio
+import hmac
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import astuple
 
-from fastapi import APIRouter, Response
-from pydantic import BaseModel
+from fastapi import APIRouter, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from pydantic import BaseModel, SecretStr
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
+from market.accounts.errors import NotAuthenticated
 from market.chain.service import indexed_head, waiting_intents
 from market.chain.views import ChainViews
 from market.jobs import service as jobs
@@ -17,6 +22,7 @@ from market.payments.rewards import service as rewards
 from market.payments.settlement.service import void_batches
 from market.platform.db.base import utc_now
 from market.platform.http.deps import ServicesDep
+from market.platform.http.refusals import refusals
 from market.platform.http.services import Services
 from market.platform.storage.client import Storage
 from market.providers import service as providers
@@ -25,6 +31,7 @@ from market.verification.windows.omissions import outstanding
 router = APIRouter(tags=["operations"])
 
 MAX_INDEXER_LAG_BLOCKS = 100
+_FRESH_SECONDS = 1.0
 
 
 class Alive(BaseModel):
@@ -47,9 +54,35 @@ def check_alive() -> Alive:
     return Alive()
 
 
+class ReadinessProbe:
+    """Checks of all parts, at most one at a time and once a second, for all callers together."""
+
+    def __init__(self) -> None:
+        self._probe: asyncio.Task[Readiness] | None = None
+        self._fresh_until = 0.0
+
+    async def result(self, services: Services) -> Readiness:
+        """Return the result of the running or last probe, or start one."""
+        if self._probe is None or (self._probe.done() and time.monotonic() >= self._fresh_until):
+            self._probe = asyncio.create_task(self._run(services))
+        return await asyncio.shield(self._probe)  # a caller that leaves does not end it for the others
+
+    async def _run(self, services: Services) -> Readiness:
+        try:
+            return await run_in_threadpool(_check_parts, services)
+        finally:
+            self._fresh_until = time.monotonic() + _FRESH_SECONDS
+
+
 @router.get("/readyz", responses={503: {"model": Readiness, "description": "At least one part does not work."}})
-def check_ready(services: ServicesDep, response: Response) -> Readiness:
-    """Check database, Redis, storage, chain and the indexer's lag."""
+async def check_ready(services: ServicesDep, response: Response) -> Readiness:
+    """Check database, Redis, storage, chain and the indexer's lag, at most once a second."""
+    readiness = await services.part(ReadinessProbe).result(services)
+    response.status_code = 200 if readiness.ready else 503
+    return readiness
+
+
+def _check_parts(services: Services) -> Readiness:
     probes: dict[str, Callable[[Services], str]] = {
         "database": _database,
         "redis": _redis,
@@ -60,14 +93,17 @@ def check_ready(services: ServicesDep, response: Response) -> Readiness:
     checks = {name: _run(probe, services) for name, probe in probes.items()}
     for name, check in checks.items():
         services.metrics.checked(name, check.ok)
-    ready = all(check.ok for check in checks.values())
-    response.status_code = 200 if ready else 503
-    return Readiness(ready=ready, checks=checks)
+    return Readiness(ready=all(check.ok for check in checks.values()), checks=checks)
 
 
-@router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
-def get_metrics(services: ServicesDep) -> Response:
-    """Return the metrics in the Prometheus text format."""
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {}}}, **refusals(NotAuthenticated)},
+)
+def get_metrics(services: ServicesDep, request: Request) -> Response:
+    """Return the metrics in the Prometheus text format, with the operator's token for metrics."""
+    _require_scraper(request, services.settings.metrics_token)
     with suppress(SQLAlchemyError):  # without the database, the process's own metrics remain
         with services.database.transaction() as session:
             services.metrics.transactions_wait(waiting_intents(session))
@@ -79,6 +115,21 @@ def get_metrics(services: ServicesDep) -> Response:
         if last is not None:
             services.metrics.reconciled(last.agrees, last.difference_wei, last.block_number, last.at)
     return Response(services.metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def _require_scraper(request: Request, token: SecretStr | None) -> None:
+    """Raise NotAuthenticated for other tokens; without a token, for other hosts and proxies."""
+    if token is not None:
+        expected = f"Bearer {token.get_secret_value()}".encode()
+        is_allowed = hmac.compare_digest(request.headers.get("authorization", "").encode(), expected)
+    else:
+        is_local = request.client is not None and request.client.host in ("127.0.0.1", "::1")
+        is_allowed = is_local and "x-forwarded-for" not in request.headers
+    if not is_allowed:
+        raise NotAuthenticated(
+            "metrics are for the operator only",
+            remedy="Set ZOO_METRICS_TOKEN, and send it as 'Authorization: Bearer TOKEN'.",
+        )
 
 
 class _NotReady(Exception):

@@ -9,7 +9,6 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Path
 from fastapi.concurrency import run_in_threadpool
-from redis.asyncio import Redis
 from redis.exceptions import RedisError
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
@@ -18,6 +17,7 @@ from market.accounts.service import Principal
 from market.domain.lifecycle import JobStatus
 from market.jobs.access import visible_job
 from market.jobs.errors import JobNotFound
+from market.platform.db.redis_client import breaker_of, connect_async_redis
 from market.platform.events import repository as events_repository
 from market.platform.events.announcer import channel
 from market.platform.http.deps import ServicesDep
@@ -85,14 +85,15 @@ def _next_batch(services: Services, account: Principal, job_id: str, last_id: in
 
 async def _poll_triggers(redis_url: str, job_id: str) -> AsyncGenerator[None]:
     """Yield at once, then after each event and at least every second. Redis may be unavailable."""
-    redis = Redis.from_url(redis_url)
+    redis, breaker = connect_async_redis(redis_url), breaker_of(redis_url)
     pubsub = redis.pubsub()
     subscribed = False
     try:
         while True:
             try:
                 if not subscribed:
-                    await pubsub.subscribe(channel(job_id))
+                    with breaker.attempt():
+                        await pubsub.subscribe(channel(job_id))
                     subscribed = True
                     yield
                 await pubsub.get_message(ignore_subscribe_messages=True, timeout=_POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""Redis client and queue of Celery messages, which contain names and ids only."""
+"""Queue of Celery messages, which contain names and ids only."""
 
 import threading
 import time
@@ -6,9 +6,6 @@ from contextvars import Context, copy_context
 
 import structlog
 from celery import Celery
-from redis import Redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from market.platform.db.session import EnqueueTask
 
@@ -18,11 +15,6 @@ TASK_ROUTES = {"webhooks.*": {"queue": WEBHOOKS_QUEUE}}
 
 _PAUSE_SECONDS = 0.1  # between two batches
 _log = structlog.get_logger(__name__)
-
-
-def connect_redis(url: str) -> Redis:
-    """Return a client with timeouts of 2 s and no retries; the sweep repeats lost messages."""
-    return Redis.from_url(url, socket_timeout=2, socket_connect_timeout=2, retry=Retry(NoBackoff(), 0))
 
 
 def celery_sender(broker_url: str) -> EnqueueTask:

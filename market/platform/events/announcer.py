@@ -1,17 +1,15 @@
 """Announcement of job events to their subscribers, through Redis."""
 
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from datetime import datetime, timedelta
 
-import structlog
 from redis import Redis
 from redis.exceptions import RedisError
 from sqlalchemy.orm import Session
 
 from market.platform.db.session import Database
 from market.platform.events import repository
-
-_log = structlog.get_logger(__name__)
 
 
 def channel(job_id: str) -> str:
@@ -38,12 +36,9 @@ def announce(database: Database, redis: Redis, on_announced: OnAnnounced) -> int
         if announced:
             on_announced(session, announced.keys())
     jobs = set(announced.values())
-    for job_id in jobs:
-        try:
+    with suppress(RedisError):
+        for job_id in jobs:
             redis.publish(channel(job_id), "")
-        except RedisError as error:
-            _log.warning("job_events_not_published", error=str(error))
-            break
     return len(jobs)
 
 

@@ -15,19 +15,17 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import structlog
-from redis.asyncio import Redis
 from redis.exceptions import RedisError
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from market.platform.db.redis_client import breaker_of, connect_async_redis
 from market.platform.http.errors import RateLimited
 from market.platform.http.problem import problem_response
 from zoo_protocol.hashing import sha256
 
 _WINDOW_SECONDS = 60
 _WINDOW = _WINDOW_SECONDS * 10**6  # instants and spans are in microseconds
-_QUIET_SECONDS = 5.0  # pause after a failure of Redis
 _UNLIMITED = frozenset({"/healthz", "/readyz", "/metrics"})
 _AHEAD = 16  # a process counts this fraction of a quota without Redis,
 _FRESH = 10**6  # if its state of the bucket is younger than this
@@ -60,7 +58,6 @@ for i, key in ipairs(KEYS) do
 end
 return answer
 """
-_log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -159,10 +156,9 @@ class RateLimit:
 
     def __init__(self, app: ASGIApp, redis_url: str, per_account: int, per_address: int) -> None:
         self._app = app
-        self._redis = Redis.from_url(redis_url, socket_timeout=1, socket_connect_timeout=1)
+        self._redis, self._breaker = connect_async_redis(redis_url), breaker_of(redis_url)
         self._script = self._redis.register_script(_SCRIPT)
         self._per_account, self._per_address = per_account, per_address
-        self._quiet_until = 0.0
         self._buckets: dict[str, _Bucket] = {}
         self._accounts: dict[str, tuple[str, float]] = {}
         self._reporting: asyncio.Task[None] | None = None
@@ -175,7 +171,7 @@ class RateLimit:
         scope[_SCOPE_KEY] = counted
 
         async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start" and counted.buckets and self._is_counting():
+            if message["type"] == "http.response.start" and counted.buckets and not self._breaker.is_open:
                 message["headers"] = [*message.get("headers", ()), *counted.headers()]
             await send(message)
 
@@ -230,12 +226,9 @@ class RateLimit:
             found = self._buckets[key] = _Bucket(name, key, quota, math.ceil(_WINDOW / quota))
         return found
 
-    def _is_counting(self) -> bool:
-        return time.monotonic() >= self._quiet_until
-
     async def take(self, buckets: Sequence[_Bucket]) -> int:
         """Take a request from all buckets, or from none; return the seconds to wait in that case."""
-        if not buckets or not self._is_counting():
+        if not buckets or self._breaker.is_open:
             return 0
         now = _now()
         if all(bucket.has_plenty(now) for bucket in buckets):
@@ -259,9 +252,7 @@ class RateLimit:
         counts = [number for bucket, count in zip(buckets, passed, strict=True) for number in (bucket.step, count)]
         try:
             wait, *spans = await self._script([bucket.key for bucket in buckets], [now, _WINDOW, asked, *counts])
-        except RedisError as error:
-            self._quiet_until = time.monotonic() + _QUIET_SECONDS
-            _log.warning("rate_limit_unavailable", error=str(error))
+        except RedisError:
             return 0
         finally:
             for bucket, count in zip(buckets, passed, strict=True):

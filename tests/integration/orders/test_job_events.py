@@ -19,8 +19,8 @@ from sqlalchemy.event import listen
 from market.domain.lifecycle import JobStatus
 from market.jobs.models import Job
 from market.platform.db.base import utc_now
+from market.platform.db.redis_client import connect_redis
 from market.platform.db.session import Database
-from market.platform.db.task_queue import connect_redis
 from market.platform.events import repository as events_repository
 from market.platform.events.announcer import announce, delete_old_steps
 from market.platform.events.service import emit

@@ -50,4 +50,3 @@ def test_due_queries_read_open_jobs_by_index(world: World, nodes: list[str]) -> 
         ]
     assert [plan for plan in plans if re.search("Seq Scan on (jobs|units|checkpoints)", plan)] == []
     assert sum("ix_jobs_open" in plan for plan in plans) >= 3
-    assert any("ix_units_unpaid" in plan for plan in plans)

@@ -1,0 +1,62 @@
+"""One circuit breaker for all Redis clients of a process."""
+
+import socket
+from contextlib import suppress
+
+import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+from starlette.testclient import TestClient
+
+from market.app import create_app
+from market.platform.db.redis_client import Breaker, breaker_of, connect_redis
+from market.providers.node_sessions import acquire_wallet_lock
+from market.settings import Settings
+
+
+def waiting_connections(server: socket.socket) -> int:
+    server.setblocking(False)
+    found = 0
+    with suppress(BlockingIOError):
+        while True:
+            server.accept()[0].close()
+            found += 1
+    return found
+
+
+def test_silent_redis_delays_one_request_of_many(settings: Settings, own_logs: None) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"redis://127.0.0.1:{silent.getsockname()[1]}"
+        app = create_app(settings.model_copy(update={"redis_url": url, "requests_per_minute_ip": 1}))
+        with TestClient(app) as client:
+            assert {client.get("/v1/network").status_code for _ in range(3)} == {200}
+            assert all(acquire_wallet_lock(app.state.services.redis, "0x1", "a", [], 30) for _ in range(3))
+        assert waiting_connections(silent) == 1
+
+
+def fail(breaker: Breaker) -> None:
+    with pytest.raises(RedisTimeoutError), breaker.attempt():
+        raise RedisTimeoutError
+
+
+def test_one_probe_ends_pause_of_all_clients(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("market.platform.db.redis_client.monotonic", lambda: now)
+    breaker, client = breaker_of(redis_url), connect_redis(redis_url)
+    fail(breaker)
+    for seconds in (0.0, 4.9):
+        now = seconds
+        with pytest.raises(RedisConnectionError, match="earlier call"):
+            client.ping()
+    now = 5.1
+    with breaker.attempt(), pytest.raises(RedisConnectionError, match="earlier call"):
+        client.ping()  # while the probe waits
+    assert client.ping()
+    assert connect_redis(redis_url).ping()
+    fail(breaker)
+    now = 10.2
+    with pytest.raises(ResponseError):
+        client.execute_command("NO-SUCH-COMMAND")
+    assert client.ping()  # a refusal is an answer too
+    client.close()
