@@ -318,8 +318,7 @@ def test_waiting_nodes_are_queried_together_and_selectively_woken(world: World, 
 
 def _offer(world: World, node: str) -> None:
     job_id = world.job(nodes=1)
-    with world.database.transaction() as session:
-        leases.create_lease(session, kind=LeaseKind.PIN, holder=node, job_id=job_id, task={}, seconds=60)
+    world.call(leases.create_lease, kind=LeaseKind.PIN, holder=node, job_id=job_id, task={}, seconds=60)
 
 
 def test_equal_wakes_are_merged_and_survive_failures() -> None:

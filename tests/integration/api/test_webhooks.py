@@ -292,11 +292,9 @@ def test_slow_endpoint_rests_and_others_continue(
     _announce(app, world)
     monkeypatch.setattr(webhooks, "_PROMPT_SECONDS", 0)
     monkeypatch.setattr(webhooks, "_REST", 10**6)
-    with world.database.transaction() as session:
-        session.get_one(WebhookEndpoint, quick["id"]).enabled = False
+    world.change(WebhookEndpoint, quick["id"], enabled=False)
     assert (_deliver(world), _deliver(world)) == (1, 0)
-    with world.database.transaction() as session:
-        session.get_one(WebhookEndpoint, quick["id"]).enabled = True
+    world.change(WebhookEndpoint, quick["id"], enabled=True)
     monkeypatch.setattr(webhooks, "_PROMPT_SECONDS", 60)
     assert _deliver(world) == 2
     assert [row["status"] for row in _deliveries(api, payer[0], slow)].count("pending") == 1

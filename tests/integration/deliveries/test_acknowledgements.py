@@ -130,8 +130,7 @@ class Stage:
     def agrees(self) -> dict[str, int]:
         proof = reconcile(self.world.database, self.chain.client(), self.chain.deployment)
         assert proof.agrees, proof.differences
-        with self.world.database.transaction() as session:
-            return balances(session, "omissions", "omission", "bond")
+        return self.world.call(balances, "omissions", "omission", "bond")
 
 
 @pytest.fixture

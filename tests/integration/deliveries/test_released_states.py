@@ -70,12 +70,12 @@ def release(world: VerificationWorld, after: timedelta = LONG_AFTER) -> int:
 
 
 def decide(world: VerificationWorld, unit_id: int) -> None:
-    world.rows(lambda session: units.pass_unit(session, unit_id))
+    world.call(units.pass_unit, unit_id)
     assert world.unit(unit_id).status == "verified"
 
 
 def state_of(world: VerificationWorld, canary_id: int) -> str | None:
-    return str(cid) if (cid := world.rows(lambda session: session.get_one(Canary, canary_id).state_cid)) else None
+    return str(cid) if (cid := world.call(lambda session: session.get_one(Canary, canary_id).state_cid)) else None
 
 
 @pytest.mark.parametrize("status", ["answered", "dropped"])
@@ -208,7 +208,7 @@ def test_shared_revealed_state_is_released_with_last_user(world: VerificationWor
 
 def test_lost_units_release_their_files(world: VerificationWorld, unit_id: int) -> None:
     _, cid = canary(world, unit_id, "dropped")
-    world.rows(lambda session: units.reject_unit(session, unit_id, "provider_jailed"))
+    world.call(units.reject_unit, unit_id, "provider_jailed")
     assert world.get(Unit, unit_id).decided_at is not None
     release(world)
     assert not world.storage.is_pinned(cid)
@@ -224,7 +224,7 @@ def test_undecided_units_release_later_but_not_older_states(
     world.deliver(other)
     (unit,) = world.units(job_id)
     later = [canary(world, unit.id, "answered", segment)[1] for segment in range(3)]
-    world.rows(lambda session: units.reject_unit(session, unit.id, "provider_jailed"))
+    world.call(units.reject_unit, unit.id, "provider_jailed")
     release(world)
     release(world)
     assert [world.storage.is_pinned(cid) for cid in later] == [False] * 3

@@ -344,8 +344,7 @@ def test_decided_unit_is_disputable_only_within_its_period(
     """An operator may settle late, or wait until the dispute period is over."""
     place = f"{unit.unit.jobId}:{unit.unit.round}:{unit.unit.slot}"
     cli.be(FIRST.key)
-    with live.database.transaction() as session:
-        session.query(Unit).filter(Unit.job_id == unit.unit.jobId).update({"status": "verified"})
+    live.call(lambda session: session.query(Unit).filter(Unit.job_id == unit.unit.jobId).update({"status": "verified"}))
     live.transact(OTHER, "ZenToken", "transfer", FIRST.address, TERMS.bond_wei)
     opened = cli.json("dispute", "open", place, "--no-replay")
     assert (opened["unit_id"], opened["provider"]) == (unit.unit_id, node.address)
@@ -359,8 +358,7 @@ def test_public_unit_data_needs_no_account(live: DisputeWorld, unit: Delivered, 
     record = f"/v1/jobs/{unit.unit.jobId}/units/{unit.unit.round}/{unit.unit.slot}"
     assert api.get(record).status_code == 404  # not public before the unit is decided
     assert api.get(f"/v1/commitments/{unit.unit_id}").json()["trace"] is None
-    with live.database.transaction() as session:
-        session.query(Unit).filter(Unit.job_id == unit.unit.jobId).update({"status": "verified"})
+    live.call(lambda session: session.query(Unit).filter(Unit.job_id == unit.unit.jobId).update({"status": "verified"}))
     assert len(api.get(f"/v1/commitments/{unit.unit_id}").json()["trace"]) == 5
     (record_unit,) = api.get(record).json()["record"]["units"]
     assert record_unit["commitment_signature"] == unit.signature

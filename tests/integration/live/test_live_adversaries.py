@@ -104,8 +104,7 @@ def unit_of(live: VerificationWorld, job_id: str, node: Node):  # type: ignore[n
 def _check_what_is_shown(live: LiveWorld, job_id: str, node: Node) -> None:
     unit = unit_of(live, job_id, node)
     leaf = to_hex(unit_leaf(job_id, unit.round, unit.slot, node.address, unit.trace_root, unit.payload_hash))
-    with live.database.transaction() as session:
-        shown = inclusion.inclusion(session, leaf)
+    shown = live.call(inclusion.inclusion, leaf)
     assert shown is not None
     assert shown.trace == unit.leaves
     served = {sample.segment: sample.state_cid for sample in live.samples() if sample.unit_id == unit.id}
@@ -118,8 +117,7 @@ def test_undecided_trace_is_not_public(live: LiveWorld, executor: Executor) -> N
     live.work_off(node, LeaseKind.TRAIN)
     unit = unit_of(live, job_id, node)
     leaf = to_hex(unit_leaf(job_id, unit.round, unit.slot, node.address, unit.trace_root, unit.payload_hash))
-    with live.database.transaction() as session:
-        shown = inclusion.inclusion(session, leaf)
+    shown = live.call(inclusion.inclusion, leaf)
     assert shown is not None
     assert (shown.trace, shown.states) == (None, {})
 

@@ -80,8 +80,7 @@ def check_slash(live: LiveWorld, echo: Node, provider: Node, honest: list[Node])
     assert (views.stake_of(echo.address), views.stake_of(provider.address)) == (400 * ZEN, 1_000 * ZEN)
     assert {live.provider(node.address).status for node in [provider, *honest]} == {"active"}
     assert {unit.status for unit in live.units(slash.job_id)} <= {"verified"}
-    with live.database.transaction() as session:
-        assert penalties.job_slashes(session, slash.job_id) == []
+    assert live.call(penalties.job_slashes, slash.job_id) == []
     return slash
 
 
@@ -203,7 +202,7 @@ def test_canary_resembles_sample_and_delays_its_unit(live: LiveWorld, executor: 
     def leases(session: Any) -> list[tuple[Lease, Replay]]:
         return list(session.execute(select(Lease, Replay).join(Replay, Lease.replay_id == Replay.id)).tuples())
 
-    found = live.rows(leases)
+    found = live.call(leases)
     shapes = {
         (lease.kind, lease.holder != provider.address, tuple(lease.task), lease.unit_id is not None)
         for lease, replay in found
@@ -231,8 +230,7 @@ def test_canary_resembles_sample_and_delays_its_unit(live: LiveWorld, executor: 
             lease.kind = LeaseKind.REPLAY
     live.decide(job_id, [provider], verifiers)
     assert {canary.status for canary in canaries(live)} == {"answered"}
-    with live.database.transaction() as session:
-        assert samples.drawn_segments(session, live.units(job_id)[0].id) == [0, 1, 2, 3]
+    assert live.call(samples.drawn_segments, live.units(job_id)[0].id) == [0, 1, 2, 3]
 
 
 @pytest.mark.long
@@ -247,7 +245,7 @@ def test_provider_is_not_blamed_for_canary_result(live: LiveWorld, executor: Exe
         live.work_off(provider, LeaseKind.REVEAL)
         for verifier in verifiers:
             while (lease := live.pull(verifier, LeaseKind.REPLAY)) is not None:
-                of_sample = live.rows(lambda session, id_=lease.id: _canary_of(session, id_)) is None
+                of_sample = live.call(lambda session, id_=lease.id: _canary_of(session, id_)) is None
                 leaf = leaves[lease.task["segment"] + 1] if of_sample else OTHER_LEAF
                 given = {"inner_digest": OTHER_LEAF} if lease.task["inner"] else {}
                 live.commit_replay(verifier, lease, leaf, SALT, **given)

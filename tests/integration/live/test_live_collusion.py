@@ -138,7 +138,7 @@ def test_accomplice_protects_provider_only_as_sole_verifier(
     # Its first case costs it the pay, and that it is not selected for a while; the dissenting verifiers are paid.
     assert live.provider(accomplice.address).status == "demoted"
     assert live.deployed.views.stake_of(accomplice.address) == 500 * ZEN
-    paid = live.rows(
+    paid = live.call(
         lambda session: dict(
             session.execute(
                 select(ProviderEpoch.provider, func.sum(ProviderEpoch.replays)).group_by(ProviderEpoch.provider)

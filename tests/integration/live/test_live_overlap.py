@@ -53,8 +53,7 @@ def test_overlapped_rounds_are_verified_and_paid_despite_takeover(live: LiveWorl
 
     lease = live.pull(second.address, LeaseKind.TRAIN)  # of round 2, which it will not end
     assert lease is not None
-    with live.database.transaction() as session:
-        leases.remove_node_from_jobs(session, second.address, "node_silent")
+    live.call(leases.remove_node_from_jobs, second.address, "node_silent")
     live.dispatch(job_id)
     [taken] = [unit for unit in live.units(job_id, round=2) if unit.status == "leased" and unit.slot == 1]
     assert taken.provider == spare.address
@@ -85,7 +84,7 @@ def test_overlapped_rounds_are_verified_and_paid_despite_takeover(live: LiveWorl
     assert sum(unit.start_eager_payload_cid is not None for unit in done) == 6  # all but those of round 0
     assert live.slashes() == []
     assert [first.failures, second.failures, spare.failures] == [[], [], []]
-    paid = live.rows(lambda session: payables.payable_units(session, job_id))
+    paid = live.call(payables.payable_units, job_id)
     assert [(unit.round, unit.slot) for unit in paid] == [_place(unit) for unit in done]
 
 

@@ -48,8 +48,7 @@ def test_units_from_own_and_fresh_replica_states_verify(live: LiveWorld, executo
     assert own.start_slot_state_cid == _unit(live, job_id, 0, first).slot_state_cid
     assert not _stored(live, own.start_slot_state_cid)
     left = _unit(live, job_id, 0, second).slot_state_cid
-    with live.database.transaction() as session:
-        leases.remove_node_from_jobs(session, second.address, "a test")
+    live.call(leases.remove_node_from_jobs, second.address, "a test")
     third = live.provider_node(THIRD_ACCOUNT, executor)
     live.dispatch(job_id)
     live.work_off(third, LeaseKind.TRAIN)

@@ -34,7 +34,7 @@ def payer_of(api: httpx.Client, world: World) -> Callable[[str], Caller]:
 
 
 def _bids(world: World) -> list[tuple[str, int]]:
-    return [(bid.id, bid.limit_price) for bid in world.rows(lambda s: book.open_bids(s, 1, "eu", utc_now()))]
+    return [(bid.id, bid.limit_price) for bid in world.call(book.open_bids, 1, "eu", utc_now())]
 
 
 def test_waiting_job_is_amended_within_signed_order(

@@ -92,22 +92,18 @@ def test_provider_gets_every_wei_back(provider: Cli, market: RewardsWorld) -> No
 
 def test_stake_of_working_node_stays(provider: Cli, market: RewardsWorld, world: World) -> None:
     job_id = world.job()
-    with market.database.transaction() as session:
-        leases.create_lease(session, kind="train", holder=PROVIDER.address, job_id=job_id, task={}, seconds=60)
+    market.call(leases.create_lease, kind="train", holder=PROVIDER.address, job_id=job_id, task={}, seconds=60)
     refused = provider("provider", "unstake", "all", code=ExitCode.FAILED)
     assert "work-open" in refused
     assert job_id in refused
-    with market.database.transaction() as session:
-        session.execute(delete(Lease))
+    market.execute(delete(Lease))
     assert provider.json("provider", "unstake", 1)["unbonding_wei"] == str(ZEN)
     market.index()
 
     pass_seconds(market, DEVNET.unbonding_seconds + 1)
-    with market.database.transaction() as session:
-        providers.heartbeat(session, PROVIDER.address)
+    market.call(providers.heartbeat, PROVIDER.address)
     assert "node-running" in provider("provider", "withdraw", code=ExitCode.FAILED)
-    with market.database.transaction() as session:
-        providers.record_shutdown(session, PROVIDER.address)
+    market.call(providers.record_shutdown, PROVIDER.address)
     assert provider.json("provider", "withdraw")["amount_wei"] == str(ZEN)
 
 

@@ -150,8 +150,7 @@ def test_vetoed_epoch_is_paid_with_next_one(
     assert (stands.void_reason, vetoed.void_reason) == (None, rewards.VETOED)
     assert counted()[0] == 'zoo_reward_posts_void{reason="rewards_vetoed"} 1.0'
     assert counted()[2] == "zoo_reward_epochs_unposted 1.0"
-    with market.database.transaction() as session:
-        held = balances(session, "rewards")
+    held = market.call(balances, "rewards")
     assert held.get("rewards:pending", 0) == 0
     assert held["rewards:posted"] == stands.total_wei
     market.check()

@@ -25,8 +25,7 @@ def _dispute(market: SettlementWorld, unit: Unit, name: str, **args: object) -> 
     key = unit_leaf(unit.job_id, unit.round, unit.slot, unit.provider, unit.trace_root or "", unit.payload_hash or "")
     event = ChainEvent("Disputes", name, {"unitId": "0x" + key.hex(), **args}, "0x", 1, "0x", 0, 0)
     handler = {"UnitWithheld": contested_units.on_unit_withheld, "DisputeEnded": contested_units.on_dispute_ended}[name]
-    with market.database.transaction() as session:
-        handler(session, event)
+    market.call(handler, event)
 
 
 def test_vetoed_batch_is_resettled_per_job_once(market: SettlementWorld) -> None:
@@ -43,8 +42,7 @@ def test_vetoed_batch_is_resettled_per_job_once(market: SettlementWorld) -> None
     assert {unit.settlement_reason for unit in market.units(over)} == {settlement.VETOED}
     assert (market.read(over).status, market.read(over).paid_wei) == (JobStatus.SETTLING, 0)
     assert market.read(running).status == JobStatus.RUNNING
-    with market.database.transaction() as session:
-        assert settlement.void_batches(session) == {settlement.VETOED: 1, settlement.REFUSED: 0}
+    assert market.call(settlement.void_batches) == {settlement.VETOED: 1, settlement.REFUSED: 0}
 
     market.settled()
     assert [[line["jobId"] for line in lines] for lines in market.lines()][1:] == [[over], [running]]

@@ -45,14 +45,12 @@ def sweep_once(world: World, settings: Settings, redis_url: str, monkeypatch: py
 
 
 def _seen(world: World, part: str, ago: timedelta) -> None:
-    with world.database.transaction() as session:
-        session.merge(ComponentHeartbeat(part=part, seen_at=utc_now() - ago))
+    world.call(lambda session: session.merge(ComponentHeartbeat(part=part, seen_at=utc_now() - ago)))
 
 
 def _was_away(world: World, part: str, since: timedelta, until: timedelta = timedelta(0)) -> None:
     now = utc_now()
-    with world.database.transaction() as session:
-        session.add(Outage(part=part, starts_at=now - since, ends_at=now - until))
+    world.add(Outage(part=part, starts_at=now - since, ends_at=now - until))
 
 
 def _lost(world: World, node: str) -> int:
@@ -64,8 +62,7 @@ def _run_out(world: World, lease_id: str, ago: timedelta) -> None:
 
 
 def _report(world: World) -> None:
-    with world.database.transaction() as session:
-        expiry.report_api(session, 30.0)
+    world.call(expiry.report_api, 30.0)
 
 
 @pytest.mark.parametrize("away", [True, False])
@@ -131,7 +128,7 @@ def test_api_process_reports_periodically_and_records_outage(api: httpx.Client, 
     register(api, sign_in(api))
 
     def seen() -> object:
-        return world.rows(lambda session: session.get(ComponentHeartbeat, outages.API))
+        return world.call(lambda session: session.get(ComponentHeartbeat, outages.API))
 
     wait_until(lambda: seen() is not None)
     _seen(world, outages.API, 5 * MINUTE)
@@ -185,9 +182,7 @@ def test_round_is_not_abandoned_for_outage_time(world: World, nodes: list[str], 
 def test_benchmark_deadline_is_extended_by_outage(world: World, away: bool) -> None:
     node = world.node()
     requested = utc_now() - 4 * 60 * MINUTE
-    with world.database.transaction() as session:
-        row = session.get_one(Provider, node)
-        row.rebenchmark_at, row.rebenchmark_by = requested, utc_now() - MINUTE
+    world.change(Provider, node, rebenchmark_at=requested, rebenchmark_by=utc_now() - MINUTE)
     if away:
         _was_away(world, outages.API, 30 * MINUTE, 20 * MINUTE)
     benchmarks.demote_overdue(world.database, utc_now())

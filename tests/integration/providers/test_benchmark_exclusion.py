@@ -42,8 +42,7 @@ def _offers(world: World) -> set[str]:
 
 def _is_placed(world: World, node: str) -> bool:
     job_id = world.job(nodes=1)
-    with world.database.transaction() as session:
-        return book.assign(session, world.settings, job_id, PRICE, None, [node], ENVIRONMENT)  # type: ignore[arg-type]
+    return world.call(book.assign, world.settings, job_id, PRICE, None, [node], ENVIRONMENT)  # type: ignore[arg-type]
 
 
 def test_node_due_for_benchmark_gets_no_work(

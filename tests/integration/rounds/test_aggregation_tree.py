@@ -114,7 +114,7 @@ def test_unit_rejected_during_aggregation_replans_tree(world: World, far_apart: 
     tree.work_leaf(world.database, world.storage, job_id, 0, 0)
     stale = leaves_of(world, job_id)[0].seed
     [bad] = world.units(job_id, round=0, slot=2)
-    world.rows(lambda session: units.reject_unit(session, bad.id, "incorrect_computation"))
+    world.call(units.reject_unit, bad.id, "incorrect_computation")
     expected = in_one_place(world, job_id)
     while world.read(job_id).current_round == 0:
         world.aggregate(job_id)
@@ -134,7 +134,7 @@ def test_sums_of_abandoned_plan_are_not_kept(world: World, far_apart: list[str])
     assert sums
     assert all(world.storage.is_pinned(cid) for cid in sums)
     [bad] = world.units(job_id, round=0, slot=5)
-    world.rows(lambda session: units.reject_unit(session, bad.id, "incorrect_computation"))
+    world.call(units.reject_unit, bad.id, "incorrect_computation")
     while world.read(job_id).current_round == 0:
         world.aggregate(job_id)
         for leaf in leaves_of(world, job_id):
@@ -156,7 +156,7 @@ def test_sum_is_not_kept_for_ended_job(world: World, far_apart: list[str]) -> No
 
     def end_meanwhile(data: Any, **options: Any) -> Any:
         payer = Principal(world.read(job_id).payer, frozenset(), 1, "session")
-        world.rows(lambda session: cancellation.cancel(session, payer, job_id))
+        world.call(cancellation.cancel, payer, job_id)
         world.aggregate(job_id)
         stored = put(data, **options)
         sums.append(stored.cid)
@@ -201,7 +201,7 @@ def test_slow_leaf_writes_nothing_into_new_plan(
 
     def plan_anew_meanwhile(*arguments: Any) -> Any:
         monkeypatch.setattr(tree, "summarise", original)
-        world.rows(lambda session: units.reject_unit(session, bad.id, "incorrect_computation"))
+        world.call(units.reject_unit, bad.id, "incorrect_computation")
         world.aggregate(job_id)
         return original(*arguments)
 

@@ -22,8 +22,7 @@ def test_waiting_node_gets_work_when_available(api: httpx.Client, world: World) 
 
     def offer() -> None:
         delay(0.5)
-        with world.database.transaction() as session:
-            leases.create_lease(session, kind="pin", holder=node.address, job_id=job_id, task={"a": 1}, seconds=60)
+        world.call(leases.create_lease, kind="pin", holder=node.address, job_id=job_id, task={"a": 1}, seconds=60)
         offered_at.append(time.monotonic())
 
     thread = threading.Thread(target=offer)

@@ -44,7 +44,7 @@ def test_slow_node_gets_lower_compression_level_everywhere(world: World, nodes: 
     slow.commit()
     slow.complete()
     [unit] = world.units(job_id, round=1, slot=0)
-    replayed = world.rows(lambda session: units.unit_facts(session, unit.id)).spec
+    replayed = world.call(units.unit_facts, unit.id).spec
     assert replayed == slow.lease.task["spec"]  # for verifiers and evidence
     world.deliver_all(nodes[1:])
     world.aggregate(job_id)
@@ -71,7 +71,7 @@ def _cancel(world: World, job_id: str) -> None:
         assert job is not None
         job_stop.cancel_now(session, job, job.payer)
 
-    world.rows(cancel)
+    world.call(cancel)
 
 
 def test_first_unit_uses_newest_report_of_other_job(world: World, nodes: list[str]) -> None:

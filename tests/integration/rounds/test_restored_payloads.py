@@ -98,8 +98,7 @@ def test_lost_start_with_restored_payload_is_reissued(world: World, five: list[s
     _sent(world, five[4])
     world.end_round(job_id)
     given_up = world.work(five[4])
-    with world.database.transaction() as session:
-        leases.fail(session, given_up.lease.id, five[4], given_up.lease.token, "input_missing", "a test")
+    world.call(leases.fail, given_up.lease.id, five[4], given_up.lease.token, "input_missing", "a test")
     world.dispatch(job_id)
     again = world.attempt(job_id, 2, 4)
     assert (again.provider, again.start_restored_payload_cid) == (five[4], world.attempt(job_id, 0, 4).payload_cid)
@@ -133,7 +132,7 @@ def test_refuted_payload_is_not_restored(world: World, five: list[str]) -> None:
     before = world.read(job_id).current_round
     world.aggregate(job_id)
     assert world.read(job_id).current_round == before + 1
-    world.rows(lambda session: units.reject_unit(session, world.attempt(job_id, 0, 4).id, "incorrect_computation"))
+    world.call(units.reject_unit, world.attempt(job_id, 0, 4).id, "incorrect_computation")
     _sent(world, five[4])
     world.dispatch(job_id)
     assert world.attempt(job_id, 2, 4).start_restored_payload_cid is None

@@ -130,7 +130,7 @@ def test_files_shared_with_recent_job_are_kept(world: World, nodes: list[str], t
     unit = world.units(copy)[0]
     has = update(Checkpoint).where(Checkpoint.id == own.id).values(file_cids=[*own.file_cids, outer])
     starts = update(Unit).where(Unit.id == unit.id).values(start_slot_state_cid=state)
-    world.rows(lambda session: (session.execute(has), session.execute(starts)))
+    world.call(lambda session: (session.execute(has), session.execute(starts)))
     end(world, trained, KEPT + DAY)
     assert forget(world) == 1
     assert pinned(world, [outer, state]) == {True}

@@ -47,7 +47,7 @@ def test_trained_job_waits_for_decisions_and_pins(world: World, nodes: list[str]
     assert job.status == JobStatus.VERIFYING
     assert job.first_step_at is not None
     assert job.trained_at is not None
-    assert world.rows(leases.busy_providers) == set()
+    assert world.call(leases.busy_providers) == set()
     assert [unit.included for unit in world.units(job_id)] == [True] * 8
     assert world.units(job_id, round=1, slot=2)[0].start_slot_state_cid == (
         world.units(job_id, round=0, slot=2)[0].slot_state_cid
@@ -59,8 +59,8 @@ def test_trained_job_waits_for_decisions_and_pins(world: World, nodes: list[str]
     assert len({row.model_cid for row in rows}) == 3
 
     for unit in world.units(job_id):
-        world.rows(lambda session, unit=unit: units.mark_checking(session, unit.id, 2500))
-        world.rows(lambda session, unit=unit: units.pass_unit(session, unit.id))
+        world.call(units.mark_checking, unit.id, 2500)
+        world.call(units.pass_unit, unit.id)
     assert world.read(job_id).status == JobStatus.VERIFYING  # checkpoints are not yet proven to be kept
     while sum(world.pin(node) for node in nodes):
         world.dispatch(job_id)
@@ -85,7 +85,7 @@ def test_next_round_opens_before_loss_is_known(world: World, nodes: list[str], m
     first, unknown = _losses(world, job_id)
     assert first is not None
     assert unknown is None
-    shown = world.rows(lambda session: progress_of(session, [job_id]))[job_id].checkpoints
+    shown = world.call(progress_of, [job_id])[job_id].checkpoints
     assert [mark.validation_loss for mark in shown] == [first, None]
 
     assert validation.jobs_to_validate(world.database) == [job_id]
@@ -103,7 +103,7 @@ def test_next_round_opens_before_loss_is_known(world: World, nodes: list[str], m
 
 
 def _losses(world: World, job_id: str) -> list[str | None]:
-    found = world.rows(lambda session: checkpoints_repository.checkpoints(session, job_id))
+    found = world.call(checkpoints_repository.checkpoints, job_id)
     return [row.validation_loss for row in found]
 
 
@@ -188,7 +188,7 @@ def test_rejected_unit_leaves_pending_aggregation(
     monkeypatch.setattr(aggregation, "_build_checkpoint", reject_meanwhile)
     world.aggregate(job_id)
     assert world.read(job_id).current_round == 0
-    world.rows(lambda session: leases.remove_node_from_jobs(session, nodes[1], "jailed"))
+    world.call(leases.remove_node_from_jobs, nodes[1], "jailed")
     spare = world.node()
     world.dispatch(job_id)
     assert [unit.provider for unit in world.units(job_id, slot=1)] == [nodes[1], spare]
@@ -348,7 +348,7 @@ def test_progress_and_first_step_are_reported_live(world: World, nodes: list[str
 
 
 def _pins(world: World, job_id: str) -> dict[int, list[str]]:
-    return world.rows(lambda session: checkpoints_repository.pins_of_job(session, job_id))
+    return world.call(checkpoints_repository.pins_of_job, job_id)
 
 
 def _took(world: World, job_id: str, *, seconds: float) -> None:

@@ -87,7 +87,7 @@ def test_outvoted_inner_state_with_equal_end_is_slashed(world: VerificationWorld
     assert world.unit(unit_id).status == "verified"
     assert world.outcomes()[copier] == ("overruled", "wrong_replay")
     assert statuses(world) == {"overruled": 1, "agreed": 3}
-    segment_wei = world.rows(lambda session: units.unit_facts(session, unit_id)).gross_wei // world.spec.segments
+    segment_wei = world.call(units.unit_facts, unit_id).gross_wei // world.spec.segments
     assert replay_records(world) == {copier: (0, 0, 1)} | dict.fromkeys(honest, (1, segment_wei, 0))
 
     world.advance()
@@ -123,8 +123,7 @@ def test_inconclusive_duplicate_replay_blames_none_and_pays_provider(
         for silent in asked(world):
             assert world.unit(unit_id).status == "checking"
             world.give_up(silent, LeaseKind.REPLAY, "out_of_memory")
-            with world.database.transaction() as session:  # it is gone
-                session.execute(update(Provider).where(Provider.address == silent).values(status="exited"))
+            world.execute(update(Provider).where(Provider.address == silent).values(status="exited"))  # it is gone
         world.advance()
     assert world.unit(unit_id).status == "verified"
     assert statuses(world)["overruled"] == 0

@@ -30,7 +30,7 @@ def penalties(world: VerificationWorld) -> list[LatePenalty]:
 
 def lost_by_day(world: VerificationWorld, node: str) -> dict[int, int]:
     mine = select(ProviderEpoch.epoch, ProviderEpoch.lost).where(ProviderEpoch.provider == node, ProviderEpoch.lost > 0)
-    return dict(world.rows(lambda session: session.execute(mine).tuples().all()))
+    return dict(world.call(lambda session: session.execute(mine).tuples().all()))
 
 
 def events(world: VerificationWorld, kind: str) -> list[dict[str, object]]:
@@ -126,14 +126,12 @@ def test_third_late_day_slashes_once_for_lateness_only(
 
     world.advance()
     event = world.final("ProviderStaking", "Slashed", provider=node, offence=3, amount=50, evidence=penalty.evidence)
-    with world.database.transaction() as session:
-        penalties_service.on_slashed(session, event)
+    world.call(penalties_service.on_slashed, event)
     [penalty] = penalties(world)
     assert (penalty.amount_wei, penalty.tx) == (50, event.tx_hash)
     assert len(world.intents("slash")) == 1
     assert world.slashes() == []  # nothing of it is in a job's record
-    with world.database.transaction() as session:
-        assert penalties_service.job_slashes(session, penalty.job_id) == []
+    assert world.call(penalties_service.job_slashes, penalty.job_id) == []
 
 
 def test_jailed_late_node_is_slashed_for_data_withholding(
@@ -208,8 +206,7 @@ def test_outage_makes_no_node_late_and_extends_deadlines(
     seen(*range(30))
     world.advance()
     assert len(late_states(world)) == 1
-    with world.database.transaction() as session:  # down after that
-        session.execute(update(providers_models.HeartbeatHour).values(minutes=0))
+    world.execute(update(providers_models.HeartbeatHour).values(minutes=0))  # down after that
     seen(30, 0)
     world.pass_deadline(sample.id)
     world.advance()

@@ -78,6 +78,5 @@ def test_lateness_is_no_outlier_and_old_flags_expire(world: VerificationWorld) -
         copies = [Unit(**columns | {"round": 100 + number, "trace_root": None}) for number in range(FLAGGED_UNITS)]
         session.add_all(copies[:-1])
     assert sampled_in_full(world, node)
-    with world.database.transaction() as session:
-        session.add(copies[-1])
+    world.add(copies[-1])
     assert not sampled_in_full(world, node)

@@ -58,7 +58,7 @@ def test_single_false_verifier_is_suspended_unpaid_without_slashing(
     assert (world.provider(wrong).status, world.provider(wrong).reason) == ("demoted", "overruled")
     honest = set(verifiers) - {wrong}
     assert {world.provider(one).status for one in honest} == {"active"}
-    segment_wei = world.rows(lambda session: units.unit_facts(session, unit_ids[0])).gross_wei // world.spec.segments
+    segment_wei = world.call(units.unit_facts, unit_ids[0]).gross_wei // world.spec.segments
     assert segment_wei > 0
     assert replay_records(world) == {wrong: (0, 0, 1)} | dict.fromkeys(honest, (1, segment_wei, 0))
 
@@ -104,11 +104,9 @@ def test_warned_verifier_is_slashed_once_with_evidence(
     assert found.pop(wrong) == OTHER_LEAF
     assert set(found.values()) == {world.claim(unit_ids[0], 0)}
     slashed = world.final("ProviderStaking", "Slashed", provider=wrong, offence=5, amount=100, evidence=slash.evidence)
-    with world.database.transaction() as session:
-        penalties.on_slashed(session, slashed)
+    world.call(penalties.on_slashed, slashed)
     assert [(s.amount_wei, s.tx) for s in world.slashes()] == [(100, slashed.tx_hash)]
-    with world.database.transaction() as session:  # the job's record lists who delivered its work
-        assert penalties.job_slashes(session, slash.job_id) == []
+    assert world.call(penalties.job_slashes, slash.job_id) == []  # the job's record lists who delivered its work
 
     with world.database.transaction() as session:  # released at once, and overruled on the unit's other segment too
         lifecycle.on_stake_changed(DEVNET, session, world.final("ProviderStaking", "Released", provider=wrong))
@@ -171,7 +169,7 @@ def test_verifier_with_sufficient_stake_is_selected_first(
 ) -> None:
     verifiers += [world.verifier() for _ in range(20)]
     rich = world.verifier()
-    needed = 125 * (world.rows(lambda session: units.unit_facts(session, unit_ids[0])).gross_wei // world.spec.segments)
+    needed = 125 * (world.call(units.unit_facts, unit_ids[0]).gross_wei // world.spec.segments)
     world.execute(
         update(Stake).where(Stake.address.in_(verifiers)).values(stake_wei=needed - 1),
         update(Stake).where(Stake.address == rich).values(stake_wei=needed),
@@ -185,20 +183,17 @@ def test_verifier_with_sufficient_stake_is_selected_first(
 def test_suspension_ends_and_score_stays_low(world: VerificationWorld) -> None:
     verifier = world.verifier()
     now = utc_now()
-    with world.database.transaction() as session:
-        providers.record_overruled(session, verifier, now, now)
+    world.call(providers.record_overruled, verifier, now, now)
     month = timedelta(seconds=DEVNET.suspension_seconds)
     review(world.database, DEVNET, now)
     assert world.provider(verifier).status == "demoted"
-    with world.database.transaction() as session:
-        record_repository.mark_all_for_review(session)
+    world.call(record_repository.mark_all_for_review)
     review(world.database, DEVNET, now + month - timedelta(seconds=1))
     assert world.provider(verifier).status == "demoted"
-    with world.database.transaction() as session:
-        record_repository.mark_all_for_review(session)
+    world.call(record_repository.mark_all_for_review)
     review(world.database, DEVNET, now + month)
     assert world.provider(verifier).status == "active"
-    (found,) = world.rows(lambda session: providers.live_verifiers(session, world.settings, now))
+    (found,) = world.call(providers.live_verifiers, world.settings, now)
     assert found.reliability_bps < 8_000
     assert found.weight == found.stake_wei * found.reliability_bps // 10_000
 
@@ -219,11 +214,8 @@ def test_verifier_staked_after_window_is_asked_last(
 
 def test_stake_age_counts_from_last_addition(world: VerificationWorld, verifiers: list[str]) -> None:
     event = world.final("ProviderStaking", "Staked", provider=verifiers[0], total=600 * 10**18)
-    with world.database.transaction() as session:
-        lifecycle.on_stake_changed(DEVNET, session, event)
-    found = {
-        f.address: f for f in world.rows(lambda session: providers.live_verifiers(session, world.settings, utc_now()))
-    }
+    world.call(lambda session: lifecycle.on_stake_changed(DEVNET, session, event))
+    found = {f.address: f for f in world.call(providers.live_verifiers, world.settings, utc_now())}
     at = datetime.fromtimestamp(event.timestamp, UTC)
     assert found[verifiers[0]].staked_before(at)
     assert not found[verifiers[0]].staked_before(at - timedelta(seconds=1))

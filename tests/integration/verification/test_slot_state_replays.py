@@ -138,7 +138,7 @@ def test_public_file_with_other_digest_is_not_state(world: VerificationWorld, ve
     public = {unit.slot: unit.slot_state_public for unit in world.units(job_id, round=0)}
     [following] = world.units(job_id, round=1, provider=node)
     assert public == {following.slot: False, 1 - following.slot: True}
-    assert world.rows(lambda session: jobs.starts_privately(session, following.id))
+    assert world.call(jobs.starts_privately, following.id)
 
 
 def test_correct_state_under_other_cid_is_refused(world: VerificationWorld, verifiers: list[str], node: str) -> None:

@@ -84,7 +84,7 @@ def test_two_agreeing_verifiers_slash_dishonest_provider_once(
     assert statuses(world, unit_ids) == [("rejected", "incorrect_computation"), ("verified", None)]
     assert [(u.status, u.reason) for u in world.units(other_job)] == [("rejected", "provider_jailed")]
     assert (world.provider(nodes[0]).status, world.provider(nodes[0]).reason) == ("jailed", "incorrect_computation")
-    assert nodes[0] not in world.rows(jobs_repository.slot_holders)
+    assert nodes[0] not in world.call(jobs_repository.slot_holders)
     (slash,), (intent,) = world.slashes(), world.intents("slash")
     assert intent.arguments == [nodes[0], "2", slash.evidence]
     assert intent.amount == 1000 * 10**18  # all that is at stake counts towards the limits of the hot key
@@ -101,8 +101,7 @@ def test_two_agreeing_verifiers_slash_dishonest_provider_once(
     )
     for _ in range(2):
         world.advance()
-        with world.database.transaction() as session:
-            penalties.on_slashed(session, slashed)
+        world.call(penalties.on_slashed, slashed)
     assert [(s.amount_wei, s.tx) for s in world.slashes()] == [(500, slashed.tx_hash)]
     assert len(world.intents("slash")) == 1
 
@@ -133,8 +132,7 @@ def test_slashed_provider_is_not_slashed_again(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
 ) -> None:
     world.challenge({unit_ids[0]: [1], unit_ids[1]: []})
-    with world.database.transaction() as session:
-        lifecycle.jail(session, nodes[0], "incorrect_computation")
+    world.call(lifecycle.jail, nodes[0], "incorrect_computation")
     world.pass_deadline(world.samples()[0].id)
     world.advance()
     assert statuses(world, unit_ids)[0] == ("rejected", "withheld_data")
@@ -335,8 +333,7 @@ def test_unverifiable_older_work_gives_no_credit(world: VerificationWorld, unit_
     assert clean() == 1
     assert (clean(2), clean(3)) == (1, 0)  # a history of units that cost less than half says nothing
     for since, expected in ((utc_now(), 0), (None, 1)):
-        with world.database.transaction() as session:
-            providers.record_disputed(session, provider, since)
+        world.call(providers.record_disputed, provider, since)
         assert clean() == expected
     with world.database.transaction() as session:
         document = {"offence": "incorrect_computation", "evidence": "0x" + "ab" * 32, "evidence_cid": "cid"}

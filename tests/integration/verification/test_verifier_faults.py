@@ -25,7 +25,7 @@ from zoo_protocol.hashing import to_hex
 def counts(world: VerificationWorld, verifier: str) -> tuple[int, int, int]:
     """Return (refused, lost, rejected) of the verifier."""
     query = select(ProviderEpoch.refused, ProviderEpoch.lost, ProviderEpoch.rejected)
-    row = world.rows(lambda session: session.execute(query.where(ProviderEpoch.provider == verifier)).one_or_none())
+    row = world.call(lambda session: session.execute(query.where(ProviderEpoch.provider == verifier)).one_or_none())
     return (0, 0, 0) if row is None else tuple(row)  # type: ignore[return-value]
 
 
@@ -90,8 +90,7 @@ def test_verifier_without_reveal_pays_wrong_result_penalty(
     if says is None:
         run_out(world)
     else:
-        with world.database.transaction() as session:
-            leases.fail(session, lease.id, asked, lease.token, says, "a test")
+        world.call(leases.fail, lease.id, asked, lease.token, says, "a test")
         world.advance()
     assert world.outcomes()[asked] == ("abandoned", "result_withheld")
     world.advance()
@@ -135,8 +134,7 @@ def test_refusal_shortly_before_outage_check_is_excused(
     world.give_up(asked, LeaseKind.REPLAY, "gateway_unavailable")
     world.advance()
     assert counts(world, asked) == (0, 0, 0)
-    with world.database.transaction() as session:  # long over
-        session.execute(delete(Outage))
+    world.execute(delete(Outage))  # long over
     second = world.asked(verifiers)
     world.give_up(second, LeaseKind.REPLAY, "gateway_unavailable")
     world.advance()

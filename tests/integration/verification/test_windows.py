@@ -102,8 +102,7 @@ def test_rescheduled_seed_is_recorded_again(world: VerificationWorld, unit_ids: 
     world.chain.head = committed.args["seedBlock"] + 1
     world.advance()
     later = world.final("WorkWindows", "SeedRescheduled", id=0, seedBlock=world.chain.head + 2)
-    with world.database.transaction() as session:
-        windows.on_seed_rescheduled(session, later)
+    world.call(windows.on_seed_rescheduled, later)
     world.advance()
     assert len(world.intents("latch_seed")) == 1
     world.chain.head += 3
@@ -184,7 +183,6 @@ def test_neighbouring_segments_go_to_different_cross_class_verifiers(
     asked = world.tuples(select(Comparison.unit_id, Comparison.segment, Replay.verifier).join(Replay))
     assert {(unit_id, segment) for unit_id, segment, _ in asked} == {(unit, n) for unit in unit_ids for n in range(2)}
     for unit_id, segment, verifier in asked:
-        with world.database.transaction() as session:
-            assert verifiers_of_neighbours(session, unit_id, 1 - segment) == {verifier}
+        assert world.call(verifiers_of_neighbours, unit_id, 1 - segment) == {verifier}
     assert len({(unit_id, verifier) for unit_id, _, verifier in asked}) == len(asked)
     assert {verifier for *_, verifier in asked} == abroad

@@ -44,8 +44,7 @@ class EndingsWorld(QuorumWorld):
         job_id = self.job(
             nodes=len(nodes), redundancy=1, wait_seconds=30 * 86_400, sampling_bps=10_000, document=document
         )
-        with self.database.transaction() as session:
-            order = jobs.get(session, job_id).order
+        order = self.call(jobs.get, job_id).order
         self.open_in_escrow(order)
         self.place_on(job_id, nodes)
         return job_id
@@ -74,8 +73,7 @@ class EndingsWorld(QuorumWorld):
 
     def claim(self, wallet: Wallet | Node) -> int:
         self.pass_time(DEVNET.challenge_seconds + 1)
-        with self.database.transaction() as session:
-            found = claims.claims_of(session, wallet.address, claimed=False, after_batch=0, limit=200)
+        found = self.call(claims.claims_of, wallet.address, claimed=False, after_batch=0, limit=200)
         items = [{"amount": claim.amount_wei, "proof": claim.proof} for _, claim in found]
         before = self.deployed.views.balance_of(wallet.address)
         if items:

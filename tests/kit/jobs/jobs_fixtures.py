@@ -299,8 +299,8 @@ class World(Records):
 
     def verify_uploaded(self, job_id: str) -> None:
         for unit in self.units(job_id, status="uploaded"):
-            self.rows(lambda session, unit=unit: units_service.mark_checking(session, unit.id, 2500))
-            self.rows(lambda session, unit=unit: units_service.pass_unit(session, unit.id))
+            self.call(units_service.mark_checking, unit.id, 2500)
+            self.call(units_service.pass_unit, unit.id)
 
 
 def at_once(calls: list[Any]) -> list[BaseException | None]:

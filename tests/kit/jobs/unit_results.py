@@ -102,8 +102,7 @@ class Work:
 
     def commit(self, commitment: CommitTraining | None = None) -> AcknowledgementView:
         given = commitment or self.commitment()
-        with self.world.database.transaction() as session:
-            answer = deliveries.commit(session, DOMAIN, ACKNOWLEDGER, self.lease.id, self.node, given)
+        answer = self.world.call(deliveries.commit, DOMAIN, ACKNOWLEDGER, self.lease.id, self.node, given)
         assert answer is not None
         return answer
 

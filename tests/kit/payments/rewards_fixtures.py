@@ -91,8 +91,7 @@ class RewardsWorld(OnChain):
         return self.get(Provider, node.address)
 
     def claim(self, node: Wallet) -> int:
-        with self.database.transaction() as session:
-            leaf, _, _ = rewards.claimable(session, node.address, self.now())
+        leaf, _, _ = self.call(rewards.claimable, node.address, self.now())
         assert leaf is not None
         before = self.chain.views.balance_of(node.address)
         self.chain.send(node, "Rewards", "claim", node.address, leaf.cumulative_wei, leaf.proof)

@@ -140,8 +140,7 @@ class SettlementWorld(OnChain):
     def claim_all(self) -> dict[str, int]:
         got = {}
         for provider in PROVIDERS:
-            with self.database.transaction() as session:
-                found = claims.claims_of(session, provider.address, claimed=False, after_batch=0, limit=200)
+            found = self.call(claims.claims_of, provider.address, claimed=False, after_batch=0, limit=200)
             items = [{"amount": claim.amount_wei, "proof": claim.proof} for _, claim in found]
             before = self.chain.views.balance_of(provider.address)
             if items:
