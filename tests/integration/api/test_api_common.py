@@ -10,6 +10,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 from kit.api.clients import Caller, refusal, sign_in
+from kit.records import Records
 from pydantic import RootModel
 from sqlalchemy import text, update
 from sqlalchemy.orm import Session
@@ -104,20 +105,16 @@ def test_every_answer_has_request_id(api: httpx.Client) -> None:
     assert api.get("/healthz", headers={"X-Request-ID": "a b"}).headers["x-request-id"] != "a b"
 
 
-def test_failed_commit_is_never_success(api: httpx.Client, database: Database) -> None:
-    with database.transaction() as session:  # a constraint that only the commit checks
-        session.execute(
-            text("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no'; END $$")
-        )
-        session.execute(
-            text(
-                "CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON siwe_nonces DEFERRABLE INITIALLY DEFERRED "
-                "FOR EACH ROW EXECUTE FUNCTION refuse()"
-            )
-        )
+def test_failed_commit_is_never_success(api: httpx.Client, records: Records) -> None:
+    records.execute(  # a constraint that only the commit checks
+        text("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no'; END $$"),
+        text(
+            "CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON siwe_nonces DEFERRABLE INITIALLY DEFERRED "
+            "FOR EACH ROW EXECUTE FUNCTION refuse()"
+        ),
+    )
     answer = api.post("/v1/auth/nonce", json={"address": CALLER})
-    with database.transaction() as session:
-        session.execute(text("DROP FUNCTION refuse CASCADE"))
+    records.execute(text("DROP FUNCTION refuse CASCADE"))
     problem = refusal(answer, 500, "internal-error")
     assert problem["request_id"] == answer.headers["x-request-id"]
     assert "refuse" not in answer.text
@@ -144,7 +141,7 @@ def test_oversized_blob_is_refused(api: httpx.Client) -> None:
 
 
 def test_daily_upload_quota_limits_account(
-    api: httpx.Client, app: FastAPI, services: Services, database: Database
+    api: httpx.Client, app: FastAPI, services: Services, records: Records
 ) -> None:
     settings = services.settings.model_copy(update={"blob_bytes_per_day": 200_000})
     app.state.services = replace(services, settings=settings)
@@ -159,8 +156,7 @@ def test_daily_upload_quota_limits_account(
     assert str(problem["not_before"]) > f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
     refusal(api.post("/v1/blobs", content=iter([b"x"]), headers=caller.headers), 403, "storage-quota-exceeded")
     assert upload(3, other).status_code == 201
-    with database.transaction() as session:
-        session.execute(update(BlobUpload).values(created_at=datetime.now(UTC) - timedelta(days=1)))
+    records.execute(update(BlobUpload).values(created_at=datetime.now(UTC) - timedelta(days=1)))
     assert upload(3).status_code == 201
 
 
