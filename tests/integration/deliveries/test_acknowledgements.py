@@ -68,8 +68,6 @@ class Stage:
     connection: Connection
     journal: Journal
 
-    # --- the node
-
     @property
     def node_chain(self) -> OmissionChain:
         return OmissionChain(self.network.rpc_url, self.network.contracts, Wallet(PROVIDER.key))
@@ -103,8 +101,6 @@ class Stage:
         self.taker().take(unit, self.commit(work, body))
         work.complete()
         return unit
-
-    # --- the market
 
     def run(self, blocks: int = FINALITY + 1) -> None:
         handlers = event_handlers(DEVNET, self.chain.deployment)

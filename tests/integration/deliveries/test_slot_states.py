@@ -114,9 +114,6 @@ def test_refuted_unit_state_is_not_continued(world: World, nodes: list[str], job
     assert [event["reason"] for event in _events(world, "slot_fresh")] == ["unit_rejected"]
 
 
-# --- checkpoints
-
-
 def test_states_of_kept_checkpoints_are_named_and_uploaded(world: World, nodes: list[str], job_id: str) -> None:
     world.execute(update(Job).values(checkpoint_interval=2))
     world.train_round(job_id, nodes)

@@ -239,9 +239,6 @@ def test_tree_aggregates_late_payloads_bit_exactly(world: World, nodes: list[str
     assert (model, len(record["payloads"])) == (manifest.model, 5)
 
 
-# --- after the last round
-
-
 def _uploading_at_the_end(world: World, nodes: list[str]) -> tuple[str, Work]:
     job_id = world.running(nodes, rounds=1)
     return job_id, _late(world, job_id, nodes)

@@ -344,9 +344,6 @@ def test_progress_and_first_step_are_reported_live(world: World, nodes: list[str
     assert steps == [{"round": 0, "slot": 0, "provider": nodes[0], "step": 1}]
 
 
-# --- helpers
-
-
 def _pins(world: World, job_id: str) -> dict[int, list[str]]:
     return world.call(checkpoints_repository.pins_of_job, job_id)
 

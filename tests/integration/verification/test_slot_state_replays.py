@@ -151,9 +151,6 @@ def test_correct_state_under_other_cid_is_refused(world: VerificationWorld, veri
             world.complete(lease, node, answer)
 
 
-# --- a start with a payload added back
-
-
 def _restored(world: VerificationWorld, node: str, monkeypatch: pytest.MonkeyPatch, first_leaf: bytes | None) -> int:
     monkeypatch.setattr(deliveries, "MAX_STALENESS", 0)  # one round late is too late
     others = [world.node() for _ in range(2)]
@@ -206,9 +203,6 @@ def test_later_segment_mismatch_is_verifier_fault(
     assert replay.task["restored_payload_cid"] == world.unit(unit_id).start_restored_payload_cid
     assert world.unit(unit_id).status == "verified"
     assert to_hex(b"\1" * 32) not in (world.unit(unit_id).leaves or [])
-
-
-# --- released again
 
 
 def test_revealed_state_is_released_after_dispute_period(

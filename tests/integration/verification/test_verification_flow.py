@@ -37,9 +37,6 @@ def statuses(world: VerificationWorld, unit_ids: list[int]) -> list[tuple[str, s
     return [(unit.status, unit.reason) for unit in map(world.unit, unit_ids)]
 
 
-# --- verdicts
-
-
 def test_honest_unit_passes_after_segment_replay(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
 ) -> None:
@@ -188,9 +185,6 @@ def test_contradicting_verifiers_slash_no_provider(
     assert world.unit(unit_ids[0]).reason == "incorrect_computation"
 
 
-# --- withheld data
-
-
 def test_unserved_state_costs_data_withholding_penalty(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
 ) -> None:
@@ -216,9 +210,6 @@ def test_absent_provider_is_asked_until_deadline(
     assert world.reveal(nodes[0]) is not None
     world.replay(world.asked(verifiers), world.claim(unit_ids[0], 1))
     assert world.unit(unit_ids[0]).status == "verified"
-
-
-# --- verifiers
 
 
 def test_diverging_replays_count_like_other_mismatches(

@@ -102,8 +102,6 @@ class World(Records):
         """Let no lease expire and no node count as offline on a slow machine."""
         self.settings = self.settings.model_copy(update={"lease_seconds": 3600.0, "heartbeat_timeout_seconds": 3600.0})
 
-    # --- who takes part
-
     def wallet(self) -> LocalAccount:
         wallet = Wallets.create()
         self.wallets[wallet.address] = wallet
@@ -174,8 +172,6 @@ class World(Records):
         with self.database.transaction() as session:
             assert book.assign(session, self.settings, job_id, 5 * ZEN // 2, None, nodes, environment)  # type: ignore[arg-type]
         self.dispatch(job_id)
-
-    # --- what happens
 
     def dispatch(self, job_id: str) -> None:
         rounds_service.dispatch(self.database, self.settings, self.storage, job_id)
@@ -272,8 +268,6 @@ class World(Records):
         began = utc_now() - timedelta(seconds=ago)
         self.change(Job, job_id, round_started_at=began)
         self.execute(update(Unit).where(Unit.job_id == job_id, Unit.status == "leased").values(created_at=began))
-
-    # --- what is there
 
     def read(self, job_id: str) -> Job:
         job: Job = self.get(Job, job_id)

@@ -82,8 +82,6 @@ class SettlementWorld(OnChain):
     def __post_init__(self) -> None:
         self.add(records.account(PAYER.address))
 
-    # --- jobs and their work
-
     def job(self, rounds: int = 5, budget: int = ZEN) -> str:
         """Start an escrowed job of at most ten units."""
         job_id, arguments = self.chain.order(budget, UNITS)
@@ -111,8 +109,6 @@ class SettlementWorld(OnChain):
 
     def end(self, job_id: str) -> None:
         self.change(Job, job_id, status=JobStatus.SETTLING, reason="completed")
-
-    # --- settling
 
     def settle(self, *, after: timedelta = timedelta()) -> None:
         """Queue the due settlements."""
@@ -148,8 +144,6 @@ class SettlementWorld(OnChain):
             got[provider.address] = self.chain.views.balance_of(provider.address) - before
         self.index()
         return got
-
-    # --- what is there
 
     def read(self, job_id: str) -> Job:
         return self.get(Job, job_id)

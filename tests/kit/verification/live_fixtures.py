@@ -99,8 +99,6 @@ class LiveWorld(VerificationWorld):
         handlers = event_handlers(DEVNET, deployed.deployment)
         self._indexer = Indexer(self.database, deployed.client(), deployed.deployment, handlers)
 
-    # --- who takes part
-
     def provider_node(self, account: ChainWallet, executor: Executor) -> Node:
         self._know(account)
         self.register(account.address, environment=executor.environment_class)
@@ -142,8 +140,6 @@ class LiveWorld(VerificationWorld):
             acknowledgements=Acknowledgements(Journal(workspace.acknowledgements), network, lambda: chain),  # type: ignore[arg-type,return-value]
         )
         return Node(address, key, executor, worker)
-
-    # --- what happens
 
     def live_job(self, nodes: list[Node]) -> str:
         """Start a job of these nodes in which every segment is sampled."""

@@ -99,8 +99,6 @@ class VerificationWorld(World):
         self.deliver(node)
         return job_id
 
-    # --- the background and the chain
-
     def drawn_unit(self, node: str) -> int:
         """Create a unit whose first segment is sampled and its start revealed; return its id."""
         job_id = self.running([node])
@@ -153,8 +151,6 @@ class VerificationWorld(World):
                 break
         self.latch(committed, to_hex(seed))
 
-    # --- what nodes do
-
     def work(self, node: str, **changes: Any) -> Work:
         """Work as in the base class; the second segment starts from a revealable state."""
         work = super().work(node, **changes)
@@ -205,8 +201,6 @@ class VerificationWorld(World):
         (verifier,) = self.all(select(Replay.verifier).where(Replay.status.in_(["assigned", "committed"])))
         assert verifier in verifiers
         return str(verifier)
-
-    # --- what is there
 
     def unit(self, unit_id: int) -> Unit:
         unit: Unit = self.get(Unit, unit_id)
