@@ -2,7 +2,7 @@
 
 from kit.verification.verification_fixtures import (  # noqa: F401  (fixtures)
     delivered_units,
-    three_verifiers,
+    several_verifiers,
     two_nodes,
     verification_world,
 )

@@ -21,6 +21,8 @@ from market.training.leases.schemas import LeaseKind
 from zoo_compute.content.blockstore import BlockStore
 from zoo_protocol.hashing import to_hex
 
+pytestmark = pytest.mark.usefixtures("unit_ids", "verifiers")
+
 
 def counts(world: VerificationWorld, verifier: str) -> tuple[int, int, int]:
     """Return (refused, lost, rejected) of the verifier."""
@@ -38,40 +40,34 @@ def run_out(world: VerificationWorld) -> None:
 
 
 @pytest.fixture
-def asked(world: VerificationWorld, unit_ids: list[int], verifiers: list[str]) -> str:
-    world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
-    return world.asked(verifiers)
+def asked(world: VerificationWorld) -> str:
+    world.challenge_first(0)
+    return world.asked()
 
 
-def test_refusing_verifier_is_excused_at_lowest_penalty(
-    world: VerificationWorld, asked: str, verifiers: list[str]
-) -> None:
+def test_refusing_verifier_is_excused_at_lowest_penalty(world: VerificationWorld, asked: str) -> None:
     world.give_up(asked, LeaseKind.REPLAY, "environment_mismatch")
     assert world.outcomes()[asked] == ("abandoned", "environment_mismatch")
     world.advance()
     assert counts(world, asked) == (1, 0, 0)
-    assert world.asked(verifiers) != asked
+    assert world.asked() != asked
 
 
 @pytest.mark.parametrize("is_pulled", [True, False])
-def test_silent_verifier_pays_lost_unit_penalty(
-    world: VerificationWorld, asked: str, verifiers: list[str], is_pulled: bool
-) -> None:
+def test_silent_verifier_pays_lost_unit_penalty(world: VerificationWorld, asked: str, is_pulled: bool) -> None:
     if is_pulled:
         assert world.pull(asked, LeaseKind.REPLAY) is not None
     run_out(world)
     assert world.outcomes()[asked] == ("abandoned", "node_silent")
     world.advance()
     assert counts(world, asked) == (0, 1, 0)
-    assert world.asked(verifiers) != asked
+    assert world.asked() != asked
 
 
-def test_verifier_busy_with_other_replay_is_not_silent(
-    world: VerificationWorld, asked: str, unit_ids: list[int]
-) -> None:
+def test_verifier_busy_with_other_replay_is_not_silent(world: VerificationWorld, asked: str) -> None:
     with world.database.transaction() as session:
         offered = session.scalars(select(Lease).where(Lease.kind == "replay")).one()
-        place = {"holder": asked, "job_id": offered.job_id, "unit_id": unit_ids[1]}
+        place = {"holder": asked, "job_id": offered.job_id, "unit_id": world.unit_ids[1]}
         held = leases.create_lease(session, kind="replay", task={}, seconds=3_600, **place)
         held.status, held.pulled_at = "active", utc_now()
         offered.expires_at = utc_now() - timedelta(seconds=1)
@@ -97,11 +93,11 @@ def test_verifier_without_reveal_pays_wrong_result_penalty(
     assert counts(world, asked) == (0, 0, 1)
 
 
-def test_repeated_requests_of_replay_count_once(world: VerificationWorld, asked: str, verifiers: list[str]) -> None:
+def test_repeated_requests_of_replay_count_once(world: VerificationWorld, asked: str) -> None:
     for _ in range(5):
-        world.give_up(world.asked(verifiers), LeaseKind.REPLAY, "input_missing")
+        world.give_up(world.asked(), LeaseKind.REPLAY, "input_missing")
         world.advance()
-    assert [counts(world, verifier) for verifier in verifiers] == [(1, 0, 0)] * 3
+    assert [counts(world, verifier) for verifier in world.verifiers] == [(1, 0, 0)] * 3
 
 
 def test_replay_withdrawn_by_market_is_not_counted(world: VerificationWorld, asked: str) -> None:
@@ -124,9 +120,7 @@ def test_refusal_during_storage_outage_is_excused(world: VerificationWorld, aske
     assert counts(world, asked) == (0, 0, 0)
 
 
-def test_refusal_shortly_before_outage_check_is_excused(
-    world: VerificationWorld, asked: str, verifiers: list[str]
-) -> None:
+def test_refusal_shortly_before_outage_check_is_excused(world: VerificationWorld, asked: str) -> None:
     working, world.storage = world.storage, Storage("http://127.0.0.1:1")
     world.advance()
     world.storage = working
@@ -135,7 +129,7 @@ def test_refusal_shortly_before_outage_check_is_excused(
     world.advance()
     assert counts(world, asked) == (0, 0, 0)
     world.execute(delete(Outage))  # long over
-    second = world.asked(verifiers)
+    second = world.asked()
     world.give_up(second, LeaseKind.REPLAY, "gateway_unavailable")
     world.advance()
     assert counts(world, second) == (1, 0, 0)
@@ -143,16 +137,16 @@ def test_refusal_shortly_before_outage_check_is_excused(
 
 @pytest.mark.parametrize("segment", [0, 1])
 def test_refusal_is_excused_when_file_is_unreadable(
-    world: VerificationWorld, unit_ids: list[int], verifiers: list[str], ipfs: dict[str, str], segment: int
+    world: VerificationWorld, ipfs: dict[str, str], segment: int
 ) -> None:
-    world.challenge({unit_ids[0]: [segment], unit_ids[1]: []})
-    unit = world.unit(unit_ids[0])
+    world.challenge_first(segment)
+    unit = world.unit(world.unit_ids[0])
     if segment:
         assert world.reveal(unit.provider) is not None
     (sample,) = world.samples()
     cid = sample.state_cid if segment else unit.start_checkpoint_cid
     assert cid is not None
-    first, content = world.asked(verifiers), world.storage.get(cid, max_bytes=2**20)
+    first, content = world.asked(), world.storage.get(cid, max_bytes=2**20)
     world.storage.unpin(cid)
     assert BlockStore(Path(ipfs["directory"])).collect()
     assert world.storage.accepts_writes()
@@ -160,7 +154,7 @@ def test_refusal_is_excused_when_file_is_unreadable(
     world.advance()
     assert counts(world, first) == (0, 0, 0)
     assert world.storage.put(content, max_bytes=2**20).cid == cid
-    second = world.asked(verifiers)
+    second = world.asked()
     assert second != first
     world.give_up(second, LeaseKind.REPLAY, "input_missing")
     world.advance()
@@ -180,14 +174,12 @@ def test_silence_is_excused_while_no_heartbeats_arrive(world: VerificationWorld,
     assert counts(world, asked) == (0, 0, 0)
 
 
-def test_frequent_refuser_is_selected_last(
-    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
-) -> None:
-    world.execute(update(Provider).where(Provider.address.in_(verifiers[:2])).values(reliability_bps=3_999))
-    world.challenge({unit_ids[0]: [0], unit_ids[1]: [0]})
+def test_frequent_refuser_is_selected_last(world: VerificationWorld) -> None:
+    world.execute(update(Provider).where(Provider.address.in_(world.verifiers[:2])).values(reliability_bps=3_999))
+    world.challenge({world.unit_ids[0]: [0], world.unit_ids[1]: [0]})
     open_ = [replay.verifier for replay in world.replays()]
-    assert open_ == [verifiers[2]] * 2
-    world.give_up(verifiers[2], LeaseKind.REPLAY, "input_missing")
-    world.give_up(verifiers[2], LeaseKind.REPLAY, "input_missing")
-    assert {replay.verifier for replay in world.replays() if replay.status == "assigned"} <= set(verifiers[:2])
+    assert open_ == [world.verifiers[2]] * 2
+    world.give_up(world.verifiers[2], LeaseKind.REPLAY, "input_missing")
+    world.give_up(world.verifiers[2], LeaseKind.REPLAY, "input_missing")
+    assert {replay.verifier for replay in world.replays() if replay.status == "assigned"} <= set(world.verifiers[:2])
     assert len(world.replays()) == 4  # the only verifiers left: without them the unit would wait for ever

@@ -61,13 +61,15 @@ def verification_world(database_url: str, storage: Storage, settings: Settings) 
 
 
 @pytest.fixture(name="verifiers")
-def three_verifiers(world: "VerificationWorld") -> list[str]:
-    return [world.verifier() for _ in range(3)]
+def several_verifiers(world: "VerificationWorld", request: pytest.FixtureRequest) -> list[str]:
+    """Return three verifiers, or as many as a test's indirect parameter."""
+    return [world.verifier() for _ in range(getattr(request, "param", 3))]
 
 
 @pytest.fixture(name="nodes")
 def two_nodes(world: "VerificationWorld") -> list[str]:
-    return [world.node(), world.node()]
+    world.nodes = [world.node(), world.node()]
+    return world.nodes
 
 
 @pytest.fixture(name="unit_ids")
@@ -75,7 +77,8 @@ def delivered_units(world: "VerificationWorld", nodes: list[str]) -> list[int]:
     """Ids of the units of the first round, delivered by the two nodes of a running job."""
     job_id = world.running(nodes)
     world.deliver_all(nodes)
-    return [unit.id for unit in world.units(job_id)]
+    world.unit_ids = [unit.id for unit in world.units(job_id)]
+    return world.unit_ids
 
 
 class VerificationWorld(World):
@@ -83,6 +86,9 @@ class VerificationWorld(World):
         super().__init__(database_url, storage, settings)
         self.chain, self.network = ScriptedChain(), DEVNET
         self.states: dict[str, bytes] = {}
+        self.nodes: list[str] = []
+        self.unit_ids: list[int] = []
+        self.verifiers: list[str] = []
         self._window_ids = count()
 
     def verifier(self, *, environment: str = ENVIRONMENT, address: str | None = None) -> str:
@@ -91,6 +97,7 @@ class VerificationWorld(World):
         self.add(records.verifier(address, environment_class=environment, last_seen_at=utc_now()))
         if not is_staked:
             self.add(records.stake(address, 500 * ZEN))
+        self.verifiers.append(address)
         return address
 
     def second_job(self, node: str) -> str:
@@ -151,6 +158,11 @@ class VerificationWorld(World):
                 break
         self.latch(committed, to_hex(seed))
 
+    def challenge_first(self, *segments: int) -> None:
+        """Sample these segments of the first of ``unit_ids``, and none of the second."""
+        first, second = self.unit_ids
+        self.challenge({first: list(segments), second: []})
+
     def work(self, node: str, **changes: Any) -> Work:
         """Work as in the base class; the second segment starts from a revealable state."""
         work = super().work(node, **changes)
@@ -197,9 +209,9 @@ class VerificationWorld(World):
             leases.fail(session, lease.id, node, lease.token, code, "a test")
         self.advance()
 
-    def asked(self, verifiers: list[str]) -> str:
+    def asked(self, among: list[str] | None = None) -> str:
         (verifier,) = self.all(select(Replay.verifier).where(Replay.status.in_(["assigned", "committed"])))
-        assert verifier in verifiers
+        assert verifier in (among or self.verifiers)
         return str(verifier)
 
     def unit(self, unit_id: int) -> Unit:
