@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -23,7 +22,7 @@ from kit.chain.deployed_chain import PROVIDER, Chain
 from kit.engines.ipfs_processes import StoreProcess, store_process
 from kit.engines.watchdog import watch
 from kit.jobs.jobs_fixtures import World
-from kit.nodes.node_work_fixtures import task_to_train
+from kit.nodes.node_work_fixtures import OneNode
 from kit.payments.rewards_fixtures import RewardsWorld
 from kit.records import Records
 from kit.verification.live_fixtures import AnyLiveWorld, LiveMaker, LiveWorld, executors
@@ -219,6 +218,7 @@ def live_of(
     settings: Settings,
     chain: Chain,
     ipfs: dict[str, str],
+    executor: Executor,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> Iterator[LiveMaker]:
@@ -228,6 +228,7 @@ def live_of(
 
         def make(kind: type[AnyLiveWorld]) -> AnyLiveWorld:
             world = kind(database_url, storage, settings, chain, ipfs["gateway"], tmp_path)
+            world.executor = executor
             at_the_end.callback(world.database.dispose)
             return world
 
@@ -257,6 +258,6 @@ def own_store(tmp_path: Path) -> Iterator[StoreProcess]:
         process.stop(signal.SIGKILL)
 
 
-@pytest.fixture(scope="module")
-def train_task(store: StoreProcess, executor: Executor) -> dict[str, Any]:
-    return task_to_train(store, executor.environment_class)
+@pytest.fixture
+def node(store: StoreProcess, executor: Executor, tmp_path: Path) -> OneNode:
+    return OneNode(store, executor, tmp_path)

@@ -127,13 +127,13 @@ def check_paid(live: QuorumWorld, job_id: str, honest: Node, cheat: Node) -> Non
 
 @pytest.mark.usefixtures("with_referees")
 def test_rejected_dispute_costs_market_bond_and_pays_unit(
-    live: QuorumWorld, honest: Node, dissenters: list[Node], executor: Executor
+    live: QuorumWorld, honest: Node, dissenters: list[Node]
 ) -> None:
     job_id = live.train(honest)
     live.until("disputed", job_id, honest, [honest], dissenters)
     live.until("checking", job_id, honest, [honest], dissenters)  # rejected: the other mismatches are replayed again
     assert live.provider(honest.address).disputed_at is None
-    fair = [live.verifier_node(executor) for _ in range(2)]
+    fair = [live.verifier_node() for _ in range(2)]
     live.until_decided(job_id, [honest], [*dissenters, *fair])
 
     unit = unit_of(live, job_id, honest)
@@ -189,11 +189,9 @@ def test_operator_slashes_with_reason_when_referees_are_few(
 
 
 @pytest.mark.long
-def test_operator_slashes_in_class_with_few_referees(
-    live: QuorumWorld, cheat: Node, verifiers: list[Node], executor: Executor
-) -> None:
+def test_operator_slashes_in_class_with_few_referees(live: QuorumWorld, cheat: Node, verifiers: list[Node]) -> None:
     """A committee would stay inconclusive, as most of its members sign nothing."""
-    live.referees_here = live.referees(executor, of_class=2)
+    live.referees_here = live.referees(of_class=2)
     live.step()
     job_id = live.train(cheat)
     live.until_decided(job_id, [cheat], verifiers)
@@ -208,9 +206,9 @@ def test_operator_slashes_in_class_with_few_referees(
 
 @pytest.mark.long
 def test_committee_decides_when_class_has_enough_referees(
-    live: QuorumWorld, cheat: Node, verifiers: list[Node], executor: Executor
+    live: QuorumWorld, cheat: Node, verifiers: list[Node]
 ) -> None:
-    live.referees_here = live.referees(executor, of_class=len(REFEREES) - 1)
+    live.referees_here = live.referees(of_class=len(REFEREES) - 1)
     live.step()
     job_id = live.train(cheat)
     live.until_decided(job_id, [cheat], verifiers)

@@ -21,7 +21,6 @@ from kit.waiting import wait_until
 
 from zoo_compute.chain.disputes import DisputePhase, Opened
 from zoo_compute.node.disk.workspace import Workspace
-from zoo_compute.node.execution.executor import Executor
 from zoo_compute.node.work.acknowledgements import Journal
 
 pytestmark = pytest.mark.long
@@ -70,7 +69,6 @@ def dispute_of_one_that_runs(live: DisputeWorld, process: "subprocess.Popen[byte
 @pytest.mark.parametrize(("account", "is_answer_lost"), [(wallet(40), True), (wallet(41), False)])
 def test_killed_provider_answers_after_restart_and_challenger_pays(
     live: DisputeWorld,
-    executor: Executor,
     server: tuple[FastAPI, str],
     app: FastAPI,
     tmp_path: Path,
@@ -80,7 +78,7 @@ def test_killed_provider_answers_after_restart_and_challenger_pays(
     anvil, log = live.deployed.anvil, tmp_path / "node.log"
     anvil.rpc("anvil_impersonateAccount", account.address)
     anvil.rpc("anvil_setBalance", account.address, hex(ZEN))
-    node = live.provider_node(account, executor)
+    node = live.provider_node(account)
     unit, directory = live.delivered(node), live.directory / node.address
     journal = Journal(Workspace(directory).acknowledgements)
     assert journal.all()

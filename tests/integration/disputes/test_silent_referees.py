@@ -16,7 +16,6 @@ from worker.chain_handlers import INTENT_HANDLERS
 from zoo_compute.base.errors import ApiError, ExitCode
 from zoo_compute.chain.disputes import DisputePhase, Opened
 from zoo_compute.node.disputes.referee import Referee
-from zoo_compute.node.execution.executor import Executor
 
 STAKE = 1_000 * ZEN
 FIRST = wallet(8)
@@ -41,19 +40,17 @@ def committee(live: RefereeWorld, opened: Opened) -> list[str]:
     return live.chain_of(OTHER).committee(opened.dispute_id)
 
 
-def of(live: RefereeWorld, address: str, executor: Executor, url: str | None = None) -> Referee:
+def of(live: RefereeWorld, address: str, url: str | None = None) -> Referee:
     (account,) = [account for account in REFEREES if account.address == address]
-    return live.referee(account, executor, url=url)
+    return live.referee(account, url=url)
 
 
 def all_referees() -> set[str]:
     return {account.address for account in REFEREES}
 
 
-def test_unresponsive_committee_is_replaced_and_dispute_upheld(
-    live: RefereeWorld, cheat: Node, executor: Executor
-) -> None:
-    referees = live.referees(executor)
+def test_unresponsive_committee_is_replaced_and_dispute_upheld(live: RefereeWorld, cheat: Node) -> None:
+    referees = live.referees()
     opened = disputed(live, cheat)
     silent = set(committee(live, opened))
     live.pass_time(TERMS.verdict_seconds + 1)
@@ -73,8 +70,8 @@ def test_unresponsive_committee_is_replaced_and_dispute_upheld(
 
 
 @pytest.mark.long
-def test_delisted_referee_loses_place_when_not_running(live: RefereeWorld, cheat: Node, executor: Executor) -> None:
-    live.referees(executor)
+def test_delisted_referee_loses_place_when_not_running(live: RefereeWorld, cheat: Node) -> None:
+    live.referees()
     opened = disputed(live, cheat)
     silent = set(committee(live, opened))
     live.pass_time(TERMS.verdict_seconds + 1)
@@ -91,13 +88,11 @@ def test_delisted_referee_loses_place_when_not_running(live: RefereeWorld, cheat
 
 
 @pytest.mark.long
-def test_watcher_submits_incomplete_quorum_to_keep_signer_listed(
-    live: RefereeWorld, cheat: Node, executor: Executor
-) -> None:
-    live.referees(executor)
+def test_watcher_submits_incomplete_quorum_to_keep_signer_listed(live: RefereeWorld, cheat: Node) -> None:
+    live.referees()
     opened = disputed(live, cheat)
     signer, *silent = committee(live, opened)
-    of(live, signer, executor).watch()
+    of(live, signer).watch()
     live.keep()
     assert live.calls("submitVerdict") == []  # there is time for the others
     live.pass_time(LATE)
@@ -114,11 +109,11 @@ def test_watcher_submits_incomplete_quorum_to_keep_signer_listed(
 
 @pytest.mark.long
 def test_nodes_submit_deciding_signatures_during_outage(
-    live: RefereeWorld, cheat: Node, executor: Executor, monkeypatch: pytest.MonkeyPatch
+    live: RefereeWorld, cheat: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    live.referees(executor)
+    live.referees()
     opened = disputed(live, cheat)
-    quorum = [of(live, address, executor, NOWHERE) for address in committee(live, opened)[: TERMS.quorum]]
+    quorum = [of(live, address, NOWHERE) for address in committee(live, opened)[: TERMS.quorum]]
 
     def known_dispute(dispute_id: str) -> dict[str, Any]:  # answer as the market did before its outage
         found: dict[str, Any] = live.market(FIRST).dispute(dispute_id)
@@ -141,10 +136,8 @@ def test_nodes_submit_deciding_signatures_during_outage(
 
 
 @pytest.mark.long
-def test_all_unresponsive_committees_return_bond_without_penalty(
-    live: RefereeWorld, cheat: Node, executor: Executor, cli: Cli
-) -> None:
-    live.referees(executor)
+def test_all_unresponsive_committees_return_bond_without_penalty(live: RefereeWorld, cheat: Node, cli: Cli) -> None:
+    live.referees()
     opened = disputed(live, cheat)
     for _ in range(TERMS.draws):
         live.pass_time(TERMS.verdict_seconds + 1)
@@ -159,10 +152,8 @@ def test_all_unresponsive_committees_return_bond_without_penalty(
     assert (shown["turn"], shown["reason"], shown["draw"]) == ("undecided", "no_quorum", TERMS.draws - 1)
 
 
-def test_dispute_without_referees_ends_at_once_with_reason(
-    live: RefereeWorld, cheat: Node, executor: Executor, cli: Cli
-) -> None:
-    live.referees(executor)
+def test_dispute_without_referees_ends_at_once_with_reason(live: RefereeWorld, cheat: Node, cli: Cli) -> None:
+    live.referees()
     opened = disputed(live, cheat)
     for account in REFEREES:
         live.transact(account, "Disputes", "resign")
@@ -178,10 +169,10 @@ def test_dispute_without_referees_ends_at_once_with_reason(
 @pytest.mark.long
 @pytest.mark.parametrize("is_sent", [False, True])
 def test_market_killed_before_redraw_resumes(
-    live: RefereeWorld, cheat: Node, executor: Executor, monkeypatch: pytest.MonkeyPatch, is_sent: bool
+    live: RefereeWorld, cheat: Node, monkeypatch: pytest.MonkeyPatch, is_sent: bool
 ) -> None:
     """The process ends just before or after a call leaves, without a record of it."""
-    referees = live.referees(executor)
+    referees = live.referees()
     opened = disputed(live, cheat)
     live.pass_time(TERMS.verdict_seconds + 1)
     killed = kill_at_transactions(monkeypatch, is_sent)
@@ -202,11 +193,11 @@ def test_market_killed_before_redraw_resumes(
 
 
 @pytest.mark.long
-def test_cli_submits_votes_and_redraws_committee(live: RefereeWorld, cheat: Node, executor: Executor, cli: Cli) -> None:
-    live.referees(executor)
+def test_cli_submits_votes_and_redraws_committee(live: RefereeWorld, cheat: Node, cli: Cli) -> None:
+    live.referees()
     opened = disputed(live, cheat)
     signer, *silent = committee(live, opened)
-    of(live, signer, executor).watch()
+    of(live, signer).watch()
     cli.be(OTHER.key)
     assert "--partial" in cli("dispute", "submit", opened.dispute_id, code=ExitCode.FAILED)
     kept = cli.json("dispute", "submit", opened.dispute_id, "--partial")
@@ -222,13 +213,11 @@ def test_cli_submits_votes_and_redraws_committee(live: RefereeWorld, cheat: Node
 
 
 @pytest.mark.long
-def test_signature_for_first_committee_is_invalid_for_second(
-    live: RefereeWorld, cheat: Node, executor: Executor
-) -> None:
-    live.referees(executor)
+def test_signature_for_first_committee_is_invalid_for_second(live: RefereeWorld, cheat: Node) -> None:
+    live.referees()
     opened = disputed(live, cheat)
     signer = committee(live, opened)[0]
-    of(live, signer, executor).watch()
+    of(live, signer).watch()
     (given,) = live.market(FIRST)._connection.get(f"/v1/disputes/{opened.dispute_id}/verdicts")
     live.pass_time(LATE)
     live.keep()

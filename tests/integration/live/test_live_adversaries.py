@@ -57,13 +57,11 @@ IN_EVERY_RUN = ("skip-step", WITHHOLD)
 @pytest.mark.parametrize(
     "kind", [kind if kind in IN_EVERY_RUN else pytest.param(kind, marks=pytest.mark.long) for kind in KINDS]
 )
-def test_dishonest_provider_alone_loses_stake_and_pay(
-    live: LiveWorld, executor: Executor, tmp_path: Path, kind: str
-) -> None:
+def test_dishonest_provider_alone_loses_stake_and_pay(live: LiveWorld, tmp_path: Path, kind: str) -> None:
     with executors(tmp_path, executor_of(kind)) as (cheating,):
-        honest = live.provider_node(HONEST_ACCOUNT, executor)
+        honest = live.provider_node(HONEST_ACCOUNT)
         cheat = live.provider_node(CHEAT_ACCOUNT, cheating)
-        verifiers = [live.verifier_node(executor) for _ in range(2)]
+        verifiers = [live.verifier_node() for _ in range(2)]
         providers = [honest, cheat]
         job_id = live.live_job(providers)
         if kind == "stale":  # it repeats an earlier unit
@@ -111,8 +109,8 @@ def _check_what_is_shown(live: LiveWorld, job_id: str, node: Node) -> None:
     assert shown.states == {segment: cid for segment, cid in served.items() if cid is not None}
 
 
-def test_undecided_trace_is_not_public(live: LiveWorld, executor: Executor) -> None:
-    node = live.provider_node(HONEST_ACCOUNT, executor)
+def test_undecided_trace_is_not_public(live: LiveWorld) -> None:
+    node = live.provider_node(HONEST_ACCOUNT)
     job_id = live.live_job([node])
     live.work_off(node, LeaseKind.TRAIN)
     unit = unit_of(live, job_id, node)
@@ -128,11 +126,11 @@ class _GuessingExecutor(Executor):
 
 
 @pytest.mark.long
-def test_echoing_verifier_is_overruled_and_unpaid(live: LiveWorld, executor: Executor, tmp_path: Path) -> None:
+def test_echoing_verifier_is_overruled_and_unpaid(live: LiveWorld, tmp_path: Path) -> None:
     with executors(tmp_path, _GuessingExecutor) as (lazy,):
-        provider = live.provider_node(HONEST_ACCOUNT, executor)
+        provider = live.provider_node(HONEST_ACCOUNT)
         echo = live.verifier_node(lazy)
-        verifiers = [echo, *(live.verifier_node(executor) for _ in range(2))]
+        verifiers = [echo, *(live.verifier_node() for _ in range(2))]
         for _ in range(6):  # until it was sampled at least once
             job_id = live.live_job([provider])
             live.work_off(provider, LeaseKind.TRAIN)
@@ -156,14 +154,12 @@ def test_echoing_verifier_is_overruled_and_unpaid(live: LiveWorld, executor: Exe
 
 
 @pytest.mark.long
-def test_echoing_verifier_is_slashed_on_chain_after_warning(
-    live: LiveWorld, executor: Executor, tmp_path: Path
-) -> None:
+def test_echoing_verifier_is_slashed_on_chain_after_warning(live: LiveWorld, tmp_path: Path) -> None:
     with executors(tmp_path, _GuessingExecutor) as (lazy,):
-        provider = live.provider_node(HONEST_ACCOUNT, executor)
+        provider = live.provider_node(HONEST_ACCOUNT)
         echo = live.staked_verifier_node(CHEAT_ACCOUNT, lazy)
         live.change(Provider, echo.address, warned_at=utc_now() - timedelta(days=31))
-        verifiers = [echo, *(live.verifier_node(executor) for _ in range(2))]
+        verifiers = [echo, *(live.verifier_node() for _ in range(2))]
         for _ in range(6):  # until it was sampled at least once
             job_id = live.live_job([provider])
             live.work_off(provider, LeaseKind.TRAIN)

@@ -85,11 +85,11 @@ def check_slash(live: LiveWorld, echo: Node, provider: Node, honest: list[Node])
 
 
 @pytest.mark.long
-def test_canaries_alone_detect_verifier_echoing_provider(live: LiveWorld, executor: Executor, tmp_path: Path) -> None:
+def test_canaries_alone_detect_verifier_echoing_provider(live: LiveWorld, tmp_path: Path) -> None:
     with executors(tmp_path, _EchoExecutor) as (lazy,):
-        provider = live.provider_node(HONEST_ACCOUNT, executor)
+        provider = live.provider_node(HONEST_ACCOUNT)
         echo = live.staked_verifier_node(CHEAT_ACCOUNT, lazy)
-        honest = [live.verifier_node(executor) for _ in range(4)]
+        honest = [live.verifier_node() for _ in range(4)]
         work_until_slashed(live, provider, [echo, *honest])
     of_samples, of_canaries = by_kind(live, echo.address)
     assert of_samples <= {"agreed"}  # the sampled segments alone would never have found it
@@ -99,7 +99,7 @@ def test_canaries_alone_detect_verifier_echoing_provider(live: LiveWorld, execut
         assert by_kind(live, node.address)[1] <= {"disagreed"}  # with a claim that is false
 
     slash = check_slash(live, echo, provider, honest)
-    document, found = replayed_from_evidence(live, executor, slash.evidence_cid, tmp_path)
+    document, found = replayed_from_evidence(live, slash.evidence_cid, tmp_path)
     assert document["kind"] == "zoo-canary/3"
     ends = {replay["verifier"]: replay["end_leaf"] for replay in document["replays"]}
     assert ends.pop(document["verifier"]) == document["claimed_leaf"] != found["end_leaf"]
@@ -113,14 +113,12 @@ def test_canaries_alone_detect_verifier_echoing_provider(live: LiveWorld, execut
 
 
 @pytest.mark.long
-def test_duplicate_replays_detect_verifier_copying_first_segments(
-    live: LiveWorld, executor: Executor, tmp_path: Path
-) -> None:
+def test_duplicate_replays_detect_verifier_copying_first_segments(live: LiveWorld, tmp_path: Path) -> None:
     """First segments start from public files, so they have no canary."""
     with executors(tmp_path, _FirstEchoExecutor) as (lazy,):
-        provider = live.provider_node(HONEST_ACCOUNT, executor)
+        provider = live.provider_node(HONEST_ACCOUNT)
         echo = live.staked_verifier_node(CHEAT_ACCOUNT, lazy)
-        honest = [live.verifier_node(executor) for _ in range(4)]
+        honest = [live.verifier_node() for _ in range(4)]
         job_id = work_until_slashed(live, provider, [echo, *honest])
     of_samples, of_canaries = by_kind(live, echo.address)
     assert "overruled" in of_samples
@@ -130,7 +128,7 @@ def test_duplicate_replays_detect_verifier_copying_first_segments(
 
     slash = check_slash(live, echo, provider, honest)
     assert slash.job_id == job_id
-    document, found = replayed_from_evidence(live, executor, slash.evidence_cid, tmp_path)
+    document, found = replayed_from_evidence(live, slash.evidence_cid, tmp_path)
     assert (document["kind"], document["segment"]) == ("zoo-evidence/5", 0)
     assert {replay["end_leaf"] for replay in document["replays"]} == {found["end_leaf"]}
     digests = {replay["verifier"]: replay["inner_digest"] for replay in document["replays"]}
@@ -140,9 +138,9 @@ def test_duplicate_replays_detect_verifier_copying_first_segments(
 
 
 @pytest.mark.long
-def test_honest_verifiers_pass_all_duplicate_replays(live: LiveWorld, executor: Executor) -> None:
-    provider = live.provider_node(HONEST_ACCOUNT, executor)
-    verifiers = [live.verifier_node(executor) for _ in range(4)]
+def test_honest_verifiers_pass_all_duplicate_replays(live: LiveWorld) -> None:
+    provider = live.provider_node(HONEST_ACCOUNT)
+    verifiers = [live.verifier_node() for _ in range(4)]
     job_id = live.live_job([provider])
     live.work_off(provider, LeaseKind.TRAIN)
     live.decide(job_id, [provider], verifiers)
@@ -156,9 +154,7 @@ def test_honest_verifiers_pass_all_duplicate_replays(live: LiveWorld, executor: 
     assert paid == len(live.replays())
 
 
-def replayed_from_evidence(
-    live: LiveWorld, executor: Executor, cid: str, directory: Path
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def replayed_from_evidence(live: LiveWorld, cid: str, directory: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     document = json.loads(live.storage.get(cid, max_bytes=2**20))
     spec, unit = document["spec"], document["unit"]
     manifest = DatasetManifest.from_bytes(live.storage.get(spec["data_config"]["dataset"], max_bytes=2**20))
@@ -184,12 +180,12 @@ def replayed_from_evidence(
         "restored_payload": None,
         "environment": unit["environment_class"],
     }
-    return document, executor.run(task, 60.0)
+    return document, live.executor.run(task, 60.0)
 
 
-def test_canary_resembles_sample_and_delays_its_unit(live: LiveWorld, executor: Executor) -> None:
-    provider = live.provider_node(HONEST_ACCOUNT, executor)
-    verifiers = [live.verifier_node(executor) for _ in range(3)]
+def test_canary_resembles_sample_and_delays_its_unit(live: LiveWorld) -> None:
+    provider = live.provider_node(HONEST_ACCOUNT)
+    verifiers = [live.verifier_node() for _ in range(3)]
     job_id = live.live_job([provider])
     live.work_off(provider, LeaseKind.TRAIN)
     for _ in range(10):
@@ -234,9 +230,9 @@ def test_canary_resembles_sample_and_delays_its_unit(live: LiveWorld, executor: 
 
 
 @pytest.mark.long
-def test_provider_is_not_blamed_for_canary_result(live: LiveWorld, executor: Executor) -> None:
-    provider = live.provider_node(HONEST_ACCOUNT, executor)
-    verifiers = [live.verifier(environment=executor.environment_class) for _ in range(3)]
+def test_provider_is_not_blamed_for_canary_result(live: LiveWorld) -> None:
+    provider = live.provider_node(HONEST_ACCOUNT)
+    verifiers = [live.verifier(environment=live.executor.environment_class) for _ in range(3)]
     job_id = live.live_job([provider])
     live.work_off(provider, LeaseKind.TRAIN)
     leaves = live.units(job_id)[0].leaves or []
@@ -263,9 +259,9 @@ def _canary_of(session: Any, lease_id: str) -> int | None:
     return session.get_one(Replay, session.get_one(Lease, lease_id).replay_id).canary_id
 
 
-def test_no_canary_is_planted_when_verifiers_are_few(live: LiveWorld, executor: Executor) -> None:
-    provider = live.provider_node(HONEST_ACCOUNT, executor)
-    verifiers = [live.verifier_node(executor) for _ in range(2)]
+def test_no_canary_is_planted_when_verifiers_are_few(live: LiveWorld) -> None:
+    provider = live.provider_node(HONEST_ACCOUNT)
+    verifiers = [live.verifier_node() for _ in range(2)]
     job_id = live.live_job([provider])
     live.work_off(provider, LeaseKind.TRAIN)
     live.decide(job_id, [provider], verifiers)

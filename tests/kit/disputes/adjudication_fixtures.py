@@ -54,13 +54,13 @@ class QuorumWorld(RefereeWorld):
 
     referees_here: Sequence[Referee] = ()
 
-    def referees(self, executor: Executor, of_class: int = len(REFEREES)) -> list[Referee]:
+    def referees(self, of_class: int = len(REFEREES)) -> list[Referee]:
         """Return all referees, listed; those after ``of_class`` have another class."""
-        found = super().referees(executor)
+        found = super().referees()
         for place, account in enumerate(REFEREES):
-            environment = executor.environment_class if place < of_class else ANOTHER_CLASS
+            environment = self.executor.environment_class if place < of_class else ANOTHER_CLASS
             self.know_referee(account.address, environment)
-            found[place] = self.referee(account, executor, environment)
+            found[place] = self.referee(account, environment)
         return found
 
     def know_referee(self, address: str, environment: str) -> None:
@@ -142,6 +142,6 @@ def world_with_quorum(live_of: LiveMaker, server: tuple[FastAPI, str], app: Fast
 
 
 @pytest.fixture(name="with_referees")
-def listed_referees(live: QuorumWorld, executor: Executor) -> None:
-    live.referees_here = live.referees(executor)
+def listed_referees(live: QuorumWorld) -> None:
+    live.referees_here = live.referees()
     live.step()

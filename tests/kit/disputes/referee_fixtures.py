@@ -46,27 +46,25 @@ class RefereeWorld(DisputeWorld):
             self.deployed.stake(account, 500 * ZEN)
 
     def referee(
-        self,
-        account: Wallet,
-        executor: Any,
-        environment: str | None = None,
-        url: str | None = None,
-        owner: str | None = None,
+        self, account: Wallet, environment: str | None = None, url: str | None = None, owner: str | None = None
     ) -> Referee:
         workspace = Workspace(self.directory / account.address)
         contracts, rpc = self.deployed.deployment.contracts, self.deployed.anvil.url
         known, gateway = NodeWallet(account.key), GatewayClient([self.gateway], attempts=1)
         bench = ReplayContext(
-            workspace, gateway, environment or executor.environment_class, lambda task: executor.run(task, 120.0)
+            workspace,
+            gateway,
+            environment or self.executor.environment_class,
+            lambda task: self.executor.run(task, 120.0),
         )
         sources = Sources(
             lambda: RefereeChain(rpc, contracts, known), lambda: ChainReader(rpc, contracts), self.market(account, url)
         )
         return Referee(Verdicts(workspace.verdicts), sources, lambda: bench, known, owner)
 
-    def referees(self, executor: Any) -> list[Referee]:
+    def referees(self) -> list[Referee]:
         self.enlist()
-        found = [self.referee(account, executor) for account in REFEREES]
+        found = [self.referee(account) for account in REFEREES]
         for one in found:
             one.watch()
         return found
@@ -148,14 +146,14 @@ def world_of_referees(live_of: LiveMaker, server: tuple[FastAPI, str], app: Fast
     return world
 
 
-def provider(live: RefereeWorld, account: Any, executor: Executor) -> Node:
+def provider(live: RefereeWorld, account: Any, executor: Executor | None = None) -> Node:
     live.deployed.anvil.rpc("anvil_setBalance", account.address, hex(ZEN))
     return live.provider_node(account, executor)
 
 
 @pytest.fixture(name="honest")
-def honest_node(live: RefereeWorld, executor: Executor) -> Node:
-    return provider(live, HONEST_ACCOUNT, executor)
+def honest_node(live: RefereeWorld) -> Node:
+    return provider(live, HONEST_ACCOUNT)
 
 
 @pytest.fixture(name="cheat")
@@ -164,8 +162,8 @@ def cheating_node(live: RefereeWorld, cheating: Executor) -> Node:
 
 
 @pytest.fixture(name="verifiers")
-def two_verifiers(live: RefereeWorld, executor: Executor) -> list[Node]:
-    return [live.verifier_node(executor) for _ in range(2)]
+def two_verifiers(live: RefereeWorld) -> list[Node]:
+    return [live.verifier_node() for _ in range(2)]
 
 
 @pytest.fixture(name="unit")

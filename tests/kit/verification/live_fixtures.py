@@ -89,6 +89,8 @@ class LiveWorld(VerificationWorld):
     domain = DOMAIN
     """Under which units are signed."""
     former: Collection[str] = ()
+    executor: Executor
+    """Of nodes that are given none of their own."""
 
     def __init__(
         self, database_url: str, storage: Storage, settings: Settings, deployed: Chain, gateway: str, directory: Path
@@ -99,7 +101,8 @@ class LiveWorld(VerificationWorld):
         handlers = event_handlers(DEVNET, deployed.deployment)
         self._indexer = Indexer(self.database, deployed.client(), deployed.deployment, handlers)
 
-    def provider_node(self, account: ChainWallet, executor: Executor) -> Node:
+    def provider_node(self, account: ChainWallet, executor: Executor | None = None) -> Node:
+        executor = executor or self.executor
         self._know(account)
         self.register(account.address, environment=executor.environment_class)
         self.deployed.send(OTHER, "ZenToken", "transfer", account.address, 2_000 * ZEN)
@@ -107,7 +110,8 @@ class LiveWorld(VerificationWorld):
         self.step()
         return self._node(account.address, account.key, executor)
 
-    def verifier_node(self, executor: Executor) -> Node:
+    def verifier_node(self, executor: Executor | None = None) -> Node:
+        executor = executor or self.executor
         address = self.verifier(environment=executor.environment_class)
         return self._node(address, "0x" + bytes(self.wallets[address].key).hex(), executor)
 
