@@ -66,7 +66,7 @@ def known(api: httpx.Client, app: FastAPI, world: World) -> tuple[Caller, dict[s
         )
 
     def make(path: str, body: dict[str, Any]) -> int:
-        made = api.post(path, json=body, headers=caller.headers)
+        made = caller.post(path, json=body)
         assert made.status_code == 201, made.text
         return int(made.json()["id"])
 

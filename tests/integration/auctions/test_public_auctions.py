@@ -134,10 +134,10 @@ def test_tie_break_round_is_sealed_then_replayable(
     assert "not compared with the chain" in table
 
     payer = world.wallets[world.read(jobs[4]).payer]
-    own = api.get(f"{BOOK}/rounds/0/orders", headers=sign_in(api, payer).headers).json()
+    own = sign_in(api, payer).get(f"{BOOK}/rounds/0/orders").json()
     assert (list(own["bids"].values()), own["asks"]) == ([jobs[4]], {})
     assert set(own["bids"]) < names
-    node = api.get(f"{BOOK}/rounds/0/orders", headers=sign_in(api, world.wallets[nodes[0]]).headers).json()
+    node = sign_in(api, world.wallets[nodes[0]]).get(f"{BOOK}/rounds/0/orders").json()
     assert (node["bids"], list(node["asks"].values())) == ({}, [nodes[0]])
     refusal(api.get(f"{BOOK}/rounds/0/orders"), 401, "not-authenticated")
 

@@ -62,7 +62,7 @@ def test_two_epochs_are_posted_and_claimed_exactly(
     market.pass_day()
     monkeypatch.setattr("market.payments.rewards.router.utc_now", market.now)
     caller = sign_in(api, Wallets.from_key(PROVIDER.key))
-    shown = Rewards.model_validate(api.get("/v1/rewards", headers=caller.headers).json())
+    shown = Rewards.model_validate(caller.get("/v1/rewards").json())
     assert shown.claimed_wei == DAYS_BASE
     assert [earned.base_wei for earned in shown.earnings] == [DAYS_BASE, DAYS_BASE]
     network = Network(
@@ -87,7 +87,7 @@ def test_two_epochs_are_posted_and_claimed_exactly(
     earned = [market.claim(node) for node in NODES[1:]]
     assert DAYS_BASE * 2 + sum(earned) == second.total_wei
     market.check()
-    again = Rewards.model_validate(api.get("/v1/rewards", headers=caller.headers).json())
+    again = Rewards.model_validate(caller.get("/v1/rewards").json())
     assert (again.claimable, again.claimed_wei) == (None, 2 * DAYS_BASE)
     assert market.chain.views.rewards().total_wei == second.total_wei
 

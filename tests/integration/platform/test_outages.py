@@ -114,18 +114,18 @@ def test_first_call_after_outage_is_not_refused(api: httpx.Client, services: Ser
     caller = sign_in(api)
     world.register(caller.address)
     world.running([caller.address])
-    pull = api.post("/v1/leases/next", json={"kinds": ["train"], "wait_seconds": 0}, headers=caller.headers)
+    pull = caller.post("/v1/leases/next", json={"kinds": ["train"], "wait_seconds": 0})
     lease = pull.json()
     _seen(world, outages.API, 5 * MINUTE)
     _run_out(world, lease["id"], 4 * MINUTE)
     services.part(ApiPresence)._reported = time.time() - 300
     body = {"token": lease["token"], "step": 1}
-    answer = api.post(f"/v1/leases/{lease['id']}/heartbeat", json=body, headers=caller.headers)
+    answer = caller.post(f"/v1/leases/{lease['id']}/heartbeat", json=body)
     assert answer.status_code == 200, answer.text
 
 
 def test_api_process_reports_periodically_and_records_outage(api: httpx.Client, world: World) -> None:
-    register(api, sign_in(api))
+    register(sign_in(api))
 
     def seen() -> object:
         return world.call(lambda session: session.get(ComponentHeartbeat, outages.API))

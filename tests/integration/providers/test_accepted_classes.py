@@ -112,13 +112,13 @@ def test_dropped_class_verifier_gets_no_cross_class_check(world: VerificationWor
 
 def test_node_of_dropped_class_receives_reason(api: httpx.Client, services: Services, app: FastAPI) -> None:
     node = sign_in(api)
-    assert register(api, node).status_code == 201
-    before = beat(api, node, services.domain)
+    assert register(node).status_code == 201
+    before = beat(node, services.domain)
     settings = services.settings.model_copy(update={"environment_classes": OTHER})
     app.state.services = replace(services, settings=settings)
-    after = beat(api, node, services.domain)
+    after = beat(node, services.domain)
     assert after["counted"]  # its uptime counts as ever
     assert (after["status"], after["reason"]) == (before["status"], "environment_not_accepted")
     assert api.get(f"/v1/providers/{node.address}").json()["reason"] == "environment_not_accepted"
     app.state.services = replace(services, settings=settings.model_copy(update={"environment_classes": CLASS_A}))
-    assert beat(api, node, services.domain)["reason"] == before["reason"]
+    assert beat(node, services.domain)["reason"] == before["reason"]

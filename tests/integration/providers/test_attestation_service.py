@@ -55,7 +55,7 @@ class AttestedWorld(OnChain):
         self.finalise()
 
     def challenge(self, caller: Caller) -> dict[str, str]:
-        answer = self.api.post("/v1/attestations", json={}, headers=caller.headers)
+        answer = caller.post("/v1/attestations", json={})
         assert answer.status_code == 201, answer.text
         found: dict[str, str] = answer.json()
         return found
@@ -66,7 +66,7 @@ class AttestedWorld(OnChain):
         body: dict[str, object] = {"quote": quote.hex(), "collateral": self.vendor.collateral() | collateral}
         if gpus is not None:
             body["gpu_statement"] = gpus.as_document()
-        return self.api.post(f"/v1/attestations/{challenge}/quote", json=body, headers=caller.headers)
+        return caller.post(f"/v1/attestations/{challenge}/quote", json=body)
 
     def quote(self, challenge: dict[str, str], gpus: GpuStatement | None = None) -> bytes:
         return self.vendor.quote(with_gpus(from_hex(challenge["report_data"], 64), gpus))

@@ -176,7 +176,7 @@ def test_hot_spares_of_old_job_receive_end(api: httpx.Client, world: World, trai
     end(world, trained, KEPT + DAY)
     assert forget(world) == 1
     for last in ({}, {"Last-Event-ID": str(seen)}):
-        answer = api.get(f"/v1/jobs/{trained}/events", headers=caller.headers | last)
+        answer = caller.get(f"/v1/jobs/{trained}/events", headers=last)
         assert (answer.status_code, "event:" in answer.text) == (200, False)
 
 

@@ -4,6 +4,7 @@ import json
 import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partialmethod
 from typing import Any
 
 import httpx
@@ -23,6 +24,7 @@ class Caller:
 
     wallet: LocalAccount
     token: str
+    api: httpx.Client
 
     @property
     def address(self) -> str:
@@ -31,6 +33,13 @@ class Caller:
     @property
     def headers(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.token}"}
+
+    def request(self, method: str, path: str, headers: dict[str, str] | None = None, **options: Any) -> httpx.Response:
+        return self.api.request(method, path, headers=self.headers | (headers or {}), **options)
+
+    get, post = partialmethod(request, "GET"), partialmethod(request, "POST")
+    put, patch = partialmethod(request, "PUT"), partialmethod(request, "PATCH")
+    delete = partialmethod(request, "DELETE")
 
 
 def siwe_message(challenge: dict[str, object], address: str, **changes: object) -> str:
@@ -65,7 +74,7 @@ def sign_in(api: httpx.Client, wallet: LocalAccount | None = None) -> Caller:
     message = siwe_message(nonce, wallet.address)
     answer = api.post("/v1/auth/siwe", json={"message": message, "signature": sign_text(wallet, message)})
     assert answer.status_code == 200, answer.text
-    return Caller(wallet, answer.json()["token"])
+    return Caller(wallet, answer.json()["token"], api)
 
 
 def refusal(answer: httpx.Response, status: int, code: str) -> dict[str, object]:

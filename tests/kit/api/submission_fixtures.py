@@ -61,8 +61,8 @@ def job_body(dataset: str) -> Body:
     }
 
 
-def sign_job(api: httpx.Client, caller: Caller, body: Body) -> Body:
-    answer = api.post("/v1/quotes", json=body, headers=caller.headers)
+def sign_job(caller: Caller, body: Body) -> Body:
+    answer = caller.post("/v1/quotes", json=body)
     assert answer.status_code == 200, answer.text
     quote = answer.json()
     return {
