@@ -16,6 +16,7 @@ from fastapi import FastAPI
 from kit.api.clients import refusal
 from kit.chain.deployed_chain import OTHER, PROVIDER, Chain
 from kit.chain.faulty_rpc import FaultyRpc
+from kit.errors import raising
 
 from market.chain.contracts.codec import Deployment
 from market.chain.service import queue_intent
@@ -109,11 +110,7 @@ def test_silent_node_keeps_last_result_without_alarm(market: Chain, database: Da
 
 def forbid_comparisons(app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every read of the whole ledger and of the chain fail."""
-
-    def read_ledger(*_: object, **__: object) -> None:
-        raise AssertionError("a reader summed the ledger")
-
-    monkeypatch.setattr(reconciliation, "balances", read_ledger)
+    monkeypatch.setattr(reconciliation, "balances", raising(AssertionError("a reader summed the ledger")))
     app.state.services = app.state.services.with_part(ChainViews, None)
 
 

@@ -10,6 +10,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 from kit.api.clients import Caller, refusal, sign_in
+from kit.errors import raising
 from kit.records import Records
 from pydantic import RootModel
 from sqlalchemy import text, update
@@ -198,11 +199,8 @@ class TestIdempotency:
         assert len(calls) == 1
 
     def test_failed_request_frees_idempotency_key(self, database: Database) -> None:
-        def fail(session: Session) -> tuple[int, Answer]:
-            raise MarketError("no")
-
         with pytest.raises(MarketError):
-            self._once(database).run(fail)
+            self._once(database).run(raising(MarketError("no")))
         assert self._once(database).earlier_answer() is None
         assert self._once(database).run(lambda session: (200, Answer({}))).status_code == 200
 

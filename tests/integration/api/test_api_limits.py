@@ -2,11 +2,11 @@
 
 import asyncio
 import math
-import threading
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
 
 import httpx
 import pytest
@@ -324,11 +324,7 @@ class TestOrganisations:
         def leave(caller: Caller) -> None:
             answers.append(caller.delete(f"{path}/members/{caller.address}").status_code)
 
-        threads = [threading.Thread(target=leave, args=(caller,)) for caller in owners]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        assert at_once([partial(leave, caller) for caller in owners]) == [None] * 2
         assert sorted(answers) == [204, 409]
 
 

@@ -12,7 +12,8 @@ import httpx
 import pytest
 from kit.api.clients import Caller, refusal, sign_in
 from kit.api.submission_fixtures import Body, app_on_chain, job_body, sign_job, stored_dataset  # noqa: F401  (fixtures)
-from kit.jobs.jobs_fixtures import ZEN, FakeChain, World
+from kit.errors import raising
+from kit.jobs.jobs_fixtures import ZEN, FakeChain, World, at_once
 from kit.waiting import delay, wait_until
 from sqlalchemy import event, func, literal, select, update
 from sqlalchemy.exc import IntegrityError
@@ -132,11 +133,7 @@ def test_concurrent_equal_submissions_write_one_job(
     def submit() -> None:
         codes.append(httpx.post(f"{api.base_url}/v1/jobs", json=signed, headers=payer.headers).status_code)
 
-    threads = [threading.Thread(target=submit) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    assert at_once([submit] * 8) == [None] * 8
     assert sorted(codes) == [201] + [409] * 7
     assert _counts(services.database) == [1, 1, 1, 1]
 
@@ -344,12 +341,8 @@ def test_failed_thread_start_keeps_later_wakes() -> None:
     sent: list[str] = []
     outbox = TaskQueue(lambda task, _arguments: sent.append(task))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(threading.Thread, "start", _no_thread)
+        patch.setattr(threading.Thread, "start", raising(RuntimeError("can't start new thread")))
         outbox("first", ())
     assert not sent
     outbox("second", ())
     wait_until(lambda: sent == ["first", "second"])
-
-
-def _no_thread(_thread: threading.Thread) -> None:
-    raise RuntimeError("can't start new thread")

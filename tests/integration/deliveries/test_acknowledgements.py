@@ -15,6 +15,7 @@ from kit import records
 from kit.api.clients import Cli
 from kit.chain.anvil import AnvilProcess
 from kit.chain.deployed_chain import ACKNOWLEDGER, BOND, FUNDS, PROVIDER, Chain, deploy_own
+from kit.errors import raising
 from kit.jobs.jobs_fixtures import World
 from kit.jobs.unit_results import Work
 from kit.waiting import delay, drain
@@ -252,10 +253,7 @@ def test_unresponsive_market_is_given_time(stage: Stage, monkeypatch: pytest.Mon
     stage.delivered()
     stage.pass_time(stage.settings.inclusion_deadline_seconds)
 
-    def unreachable(*_: object) -> None:
-        raise Unreachable("market-unreachable", "down")
-
-    monkeypatch.setattr(stage.connection, "get", unreachable)
+    monkeypatch.setattr(stage.connection, "get", raising(Unreachable("market-unreachable", "down")))
     stage.omissions().watch()
     assert stage.statuses() == [Status.UNANSWERED]
     stage.pass_time(TERMS.claim_seconds // 2)

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from kit.errors import raising
 from kit.killed import Killed
 from kit.verification.verification_fixtures import VerificationWorld
 from sqlalchemy import select, update
@@ -112,11 +113,8 @@ def test_release_waits_for_next_sweep_when_storage_down(
     canary_id, cid = canary(world, unit_id, "answered")
     decide(world, unit_id)
 
-    def away(*_: object) -> None:
-        raise StorageUnavailable("a test")
-
     with monkeypatch.context() as patch:
-        patch.setattr(Storage, "unpin", away)
+        patch.setattr(Storage, "unpin", raising(StorageUnavailable("a test")))
         assert release(world) == 0
     assert state_of(world, canary_id) == cid
     assert release(world) == 2
@@ -156,11 +154,8 @@ def test_canary_is_dropped_when_storage_refuses_state(
     monkeypatch.setattr(replay_inputs, "altered_state", lambda *_: (b"altered", LEAF))
     world.execute(update(Sample).where(Sample.unit_id == unit_id).values(canary_due=True))
 
-    def refuses(*_: object, **__: object) -> None:
-        raise StorageUnavailable("a test")
-
     with monkeypatch.context() as patch:
-        patch.setattr(Storage, "put", refuses)
+        patch.setattr(Storage, "put", raising(StorageUnavailable("a test")))
         canaries.create_canaries(world.database, world.storage, world.settings)
     assert world.all(select(Canary.status)) == ["dropped"]
 

@@ -1,7 +1,6 @@
 """A node answers disputes of its units: live training and chain, wrong challengers."""
 
 import time
-from typing import Any
 
 import httpx
 import pytest
@@ -16,6 +15,7 @@ from kit.disputes.dispute_fixtures import (  # noqa: F401  (fixtures)
     unit_of_the_node,
     world_of_disputes,
 )
+from kit.errors import raising
 from kit.verification.live_fixtures import Node
 
 from market.training.units.models import Unit
@@ -206,12 +206,9 @@ def test_lost_or_damaged_trace_is_named(
 def test_disputes_are_answered_on_full_disk(
     live: DisputeWorld, node: Node, unit: Delivered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
     watch = live.watch_of(node)
     with monkeypatch.context() as disk:
-        disk.setattr("zoo_compute.node.disputes.defence.write_json", full)
+        disk.setattr("zoo_compute.node.disputes.defence.write_json", raising(OSError(28, "No space left on device")))
         opened = live.dispute(FIRST, unit)
         watch.watch()
     assert live.state(opened).phase is DisputePhase.STEP
@@ -223,16 +220,13 @@ def test_disputes_are_answered_on_full_disk(
 def test_known_dispute_is_answered_despite_failures(
     live: DisputeWorld, node: Node, unit: Delivered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuses(*_: Any) -> None:
-        raise Unreachable("chain-unreachable", "no logs today")
-
     opened = live.dispute(FIRST, unit)
     watch = live.watch_of(node)
     monkeypatch.setattr(watch, "_respond_to_all", lambda _: False)
     watch.watch()
     monkeypatch.undo()
     (Workspace(live.directory / node.address).disputes / "torn.json").write_text('{"dispute')
-    monkeypatch.setattr(watch.chain, "opened", refuses)
+    monkeypatch.setattr(watch.chain, "opened", raising(Unreachable("chain-unreachable", "no logs today")))
     with pytest.raises(Unreachable):
         watch.watch()
     assert live.state(opened).phase is DisputePhase.STEP

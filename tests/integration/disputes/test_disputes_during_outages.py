@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from fastapi import FastAPI
 from kit.chain.deployed_chain import wallet
 from kit.disputes.dispute_fixtures import Delivered, DisputeWorld, honest_node, unit_of_the_node  # noqa: F401  (fixtures)
 from kit.engines.disks import fill_disk
+from kit.errors import raising
 from kit.verification.live_fixtures import LiveMaker, Node
 from kit.waiting import wait_until
 from redis import Redis
@@ -47,12 +47,9 @@ def test_running_node_watches_disputes_during_outage(
     monkeypatch: pytest.MonkeyPatch,
     is_away: bool,
 ) -> None:
-    def silent(*_: Any) -> None:
-        raise Unreachable("market-unreachable", "no answer")
-
     if is_away:  # since it joined
         monkeypatch.setattr(Market, "acquire_wallet", lambda *_: None)
-        monkeypatch.setattr(Market, "heartbeat", silent)
+        monkeypatch.setattr(Market, "heartbeat", raising(Unreachable("market-unreachable", "no answer")))
     opened = live.dispute(FIRST, unit)
     with running(live, node, server[1]):
         await_answer(live, opened)

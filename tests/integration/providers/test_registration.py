@@ -23,6 +23,7 @@ from kit.api.provider_calls import (
     stake,
     status_of,
 )
+from kit.errors import raising
 from redis.exceptions import ConnectionError
 from sqlalchemy import select
 
@@ -171,10 +172,7 @@ def test_wallet_serves_only_one_node(api: httpx.Client, services: Services, monk
     assert beat("stranger").json()["counted"]
     assert 0 < services.redis.pttl(f"zoo:node:{node.address}") <= 1000 * services.settings.heartbeat_timeout_seconds
 
-    def away(*_: object, **__: object) -> None:
-        raise ConnectionError("a test")
-
-    monkeypatch.setattr(services.redis, "get", away)
+    monkeypatch.setattr(services.redis, "get", raising(ConnectionError("a test")))
     assert beat("first").json()["counted"]
 
 

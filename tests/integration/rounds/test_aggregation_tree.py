@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from kit.engines.watchdog import watch
+from kit.errors import raising
 from kit.jobs.aggregation_tree_fixtures import (  # noqa: F401  (fixture)
     delivered,
     in_one_place,
@@ -178,17 +179,13 @@ def test_unreleased_sums_are_released_later(world: World, far_apart: list[str]) 
             tree.work_leaf(world.database, world.storage, job_id, 0, leaf.leaf)
     sums = [leaf.sum_cid or "" for leaf in leaves_of(world, job_id)]
     with pytest.MonkeyPatch.context() as patch, suppress(Killed):
-        patch.setattr(world.storage, "unpin", _die)
+        patch.setattr(world.storage, "unpin", raising(Killed))
         world.aggregate(job_id)
     assert world.read(job_id).current_round == 1
     assert all(world.storage.is_pinned(cid) for cid in sums)
     world.aggregate(job_id)
     assert not any(world.storage.is_pinned(cid) for cid in sums)
     assert not leaves_of(world, job_id)
-
-
-def _die(*_args: Any) -> None:
-    raise Killed
 
 
 def test_slow_leaf_writes_nothing_into_new_plan(

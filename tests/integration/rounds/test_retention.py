@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 from kit.api.clients import sign_in
+from kit.errors import raising
 from kit.jobs.jobs_fixtures import World
 from sqlalchemy import func, select, update
 
@@ -148,13 +149,10 @@ def test_file_stored_again_during_release_is_kept(
         world.execute(update(Checkpoint).where(Checkpoint.job_id == copy).values(file_cids=[again]))
         real(storage, cid)
 
-    def die(storage: Storage, cid: str) -> None:
-        raise KeyboardInterrupt
-
     end(world, trained, KEPT + DAY)
     with monkeypatch.context() as patch:
         patch.setattr(Storage, "unpin", unpin)
-        patch.setattr(Storage, "pin", die)
+        patch.setattr(Storage, "pin", raising(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             forget(world)
     assert pinned(world, [again]) == {False}

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kit.errors import raising
 from kit.jobs.jobs_fixtures import ENVIRONMENT, ZEN, World, at_once
 from sqlalchemy import select
 
@@ -74,7 +75,9 @@ def test_next_round_opens_before_loss_is_known(world: World, nodes: list[str], m
     job_id = world.running(nodes)
     with monkeypatch.context() as broken:  # evaluating fails while the first round closes, and delays nothing
         broken.setattr(aggregation, "validation_loss", lambda *_: pytest.fail("the round waited for a loss"))
-        broken.setattr(validation, "validation_loss", _lost)
+        broken.setattr(
+            validation, "validation_loss", raising(StorageUnavailable("injected: the validation split cannot be read"))
+        )
         world.deliver_all(nodes)
         world.aggregate(job_id)
         assert ("jobs.validate", (job_id,)) in world.wakes.seen
@@ -105,10 +108,6 @@ def test_next_round_opens_before_loss_is_known(world: World, nodes: list[str], m
 def _losses(world: World, job_id: str) -> list[str | None]:
     found = world.call(checkpoints_repository.checkpoints, job_id)
     return [row.validation_loss for row in found]
-
-
-def _lost(*_: object) -> str:
-    raise StorageUnavailable("injected: the validation split cannot be read")
 
 
 def test_repeated_aggregation_gives_same_checkpoint(

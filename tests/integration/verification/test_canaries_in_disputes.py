@@ -1,6 +1,7 @@
 """Canaries and cross-class checks of disputed units wait and slash no verifier."""
 
 import pytest
+from kit.errors import raising
 from kit.verification.replay_records import OTHER_LEAF, asked_of, replay_records
 from kit.verification.verification_fixtures import VerificationWorld
 from sqlalchemy import func, select, update
@@ -123,10 +124,7 @@ def test_comparison_waits_for_unreachable_storage(
     with world.database.transaction() as session:  # no verifier of the class works on it
         session.execute(update(Replay).where(Replay.sample_id.is_not(None)).values(status="abandoned"))
 
-    def unavailable(*_: object) -> tuple[float, float]:
-        raise StorageUnavailable("no answer")
-
-    monkeypatch.setattr(replay_inputs, "claimed_end_distance", unavailable)
+    monkeypatch.setattr(replay_inputs, "claimed_end_distance", raising(StorageUnavailable("no answer")))
     with pytest.raises(StorageUnavailable):
         comparisons.compare_states(world.database, world.storage)
     assert world.scalar(select(Comparison.status)) == "computed"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from kit.errors import raising
 from kit.verification.replay_records import replay_records
 from kit.verification.verification_fixtures import VerificationWorld
 from sqlalchemy import select, update
@@ -259,11 +260,8 @@ def test_killed_market_asks_both_and_slashes_once(world: VerificationWorld, monk
     try:  # another process goes on from what the database has
         answer_all(again, unit_id, INNER, INNER)
 
-        def unavailable(*_: object) -> None:
-            raise StorageUnavailable("no answer")
-
         with monkeypatch.context() as patch:
-            patch.setattr(Storage, "put_block", unavailable)
+            patch.setattr(Storage, "put_block", raising(StorageUnavailable("no answer")))
             with pytest.raises(StorageUnavailable):
                 answer_all(again, unit_id, INNER)
         assert again.unit(unit_id).status == "verified"

@@ -1,10 +1,10 @@
 """Overruled verifiers: unpaid, suspended the first time, slashed the second."""
 
 import json
-import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from kit.jobs.jobs_fixtures import at_once
 from kit.verification.replay_records import OTHER_LEAF, asked_of, replay_records
 from kit.verification.verification_fixtures import VerificationWorld
 from sqlalchemy import select, update
@@ -82,11 +82,7 @@ def test_warned_verifier_is_slashed_once_with_evidence(world: VerificationWorld,
     assert world.reveal(world.nodes[0]) is not None
     while world.samples()[1].status == "revealed":
         world.replay(asked_of(world, second), world.claim(world.unit_ids[0], 1))
-    both = [threading.Thread(target=slash_verifiers, args=(world.database, world.storage)) for _ in range(2)]
-    for thread in both:
-        thread.start()
-    for thread in both:
-        thread.join()
+    assert at_once([lambda: slash_verifiers(world.database, world.storage)] * 2) == [None] * 2
     world.advance()
     (slash,), (intent,) = world.slashes(), world.intents("slash")
     assert (slash.provider, slash.offence, intent.arguments) == (wrong, "wrong_replay", [wrong, "5", slash.evidence])

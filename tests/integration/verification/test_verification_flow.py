@@ -1,11 +1,12 @@
 """Verification on a real database: windows, samples, replays, slashes, duplicates."""
 
 import json
-import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
+from kit.jobs.jobs_fixtures import at_once
 from kit.verification.verification_fixtures import VerificationWorld
 
 from market.chain.requests import RETRY_AFTER
@@ -109,14 +110,8 @@ def test_provider_caught_twice_at_once_is_slashed_once(world: VerificationWorld)
         world.pass_deadline(sample.id)
     request_states(world.database, storable=True)  # both fail before either is acted upon
     assert [sample.status for sample in world.samples()] == ["failed", "failed"]
-    both = [
-        threading.Thread(target=decide_units, args=(world.database, world.storage, Adjudicator(None, True)))
-        for _ in range(2)
-    ]
-    for thread in both:
-        thread.start()
-    for thread in both:
-        thread.join()
+    decide = partial(decide_units, world.database, world.storage, Adjudicator(None, True))
+    assert at_once([decide] * 2) == [None] * 2
     assert len(world.slashes()) == len(world.intents("slash")) == 1
     assert {reason for _, reason in statuses(world, caught)} == {"withheld_data", "provider_jailed"}
 
