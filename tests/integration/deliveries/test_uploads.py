@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 from kit.api.clients import refusal
-from kit.api.upload_fixtures import (  # noqa: F401  (fixtures)
+from kit.api.upload_fixtures import Node, Stopped, complete, file_cid, pieces_of, stored
     Node,
     Stopped,
     complete,

@@ -13,13 +13,7 @@ from typing import Any
 import pytest
 from kit.engines.watchdog import watch
 from kit.errors import raising
-from kit.jobs.aggregation_tree_fixtures import (  # noqa: F401  (fixture)
-    delivered,
-    in_one_place,
-    leaves_of,
-    nodes_far_apart,
-    work,
-)
+from kit.jobs.aggregation_tree_fixtures import delivered, in_one_place, leaves_of, nodes_far_apart, work  # noqa: F401  (fixture)
 from kit.jobs.jobs_fixtures import World, at_once
 from kit.killed import Killed
 from kit.waiting import delay

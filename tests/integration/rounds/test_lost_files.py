@@ -5,13 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from kit.jobs.aggregation_tree_fixtures import (  # noqa: F401  (fixture)
-    delivered,
-    in_one_place,
-    leaves_of,
-    nodes_far_apart,
-    work,
-)
+from kit.jobs.aggregation_tree_fixtures import delivered, in_one_place, leaves_of, nodes_far_apart, work  # noqa: F401  (fixture)
 from kit.jobs.jobs_fixtures import World
 
 from market.platform.storage.errors import BlobNotFound

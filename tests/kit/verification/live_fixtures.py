@@ -30,19 +30,8 @@ from market.jobs.models import Slot
 from market.platform.storage.client import Storage
 from market.settings import Settings
 from market.training.deliveries import service as deliveries
+from market.training.leases import schemas
 from market.training.leases import service as leases
-from market.training.leases.schemas import (
-    CommitReplay,
-    CommitTraining,
-    CompleteFollow,
-    CompletePin,
-    CompletePublish,
-    CompleteReplay,
-    CompleteReveal,
-    CompleteTraining,
-    LeaseKind,
-    LeaseView,
-)
 from market.verification.decisions import service as decisions_service
 from training_gym.spec.errors import GymError
 from worker.chain_handlers import INTENT_HANDLERS, event_handlers
@@ -62,12 +51,12 @@ OMISSIONS = "0x" + "12" * 20  # of unit_work.ACKNOWLEDGER
 _SEEDS = count(1)
 TRAINING = {"rounds": 2, "inner_steps": 8, "segment_steps": 2, "warmup_steps": 1, "batch_size": 4}
 _COMPLETIONS = {
-    "train": CompleteTraining,
-    "reveal": CompleteReveal,
-    "replay": CompleteReplay,
-    "pin": CompletePin,
-    "publish": CompletePublish,
-    "follow": CompleteFollow,
+    "train": schemas.CompleteTraining,
+    "reveal": schemas.CompleteReveal,
+    "replay": schemas.CompleteReplay,
+    "pin": schemas.CompletePin,
+    "publish": schemas.CompletePublish,
+    "follow": schemas.CompleteFollow,
 }
 
 
@@ -161,7 +150,7 @@ class LiveWorld(VerificationWorld):
     def leave_jobs(self, *nodes: Node) -> None:
         self.execute(update(Slot).where(Slot.provider.in_([node.address for node in nodes])).values(provider=None))
 
-    def work_off(self, node: Node, *kinds: LeaseKind) -> None:
+    def work_off(self, node: Node, *kinds: schemas.LeaseKind) -> None:
         """Let a node do all its tasks; it gives back impossible ones with a reason."""
         while True:
             with self.database.transaction() as session:
@@ -170,7 +159,7 @@ class LiveWorld(VerificationWorld):
                 return
             self._do(node, view)
 
-    def _do(self, node: Node, view: LeaseView) -> None:
+    def _do(self, node: Node, view: schemas.LeaseView) -> None:
         lease = Lease.from_dict(json.loads(view.model_dump_json()))
         try:
             with HeldLease(node.worker.market, lease) as held:
@@ -199,9 +188,9 @@ class LiveWorld(VerificationWorld):
         for _ in range(40):
             self.step()
             for node in providers:
-                self.work_off(node, LeaseKind.REVEAL, LeaseKind.PIN)
+                self.work_off(node, schemas.LeaseKind.REVEAL, schemas.LeaseKind.PIN)
             for node in verifiers:
-                self.work_off(node, LeaseKind.REPLAY)
+                self.work_off(node, schemas.LeaseKind.REPLAY)
             undecided = [unit for unit in self.units(job_id) if unit.status in ("uploaded", "checking")]
             if not undecided and all(slash.tx for slash in self.slashes()):
                 return
@@ -226,7 +215,7 @@ class _Market:
         ).cid
 
     def commit(self, lease: Lease, body: dict[str, Any]) -> dict[str, Any]:
-        model = CommitTraining if "trace_root" in body else CommitReplay
+        model = schemas.CommitTraining if "trace_root" in body else schemas.CommitReplay
         given = model.model_validate({"token": lease.token, **body})
         with self.world.database.transaction() as session:
             answer = deliveries.commit(session, self.world.domain, ACKNOWLEDGER, lease.id, self.node, given)
