@@ -10,15 +10,6 @@ import httpx
 import pytest
 from kit.api.clients import refusal
 from kit.api.upload_fixtures import Node, Stopped, complete, file_cid, pieces_of, stored
-    Node,
-    Stopped,
-    complete,
-    file_cid,
-    pieces_of,
-    published_state,
-    publishing_node,
-    stored,
-)
 from kit.errors import raises_code
 from kit.jobs.jobs_fixtures import World
 from kit.waiting import wait_until

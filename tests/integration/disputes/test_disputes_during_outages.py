@@ -11,7 +11,8 @@ from types import SimpleNamespace
 import pytest
 from fastapi import FastAPI
 from kit.chain.deployed_chain import wallet
-from kit.disputes.dispute_fixtures import Delivered, DisputeWorld, honest_node, unit_of_the_node  # noqa: F401  (fixtures)
+from kit.disputes.dispute_fixtures import Delivered, honest_node, unit_of_the_node  # noqa: F401  (fixtures)
+from kit.disputes.referee_fixtures import RefereeWorld
 from kit.engines.disks import fill_disk
 from kit.errors import raising
 from kit.verification.live_fixtures import LiveMaker, Node
@@ -31,19 +32,18 @@ FIRST = wallet(8)
 
 
 @pytest.fixture
-def live(live_of: LiveMaker, redis_url: str) -> DisputeWorld:
+def live(live_of: LiveMaker, redis_url: str, server: tuple[FastAPI, str], app: FastAPI) -> RefereeWorld:
     Redis.from_url(redis_url).flushdb()  # in which the node of the test before has this wallet
-    world: DisputeWorld = live_of(DisputeWorld)
+    world: RefereeWorld = live_of(RefereeWorld)
+    world.api_url = server[1]
     return world
 
 
 @pytest.mark.parametrize("is_away", [False, True])
 def test_running_node_watches_disputes_during_outage(
-    live: DisputeWorld,
+    live: RefereeWorld,
     node: Node,
     unit: Delivered,
-    server: tuple[FastAPI, str],
-    app: FastAPI,
     monkeypatch: pytest.MonkeyPatch,
     is_away: bool,
 ) -> None:
@@ -51,16 +51,14 @@ def test_running_node_watches_disputes_during_outage(
         monkeypatch.setattr(Market, "acquire_wallet", lambda *_: None)
         monkeypatch.setattr(Market, "heartbeat", raising(Unreachable("market-unreachable", "no answer")))
     opened = live.dispute(FIRST, unit)
-    with running(live, node, server[1]):
+    with running(live, node, live.api_url):
         await_answer(live, opened)
 
 
-def test_node_started_during_outage_answers_disputes(
-    live: DisputeWorld, node: Node, unit: Delivered, server: tuple[FastAPI, str], app: FastAPI
-) -> None:
+def test_node_started_during_outage_answers_disputes(live: RefereeWorld, node: Node, unit: Delivered) -> None:
     network = live.directory / node.address / "network.json"
     network.unlink(missing_ok=True)  # of another test's contracts
-    with running(live, node, server[1]):
+    with running(live, node, live.api_url):
         wait_until(network.exists)
     opened = live.dispute(FIRST, unit)
     assert live.state(opened).phase is DisputePhase.TRACE
@@ -69,18 +67,18 @@ def test_node_started_during_outage_answers_disputes(
 
 
 def test_node_started_on_full_disk_answers_disputes(
-    live: DisputeWorld, node: Node, unit: Delivered, tiny_disk: Path, server: tuple[FastAPI, str], app: FastAPI
+    live: RefereeWorld, node: Node, unit: Delivered, tiny_disk: Path
 ) -> None:
     """SQLite reports a full disk otherwise than the file system does."""
     shutil.copytree(live.directory / node.address, tiny_disk, dirs_exist_ok=True)
-    with running(live, node, server[1], tiny_disk):
+    with running(live, node, live.api_url, tiny_disk):
         wait_until((tiny_disk / "network.json").exists)
     opened = live.dispute(FIRST, unit)
     states = tiny_disk / "units" / unit.unit.jobId / "99-0"
     states.mkdir()
     (states / "state").write_bytes(bytes(MIN_FREE_BYTES + (8 << 20)))
     fill_disk(tiny_disk / "full")
-    with running(live, node, server[1], tiny_disk) as agent:
+    with running(live, node, live.api_url, tiny_disk) as agent:
         await_answer(live, opened)
         assert agent._last_status == ("", ""), "it takes no work"
         os.utime(states, (0, 0))  # and once something is old enough to go, there is room for work
@@ -89,7 +87,7 @@ def test_node_started_on_full_disk_answers_disputes(
 
 
 @contextmanager
-def running(live: DisputeWorld, node: Node, api_url: str, directory: Path | None = None) -> Iterator[NodeAgent]:
+def running(live: RefereeWorld, node: Node, api_url: str, directory: Path | None = None) -> Iterator[NodeAgent]:
     idle = SimpleNamespace(
         environment_class=node.executor.environment_class, last_class="", start=lambda: None, close=lambda: None
     )
@@ -105,6 +103,6 @@ def running(live: DisputeWorld, node: Node, api_url: str, directory: Path | None
         thread.join()
 
 
-def await_answer(live: DisputeWorld, opened: Opened) -> None:
+def await_answer(live: RefereeWorld, opened: Opened) -> None:
     wait_until(lambda: live.state(opened).phase is not DisputePhase.TRACE)
     assert live.state(opened).phase is DisputePhase.STEP

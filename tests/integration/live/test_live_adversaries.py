@@ -63,12 +63,10 @@ def test_dishonest_provider_alone_loses_stake_and_pay(live: LiveWorld, tmp_path:
         cheat = live.provider_node(CHEAT_ACCOUNT, cheating)
         verifiers = [live.verifier_node() for _ in range(2)]
         providers = [honest, cheat]
-        job_id = live.live_job(providers)
         if kind == "stale":  # it repeats an earlier unit
+            live.live_job(providers)
             live.work_off(cheat, LeaseKind.TRAIN)
-            job_id = live.live_job(providers)
-        for node in providers:
-            live.work_off(node, LeaseKind.TRAIN)
+        job_id = live.train(*providers)
         if kind in OFFENCES:
             be_asked(live, cheat, honest, kind)
             unshown = [sample for sample in live.samples() if sample.status == "drawn"]
@@ -111,8 +109,7 @@ def _check_what_is_shown(live: LiveWorld, job_id: str, node: Node) -> None:
 
 def test_undecided_trace_is_not_public(live: LiveWorld) -> None:
     node = live.provider_node(HONEST_ACCOUNT)
-    job_id = live.live_job([node])
-    live.work_off(node, LeaseKind.TRAIN)
+    job_id = live.train(node)
     unit = unit_of(live, job_id, node)
     leaf = to_hex(unit_leaf(job_id, unit.round, unit.slot, node.address, unit.trace_root, unit.payload_hash))
     shown = live.call(inclusion.inclusion, leaf)
@@ -132,8 +129,7 @@ def test_echoing_verifier_is_overruled_and_unpaid(live: LiveWorld, tmp_path: Pat
         echo = live.verifier_node(lazy)
         verifiers = [echo, *(live.verifier_node() for _ in range(2))]
         for _ in range(6):  # until it was sampled at least once
-            job_id = live.live_job([provider])
-            live.work_off(provider, LeaseKind.TRAIN)
+            job_id = live.train(provider)
             live.decide(job_id, [provider], verifiers)
             if any(replay.verifier == echo.address for replay in live.replays()):
                 break
@@ -161,8 +157,7 @@ def test_echoing_verifier_is_slashed_on_chain_after_warning(live: LiveWorld, tmp
         live.change(Provider, echo.address, warned_at=utc_now() - timedelta(days=31))
         verifiers = [echo, *(live.verifier_node() for _ in range(2))]
         for _ in range(6):  # until it was sampled at least once
-            job_id = live.live_job([provider])
-            live.work_off(provider, LeaseKind.TRAIN)
+            job_id = live.train(provider)
             live.decide(job_id, [provider], verifiers)
             if live.slashes():
                 break

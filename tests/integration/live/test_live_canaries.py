@@ -54,8 +54,7 @@ def by_kind(live: LiveWorld, verifier: str) -> tuple[set[str], set[str]]:
 
 
 def train_and_tell(live: LiveWorld, provider: Node) -> str:
-    job_id = live.live_job([provider])
-    live.work_off(provider, LeaseKind.TRAIN)
+    job_id = live.train(provider)
     for unit in live.units(job_id, provider=provider.address):
         _EchoExecutor.leaves_of[job_id, unit.round, unit.slot] = list(unit.leaves or [])
     return job_id
@@ -141,8 +140,7 @@ def test_duplicate_replays_detect_verifier_copying_first_segments(live: LiveWorl
 def test_honest_verifiers_pass_all_duplicate_replays(live: LiveWorld) -> None:
     provider = live.provider_node(HONEST_ACCOUNT)
     verifiers = [live.verifier_node() for _ in range(4)]
-    job_id = live.live_job([provider])
-    live.work_off(provider, LeaseKind.TRAIN)
+    job_id = live.train(provider)
     live.decide(job_id, [provider], verifiers)
     assert [unit.status for unit in live.units(job_id)] == ["verified"]
     first = [replay for replay in live.replays() if replay.sample_id == live.samples()[0].id]
@@ -186,8 +184,7 @@ def replayed_from_evidence(live: LiveWorld, cid: str, directory: Path) -> tuple[
 def test_canary_resembles_sample_and_delays_its_unit(live: LiveWorld) -> None:
     provider = live.provider_node(HONEST_ACCOUNT)
     verifiers = [live.verifier_node() for _ in range(3)]
-    job_id = live.live_job([provider])
-    live.work_off(provider, LeaseKind.TRAIN)
+    job_id = live.train(provider)
     for _ in range(10):
         live.step()
         live.work_off(provider, LeaseKind.REVEAL)
@@ -233,8 +230,7 @@ def test_canary_resembles_sample_and_delays_its_unit(live: LiveWorld) -> None:
 def test_provider_is_not_blamed_for_canary_result(live: LiveWorld) -> None:
     provider = live.provider_node(HONEST_ACCOUNT)
     verifiers = [live.verifier(environment=live.executor.environment_class) for _ in range(3)]
-    job_id = live.live_job([provider])
-    live.work_off(provider, LeaseKind.TRAIN)
+    job_id = live.train(provider)
     leaves = live.units(job_id)[0].leaves or []
     for _ in range(40):
         live.step()
@@ -262,8 +258,7 @@ def _canary_of(session: Any, lease_id: str) -> int | None:
 def test_no_canary_is_planted_when_verifiers_are_few(live: LiveWorld) -> None:
     provider = live.provider_node(HONEST_ACCOUNT)
     verifiers = [live.verifier_node() for _ in range(2)]
-    job_id = live.live_job([provider])
-    live.work_off(provider, LeaseKind.TRAIN)
+    job_id = live.train(provider)
     live.decide(job_id, [provider], verifiers)
     assert canaries(live) == []
     assert [unit.status for unit in live.units(job_id)] == ["verified"]

@@ -29,8 +29,7 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
 
 
 def trained(live: LiveWorld, provider: Node) -> tuple[str, Path]:
-    job_id = live.live_job([provider])
-    live.work_off(provider, LeaseKind.TRAIN)
+    job_id = live.train(provider)
     return job_id, provider.worker.workspace.unit(job_id, 0, 0)
 
 

@@ -46,8 +46,7 @@ def other_executor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executo
 
 
 def trained(live: LiveWorld, provider: Node) -> str:
-    job_id = live.live_job([provider])
-    live.work_off(provider, LeaseKind.TRAIN)
+    job_id = live.train(provider)
     for _ in range(10):
         live.step()
         live.work_off(provider, LeaseKind.REVEAL)

@@ -28,9 +28,7 @@ def test_third_late_day_slashes_and_pays_units(live: LiveWorld) -> None:
     verifiers = [live.verifier_node() for _ in range(2)]
     for day in range(3):
         assert penalties(live) == []
-        job_id = live.live_job([late, prompt])
-        for node in (late, prompt):
-            live.work_off(node, LeaseKind.TRAIN)
+        job_id = live.train(late, prompt)
         while not any(sample.status == "drawn" for sample in live.samples()):
             live.step()
         live.work_off(prompt, LeaseKind.REVEAL)

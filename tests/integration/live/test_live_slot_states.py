@@ -38,9 +38,7 @@ def _stored(live: LiveWorld, cid: str | None) -> bool:
 def test_units_from_own_and_fresh_replica_states_verify(live: LiveWorld) -> None:
     first, second = (live.provider_node(account) for account in (HONEST_ACCOUNT, CHEAT_ACCOUNT))
     verifiers = [live.verifier_node() for _ in range(2)]
-    job_id = live.live_job([first, second])
-    live.work_off(first, LeaseKind.TRAIN)
-    live.work_off(second, LeaseKind.TRAIN)
+    job_id = live.train(first, second)
     live.end_round(job_id)
     live.work_off(first, LeaseKind.TRAIN)
     own = _unit(live, job_id, 1, first)
@@ -63,8 +61,7 @@ def test_units_from_own_and_fresh_replica_states_verify(live: LiveWorld) -> None
 def test_deleted_sampled_replica_state_counts_as_data_withholding(live: LiveWorld) -> None:
     node = live.provider_node(HONEST_ACCOUNT)
     verifiers = [live.verifier_node() for _ in range(2)]
-    job_id = live.live_job([node])
-    live.work_off(node, LeaseKind.TRAIN)
+    job_id = live.train(node)
     live.end_round(job_id)
     live.work_off(node, LeaseKind.TRAIN)
     shutil.rmtree(live.directory / node.address / "slots")

@@ -94,9 +94,9 @@ class Cli:
         self._patch.setattr(sys, "argv", ["zoo-compute", *map(str, arguments)])
         with pytest.raises(SystemExit) as ended:
             main()
-        captured = self._capture.readouterr()
-        assert (ended.value.code or 0) == code, captured.err
-        return captured.out if code == 0 else captured.err
+        self.stdout, stderr = self._capture.readouterr()
+        assert (ended.value.code or 0) == code, stderr
+        return self.stdout if code == 0 else stderr
 
     def be(self, key: bytes | str) -> None:
         self._patch.setenv("ZOO_PRIVATE_KEY", key if isinstance(key, str) else to_hex(key))

@@ -17,7 +17,10 @@ from market.chain.transactions.sender import Sender
 from market.chain.transactions.signer import Signer
 from market.domain.lifecycle import UNIT_DECIDED
 from market.domain.network import DEVNET
+from market.jobs import service as jobs_service
+from market.ledger.reconciliation import reconcile
 from market.payments.settlement import dispute_keeper
+from market.payments.settlement.record import build_record
 from market.training.leases.schemas import LeaseKind
 from market.training.units.models import Unit
 from market.verification.disputes.challenge_models import Challenge
@@ -25,6 +28,7 @@ from worker.chain_handlers import INTENT_HANDLERS
 from zoo_compute.node.disputes.referee import Referee
 from zoo_compute.node.execution.executor import Executor
 from zoo_protocol.hashing import keccak, to_hex
+from zoo_protocol.payments.job_record import JobRecord
 
 MARKET = wallet(30)
 ANOTHER_CLASS = "0x" + "cd" * 32
@@ -82,12 +86,6 @@ class QuorumWorld(RefereeWorld):
         chain, deployment = self.deployed.client(), self.deployed.deployment
         return Sender(self.database, chain, deployment, signer, self.deployed.settings, INTENT_HANDLERS, signer.address)
 
-    def train(self, *nodes: Node) -> str:
-        job_id = self.live_job(list(nodes))
-        for node in nodes:
-            self.work_off(node, LeaseKind.TRAIN)
-        return job_id
-
     def turn(self, nodes: Sequence[Node], verifiers: Sequence[Node]) -> None:
         self.step()
         for node in nodes:
@@ -122,9 +120,17 @@ class QuorumWorld(RefereeWorld):
         raise AssertionError([(u.slot, u.status, u.reason) for u in self.units(job_id)])
 
     def sent(self, account: str = MARKET.address) -> list[TxIntent]:
-        with self.database.transaction() as session:
-            mine = select(TxIntent).where(TxIntent.account == account).order_by(TxIntent.id)
-            return list(session.scalars(mine))
+        return self.all(select(TxIntent).where(TxIntent.account == account).order_by(TxIntent.id))
+
+    def check_books(self) -> None:
+        """Check that the ledger equals the chain."""
+        found = reconcile(self.database, self.deployed.client(), self.deployed.deployment)
+        assert found.difference_wei == 0, found.as_json()
+
+    def record(self, job_id: str) -> JobRecord:
+        """Return the job's record as it is now."""
+        record: JobRecord = self.call(lambda one: build_record(one, DEVNET, jobs_service.get(one, job_id), None))
+        return record
 
     def challenges(self) -> list[Challenge]:
         return self.all(select(Challenge).order_by(Challenge.unit_id))

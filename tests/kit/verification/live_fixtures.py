@@ -144,6 +144,13 @@ class LiveWorld(VerificationWorld):
         self.place_on(job_id, nodes)
         return job_id
 
+    def train(self, *nodes: Node) -> str:
+        """Start a job of these nodes and let each train its first unit."""
+        job_id = self.live_job(list(nodes))
+        for node in nodes:
+            self.work_off(node, schemas.LeaseKind.TRAIN)
+        return job_id
+
     def place_on(self, job_id: str, nodes: Sequence[Node]) -> None:
         self.place(job_id, [node.address for node in nodes], nodes[0].executor.environment_class)
 
