@@ -165,6 +165,7 @@ def test_verifier_with_sufficient_stake_is_selected_first(world: VerificationWor
     assert world.asked() in poor
 
 
+@pytest.mark.parametrize("verifiers", [0], indirect=True)
 def test_suspension_ends_and_score_stays_low(world: VerificationWorld) -> None:
     verifier = world.verifier()
     now = utc_now()
