@@ -140,9 +140,8 @@ def test_ask_binds_after_close_except_for_jailed_node(world: World) -> None:
 
 
 def let_close_first(world: World, zone: str) -> None:
-    with world.database.transaction() as session:
-        first = case((AuctionRound.zone == zone, "0x" + "00" * 32), else_="0x" + "ff" * 32)
-        session.execute(update(AuctionRound).where(AuctionRound.status == "open").values(secret=first))
+    first = case((AuctionRound.zone == zone, "0x" + "00" * 32), else_="0x" + "ff" * 32)
+    world.execute(update(AuctionRound).where(AuctionRound.status == "open").values(secret=first))
 
 
 def test_job_enters_one_clearing_and_every_accepted_zone(world: World) -> None:

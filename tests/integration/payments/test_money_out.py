@@ -29,19 +29,17 @@ from zoo_compute.node.lifecycle import NodeLifecycle
 def settle(market: RewardsWorld) -> None:
     """Settle two units of the provider on chain, with the market's record of its claim."""
     job_id = open_job(market.chain)
-    with market.database.transaction() as session:
-        batch = SettlementBatch(root=batch_root(job_id, 2))
-        session.add(batch)
-        session.flush()
-        session.add(
-            SettlementClaim(
-                settlement_id=batch.id,
-                provider=PROVIDER.address,
-                job_ids=[job_id],
-                amount_wei=pay(2),
-                proof=claim_proof(job_id, 2),
-            )
+    batch = SettlementBatch(root=batch_root(job_id, 2))
+    market.add(batch)
+    market.add(
+        SettlementClaim(
+            settlement_id=batch.id,
+            provider=PROVIDER.address,
+            job_ids=[job_id],
+            amount_wei=pay(2),
+            proof=claim_proof(job_id, 2),
         )
+    )
     settle_job(market.chain, job_id)
     market.index()
 

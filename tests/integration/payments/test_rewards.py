@@ -29,10 +29,9 @@ def test_two_epochs_are_posted_and_claimed_exactly(
     market.pass_day()
     first = market.day
     market.beat_all(second=ninety_percent())
-    with market.database.transaction() as session:
-        noon = from_unix(first * EPOCH_SECONDS + EPOCH_SECONDS // 2)
-        providers.record_served_bytes(session, wallet(6).address, 3 * 2**30, noon)
-        providers.record_replay(session, wallet(7).address, ZEN + 1, noon)
+    noon = from_unix(first * EPOCH_SECONDS + EPOCH_SECONDS // 2)
+    market.call(providers.record_served_bytes, wallet(6).address, 3 * 2**30, noon)
+    market.call(providers.record_replay, wallet(7).address, ZEN + 1, noon)
     market.pass_day()
     market.posted()
     [post] = market.posts()

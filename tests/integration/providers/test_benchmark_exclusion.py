@@ -53,9 +53,8 @@ def test_node_due_for_benchmark_gets_no_work(services: Services, world: World, c
     assert not _is_placed(world, caller.address)  # even though it was sold a moment before
     other = world.node()
     job_id = world.running([other], rounds=6)
-    with world.database.transaction() as session:
-        leases.remove_node_from_jobs(session, other, "a test")
-        session.get_one(Provider, other).last_seen_at = None
+    world.call(leases.remove_node_from_jobs, other, "a test")
+    world.change(Provider, other, last_seen_at=None)
     world.dispatch(job_id)
     holders = select(Slot.provider).where(Slot.job_id == job_id)
     assert world.all(holders) == [None]

@@ -143,9 +143,8 @@ def test_unit_is_offered_when_timely_or_needed(world: World, nodes: list[str], j
     world.dispatch(job_id)  # three are there: a quorum
     [late] = [spare for spare in spares if spare in world.holders(job_id) and spare != early]
     assert world.pull(late) is None
-    with world.database.transaction() as session:  # one of the three is found false
-        [unit] = [unit for unit in world.units(job_id, round=1) if unit.provider == nodes[1]]
-        session.execute(update(Unit).where(Unit.id == unit.id).values(status="rejected"))
+    [unit] = [unit for unit in world.units(job_id, round=1) if unit.provider == nodes[1]]
+    world.execute(update(Unit).where(Unit.id == unit.id).values(status="rejected"))  # one of the three is found false
     _vacate(world, nodes[1])
     world.dispatch(job_id)
     assert any(world.pull(spare) for spare in spares)

@@ -46,10 +46,9 @@ def refute(world: VerificationWorld) -> None:
 
 
 def test_committee_waits_for_canary_decision(world: VerificationWorld, unit_id: int) -> None:
-    with world.database.transaction() as session:
-        state_cid = world.storage.put(b"state", max_bytes=10).cid
-        canary = Canary(unit_id=unit_id, segment=0, status="planted", state_cid=state_cid, start_leaf=OTHER_LEAF)
-        session.add(canary)
+    state_cid = world.storage.put(b"state", max_bytes=10).cid
+    canary = Canary(unit_id=unit_id, segment=0, status="planted", state_cid=state_cid, start_leaf=OTHER_LEAF)
+    world.add(canary)
     world.advance()
     refute(world)
     world.advance()
@@ -64,9 +63,8 @@ def test_unit_does_not_wait_for_incapable_canary_verifiers(
     world: VerificationWorld, unit_id: int, verifiers: list[str]
 ) -> None:
     """Two of three fail every replay, as nodes with too little memory do; the provider is paid."""
-    with world.database.transaction() as session:
-        state_cid = world.storage.put(b"state", max_bytes=10).cid
-        session.add(Canary(unit_id=unit_id, segment=0, status="planted", state_cid=state_cid, start_leaf=OTHER_LEAF))
+    state_cid = world.storage.put(b"state", max_bytes=10).cid
+    world.add(Canary(unit_id=unit_id, segment=0, status="planted", state_cid=state_cid, start_leaf=OTHER_LEAF))
     (sample,) = world.samples()
     world.replay(asked_of(world, sample.id), world.claim(unit_id, 0))
     for _ in verifiers:
@@ -83,12 +81,10 @@ def compared_by_another_class(world: VerificationWorld, unit_id: int) -> str:
     other = world.verifier(environment=OTHER_CLASS)
     (sample,) = world.samples()
     cids = {"computed_cid": "bafkreia", "claimed_cid": "bafkreib"}
-    with world.database.transaction() as session:
-        comparison = Comparison(sample_id=sample.id, unit_id=unit_id, segment=0, status="computed", **cids)
-        session.add(comparison)
-        session.flush()
-        found = {"verifier": other, "environment_class": OTHER_CLASS, "status": "committed", "end_leaf": OTHER_LEAF}
-        session.add(Replay(comparison_id=comparison.id, **found))
+    comparison = Comparison(sample_id=sample.id, unit_id=unit_id, segment=0, status="computed", **cids)
+    world.add(comparison)
+    found = {"verifier": other, "environment_class": OTHER_CLASS, "status": "committed", "end_leaf": OTHER_LEAF}
+    world.add(Replay(comparison_id=comparison.id, **found))
     return other
 
 
@@ -137,12 +133,10 @@ def test_comparison_waits_for_unreachable_storage(
 def test_distant_comparison_is_paid_by_dispute_outcome(world: VerificationWorld, unit_id: int, rejected: bool) -> None:
     other = world.verifier(environment=OTHER_CLASS)
     (sample,) = world.samples()
-    with world.database.transaction() as session:
-        comparison = Comparison(sample_id=sample.id, unit_id=unit_id, segment=0, status="failed", whole=1e-3)
-        session.add(comparison)
-        session.flush()
-        found = {"verifier": other, "environment_class": OTHER_CLASS, "status": "disagreed", "end_leaf": OTHER_LEAF}
-        session.add(Replay(comparison_id=comparison.id, **found))
+    comparison = Comparison(sample_id=sample.id, unit_id=unit_id, segment=0, status="failed", whole=1e-3)
+    world.add(comparison)
+    found = {"verifier": other, "environment_class": OTHER_CLASS, "status": "disagreed", "end_leaf": OTHER_LEAF}
+    world.add(Replay(comparison_id=comparison.id, **found))
     refute(world)
     assert world.unit(unit_id).status == "disputed"
     assert replay_records(world) == {}  # no payment or penalty before the end

@@ -212,9 +212,8 @@ def test_replay_kept_by_heartbeats_alone_is_lost(world: VerificationWorld) -> No
     slow = world.asked()
     lease = world.pulled(slow, LeaseKind.REPLAY)
     longest = timedelta(seconds=world.settings.replay_seconds)
-    with world.database.transaction() as session:
-        session.execute(update(Lease).where(Lease.id == lease.id).values(created_at=utc_now() - longest))
-        leases.heartbeat(session, lease.id, slow, lease.token, 1, 30.0)
+    world.execute(update(Lease).where(Lease.id == lease.id).values(created_at=utc_now() - longest))
+    world.call(leases.heartbeat, lease.id, slow, lease.token, 1, 30.0)
     assert expiry.expire_due(world.database, utc_now()) == 0
     assert expiry.expire_replays(world.database, longest, utc_now() - timedelta(seconds=60)) == 0
     assert expiry.expire_replays(world.database, longest, utc_now() + timedelta(seconds=60)) == 1

@@ -70,9 +70,8 @@ def test_comparison_ends_are_due_after_sampled_states(
     monkeypatch.setattr(reveal_deadline, "BYTES_PER_SECOND", 100)
     world.challenge({first: [1], second: [1]})
     drawn, shown = world.samples()
-    with world.database.transaction() as session:
-        session.execute(update(Sample).where(Sample.id == shown.id).values(status="revealed"))
-        session.add(Comparison(sample_id=shown.id, unit_id=shown.unit_id, segment=0, status="computed"))
+    world.execute(update(Sample).where(Sample.id == shown.id).values(status="revealed"))
+    world.add(Comparison(sample_id=shown.id, unit_id=shown.unit_id, segment=0, status="computed"))
     comparisons.request_claims(world.database, world.settings)
     with world.database.transaction() as session:
         end = session.query(Comparison).one().reveal_deadline_at

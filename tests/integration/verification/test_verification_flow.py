@@ -294,7 +294,6 @@ def test_unverifiable_older_work_gives_no_credit(world: VerificationWorld) -> No
     for since, expected in ((utc_now(), 0), (None, 1)):
         world.call(providers.record_disputed, provider, since)
         assert clean() == expected
-    with world.database.transaction() as session:
-        document = {"offence": "incorrect_computation", "evidence": "0x" + "ab" * 32, "evidence_cid": "cid"}
-        session.add(Slash(job_id=job_id, unit_id=world.unit_ids[0], provider=provider, **document))
+    document = {"offence": "incorrect_computation", "evidence": "0x" + "ab" * 32, "evidence_cid": "cid"}
+    world.add(Slash(job_id=job_id, unit_id=world.unit_ids[0], provider=provider, **document))
     assert clean() == 0

@@ -32,9 +32,8 @@ def counts(world: VerificationWorld, verifier: str) -> tuple[int, int, int]:
 
 
 def run_out(world: VerificationWorld) -> None:
-    with world.database.transaction() as session:
-        open_ = Lease.status.in_(["offered", "active"])
-        session.execute(update(Lease).where(open_).values(expires_at=utc_now() - timedelta(seconds=1)))
+    open_ = Lease.status.in_(["offered", "active"])
+    world.execute(update(Lease).where(open_).values(expires_at=utc_now() - timedelta(seconds=1)))
     expiry.expire_due(world.database, utc_now())
     world.advance()
 
@@ -164,11 +163,10 @@ def test_refusal_is_excused_when_file_is_unreadable(
 
 def test_silence_is_excused_while_no_heartbeats_arrive(world: VerificationWorld, asked: str) -> None:
     ago = utc_now() - timedelta(minutes=10)
-    with world.database.transaction() as session:
-        session.execute(update(Lease).where(Lease.kind == "replay").values(created_at=ago))
-        hour = int(ago.timestamp()) // 3_600
-        bit = 1 << int(ago.timestamp()) % 3_600 // 60
-        session.add(HeartbeatHour(hour=hour, provider=asked, minutes=bit, stake_wei=0))
+    world.execute(update(Lease).where(Lease.kind == "replay").values(created_at=ago))
+    hour = int(ago.timestamp()) // 3_600
+    bit = 1 << int(ago.timestamp()) % 3_600 // 60
+    world.add(HeartbeatHour(hour=hour, provider=asked, minutes=bit, stake_wei=0))
     run_out(world)
     world.advance()
     assert counts(world, asked) == (0, 0, 0)

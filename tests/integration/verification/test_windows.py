@@ -59,11 +59,10 @@ def test_fully_attested_provider_is_sampled_at_half_rate(
 ) -> None:
     world.network = replace(DEVNET, tiers=tuple(replace(tier, needs_gpus=needs_gpus) for tier in DEVNET.tiers))
     attested = world.unit(world.unit_ids[0])
-    with world.database.transaction() as session:
-        session.get_one(Provider, attested.provider).hardware = {"gpu_count": registered}
-        gpus = [str(number) for number in range(covered)]
-        until = utc_now() + timedelta(hours=1)
-        session.add(Attestation(address=attested.provider, measurement="0x" + "0a" * 32, expires_at=until, gpus=gpus))
+    world.change(Provider, attested.provider, hardware={"gpu_count": registered})
+    gpus = [str(number) for number in range(covered)]
+    until = utc_now() + timedelta(hours=1)
+    world.add(Attestation(address=attested.provider, measurement="0x" + "0a" * 32, expires_at=until, gpus=gpus))
     world.latch(world.commit_window(), to_hex(secrets.token_bytes(32)))
     rates = {world.unit(unit_id).provider: world.unit(unit_id).sampling_bps for unit_id in world.unit_ids}
     assert rates.pop(attested.provider) == rate
