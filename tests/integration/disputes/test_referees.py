@@ -9,7 +9,6 @@ from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI
 from kit.api.clients import Cli
 from kit.chain.deployed_chain import OTHER, wallet
 from kit.disputes.dispute_fixtures import TERMS, ZEN, Delivered
@@ -276,9 +275,7 @@ def test_verdict_is_accepted_by_signature_only(live: RefereeWorld, honest: Node,
 
 
 @pytest.mark.long
-def test_running_nodes_reveal_and_judge_automatically(
-    live: RefereeWorld, honest: Node, unit: Delivered, server: tuple[FastAPI, str]
-) -> None:
+def test_running_nodes_reveal_and_judge_automatically(live: RefereeWorld, honest: Node, unit: Delivered) -> None:
     live.enlist()
     kept = SimpleNamespace(
         environment_class=live.executor.environment_class,
@@ -287,12 +284,10 @@ def test_running_nodes_reveal_and_judge_automatically(
         close=lambda: None,
         run=live.executor.run,
     )
-    configs = [NodeConfig(server[1], "provider", live.directory / honest.address, "node", profile="cpu-avx2-1")]
+    configs = [NodeConfig(live.api_url, "provider", live.directory / honest.address, "node", profile="cpu-avx2-1")]
     configs += [
-        NodeConfig(
-            server[1], "verifier", live.directory / account.address, account.address[:8], gateways=(live.gateway,)
-        )
-        for account in REFEREES
+        NodeConfig(live.api_url, "verifier", live.directory / one.address, one.address[:8], gateways=(live.gateway,))
+        for one in REFEREES
     ]
     wallets = [honest.worker.wallet, *(NodeWallet(account.key) for account in REFEREES)]
     agents = [NodeAgent(*pair, lambda *_: kept) for pair in zip(configs, wallets, strict=True)]  # type: ignore[arg-type,return-value]

@@ -45,9 +45,7 @@ def test_two_epochs_are_posted_and_claimed_exactly(
     market.post()
     assert len(market.posts()) == 1  # nothing more is due
 
-    market.beat_all()
-    market.pass_day()
-    market.posted()
+    market.earn_day()
     second = market.posts()[1]
     assert (second.first_epoch, second.base_wei, second.bandwidth_wei) == (first + 1, 2 * DAYS_BASE, 0)
     with market.database.transaction() as session:  # the first is in force until the second one's delay is over
@@ -140,9 +138,7 @@ def test_vetoed_epoch_is_paid_with_next_one(
     ]
     market.pass_day()
     for _ in range(2):
-        market.beat_all()
-        market.pass_day()
-        market.posted()
+        market.earn_day()
     market.chain.send(ADMIN, "Rewards", "veto")
     market.finalise()
     [stands, vetoed] = market.posts()
@@ -156,9 +152,7 @@ def test_vetoed_epoch_is_paid_with_next_one(
     market.posted()
     assert len(market.posts()) == 2  # there is a day to find out what was wrong
 
-    market.beat_all()
-    market.pass_day()
-    market.posted()
+    market.earn_day()
     post = market.posts()[2]
     assert counted()[2] == "zoo_reward_epochs_unposted 0.0"
     two_days = STAKE * 2 * 1440 * 2_000 // (10_000 * 365 * 1440)
@@ -171,9 +165,7 @@ def test_vetoed_epoch_is_paid_with_next_one(
 
 def test_foreign_root_on_chain_stops_posting(market: RewardsWorld) -> None:
     market.pass_day()
-    market.beat_all()
-    market.pass_day()
-    market.posted()
+    market.earn_day()
     market.execute(update(RewardPost).values(total_wei=RewardPost.total_wei + 1))
     market.beat_all()
     market.pass_day()

@@ -70,9 +70,7 @@ def test_veto_of_first_batch_is_repaired_by_third(market: SettlementWorld) -> No
 
 
 def test_repeated_veto_is_answered_with_growing_delay(market: SettlementWorld) -> None:
-    job = market.job()
-    market.work(job, 0, FIRST)
-    market.end(job)
+    job = market.ended_job(FIRST)
     for times, wait in ((1, hours(0)), (2, hours(0)), (3, hours(31 / 3600))):
         market.settled(after=wait)
         assert len(market.batches()) == times
@@ -95,9 +93,7 @@ def test_repeated_veto_is_answered_with_growing_delay(market: SettlementWorld) -
 def test_contested_unit_of_vetoed_batch_awaits_dispute(
     market: SettlementWorld, outcome: contested_units.Outcome, is_paid: bool
 ) -> None:
-    job = market.job()
-    market.work(job, 0, FIRST, SECOND)
-    market.end(job)
+    job = market.ended_job(FIRST, SECOND)
     market.settled()
     _dispute(market, market.units(job)[0], "UnitWithheld")
     market.veto(market.batches()[0])

@@ -64,7 +64,7 @@ class QuorumWorld(RefereeWorld):
         for place, account in enumerate(REFEREES):
             environment = self.executor.environment_class if place < of_class else ANOTHER_CLASS
             self.know_referee(account.address, environment)
-            found[place] = self.referee(account, environment)
+            found[place] = self.referee(account, environment=environment)
         return found
 
     def know_referee(self, address: str, environment: str) -> None:

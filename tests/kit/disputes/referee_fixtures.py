@@ -46,16 +46,14 @@ class RefereeWorld(DisputeWorld):
             self.deployed.stake(account, 500 * ZEN)
 
     def referee(
-        self, account: Wallet, environment: str | None = None, url: str | None = None, owner: str | None = None
+        self, account: Wallet, executor: Any = None, *, environment: str = "", url: str = "", owner: str | None = None
     ) -> Referee:
+        executor = executor or self.executor
         workspace = Workspace(self.directory / account.address)
         contracts, rpc = self.deployed.deployment.contracts, self.deployed.anvil.url
         known, gateway = NodeWallet(account.key), GatewayClient([self.gateway], attempts=1)
         bench = ReplayContext(
-            workspace,
-            gateway,
-            environment or self.executor.environment_class,
-            lambda task: self.executor.run(task, 120.0),
+            workspace, gateway, environment or executor.environment_class, lambda task: executor.run(task, 120.0)
         )
         sources = Sources(
             lambda: RefereeChain(rpc, contracts, known), lambda: ChainReader(rpc, contracts), self.market(account, url)

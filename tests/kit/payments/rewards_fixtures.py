@@ -84,6 +84,12 @@ class RewardsWorld(OnChain):
             self.post()
             self.finalise()
 
+    def earn_day(self) -> None:
+        """Let all nodes be up for a day, and post what they earned."""
+        self.beat_all()
+        self.pass_day()
+        self.posted()
+
     def posts(self) -> list[RewardPost]:
         return self.all(select(RewardPost).order_by(RewardPost.id))
 

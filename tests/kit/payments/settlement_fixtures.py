@@ -110,6 +110,13 @@ class SettlementWorld(OnChain):
     def end(self, job_id: str) -> None:
         self.change(Job, job_id, status=JobStatus.SETTLING, reason="completed")
 
+    def ended_job(self, *workers: Wallet) -> str:
+        """Return a job that ended after one round of these workers."""
+        job_id = self.job()
+        self.work(job_id, 0, *workers)
+        self.end(job_id)
+        return job_id
+
     def settle(self, *, after: timedelta = timedelta()) -> None:
         """Queue the due settlements."""
         settlement.settle(self.database, self.storage, DEVNET, self.settings, utc_now() + after)
