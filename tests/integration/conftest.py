@@ -219,6 +219,8 @@ def live_of(
     chain: Chain,
     ipfs: dict[str, str],
     executor: Executor,
+    server: tuple[FastAPI, str],
+    app: FastAPI,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> Iterator[LiveMaker]:
@@ -228,7 +230,7 @@ def live_of(
 
         def make(kind: type[AnyLiveWorld]) -> AnyLiveWorld:
             world = kind(database_url, storage, settings, chain, ipfs["gateway"], tmp_path)
-            world.executor = executor
+            world.executor, world.api_url = executor, server[1]
             at_the_end.callback(world.database.dispose)
             return world
 

@@ -13,7 +13,7 @@ import httpx
 import pytest
 import structlog
 from fastapi import FastAPI
-from kit.api.clients import refusal
+from kit.api.clients import accepted, refusal
 from kit.chain.deployed_chain import OTHER, PROVIDER, Chain
 from kit.chain.faulty_rpc import FaultyRpc
 from kit.errors import raising
@@ -121,10 +121,9 @@ def test_readers_get_stored_comparison(
     refusal(api.get("/v1/ledger/reconciliation"), 503, "ledger-behind")
     watch(database, market.client(), market.deployment)
     forbid_comparisons(app, monkeypatch)
-    found = api.get("/v1/ledger/reconciliation")
-    assert found.status_code == 200, found.text
-    assert found.json()["agrees"] is True
-    assert found.json()["block_number"] == market.client().finalised().number
+    found = accepted(api.get("/v1/ledger/reconciliation"))
+    assert found["agrees"] is True
+    assert found["block_number"] == market.client().finalised().number
     assert datetime.fromisoformat(found.json()["compared_at"]) <= datetime.now(UTC)
 
 

@@ -11,7 +11,7 @@ from functools import partial
 import httpx
 import pytest
 from fastapi import FastAPI
-from kit.api.clients import Caller, refusal, sign_in
+from kit.api.clients import Caller, accepted, refusal, sign_in
 from kit.jobs.jobs_fixtures import at_once
 from sqlalchemy import func, select
 from starlette.datastructures import Headers
@@ -286,9 +286,8 @@ class TestOrganisations:
     def test_admins_manage_members_and_owners_manage_admins(self, api: httpx.Client) -> None:
         owner, admin, member, outsider = (sign_in(api) for _ in range(4))
         caps = {"per_day_wei": str(5 * ZEN)}
-        made = owner.post("/v1/organisations", json={"name": "Zoo", "spending": caps})
-        assert made.status_code == 201, made.text
-        path = f"/v1/organisations/{made.json()['id']}"
+        made = accepted(owner.post("/v1/organisations", json={"name": "Zoo", "spending": caps}), 201)
+        path = f"/v1/organisations/{made['id']}"
         refusal(outsider.get(path), 404, "organisation-not-found")
         assert _set(path, owner, admin, "admin").json()["role"] == "admin"
         assert _set(path, admin, member, "member").status_code == 200
@@ -326,6 +325,5 @@ def _set(path: str, actor: Caller, subject: Caller, role: str) -> httpx.Response
 
 
 def _key(caller: Caller, **options: object) -> dict[str, str]:
-    made = caller.post("/v1/me/keys", json={"name": "key", **options})
-    assert made.status_code == 201, made.text
-    return {"Authorization": f"Bearer {made.json()['key']}"}
+    made = accepted(caller.post("/v1/me/keys", json={"name": "key", **options}), 201)
+    return {"Authorization": f"Bearer {made['key']}"}

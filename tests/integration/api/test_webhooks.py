@@ -11,7 +11,7 @@ from typing import Any, get_args
 import httpx
 import pytest
 from fastapi import FastAPI
-from kit.api.clients import Caller, refusal, sign_in
+from kit.api.clients import Caller, accepted, refusal, sign_in
 from kit.engines.http_servers import Handler, serving
 from kit.jobs.jobs_fixtures import World, at_once
 from sqlalchemy import update
@@ -98,9 +98,7 @@ def hooks(api: httpx.Client, app: FastAPI, world: World, receiver: Receiver) -> 
 
 
 def _create(caller: Caller, url: str, **options: Any) -> dict[str, Any]:
-    answer = caller.post("/v1/webhooks", json={"url": url, **options})
-    assert answer.status_code == 201, answer.text
-    made: dict[str, Any] = answer.json()
+    made: dict[str, Any] = accepted(caller.post("/v1/webhooks", json={"url": url, **options}), 201)
     return made
 
 

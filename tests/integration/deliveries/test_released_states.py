@@ -40,8 +40,7 @@ def world(database_url: str, settings: Settings, ipfs: dict[str, str]) -> Iterat
 def unit_id(world: VerificationWorld) -> int:
     for _ in range(4):
         world.verifier()
-    job_id = world.running([node := world.node()])
-    world.deliver(node)
+    job_id = world.delivered_job([node := world.node()])
     (unit,) = world.units(job_id)
     world.settings = world.settings.model_copy(update={"canary_bps": 0})
     world.challenge({unit.id: [1]})
@@ -215,8 +214,7 @@ def test_undecided_units_release_later_but_not_older_states(
     monkeypatch.setattr(decisions_repository, "PAGE", 2)
     waiting = [canary(world, unit_id, "answered", segment)[1] for segment in range(5)]  # of a unit that is not decided
     other = world.node()
-    job_id = world.running([other])
-    world.deliver(other)
+    job_id = world.delivered_job([other])
     (unit,) = world.units(job_id)
     later = [canary(world, unit.id, "answered", segment)[1] for segment in range(3)]
     world.call(units.reject_unit, unit.id, "provider_jailed")

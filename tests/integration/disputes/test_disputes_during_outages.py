@@ -9,10 +9,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from fastapi import FastAPI
 from kit.chain.deployed_chain import wallet
-from kit.disputes.dispute_fixtures import Delivered, honest_node, unit_of_the_node  # noqa: F401  (fixtures)
-from kit.disputes.referee_fixtures import RefereeWorld
+from kit.disputes.dispute_fixtures import Delivered, DisputeWorld, honest_node, unit_of_the_node  # noqa: F401  (fixtures)
 from kit.engines.disks import fill_disk
 from kit.errors import raising
 from kit.verification.live_fixtures import LiveMaker, Node
@@ -32,20 +30,15 @@ FIRST = wallet(8)
 
 
 @pytest.fixture
-def live(live_of: LiveMaker, redis_url: str, server: tuple[FastAPI, str], app: FastAPI) -> RefereeWorld:
+def live(live_of: LiveMaker, redis_url: str) -> DisputeWorld:
     Redis.from_url(redis_url).flushdb()  # in which the node of the test before has this wallet
-    world: RefereeWorld = live_of(RefereeWorld)
-    world.api_url = server[1]
+    world: DisputeWorld = live_of(DisputeWorld)
     return world
 
 
 @pytest.mark.parametrize("is_away", [False, True])
 def test_running_node_watches_disputes_during_outage(
-    live: RefereeWorld,
-    node: Node,
-    unit: Delivered,
-    monkeypatch: pytest.MonkeyPatch,
-    is_away: bool,
+    live: DisputeWorld, node: Node, unit: Delivered, monkeypatch: pytest.MonkeyPatch, is_away: bool
 ) -> None:
     if is_away:  # since it joined
         monkeypatch.setattr(Market, "acquire_wallet", lambda *_: None)
@@ -55,7 +48,7 @@ def test_running_node_watches_disputes_during_outage(
         await_answer(live, opened)
 
 
-def test_node_started_during_outage_answers_disputes(live: RefereeWorld, node: Node, unit: Delivered) -> None:
+def test_node_started_during_outage_answers_disputes(live: DisputeWorld, node: Node, unit: Delivered) -> None:
     network = live.directory / node.address / "network.json"
     network.unlink(missing_ok=True)  # of another test's contracts
     with running(live, node, live.api_url):
@@ -67,7 +60,7 @@ def test_node_started_during_outage_answers_disputes(live: RefereeWorld, node: N
 
 
 def test_node_started_on_full_disk_answers_disputes(
-    live: RefereeWorld, node: Node, unit: Delivered, tiny_disk: Path
+    live: DisputeWorld, node: Node, unit: Delivered, tiny_disk: Path
 ) -> None:
     """SQLite reports a full disk otherwise than the file system does."""
     shutil.copytree(live.directory / node.address, tiny_disk, dirs_exist_ok=True)
@@ -87,7 +80,7 @@ def test_node_started_on_full_disk_answers_disputes(
 
 
 @contextmanager
-def running(live: RefereeWorld, node: Node, api_url: str, directory: Path | None = None) -> Iterator[NodeAgent]:
+def running(live: DisputeWorld, node: Node, api_url: str, directory: Path | None = None) -> Iterator[NodeAgent]:
     idle = SimpleNamespace(
         environment_class=node.executor.environment_class, last_class="", start=lambda: None, close=lambda: None
     )
@@ -103,6 +96,6 @@ def running(live: RefereeWorld, node: Node, api_url: str, directory: Path | None
         thread.join()
 
 
-def await_answer(live: RefereeWorld, opened: Opened) -> None:
+def await_answer(live: DisputeWorld, opened: Opened) -> None:
     wait_until(lambda: live.state(opened).phase is not DisputePhase.TRACE)
     assert live.state(opened).phase is DisputePhase.STEP

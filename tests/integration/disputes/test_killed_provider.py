@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from fastapi import FastAPI
 from kit.chain.deployed_chain import Wallet, wallet
 from kit.disputes.dispute_fixtures import TERMS, ZEN, Delivered, DisputeWorld, world_of_disputes  # noqa: F401  (fixtures)
 from kit.engines.watchdog import watch
@@ -68,12 +67,7 @@ def dispute_of_one_that_runs(live: DisputeWorld, process: "subprocess.Popen[byte
 
 @pytest.mark.parametrize(("account", "is_answer_lost"), [(wallet(40), True), (wallet(41), False)])
 def test_killed_provider_answers_after_restart_and_challenger_pays(
-    live: DisputeWorld,
-    server: tuple[FastAPI, str],
-    app: FastAPI,
-    tmp_path: Path,
-    account: Wallet,
-    is_answer_lost: bool,
+    live: DisputeWorld, tmp_path: Path, account: Wallet, is_answer_lost: bool
 ) -> None:
     anvil, log = live.deployed.anvil, tmp_path / "node.log"
     anvil.rpc("anvil_impersonateAccount", account.address)
@@ -86,7 +80,7 @@ def test_killed_provider_answers_after_restart_and_challenger_pays(
         journal.drop(promise)
     sent = live.sent_by(node)
     try:
-        with running(directory, server[1], node.key, log) as first:
+        with running(directory, live.api_url, node.key, log) as first:
             until(Workspace(directory).network.exists, first, log)  # it has joined, and watches the chain
             opened = dispute_of_one_that_runs(live, first, unit)
             until(lambda: live.waiting(node), first, log)
@@ -103,7 +97,7 @@ def test_killed_provider_answers_after_restart_and_challenger_pays(
 
     anvil.rpc("evm_increaseTime", TERMS.turn_seconds // 2)
     anvil.mine()
-    with running(directory, server[1], node.key, log) as second:
+    with running(directory, live.api_url, node.key, log) as second:
         until(lambda: live.state(opened).phase is DisputePhase.STEP, second, log)
         live.pass_turn()  # its challenger has no step to name
         until(lambda: live.state(opened).phase is DisputePhase.CHALLENGER_LOST, second, log)

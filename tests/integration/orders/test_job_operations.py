@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI
-from kit.api.clients import Caller, refusal, sign_in
+from kit.api.clients import Caller, accepted, refusal, sign_in
 from kit.api.submission_fixtures import app_on_chain, fake_chain  # noqa: F401  (fixtures)
 from kit.jobs.jobs_fixtures import ENVIRONMENT, ZEN, World
 from sqlalchemy import select, update
@@ -156,10 +156,8 @@ def test_far_wait_is_cloned_and_refused_elsewhere(api: httpx.Client, world: Worl
 
 def test_quote_names_last_trade_price_and_training_time(api: httpx.Client, world: World, nodes: list[str]) -> None:
     def quote(job_id: str) -> Body:
-        answer = payer_of(api, world, job_id).post(f"/v1/jobs/{job_id}/clone", json={})
-        assert answer.status_code == 200, answer.text
-        found: Body = answer.json()["quote"]
-        return found
+        cloned: Body = accepted(payer_of(api, world, job_id).post(f"/v1/jobs/{job_id}/clone", json={}))
+        return cloned["quote"]
 
     job_id = world.job(nodes=len(nodes), rounds=3, max_price=3 * ZEN)
     before = quote(job_id)
@@ -177,8 +175,7 @@ def test_quote_names_last_trade_price_and_training_time(api: httpx.Client, world
 
 
 def test_client_signs_exactly_requested_terms(api: httpx.Client, app: FastAPI, world: World, nodes: list[str]) -> None:
-    job_id = world.running(nodes, rounds=1)
-    world.deliver_all(nodes)
+    job_id = world.delivered_job(nodes, rounds=1)
     world.aggregate(job_id)
     wallet = world.wallets[world.read(job_id).payer]
     app.state.services.part(ChainViews).balances[wallet.address] = 10 * ZEN

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import httpx
 import pytest
-from kit.api.clients import Caller, sign_in
+from kit.api.clients import Caller, accepted, sign_in
 from kit.api.submission_fixtures import (  # noqa: F401  (fixtures)
     Body,
     app_on_chain,
@@ -84,9 +84,7 @@ def test_large_model_is_stored_with_size_dependent_settings(payer: Caller, body:
     assert quote["settings_by_size"] == decided
     assert quote["spec"]["training_config"].items() >= (decided | {"value_bits": 4}).items()
     assert "few_rounds" in [point["code"] for point in quote["advice"]]
-    answer = payer.post("/v1/jobs", json=sign_job(payer, body))
-    assert answer.status_code == 201, answer.text
-    job = answer.json()
+    job = accepted(payer.post("/v1/jobs", json=sign_job(payer, body)), 201)
     assert (job["spec"], job["spec_hash"]) == (quote["spec"], quote["spec_hash"])
     # Asked for by what is stored, nothing is left to decide.
     again = payer.post("/v1/quotes", json=body | job["spec"]).json()
@@ -95,9 +93,7 @@ def test_large_model_is_stored_with_size_dependent_settings(payer: Caller, body:
 
 def test_signed_quote_creates_job_and_deposit(api: httpx.Client, services: Services, payer: Caller, body: Body) -> None:
     submission_body = sign_job(payer, body)
-    answer = payer.post("/v1/jobs", json=submission_body)
-    assert answer.status_code == 201, answer.text
-    job = answer.json()
+    job = accepted(payer.post("/v1/jobs", json=submission_body), 201)
     assert (job["status"], job["budget_wei"], job["nonce"]) == ("submitted", str(ZEN), submission_body["nonce"])
     with services.database.transaction() as session:
         intent = session.scalars(select(TxIntent)).one()

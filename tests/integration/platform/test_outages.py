@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import httpx
 import pytest
-from kit.api.clients import sign_in
+from kit.api.clients import accepted, sign_in
 from kit.api.provider_calls import register
 from kit.jobs.jobs_fixtures import World
 from kit.waiting import wait_until
@@ -120,8 +120,7 @@ def test_first_call_after_outage_is_not_refused(api: httpx.Client, services: Ser
     _run_out(world, lease["id"], 4 * MINUTE)
     services.part(ApiPresence)._reported = time.time() - 300
     body = {"token": lease["token"], "step": 1}
-    answer = caller.post(f"/v1/leases/{lease['id']}/heartbeat", json=body)
-    assert answer.status_code == 200, answer.text
+    accepted(caller.post(f"/v1/leases/{lease['id']}/heartbeat", json=body))
 
 
 def test_api_process_reports_periodically_and_records_outage(api: httpx.Client, world: World) -> None:

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 from kit.api import provider_calls as calls
-from kit.api.clients import Caller, refusal, sign_in
+from kit.api.clients import Caller, accepted, refusal, sign_in
 from kit.errors import raising
 from redis.exceptions import ConnectionError
 from sqlalchemy import select
@@ -51,10 +51,8 @@ def test_node_enters_book_after_benchmark_stake_and_ask(
     calls.pass_benchmark(node)
     assert calls.status_of(api, node.address) == "active"
     ask = calls.ask_of(node)
-    placed = calls.place_ask(node, services.domain, ask)
-    assert placed.status_code == 201, placed.text
-    assert placed.json()["id"] == struct_hash(ask)
-    assert placed.json()["min_price_wei"] == str(2 * ZEN)
+    placed = accepted(calls.place_ask(node, services.domain, ask), 201)
+    assert (placed["id"], placed["min_price_wei"]) == (struct_hash(ask), str(2 * ZEN))
     assert calls.offers(database, services.settings) == [node.address]
 
     with database.transaction() as session:
@@ -63,7 +61,7 @@ def test_node_enters_book_after_benchmark_stake_and_ask(
         )
         assert list(moves) == ["benchmark_passed", "stake_sufficient"]
 
-    ask_path = f"/v1/asks/{placed.json()['id']}"
+    ask_path = f"/v1/asks/{placed['id']}"
     refusal(sign_in(api).delete(ask_path), 404, "ask-not-found")
     assert node.delete(ask_path).status_code == 204
     assert calls.offers(database, services.settings) == []

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from kit.engines.watchdog import watch
 from kit.errors import raising
-from kit.jobs.aggregation_tree_fixtures import delivered, in_one_place, leaves_of, nodes_far_apart, work  # noqa: F401  (fixture)
+from kit.jobs.aggregation_tree_fixtures import in_one_place, leaves_of, nodes_far_apart, work, work_leaves  # noqa: F401  (fixture)
 from kit.jobs.jobs_fixtures import World, at_once
 from kit.killed import Killed
 from kit.waiting import delay
@@ -48,7 +48,7 @@ NEEDED = {
 def test_tree_matches_single_aggregation_despite_task_failures(
     world: World, far_apart: list[str], monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    job_id = delivered(world, far_apart)
+    job_id = world.delivered_job(far_apart)
     expected = in_one_place(world, job_id)
     dice, note, apply = random.Random(seed), tree._store_result, aggregation._apply
     deaths = []
@@ -78,7 +78,7 @@ def test_tree_matches_single_aggregation_despite_task_failures(
 
 
 def test_leaves_follow_regions_and_record_names_all_payloads(world: World, far_apart: list[str]) -> None:
-    job_id = delivered(world, far_apart)
+    job_id = world.delivered_job(far_apart)
     world.aggregate(job_id)
     assert [[part["slot"] for part in leaf.parts] for leaf in leaves_of(world, job_id)] == [[0, 2], [1, 4], [3], [5]]
     while world.read(job_id).current_round == 0:
@@ -93,7 +93,7 @@ def test_leaves_follow_regions_and_record_names_all_payloads(world: World, far_a
 
 
 def test_concurrent_and_repeated_leaves_act_once(world: World, far_apart: list[str]) -> None:
-    job_id = delivered(world, far_apart)
+    job_id = world.delivered_job(far_apart)
     expected = in_one_place(world, job_id)
     world.aggregate(job_id)
     for _ in range(5):
@@ -104,7 +104,7 @@ def test_concurrent_and_repeated_leaves_act_once(world: World, far_apart: list[s
 
 
 def test_unit_rejected_during_aggregation_replans_tree(world: World, far_apart: list[str]) -> None:
-    job_id = delivered(world, far_apart)
+    job_id = world.delivered_job(far_apart)
     world.aggregate(job_id)
     tree.work_leaf(world.database, world.storage, job_id, 0, 0)
     stale = leaves_of(world, job_id)[0].seed
@@ -114,14 +114,13 @@ def test_unit_rejected_during_aggregation_replans_tree(world: World, far_apart: 
     while world.read(job_id).current_round == 0:
         world.aggregate(job_id)
         assert all(leaf.seed != stale for leaf in leaves_of(world, job_id))
-        for leaf in leaves_of(world, job_id):
-            tree.work_leaf(world.database, world.storage, job_id, 0, leaf.leaf)
+        work_leaves(world, job_id)
     assert world.checkpoint(job_id) == expected
     assert world.units(job_id, round=0, slot=2)[0].included is None
 
 
 def test_sums_of_abandoned_plan_are_not_kept(world: World, far_apart: list[str]) -> None:
-    job_id = delivered(world, far_apart)
+    job_id = world.delivered_job(far_apart)
     world.aggregate(job_id)
     for leaf in leaves_of(world, job_id):  # the last one finds all summaries, and sums
         tree.work_leaf(world.database, world.storage, job_id, 0, leaf.leaf)
@@ -139,10 +138,9 @@ def test_sums_of_abandoned_plan_are_not_kept(world: World, far_apart: list[str])
 
 
 def test_sum_is_not_kept_for_ended_job(world: World, far_apart: list[str]) -> None:
-    job_id = delivered(world, far_apart)
+    job_id = world.delivered_job(far_apart)
     world.aggregate(job_id)
-    for leaf in leaves_of(world, job_id):
-        tree.work_leaf(world.database, world.storage, job_id, 0, leaf.leaf)
+    work_leaves(world, job_id)
     late, *others = [leaf for leaf in leaves_of(world, job_id) if leaf.sum_cid is None]
     for leaf in others:
         tree.work_leaf(world.database, world.storage, job_id, 0, leaf.leaf)
@@ -166,7 +164,7 @@ def test_sum_is_not_kept_for_ended_job(world: World, far_apart: list[str]) -> No
 
 
 def test_unreleased_sums_are_released_later(world: World, far_apart: list[str]) -> None:
-    job_id = delivered(world, far_apart)
+    job_id = world.delivered_job(far_apart)
     world.aggregate(job_id)
     for _ in range(2):
         for leaf in leaves_of(world, job_id):
@@ -185,7 +183,7 @@ def test_unreleased_sums_are_released_later(world: World, far_apart: list[str]) 
 def test_slow_leaf_writes_nothing_into_new_plan(
     world: World, far_apart: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job_id = delivered(world, far_apart)
+    job_id = world.delivered_job(far_apart)
     world.aggregate(job_id)
     [bad] = world.units(job_id, round=0, slot=5)
     original = aggregate_tree.summarise
@@ -211,7 +209,7 @@ def test_slow_leaf_writes_nothing_into_new_plan(
 def test_small_job_and_single_region_need_no_tree(world: World) -> None:
     near = [world.node() for _ in range(4)]
     far = world.settings
-    job_id = delivered(world, near)
+    job_id = world.delivered_job(near)
     world.aggregate(job_id)
     assert world.read(job_id).current_round == 1  # by its size
     for node in near:
@@ -288,7 +286,7 @@ def _killed_at_the_lock(world: World, job_id: str, crew: Crew, waiting: int) -> 
 
 @pytest.mark.long
 def test_killed_workers_leave_round_to_others_bit_exactly(world: World, far_apart: list[str], crew: Crew) -> None:
-    job_id = delivered(world, far_apart)
+    job_id = world.delivered_job(far_apart)
     expected = in_one_place(world, job_id)
     world.aggregate(job_id)
     leaves = [str(leaf.leaf) for leaf in leaves_of(world, job_id)]
@@ -317,7 +315,7 @@ def test_killed_workers_leave_round_to_others_bit_exactly(world: World, far_apar
 
 @pytest.mark.long
 def test_workers_plan_sum_and_close_round(world: World, far_apart: list[str], crew: Crew) -> None:
-    job_id = delivered(world, far_apart)
+    job_id = world.delivered_job(far_apart)
     expected = in_one_place(world, job_id)
     crew.start()
     crew.close_round(world, job_id)

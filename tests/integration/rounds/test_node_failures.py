@@ -93,8 +93,7 @@ def test_round_closes_with_others_when_no_hot_spare(world: World, nodes: list[st
 
 
 def test_node_failing_after_upload_does_not_delay_round(world: World, nodes: list[str]) -> None:
-    job_id = world.running(nodes)
-    world.deliver_all(nodes)
+    job_id = world.delivered_job(nodes)
     _silence(world, job_id, nodes[0])
     _close(world, job_id)
     assert [unit.included for unit in world.units(job_id, round=0)] == [True] * 4

@@ -113,8 +113,7 @@ def _losses(world: World, job_id: str) -> list[str | None]:
 def test_repeated_aggregation_gives_same_checkpoint(
     world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job_id = world.running(nodes)
-    world.deliver_all(nodes)
+    job_id = world.delivered_job(nodes)
     built = []
     original = aggregation._apply
 
@@ -173,8 +172,7 @@ def test_trace_with_wrong_start_is_refused(world: World, nodes: list[str]) -> No
 def test_rejected_unit_leaves_pending_aggregation(
     world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job_id = world.running(nodes)
-    world.deliver_all(nodes)
+    job_id = world.delivered_job(nodes)
     bad = world.units(job_id, slot=1)[0]
     original = aggregation._build_checkpoint
 
@@ -246,8 +244,7 @@ def test_round_closes_without_stragglers_at_its_deadline(world: World, nodes: li
 
 
 def test_round_deadline_follows_recent_deliveries(world: World, nodes: list[str]) -> None:
-    job_id = world.running(nodes)
-    world.deliver_all(nodes)
+    job_id = world.delivered_job(nodes)
     _took(world, job_id, seconds=100)
     world.close_round(job_id)
     world.deliver_all(nodes[:3])
@@ -299,8 +296,7 @@ def test_wrong_pin_proof_leads_to_other_node(world: World, nodes: list[str]) -> 
 
 
 def test_checkpoint_is_released_after_three_newer_pin_proofs(world: World, nodes: list[str]) -> None:
-    job_id = world.running(nodes)
-    world.deliver_all(nodes)
+    job_id = world.delivered_job(nodes)
     world.aggregate(job_id)
     for node in nodes[:3]:
         assert world.pin(node)  # the initial checkpoint

@@ -31,8 +31,7 @@ def disputing_market(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def unit_id(world: VerificationWorld, verifiers: list[str]) -> int:
-    job_id = world.running([node := world.node()])
-    world.deliver(node)
+    job_id = world.delivered_job([world.node()])
     (unit,) = world.units(job_id)
     world.challenge({unit.id: [0]})
     return unit.id

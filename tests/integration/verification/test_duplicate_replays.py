@@ -34,8 +34,7 @@ def settings(settings: Settings) -> Settings:
 def drawn_first(world: VerificationWorld, verifiers: int, drawn: Sequence[int] = (0,), **options: Any) -> int:
     for _ in range(verifiers):
         world.verifier()
-    job_id = world.running([node := world.node()], **options)
-    world.deliver(node)
+    job_id = world.delivered_job([world.node()], **options)
     (unit,) = world.units(job_id)
     world.challenge({unit.id: [*drawn]})
     return unit.id

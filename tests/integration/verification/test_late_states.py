@@ -56,8 +56,7 @@ def show_late(world: VerificationWorld, node: str, job_id: str, *, days_ago: int
 
 def test_late_state_is_replayed_paid_and_recorded(world: VerificationWorld) -> None:
     node = world.nodes[0]
-    job_id = world.running([node])
-    world.deliver(node)
+    job_id = world.delivered_job([node])
     unit_id = show_late(world, node, job_id)
     assert (world.unit(unit_id).status, world.unit(unit_id).reason) == ("verified", None)
     [late] = late_states(world)
@@ -133,8 +132,7 @@ def test_third_late_day_slashes_once_for_lateness_only(world: VerificationWorld)
 
 def test_jailed_late_node_is_slashed_for_data_withholding(world: VerificationWorld) -> None:
     node = world.nodes[0]
-    job_id = world.running([node])
-    world.deliver(node)
+    job_id = world.delivered_job([node])
     for days_ago in (2, 1, 0):
         show_late(world, node, job_id, days_ago=days_ago)
         job_id = world.second_job(node)

@@ -34,8 +34,7 @@ def test_sampled_states_share_deadline_of_one_link(world: VerificationWorld, mon
     for _ in range(4):
         world.verifier()
     busy, other, quiet = nodes = [world.node() for _ in range(3)]
-    job_id = world.running(nodes)
-    world.deliver_all(nodes)
+    job_id = world.delivered_job(nodes)
     units = {unit.provider: unit.id for unit in world.units(job_id)}
     world.execute(update(Unit).where(Unit.id == units[other]).values(provider=busy))  # two units of one provider
     monkeypatch.setattr(reveal_deadline, "BYTES_PER_SECOND", 100)
@@ -63,8 +62,7 @@ def test_comparison_ends_are_due_after_sampled_states(
     for _ in range(4):
         world.verifier()
     nodes = [world.node() for _ in range(2)]
-    job_id = world.running(nodes)
-    world.deliver_all(nodes)
+    job_id = world.delivered_job(nodes)
     first, second = (unit.id for unit in world.units(job_id))
     world.execute(update(Unit).values(provider=nodes[0]))
     monkeypatch.setattr(reveal_deadline, "BYTES_PER_SECOND", 100)
@@ -88,8 +86,7 @@ def test_outage_is_not_data_withholding(world: VerificationWorld) -> None:
     for _ in range(3):
         world.verifier()
     node = world.node()
-    job_id = world.running([node])
-    world.deliver(node)
+    job_id = world.delivered_job([node])
     (unit,) = world.units(job_id)
     world.challenge({unit.id: [1]})
     (sample,) = world.samples()
@@ -122,8 +119,7 @@ def test_market_killed_after_sampling_has_requested_state(
     world: VerificationWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = world.node()
-    job_id = world.running([node])
-    world.deliver(node)
+    job_id = world.delivered_job([node])
     (unit,) = world.units(job_id)
 
     def draw_and_die(*arguments: Any) -> None:

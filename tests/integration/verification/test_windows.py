@@ -113,8 +113,7 @@ def test_rescheduled_seed_is_recorded_again(world: VerificationWorld) -> None:
 def test_work_during_pending_root_joins_next_window(world: VerificationWorld) -> None:
     world.advance()
     late_node = world.node()
-    late_job = world.running([late_node])
-    world.deliver(late_node)
+    late_job = world.delivered_job([late_node])
     world.advance()
     assert len(world.windows()) == 1
     world.commit_window()

@@ -73,8 +73,13 @@ def sign_in(api: httpx.Client, wallet: LocalAccount | None = None) -> Caller:
     nonce = api.post("/v1/auth/nonce", json={"address": wallet.address}).json()
     message = siwe_message(nonce, wallet.address)
     answer = api.post("/v1/auth/siwe", json={"message": message, "signature": sign_text(wallet, message)})
-    assert answer.status_code == 200, answer.text
-    return Caller(wallet, answer.json()["token"], api)
+    return Caller(wallet, accepted(answer)["token"], api)
+
+
+def accepted(answer: httpx.Response, status: int = 200) -> Any:
+    """Return the content of an answer with this status."""
+    assert answer.status_code == status, answer.text
+    return answer.json()
 
 
 def refusal(answer: httpx.Response, status: int, code: str) -> dict[str, object]:

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import torch
 
-from kit.api.clients import Caller, sign_in
+from kit.api.clients import Caller, accepted, sign_in
 from market.chain.contracts.codec import ChainEvent
 from market.domain.network import DEVNET, ZEN
 from market.platform.db.session import Database
@@ -40,9 +40,7 @@ def registered(api: httpx.Client) -> Caller:
 
 
 def start_benchmark(caller: Caller, tier: str = "bronze") -> dict[str, Any]:
-    answer = caller.post("/v1/benchmarks", json={"tier": tier})
-    assert answer.status_code == 201, answer.text
-    run: dict[str, Any] = answer.json()
+    run: dict[str, Any] = accepted(caller.post("/v1/benchmarks", json={"tier": tier}), 201)
     return run
 
 
@@ -52,10 +50,9 @@ def commit_benchmark(caller: Caller, run: Mapping[str, Any]) -> bytes:
     path = f"/v1/benchmarks/{run['id']}"
     nonce = caller.post(f"{path}/ready", json={}).json()["nonce"]
     body = {"commitment": to_hex(prover.work(from_hex(nonce)))}
-    answer = caller.post(f"{path}/commit", json=body)
-    assert answer.status_code == 200, answer.text
-    assert answer.json() == caller.post(f"{path}/commit", json=body).json()
-    return prover.open(from_hex(answer.json()["secret"]))
+    answer = accepted(caller.post(f"{path}/commit", json=body))
+    assert answer == caller.post(f"{path}/commit", json=body).json()
+    return prover.open(from_hex(answer["secret"]))
 
 
 def beat(caller: Caller, domain: Domain) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import pytest
-from fastapi import FastAPI
 from pydantic import SecretStr
 from sqlalchemy import select
 
@@ -140,9 +139,8 @@ class QuorumWorld(RefereeWorld):
 
 
 @pytest.fixture(name="live")
-def world_with_quorum(live_of: LiveMaker, server: tuple[FastAPI, str], app: FastAPI) -> QuorumWorld:
+def world_with_quorum(live_of: LiveMaker) -> QuorumWorld:
     world: QuorumWorld = live_of(QuorumWorld)
-    world.api_url = server[1]
     world.give_account()
     return world
 

@@ -5,7 +5,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from fastapi import FastAPI
 from sqlalchemy import update
 
 from kit.chain.deployed_chain import Wallet
@@ -95,7 +94,6 @@ class EndingsWorld(QuorumWorld):
 
 
 @pytest.fixture(name="live")
-def world_of_endings(live_of: LiveMaker, server: tuple[FastAPI, str], app: FastAPI) -> EndingsWorld:
+def world_of_endings(live_of: LiveMaker) -> EndingsWorld:
     world: EndingsWorld = live_of(EndingsWorld)
-    world.api_url = server[1]
     return world

@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from fastapi import FastAPI
 from sqlalchemy import update
 
 from kit.chain.deployed_chain import OTHER, Wallet, wallet
@@ -33,9 +32,7 @@ REFEREES = [wallet(index) for index in range(20, 26)]
 
 
 class RefereeWorld(DisputeWorld):
-    """``api_url`` is where nodes reach the market; its dispatcher is ``keep``."""
-
-    api_url = ""
+    """Nodes reach the market at ``api_url``; its dispatcher is ``keep``."""
 
     def enlist(self) -> None:
         """Register six staked verifiers; each lists itself in the contract at its first look."""
@@ -138,9 +135,8 @@ class RefereeWorld(DisputeWorld):
 
 
 @pytest.fixture(name="live")
-def world_of_referees(live_of: LiveMaker, server: tuple[FastAPI, str], app: FastAPI) -> RefereeWorld:
+def world_of_referees(live_of: LiveMaker) -> RefereeWorld:
     world: RefereeWorld = live_of(RefereeWorld)
-    world.api_url = server[1]
     return world
 
 

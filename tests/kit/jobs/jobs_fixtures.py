@@ -167,6 +167,12 @@ class World(Records):
         self.place(job_id, nodes)
         return job_id
 
+    def delivered_job(self, nodes: list[str], **options: Any) -> str:
+        """Create a running job whose first units these nodes have delivered."""
+        job_id = self.running(nodes, **options)
+        self.deliver_all(nodes)
+        return job_id
+
     def place(self, job_id: str, nodes: list[str], environment: str = ENVIRONMENT) -> None:
         """Match the job with ``nodes`` at 2.5 ZEN and offer its first units."""
         with self.database.transaction() as session:

@@ -17,8 +17,7 @@ from market.training.units import service as units
 @pytest.fixture(name="cancelled")
 def cancelled_job(world: World) -> str:
     nodes = [world.node() for _ in range(4)]
-    job_id = world.running(nodes)
-    world.deliver_all(nodes)
+    job_id = world.delivered_job(nodes)
     payer = Principal(world.read(job_id).payer, frozenset(), 1, "session")
     world.call(cancellation.cancel, payer, job_id)
     return job_id

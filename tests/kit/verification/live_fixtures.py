@@ -80,6 +80,7 @@ class LiveWorld(VerificationWorld):
     former: Collection[str] = ()
     executor: Executor
     """Of nodes that are given none of their own."""
+    api_url: str
 
     def __init__(
         self, database_url: str, storage: Storage, settings: Settings, deployed: Chain, gateway: str, directory: Path

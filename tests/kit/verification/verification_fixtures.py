@@ -75,8 +75,7 @@ def two_nodes(world: "VerificationWorld") -> list[str]:
 @pytest.fixture(name="unit_ids")
 def delivered_units(world: "VerificationWorld", nodes: list[str]) -> list[int]:
     """Ids of the units of the first round, delivered by the two nodes of a running job."""
-    job_id = world.running(nodes)
-    world.deliver_all(nodes)
+    job_id = world.delivered_job(nodes)
     world.unit_ids = [unit.id for unit in world.units(job_id)]
     return world.unit_ids
 
@@ -102,14 +101,11 @@ class VerificationWorld(World):
 
     def second_job(self, node: str) -> str:
         self.execute(update(Slot).where(Slot.provider == node).values(provider=None))
-        job_id = self.running([node])
-        self.deliver(node)
-        return job_id
+        return self.delivered_job([node])
 
     def drawn_unit(self, node: str) -> int:
         """Create a unit whose first segment is sampled and its start revealed; return its id."""
-        job_id = self.running([node])
-        self.deliver(node)
+        job_id = self.delivered_job([node])
         (unit,) = self.units(job_id)
         self.challenge({unit.id: [0]})
         self.reveal(node)
