@@ -145,8 +145,7 @@ def test_file_differing_from_declaration_is_not_published(world: World, nodes: l
     work.changes["slot_state_cid"] = other.slot_state_cid  # a state, but not that of the digest
     world.kept[nodes[0]] |= world.kept[nodes[1]]
     for done in (work, other):
-        done.commit()
-        done.complete()
+        done.deliver()
     world.deliver_all(nodes[2:])
     world.close_round(job_id)
     with pytest.raises(ResultRefused) as refused:

@@ -28,12 +28,14 @@ def listed(live: RefereeWorld) -> set[str]:
     return {account.address for account in REFEREES if contract.listedUntil(account.address).call() >= now}
 
 
-def disputed(live: RefereeWorld, cheat: Node) -> Opened:
+def disputed(live: RefereeWorld, cheat: Node) -> tuple[list[Referee], Opened]:
+    """Enlist referees and bring a dispute before them."""
+    referees = live.referees()
     opened = live.named(FIRST, live.delivered(cheat), cheat, 0)
     live.discloser(cheat).watch()
     live.keep()
     assert live.state(opened).phase is DisputePhase.JUDGING
-    return opened
+    return referees, opened
 
 
 def committee(live: RefereeWorld, opened: Opened) -> list[str]:
@@ -50,8 +52,7 @@ def all_referees() -> set[str]:
 
 
 def test_unresponsive_committee_is_replaced_and_dispute_upheld(live: RefereeWorld, cheat: Node) -> None:
-    referees = live.referees()
-    opened = disputed(live, cheat)
+    referees, opened = disputed(live, cheat)
     silent = set(committee(live, opened))
     live.pass_time(TERMS.verdict_seconds + 1)
     live.keep()
@@ -71,8 +72,7 @@ def test_unresponsive_committee_is_replaced_and_dispute_upheld(live: RefereeWorl
 
 @pytest.mark.long
 def test_delisted_referee_loses_place_when_not_running(live: RefereeWorld, cheat: Node) -> None:
-    live.referees()
-    opened = disputed(live, cheat)
+    _, opened = disputed(live, cheat)
     silent = set(committee(live, opened))
     live.pass_time(TERMS.verdict_seconds + 1)
     live.keep()
@@ -89,8 +89,7 @@ def test_delisted_referee_loses_place_when_not_running(live: RefereeWorld, cheat
 
 @pytest.mark.long
 def test_watcher_submits_incomplete_quorum_to_keep_signer_listed(live: RefereeWorld, cheat: Node) -> None:
-    live.referees()
-    opened = disputed(live, cheat)
+    _, opened = disputed(live, cheat)
     signer, *silent = committee(live, opened)
     of(live, signer).watch()
     live.keep()
@@ -111,8 +110,7 @@ def test_watcher_submits_incomplete_quorum_to_keep_signer_listed(live: RefereeWo
 def test_nodes_submit_deciding_signatures_during_outage(
     live: RefereeWorld, cheat: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    live.referees()
-    opened = disputed(live, cheat)
+    _, opened = disputed(live, cheat)
     quorum = [of(live, address, NOWHERE) for address in committee(live, opened)[: TERMS.quorum]]
 
     def known_dispute(dispute_id: str) -> dict[str, Any]:  # answer as the market did before its outage
@@ -137,8 +135,7 @@ def test_nodes_submit_deciding_signatures_during_outage(
 
 @pytest.mark.long
 def test_all_unresponsive_committees_return_bond_without_penalty(live: RefereeWorld, cheat: Node, cli: Cli) -> None:
-    live.referees()
-    opened = disputed(live, cheat)
+    _, opened = disputed(live, cheat)
     for _ in range(TERMS.draws):
         live.pass_time(TERMS.verdict_seconds + 1)
         live.keep()
@@ -153,8 +150,7 @@ def test_all_unresponsive_committees_return_bond_without_penalty(live: RefereeWo
 
 
 def test_dispute_without_referees_ends_at_once_with_reason(live: RefereeWorld, cheat: Node, cli: Cli) -> None:
-    live.referees()
-    opened = disputed(live, cheat)
+    _, opened = disputed(live, cheat)
     for account in REFEREES:
         live.transact(account, "Disputes", "resign")
     live.pass_time(TERMS.verdict_seconds + 1)
@@ -172,8 +168,7 @@ def test_market_killed_before_redraw_resumes(
     live: RefereeWorld, cheat: Node, monkeypatch: pytest.MonkeyPatch, is_sent: bool
 ) -> None:
     """The process ends just before or after a call leaves, without a record of it."""
-    referees = live.referees()
-    opened = disputed(live, cheat)
+    referees, opened = disputed(live, cheat)
     live.pass_time(TERMS.verdict_seconds + 1)
     killed = kill_at_transactions(monkeypatch, is_sent)
     for _ in range(12):
@@ -194,8 +189,7 @@ def test_market_killed_before_redraw_resumes(
 
 @pytest.mark.long
 def test_cli_submits_votes_and_redraws_committee(live: RefereeWorld, cheat: Node, cli: Cli) -> None:
-    live.referees()
-    opened = disputed(live, cheat)
+    _, opened = disputed(live, cheat)
     signer, *silent = committee(live, opened)
     of(live, signer).watch()
     cli.be(OTHER.key)
@@ -214,8 +208,7 @@ def test_cli_submits_votes_and_redraws_committee(live: RefereeWorld, cheat: Node
 
 @pytest.mark.long
 def test_signature_for_first_committee_is_invalid_for_second(live: RefereeWorld, cheat: Node) -> None:
-    live.referees()
-    opened = disputed(live, cheat)
+    _, opened = disputed(live, cheat)
     signer = committee(live, opened)[0]
     of(live, signer).watch()
     (given,) = live.market(FIRST)._connection.get(f"/v1/disputes/{opened.dispute_id}/verdicts")

@@ -25,8 +25,7 @@ def _report(world: World, job_id: str) -> Efficiency:
 
 def _deliver(world: World, node: str, report: dict[str, int]) -> None:
     work = world.work(node, report=report)
-    work.commit()
-    work.complete()
+    work.deliver()
 
 
 def _let_pass(world: World, job_id: str, job_seconds: int, unit_seconds: int) -> None:

@@ -80,8 +80,7 @@ def test_lease_expired_during_outage_continues(
     statuses = {unit.provider: unit.status for unit in world.units(job_id)}
     assert statuses[nodes[0]] == ("leased" if away else "lost")
     if away:
-        work.commit()
-        work.complete()
+        work.deliver()
         assert world.units(job_id, provider=nodes[0])[0].status == "uploaded"
 
 

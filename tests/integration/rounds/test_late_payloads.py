@@ -111,8 +111,7 @@ def test_payload_beyond_max_age_is_restored(world: World, nodes: list[str], job_
     assert (restored.error_feedback == left.error_feedback + sent).all()
     assert restored.steps == left.steps
     assert "3" not in world.manifest(job_id, rounds).slot_states  # no file is of this start
-    following_work.commit()
-    following_work.complete()
+    following_work.deliver()
     world.deliver_all(nodes[:3])
     _close_round(world, job_id)
     [after] = world.units(job_id, round=rounds + 1, slot=3)
@@ -125,8 +124,7 @@ def test_restored_start_leaf_is_checked_by_replay(world: World, nodes: list[str]
     world.dispatch(job_id)
     work = world.work(nodes[3])
     work.leaves[0] = b"\1" * 32
-    work.commit()
-    work.complete()
+    work.deliver()
     [unit] = world.units(job_id, round=MAX_STALENESS + 1, slot=3)
     assert unit.status == UnitStatus.UPLOADED
     other = world.work(nodes[0])  # any other start the market knows by its digest

@@ -60,8 +60,7 @@ def test_delivered_node_continues_from_checkpoint_and_own_payload(world: World, 
     start = start_parameters(world.spec, checkpoint, world.storage.get(first.payload_cid or "", max_bytes=2**24))
     assert (flatten(work.unit().checkpoint) == flatten(start)).all()
     assert (flatten(start) != flatten(checkpoint)).any()
-    work.commit()
-    work.complete()
+    work.deliver()
     world.dispatch(job_id)
     assert world.attempt(job_id, 1, 0).status == UnitStatus.UPLOADED
     ahead = world.attempt(job_id, 1, 0)
@@ -178,8 +177,7 @@ def test_late_replica_skips_round_to_get_ahead(
     _age(world, job_id, timedelta(seconds=100))  # a unit takes so long, and a round waits half of it for stragglers
     began = utc_now() - timedelta(seconds=ago)
     world.execute(update(Unit).where(Unit.job_id == job_id, Unit.round == 1).values(created_at=began))
-    behind.commit()
-    behind.complete()
+    behind.deliver()
     world.dispatch(job_id)
     assert bool(world.units(job_id, round=1, slot=3)) is goes_ahead
     if goes_ahead:

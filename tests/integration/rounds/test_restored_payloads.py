@@ -25,8 +25,7 @@ def _sent(world: World, node: str, sign: float = 1.0) -> Work:
     noise = np.random.default_rng().normal(size=len(work.vector)).astype(np.float32)
     common = np.random.default_rng(7).normal(size=len(work.vector)).astype(np.float32)
     work.hand_in(encode(work.spec, (sign * common + noise).astype(np.float32) * np.float32(1e-3)))
-    work.commit()
-    work.complete()
+    work.deliver()
     return work
 
 
@@ -67,8 +66,7 @@ def test_excluded_payload_is_restored_to_replica(world: World, five: list[str]) 
     work = world.work(five[4])
     feedback = work.unit().slot_state.error_feedback
     assert (feedback == ahead.slot_state.error_feedback + decode(world.spec, left_out.payload).dense()).all()
-    work.commit()
-    work.complete()
+    work.deliver()
     for node in five[:4]:
         _sent(world, node)
     world.dispatch(job_id)
@@ -143,8 +141,7 @@ def test_oversized_payload_is_not_restored(world: World, nodes: list[str]) -> No
     job_id = _running(world, nodes)
     loud = world.work(nodes[3])
     loud.hand_in(encode(loud.spec, np.where(loud.vector > 0, 1e6, -1e6).astype(np.float32)))
-    loud.commit()
-    loud.complete()
+    loud.deliver()
     world.deliver_and_go_on(job_id, *nodes[:3])
     world.end_round(job_id)
     assert (world.attempt(job_id, 0, 3).included, world.attempt(job_id, 0, 3).to_restore) == (False, False)

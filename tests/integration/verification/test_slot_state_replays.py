@@ -103,8 +103,7 @@ def test_false_replica_state_cid_is_found_at_reveal(world: VerificationWorld, no
     cid = world.storage.put(false, max_bytes=2**20).cid
     job_id = world.running([node], rounds=4)
     first = world.work(node, slot_state_cid=cid)
-    first.commit()
-    first.complete()
+    first.deliver()
     world.close_round(job_id)
     world.kept[node][cid] = world.kept[node][first.slot_state_cid]  # it goes on from the state that it has
     world.deliver(node)
@@ -129,8 +128,7 @@ def test_public_file_with_other_digest_is_not_state(world: VerificationWorld, no
     job_id = world.running([node, other], rounds=4)
     honest = world.deliver(other)
     cheat = world.work(node, slot_state_cid=honest.slot_state_cid)
-    cheat.commit()
-    cheat.complete()
+    cheat.deliver()
     world.close_round(job_id)
     assert world.publish(other)
     public = {unit.slot: unit.slot_state_public for unit in world.units(job_id, round=0)}
@@ -165,8 +163,7 @@ def _restored(world: VerificationWorld, node: str, monkeypatch: pytest.MonkeyPat
     assert work.lease.task["restored_payload_cid"] is not None
     if first_leaf is not None:
         work.leaves[0] = first_leaf
-    work.commit()
-    work.complete()
+    work.deliver()
     return world.units(job_id, round=1, slot=0)[0].id
 
 

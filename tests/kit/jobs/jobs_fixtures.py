@@ -197,8 +197,7 @@ class World(Records):
 
     def deliver(self, node: str) -> "Work":
         work = self.work(node)
-        work.commit()
-        work.complete()
+        work.deliver()
         return work
 
     def deliver_all(self, nodes: Iterable[str]) -> list["Work"]:

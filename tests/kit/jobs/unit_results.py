@@ -106,6 +106,11 @@ class Work:
         assert answer is not None
         return answer
 
+    def deliver(self) -> None:
+        """Commit the unit and complete its upload."""
+        self.commit()
+        self.complete()
+
     def completion(self) -> CompleteTraining:
         fields = {
             "token": self.lease.token,
