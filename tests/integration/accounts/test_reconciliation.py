@@ -124,7 +124,7 @@ def test_readers_get_stored_comparison(
     found = accepted(api.get("/v1/ledger/reconciliation"))
     assert found["agrees"] is True
     assert found["block_number"] == market.client().finalised().number
-    assert datetime.fromisoformat(found.json()["compared_at"]) <= datetime.now(UTC)
+    assert datetime.fromisoformat(found["compared_at"]) <= datetime.now(UTC)
 
 
 def test_receipt_has_stored_comparison(

@@ -284,7 +284,7 @@ def test_broken_idle_connections_are_replaced(database: Database, monkeypatch: p
         process = session.scalar(select(func.pg_backend_pid()))
     with Database(database.engine.url.render_as_string(hide_password=False)).reading() as other:
         other.execute(select(func.pg_terminate_backend(process)))
-    monkeypatch.setattr("market.platform.db.session._TRUSTED_SECONDS", 0.0)
+    monkeypatch.setattr("market.platform.db.engine._TRUSTED_SECONDS", 0.0)
     with database.reading() as session:
         assert session.scalar(select(func.pg_backend_pid())) != process
 

@@ -98,7 +98,7 @@ def world(
 
 def registered(world: AttestedWorld, key: str = PROVIDER.key, gpus: int = 0) -> Caller:
     caller = sign_in(world.api, Account.from_key(key))
-    register(world.api, caller, hardware=HARDWARE | {"gpu_count": gpus})
+    register(caller, hardware=HARDWARE | {"gpu_count": gpus})
     return caller
 
 
