@@ -125,10 +125,10 @@ def test_node_is_attested_on_chain_and_publicly_checkable(world: AttestedWorld, 
     assert (answer["tee"], answer["measurement"]) == ("TDX", measurement)
     assert world.attested_until(caller) is None  # not final yet
     world.finalise()
-    assert world.attested_until(caller) == answer.json()["attested_until"].split(".")[0].rstrip("Z") + "Z"
+    assert world.attested_until(caller) == answer["attested_until"].split(".")[0].rstrip("Z") + "Z"
 
     found = cli.json("verify", "attestation", caller.address, "--root-ca", world.root)
-    assert (found["measurement"], found["report"], found["counts"]) == (measurement, answer.json()["report"], True)
+    assert (found["measurement"], found["report"], found["counts"]) == (measurement, answer["report"], True)
     assert "quote-refused" in cli("verify", "attestation", caller.address, code=6)  # under Intel's root it is nothing
     world.accept(measurement, accepted=False)
     assert world.attested_until(caller) is None
